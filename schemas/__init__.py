@@ -1,0 +1,12 @@
+"""The contract that both sides of Tidegate share.
+
+Avro schemas, topic names, the order key, the wire format, the records of the progress topic and the
+error tree.  Nothing here knows Spanner's API or Spark; only `registry_http` does I/O.
+"""
+
+if __name__ != "tidegate.schemas":
+    message = (
+        f"this package is tidegate.schemas, and was imported as {__name__!r}: "
+        "write `import tidegate.schemas`, and take the repository's top folder off sys.path"
+    )
+    raise ImportError(message)

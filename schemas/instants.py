@@ -1,0 +1,46 @@
+"""Points in time, as integers since 1970: nanoseconds where a query starts from them, microseconds elsewhere.
+
+Rounding from nanoseconds to microseconds is always down, so a watermark is never too early.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from tidegate.schemas.errors import SchemaError
+
+__all__ = ["NS_PER_US", "US_PER_SECOND", "format_rfc3339", "parse_rfc3339_ns"]
+
+NS_PER_US = 1_000
+US_PER_SECOND = 1_000_000
+_NS_PER_SECOND = 1_000_000_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_RFC3339 = re.compile(
+    r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE
+)
+
+
+def parse_rfc3339_ns(text: str) -> int:
+    """Return nanoseconds since 1970; raises SchemaError if the text is no RFC 3339 timestamp."""
+    match = _RFC3339.fullmatch(text)
+    try:
+        if match is None:
+            raise ValueError
+        seconds, fraction, zone = match.groups()
+        instant = datetime.fromisoformat(seconds + ("+00:00" if zone in "Zz" else zone))
+    except ValueError as error:
+        message = "not an RFC 3339 timestamp"
+        raise SchemaError(message, text=text) from error
+    elapsed = instant - _EPOCH
+    whole = elapsed.days * 86_400 + elapsed.seconds
+    return whole * _NS_PER_SECOND + int((fraction or "").ljust(9, "0"))
+
+
+def format_rfc3339(instant_ns: int) -> str:
+    """Return the RFC 3339 text in UTC, with as many digits as the instant needs (none, 6 or 9)."""
+    seconds, rest = divmod(instant_ns, _NS_PER_SECOND)
+    text = (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
+    if rest == 0:
+        return f"{text}Z"
+    return f"{text}.{rest:09d}Z" if rest % NS_PER_US else f"{text}.{rest // NS_PER_US:06d}Z"

@@ -1,0 +1,80 @@
+"""Topic names, subjects, headers and the slot of a stream partition.
+
+A prefix names one change stream: `<prefix>.<table>` for data, `<prefix>-progress`, `<prefix>-dead-letter`.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from dataclasses import dataclass
+
+from tidegate.schemas.errors import ConfigError
+
+__all__ = ["HEADER_MOD", "HEADER_ORDER", "ROOT_TOKEN", "SLOTS_DEFAULT", "TopicNames", "slot_of"]
+
+HEADER_ORDER = "order"
+"""First header of every data record: its order key."""
+
+HEADER_MOD = "mod"
+"""Second header of every data record: I, U or D, so that a reader can tell without opening the value."""
+
+ROOT_TOKEN = ""
+"""The initial query has no token; its slot is that of the empty string."""
+
+SLOTS_DEFAULT = 16
+
+_PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+
+
+def slot_of(partition_token: str, slots: int) -> int:
+    """Return the slot that owns a stream partition: CRC-32 of the token's UTF-8, modulo `slots`."""
+    return zlib.crc32(partition_token.encode()) % slots
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNames:
+    """Every name that follows from a prefix; raises ConfigError for one Kafka would not take."""
+
+    prefix: str
+
+    def __post_init__(self) -> None:
+        """Check the prefix once, here, so that no other place has to."""
+        if not _PREFIX.fullmatch(self.prefix):
+            message = f"prefix {self.prefix!r} cannot begin a topic name"
+            hint = "Use at most 100 letters, digits, '.', '_' and '-', starting with none of '.-'"
+            raise ConfigError(message, hint=hint)
+
+    @property
+    def progress(self) -> str:
+        """The topic of lineage, heartbeats and completion markers; its topic partitions are the slots."""
+        return f"{self.prefix}-progress"
+
+    @property
+    def dead_letter(self) -> str:
+        """The topic of records that could not be published as they are."""
+        return f"{self.prefix}-dead-letter"
+
+    @property
+    def group(self) -> str:
+        """The consumer group whose generation fences the fleet."""
+        return f"{self.prefix}-fleet"
+
+    def data(self, table: str) -> str:
+        """Return the topic of a table; `table` is `name` or `schema.name`, as Spanner reports it."""
+        return f"{self.prefix}.{table}"
+
+    def table(self, topic: str) -> str | None:
+        """Return the table of a data topic, or None if the topic is not one of this prefix."""
+        head = f"{self.prefix}."
+        return topic[len(head) :] if topic.startswith(head) else None
+
+    @staticmethod
+    def key_subject(topic: str) -> str:
+        """Return the registry's subject for the keys of a topic."""
+        return f"{topic}-key"
+
+    @staticmethod
+    def value_subject(topic: str) -> str:
+        """Return the registry's subject for the values of a topic."""
+        return f"{topic}-value"

@@ -1,0 +1,35 @@
+"""Confluent's framing of a registered Avro body: magic byte 0, schema id, body.
+
+Pure: it neither knows a registry nor Avro.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from tidegate.schemas.errors import SchemaError
+
+__all__ = ["HEADER_BYTES", "frame", "frame_prefix", "unframe"]
+
+_HEADER = struct.Struct(">bI")
+_MAGIC = 0
+HEADER_BYTES = _HEADER.size
+
+
+def frame_prefix(schema_id: int) -> bytes:
+    """Return the five bytes that stand before every body written with this schema."""
+    return _HEADER.pack(_MAGIC, schema_id)
+
+
+def frame(schema_id: int, body: bytes) -> bytes:
+    """Return `body` with its five-byte header."""
+    return frame_prefix(schema_id) + body
+
+
+def unframe(data: bytes) -> tuple[int, bytes]:
+    """Return (schema id, body); raises SchemaError if the header is missing or of another format."""
+    if len(data) < HEADER_BYTES or data[0] != _MAGIC:
+        message = "bytes without Confluent's header (a zero byte and a schema id)"
+        raise SchemaError(message, start=data[:HEADER_BYTES].hex(), length=len(data))
+    _, schema_id = _HEADER.unpack_from(data)
+    return schema_id, data[HEADER_BYTES:]
