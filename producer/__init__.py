@@ -1,0 +1,12 @@
+"""The producer fleet: reads a change stream's stream partitions and publishes them to Kafka.
+
+`core/` decides (pure state machines), `driver/` runs threads and time, `adapters/` speak to Spanner and
+Kafka, `app` wires them.  Start it with `tidegate-producer run` or `python -m tidegate.producer`.
+"""
+
+if __name__ != "tidegate.producer":
+    message = (
+        f"this package is tidegate.producer, and was imported as {__name__!r}: "
+        "write `import tidegate.producer`, and take the repository's top folder off sys.path"
+    )
+    raise ImportError(message)

@@ -1,0 +1,1 @@
+"""One outside system each: they translate at the border and decide nothing."""
