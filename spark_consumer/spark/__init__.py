@@ -1,0 +1,1 @@
+"""Everything that needs pyspark: the source, the batch function, the sinks."""
