@@ -1,18 +1,21 @@
 """Avro schemas of a data topic's keys and values, made from a table's columns.
 
-The key is a record of the primary key columns in primary key order; it never changes while an epoch lasts,
-or keys would move between topic partitions.  The value is the change record of `docs/protocol.md`: what
-happened, the row after and before, which columns were captured, and Spanner's coordinates.  Every column is
-nullable and defaults to null, so that an added column is a BACKWARD-compatible version.
+The key is a record of the primary key columns in primary key order; it never changes while an
+epoch lasts, or keys would move between topic partitions.  The value is the change record of
+`docs/protocol.md`: what happened, the row after and before, which columns were captured, and
+Spanner's coordinates.  Every column is nullable and defaults to null, so that an added column is a
+BACKWARD-compatible version.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.schemas.errors import SchemaError
-from tidegate.schemas.tables import ColumnType, TableSchema
+
+if TYPE_CHECKING:
+    from tidegate.schemas.tables import ColumnType, TableSchema
 
 __all__ = ["avro_type", "key_schema", "value_schema"]
 

@@ -8,13 +8,13 @@
     ├── ConsumerError           the gate's branch (spark_consumer/errors.py)        exit 1
     └── InvariantViolation      Tidegate itself is wrong                            exit 70
 
-An error carries fields and builds its sentence from them; `retriable` stands on the class, and is all
-that a retry policy looks at; `hint` tells the operator what to do.
+An error carries fields and builds its sentence from them; `retriable` stands on the class, and is
+all that a retry policy looks at; `hint` tells the operator what to do.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 __all__ = [
     "ConfigError",
@@ -31,8 +31,8 @@ __all__ = [
 class TidegateError(Exception):
     """Root of the tree.
 
-    `message` says what is wrong, `hint` what to do about it, `fields` the coordinates (a token, a topic
-    partition, a schema id).  Fields never hold secrets: they are printed.
+    `message` says what is wrong, `hint` what to do about it, `fields` the coordinates (a token, a
+    topic partition, a schema id).  Fields never hold secrets: they are printed.
     """
 
     retriable: ClassVar[bool] = False
@@ -88,13 +88,16 @@ class ConsumerError(TidegateError):
     """The gate cannot go on."""
 
 
-class InvariantViolation(TidegateError):
+class InvariantViolation(TidegateError):  # noqa: N818 - a word of its own in the docs
     """Tidegate broke one of its own rules: a bug, never an operating condition."""
 
     exit_code = 70
 
 
-def invariant(condition: object, message: str, **fields: object) -> None:
-    """Raise `InvariantViolation` unless `condition` holds; unlike `assert` it survives `python -O`."""
+def invariant(condition: object, message: str, **fields: Any) -> None:
+    """Raise `InvariantViolation` unless `condition` holds.
+
+    Unlike `assert` it survives `python -O`.
+    """
     if not condition:
         raise InvariantViolation(message, **fields)

@@ -1,5 +1,6 @@
-"""Points in time, as integers since 1970: nanoseconds where a query starts from them, microseconds elsewhere.
+"""Points in time, as integers since 1970.
 
+Nanoseconds where a query starts from them, microseconds elsewhere.
 Rounding from nanoseconds to microseconds is always down, so a watermark is never too early.
 """
 
@@ -23,14 +24,14 @@ _RFC3339 = re.compile(
 
 def parse_rfc3339_ns(text: str) -> int:
     """Return nanoseconds since 1970; raises SchemaError if the text is no RFC 3339 timestamp."""
+    message = "not an RFC 3339 timestamp"
     match = _RFC3339.fullmatch(text)
+    if match is None:
+        raise SchemaError(message, text=text)
+    seconds, fraction, zone = match.groups()
     try:
-        if match is None:
-            raise ValueError
-        seconds, fraction, zone = match.groups()
         instant = datetime.fromisoformat(seconds + ("+00:00" if zone in "Zz" else zone))
     except ValueError as error:
-        message = "not an RFC 3339 timestamp"
         raise SchemaError(message, text=text) from error
     elapsed = instant - _EPOCH
     whole = elapsed.days * 86_400 + elapsed.seconds
@@ -40,7 +41,7 @@ def parse_rfc3339_ns(text: str) -> int:
 def format_rfc3339(instant_ns: int) -> str:
     """Return the RFC 3339 text in UTC, with as many digits as the instant needs (none, 6 or 9)."""
     seconds, rest = divmod(instant_ns, _NS_PER_SECOND)
-    text = (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
+    text = (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
     if rest == 0:
         return f"{text}Z"
     return f"{text}.{rest:09d}Z" if rest % NS_PER_US else f"{text}.{rest // NS_PER_US:06d}Z"

@@ -5,15 +5,16 @@
     record sequence   16 bytes   two unsigned big-endian integers (high, low)
     mod number         4 bytes   unsigned, big endian
 
-Spanner orders changes by (commit_timestamp, server_transaction_id, record_sequence) and, within a record,
-by the position of the mod (seed: "Data change records").  The record sequence is decimal digits in streams
-with immutable key ranges (high is 0) and `<hex>-<hex>` in streams with mutable ones.
+Spanner orders changes by (commit_timestamp, server_transaction_id, record_sequence) and, within a
+record, by the position of the mod (seed: "Data change records").  The record sequence is decimal
+digits in streams with immutable key ranges (high is 0), `<hex>-<hex>` in those with mutable ones.
 This is the only place where the key is built or taken apart.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 from dataclasses import dataclass
 
@@ -32,21 +33,26 @@ TIMESTAMP_BYTES = 8
 CHECKSUM_MODULUS = 1 << 64
 _TAIL = struct.Struct(">QQI")
 _UINT64_MAX = (1 << 64) - 1
+# Bounded digits: a run of them must not become a number that takes seconds to read.
+_SEQUENCE = re.compile(
+    r"(?P<decimal>[0-9]{1,40})|(?P<high>[0-9A-Fa-f]{1,40})-(?P<low>[0-9A-Fa-f]{1,40})"
+)
 
 
 def sequence_pair(record_sequence: str) -> tuple[int, int]:
     """Return a record sequence as comparable integers (high, low).
 
-    Raises SchemaError if it is neither decimal digits nor `<hex>-<hex>`, or does not fit 64 bits each.
+    Raises SchemaError if it is neither decimal digits nor `<hex>-<hex>`, or does not fit 64 bits
+    each.
     """
-    high_text, dash, low_text = record_sequence.partition("-")
-    try:
-        if not record_sequence.isascii() or "_" in record_sequence:
-            raise ValueError
-        pair = (int(high_text, 16), int(low_text, 16)) if dash else (0, int(high_text))
-    except ValueError:
-        pair = (-1, -1)
-    if not all(0 <= part <= _UINT64_MAX for part in pair):
+    match = _SEQUENCE.fullmatch(record_sequence)
+    if match is None:
+        pair = (_UINT64_MAX + 1, 0)
+    elif match["decimal"]:
+        pair = (0, int(match["decimal"]))
+    else:
+        pair = (int(match["high"], 16), int(match["low"], 16))
+    if max(pair) > _UINT64_MAX:
         message = "a record sequence is neither decimal digits nor <hex>-<hex>"
         raise SchemaError(message, record_sequence=record_sequence)
     return pair

@@ -1,7 +1,8 @@
 """The records of the progress topic: lineage, heartbeats and completion markers.
 
-Each travels in an envelope that names the stream's epoch and the worker that wrote it.  A record too large
-for one Kafka message travels as a set of chunks; a set counts only when it is complete and of one revision.
+Each travels in an envelope that names the stream's epoch and the worker that wrote it.  A record
+too large for one Kafka message travels as a set of chunks; a set counts only when it is complete
+and of one revision.
 `docs/protocol.md` says when each is written and when a reader may believe it.
 """
 
@@ -67,7 +68,10 @@ class StreamStarted:
 
 @dataclass(frozen=True, slots=True)
 class PartitionAnnounced:
-    """A child, as one of its parents announced it; written into the child's slot by the parent's finish."""
+    """A child, as one of its parents announced it.
+
+    Written into the child's slot by the transaction that finishes the parent.
+    """
 
     child: ChildPartition
     parent: str
@@ -129,7 +133,7 @@ class TokenSnapshot:
     watermark_us: int
     """Everything with a commit timestamp <= this has been published."""
     boundary: tuple[tuple[str, str], ...] = ()
-    """For each transaction published after the watermark: its id and its highest record sequence."""
+    """For each transaction published after the watermark: its id, its highest record sequence."""
     totals: tuple[TopicTotals, ...] = ()
     filtered: int = 0
     parked: int = 0
@@ -147,7 +151,7 @@ class SlotProgress:
     includes: int
     """Offset in this slot up to which announcements are contained; -1 for none."""
     vector: tuple[TopicOffset, ...]
-    """Last offsets written by this slot's tokens, in data topics and slots; carried by chunk 0 only."""
+    """Last offsets written by this slot's tokens, in data topics and slots; in chunk 0 only."""
     tokens: tuple[TokenSnapshot, ...]
     chunk: int = 0
     chunks: int = 1

@@ -1,6 +1,6 @@
 """Progress records to Avro bodies and back, and the keys they stand under.
 
-Pure: framing and registry are elsewhere.  `split` cuts a record into chunks that fit a Kafka message,
+Pure: framing and registry are elsewhere.  `split` cuts a record into chunks that fit a message,
 `ProgressAssembler` puts a set together again; both are inverse to each other.
 """
 
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.resources import files
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import fastavro
 
@@ -30,6 +29,9 @@ from tidegate.schemas.progress import (
     TopicTotals,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
 __all__ = [
     "CHUNK_ITEMS_MAX",
     "KEY_SCHEMA_TEXT",
@@ -45,7 +47,7 @@ KEY_SCHEMA_TEXT = files(__package__).joinpath("avro/progress_key/v1.avsc").read_
 RECORD_SCHEMA_TEXT = files(__package__).joinpath("avro/progress_record/v1.avsc").read_text()
 
 CHUNK_ITEMS_MAX = 400
-"""Tokens or children in one chunk: a token is at most about 1 KiB, so a chunk stays below 512 KiB."""
+"""Tokens or children in one chunk: a token takes about 1 KiB, so a chunk stays below 512 KiB."""
 
 _KEY_SCHEMA = fastavro.parse_schema(json.loads(KEY_SCHEMA_TEXT))
 _RECORD_SCHEMA = fastavro.parse_schema(json.loads(RECORD_SCHEMA_TEXT))
@@ -80,7 +82,7 @@ def encode_record(record: ProgressRecord) -> bytes:
     return buffer.getvalue()
 
 
-def decode_record(data: bytes, writer_schema: Mapping[str, Any] | None = None) -> ProgressRecord:
+def decode_record(data: bytes, writer_schema: dict[str, Any] | None = None) -> ProgressRecord:
     """Return the record that an Avro body holds.
 
     `writer_schema` is the parsed schema it was written with, if that is not this version's own.
@@ -105,7 +107,7 @@ def decode_record(data: bytes, writer_schema: Mapping[str, Any] | None = None) -
 
 
 def split(body: ProgressBody, *, items_max: int = CHUNK_ITEMS_MAX) -> list[ProgressBody]:
-    """Return the record as chunks of at most `items_max` tokens or children each; at least one chunk."""
+    """Return the record as one or more chunks of at most `items_max` tokens or children each."""
     match body:
         case PartitionAnnounced():
             return [body]
@@ -142,14 +144,17 @@ def split(body: ProgressBody, *, items_max: int = CHUNK_ITEMS_MAX) -> list[Progr
 
 
 class ProgressAssembler:
-    """Puts chunks of one slot together, in the order of their offsets; incomplete sets are never given out."""
+    """Puts chunks of one slot together, in the order of their offsets.
+
+    A set that is incomplete is never given out.
+    """
 
     def __init__(self) -> None:
         """Start with no set open."""
         self._open: dict[tuple[str, str, int], tuple[int, list[ProgressBody]]] = {}
 
     def add(self, body: ProgressBody, *, offset: int) -> tuple[ProgressBody, int] | None:
-        """Take the next chunk; return the whole record and its first chunk's offset when it completes one.
+        """Take the next chunk; return the record that it completes and its first chunk's offset.
 
         Chunks of a set are written in order by one transaction, so one out of order opens no set.
         """

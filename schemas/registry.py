@@ -1,4 +1,4 @@
-"""The schema registry as the rest of Tidegate sees it, and one in memory for tests of pure parts."""
+"""The schema registry as the rest of Tidegate sees it, and one in memory for tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["InMemorySchemaRegistry", "SchemaRegistry"]
 
 
 class SchemaRegistry(Protocol):
-    """Confluent's registry, reduced to what is needed.  Ids are for ever: both look-ups may be cached."""
+    """Confluent's registry, reduced to what is needed; ids are for ever, so they may be cached."""
 
     def register(self, subject: str, schema: dict[str, Any]) -> int:
         """Return the id of a schema under a subject, registering it if it is new.
@@ -22,7 +22,7 @@ class SchemaRegistry(Protocol):
         ...
 
     def schema(self, schema_id: int) -> dict[str, Any]:
-        """Return the schema of an id; raises SchemaError if there is none, UnreachableError as above."""
+        """Return the schema of an id; raises SchemaError if there is none, or UnreachableError."""
         ...
 
     def require_compatibility(self, subject: str, level: str) -> None:
@@ -31,7 +31,7 @@ class SchemaRegistry(Protocol):
 
 
 class InMemorySchemaRegistry:
-    """A registry for one process: ids count from 1, equal schemas share an id; nothing is refused."""
+    """A registry for one process: ids count from 1, equal schemas share one; none is refused."""
 
     def __init__(self) -> None:
         """Start empty."""

@@ -1,4 +1,4 @@
-"""A registry over HTTP, by Confluent's own client: Confluent, Apicurio's compatible API, Karapace."""
+"""A registry over HTTP, by Confluent's own client: Confluent's, Apicurio's, Karapace."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _SERVER_ERRORS = 500
 
 
 class HttpSchemaRegistry:
-    """A registry behind a URL.  Look-ups are cached, because an id never changes its meaning.
+    """A registry behind a URL; look-ups are cached, because an id never changes its meaning.
 
-    `options` are passed to Confluent's client (`basic.auth.user.info`, TLS files, …); they are never
-    printed, as they may hold secrets.
+    `options` are passed to Confluent's client (`basic.auth.user.info`, TLS files, …); they are
+    never printed, as they may hold secrets.
     """
 
     def __init__(self, url: str, *, options: dict[str, Any] | None = None) -> None:
@@ -52,10 +52,10 @@ class HttpSchemaRegistry:
             raise self._translate(error, schema_id=schema_id) from error
         return schema
 
-    def _translate(self, error: Exception, **fields: object) -> SchemaError | UnreachableError:
+    def _translate(self, error: Exception, **fields: Any) -> SchemaError | UnreachableError:
         if isinstance(error, SchemaRegistryError) and error.http_status_code < _SERVER_ERRORS:
             if error.http_status_code == _CONFLICT:
-                message = "the registry refuses a schema: it is not compatible with the subject's versions"
+                message = "the registry refuses a schema as incompatible with earlier versions"
             else:
                 message = f"the registry refuses a request: {error.error_message}"
             return SchemaError(message, **fields)

@@ -1,7 +1,8 @@
 """A table as the contract sees it: its columns in ordinal order, their types, its primary key.
 
-Column types come from two places in two notations: INFORMATION_SCHEMA writes `ARRAY<STRING(MAX)>`, a data
-change record writes `{"code":"ARRAY","array_element_type":{"code":"STRING"}}`.  Both end as `ColumnType`.
+Column types come from two places in two notations: INFORMATION_SCHEMA writes `ARRAY<STRING(MAX)>`,
+a data change record writes `{"code":"ARRAY","array_element_type":{"code":"STRING"}}`.  Both end as
+`ColumnType`.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from tidegate.schemas.errors import SchemaError
 
 __all__ = ["Column", "ColumnType", "TableSchema"]
 
-_SPANNER_TYPE = re.compile(r"\s*([A-Za-z][A-Za-z0-9_. ]*?)\s*(?:\(\s*(?:MAX|\d+)\s*\))?\s*", re.IGNORECASE)
+_SPANNER_TYPE = re.compile(
+    r"\s*([A-Za-z][A-Za-z0-9_. ]*?)\s*(?:\(\s*(?:MAX|\d+)\s*\))?\s*", re.IGNORECASE
+)
+_NAMED_TYPE = re.compile(r"\s*(PROTO|ENUM)\s*<[^<>]*>\s*", re.IGNORECASE)
 _ARRAY_TYPE = re.compile(r"\s*ARRAY\s*<(.*)>\s*", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """A Spanner type: a code of `google.spanner.v1.TypeCode`, an element type for arrays, an annotation."""
+    """A Spanner type: a code of `google.spanner.v1.TypeCode`, its element type, an annotation."""
 
     code: str
     element: ColumnType | None = None
@@ -32,6 +36,8 @@ class ColumnType:
         """Read INFORMATION_SCHEMA's notation; raises SchemaError if it cannot be read."""
         if match := _ARRAY_TYPE.fullmatch(text):
             return cls("ARRAY", cls.from_spanner_type(match.group(1)))
+        if match := _NAMED_TYPE.fullmatch(text):
+            return cls(match.group(1).upper())
         if match := _SPANNER_TYPE.fullmatch(text):
             return cls(match.group(1).upper())
         message = "a column type that cannot be read"
@@ -44,7 +50,7 @@ class ColumnType:
         if not isinstance(code, str) or not isinstance(element, Mapping | None):
             message = "a column type without a code"
             raise SchemaError(message, type=dict(value))
-        annotation = str(value.get("type_annotation", ""))
+        annotation = str(value.get("type_annotation") or "")
         nested = None if element is None else cls.from_type_json(element)
         return cls(code.upper(), nested, annotation)
 

@@ -1,6 +1,7 @@
 """Topic names, subjects, headers and the slot of a stream partition.
 
-A prefix names one change stream: `<prefix>.<table>` for data, `<prefix>-progress`, `<prefix>-dead-letter`.
+A prefix names one change stream: `<prefix>.<table>` for data, `<prefix>-progress`,
+`<prefix>-dead-letter`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ HEADER_ORDER = "order"
 """First header of every data record: its order key."""
 
 HEADER_MOD = "mod"
-"""Second header of every data record: I, U or D, so that a reader can tell without opening the value."""
+"""Second header of every data record: I, U or D, told without opening the value."""
 
 ROOT_TOKEN = ""
 """The initial query has no token; its slot is that of the empty string."""
@@ -47,7 +48,7 @@ class TopicNames:
 
     @property
     def progress(self) -> str:
-        """The topic of lineage, heartbeats and completion markers; its topic partitions are the slots."""
+        """Lineage, heartbeats and completion markers; its topic partitions are the slots."""
         return f"{self.prefix}-progress"
 
     @property
@@ -61,7 +62,7 @@ class TopicNames:
         return f"{self.prefix}-fleet"
 
     def data(self, table: str) -> str:
-        """Return the topic of a table; `table` is `name` or `schema.name`, as Spanner reports it."""
+        """Return the topic of a table, named as Spanner does: `name` or `schema.name`."""
         return f"{self.prefix}.{table}"
 
     def table(self, topic: str) -> str | None:

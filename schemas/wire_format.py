@@ -27,7 +27,7 @@ def frame(schema_id: int, body: bytes) -> bytes:
 
 
 def unframe(data: bytes) -> tuple[int, bytes]:
-    """Return (schema id, body); raises SchemaError if the header is missing or of another format."""
+    """Return (schema id, body); raises SchemaError if there is no header of this format."""
     if len(data) < HEADER_BYTES or data[0] != _MAGIC:
         message = "bytes without Confluent's header (a zero byte and a schema id)"
         raise SchemaError(message, start=data[:HEADER_BYTES].hex(), length=len(data))
