@@ -238,9 +238,10 @@ def _run_ivy(
     ivy_file.unlink()
     if ivy.returncode != 0 or not any(work.glob("registry/*.tar.gz")):
         raise FetchError(
-            "Ivy could not fetch the JVM parts: " + _complaint(last_lines), hint="Check the network
-            (and a proxy in JAVA_TOOL_OPTIONS), then run it again; behind a " f"mirror, name an
-            ivysettings.xml in {SETTINGS_VARIABLE}", exit_code_of_ivy=ivy.returncode,
+            "Ivy could not fetch the JVM parts: " + _complaint(last_lines),
+            hint="Check the network (and a proxy in JAVA_TOOL_OPTIONS), then run it again; "
+            f"behind a mirror, name an ivysettings.xml in {SETTINGS_VARIABLE}",
+            exit_code_of_ivy=ivy.returncode,
         )
 
 

@@ -157,7 +157,7 @@ class ChildProcess:
         return "\n".join(text.splitlines()[-lines:])
 
     def stop(self) -> None:
-        """SIGTERM, SIGKILL after the grace period; returns when the program is gone.  Idempotent."""
+        """SIGTERM, SIGKILL after the grace period; returns when all is gone.  Idempotent."""
         if self._supervisor is None:
             return
         self._close_pipe()
