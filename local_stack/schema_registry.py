@@ -1,8 +1,7 @@
-"""One schema registry with the Confluent-compatible API, in memory.
+"""One schema registry with the Confluent-compatible API, its content in a file below its data folder.
 
-Its content lives as long as the process.  Whoever restarts a stack on kept data must register the
-same schemas in the same order again, or start afresh: ids are handed out in order of registration.
-It is ready when its list of subjects answers.
+A restart on the same folder hands out the same schema ids again, which records in Kafka's kept data
+carry.  It is ready when its list of subjects answers.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 @dataclass(slots=True)
 class SchemaRegistry:
-    """A registry that logs below `data_dir`."""
+    """A registry that keeps its schemas and its log below `data_dir`."""
 
     java: Java
     parts: JvmParts
@@ -68,6 +67,10 @@ class SchemaRegistry:
                     "-Djava.awt.headless=true",
                     f"-Dquarkus.http.host={HOST}",
                     f"-Dquarkus.http.port={self.port}",
+                    # The "in memory" kind is an H2 database, and H2 can live in a file as well.
+                    f"-Dquarkus.datasource.jdbc.url=jdbc:h2:file:{self.data_dir / 'schemas'}",
+                    "-Dquarkus.datasource.jdbc.initial-size=1",
+                    "-Dquarkus.datasource.jdbc.min-size=1",
                     "-Dquarkus.log.level=WARN",
                     "-Dquarkus.log.console.color=false",
                     "-jar",
@@ -82,7 +85,7 @@ class SchemaRegistry:
         self.process.wait_ready(self._answers, deadline_s=READY_DEADLINE_S)
 
     def stop(self) -> None:
-        """End the registry; what was registered is gone."""
+        """End the registry; what was registered stays."""
         if self.process is not None:
             self.process.stop()
 
