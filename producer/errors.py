@@ -5,6 +5,8 @@
     │   ├── QueryInterrupted    the service may answer later                       retriable
     │   ├── QueryRefused        the service will not answer until somebody acts
     │   └── PositionExpired     what the query asked for is outside retention
+    ├── ProducerFencedError     another process publishes under this worker's name
+    ├── StreamChangedError      the progress topic belongs to another stream, or its topics changed
     ├── TableChanged            a record shows a column or type that is not known yet
     └── IncompatibleChange      a table changed in a way that its topic's schema cannot follow
 
@@ -13,14 +15,21 @@ A record that cannot be decoded or represented is a `SchemaError` with its coord
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tidegate.schemas.errors import ProducerError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = [
     "IncompatibleChange",
     "PositionExpired",
+    "ProducerFencedError",
     "QueryError",
     "QueryInterrupted",
     "QueryRefused",
+    "StreamChangedError",
     "TableChanged",
 ]
 
@@ -49,6 +58,29 @@ class PositionExpired(QueryError):  # noqa: N818 - named for what happened
 
     Never passed over in silence: going on from a later position would be a gap.
     """
+
+
+class ProducerFencedError(ProducerError):
+    """Another process took over this worker's transactional id; two of one name cannot work."""
+
+    def __init__(self, worker: str) -> None:
+        super().__init__(
+            "another process runs under this worker's name",
+            hint="Give every worker process a name of its own (setting worker)",
+            worker=worker,
+        )
+
+
+class StreamChangedError(ProducerError):
+    """What the epoch was begun with no longer holds; keys would move between topic partitions."""
+
+    exit_code = 2
+
+    def __init__(self, differences: Sequence[str]) -> None:
+        super().__init__(
+            f"the progress topic was made for something else: {'; '.join(differences)}",
+            hint="Use another prefix, or put back what was changed",
+        )
 
 
 class TableChanged(ProducerError):  # noqa: N818 - named for what happened
