@@ -1,0 +1,234 @@
+"""The demo's report: every figure, which of them must have which value, as JSON and as a table.
+
+A figure is wrong when it is not what a right run must show; `wrong_figures` is the only place that
+decides so.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Asked", "Kill", "Latency", "Report", "WrongFigure", "latency_of", "proof_table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """One SIGKILL: whom it hit, in which step of its cycle, how many seconds into the run."""
+
+    worker: str
+    step: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """From a change's commit timestamp to the Delta commit of its row in the changelog."""
+
+    p50: float | None
+    p99: float | None
+    rows: int
+    measured: str
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the demo was told to do; a run that did less proves less, so it counts as wrong."""
+
+    transfers: int
+    splits: int
+    merges: int
+    kill_workers: int
+    kill_consumer: int
+
+
+@dataclass(frozen=True, slots=True)
+class WrongFigure:
+    """A figure that is not what it must be."""
+
+    name: str
+    found: object
+    expected: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything that one run showed; counts are changes unless their name says otherwise."""
+
+    changes_committed: int
+    changes_in_changelog: int
+    missing: int
+    duplicates: int
+    invented: int
+    changes_unlike_source: int
+    out_of_order: int
+    ordinals_broken: int
+    late: int
+    transactions: int
+    transactions_across_partitions: int
+    transactions_torn: int
+    splits: int
+    merges: int
+    stream_partitions_finished: int
+    worker_kills: tuple[Kill, ...]
+    consumer_kills: tuple[Kill, ...]
+    releases: int
+    rows_outside_release: int
+    releases_unlike_source: int
+    releases_with_wrong_total: int
+    mirror_equals_source: bool
+    end_to_end_latency_ms: Latency
+    end_to_end_latency_undisturbed_ms: Latency
+    seconds: float
+    seed: int
+    examples: tuple[str, ...] = ()
+
+    def wrong_figures(self, asked: Asked) -> list[WrongFigure]:
+        """Return the figures that are wrong, given what the run was asked to do."""
+        none = (
+            "missing",
+            "duplicates",
+            "invented",
+            "changes_unlike_source",
+            "out_of_order",
+            "ordinals_broken",
+            "late",
+            "transactions_torn",
+            "rows_outside_release",
+            "releases_unlike_source",
+            "releases_with_wrong_total",
+        )
+        wrong = [WrongFigure(n, getattr(self, n), "0") for n in none if getattr(self, n) != 0]
+        at_least = {
+            "changes_committed": 3 * asked.transfers,
+            "transactions": asked.transfers,
+            "transactions_across_partitions": 1,
+            "splits": asked.splits,
+            "merges": asked.merges,
+            "releases": 1,
+        }
+        wrong += [
+            WrongFigure(name, getattr(self, name), f"at least {least}")
+            for name, least in at_least.items()
+            if getattr(self, name) < least
+        ]
+        exactly = {
+            "changes_in_changelog": (self.changes_in_changelog, self.changes_committed),
+            "mirror_equals_source": (self.mirror_equals_source, True),
+            # A split ends one stream partition, a merge two.
+            "stream_partitions_finished": (
+                self.stream_partitions_finished,
+                self.splits + 2 * self.merges,
+            ),
+            "worker_kills": (len(self.worker_kills), asked.kill_workers),
+            "consumer_kills": (len(self.consumer_kills), asked.kill_consumer),
+        }
+        wrong += [
+            WrongFigure(name, found, str(expected))
+            for name, (found, expected) in exactly.items()
+            if found != expected
+        ]
+        return wrong
+
+    def to_json(self) -> str:
+        """Return the report as indented JSON; field names are the ones above."""
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+
+def latency_of(latencies_ms: Sequence[float], *, measured: str) -> Latency:
+    """Return median and 99th percentile (nearest rank), or nulls if there is nothing to measure."""
+    ordered = sorted(latencies_ms)
+    if not ordered:
+        return Latency(p50=None, p99=None, rows=0, measured=measured)
+
+    def rank(percent: int) -> float:
+        return round(ordered[max(0, -(-len(ordered) * percent // 100) - 1)], 1)
+
+    return Latency(p50=rank(50), p99=rank(99), rows=len(ordered), measured=measured)
+
+
+def proof_table(report: Report, asked: Asked) -> Table:
+    """Return the table that the demo prints: what was proved, with which figures."""
+    wrong = {figure.name for figure in report.wrong_figures(asked)}
+    table = Table(title="What this run proved", title_justify="left", header_style="bold")
+    table.add_column("")
+    table.add_column("promise")
+    table.add_column("figures")
+
+    def row(promise: str, figures: str, *names: str) -> None:
+        table.add_row("[red]✗" if wrong & set(names) else "[green]✓", promise, figures)
+
+    row(
+        "every committed change is in the changelog exactly once, as it was",
+        f"{report.changes_committed:,} committed, {report.changes_in_changelog:,} in the "
+        f"changelog; missing {report.missing}, duplicates {report.duplicates}, "
+        f"invented {report.invented}, unlike the source {report.changes_unlike_source}",
+        "changes_committed",
+        "changes_in_changelog",
+        "missing",
+        "duplicates",
+        "invented",
+        "changes_unlike_source",
+    )
+    row(
+        "in commit order, by release and ordinal and by the rows' order in the files",
+        f"out of order {report.out_of_order}, ordinals broken {report.ordinals_broken}, "
+        f"late {report.late}",
+        "out_of_order",
+        "ordinals_broken",
+        "late",
+    )
+    row(
+        "transactions stay whole, also those over several stream partitions",
+        f"{report.transactions:,} transactions, {report.transactions_across_partitions:,} over "
+        f"several stream partitions; torn {report.transactions_torn}",
+        "transactions",
+        "transactions_across_partitions",
+        "transactions_torn",
+    )
+    row(
+        "every release is a consistent cut: both mirrors equal the tables at its time",
+        f"{report.releases} releases; unlike the source {report.releases_unlike_source}, wrong "
+        f"total {report.releases_with_wrong_total}, rows outside {report.rows_outside_release}",
+        "releases",
+        "releases_unlike_source",
+        "releases_with_wrong_total",
+        "rows_outside_release",
+    )
+    row(
+        "at the end the mirrors equal the tables",
+        "yes" if report.mirror_equals_source else "no",
+        "mirror_equals_source",
+    )
+    row(
+        "through splits, merges and finished stream partitions",
+        f"{report.splits} splits, {report.merges} merges, "
+        f"{report.stream_partitions_finished} finished",
+        "splits",
+        "merges",
+        "stream_partitions_finished",
+    )
+    kills = [*report.worker_kills, *report.consumer_kills]
+    row(
+        "through SIGKILL",
+        ", ".join(f"{kill.worker} in {kill.step} at {kill.at:.0f} s" for kill in kills) or "none",
+        "worker_kills",
+        "consumer_kills",
+    )
+    for name, latency in (
+        ("end to end, kills included", report.end_to_end_latency_ms),
+        ("end to end, undisturbed", report.end_to_end_latency_undisturbed_ms),
+    ):
+        if latency.rows:
+            table.add_row(
+                "",
+                name,
+                f"p50 {latency.p50:,.0f} ms, p99 {latency.p99:,.0f} ms, {latency.rows:,} changes",
+            )
+    return table
