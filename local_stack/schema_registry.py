@@ -1,4 +1,4 @@
-"""One schema registry with the Confluent-compatible API, its content in a file below its data folder.
+"""One schema registry with the Confluent-compatible API, its content in a file in its data folder.
 
 A restart on the same folder hands out the same schema ids again, which records in Kafka's kept data
 carry.  It is ready when its list of subjects answers.
