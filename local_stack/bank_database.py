@@ -1,0 +1,116 @@
+"""The bank's database, through the official Spanner client only: made, opened, written to.
+
+The client finds the simulator or emulator by `SPANNER_EMULATOR_HOST`.  `quiet_environment`
+switches off what the client would otherwise send elsewhere or ask of the network when it starts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from google.cloud import spanner
+from google.cloud.spanner_v1 import KeySet
+
+from tidegate.local_stack.bank import (
+    ACCOUNT_COLUMNS,
+    ACCOUNTS,
+    LEDGER,
+    LEDGER_COLUMNS,
+    schema_statements,
+)
+
+if TYPE_CHECKING:
+    from tidegate.local_stack.bank import Bank, Transfer
+
+__all__ = [
+    "DatabaseName",
+    "commit_time_us",
+    "create_bank_database",
+    "open_accounts",
+    "open_database",
+    "quiet_environment",
+    "transfer_money",
+]
+
+_DDL_TIMEOUT_S = 60
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseName:
+    """Where a database is."""
+
+    project: str = "local"
+    instance: str = "bank"
+    database: str = "bank"
+
+    @property
+    def path(self) -> str:
+        """The database's full resource name."""
+        return f"projects/{self.project}/instances/{self.instance}/databases/{self.database}"
+
+
+def quiet_environment(spanner_address: str) -> dict[str, str]:
+    """Return the variables that point the official client at an address and keep it quiet."""
+    return {
+        "SPANNER_EMULATOR_HOST": spanner_address,
+        "SPANNER_DISABLE_BUILTIN_METRICS": "true",
+        "OTEL_SDK_DISABLED": "true",
+    }
+
+
+def open_database(name: DatabaseName) -> Any:
+    """Return the client's object for a database; nothing is sent yet."""
+    client: Any = spanner.Client(project=name.project, disable_builtin_metrics=True)
+    return client.instance(name.instance).database(name.database)
+
+
+def create_bank_database(name: DatabaseName, *, commit_timestamps: bool = True) -> Any:
+    """Create instance, database, tables and change stream; return the client's database object."""
+    client: Any = spanner.Client(project=name.project, disable_builtin_metrics=True)
+    config = f"projects/{name.project}/instanceConfigs/emulator-config"
+    instance = client.instance(
+        name.instance, configuration_name=config, display_name=name.instance, node_count=1
+    )
+    instance.create().result(timeout=_DDL_TIMEOUT_S)
+    database = instance.database(
+        name.database, ddl_statements=schema_statements(commit_timestamps=commit_timestamps)
+    )
+    database.create().result(timeout=_DDL_TIMEOUT_S)
+    return database
+
+
+def open_accounts(database: Any, bank: Bank) -> int:
+    """Open all accounts in one transaction; return its commit time, microseconds since 1970."""
+    with database.batch() as batch:
+        batch.insert(ACCOUNTS, columns=ACCOUNT_COLUMNS, values=bank.opening_rows())
+    return commit_time_us(batch.committed)
+
+
+def transfer_money(transaction: Any, transfer: Transfer, *, commit_timestamps: bool = True) -> None:
+    """Do one transfer in a read-write transaction: one read of both accounts, three mutations."""
+    columns = ("AccountId", "Balance", "Transfers")
+    keys = KeySet(keys=[[transfer.debit], [transfer.credit]])  # type: ignore[no-untyped-call]  # the client has no types
+    found = {row[0]: row[1:] for row in transaction.read(ACCOUNTS, columns=columns, keyset=keys)}
+    debit, credit, amount = transfer.settle(found[transfer.debit][0], found[transfer.credit][0])
+    transaction.update(
+        ACCOUNTS,
+        columns=columns,
+        values=[
+            (debit, found[debit][0] - amount, found[debit][1] + 1),
+            (credit, found[credit][0] + amount, found[credit][1] + 1),
+        ],
+    )
+    row: tuple[object, ...] = (transfer.transfer_id, debit, credit, amount, transfer.note)
+    ledger_columns: tuple[str, ...] = LEDGER_COLUMNS
+    if commit_timestamps:
+        ledger_columns = (*ledger_columns, "CommittedAt")
+        row = (*row, spanner.COMMIT_TIMESTAMP)
+    transaction.insert(LEDGER, columns=ledger_columns, values=[row])
+
+
+def commit_time_us(committed: datetime) -> int:
+    """Return a commit timestamp as microseconds since 1970; any digit below is cut off."""
+    return (committed - _EPOCH) // timedelta(microseconds=1)

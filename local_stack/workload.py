@@ -1,0 +1,221 @@
+"""The bank's customers: a program of its own that transfers money with a few threads, seeded.
+
+    python -m tidegate.local_stack.workload --accounts 200 --transfers 1000 --seed 1
+
+Prints a JSON line of progress every half second and a last one with `done`.  With `--reserve`, the
+last transfers are handed out slowly until a line `finish` comes on standard input, and the very
+last one waits for it: so whoever breaks something on purpose always breaks it under work, and
+something is always committed afterwards. End of input before that means the parent is gone: the
+program ends with code 1.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import typer
+
+from tidegate.local_stack.bank import Bank
+from tidegate.local_stack.bank_database import (
+    DatabaseName,
+    commit_time_us,
+    open_database,
+    transfer_money,
+)
+
+__all__ = ["Pace", "Progress", "Tickets", "main", "run_workload"]
+
+_PROGRESS_EVERY_S = 0.5
+_TICKET_POLL_S = 0.02
+_TRANSACTION_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast transfers are handed out."""
+
+    transfers: int
+    rate_max: float = 0.0
+    """Transfers per second; 0 is as fast as it goes."""
+    reserve: int = 0
+    """The last transfers, which wait for `finish`."""
+    reserve_rate: float = 20.0
+    """Transfers per second out of the reserve, before `finish`."""
+
+    def due_s(self, number: int, *, taken_last_s: float, finishing: bool) -> float:
+        """Return when a transfer may start, seconds since the beginning; infinity: not yet."""
+        in_reserve = number >= self.transfers - self.reserve
+        if in_reserve and not finishing:
+            last = number == self.transfers - 1
+            return float("inf") if last else taken_last_s + 1 / self.reserve_rate
+        return number / self.rate_max if self.rate_max and not finishing else 0.0
+
+
+@dataclass(slots=True)
+class Tickets:
+    """Hands out the numbers of transfers, each once, at a pace; used by all threads."""
+
+    pace: Pace
+    finishing: threading.Event = field(default_factory=threading.Event)
+    stopped: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _next: int = 0
+    _taken_last_s: float = 0.0
+    _began: float = field(default_factory=time.monotonic)
+
+    def take(self) -> int | None:
+        """Return the next number when it is due; None when there is none left or all must stop."""
+        while not self.stopped.is_set():
+            with self._lock:
+                if self._next >= self.pace.transfers:
+                    return None
+                now_s = time.monotonic() - self._began
+                due_s = self.pace.due_s(
+                    self._next,
+                    taken_last_s=self._taken_last_s,
+                    finishing=self.finishing.is_set(),
+                )
+                if now_s >= due_s:
+                    self._next += 1
+                    self._taken_last_s = now_s
+                    return self._next - 1
+            self.stopped.wait(min(due_s - now_s, _TICKET_POLL_S))
+        return None
+
+
+@dataclass(slots=True)
+class Progress:
+    """What all threads have done together."""
+
+    transfers: int = 0
+    retries: int = 0
+    last_commit_us: int = 0
+    failure: str = ""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def committed(self, *, commit_us: int, retries: int) -> None:
+        """Count one transfer."""
+        with self._lock:
+            self.transfers += 1
+            self.retries += retries
+            self.last_commit_us = max(self.last_commit_us, commit_us)
+
+    def line(self, *, began: float, done: bool) -> str:
+        """Return the state as one JSON line."""
+        return json.dumps(
+            {
+                "transfers": self.transfers,
+                "retries": self.retries,
+                "last_commit_us": self.last_commit_us,
+                "seconds": round(time.monotonic() - began, 3),
+                "done": done,
+                "failure": self.failure,
+            }
+        )
+
+
+def run_workload(
+    database: Any,
+    *,
+    bank: Bank,
+    tickets: Tickets,
+    progress: Progress,
+    threads: int,
+    commit_timestamps: bool = True,
+) -> list[threading.Thread]:
+    """Start the customers; they end when there are no tickets left, or at the first failure."""
+
+    def customer() -> None:
+        try:
+            while (number := tickets.take()) is not None:
+                _one_transfer(
+                    database,
+                    bank=bank,
+                    number=number,
+                    progress=progress,
+                    commit_timestamps=commit_timestamps,
+                )
+        except Exception as error:  # noqa: BLE001 - told to the parent, whatever it is
+            progress.failure = f"{type(error).__name__}: {error}"
+            tickets.stopped.set()
+
+    started = [threading.Thread(target=customer, daemon=True) for _ in range(threads)]
+    for thread in started:
+        thread.start()
+    return started
+
+
+def _one_transfer(
+    database: Any, *, bank: Bank, number: int, progress: Progress, commit_timestamps: bool
+) -> None:
+    transfer = bank.transfer(number)
+    attempts: list[Any] = []
+
+    def work(transaction: Any) -> None:
+        attempts.append(transaction)
+        transfer_money(transaction, transfer, commit_timestamps=commit_timestamps)
+
+    database.run_in_transaction(
+        work, transaction_tag=f"transfer-{number}", timeout_secs=_TRANSACTION_TIMEOUT_S
+    )
+    progress.committed(commit_us=commit_time_us(attempts[-1].committed), retries=len(attempts) - 1)
+
+
+def _follow_orders(tickets: Tickets) -> None:
+    for line in sys.stdin:
+        if line.strip() == "finish":
+            tickets.finishing.set()
+            return
+    tickets.stopped.set()
+
+
+def main(
+    *,
+    accounts: Annotated[int, typer.Option(min=2)],
+    transfers: Annotated[int, typer.Option(min=1)],
+    seed: Annotated[int, typer.Option()],
+    project: str = "local",
+    instance: str = "bank",
+    database: str = "bank",
+    threads: Annotated[int, typer.Option(min=1)] = 6,
+    rate: Annotated[float, typer.Option(help="Transfers per second at most; 0: no limit.")] = 0.0,
+    reserve: Annotated[int, typer.Option(help="Transfers held back until `finish`.")] = 0,
+    commit_timestamps: Annotated[bool, typer.Option()] = True,
+) -> None:
+    """Transfer money until all transfers are done."""
+    tickets = Tickets(Pace(transfers=transfers, rate_max=rate, reserve=min(reserve, transfers)))
+    progress = Progress()
+    if reserve:
+        threading.Thread(target=_follow_orders, args=(tickets,), daemon=True).start()
+    began = time.monotonic()
+    customers = run_workload(
+        open_database(DatabaseName(project=project, instance=instance, database=database)),
+        bank=Bank(accounts=accounts, seed=seed),
+        tickets=tickets,
+        progress=progress,
+        threads=threads,
+        commit_timestamps=commit_timestamps,
+    )
+    for customer in customers:
+        while customer.is_alive():
+            customer.join(_PROGRESS_EVERY_S)
+            _print(progress.line(began=began, done=False))
+    complete = progress.transfers == transfers
+    _print(progress.line(began=began, done=complete))
+    # The client's own threads would keep the program alive for minutes.
+    os._exit(0 if complete else 1)
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    typer.run(main)
