@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from tidegate.producer.messages import PublishableRecord
-from tidegate.schemas.errors import TidegateError
-from tidegate.schemas.progress import ProgressRecord
+if TYPE_CHECKING:
+    from tidegate.producer.messages import PublishableRecord
+    from tidegate.schemas.errors import TidegateError
+    from tidegate.schemas.progress import ProgressRecord
 
 __all__ = [
     "AbortTransaction",
@@ -17,6 +18,7 @@ __all__ = [
     "Effect",
     "FindStreamStart",
     "LetGoSlots",
+    "LocalEffect",
     "PublishProgress",
     "PublishRecords",
     "RecoverSlot",
@@ -26,6 +28,7 @@ __all__ = [
     "StartQuery",
     "Stop",
     "StopQuery",
+    "TransactionEffect",
 ]
 
 
@@ -62,10 +65,8 @@ class StopQuery:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseBudget:
-    """Bytes that a query's records held in memory are free again."""
+    """Bytes that records held in memory are free again; each `RecordsRead` is released once."""
 
-    token: str
-    query_id: int
     size_bytes: int
 
 
@@ -102,7 +103,7 @@ class AwaitDelivery:
 
 @dataclass(frozen=True, slots=True)
 class SendOffsets:
-    """The fence: commit these slots' offsets inside the transaction, with the metadata kept at begin."""
+    """The fence: these slots' offsets, inside the transaction, with the metadata kept at begin."""
 
     offsets: tuple[tuple[int, int], ...]
     """(slot, offset); never empty."""
@@ -137,20 +138,26 @@ class Stop:
     error: TidegateError | None
 
 
-Effect: TypeAlias = (
-    RecoverSlot
-    | FindStreamStart
-    | StartQuery
-    | StopQuery
-    | ReleaseBudget
-    | BeginTransaction
+TransactionEffect: TypeAlias = (
+    BeginTransaction
     | PublishRecords
     | PublishProgress
     | AwaitDelivery
     | SendOffsets
     | CommitTransaction
     | AbortTransaction
+)
+"""For the transactional producer; once one has failed, what is left of its transaction is void."""
+
+LocalEffect: TypeAlias = (
+    RecoverSlot
+    | FindStreamStart
+    | StartQuery
+    | StopQuery
+    | ReleaseBudget
     | RestartProducer
     | LetGoSlots
     | Stop
 )
+
+Effect: TypeAlias = TransactionEffect | LocalEffect

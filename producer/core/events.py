@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from tidegate.producer.messages import PublishableRecord
-from tidegate.producer.spanner_records import ChildPartitionsRecord, HeartbeatRecord
-from tidegate.schemas.errors import TidegateError
-from tidegate.schemas.progress import ProgressRecord, TopicOffset
+if TYPE_CHECKING:
+    from tidegate.producer.messages import PublishableRecord
+    from tidegate.producer.spanner_records import ChildPartitionsRecord, HeartbeatRecord
+    from tidegate.schemas.errors import TidegateError
+    from tidegate.schemas.progress import ProgressRecord, TopicOffset
 
 __all__ = [
     "CommitOutcomeUnknown",

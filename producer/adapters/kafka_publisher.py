@@ -1,0 +1,250 @@
+"""The transactional producer: publishes, counts offsets, fences, commits, and tells outcomes apart.
+
+Every method that talks to the broker returns the event that says what came of it, or None when the
+next effect may follow.  Delivery reports, not the queue, decide: a report that failed or lacks an
+offset aborts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from tidegate.producer.core.events import (
+    CommitOutcomeUnknown,
+    Delivered,
+    ProducerFenced,
+    TransactionAborted,
+    TransactionCommitted,
+)
+from tidegate.schemas.errors import UnreachableError
+from tidegate.schemas.progress import SlotProgress, TopicOffset
+from tidegate.schemas.progress_codec import encode_key, encode_record
+from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER
+from tidegate.schemas.wire_format import frame
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tidegate.producer.core.effects import PublishProgress, PublishRecords
+
+__all__ = ["KafkaPublisher", "Outcome"]
+
+Outcome = CommitOutcomeUnknown | ProducerFenced | TransactionAborted
+_FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED)  # noqa: SLF001 - its public constant
+_CALL_TIMEOUT_S = 30.0
+_COMMIT_PATIENCE_S = 60.0
+_INIT_PATIENCE_S = 60.0
+
+
+class KafkaPublisher:
+    """One worker's producer; `transactional_id` is the worker's stable name within its prefix."""
+
+    def __init__(
+        self,
+        *,
+        bootstrap_servers: str,
+        transactional_id: str,
+        transaction_timeout_ms: int,
+        progress_topic: str,
+        key_schema_id: int,
+        record_schema_id: int,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Prepare; `start` connects."""
+        self._config = {
+            "bootstrap.servers": bootstrap_servers,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": transaction_timeout_ms,
+            "message.timeout.ms": transaction_timeout_ms,
+            "enable.idempotence": True,
+            # As Java clients place keys, so that any other producer or reader agrees.
+            "partitioner": "murmur2",
+            "compression.type": "lz4",
+            "linger.ms": 5,
+            "queue.buffering.max.messages": 1_000_000,
+            **(options or {}),
+        }
+        self._progress_topic = progress_topic
+        self._key_schema_id = key_schema_id
+        self._record_schema_id = record_schema_id
+        self._producer: Producer | None = None
+        self._metadata: bytes | None = None
+        self._written: dict[int, dict[tuple[str, int], int]] = {}
+        self._snapshots: dict[int, int] = {}
+        self._failures: deque[str] = deque(maxlen=10)
+
+    def start(self) -> None:
+        """Make a producer of the transactional id, ending whatever its predecessor left open.
+
+        Raises UnreachableError if the broker does not answer within a minute.
+        """
+        self._producer = Producer(self._config)
+        give_up_at = time.monotonic() + _INIT_PATIENCE_S
+        while True:
+            try:
+                self._producer.init_transactions(_CALL_TIMEOUT_S)
+            except KafkaException as error:
+                reason: KafkaError = error.args[0]
+                if reason.retriable() and time.monotonic() < give_up_at:
+                    continue
+                message = f"no transactional producer could be had: {reason.str()}"
+                raise UnreachableError(message, hint="Check the broker and its log") from error
+            return
+
+    # ------------------------------------------------------------ one transaction
+
+    def begin(self, metadata: bytes | None) -> Outcome | None:
+        """Begin, with the group's metadata of this moment; None: there is no membership."""
+        if metadata is None:
+            return TransactionAborted("the worker is no member of the group at this moment")
+        self._metadata = metadata
+        self._written.clear()
+        self._snapshots.clear()
+        self._failures.clear()
+        try:
+            self._open.begin_transaction()
+        except KafkaException as error:
+            return self._abort_after(error)
+        return None
+
+    def publish_records(self, effect: PublishRecords) -> Outcome | None:
+        """Produce every message of the records."""
+        written = self._written.setdefault(effect.slot, {})
+
+        def on_report(error: KafkaError | None, report: Message) -> None:
+            self._note(error, report, written)
+
+        for record in effect.records:
+            for message in record.messages:
+                headers = [(HEADER_ORDER, message.order_key), (HEADER_MOD, message.mod)]
+                outcome = self._produce(
+                    message.topic,
+                    key=message.key,
+                    value=message.value,
+                    headers=headers,
+                    on_delivery=on_report,
+                )
+                if outcome is not None:
+                    return outcome
+        return None
+
+    def publish_progress(self, effect: PublishProgress) -> Outcome | None:
+        """Produce one progress record into its slot."""
+        body = effect.record.body
+        if effect.author_slot is None:
+
+            def on_report(error: KafkaError | None, report: Message) -> None:
+                place: dict[tuple[str, int], int] = {}
+                self._note(error, report, place)
+                for offset in place.values():
+                    if isinstance(body, SlotProgress) and body.chunk == 0:
+                        self._snapshots[effect.slot] = offset
+        else:
+            written = self._written.setdefault(effect.author_slot, {})
+
+            def on_report(error: KafkaError | None, report: Message) -> None:
+                self._note(error, report, written)
+
+        return self._produce(
+            self._progress_topic,
+            partition=effect.slot,
+            key=frame(self._key_schema_id, encode_key(body)),
+            value=frame(self._record_schema_id, encode_record(effect.record)),
+            on_delivery=on_report,
+        )
+
+    def await_delivery(self) -> Delivered | Outcome:
+        """Wait for every report; return what they say."""
+        left = self._open.flush(_CALL_TIMEOUT_S)
+        if left or self._failures:
+            reason = f"{left} messages without a report, failures: {list(self._failures)}"
+            return self.abort(reason)
+        written = {
+            slot: tuple(TopicOffset(*place, offset) for place, offset in sorted(places.items()))
+            for slot, places in self._written.items()
+        }
+        return Delivered(written, dict(self._snapshots))
+
+    def send_offsets(self, offsets: tuple[tuple[int, int], ...]) -> Outcome | None:
+        """Send the fence, with the metadata kept at begin."""
+        places = [TopicPartition(self._progress_topic, slot, offset) for slot, offset in offsets]
+        try:
+            self._open.send_offsets_to_transaction(places, self._metadata, _CALL_TIMEOUT_S)
+        except KafkaException as error:
+            return self._abort_after(error)
+        return None
+
+    def commit(self) -> TransactionCommitted | Outcome:
+        """Commit; ask again while the broker does not answer, for at most a minute."""
+        give_up_at = time.monotonic() + _COMMIT_PATIENCE_S
+        while True:
+            try:
+                self._open.commit_transaction(_CALL_TIMEOUT_S)
+            except KafkaException as error:
+                reason: KafkaError = error.args[0]
+                if reason.code() in _FENCED:
+                    return ProducerFenced()
+                if reason.txn_requires_abort():
+                    return self.abort(reason.str())
+                if reason.fatal() or not reason.retriable() or time.monotonic() > give_up_at:
+                    return CommitOutcomeUnknown(reason.str())
+            else:
+                return TransactionCommitted()
+
+    def abort(self, reason: str) -> TransactionAborted | CommitOutcomeUnknown | ProducerFenced:
+        """Abort; nothing of the transaction stays."""
+        try:
+            self._open.purge()
+            self._open.abort_transaction(_CALL_TIMEOUT_S)
+        except KafkaException as error:
+            failure: KafkaError = error.args[0]
+            if failure.code() in _FENCED:
+                return ProducerFenced()
+            return CommitOutcomeUnknown(f"{reason}; and the abort failed: {failure.str()}")
+        return TransactionAborted(reason)
+
+    # ------------------------------------------------------------ inside
+
+    @property
+    def _open(self) -> Producer:
+        if self._producer is None:
+            message = "the producer was not started"
+            raise UnreachableError(message)
+        return self._producer
+
+    def _produce(self, topic: str, **message: Any) -> Outcome | None:
+        while True:
+            try:
+                self._open.produce(topic, **message)
+            except BufferError:
+                self._open.poll(0.1)
+            except KafkaException as error:
+                return self._abort_after(error)
+            else:
+                return None
+
+    def _note(
+        self,
+        error: KafkaError | None,
+        report: Message,
+        written: dict[tuple[str, int], int],
+    ) -> None:
+        topic, number, offset = report.topic(), report.partition(), report.offset()
+        if error is not None:
+            self._failures.append(f"{topic}: {error.str()}")
+        elif topic is None or number is None or offset is None or offset < 0:
+            self._failures.append(f"{topic}: a delivery report without an offset")
+        else:
+            written[topic, number] = max(offset, written.get((topic, number), -1))
+
+    def _abort_after(self, error: KafkaException) -> Outcome:
+        reason: KafkaError = error.args[0]
+        if reason.code() in _FENCED:
+            return ProducerFenced()
+        if reason.fatal():
+            return CommitOutcomeUnknown(reason.str())
+        return self.abort(reason.str())

@@ -1,0 +1,260 @@
+"""The consumer group over the progress topic: which slots are this worker's, and what is in them.
+
+Rebalances are told to a listener in the middle of `poll`; a graceful revocation returns to the
+group only when the listener has let the slots go.  Reading is `read_committed`, from the fence's
+offset of each slot.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from tidegate.producer.core.events import (
+    Event,
+    ProgressRead,
+    SlotPassed,
+    SlotRecoveryBegun,
+)
+from tidegate.schemas.errors import ProducerError, UnreachableError
+from tidegate.schemas.progress import ProgressRecord, StreamStarted
+from tidegate.schemas.progress_codec import ProgressAssembler, decode_record
+from tidegate.schemas.wire_format import unframe
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["GroupListener", "KafkaSlots", "StreamStartFinder"]
+
+_CALL_TIMEOUT_S = 10.0
+_PATIENCE_S = 60.0
+_BATCH_MAX = 500
+_OFFSET_BEGINNING = 0
+_METADATA_MAGIC = b"CGMDv2:"
+
+
+class GroupListener(Protocol):
+    """Who is told of rebalances, inside `KafkaSlots.poll`."""
+
+    def slots_assigned(self, slots: tuple[int, ...]) -> None:
+        """Take note of slots gained."""
+        ...
+
+    def slots_revoked(self, slots: tuple[int, ...]) -> None:
+        """Commit and stop what belongs to these slots; they are gone when this returns."""
+        ...
+
+    def slots_lost(self, slots: tuple[int, ...]) -> None:
+        """Drop what belongs to these slots; others may own them already."""
+        ...
+
+
+class KafkaSlots:
+    """See the module; not for use by several threads."""
+
+    def __init__(
+        self,
+        *,
+        bootstrap_servers: str,
+        group: str,
+        worker: str,
+        topic: str,
+        session_timeout_ms: int,
+        listener: GroupListener,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Prepare; `start` joins the group."""
+        self._topic = topic
+        self._listener = listener
+        common = {"bootstrap.servers": bootstrap_servers, **(options or {})}
+        self._admin = AdminClient(common)
+        self._consumer = Consumer(
+            {
+                **common,
+                "group.id": group,
+                # Static: a worker that comes back under its name gets its slots back at once.
+                "group.instance.id": worker,
+                "session.timeout.ms": session_timeout_ms,
+                "heartbeat.interval.ms": max(session_timeout_ms // 5, 200),
+                "partition.assignment.strategy": "cooperative-sticky",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 100,
+            }
+        )
+        self._from_beginning: dict[int, bool] = {}
+
+    def start(self) -> None:
+        """Join the group."""
+        self._consumer.subscribe(
+            [self._topic],
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
+        )
+
+    def close(self) -> None:
+        """Leave; slots still held are lost without a word to the listener."""
+        self._consumer.close()
+
+    def poll(self, timeout_s: float) -> list[Event]:
+        """Return what the own slots brought; rebalances happen inside.
+
+        Raises ProducerError if the group has thrown this worker out for good.
+        """
+        events: list[Event] = []
+        for message in self._consumer.consume(_BATCH_MAX, timeout_s):
+            event = self._translate(message)
+            if event is not None:
+                events.append(event)
+        return events
+
+    def metadata(self) -> bytes | None:
+        """Return the group's metadata as of now, or None without a generation and a member id."""
+        metadata: bytes = self._consumer.consumer_group_metadata()
+        if not self._consumer.memberid() or _generation(metadata) < 0:
+            return None
+        return metadata
+
+    def recover(self, slot: int, incarnation: int) -> SlotRecoveryBegun:
+        """Begin to read a slot at its fence's offset; find its end, open transactions included."""
+        begin = self._committed(slot)
+        place = TopicPartition(self._topic, slot, _OFFSET_BEGINNING if begin is None else begin)
+        self._consumer.incremental_unassign([TopicPartition(self._topic, slot)])
+        self._consumer.incremental_assign([place])
+        end = self._uncommitted_end(slot)
+        return SlotRecoveryBegun(slot, incarnation, from_beginning=begin is None, end_offset=end)
+
+    # ------------------------------------------------------------ inside
+
+    def _translate(self, message: Message) -> Event | None:
+        error = message.error()
+        slot, offset = message.partition(), message.offset()
+        if slot is None or offset is None:
+            return None
+        if error is None:
+            return ProgressRead(slot, offset, _decode(message))
+        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public constant
+            return SlotPassed(slot, offset)
+        if error.fatal() or error.code() == KafkaError.FENCED_INSTANCE_ID:
+            reason = f"the group has thrown this worker out: {error.str()}"
+            raise ProducerError(reason, hint="Give every worker a name of its own")
+        return None
+
+    def _on_assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        consumer.incremental_assign(
+            [TopicPartition(p.topic, p.partition, _OFFSET_BEGINNING) for p in places]
+        )
+        self._listener.slots_assigned(tuple(sorted(place.partition for place in places)))
+
+    def _on_revoke(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        self._listener.slots_revoked(tuple(sorted(place.partition for place in places)))
+        consumer.incremental_unassign(places)
+
+    def _on_lost(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        self._listener.slots_lost(tuple(sorted(place.partition for place in places)))
+        consumer.incremental_unassign(places)
+
+    def _committed(self, slot: int) -> int | None:
+        """Return the slot's committed offset, once no transaction that would move it is open."""
+        give_up_at = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                (place,) = self._consumer.committed(
+                    [TopicPartition(self._topic, slot)], timeout=_CALL_TIMEOUT_S
+                )
+            except KafkaException as error:
+                if time.monotonic() > give_up_at:
+                    message = "the group's offsets cannot be read"
+                    raise UnreachableError(message, slot=slot, cause=str(error)) from error
+                time.sleep(0.05)
+            else:
+                if place.error is None:
+                    return int(place.offset) if place.offset >= 0 else None
+
+    def _uncommitted_end(self, slot: int) -> int:
+        place = TopicPartition(self._topic, slot)
+        answers = self._admin.list_offsets(
+            {place: OffsetSpec.latest()},
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            request_timeout=_CALL_TIMEOUT_S,
+        )
+        try:
+            return int(answers[place].result().offset)
+        except KafkaException as error:
+            message = "a slot's end cannot be found"
+            raise UnreachableError(message, slot=slot, cause=str(error)) from error
+
+
+class StreamStartFinder:
+    """Looks through the root's slot, from its beginning, for the record that opened the epoch."""
+
+    def __init__(
+        self,
+        *,
+        bootstrap_servers: str,
+        group: str,
+        topic: str,
+        root_slot: int,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Begin to read; the group's name is only a label here, nothing is joined or committed."""
+        self._assembler = ProgressAssembler()
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                **(options or {}),
+                "group.id": f"{group}-stream-start",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "enable.partition.eof": True,
+            }
+        )
+        self._consumer.assign([TopicPartition(topic, root_slot, _OFFSET_BEGINNING)])
+
+    def poll(self, timeout_s: float = 0.0) -> tuple[ProgressRecord | None, bool]:
+        """Return (the record if it was met now, whether the slot's end was met)."""
+        at_end = False
+        for message in self._consumer.consume(_BATCH_MAX, timeout_s):
+            error = message.error()
+            if error is not None:
+                at_end = at_end or error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001
+                continue
+            record = _decode(message)
+            whole = self._assembler.add(record.body, offset=message.offset() or 0)
+            if whole is not None and isinstance(whole[0], StreamStarted):
+                return ProgressRecord(record.epoch, record.worker, whole[0]), False
+        return None, at_end
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._consumer.close()
+
+
+def _decode(message: Message) -> ProgressRecord:
+    _, body = unframe(message.value() or b"")
+    return decode_record(body)
+
+
+def _generation(metadata: bytes) -> int:
+    """Read the generation out of the client's serialised group metadata; -1 if it is not there.
+
+    librdkafka writes `CGMDv2:`, the generation (4 bytes, in the machine's order), then the names.
+    """
+    if not metadata.startswith(_METADATA_MAGIC):
+        return -1
+    return int(struct.unpack_from("=i", metadata, len(_METADATA_MAGIC))[0])
