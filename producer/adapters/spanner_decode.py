@@ -1,0 +1,360 @@
+"""Response messages of a change stream query to records, by the names in their metadata.
+
+Reads the GoogleSQL form for immutable key ranges (seed: "Data change records"); any other row type
+is refused, never read as something else.  Works on the generated messages directly and unpacks each
+list once.  Whatever cannot be read is a SchemaError that says where; no input makes it hang.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from google.cloud.spanner_v1.types import TypeCode
+
+from tidegate.producer.spanner_records import (
+    ChildPartitionsRecord,
+    DataChangeRecord,
+    HeartbeatRecord,
+    Mod,
+    RecordColumn,
+    StreamRecord,
+)
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.instants import parse_rfc3339_ns
+from tidegate.schemas.progress import ChildPartition
+from tidegate.schemas.tables import ColumnType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+__all__ = ["ColumnTypesCache", "ResponseDecoder"]
+
+_COLUMN_SETS_MAX = 4096
+_MERGEABLE = {"string_value", "list_value"}
+_MOD_TYPES = ("INSERT", "UPDATE", "DELETE")
+
+_RECORD_KINDS = ("data_change_record", "heartbeat_record", "child_partitions_record")
+_DATA_FIELDS = (
+    "commit_timestamp",
+    "record_sequence",
+    "server_transaction_id",
+    "is_last_record_in_transaction_in_partition",
+    "table_name",
+    "column_types",
+    "mods",
+    "mod_type",
+    "value_capture_type",
+    "number_of_records_in_transaction",
+    "number_of_partitions_in_transaction",
+    "transaction_tag",
+    "is_system_transaction",
+)
+_COLUMN_FIELDS = ("name", "type", "is_primary_key", "ordinal_position")
+_MOD_FIELDS = ("keys", "new_values", "old_values")
+_CHILDREN_FIELDS = ("start_timestamp", "record_sequence", "child_partitions")
+_CHILD_FIELDS = ("token", "parent_partition_tokens")
+
+
+class ColumnTypesCache:
+    """Column lists by their serialised bytes; equal lists come back as one object.
+
+    Shared by all queries of a stream.  Two threads may at worst decode the same list twice.
+    """
+
+    def __init__(self) -> None:
+        self._lists: dict[tuple[Any, bytes], tuple[RecordColumn, ...]] = {}
+
+    def get(
+        self, layout: tuple[int, ...], value: Any, decode: Callable[[Any], tuple[RecordColumn, ...]]
+    ) -> tuple[RecordColumn, ...]:
+        """Return the decoded list of a `column_types` value whose structs have this layout."""
+        identity = (layout, value.SerializeToString())
+        known = self._lists.get(identity)
+        if known is None:
+            if len(self._lists) >= _COLUMN_SETS_MAX:
+                self._lists.clear()
+            known = self._lists.setdefault(identity, decode(value))
+        return known
+
+
+class ResponseDecoder:
+    """Decodes the response messages of one query, in their order.
+
+    A value that a message leaves unfinished (`chunked_value`) is kept until its rest arrives.
+    """
+
+    def __init__(self, columns: ColumnTypesCache) -> None:
+        self._column_lists = columns
+        self._layout: _Layout | None = None
+        self._unfinished: Any = None
+        self._last_timestamp = ("", 0)
+
+    def decode(self, message: Any) -> list[StreamRecord]:
+        """Return the records that a `PartialResultSet` completes.
+
+        Raises SchemaError if the message or a record in it is not of the known form.
+        """
+        if message.HasField("metadata"):
+            layout = _Layout.of(message.metadata.row_type)
+            if self._layout is None:
+                self._layout = layout
+        values = list(message.values)
+        if self._unfinished is not None and values:
+            _merge(self._unfinished, values[0])
+            values[0] = self._unfinished
+            self._unfinished = None
+        if message.chunked_value and values:
+            # A copy: the message is the caller's, and its value is to grow.
+            self._unfinished = type(values[-1])()
+            self._unfinished.CopyFrom(values.pop())
+        if not values:
+            return []
+        if self._layout is None:
+            raise SchemaError("a response begins without metadata")
+        return [record for value in values for record in self._row(value, self._layout)]
+
+    def end(self) -> None:
+        """Check that the response did not stop in the middle of a value; raises SchemaError."""
+        if self._unfinished is not None:
+            raise SchemaError("a response ended in the middle of a value")
+
+    def _row(self, value: Any, layout: _Layout) -> Iterable[StreamRecord]:
+        """Read one row: an array of structs with one of three arrays filled."""
+        for change_record in _items(value, "ChangeRecord"):
+            kinds = _fields(change_record, layout.size, "ChangeRecord")
+            for record in _items(kinds[layout.data_at], "data_change_record"):
+                fields = _fields(record, layout.data_size, "data_change_record")
+                if not _is_null(fields[layout.data[0]]):
+                    yield self._data_change(fields, layout)
+            for record in _items(kinds[layout.heartbeat_at], "heartbeat_record"):
+                fields = _fields(record, layout.heartbeat_size, "heartbeat_record")
+                if not _is_null(fields[layout.timestamp_at]):
+                    yield HeartbeatRecord(self._instant(fields[layout.timestamp_at], "timestamp"))
+            for record in _items(kinds[layout.children_at], "child_partitions_record"):
+                fields = _fields(record, layout.children_size, "child_partitions_record")
+                if not _is_null(fields[layout.children[0]]):
+                    yield self._children(fields, layout)
+
+    def _data_change(self, fields: Sequence[Any], layout: _Layout) -> DataChangeRecord:
+        at = layout.data
+        mod_type = _text(fields[at[7]], "mod_type")
+        if mod_type not in _MOD_TYPES:
+            raise SchemaError("a record with an unknown mod type", mod_type=mod_type)
+        return DataChangeRecord(
+            commit_timestamp_ns=self._instant(fields[at[0]], "commit_timestamp"),
+            record_sequence=_text(fields[at[1]], "record_sequence"),
+            server_transaction_id=_text(fields[at[2]], "server_transaction_id"),
+            is_last_record_in_transaction_in_partition=_flag(fields[at[3]], _DATA_FIELDS[3]),
+            table_name=_text(fields[at[4]], "table_name"),
+            columns=self._column_lists.get(layout.column, fields[at[5]], layout.columns),
+            mods=tuple(
+                _mod(_fields(mod, layout.mod_size, "mods"), layout)
+                for mod in _items(fields[at[6]], "mods")
+            ),
+            mod_type=mod_type,  # type: ignore[arg-type]  # one of the three, checked above
+            value_capture_type=_text(fields[at[8]], "value_capture_type"),
+            number_of_records_in_transaction=_integer(fields[at[9]], _DATA_FIELDS[9]),
+            number_of_partitions_in_transaction=_integer(fields[at[10]], _DATA_FIELDS[10]),
+            transaction_tag=_text_or_empty(fields[at[11]], "transaction_tag"),
+            is_system_transaction=_flag(fields[at[12]], "is_system_transaction"),
+        )
+
+    def _children(self, fields: Sequence[Any], layout: _Layout) -> ChildPartitionsRecord:
+        start_ns = self._instant(fields[layout.children[0]], "start_timestamp")
+        children = []
+        for child in _items(fields[layout.children[2]], "child_partitions"):
+            parts = _fields(child, layout.child_size, "child_partitions")
+            token = _text(parts[layout.child[0]], "token")
+            # The documentation's example shows [NULL] where the service has no parents.
+            parents = tuple(
+                _text(parent, "parent_partition_tokens")
+                for parent in _items(parts[layout.child[1]], "parent_partition_tokens")
+                if not _is_null(parent)
+            )
+            children.append(ChildPartition(token, parents, start_ns))
+        sequence = _text(fields[layout.children[1]], "record_sequence")
+        return ChildPartitionsRecord(start_ns, sequence, tuple(children))
+
+    def _instant(self, value: Any, name: str) -> int:
+        """Return nanoseconds since 1970; the records of one transaction share their text."""
+        text = _text(value, name)
+        if text != self._last_timestamp[0]:
+            self._last_timestamp = (text, parse_rfc3339_ns(text))
+        return self._last_timestamp[1]
+
+
+class _Layout:
+    """Where each field stands in its struct, as the response's metadata says."""
+
+    def __init__(self, record: Any) -> None:
+        """Read a ChangeRecord's struct type; raises SchemaError for a field that is missing."""
+        self.size, kinds, at = _positions(record, _RECORD_KINDS)
+        self.data_at, self.heartbeat_at, self.children_at = at
+        data, heartbeat, children = (_struct(kind, what=name) for name, kind in kinds.items())
+        self.data_size, data_types, self.data = _positions(data, _DATA_FIELDS)
+        self.heartbeat_size, _, (self.timestamp_at,) = _positions(heartbeat, ("timestamp",))
+        self.children_size, child_types, self.children = _positions(children, _CHILDREN_FIELDS)
+        column = _struct(data_types["column_types"], what="column_types")
+        self.column_size, _, self.column = _positions(column, _COLUMN_FIELDS)
+        mod = _struct(data_types["mods"], what="mods")
+        self.mod_size, _, self.mod = _positions(mod, _MOD_FIELDS)
+        child = _struct(child_types["child_partitions"], what="child_partitions")
+        self.child_size, _, self.child = _positions(child, _CHILD_FIELDS)
+
+    @classmethod
+    def of(cls, row_type: Any) -> _Layout:
+        """Read a response's row type: one column, an array of ChangeRecord structs."""
+        columns = list(row_type.fields)
+        if len(columns) != 1:
+            raise SchemaError(
+                "a change stream's response has one column",
+                columns=[column.name for column in columns],
+            )
+        return cls(_struct(columns[0].type_, what=columns[0].name))
+
+    def columns(self, value: Any) -> tuple[RecordColumn, ...]:
+        """Read a `column_types` value."""
+        columns = []
+        for item in _items(value, "column_types"):
+            fields = _fields(item, self.column_size, "column_types")
+            name = _text(fields[self.column[0]], "name")
+            described = _json_object(fields[self.column[1]], "type")
+            columns.append(
+                RecordColumn(
+                    name=name,
+                    type=ColumnType.from_type_json(described),
+                    is_primary_key=_flag(fields[self.column[2]], "is_primary_key"),
+                    ordinal=_integer(fields[self.column[3]], "ordinal_position"),
+                )
+            )
+        return tuple(columns)
+
+
+def _struct(array: Any, *, what: str) -> Any:
+    """Return the struct type of an ARRAY<STRUCT>."""
+    element = array.array_element_type
+    if array.code != TypeCode.ARRAY or element.code != TypeCode.STRUCT:
+        raise SchemaError(
+            "a change stream's response is not of the GoogleSQL form for immutable key ranges",
+            hint="Only this form is supported",
+            field=what,
+        )
+    return element.struct_type
+
+
+def _positions(struct: Any, names: tuple[str, ...]) -> tuple[int, dict[str, Any], tuple[int, ...]]:
+    """Return a struct's number of fields, the types of the named ones, and their positions."""
+    fields = list(struct.fields)
+    position = {field.name: index for index, field in enumerate(fields)}
+    missing = [name for name in names if name not in position]
+    if missing:
+        raise SchemaError("a change record's type lacks fields", missing=missing)
+    types = {name: fields[position[name]].type_ for name in names}
+    return len(fields), types, tuple(position[name] for name in names)
+
+
+def _mod(fields: Sequence[Any], layout: _Layout) -> Mod:
+    keys, new_values, old_values = layout.mod
+    return Mod(
+        keys=_json_object(fields[keys], "keys"),
+        new_values=_json_object(fields[new_values], "new_values"),
+        old_values=_json_object(fields[old_values], "old_values"),
+    )
+
+
+def _merge(value: Any, rest: Any) -> None:
+    """Append the rest of a chunked value, as PartialResultSet's `chunked_value` describes it.
+
+    Strings and lists are joined; a list's last element goes on in the next list's first if both are
+    of such a kind.  Walks down without recursion, because the nesting is the sender's.
+    """
+    while True:
+        kind = value.WhichOneof("kind")
+        if kind not in _MERGEABLE or kind != rest.WhichOneof("kind"):
+            raise SchemaError("a chunked value goes on as another kind", begun=str(kind))
+        if kind == "string_value":
+            value.string_value += rest.string_value
+            return
+        left, right = value.list_value.values, rest.list_value.values
+        kinds = {element.WhichOneof("kind") for element in (*left[-1:], *right[:1])}
+        if not left or not right or not kinds <= _MERGEABLE:
+            left.extend(right)
+            return
+        last, first = left[-1], right[0]
+        left.extend(right[1:])
+        value, rest = last, first
+
+
+def _is_null(value: Any) -> bool:
+    return value.HasField("null_value") or value.WhichOneof("kind") is None
+
+
+def _items(value: Any, name: str) -> Sequence[Any]:
+    """Return an array's elements; NULL counts as empty."""
+    if value.HasField("list_value"):
+        return value.list_value.values  # type: ignore[no-any-return]
+    if _is_null(value):
+        return ()
+    raise _unreadable(value, name, "an array")
+
+
+def _fields(value: Any, size: int, name: str) -> Sequence[Any]:
+    """Return a struct's fields, unpacked once."""
+    if not value.HasField("list_value"):
+        raise _unreadable(value, name, "a struct")
+    fields = list(value.list_value.values)
+    if len(fields) != size:
+        raise SchemaError("a struct with another number of fields", field=name, fields=len(fields))
+    return fields
+
+
+def _text(value: Any, name: str) -> str:
+    text: str = value.string_value
+    if text or value.HasField("string_value"):
+        return text
+    raise _unreadable(value, name, "text")
+
+
+def _text_or_empty(value: Any, name: str) -> str:
+    return "" if _is_null(value) else _text(value, name)
+
+
+def _flag(value: Any, name: str) -> bool:
+    flag: bool = value.bool_value
+    if flag or value.HasField("bool_value"):
+        return flag
+    raise _unreadable(value, name, "a boolean")
+
+
+def _integer(value: Any, name: str) -> int:
+    """Read an INT64: decimal text, or a number as in the documentation's example."""
+    text: str = value.string_value
+    if text:
+        if len(text) <= 20 and text.isascii() and text.removeprefix("-").isdigit():
+            return int(text)
+    elif value.HasField("number_value") and value.number_value.is_integer():
+        return int(value.number_value)
+    raise _unreadable(value, name, "an integer")
+
+
+def _json_object(value: Any, name: str) -> dict[str, Any]:
+    """Read a JSON value that holds an object; NULL counts as an empty one."""
+    text: str = value.string_value
+    if not text and _is_null(value):
+        return {}
+    try:
+        parsed = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise SchemaError("a JSON value that cannot be read", field=name) from error
+    if not isinstance(parsed, dict):
+        raise _unreadable(value, name, "a JSON object")
+    return parsed
+
+
+def _unreadable(value: Any, name: str, wanted: str) -> SchemaError:
+    return SchemaError(
+        f"a change record's field is not {wanted}",
+        field=name,
+        kind=str(value.WhichOneof("kind")),
+    )
