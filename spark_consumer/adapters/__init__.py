@@ -1,8 +1,6 @@
 """Systems that the consumer asks before Spark starts."""
 
-if __name__ != "tidegate.spark_consumer.adapters":
-    message = (
-        f"this package is tidegate.spark_consumer.adapters, and was imported as {__name__!r}: "
-        "write `import tidegate.spark_consumer.adapters`, and take the repository's top folder off sys.path"
-    )
+_NAME = "tidegate.spark_consumer.adapters"
+if __name__ != _NAME:
+    message = f"this package is {_NAME}, and was imported as {__name__!r}: write `import {_NAME}`"
     raise ImportError(message)

@@ -1,8 +1,9 @@
-"""The gate's decisions: frontier, watermark, releases, plans and states.  Pure: no Spark, no I/O, no clock."""
+"""The gate's decisions: frontier, watermark, releases, plans and states.
 
-if __name__ != "tidegate.spark_consumer.core":
-    message = (
-        f"this package is tidegate.spark_consumer.core, and was imported as {__name__!r}: "
-        "write `import tidegate.spark_consumer.core`, and take the repository's top folder off sys.path"
-    )
+Pure: no Spark, no I/O, no clock.
+"""
+
+_NAME = "tidegate.spark_consumer.core"
+if __name__ != _NAME:
+    message = f"this package is {_NAME}, and was imported as {__name__!r}: write `import {_NAME}`"
     raise ImportError(message)

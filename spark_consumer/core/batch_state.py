@@ -1,0 +1,146 @@
+"""The state that batch N leaves for batch N + 1: it names segments and holds no rows.
+
+State N is written last of all that batch N does, and follows from state N - 1 and plan N alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from tidegate.schemas.errors import invariant
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tidegate.spark_consumer.core.frontier import EndOffsets
+
+__all__ = [
+    "BEFORE_EVERYTHING_US",
+    "Segment",
+    "State",
+    "TopicIds",
+    "end_offsets_from_json",
+    "end_offsets_to_json",
+]
+
+BEFORE_EVERYTHING_US = -1
+"""The watermark before there is one: no change has a commit time at or below it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Changes that wait for the watermark, sorted by order key, in one file.
+
+    All lie within `min_us` and `max_us`; those at or below the state's watermark are released
+    already and count no more.  `quantiles_us` cuts the rows, as first written, into parts of about
+    equal size.
+    """
+
+    name: str
+    min_us: int
+    max_us: int
+    rows: int
+    quantiles_us: tuple[int, ...]
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Segment:
+        """Rebuild a segment from plain data."""
+        return cls(**{**data, "quantiles_us": tuple(data["quantiles_us"])})
+
+
+@dataclass(frozen=True, slots=True)
+class TopicIds:
+    """The schema ids that a topic's records have carried so far, ascending."""
+
+    topic: str
+    key_ids: tuple[int, ...]
+    value_ids: tuple[int, ...]
+
+    @property
+    def reader_id(self) -> int | None:
+        """The newest value schema: versions are BACKWARD compatible and ids only grow."""
+        return self.value_ids[-1] if self.value_ids else None
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TopicIds:
+        """Rebuild it from plain data."""
+        return cls(data["topic"], tuple(data["key_ids"]), tuple(data["value_ids"]))
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What batch N + 1 must know of batch N and all before it."""
+
+    prefix: str
+    query_id: str
+    batch: int = -1
+    watermark_us: int = BEFORE_EVERYTHING_US
+    next_release: int = 0
+    stream_has_ended: bool = False
+    late_rows: int = 0
+    """Late changes over all batches; each is in the side table."""
+    end_offsets: EndOffsets | None = None
+    frontier: str | None = None
+    """Name of the stored frontier; None before the first batch."""
+    segments: tuple[Segment, ...] = ()
+    dropped_segments: tuple[str, ...] = ()
+    """Segments that this batch was the last to need."""
+    topics: tuple[TopicIds, ...] = ()
+
+    def check_invariants(self) -> None:
+        """Raise InvariantViolation if the state contradicts itself."""
+        names = [segment.name for segment in self.segments]
+        invariant(len(set(names)) == len(names), "a segment stands twice in a state", names=names)
+        invariant(
+            not set(names) & set(self.dropped_segments),
+            "a segment is both kept and dropped",
+            batch=self.batch,
+        )
+        for segment in self.segments:
+            invariant(
+                segment.min_us <= segment.max_us and segment.max_us > self.watermark_us,
+                "a segment waits that has nothing left to release",
+                segment=segment.name,
+                watermark_us=self.watermark_us,
+            )
+        for topic in self.topics:
+            ascending = all(
+                ids == tuple(sorted(set(ids))) for ids in (topic.key_ids, topic.value_ids)
+            )
+            invariant(ascending, "schema ids are out of order", topic=topic.topic)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for `from_json`."""
+        offsets = None if self.end_offsets is None else end_offsets_to_json(self.end_offsets)
+        return {**asdict(self), "end_offsets": offsets}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> State:
+        """Rebuild what `to_json` gave."""
+        offsets = data["end_offsets"]
+        return cls(
+            **{
+                **data,
+                "end_offsets": None if offsets is None else end_offsets_from_json(offsets),
+                "segments": tuple(Segment.from_json(segment) for segment in data["segments"]),
+                "dropped_segments": tuple(data["dropped_segments"]),
+                "topics": tuple(TopicIds.from_json(topic) for topic in data["topics"]),
+            }
+        )
+
+
+def end_offsets_to_json(offsets: EndOffsets) -> dict[str, dict[str, int]]:
+    """Return end offsets with text keys, as JSON has them."""
+    return {
+        topic: {str(topic_partition): offset for topic_partition, offset in ends.items()}
+        for topic, ends in offsets.items()
+    }
+
+
+def end_offsets_from_json(data: Mapping[str, Mapping[str, int]]) -> dict[str, dict[int, int]]:
+    """Rebuild what `end_offsets_to_json` gave."""
+    return {
+        topic: {int(topic_partition): offset for topic_partition, offset in ends.items()}
+        for topic, ends in data.items()
+    }

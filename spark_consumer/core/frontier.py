@@ -1,0 +1,193 @@
+"""The frontier: every slot's view, and the watermark that follows from them.
+
+    watermark = the minimum over all stream partitions of all slots' views
+
+It exists once the stream is known and each of its slots has a snapshot in effect.  What is folded
+is the progress topic, read from its beginning, in any interleaving of slots; what is in effect
+follows from the offsets that the reader has reached, so the same records and offsets always give
+the same frontier. The theory, and why the minimum is exact, is in `docs/protocol.md`, 3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tidegate.schemas.errors import invariant
+from tidegate.schemas.instants import NS_PER_US
+from tidegate.schemas.progress import DataTopic, ProgressRecord, StreamStarted
+from tidegate.spark_consumer.core.slot_view import HasReached, SlotView
+from tidegate.spark_consumer.errors import MixedEpochs, ProtocolError
+
+if TYPE_CHECKING:
+    from tidegate.spark_consumer.core.subscription import Subscription
+
+__all__ = ["EndOffsets", "Frontier", "ProgressRow", "Watermark"]
+
+EndOffsets = Mapping[str, Mapping[int, int]]
+"""Topic -> topic partition -> the reader's next offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressRow:
+    """A record of the progress topic and where it stands."""
+
+    slot: int
+    offset: int
+    record: ProgressRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """Everything with a commit timestamp <= `us` is in what the reader has consumed."""
+
+    us: int
+    slowest: str | None
+    """Token that holds it back; None when the bounded stream has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """What the reader keeps of `StreamStarted`."""
+
+    name: str
+    slots: int
+    end_ns: int | None
+    key_schema_ids: Mapping[str, int]
+
+
+class Frontier:
+    """All that a reader believes of the progress topic; changed by `fold` only."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        """Know nothing yet."""
+        self._subscription = subscription
+        self.epoch: str | None = None
+        self._stream: _Stream | None = None
+        self._slots: dict[int, SlotView] = {}
+
+    @property
+    def finished_tokens(self) -> int:
+        """Completion markers read so far."""
+        return sum(view.finished_tokens for view in self._slots.values())
+
+    @property
+    def snapshots_waiting(self) -> int:
+        """Snapshots that were read and are not in effect."""
+        return sum(view.snapshots_waiting for view in self._slots.values())
+
+    def key_schema_id(self, topic: str) -> int | None:
+        """The key schema that the epoch has fixed for a topic, if it names the topic."""
+        return None if self._stream is None else self._stream.key_schema_ids.get(topic)
+
+    def fold(self, rows: Iterable[ProgressRow], *, reached: EndOffsets) -> None:
+        """Take records, in any order, and the offsets that the reader has reached.
+
+        `rows` holds, of each slot, all records that count between the former and the present
+        offset. Raises MixedEpochs, or ProtocolError where the records contradict the protocol.
+        """
+        for row in sorted(rows, key=lambda row: (row.slot, row.offset)):
+            self._fold_one(row)
+        self._check_slots(reached)
+        for view in self._slots.values():
+            view.settle(self._reached_test(reached))
+
+    def watermark(self) -> Watermark | None:
+        """The watermark, or None while it cannot be known.
+
+        Raises ProtocolError if an unbounded stream has no stream partition left.
+        """
+        if self._stream is None:
+            return None
+        views = [self._slots.get(slot) for slot in range(self._stream.slots)]
+        if any(view is None or view.current is None for view in views):
+            return None
+        candidates = [view.slowest() for view in views if view is not None]
+        slowest = min((one for one in candidates if one is not None), default=None)
+        if slowest is not None:
+            return Watermark(slowest.watermark_us, slowest.token)
+        if self._stream.end_ns is None:
+            message = "an unbounded stream has no stream partition left"
+            raise ProtocolError(message, stream=self._stream.name)
+        return Watermark(self._stream.end_ns // NS_PER_US, None)
+
+    def check_invariants(self) -> None:
+        """Raise InvariantViolation if the frontier contradicts itself."""
+        for slot, view in self._slots.items():
+            invariant(slot == view.slot, "a slot's view stands under another slot", slot=slot)
+            view.check_invariants()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for `from_json`."""
+        stream = self._stream
+        return {
+            "epoch": self.epoch,
+            "stream": None
+            if stream is None
+            else {
+                "name": stream.name,
+                "slots": stream.slots,
+                "end_ns": stream.end_ns,
+                "key_schema_ids": dict(stream.key_schema_ids),
+            },
+            "slots": [view.to_json() for _, view in sorted(self._slots.items())],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], subscription: Subscription) -> Frontier:
+        """Rebuild what `to_json` gave."""
+        frontier = cls(subscription)
+        frontier.epoch = data["epoch"]
+        frontier._stream = None if data["stream"] is None else _Stream(**data["stream"])
+        views = [SlotView.from_json(view) for view in data["slots"]]
+        frontier._slots = {view.slot: view for view in views}
+        return frontier
+
+    def _fold_one(self, row: ProgressRow) -> None:
+        view = self._slots.setdefault(row.slot, SlotView(row.slot))
+        if row.offset <= view.folded_through:
+            return
+        if self.epoch is None:
+            self.epoch = row.record.epoch
+        if row.record.epoch != self.epoch:
+            message = "the progress topic holds records of two epochs"
+            hint = "The stream was reset: begin with a new output and checkpoint"
+            epochs = sorted((self.epoch, row.record.epoch))
+            raise MixedEpochs(message, hint=hint, epochs=epochs, slot=row.slot, offset=row.offset)
+        if isinstance(row.record.body, StreamStarted):
+            self._start(row.record.body)
+        view.fold(row.record.body, offset=row.offset)
+
+    def _start(self, started: StreamStarted) -> None:
+        if self._stream is not None:
+            if started.stream != self._stream.name:
+                message = "the progress topic belongs to two streams"
+                raise ProtocolError(message, streams=[self._stream.name, started.stream])
+            return
+        self._stream = _Stream(
+            name=started.stream,
+            slots=started.slots,
+            end_ns=started.end_ns,
+            key_schema_ids={t.topic: t.key_schema_id for t in started.topics if _is_fixed(t)},
+        )
+
+    def _check_slots(self, reached: EndOffsets) -> None:
+        slots = len(reached.get(self._subscription.progress_topic, {}))
+        if self._stream is not None and slots != self._stream.slots:
+            message = "the progress topic's number of topic partitions is not the stream's slots"
+            hint = "The number of slots never changes: make the topic anew, with a new epoch"
+            fields = {"topic_partitions": slots, "slots": self._stream.slots}
+            raise ProtocolError(message, hint=hint, **fields)
+
+    def _reached_test(self, reached: EndOffsets) -> HasReached:
+        def has_reached(topic: str, topic_partition: int, offset: int) -> bool:
+            if not self._subscription.includes(topic):
+                return True
+            return reached.get(topic, {}).get(topic_partition, 0) > offset
+
+        return has_reached
+
+
+def _is_fixed(topic: DataTopic) -> bool:
+    return topic.key_schema_id > 0

@@ -1,0 +1,246 @@
+"""The gate's decisions, in the order in which a batch asks for them.
+
+    fold(progress rows, end offsets)    how far the watermark has come
+    decide(census of the data rows)     the plan
+    after(state, plan)                  the state that the obeyed plan leads to
+
+Everything is a function of state N - 1, its frontier, and the rows and end offsets of batch N.
+Whoever runs a batch (Spark, or a simulation) executes `plan.steps` in order, and stores, in this
+order: the frontier, the plan unless one is there, the effects of the steps, the state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tidegate.schemas.errors import InvariantViolation
+from tidegate.spark_consumer.core.batch_state import Segment, State, TopicIds
+from tidegate.spark_consumer.core.plan import PLAN_FORMAT, Plan
+from tidegate.spark_consumer.core.release import (
+    NO_CHANGES,
+    Distribution,
+    compaction_of,
+    releases_of,
+    segments_of,
+)
+from tidegate.spark_consumer.errors import CheckpointMismatch, ProtocolError, UnorderedChange
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tidegate.spark_consumer.core.frontier import EndOffsets, Frontier, ProgressRow
+
+__all__ = ["Census", "Gate", "Limits", "after", "require_same_batch", "waiting_segments"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes; none of them changes what comes out, only in which portions."""
+
+    release_rows_max: int = 500_000
+    segment_rows_max: int = 250_000
+    segments_max: int = 32
+    compaction_rows_max: int = 500_000
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """What the gate must know of a batch's data rows, counted against the watermarks of `fold`."""
+
+    late_rows: int = 0
+    """At or below the former watermark."""
+    due: Distribution = NO_CHANGES
+    """Above the former, at or below the new watermark."""
+    early: Distribution = NO_CHANGES
+    """Above the new watermark."""
+    early_min_us: int | None = None
+    early_max_us: int | None = None
+    topics: tuple[TopicIds, ...] = ()
+    """The schema ids that occur in the batch."""
+    unordered_rows: int = 0
+    """Rows without an order key in their first header."""
+    unordered_at: str = ""
+    """One such row's topic, topic partition and offset."""
+
+
+class Gate:
+    """Decides one batch; a new one is made for each batch."""
+
+    def __init__(self, state: State, frontier: Frontier, *, limits: Limits, code: str) -> None:
+        """Begin batch `state.batch + 1` with the frontier that the state names."""
+        self._state = state
+        self._frontier = frontier
+        self._limits = limits
+        self._code = code
+        self._end_offsets: EndOffsets | None = None
+        self._through_us = state.watermark_us
+        self._slowest: str | None = None
+        self._has_ended = state.stream_has_ended
+
+    @property
+    def frontier(self) -> Frontier:
+        """The frontier, after `fold` that of this batch."""
+        return self._frontier
+
+    def fold(self, rows: Iterable[ProgressRow], *, end_offsets: EndOffsets) -> int:
+        """Take the batch's progress rows; return the new watermark, never below the former one.
+
+        Raises ProtocolError where the records contradict the protocol, CheckpointMismatch if the
+        end offsets are behind those of the batch before.
+        """
+        _require_growth(self._state.end_offsets or {}, end_offsets)
+        self._end_offsets = end_offsets
+        self._frontier.fold(rows, reached=end_offsets)
+        self._frontier.check_invariants()
+        watermark = self._frontier.watermark()
+        if watermark is not None:
+            # By the protocol it never falls.  If it did, what is released stays released, and
+            # whatever comes below it is late: counted and set aside.
+            self._through_us = max(self._state.watermark_us, watermark.us)
+            self._slowest = watermark.slowest
+            self._has_ended = watermark.slowest is None
+        return self._through_us
+
+    def decide(self, census: Census) -> Plan:
+        """Return the plan of the batch; `fold` comes first.
+
+        Raises UnorderedChange for a row without order key, ProtocolError for a key schema that the
+        epoch does not have.
+        """
+        state, limits = self._state, self._limits
+        end_offsets = self._end_offsets
+        if end_offsets is None:
+            raise InvariantViolation("a batch is decided before its progress is folded")
+        if census.unordered_rows:
+            message = "a data topic holds records that no fleet has written: no order key"
+            raise UnorderedChange(message, rows=census.unordered_rows, first=census.unordered_at)
+        batch = state.batch + 1
+        releases = releases_of(
+            after_us=state.watermark_us,
+            through_us=self._through_us,
+            fresh=census.due,
+            segments=state.segments,
+            first_number=state.next_release,
+            rows_max=limits.release_rows_max,
+        )
+        stored: tuple[Segment, ...] = ()
+        if census.early.rows and census.early_min_us is not None:
+            stored = segments_of(
+                census.early,
+                batch=batch,
+                min_us=census.early_min_us,
+                max_us=census.early_max_us or census.early_min_us,
+                rows_max=limits.segment_rows_max,
+            )
+        surviving = tuple(s for s in state.segments if s.max_us > self._through_us)
+        compaction = compaction_of(
+            surviving,
+            batch=batch,
+            segments_max=limits.segments_max,
+            rows_max=limits.compaction_rows_max,
+        )
+        return Plan(
+            format=PLAN_FORMAT,
+            code=self._code,
+            prefix=state.prefix,
+            query_id=state.query_id,
+            batch=batch,
+            end_offsets=end_offsets,
+            after_us=state.watermark_us,
+            through_us=self._through_us,
+            slowest=self._slowest,
+            stream_has_ended=self._has_ended,
+            late_rows=census.late_rows,
+            releases=releases,
+            stored=stored,
+            compaction=compaction,
+            topics=self._merged(census.topics),
+            frontier=f"{batch:012d}",
+        )
+
+    def _merged(self, seen: Iterable[TopicIds]) -> tuple[TopicIds, ...]:
+        merged: dict[str, TopicIds] = {known.topic: known for known in self._state.topics}
+        for topic in seen:
+            fixed = self._frontier.key_schema_id(topic.topic)
+            if fixed is not None and set(topic.key_ids) - {fixed}:
+                message = "a data topic's key schema is not the one that the epoch began with"
+                raise ProtocolError(
+                    message, topic=topic.topic, key_schema_ids=topic.key_ids, fixed=fixed
+                )
+            known = merged.get(topic.topic, TopicIds(topic.topic, (), ()))
+            merged[topic.topic] = TopicIds(
+                topic.topic,
+                tuple(sorted({*known.key_ids, *topic.key_ids})),
+                tuple(sorted({*known.value_ids, *topic.value_ids})),
+            )
+        return tuple(merged[topic] for topic in sorted(merged))
+
+
+def after(state: State, plan: Plan) -> State:
+    """Return the state that an obeyed plan leads to."""
+    waiting = waiting_segments(state, plan)
+    kept = {segment.name for segment in waiting}
+    following = replace(
+        state,
+        batch=plan.batch,
+        watermark_us=plan.through_us,
+        next_release=state.next_release + len(plan.releases),
+        stream_has_ended=plan.stream_has_ended,
+        late_rows=state.late_rows + plan.late_rows,
+        end_offsets=plan.end_offsets,
+        frontier=plan.frontier,
+        segments=waiting,
+        dropped_segments=tuple(s.name for s in state.segments if s.name not in kept),
+        topics=plan.topics,
+    )
+    following.check_invariants()
+    return following
+
+
+def waiting_segments(state: State, plan: Plan) -> tuple[Segment, ...]:
+    """Return the segments that hold changes above the plan's watermark."""
+    joined = () if plan.compaction is None else plan.compaction.inputs
+    surviving = [
+        segment
+        for segment in state.segments
+        if segment.max_us > plan.through_us and segment.name not in joined
+    ]
+    output = () if plan.compaction is None else (plan.compaction.output,)
+    return (*surviving, *output, *plan.stored)
+
+
+def require_same_batch(state: State, plan: Plan, *, end_offsets: EndOffsets) -> None:
+    """Raise CheckpointMismatch unless a plan that was found is the plan of this very batch."""
+    found: Mapping[str, object] = {
+        "format": plan.format,
+        "prefix": plan.prefix,
+        "query_id": plan.query_id,
+        "batch": plan.batch,
+        "after_us": plan.after_us,
+        "end_offsets": plan.end_offsets,
+    }
+    wanted: Mapping[str, object] = {
+        "format": PLAN_FORMAT,
+        "prefix": state.prefix,
+        "query_id": state.query_id,
+        "batch": state.batch + 1,
+        "after_us": state.watermark_us,
+        "end_offsets": end_offsets,
+    }
+    different = sorted(name for name in wanted if found[name] != wanted[name])
+    if different:
+        message = "the plan that was found is not the plan of this batch"
+        hint = "Spark's checkpoint and the gate's belong together: restore or remove both"
+        raise CheckpointMismatch(message, hint=hint, batch=plan.batch, different=different)
+
+
+def _require_growth(before: EndOffsets, now: EndOffsets) -> None:
+    for topic, ends in before.items():
+        for topic_partition, offset in ends.items():
+            if now.get(topic, {}).get(topic_partition, 0) < offset:
+                message = "a topic is behind what was read of it: it was made anew, or replaced"
+                hint = "Begin with a new output and checkpoint"
+                raise CheckpointMismatch(
+                    message, hint=hint, topic=topic, topic_partition=topic_partition, read=offset
+                )

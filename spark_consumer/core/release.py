@@ -1,0 +1,180 @@
+"""Where releases and segments are cut: at commit timestamps, never inside one.
+
+Sizes are estimates from quantiles; being wrong about them costs memory, never order or
+completeness, because every bound is a commit timestamp and what lies within bounds is compared
+change by change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidegate.spark_consumer.core.batch_state import Segment
+from tidegate.spark_consumer.core.plan import Compaction, ReleaseBounds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = [
+    "NO_CHANGES",
+    "QUANTILES",
+    "Distribution",
+    "compaction_of",
+    "cut",
+    "overlapping",
+    "releases_of",
+    "segments_of",
+]
+
+QUANTILES = 64
+"""Parts into which a distribution is cut: releases can be sized to about a sixty-fourth."""
+
+_SEGMENTS_COMPACTED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """How many changes there are, and commit timestamps that cut them into parts of equal size.
+
+    Each entry of `quantiles_us` is the last commit timestamp of its part; they ascend and may
+    repeat.
+    """
+
+    rows: int
+    quantiles_us: tuple[int, ...]
+
+    def weights(self, *, after_us: int, through_us: int) -> list[tuple[int, float]]:
+        """Return (commit timestamp, changes at or shortly before it) within the bounds."""
+        share = self.rows / len(self.quantiles_us) if self.quantiles_us else 0.0
+        return [(us, share) for us in self.quantiles_us if after_us < us <= through_us]
+
+
+NO_CHANGES = Distribution(0, ())
+
+
+def cut(
+    weights: Iterable[tuple[int, float]], *, after_us: int, through_us: int, rows_max: int
+) -> tuple[int, ...]:
+    """Return ascending upper bounds of parts of about `rows_max` changes each.
+
+    The last is `through_us`.  A commit timestamp is in one part, however many changes it has.
+    """
+    bounds: list[int] = []
+    rows = 0.0
+    last_us = after_us
+    for us, weight in sorted(weights):
+        is_new_timestamp = us > last_us
+        if is_new_timestamp and rows > 0 and rows + weight > rows_max:
+            bounds.append(last_us)
+            rows = 0.0
+        rows += weight
+        last_us = us
+    return (*(bound for bound in bounds if bound < through_us), through_us)
+
+
+def overlapping(
+    segments: Iterable[Segment], *, after_us: int, through_us: int
+) -> tuple[Segment, ...]:
+    """Return the segments that may hold changes within the bounds."""
+    return tuple(s for s in segments if s.min_us <= through_us and s.max_us > after_us)
+
+
+def releases_of(
+    *,
+    after_us: int,
+    through_us: int,
+    fresh: Distribution,
+    segments: Sequence[Segment],
+    first_number: int,
+    rows_max: int,
+) -> tuple[ReleaseBounds, ...]:
+    """Return the releases that cover (`after_us`, `through_us`]; none if nothing lies within.
+
+    `fresh` are the batch's own changes within the bounds.
+    """
+    waiting = overlapping(segments, after_us=after_us, through_us=through_us)
+    if through_us <= after_us or not (fresh.rows or waiting):
+        return ()
+    weights = fresh.weights(after_us=after_us, through_us=through_us)
+    for segment in waiting:
+        distribution = Distribution(segment.rows, segment.quantiles_us)
+        weights += distribution.weights(after_us=after_us, through_us=through_us)
+    bounds = cut(weights, after_us=after_us, through_us=through_us, rows_max=rows_max)
+    return tuple(
+        ReleaseBounds(
+            number=first_number + index,
+            after_us=low,
+            through_us=high,
+            segments=tuple(s.name for s in overlapping(waiting, after_us=low, through_us=high)),
+        )
+        for index, (low, high) in enumerate(zip((after_us, *bounds), bounds, strict=False))
+    )
+
+
+def segments_of(
+    fresh: Distribution, *, batch: int, min_us: int, max_us: int, rows_max: int
+) -> tuple[Segment, ...]:
+    """Return the segments for a batch's changes between two commit timestamps, both inclusive."""
+    if fresh.rows == 0:
+        return ()
+    weights = fresh.weights(after_us=min_us - 1, through_us=max_us)
+    bounds = cut(weights, after_us=min_us - 1, through_us=max_us, rows_max=rows_max)
+    segments = []
+    for index, (low, high) in enumerate(zip((min_us - 1, *bounds), bounds, strict=False)):
+        inside = [us for us, _ in weights if low < us <= high]
+        rows = (
+            fresh.rows if len(bounds) == 1 else round(sum(w for u, w in weights if low < u <= high))
+        )
+        name = f"{batch:012d}-{index:03d}"
+        segments.append(Segment(name, low + 1, high, rows, tuple(inside)))
+    return tuple(segments)
+
+
+def compaction_of(
+    segments: Sequence[Segment], *, batch: int, segments_max: int, rows_max: int
+) -> Compaction | None:
+    """Return the cheapest joining of a few neighbours in time, if there are too many segments.
+
+    The work is bounded by `rows_max`; None if there are few segments, or if all are large already.
+    """
+    if len(segments) <= segments_max:
+        return None
+    ordered = sorted(segments, key=lambda s: (s.min_us, s.max_us, s.name))
+    runs = [
+        ordered[start : start + size]
+        for size in range(2, _SEGMENTS_COMPACTED + 1)
+        for start in range(len(ordered) - size + 1)
+    ]
+    fitting = [run for run in runs if sum(s.rows for s in run) <= rows_max]
+    if not fitting:
+        return None
+    # The longest run first: it takes away the most segments; among those the smallest.
+    run = max(fitting, key=lambda r: (len(r), -sum(s.rows for s in r), r[0].name))
+    weights = sorted(
+        weight
+        for s in run
+        for weight in Distribution(s.rows, s.quantiles_us).weights(
+            after_us=s.min_us - 1, through_us=s.max_us
+        )
+    )
+    output = Segment(
+        name=f"{batch:012d}-joined",
+        min_us=min(s.min_us for s in run),
+        max_us=max(s.max_us for s in run),
+        rows=sum(s.rows for s in run),
+        quantiles_us=_thinned(weights),
+    )
+    return Compaction(tuple(s.name for s in run), output)
+
+
+def _thinned(weights: Sequence[tuple[int, float]]) -> tuple[int, ...]:
+    """Return at most `QUANTILES` timestamps that cut the weights into about equal parts."""
+    share = sum(weight for _, weight in weights) / QUANTILES
+    chosen: list[int] = []
+    rows = 0.0
+    for us, weight in weights:
+        rows += weight
+        while len(chosen) < QUANTILES and rows >= share * (len(chosen) + 1) - 1e-6:
+            chosen.append(us)
+    return tuple(chosen)

@@ -1,0 +1,292 @@
+"""What a reader believes about one slot: a snapshot in effect plus the announcements after it.
+
+Records are folded in the order of their offsets, each once: what is at or below `folded_through` is
+known already.  A snapshot waits until its reader has reached every entry of its vector
+(`docs/protocol.md`, 3.3); of several in effect the highest revision holds.  Of a snapshot's tokens
+only the slowest is kept, because nothing but the minimum is ever asked for: an announcement's
+`start - 1` is never above the watermark that the same token has in a snapshot, so counting a token
+twice cannot raise the minimum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+from tidegate.schemas.errors import invariant
+from tidegate.schemas.instants import NS_PER_US
+from tidegate.schemas.progress import (
+    PartitionAnnounced,
+    PartitionFinished,
+    SlotProgress,
+    StreamStarted,
+)
+from tidegate.spark_consumer.errors import ProtocolError
+
+__all__ = ["SNAPSHOTS_WAITING_MAX", "HasReached", "SlotView", "Slowest", "Snapshot"]
+
+SNAPSHOTS_WAITING_MAX = 256
+"""Snapshots kept per slot while the data lags behind the progress topic, as in a catch-up.
+
+Every second one is let go when there are more, never the first or the last: the watermark then
+moves in longer steps, and the frontier stays small however long the backlog is.
+"""
+
+HasReached = Callable[[str, int, int], bool]
+"""(topic, topic partition, offset) -> whether the reader's next offset is greater."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Slowest:
+    """The stream partition that holds a watermark back."""
+
+    watermark_us: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A `SlotProgress`, reduced to what a reader needs."""
+
+    revision: int
+    includes: int
+    vector: Mapping[str, Mapping[int, int]]
+    tokens: int
+    slowest: Slowest | None
+
+    def is_in_effect(self, has_reached: HasReached) -> bool:
+        """Whether the reader has consumed everything that this snapshot's tokens had written."""
+        return all(
+            has_reached(topic, topic_partition, offset)
+            for topic, offsets in self.vector.items()
+            for topic_partition, offset in offsets.items()
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for `from_json`."""
+        return {
+            "revision": self.revision,
+            "includes": self.includes,
+            "vector": {t: {str(p): o for p, o in of.items()} for t, of in self.vector.items()},
+            "tokens": self.tokens,
+            "slowest": _slowest_to_json(self.slowest),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Snapshot:
+        """Rebuild what `to_json` gave."""
+        return cls(
+            revision=data["revision"],
+            includes=data["includes"],
+            vector={t: {int(p): o for p, o in of.items()} for t, of in data["vector"].items()},
+            tokens=data["tokens"],
+            slowest=_slowest_from_json(data["slowest"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenSet:
+    """Chunks of one snapshot that were read so far; the snapshot does not exist before the last."""
+
+    snapshot: Snapshot
+    next_chunk: int
+    chunks: int
+
+    def is_continued_by(self, body: SlotProgress) -> bool:
+        expected = (self.snapshot.revision, self.next_chunk, self.chunks)
+        return (body.revision, body.chunk, body.chunks) == expected
+
+
+@dataclass(frozen=True, slots=True)
+class _Announcement:
+    offset: int
+    slowest: Slowest
+
+
+@dataclass(slots=True)
+class SlotView:
+    """One slot, as far as it was read; changed by `fold` and `settle` only."""
+
+    slot: int
+    folded_through: int = -1
+    """Offset of the newest record folded."""
+    current: Snapshot | None = None
+    """The snapshot in effect."""
+    finished_tokens: int = 0
+    _waiting: list[Snapshot] = field(default_factory=list)
+    _announced: dict[tuple[str, str], _Announcement] = field(default_factory=dict)
+    _open: _OpenSet | None = None
+
+    @property
+    def snapshots_waiting(self) -> int:
+        """How many snapshots were read and are not in effect."""
+        return len(self._waiting)
+
+    def fold(
+        self,
+        body: StreamStarted | PartitionAnnounced | PartitionFinished | SlotProgress,
+        *,
+        offset: int,
+    ) -> None:
+        """Take the record at an offset of this slot; one that was taken before changes nothing.
+
+        Raises ProtocolError for a snapshot of another slot, or one whose revision does not grow.
+        """
+        if offset <= self.folded_through:
+            return
+        self.folded_through = offset
+        match body:
+            case PartitionAnnounced():
+                start_us = body.child.start_ns // NS_PER_US
+                self._announced[body.child.token, body.parent] = _Announcement(
+                    offset, Slowest(start_us - 1, body.child.token)
+                )
+            case PartitionFinished():
+                # A marker's chunks share one identity; the first stands for all.
+                self.finished_tokens += body.chunk == 0
+            case SlotProgress():
+                self._fold_snapshot(body)
+            case StreamStarted():
+                pass  # the frontier keeps it: it concerns all slots
+
+    def settle(self, has_reached: HasReached) -> None:
+        """Bring the newest snapshot into effect that the reader may believe."""
+        for index in range(len(self._waiting) - 1, -1, -1):
+            snapshot = self._waiting[index]
+            if snapshot.is_in_effect(has_reached):
+                self.current = snapshot
+                del self._waiting[: index + 1]
+                self._announced = {
+                    key: announcement
+                    for key, announcement in self._announced.items()
+                    if announcement.offset > snapshot.includes
+                }
+                break
+        if len(self._waiting) > SNAPSHOTS_WAITING_MAX:
+            self._waiting = [*self._waiting[:-1:2], self._waiting[-1]]
+
+    def slowest(self) -> Slowest | None:
+        """The stream partition of this slot with the lowest watermark, if there is any."""
+        candidates = [announcement.slowest for announcement in self._announced.values()]
+        if self.current is not None and self.current.slowest is not None:
+            candidates.append(self.current.slowest)
+        return min(candidates, default=None)
+
+    def check_invariants(self) -> None:
+        """Raise InvariantViolation if this view contradicts itself."""
+        revisions = [snapshot.revision for snapshot in self._waiting]
+        if self.current is not None:
+            revisions.insert(0, self.current.revision)
+        invariant(
+            all(low < high for low, high in pairwise(revisions)),
+            "snapshots of a slot are out of order",
+            slot=self.slot,
+            revisions=revisions,
+        )
+        includes = -1 if self.current is None else self.current.includes
+        for (token, _), announcement in self._announced.items():
+            invariant(
+                includes < announcement.offset <= self.folded_through,
+                "an announcement is kept that its slot's snapshot contains",
+                slot=self.slot,
+                token=token,
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for `from_json`."""
+        return {
+            "slot": self.slot,
+            "folded_through": self.folded_through,
+            "finished_tokens": self.finished_tokens,
+            "current": None if self.current is None else self.current.to_json(),
+            "waiting": [snapshot.to_json() for snapshot in self._waiting],
+            "announced": [
+                [token, parent, announcement.offset, announcement.slowest.watermark_us]
+                for (token, parent), announcement in sorted(self._announced.items())
+            ],
+            "open": None
+            if self._open is None
+            else {
+                "snapshot": self._open.snapshot.to_json(),
+                "next_chunk": self._open.next_chunk,
+                "chunks": self._open.chunks,
+            },
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> SlotView:
+        """Rebuild what `to_json` gave."""
+        unfinished = data["open"]
+        return cls(
+            slot=data["slot"],
+            folded_through=data["folded_through"],
+            finished_tokens=data["finished_tokens"],
+            current=None if data["current"] is None else Snapshot.from_json(data["current"]),
+            _waiting=[Snapshot.from_json(snapshot) for snapshot in data["waiting"]],
+            _announced={
+                (token, parent): _Announcement(offset, Slowest(watermark_us, token))
+                for token, parent, offset, watermark_us in data["announced"]
+            },
+            _open=None
+            if unfinished is None
+            else _OpenSet(
+                snapshot=Snapshot.from_json(unfinished["snapshot"]),
+                next_chunk=unfinished["next_chunk"],
+                chunks=unfinished["chunks"],
+            ),
+        )
+
+    def _fold_snapshot(self, body: SlotProgress) -> None:
+        if body.slot != self.slot:
+            message = "a slot holds another slot's snapshot"
+            raise ProtocolError(message, slot=self.slot, snapshot_of=body.slot)
+        if body.chunk == 0:
+            unfinished = _OpenSet(_reduce(body), next_chunk=1, chunks=body.chunks)
+        elif self._open is not None and self._open.is_continued_by(body):
+            unfinished = _OpenSet(_joined(self._open.snapshot, body), body.chunk + 1, body.chunks)
+        else:
+            # What compaction has left of an older set: it does not exist.
+            self._open = None
+            return
+        if unfinished.next_chunk < unfinished.chunks:
+            self._open = unfinished
+            return
+        self._open = None
+        self._require_growth(body.revision)
+        self._waiting.append(unfinished.snapshot)
+
+    def _require_growth(self, revision: int) -> None:
+        newest = self._waiting[-1] if self._waiting else self.current
+        if newest is not None and revision <= newest.revision:
+            message = "the revision of a slot's snapshots does not grow: two workers write to it"
+            raise ProtocolError(message, slot=self.slot, revision=revision, before=newest.revision)
+
+
+def _reduce(body: SlotProgress) -> Snapshot:
+    vector: dict[str, dict[int, int]] = {}
+    for entry in body.vector:
+        vector.setdefault(entry.topic, {})[entry.topic_partition] = entry.offset
+    slowest = min((Slowest(t.watermark_us, t.token) for t in body.tokens), default=None)
+    return Snapshot(
+        revision=body.revision,
+        includes=body.includes,
+        vector=vector,
+        tokens=len(body.tokens),
+        slowest=slowest,
+    )
+
+
+def _joined(before: Snapshot, body: SlotProgress) -> Snapshot:
+    part = _reduce(body)
+    known = [slowest for slowest in (before.slowest, part.slowest) if slowest is not None]
+    return replace(before, tokens=before.tokens + part.tokens, slowest=min(known, default=None))
+
+
+def _slowest_to_json(slowest: Slowest | None) -> list[Any] | None:
+    return None if slowest is None else [slowest.watermark_us, slowest.token]
+
+
+def _slowest_from_json(data: list[Any] | None) -> Slowest | None:
+    return None if data is None else Slowest(*data)

@@ -1,0 +1,54 @@
+"""Which topics the gate reads: the data topics of one prefix, and its progress topic.
+
+Spanner's table and schema names are letters, digits and underscores, so `<prefix>.<table>` and
+`<prefix>.<schema>.<table>` can be told from another prefix's progress and dead-letter topics.
+A data topic that the pattern does not match is refused where it shows, never left out in silence.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidegate.spark_consumer.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from tidegate.schemas.topics import TopicNames
+
+__all__ = ["Subscription"]
+
+_TABLE = r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)?"
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """The topics of a prefix, as a reader asks for them."""
+
+    names: TopicNames
+
+    @property
+    def data_pattern(self) -> str:
+        """Regular expression, for Python and Java alike, of the whole name of every data topic."""
+        return re.escape(f"{self.names.prefix}.") + _TABLE
+
+    @property
+    def progress_topic(self) -> str:
+        """The topic whose topic partitions are the slots."""
+        return self.names.progress
+
+    def includes(self, topic: str) -> bool:
+        """Whether the gate reads a topic that a slot's vector names.
+
+        Raises ProtocolError for a data topic of this prefix that the pattern does not match.
+        """
+        if topic == self.progress_topic or re.fullmatch(self.data_pattern, topic):
+            return True
+        if self.names.table(topic) is not None:
+            message = "a data topic's name cannot be told from other prefixes' topics"
+            raise ProtocolError(message, topic=topic, pattern=self.data_pattern)
+        return False
+
+    def table(self, topic: str) -> str:
+        """The table of a data topic that the gate reads."""
+        return self.names.table(topic) or topic

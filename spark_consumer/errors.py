@@ -1,0 +1,41 @@
+"""The gate's branch of the error tree.
+
+ConsumerError
+├── ProtocolError           the progress topic says what no fleet may say
+│   └── MixedEpochs         records of two epochs in one progress topic
+├── UnorderedChange         a data record without a usable order key
+├── CheckpointMismatch      Spark's checkpoint and the gate's do not belong together
+└── WriterReplaced          a younger run has taken this checkpoint
+"""
+
+from __future__ import annotations
+
+from tidegate.schemas.errors import ConsumerError
+
+__all__ = [
+    "CheckpointMismatch",
+    "MixedEpochs",
+    "ProtocolError",
+    "UnorderedChange",
+    "WriterReplaced",
+]
+
+
+class ProtocolError(ConsumerError):
+    """The progress topic says what no fleet may say; going on could lose or disorder changes."""
+
+
+class MixedEpochs(ProtocolError):  # noqa: N818 - named for what was found
+    """The progress topic holds two epochs: the stream was reset under the same prefix."""
+
+
+class UnorderedChange(ConsumerError):  # noqa: N818 - named for what was found
+    """A record in a data topic has no order key in its first header: no fleet wrote it."""
+
+
+class CheckpointMismatch(ConsumerError):  # noqa: N818 - named for what was found
+    """The two halves of a checkpoint, or a checkpoint and its settings, do not belong together."""
+
+
+class WriterReplaced(ConsumerError):  # noqa: N818 - named for what was found
+    """A younger run has taken this checkpoint; this one must not write any more."""

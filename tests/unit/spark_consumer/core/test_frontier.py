@@ -1,0 +1,350 @@
+"""The frontier against a small model of a fleet that keeps the protocol.
+
+The model writes transactions: data, announcements, markers, snapshots with vectors.  A reader
+consumes every topic partition to some offset of its own, in steps that cut transactions anywhere;
+its watermark must never be at or above a change that it has not read, must never fall, and must
+reach the end when all is read.
+"""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidegate.schemas.progress import (
+    ChildPartition,
+    DataTopic,
+    PartitionAnnounced,
+    PartitionFinished,
+    ProgressRecord,
+    SlotProgress,
+    StreamStarted,
+    TokenSnapshot,
+    TopicOffset,
+)
+from tidegate.schemas.topics import TopicNames
+from tidegate.spark_consumer.core.frontier import Frontier, ProgressRow, Watermark
+from tidegate.spark_consumer.core.subscription import Subscription
+from tidegate.spark_consumer.errors import MixedEpochs, ProtocolError
+
+SUBSCRIPTION = Subscription(TopicNames("bank"))
+PROGRESS = "bank-progress"
+DATA = "bank.accounts"
+SLOTS = 2
+TOPIC_PARTITIONS = 2
+
+
+@dataclass
+class Token:
+    name: str
+    slot: int
+    start_us: int
+    parents: tuple
+    watermark_us: int
+    heard: set = field(default_factory=set)
+
+    @property
+    def is_running(self):
+        return self.heard == set(self.parents)
+
+
+class Fleet:
+    """Writes what a fleet would write, one transaction per step."""
+
+    def __init__(self, end_us=None):
+        self.logs = {(DATA, p): [] for p in range(TOPIC_PARTITIONS)}
+        self.logs |= {(PROGRESS, s): [] for s in range(SLOTS)}
+        self.next_offset = dict.fromkeys(self.logs, 0)
+        self.tokens, self.children = {}, 0
+        self.consumed = dict.fromkeys(range(SLOTS), -1)
+        self.vectors = {s: {} for s in range(SLOTS)}
+        self.revisions = dict.fromkeys(range(SLOTS), 0)
+        self.end_us = end_us
+        root = ChildPartition("root-child", ("",), 1000 * 1000)
+        touched = set()
+        self._append(PROGRESS, 0, self._started(root), touched)
+        self._announce(0, root, "", touched)
+        self._snapshot(0, touched)
+        self._end_transaction(touched)
+        for slot in range(1, SLOTS):
+            self.beat(slot)
+
+    def _started(self, root):
+        end_ns = None if self.end_us is None else self.end_us * 1000
+        topics = (DataTopic(DATA, "id", TOPIC_PARTITIONS, 7),)
+        return StreamStarted("s", "g", 0, end_ns, "bank-fleet", SLOTS, "id", topics, (root,))
+
+    def _append(self, topic, topic_partition, entry, touched):
+        where = (topic, topic_partition)
+        touched.add(where)
+        offset = self.next_offset[where]
+        self.next_offset[where] += 1
+        self.logs[where].append((offset, entry))
+        return offset
+
+    def _end_transaction(self, touched):
+        for where in touched:
+            self.next_offset[where] += 1  # the control record
+
+    def _wrote(self, slot, topic, topic_partition, offset):
+        self.vectors[slot][topic, topic_partition] = offset
+
+    def _announce(self, slot, child, parent, touched):
+        child_slot = self._slot_of(child.token)
+        offset = self._append(PROGRESS, child_slot, PartitionAnnounced(child, parent), touched)
+        self._wrote(slot, PROGRESS, child_slot, offset)
+
+    def _slot_of(self, token):
+        return len(token) % SLOTS
+
+    def _snapshot(self, slot, touched):
+        self.revisions[slot] += 1
+        tokens = [t for t in self.tokens.values() if t.slot == slot]
+        body = SlotProgress(
+            slot=slot,
+            revision=self.revisions[slot],
+            minute=0,
+            includes=self.consumed[slot],
+            vector=tuple(TopicOffset(t, p, o) for (t, p), o in self.vectors[slot].items()),
+            tokens=tuple(
+                TokenSnapshot(t.name, 0, t.parents, tuple(t.heard), t.watermark_us) for t in tokens
+            ),
+        )
+        self._append(PROGRESS, slot, body, touched)
+
+    def consume(self, slot):
+        """The owner reads its slot to the end: announcements enter."""
+        for offset, body in self.logs[PROGRESS, slot]:
+            if offset > self.consumed[slot] and isinstance(body, PartitionAnnounced):
+                child = body.child
+                start_us = child.start_ns // 1000
+                fresh = Token(child.token, slot, start_us, child.parents, start_us - 1)
+                self.tokens.setdefault(child.token, fresh).heard.add(body.parent)
+        self.consumed[slot] = self.next_offset[PROGRESS, slot] - 1
+
+    def beat(self, slot):
+        touched = set()
+        self._snapshot(slot, touched)
+        self._end_transaction(touched)
+
+    def running(self, index):
+        names = sorted(t.name for t in self.tokens.values() if t.is_running)
+        return self.tokens[names[index % len(names)]] if names else None
+
+    def write(self, index, ahead_us, topic_partition):
+        token = self.running(index)
+        if token is None:
+            return
+        touched = set()
+        commit_us = token.watermark_us + 1 + ahead_us
+        offset = self._append(DATA, topic_partition, commit_us, touched)
+        self._wrote(token.slot, DATA, topic_partition, offset)
+        token.watermark_us = commit_us - 1
+        self._snapshot(token.slot, touched)
+        self._end_transaction(touched)
+
+    def finish(self, indexes, children):
+        """One or two stream partitions end at the same time, each in its own transaction."""
+        parents = {t.name: t for i in indexes if (t := self.running(i)) is not None}
+        if not parents:
+            return
+        end_us = max(t.watermark_us for t in parents.values()) + 1
+        self.children += children
+        kids = [
+            ChildPartition(
+                "c" * (k % 5 + 1) + str(self.children + k), tuple(parents), end_us * 1000
+            )
+            for k in range(children)
+        ]
+        for parent in parents.values():
+            touched = set()
+            for kid in kids:
+                self._announce(parent.slot, kid, parent.name, touched)
+            marker = PartitionFinished(parent.name, parent.parents, 0, end_us * 1000, (), ())
+            offset = self._append(PROGRESS, parent.slot, marker, touched)
+            self._wrote(parent.slot, PROGRESS, parent.slot, offset)
+            del self.tokens[parent.name]
+            self._snapshot(parent.slot, touched)
+            self._end_transaction(touched)
+
+
+class Reader:
+    """Consumes the fleet's log in steps and keeps a frontier, stored and loaded between steps."""
+
+    def __init__(self, fleet):
+        self.fleet = fleet
+        self.reached = dict.fromkeys(fleet.logs, 0)
+        self.frontier = Frontier(SUBSCRIPTION)
+        self.watermark_us = -1
+
+    def step(self, advances, shuffle):
+        fresh = []
+        for where, log in self.fleet.logs.items():
+            before = self.reached[where]
+            advance = advances[where] if advances else 10**9
+            self.reached[where] = min(self.fleet.next_offset[where], before + advance)
+            if where[0] == PROGRESS:
+                fresh += [
+                    ProgressRow(where[1], offset, ProgressRecord("e", "w", body))
+                    for offset, body in log
+                    if before <= offset < self.reached[where]
+                ]
+        shuffle(fresh)
+        reached = {}
+        for (topic, topic_partition), offset in self.reached.items():
+            reached.setdefault(topic, {})[topic_partition] = offset
+        again = Frontier.from_json(self.frontier.to_json(), SUBSCRIPTION)
+        again.fold(sorted(fresh, key=lambda row: (-row.slot, row.offset)), reached=reached)
+        self.frontier.fold(fresh, reached=reached)
+        assert again.to_json() == self.frontier.to_json()
+        self.frontier.fold(fresh, reached=reached)
+        assert again.to_json() == self.frontier.to_json()
+        self.frontier.check_invariants()
+        return self.check()
+
+    def check(self):
+        watermark = self.frontier.watermark()
+        if watermark is None:
+            assert self.watermark_us == -1
+            return None
+        assert watermark.us >= self.watermark_us
+        self.watermark_us = watermark.us
+        for where, log in self.fleet.logs.items():
+            if where[0] == DATA:
+                unread = [us for offset, us in log if offset >= self.reached[where]]
+                assert all(us > watermark.us for us in unread)
+        return watermark
+
+
+advances = st.fixed_dictionaries(
+    {(DATA, p): st.integers(0, 6) for p in range(TOPIC_PARTITIONS)}
+    | {(PROGRESS, s): st.integers(0, 12) for s in range(SLOTS)}
+)
+actions = st.one_of(
+    st.tuples(st.just("consume"), st.integers(0, SLOTS - 1)),
+    st.tuples(st.just("beat"), st.integers(0, SLOTS - 1)),
+    st.tuples(st.just("write"), st.integers(0, 9), st.integers(0, 50), st.integers(0, 1)),
+    st.tuples(
+        st.just("finish"), st.lists(st.integers(0, 9), min_size=1, max_size=2), st.integers(1, 2)
+    ),
+    st.tuples(st.just("read"), advances),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(script=st.lists(actions, max_size=60), rng=st.randoms(use_true_random=False))
+def test_the_watermark_is_never_early_never_falls_and_arrives(script, rng):
+    fleet = Fleet()
+    reader = Reader(fleet)
+    for action, *arguments in script:
+        if action == "read":
+            reader.step(arguments[0], rng.shuffle)
+        else:
+            getattr(fleet, action)(*arguments)
+            reader.check()
+    for slot in range(SLOTS):
+        fleet.consume(slot)
+        fleet.beat(slot)
+    watermark = reader.step(None, rng.shuffle)
+    slowest = min(fleet.tokens.values(), key=lambda t: (t.watermark_us, t.name))
+    assert watermark == Watermark(slowest.watermark_us, slowest.name)
+
+
+def end_of(fleet):
+    ends = {}
+    for (topic, topic_partition), offset in fleet.next_offset.items():
+        ends.setdefault(topic, {})[topic_partition] = offset
+    return ends
+
+
+def rows_of(fleet, *, epoch="e"):
+    return [
+        ProgressRow(slot, offset, ProgressRecord(epoch, "w", body))
+        for (topic, slot), log in fleet.logs.items()
+        if topic == PROGRESS
+        for offset, body in log
+    ]
+
+
+@pytest.fixture
+def fleet():
+    fleet = Fleet()
+    fleet.consume(1)
+    fleet.consume(0)
+    return fleet
+
+
+def test_there_is_no_watermark_before_every_slot_has_a_snapshot(fleet):
+    frontier = Frontier(SUBSCRIPTION)
+    rows = [row for row in rows_of(fleet) if row.slot == 0]
+    frontier.fold(rows, reached=end_of(fleet))
+    assert frontier.watermark() is None
+    frontier.fold(rows_of(fleet), reached=end_of(fleet))
+    assert frontier.watermark() == Watermark(999, "root-child")
+
+
+def test_a_topic_that_is_not_discovered_yet_is_not_reached(fleet):
+    fleet.write(0, 5, 0)
+    frontier = Frontier(SUBSCRIPTION)
+    ends = end_of(fleet)
+    without = {topic: offsets for topic, offsets in ends.items() if topic != DATA}
+    frontier.fold(rows_of(fleet), reached=without)
+    assert frontier.watermark() == Watermark(999, "root-child")
+    frontier.fold([], reached=ends)
+    assert frontier.watermark() == Watermark(1004, "root-child")
+
+
+def test_a_topic_that_is_not_subscribed_holds_nothing_back(fleet):
+    fleet.vectors[0]["bank-dead-letter", 0] = 99
+    fleet.vectors[1]["bank-dead-letter", 0] = 99
+    fleet.write(0, 5, 0)
+    frontier = Frontier(SUBSCRIPTION)
+    frontier.fold(rows_of(fleet), reached=end_of(fleet))
+    assert frontier.watermark() == Watermark(1004, "root-child")
+
+
+def test_two_epochs_are_refused(fleet):
+    frontier = Frontier(SUBSCRIPTION)
+    rows = rows_of(fleet)
+    other = ProgressRow(1, 999, ProgressRecord("f", "w", rows[-1].record.body))
+    with pytest.raises(MixedEpochs):
+        frontier.fold([*rows, other], reached=end_of(fleet))
+
+
+def test_another_number_of_slots_is_refused(fleet):
+    ends = end_of(fleet)
+    ends[PROGRESS][SLOTS] = 0
+    with pytest.raises(ProtocolError, match="slots"):
+        Frontier(SUBSCRIPTION).fold(rows_of(fleet), reached=ends)
+
+
+def test_a_bounded_stream_ends_at_its_end():
+    fleet = Fleet(end_us=5000)
+    for slot in range(SLOTS):
+        fleet.consume(slot)
+    fleet.finish([0], 0)
+    for slot in range(SLOTS):
+        fleet.beat(slot)
+    frontier = Frontier(SUBSCRIPTION)
+    frontier.fold(rows_of(fleet), reached=end_of(fleet))
+    assert frontier.watermark() == Watermark(5000, None)
+    assert frontier.finished_tokens == 1
+
+
+def test_an_unbounded_stream_without_stream_partitions_is_an_error(fleet):
+    fleet.finish([0], 0)
+    for slot in range(SLOTS):
+        fleet.beat(slot)
+    frontier = Frontier(SUBSCRIPTION)
+    frontier.fold(rows_of(fleet), reached=end_of(fleet))
+    with pytest.raises(ProtocolError, match="unbounded"):
+        frontier.watermark()
+
+
+def test_the_epoch_fixes_the_key_schemas(fleet):
+    frontier = Frontier(SUBSCRIPTION)
+    assert frontier.key_schema_id(DATA) is None
+    frontier.fold(rows_of(fleet), reached=end_of(fleet))
+    assert frontier.key_schema_id(DATA) == 7
+    assert frontier.key_schema_id("bank.other") is None

@@ -1,0 +1,288 @@
+"""The gate as a whole: plans, states, and a replay that decides nothing again.
+
+The property at the end runs many batches of made-up changes through the core, executing plans on
+plain lists, and compares what comes out with what went in: once each, in order, nothing before its
+time.
+"""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidegate.schemas.errors import InvariantViolation
+from tidegate.schemas.progress import (
+    ChildPartition,
+    DataTopic,
+    PartitionAnnounced,
+    ProgressRecord,
+    SlotProgress,
+    StreamStarted,
+    TokenSnapshot,
+    TopicOffset,
+)
+from tidegate.schemas.topics import TopicNames
+from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State, TopicIds
+from tidegate.spark_consumer.core.frontier import Frontier, ProgressRow
+from tidegate.spark_consumer.core.gate import Census, Gate, Limits, after, require_same_batch
+from tidegate.spark_consumer.core.plan import (
+    CompactSegments,
+    Plan,
+    SetLateAside,
+    StoreSegment,
+    WriteRelease,
+)
+from tidegate.spark_consumer.core.release import Distribution
+from tidegate.spark_consumer.core.subscription import Subscription
+from tidegate.spark_consumer.errors import CheckpointMismatch, ProtocolError, UnorderedChange
+
+SUBSCRIPTION = Subscription(TopicNames("bank"))
+PROGRESS, DATA = "bank-progress", "bank.accounts"
+STATE = State(prefix="bank", query_id="q")
+
+
+def opening():
+    child = ChildPartition("t", ("",), 0)
+    topics = (DataTopic(DATA, "id", 1, 7),)
+    started = StreamStarted("s", "g", 0, None, "bank-fleet", 1, "id", topics, (child,))
+    return [row(0, started), row(1, PartitionAnnounced(child, ""))]
+
+
+def row(offset, body):
+    return ProgressRow(0, offset, ProgressRecord("e", "w", body))
+
+
+def beat(offset, *, watermark_us, data_offset=None):
+    vector = () if data_offset is None else (TopicOffset(DATA, 0, data_offset),)
+    tokens = (TokenSnapshot("t", 0, (), (), watermark_us),)
+    return row(offset, SlotProgress(0, offset, 0, 1, vector, tokens))
+
+
+def ends(progress, data=0):
+    return {PROGRESS: {0: progress}, DATA: {0: data}}
+
+
+def gate(state=STATE, frontier=None, **limits):
+    known = frontier or Frontier(SUBSCRIPTION)
+    return Gate(state, known, limits=Limits(**limits), code="1")
+
+
+def test_before_the_watermark_exists_everything_waits():
+    first = gate()
+    assert first.fold(opening(), end_offsets=ends(2, 5)) == BEFORE_EVERYTHING_US
+    plan = first.decide(Census(early=Distribution(5, (8, 9)), early_min_us=3, early_max_us=9))
+    assert plan.releases == ()
+    (step,) = plan.steps
+    assert isinstance(step, StoreSegment)
+    assert (step.segment.min_us, step.segment.max_us, step.segment.rows) == (3, 9, 5)
+    state = after(STATE, plan)
+    assert state.segments == plan.stored
+    assert (state.batch, state.watermark_us, state.next_release) == (0, -1, 0)
+
+
+def test_a_batch_in_full_gives_its_steps_in_order_and_the_next_state():
+    frontier = Frontier(SUBSCRIPTION)
+    first = gate(frontier=frontier)
+    first.fold([*opening(), beat(2, watermark_us=5)], end_offsets=ends(3, 4))
+    early = Distribution(4, (10, 12))
+    before = after(STATE, first.decide(Census(early=early, early_min_us=10, early_max_us=12)))
+    assert before.watermark_us == 5
+
+    second = gate(before, frontier)
+    through = second.fold([beat(3, watermark_us=11)], end_offsets=ends(4, 9))
+    assert through == 11
+    census = Census(
+        late_rows=2,
+        due=Distribution(2, (8, 9)),
+        early=Distribution(1, (20,)),
+        early_min_us=20,
+        early_max_us=20,
+        topics=(TopicIds(DATA, (7,), (3, 5)),),
+    )
+    plan = second.decide(census)
+    late, release, store = plan.steps
+    assert late == SetLateAside(5, 2)
+    assert isinstance(release, WriteRelease)
+    assert (release.bounds.after_us, release.bounds.through_us) == (5, 11)
+    assert release.bounds.segments == (before.segments[0].name,)
+    assert isinstance(store, StoreSegment)
+    state = after(before, plan)
+    assert state.next_release == 1
+    assert state.late_rows == 2
+    # The first segment's changes at 12 still wait in it.
+    assert [s.name for s in state.segments] == [before.segments[0].name, store.segment.name]
+    assert state.dropped_segments == ()
+    assert state.topics == (TopicIds(DATA, (7,), (3, 5)),)
+    assert state.topics[0].reader_id == 5
+
+    third = gate(state, frontier)
+    third.fold([beat(4, watermark_us=30)], end_offsets=ends(5, 9))
+    final = after(state, third.decide(Census()))
+    assert final.segments == ()
+    assert set(final.dropped_segments) == {s.name for s in state.segments}
+
+
+def test_nothing_new_is_no_release_and_the_watermark_moves_all_the_same():
+    first = gate()
+    first.fold([*opening(), beat(2, watermark_us=50)], end_offsets=ends(3))
+    plan = first.decide(Census())
+    assert plan.steps == ()
+    assert after(STATE, plan).watermark_us == 50
+    assert after(STATE, plan).next_release == 0
+
+
+def test_the_watermark_never_falls():
+    state = State(prefix="bank", query_id="q", watermark_us=80)
+    late = gate(state)
+    rows = [*opening(), beat(2, watermark_us=50)]
+    assert late.fold(rows, end_offsets=ends(3)) == 80
+
+
+def test_a_plan_and_a_state_survive_being_stored():
+    one = gate(segments_max=1, segment_rows_max=2)
+    one.fold([*opening(), beat(2, watermark_us=9)], end_offsets=ends(3, 9))
+    census = Census(
+        due=Distribution(3, (4, 5)),
+        early=Distribution(8, (10, 11, 12, 13)),
+        early_min_us=10,
+        early_max_us=13,
+        topics=(TopicIds(DATA, (7,), (2,)),),
+    )
+    plan = one.decide(census)
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    state = after(STATE, plan)
+    assert State.from_json(json.loads(json.dumps(state.to_json()))) == state
+    two = gate(state, one.frontier, segments_max=1)
+    two.fold([], end_offsets=ends(3, 9))
+    plan = two.decide(Census())
+    assert plan.compaction is not None
+    assert isinstance(plan.steps[-1], CompactSegments)
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    assert len(after(state, plan).segments) < len(state.segments)
+
+
+def test_a_plan_of_another_batch_is_not_obeyed():
+    one = gate()
+    one.fold(opening(), end_offsets=ends(2))
+    plan = one.decide(Census())
+    require_same_batch(STATE, plan, end_offsets=ends(2))
+    with pytest.raises(CheckpointMismatch, match="end_offsets"):
+        require_same_batch(STATE, plan, end_offsets=ends(3))
+    with pytest.raises(CheckpointMismatch, match="query_id"):
+        require_same_batch(State(prefix="bank", query_id="x"), plan, end_offsets=ends(2))
+
+
+def test_a_topic_made_anew_is_refused():
+    state = State(prefix="bank", query_id="q", end_offsets=ends(5, 7))
+    with pytest.raises(CheckpointMismatch, match="made anew"):
+        gate(state).fold([], end_offsets=ends(5, 6))
+    with pytest.raises(CheckpointMismatch, match="made anew"):
+        gate(state).fold([], end_offsets={PROGRESS: {0: 5}})
+
+
+def test_a_row_without_order_key_is_refused():
+    one = gate()
+    one.fold(opening(), end_offsets=ends(2))
+    with pytest.raises(UnorderedChange, match="accounts"):
+        one.decide(Census(unordered_rows=1, unordered_at="bank.accounts/0@7"))
+
+
+def test_another_key_schema_is_refused():
+    one = gate()
+    one.fold(opening(), end_offsets=ends(2))
+    with pytest.raises(ProtocolError, match="key schema"):
+        one.decide(Census(topics=(TopicIds(DATA, (8,), (2,)),)))
+
+
+def test_a_batch_is_folded_before_it_is_decided():
+    with pytest.raises(InvariantViolation):
+        gate().decide(Census())
+
+
+class Executor:
+    """Executes plans on lists of commit timestamps, as Spark does on rows."""
+
+    def __init__(self, limits):
+        self.state, self.frontier, self.limits = STATE, Frontier(SUBSCRIPTION), limits
+        self.segments, self.released, self.late, self.seen = {}, [], [], 0
+
+    def run(self, progress, rows, end_offsets):
+        one = Gate(self.state, self.frontier, limits=self.limits, code="1")
+        through = one.fold(progress, end_offsets=end_offsets)
+        low = self.state.watermark_us
+        due = sorted(us for us in rows if low < us <= through)
+        early = sorted(us for us in rows if us > through)
+        plan = one.decide(
+            Census(
+                late_rows=sum(us <= low for us in rows),
+                due=Distribution(len(due), tuple(due)),
+                early=Distribution(len(early), tuple(early[1::2] or early)),
+                early_min_us=min(early, default=None),
+                early_max_us=max(early, default=None),
+            )
+        )
+        for step in plan.steps:
+            self.execute(step, rows)
+        self.state = after(self.state, plan)
+        for name in self.state.dropped_segments:
+            del self.segments[name]
+        assert set(self.segments) == {s.name for s in self.state.segments}
+
+    def execute(self, step, rows):
+        match step:
+            case SetLateAside():
+                self.late += [us for us in rows if us <= step.through_us]
+            case WriteRelease():
+                low, high = step.bounds.after_us, step.bounds.through_us
+                found = [*rows, *(us for n in step.bounds.segments for us in self.segments[n])]
+                self.released.append(
+                    (step.bounds.number, sorted(us for us in found if low < us <= high))
+                )
+            case StoreSegment():
+                one = step.segment
+                self.segments[one.name] = [us for us in rows if one.min_us <= us <= one.max_us]
+            case CompactSegments():
+                joined = [us for n in step.compaction.inputs for us in self.segments[n]]
+                self.segments[step.compaction.output.name] = [
+                    us for us in joined if us > step.after_us
+                ]
+
+
+batches = st.lists(
+    st.tuples(st.integers(0, 20), st.lists(st.integers(1, 60), max_size=12)), max_size=25
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    batches=batches,
+    release_rows_max=st.integers(1, 20),
+    segment_rows_max=st.integers(1, 20),
+    segments_max=st.integers(1, 5),
+)
+def test_everything_comes_out_once_in_order_and_on_time(
+    batches, release_rows_max, segment_rows_max, segments_max
+):
+    limits = Limits(release_rows_max, segment_rows_max, segments_max, 30)
+    executor = Executor(limits)
+    expected, expected_late, watermark_us, offset = [], [], -1, 2
+    for index, (step, ahead) in enumerate(batches):
+        rows = [watermark_us + us - 5 for us in ahead]
+        expected_late += [us for us in rows if us <= watermark_us]
+        expected += [us for us in rows if us > watermark_us]
+        watermark_us += step
+        progress = [*(opening() if index == 0 else []), beat(offset, watermark_us=watermark_us)]
+        offset += 1
+        executor.run(progress, rows, ends(offset, 0))
+        assert executor.state.watermark_us == max(watermark_us, -1)
+        released = [us for _, release in executor.released for us in release]
+        assert released == sorted(us for us in expected if us <= watermark_us)
+    executor.run([beat(offset, watermark_us=10**6)], [], ends(offset + 1, 0))
+    if batches:
+        released = [us for _, release in executor.released for us in release]
+        assert released == sorted(expected)
+        assert sorted(executor.late) == sorted(expected_late)
+        assert executor.state.late_rows == len(expected_late)
+        assert executor.segments == {}
+    assert [number for number, _ in executor.released] == list(range(executor.state.next_release))

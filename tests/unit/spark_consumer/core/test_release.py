@@ -1,0 +1,131 @@
+"""Cutting: covers everything, at commit timestamps, in portions of about the size asked for."""
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.spark_consumer.core.batch_state import Segment
+from tidegate.spark_consumer.core.release import (
+    NO_CHANGES,
+    QUANTILES,
+    Distribution,
+    compaction_of,
+    cut,
+    overlapping,
+    releases_of,
+    segments_of,
+)
+
+weights = st.lists(st.tuples(st.integers(1, 40), st.floats(0.5, 9)), max_size=40)
+
+
+@given(weights=weights, rows_max=st.integers(1, 30))
+def test_parts_ascend_end_at_the_bound_and_are_no_larger_than_asked(weights, rows_max):
+    bounds = cut(weights, after_us=0, through_us=40, rows_max=rows_max)
+    assert list(bounds) == sorted(set(bounds))
+    assert bounds[-1] == 40
+    for low, high in zip((0, *bounds), bounds, strict=False):
+        inside = [(us, weight) for us, weight in weights if low < us <= high]
+        distinct = {us for us, _ in inside}
+        assert len(distinct) <= 1 or sum(weight for _, weight in inside) <= rows_max + max(
+            weight for _, weight in inside
+        ) * len([us for us, _ in inside if us == max(distinct)])
+
+
+def test_equal_timestamps_stay_together():
+    assert cut([(5, 4.0), (5, 4.0), (6, 4.0)], after_us=0, through_us=9, rows_max=2) == (5, 9)
+
+
+def test_nothing_to_cut_is_one_part():
+    assert cut([], after_us=0, through_us=9, rows_max=1) == (9,)
+
+
+def segment(name, min_us, max_us, rows=10):
+    return Segment(name, min_us, max_us, rows, (max_us,))
+
+
+def test_overlap_is_exclusive_below_and_inclusive_above():
+    segments = [segment("a", 1, 5), segment("b", 6, 10), segment("c", 11, 15)]
+    names = [s.name for s in overlapping(segments, after_us=5, through_us=10)]
+    assert names == ["b"]
+    assert [s.name for s in overlapping(segments, after_us=4, through_us=11)] == ["a", "b", "c"]
+
+
+def releases(**changes):
+    arguments = {
+        "after_us": 10,
+        "through_us": 20,
+        "fresh": NO_CHANGES,
+        "segments": (),
+        "first_number": 4,
+        "rows_max": 100,
+    }
+    return releases_of(**{**arguments, **changes})
+
+
+def test_no_release_without_changes_or_without_a_new_watermark():
+    assert releases() == ()
+    assert releases(segments=[segment("later", 21, 30)]) == ()
+    assert releases(through_us=10, fresh=Distribution(5, (10,))) == ()
+
+
+def test_one_release_names_the_segments_it_may_need():
+    segments = [segment("old", 15, 30), segment("later", 21, 30)]
+    (release,) = releases(fresh=Distribution(5, (12, 15)), segments=segments)
+    assert (release.number, release.after_us, release.through_us) == (4, 10, 20)
+    assert release.segments == ("old",)
+
+
+def test_many_changes_become_adjacent_releases_with_ascending_numbers():
+    fresh = Distribution(500, tuple(range(11, 21)))
+    found = releases(fresh=fresh, segments=[segment("s", 14, 14, rows=50)])
+    assert [r.number for r in found] == list(range(4, 4 + len(found)))
+    assert len(found) >= 5
+    assert found[0].after_us == 10
+    assert found[-1].through_us == 20
+    assert all(a.through_us == b.after_us for a, b in itertools.pairwise(found))
+    holding = [r for r in found if "s" in r.segments]
+    assert [r.after_us < 14 <= r.through_us for r in holding] == [True]
+
+
+def test_early_changes_become_segments_that_cover_them():
+    early = Distribution(640, tuple(range(101, 165)))
+    segments = segments_of(early, batch=7, min_us=100, max_us=164, rows_max=200)
+    assert segments[0].min_us == 100
+    assert segments[-1].max_us == 164
+    assert all(a.max_us + 1 == b.min_us for a, b in itertools.pairwise(segments))
+    assert sum(s.rows for s in segments) == 640
+    assert len({s.name for s in segments}) == len(segments) > 2
+    assert segments_of(NO_CHANGES, batch=7, min_us=1, max_us=2, rows_max=1) == ()
+
+
+def test_one_segment_knows_its_exact_size():
+    (only,) = segments_of(Distribution(7, (5, 6, 9)), batch=1, min_us=4, max_us=9, rows_max=50)
+    assert only == Segment("000000000001-000", 4, 9, 7, (5, 6, 9))
+
+
+def test_few_segments_are_left_alone():
+    few = [segment(str(n), n, n) for n in range(4)]
+    assert compaction_of(few, batch=9, segments_max=4, rows_max=1000) is None
+
+
+def test_too_many_segments_are_joined_a_bounded_number_at_a_time():
+    many = [segment(f"{n:02d}", n * 10, n * 10 + 9, rows=100) for n in range(20)]
+    compaction = compaction_of(many, batch=9, segments_max=10, rows_max=10_000)
+    assert len(compaction.inputs) == 8
+    joined = [s for s in many if s.name in compaction.inputs]
+    assert compaction.output.rows == 800
+    assert compaction.output.min_us == joined[0].min_us
+    assert compaction.output.max_us == joined[-1].max_us
+    assert len(compaction.output.quantiles_us) == QUANTILES
+    assert set(compaction.output.quantiles_us) == {s.max_us for s in joined}
+
+
+def test_large_segments_are_not_rewritten():
+    many = [segment(f"{n:02d}", n, n, rows=600) for n in range(20)]
+    assert compaction_of(many, batch=9, segments_max=10, rows_max=1000) is None
+    many[3:5] = [segment("small", 3, 3, rows=5), segment("small too", 4, 4, rows=5)]
+    compaction = compaction_of(many, batch=9, segments_max=10, rows_max=1000)
+    assert {"small", "small too"} <= set(compaction.inputs)
+    assert compaction.output.rows <= 1000

@@ -1,0 +1,176 @@
+"""One slot: what a snapshot in effect and the announcements after it amount to."""
+
+import pytest
+
+from tidegate.schemas.progress import (
+    ChildPartition,
+    PartitionAnnounced,
+    PartitionFinished,
+    SlotProgress,
+    TokenSnapshot,
+    TopicOffset,
+)
+from tidegate.spark_consumer.core.slot_view import SNAPSHOTS_WAITING_MAX, SlotView, Slowest
+from tidegate.spark_consumer.errors import ProtocolError
+
+ALWAYS = lambda topic, topic_partition, offset: True  # noqa: E731
+NEVER = lambda topic, topic_partition, offset: False  # noqa: E731
+
+
+def announced(token, parent="p", *, start_us=100):
+    return PartitionAnnounced(ChildPartition(token, (parent,), start_us * 1000), parent)
+
+
+def snapshot(revision, *tokens, includes=-1, vector=(), chunk=0, chunks=1, slot=3):
+    return SlotProgress(
+        slot=slot,
+        revision=revision,
+        minute=0,
+        includes=includes,
+        vector=tuple(TopicOffset(*entry) for entry in vector),
+        tokens=tuple(TokenSnapshot(t, 0, (), (), watermark_us) for t, watermark_us in tokens),
+        chunk=chunk,
+        chunks=chunks,
+    )
+
+
+@pytest.fixture
+def view():
+    view = SlotView(3)
+    yield view
+    view.check_invariants()
+    assert SlotView.from_json(view.to_json()) == view
+
+
+def test_an_announcement_counts_as_soon_as_it_is_read(view):
+    view.fold(announced("a", start_us=100), offset=0)
+    assert view.slowest() == Slowest(99, "a")
+    assert view.current is None
+
+
+def test_a_start_between_microseconds_counts_from_the_microsecond_before(view):
+    view.fold(PartitionAnnounced(ChildPartition("a", (), 100_999), ""), offset=0)
+    assert view.slowest() == Slowest(99, "a")
+
+
+def test_a_snapshot_takes_in_the_announcements_up_to_includes_and_no_later_one(view):
+    view.fold(announced("a", start_us=100), offset=0)
+    view.fold(announced("b", start_us=50), offset=1)
+    view.fold(snapshot(1, ("a", 200), includes=0), offset=2)
+    view.settle(ALWAYS)
+    assert view.slowest() == Slowest(49, "b")
+    view.fold(snapshot(2, ("a", 300), ("b", 290), includes=1), offset=3)
+    view.settle(ALWAYS)
+    assert view.slowest() == Slowest(290, "b")
+
+
+def test_an_announcement_that_a_newer_snapshot_contains_counts_until_that_is_in_effect(view):
+    view.fold(announced("a", start_us=100), offset=0)
+    view.fold(snapshot(1, ("a", 200), includes=0, vector=[("t", 0, 9)]), offset=1)
+    view.settle(NEVER)
+    assert view.current is None
+    assert view.slowest() == Slowest(99, "a")
+
+
+def test_a_finished_token_is_simply_not_in_the_snapshot(view):
+    view.fold(announced("a"), offset=0)
+    view.fold(PartitionFinished("a", (), 0, 5, (), ()), offset=1)
+    view.fold(snapshot(1, includes=0), offset=2)
+    view.settle(ALWAYS)
+    assert view.slowest() is None
+    assert view.finished_tokens == 1
+
+
+def test_of_several_in_effect_the_highest_revision_holds_and_the_others_go(view):
+    for revision in range(1, 6):
+        view.fold(
+            snapshot(revision, ("a", revision * 10), vector=[("t", 0, revision)]), offset=revision
+        )
+    view.settle(lambda topic, topic_partition, offset: offset <= 3)
+    assert view.slowest() == Slowest(30, "a")
+    assert view.snapshots_waiting == 2
+
+
+@pytest.mark.parametrize("unreached", [("t", 0), ("t", 1), ("progress", 5)])
+def test_every_entry_of_the_vector_must_be_reached(view, unreached):
+    vector = [("t", 0, 7), ("t", 1, 8), ("progress", 5, 9)]
+    view.fold(snapshot(1, ("a", 10), vector=vector), offset=0)
+    view.settle(lambda topic, topic_partition, offset: (topic, topic_partition) != unreached)
+    assert view.current is None
+    view.settle(ALWAYS)
+    assert view.current is not None
+
+
+def test_a_chunked_snapshot_exists_when_its_last_chunk_is_read(view):
+    view.fold(snapshot(1, ("a", 10), vector=[("t", 0, 4)], chunks=3), offset=0)
+    view.fold(snapshot(1, ("b", 5), chunk=1, chunks=3), offset=1)
+    view.settle(ALWAYS)
+    assert view.current is None
+    view.fold(snapshot(1, ("c", 7), chunk=2, chunks=3), offset=2)
+    view.settle(ALWAYS)
+    assert view.slowest() == Slowest(5, "b")
+    assert view.current.tokens == 3
+    assert view.current.vector == {"t": {0: 4}}
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [snapshot(1, ("a", 1), chunk=1, chunks=2)],
+        [snapshot(1, ("a", 1), chunks=3), snapshot(1, ("a", 1), chunk=2, chunks=3)],
+        [snapshot(1, ("a", 1), chunks=2), snapshot(2, ("a", 1), chunk=1, chunks=2)],
+    ],
+    ids=["no beginning", "a hole", "two revisions"],
+)
+def test_an_incomplete_or_mixed_set_does_not_exist(view, chunks):
+    for offset, chunk in enumerate(chunks):
+        view.fold(chunk, offset=offset)
+    view.fold(snapshot(9, ("z", 77)), offset=10)
+    view.settle(ALWAYS)
+    assert view.slowest() == Slowest(77, "z")
+    assert view.snapshots_waiting == 0
+
+
+def test_a_set_may_be_cut_by_the_end_of_a_batch(view):
+    view.fold(snapshot(1, ("a", 10), chunks=2), offset=0)
+    view = SlotView.from_json(view.to_json())
+    view.fold(snapshot(1, ("b", 5), chunk=1, chunks=2), offset=1)
+    view.settle(ALWAYS)
+    assert view.slowest() == Slowest(5, "b")
+
+
+def test_a_record_that_was_folded_changes_nothing(view):
+    view.fold(announced("a"), offset=0)
+    view.fold(PartitionFinished("x", (), 0, 5, (), ()), offset=1)
+    before = view.to_json()
+    view.fold(announced("b"), offset=0)
+    view.fold(PartitionFinished("y", (), 0, 5, (), ()), offset=1)
+    assert view.to_json() == before
+
+
+def test_the_chunks_of_one_marker_count_once(view):
+    for chunk in range(3):
+        marker = PartitionFinished("a", (), 0, 5, (), (), chunk=chunk, chunks=3)
+        view.fold(marker, offset=chunk)
+    assert view.finished_tokens == 1
+
+
+@pytest.mark.parametrize("second", [snapshot(4, slot=2), snapshot(3), snapshot(2)])
+def test_a_snapshot_that_no_fleet_may_write_is_refused(second):
+    view = SlotView(3)
+    view.fold(snapshot(3), offset=0)
+    with pytest.raises(ProtocolError):
+        view.fold(second, offset=1)
+
+
+def test_what_waits_is_thinned_but_keeps_its_first_and_last(view):
+    count = SNAPSHOTS_WAITING_MAX * 2 + 7
+    for revision in range(1, count + 1):
+        entry = snapshot(revision, ("a", revision), vector=[("t", 0, revision)])
+        view.fold(entry, offset=revision)
+        view.settle(NEVER)
+    assert view.snapshots_waiting <= SNAPSHOTS_WAITING_MAX
+    view.settle(lambda topic, topic_partition, offset: offset <= 1)
+    assert view.slowest() == Slowest(1, "a")
+    view.settle(ALWAYS)
+    assert view.slowest() == Slowest(count, "a")
