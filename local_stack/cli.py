@@ -6,10 +6,13 @@ broken invariant.  Addresses go to standard output, everything else to standard 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,6 +36,9 @@ app = typer.Typer(
 
 _errors = Console(stderr=True, highlight=False)
 
+# In a log file one line in ten seconds shows that work goes on, without filling it.
+QUIET_REPORT_S = 10.0
+
 Port = Annotated[int | None, typer.Option(help="0 (the default) for a free one.")]
 
 
@@ -50,10 +56,8 @@ def fetch() -> None:
     """Fetch the JVM parts into the user's cache, if they are not there yet."""
     parts = fetched_jvm_parts()
     if parts is None:
-        with _errors.status("fetching the JVM parts") as status:
-            parts = fetch_jvm_parts(find_java(), report=status.update)
-        if not _errors.is_terminal:
-            _errors.print("JVM parts fetched")
+        with shown_progress("fetching the JVM parts") as report:
+            parts = fetch_jvm_parts(find_java(), report=report)
     typer.echo(parts.root)
 
 
@@ -97,6 +101,25 @@ def environment_lines(stack: LocalStack) -> list[str]:
         f"export SPANNER_EMULATOR_HOST={stack.spanner_address}",
         f"export TIDEGATE_SIMULATOR_CONTROL={stack.control_address}",
     ]
+
+
+@contextlib.contextmanager
+def shown_progress(title: str) -> Iterator[Callable[[str], None]]:
+    """Yield what takes lines: a live line on a terminal, a printed one now and then elsewhere."""
+    if _errors.is_terminal:
+        with _errors.status(title) as status:
+            yield lambda line: status.update(f"{title}: {line}")
+        return
+    told = -QUIET_REPORT_S
+
+    def report(line: str) -> None:
+        nonlocal told
+        if time.monotonic() - told >= QUIET_REPORT_S:
+            told = time.monotonic()
+            _say(f"{title}: {line}")
+
+    yield report
+    _say(f"{title}: done")
 
 
 def _say(line: str) -> None:
