@@ -1,0 +1,103 @@
+"""Time as the service counts it, and the source of commit timestamps.
+
+Commit timestamps are whole microseconds; timestamps in queries and in columns are nanoseconds.
+`CommitClock` keeps the promise on which every reader depends: once a time is *closed* (a heartbeat,
+a read or a child partition was handed out for it) nothing commits at or before it any more.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from dataclasses import dataclass
+
+from tidegate.spanner_simulator.errors import Code, SpannerError
+
+__all__ = ["MAX_NS", "MIN_NS", "CommitClock", "format_ns", "format_us", "parse_ns"]
+
+_RFC3339 = re.compile(
+    r"(\d{4})-(\d{2})-(\d{2})[Tt ](\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,9}))?"
+    r"(?:([Zz])|([+-])(\d{2})(?::?(\d{2}))?)?"
+)
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_SECOND = datetime.timedelta(seconds=1)
+MIN_NS = -62_135_596_800 * 10**9
+MAX_NS = 253_402_300_800 * 10**9 - 1
+
+
+def parse_ns(text: str) -> int:
+    """Nanoseconds since the epoch of an RFC 3339 text; without an offset it is UTC.
+
+    Raises `SpannerError` (INVALID_ARGUMENT) for anything else.
+    """
+    found = _RFC3339.fullmatch(text)
+    if found is None:
+        raise SpannerError(Code.INVALID_ARGUMENT, f"Invalid timestamp: '{text}'")
+    year, month, day, hour, minute, second, fraction, _, sign, off_h, off_m = found.groups()
+    try:
+        moment = datetime.datetime(
+            int(year),
+            int(month),
+            int(day),
+            int(hour),
+            int(minute),
+            int(second),
+            tzinfo=datetime.UTC,
+        )
+    except ValueError as error:
+        raise SpannerError(Code.INVALID_ARGUMENT, f"Invalid timestamp: '{text}'") from error
+    seconds = (moment - _EPOCH) // _SECOND
+    if sign is not None:
+        offset_s = int(off_h) * 3600 + int(off_m or 0) * 60
+        seconds -= offset_s if sign == "+" else -offset_s
+    nanoseconds = seconds * 10**9 + int((fraction or "").ljust(9, "0"))
+    if not MIN_NS <= nanoseconds <= MAX_NS:
+        raise SpannerError(Code.INVALID_ARGUMENT, f"Timestamp out of range: '{text}'")
+    return nanoseconds
+
+
+def format_ns(timestamp_ns: int) -> str:
+    """RFC 3339 with Z; the fraction has 0, 6 or 9 digits, as many as it needs."""
+    seconds, fraction_ns = divmod(timestamp_ns, 10**9)
+    whole = (_EPOCH + _SECOND * seconds).strftime("%m-%dT%H:%M:%S")
+    year = (_EPOCH + _SECOND * seconds).year
+    if fraction_ns == 0:
+        return f"{year:04d}-{whole}Z"
+    if fraction_ns % 1000 == 0:
+        return f"{year:04d}-{whole}.{fraction_ns // 1000:06d}Z"
+    return f"{year:04d}-{whole}.{fraction_ns:09d}Z"
+
+
+def format_us(timestamp_us: int) -> str:
+    """As `format_ns`, from microseconds."""
+    return format_ns(timestamp_us * 1000)
+
+
+@dataclass(slots=True)
+class CommitClock:
+    """Hands out commit timestamps; the only place where they are made."""
+
+    last_commit_us: int = 0
+    closed_us: int = 0
+
+    def next_us(self, now_us: int) -> int:
+        """The timestamp for something that comes after all that is committed or closed."""
+        return max(now_us, self.last_commit_us + 1, self.closed_us + 1)
+
+    def is_last_open(self) -> bool:
+        """Whether another transaction may still take the last commit's own timestamp."""
+        return self.last_commit_us > self.closed_us
+
+    def committed(self, commit_timestamp_us: int) -> None:
+        """Note a commit; its timestamp was `next_us`, or the last one while still open."""
+        self.last_commit_us = max(self.last_commit_us, commit_timestamp_us)
+
+    def close(self, timestamp_us: int) -> None:
+        """From now on nothing commits at or before this time."""
+        self.closed_us = max(self.closed_us, timestamp_us)
+
+    def read_now_us(self, now_us: int) -> int:
+        """Close and return the time at which a strong read sees every commit so far."""
+        read_us = max(now_us, self.last_commit_us)
+        self.close(read_us)
+        return read_us

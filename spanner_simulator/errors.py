@@ -1,0 +1,65 @@
+"""The one error that the simulated service answers with, in gRPC's vocabulary but without gRPC.
+
+The core raises it, the server turns it into a status, the control port into a JSON body.
+Codes and texts follow the real service where they are known; a reader may look at both.
+"""
+
+from __future__ import annotations
+
+import enum
+
+__all__ = ["BrokenInvariantError", "Code", "SpannerError", "invariant"]
+
+
+class Code(enum.Enum):
+    """The gRPC status codes that this service uses; names equal gRPC's own."""
+
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    UNAUTHENTICATED = 16
+
+
+class SpannerError(Exception):
+    """An answer that is a status other than OK.
+
+    `retry_delay_ms` is sent as RetryInfo, which the official clients obey after ABORTED.
+    """
+
+    def __init__(self, code: Code, message: str, *, retry_delay_ms: int | None = None) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+        self.retry_delay_ms = retry_delay_ms
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle by the arguments, so that the error may cross process borders."""
+        return _rebuild, (self.code, self.message, self.retry_delay_ms)
+
+    def __str__(self) -> str:
+        return f"{self.code.name}: {self.message}"
+
+
+def _rebuild(code: Code, message: str, retry_delay_ms: int | None) -> SpannerError:
+    return SpannerError(code, message, retry_delay_ms=retry_delay_ms)
+
+
+class BrokenInvariantError(Exception):
+    """The simulator contradicts itself; nothing it says afterwards can be trusted."""
+
+
+def invariant(condition: object, message: str) -> None:
+    """Raise `BrokenInvariantError` unless `condition` is true; unlike assert, also under -O."""
+    if not condition:
+        raise BrokenInvariantError(message)

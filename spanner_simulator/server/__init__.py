@@ -1,0 +1,1 @@
+"""The gRPC face of the simulator: everything that knows protobuf, clocks and waiting."""

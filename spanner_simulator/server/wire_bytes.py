@@ -1,0 +1,85 @@
+r"""Result rows straight to protobuf bytes, without a message object per value.
+
+A field of a serialised message may be appended by concatenation, so a row is encoded once (as the
+`values` field of PartialResultSet) and then goes to any number of readers, in messages of any size.
+Field numbers: google.protobuf.Value {null 1, number 2, string 3, bool 4, list 6}, ListValue
+{values 1}, PartialResultSet {metadata 1, values 2, resume_token 4, precommit_token 8}.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidegate.spanner_simulator.core.values import Plain
+
+__all__ = ["list_bytes", "message_bytes", "plain_bytes", "row_bytes", "string_bytes"]
+
+NULL = b"\x08\x00"
+TRUE, FALSE = b"\x20\x01", b"\x20\x00"
+_METADATA, _VALUES, _RESUME_TOKEN, _PRECOMMIT_TOKEN = b"\x0a", b"\x12", b"\x22", b"\x42"
+
+
+def _sized(tag: bytes, payload: bytes) -> bytes:
+    size = len(payload)
+    if size < 128:
+        return tag + bytes((size,)) + payload
+    if size < 16384:
+        return tag + bytes((size & 127 | 128, size >> 7)) + payload
+    varint = bytearray()
+    while size > 127:
+        varint.append(size & 127 | 128)
+        size >>= 7
+    varint.append(size)
+    return tag + bytes(varint) + payload
+
+
+def string_bytes(text: str | bytes) -> bytes:
+    """A Value that holds a string; bytes must be UTF-8."""
+    return _sized(b"\x1a", text.encode() if isinstance(text, str) else text)
+
+
+def list_bytes(values: Iterable[bytes]) -> bytes:
+    """A Value that holds a list of encoded Values."""
+    return _sized(b"\x32", b"".join([_sized(b"\x0a", value) for value in values]))
+
+
+def plain_bytes(plain: Plain) -> bytes:
+    """A Value from plain form."""
+    match plain:
+        case None:
+            return NULL
+        case bool():
+            return TRUE if plain else FALSE
+        case str():
+            return string_bytes(plain)
+        case float() | int():
+            return b"\x11" + struct.pack("<d", plain)
+        case list():
+            return list_bytes([plain_bytes(item) for item in plain])
+        case dict():
+            raise TypeError("a result value is never an object")
+
+
+def row_bytes(values: Iterable[bytes]) -> bytes:
+    """The `values` field of PartialResultSet, once per encoded Value."""
+    return b"".join([_sized(_VALUES, value) for value in values])
+
+
+def message_bytes(
+    rows: Iterable[bytes],
+    *,
+    metadata: bytes | None = None,
+    resume_token: bytes | None = None,
+    precommit_token: bytes | None = None,
+) -> bytes:
+    """A whole PartialResultSet; `metadata` and `precommit_token` are serialised messages."""
+    parts = [] if metadata is None else [_sized(_METADATA, metadata)]
+    parts.extend(rows)
+    if resume_token is not None:
+        parts.append(_sized(_RESUME_TOKEN, resume_token))
+    if precommit_token is not None:
+        parts.append(_sized(_PRECOMMIT_TOKEN, precommit_token))
+    return b"".join(parts)
