@@ -42,6 +42,8 @@ class Release:
     framing), order_key binary, mod string (I, U, D), ordinal long.  `ordinal` is dense from 0 in
     the order of `order_key`, over all topics.  The gate has persisted the rows, which may be none.
     `topics` names every topic known at this release, also those without a row in it.
+    `rows_by_topic` spares the sinks a count if the gate has one (a topic that is not in it has no
+    row); None lets each sink count for itself.
     """
 
     number: int
@@ -51,6 +53,7 @@ class Release:
     batch: int
     rows: DataFrame
     topics: Mapping[str, TopicSchemas]
+    rows_by_topic: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,221 @@
+"""The Delta tables of one sink: made, widened and written so that every commit names its release.
+
+Owns table properties, session settings and schema checks; `commit_log` finds commits again.  Rows
+are somebody else's business.  Invariant: one commit per table and release carries rows, and says
+so.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from delta.tables import DeltaTable
+from pyspark import inheritable_thread_target
+from pyspark.sql.types import ArrayType, DataType, StructField, StructType
+
+from tidegate.schemas.errors import SchemaError, invariant
+from tidegate.spark_consumer.spark.commit_log import Commit, CommitLog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = [
+    "DELTA_SESSION_SETTINGS",
+    "TABLE_PROPERTIES",
+    "SinkTables",
+    "as_nullable",
+    "for_each_table",
+    "session_settings",
+]
+
+DELTA_SESSION_SETTINGS: Mapping[str, str] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # A snapshot of a table with few files is small: fifty tasks for it cost more than the write.
+    "spark.databricks.delta.snapshotPartitions": "2",
+    # Rows stand in their files in commit order; a rewrite by Delta would mix them.
+    "spark.databricks.delta.optimizeWrite.enabled": "false",
+    "spark.databricks.delta.autoCompact.enabled": "false",
+}
+"""What a session needs for the sinks, beside the jars; a cluster may set more than this."""
+
+TABLE_PROPERTIES: Mapping[str, str] = {
+    # Any reader opens the tables, also those that know neither deletion vectors nor column mapping.
+    "delta.enableDeletionVectors": "false",
+    "delta.columnMapping.mode": "none",
+}
+
+_TABLES_AT_ONCE = 2
+"""Most of a small commit is waiting for the driver: a second table beside it costs little."""
+
+
+class SinkTables:
+    """Every table of a sink below `<output>/<folder>/`, each with its commit log."""
+
+    def __init__(self, output: str, *, folder: str, sink: str) -> None:
+        """Take the output's address (a path or a URI), the folder in it and the sink's name."""
+        self._output = output.rstrip("/")
+        self._folder = folder
+        self._sink = sink
+        self._query_id = ""
+        self._logs: dict[str, CommitLog] = {}
+        self._schemas: dict[str, StructType] = {}
+
+    def open(self, spark: SparkSession, *, query_id: str, release_max: int) -> None:
+        """Look at every table that is there; raises ConfigError for one of another query."""
+        self._query_id = query_id
+        self._logs = {}
+        self._schemas = {}
+        for name in _folders(spark, f"{self._output}/{self._folder}"):
+            self.log(spark, name).refuse_beyond(release_max)
+
+    def path(self, table: str) -> str:
+        """Return a table's path relative to the output."""
+        return f"{self._folder}/{table}"
+
+    def address(self, table: str) -> str:
+        """Return a table's path as Spark takes it."""
+        return f"{self._output}/{self.path(table)}"
+
+    def log(self, spark: SparkSession, table: str) -> CommitLog:
+        """Return a table's commit log, read if it was not yet; the table may not exist."""
+        if table not in self._logs:
+            invariant(self._query_id, "a sink is written to before it was opened", sink=self._sink)
+            log = CommitLog(self.address(table), query_id=self._query_id, sink=self._sink)
+            log.load(spark)
+            self._logs[table] = log
+        return self._logs[table]
+
+    def prepare(
+        self, spark: SparkSession, table: str, *, schema: StructType, commit: Commit
+    ) -> None:
+        """Make the table, or add the columns that it lacks; costs nothing when it fits.
+
+        Raises SchemaError if a column is there with another type.
+        """
+        wanted = as_nullable(schema)
+        if self._schemas.get(table) == wanted:
+            return
+        log, address = self.log(spark, table), self.address(table)
+        if not log.exists:
+            setting = {"spark.databricks.delta.commitInfo.userMetadata": commit.preparation}
+            with session_settings(spark, setting):
+                _create(spark, address, wanted)
+        elif _lacks(DeltaTable.forPath(spark, address).toDF().schema, wanted, table=table):
+            nothing: DataFrame = spark.createDataFrame([], wanted)
+            writer = nothing.write.format("delta").mode("append").option("mergeSchema", "true")
+            writer.option("userMetadata", commit.preparation).save(address)
+        log.follow(spark)
+        self._schemas[table] = wanted
+
+    def append(self, rows: DataFrame, table: str, *, commit: Commit) -> None:
+        """Append a release's rows in one commit.
+
+        Delta itself ignores a repetition of the same release (`txnAppId`, `txnVersion`).
+        """
+        spark = rows.sparkSession
+        (
+            rows.write.format("delta")
+            .mode("append")
+            .option("txnAppId", commit.application)
+            .option("txnVersion", commit.release)
+            .option("userMetadata", commit.metadata)
+            .save(self.address(table))
+        )
+        log = self.log(spark, table)
+        log.follow(spark)
+        invariant(log.written(spark, commit), "an append left no commit", table=log.path)
+
+
+def for_each_table(
+    spark: SparkSession, tables: Sequence[str], write: Callable[[str], None]
+) -> None:
+    """Call `write` for every table, a few at once; raises the first error when all have ended."""
+    if len(tables) < _TABLES_AT_ONCE:
+        for table in tables:
+            write(table)
+        return
+    # Spark's job group travels with the thread, or stopping the query would not stop these.
+    target: Any = inheritable_thread_target(spark)
+    with ThreadPoolExecutor(_TABLES_AT_ONCE, thread_name_prefix="tidegate-sink") as pool:
+        futures = [pool.submit(target(write), table) for table in tables]
+    for future in futures:
+        future.result()
+
+
+@contextmanager
+def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Hold session settings for the length of a block: MERGE and DDL take metadata no other way."""
+    before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, earlier in before.items():
+            if earlier is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, earlier)
+
+
+def as_nullable(schema: StructType) -> StructType:
+    """Return the schema with every field nullable, as tables have it."""
+    return StructType(
+        [StructField(field.name, _nullable(field.dataType), nullable=True) for field in schema]
+    )
+
+
+def _nullable(kind: DataType) -> DataType:
+    if isinstance(kind, StructType):
+        return as_nullable(kind)
+    if isinstance(kind, ArrayType):
+        return ArrayType(_nullable(kind.elementType), containsNull=True)
+    return kind
+
+
+def _create(spark: SparkSession, address: str, schema: StructType) -> None:
+    builder = DeltaTable.createIfNotExists(spark).location(address).addColumns(schema)
+    for name, value in TABLE_PROPERTIES.items():
+        builder = builder.property(name, value)
+    builder.execute()
+
+
+def _lacks(have: StructType, want: StructType, *, table: str, above: str = "") -> bool:
+    """Tell whether a field of `want` is missing in `have`; raises SchemaError on another type."""
+    known = {field.name.lower(): field.dataType for field in have}
+    missing = False
+    for field in want:
+        kind = known.get(field.name.lower())
+        if kind is None:
+            missing = True
+        elif isinstance(kind, StructType) and isinstance(field.dataType, StructType):
+            inner = f"{above}{field.name}."
+            missing |= _lacks(kind, field.dataType, table=table, above=inner)
+        elif _nullable(kind) != field.dataType:
+            message = "a column changed its type, which a table cannot follow"
+            raise SchemaError(
+                message,
+                hint="Write to a new --output with a new --checkpoint",
+                table=table,
+                column=f"{above}{field.name}",
+                type_in_table=kind.simpleString(),
+                type_in_topic=field.dataType.simpleString(),
+            )
+    return missing
+
+
+def _folders(spark: SparkSession, path: str) -> list[str]:
+    """Return the names of the folders below a path, none if it does not exist."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - the only way to Hadoop's FileSystem
+    configuration = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
+    folder = jvm.org.apache.hadoop.fs.Path(path)
+    system = folder.getFileSystem(configuration)
+    if not system.exists(folder):
+        return []
+    entries = (entry for entry in system.listStatus(folder) if entry.isDirectory())
+    return sorted(str(entry.getPath().getName()) for entry in entries)

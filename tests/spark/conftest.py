@@ -1,0 +1,66 @@
+"""One local Spark session for all tests: starting it takes longer than most of them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+_NEEDED = (
+    "spark-sql-kafka",
+    "spark-token-provider-kafka",
+    "kafka-clients",
+    "commons-pool2",
+    "spark-avro",
+    "delta-spark",
+    "delta-storage",
+)
+
+
+def _jars() -> list[str]:
+    """Jars that Spark needs beside its own: TIDEGATE_SPARK_JARS is a folder or a comma list."""
+    named = os.environ.get("TIDEGATE_SPARK_JARS", "")
+    if named and Path(named).is_dir():
+        found = sorted(Path(named).glob("*.jar"))
+    elif named:
+        return named.split(",")
+    else:
+        from tidegate.local_stack.jvm_parts import fetched_jvm_parts
+
+        parts = fetched_jvm_parts()
+        found = [] if parts is None else list(parts.spark_jars)
+    return [str(jar) for jar in found if jar.name.startswith(_NEEDED)]
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    from pyspark.sql import SparkSession
+
+    from tidegate.spark_consumer.spark.delta_tables import DELTA_SESSION_SETTINGS
+
+    jars = _jars()
+    if not jars:
+        pytest.skip("Spark's jars are not fetched: ./dev setup, or TIDEGATE_SPARK_JARS=<folder>")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    folder = tmp_path_factory.mktemp("spark")
+    builder = SparkSession.builder.master("local[2]").appName("tidegate-tests")
+    settings = {
+        **DELTA_SESSION_SETTINGS,
+        "spark.jars": ",".join(jars),
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "local"),
+        "spark.log.level": "ERROR",
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
