@@ -58,8 +58,8 @@ class Position:
 
     def covers(self, record: PublishableRecord) -> bool:
         """Tell whether a record is contained already."""
-        if record.commit_timestamp_us <= self.watermark_us:
-            return True
+        if record.commit_timestamp_us != self.watermark_us + 1:
+            return record.commit_timestamp_us <= self.watermark_us
         highest = self.boundary.get(record.server_transaction_id)
         return highest is not None and sequence_pair(record.record_sequence) <= sequence_pair(
             highest

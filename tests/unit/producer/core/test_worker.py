@@ -1,0 +1,434 @@
+"""The worker's rules, one by one, on a log in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidegate.producer.core import effects as do
+from tidegate.producer.core import events as on
+from tidegate.producer.errors import QueryInterrupted, QueryRefused
+from tidegate.schemas.errors import ConfigError, ProducerError
+from tidegate.schemas.progress import (
+    PartitionAnnounced,
+    PartitionFinished,
+    SlotProgress,
+    StreamStarted,
+)
+from tidegate.schemas.topics import ROOT_TOKEN, slot_of
+
+SLOTS = 4
+START_US = 1_700_000_000_000_000
+
+
+def kinds(effects):
+    """Name the effects, for a comparison of whole sequences."""
+    return [type(effect).__name__ for effect in effects]
+
+
+class TestOpening:
+    """The root slot's owner opens the stream, once."""
+
+    def test_nothing_is_written_before_the_stream_started(self, bench):
+        bench.own(*range(SLOTS))
+        bench.later()
+
+        assert not bench.bodies(SlotProgress)
+        assert bench.queries[ROOT_TOKEN].start_ns == START_US * 1000
+
+    def test_one_transaction_opens_the_epoch_and_announces_every_child(self, bench):
+        bench.own(*range(SLOTS))
+        bench.returns(ROOT_TOKEN, bench.children("a", "b", start_us=START_US))
+        query = bench.queries.pop(ROOT_TOKEN)
+        effects = bench.give(on.QueryEnded(ROOT_TOKEN, query.query_id))
+
+        first = effects[: kinds(effects).index("CommitTransaction") + 1]
+        assert kinds(first) == [
+            "BeginTransaction",
+            "PublishProgress",
+            "PublishProgress",
+            "PublishProgress",
+            "AwaitDelivery",
+            "PublishProgress",
+            "AwaitDelivery",
+            "SendOffsets",
+            "CommitTransaction",
+        ]
+        (started,) = bench.bodies(StreamStarted)
+        assert [child.token for child in started.children] == ["a", "b"]
+        assert {body.parent for body in bench.bodies(PartitionAnnounced)} == {ROOT_TOKEN}
+
+    def test_a_worker_without_the_root_slot_waits(self, bench):
+        others = [slot for slot in range(SLOTS) if slot != slot_of(ROOT_TOKEN, SLOTS)]
+        bench.own(*others)
+        bench.later()
+
+        assert not bench.queries
+        assert not bench.bodies(SlotProgress)
+
+    def test_another_streams_topic_is_refused(self, bench, make_bench, log):
+        bench.open_stream("a")
+        stranger = make_bench(name="w2")
+        stranger.worker._identity = type(stranger.worker._identity)(
+            "db/changeStreams/other", "GOOGLE_STANDARD_SQL", "g", SLOTS, "pid", ()
+        )
+        stranger.own(0)
+
+        (stop,) = stranger.stopped[:1]
+        assert isinstance(stop.error, ConfigError)
+        assert "db/changeStreams/s" in str(stop.error)
+
+    def test_an_initial_query_without_children_is_repeated(self, bench):
+        bench.own(*range(SLOTS))
+        first = bench.queries[ROOT_TOKEN].query_id
+        bench.ends(ROOT_TOKEN)
+        bench.later(60_000_000)
+
+        assert bench.queries[ROOT_TOKEN].query_id > first
+        assert bench.worker.counts["unproven_finish"] == 1
+
+
+class TestWatermark:
+    """What a snapshot says is never too early."""
+
+    @pytest.mark.parametrize(
+        ("items", "watermark_us"),
+        [
+            ((), START_US - 1),
+            (("heartbeat",), START_US + 4),
+            (("change",), START_US + 9),
+            (("heartbeat", "change"), START_US + 9),
+        ],
+    )
+    def test_of_a_token(self, bench, items, watermark_us):
+        bench.open_stream("a")
+        made = {
+            "heartbeat": bench.heartbeat(START_US + 5),
+            "change": bench.change(START_US + 10),
+        }
+        bench.returns("a", *(made[item] for item in items))
+        bench.later(61_000_000)
+
+        (token,) = bench.last_snapshot("a").tokens
+        assert token.watermark_us == watermark_us
+
+    def test_the_boundary_names_what_lies_after_it(self, bench):
+        bench.open_stream("a")
+        bench.returns(
+            "a",
+            bench.change(START_US + 10, "t1", "00000000"),
+            bench.change(START_US + 10, "t1", "00000003"),
+            bench.change(START_US + 10, "t2", "00000001"),
+        )
+        bench.later()
+
+        (token,) = bench.last_snapshot("a").tokens
+        assert token.boundary == (("t1", "00000003"), ("t2", "00000001"))
+
+
+class TestResume:
+    """A repeated boundary instant repeats nothing and skips nothing."""
+
+    def test_of_another_owner(self, bench, make_bench, log):
+        bench.open_stream("a")
+        bench.returns("a", bench.change(START_US + 10, "t1"), bench.change(START_US + 10, "t2"))
+        bench.later()
+        heir = make_bench(name="w2")
+        heir.own(*range(SLOTS))
+
+        assert heir.queries["a"].start_ns == (START_US + 9) * 1000
+        heir.returns(
+            "a",
+            bench.change(START_US + 10, "t1"),
+            bench.change(START_US + 10, "t2"),
+            bench.change(START_US + 10, "t3"),
+            bench.change(START_US + 11, "t4"),
+        )
+        heir.later()
+
+        assert len(log.data) == 4
+        assert len({message.order_key for message in log.data}) == 4
+
+    def test_a_failed_query_goes_on_where_it_broke_off(self, bench, log):
+        bench.open_stream("a")
+        bench.returns("a", bench.change(START_US + 10), bench.change(START_US + 20))
+        failed = bench.queries.pop("a")
+        bench.give(on.QueryFailed("a", failed.query_id, QueryInterrupted("gone")))
+        bench.later(1_000_000)
+        bench.returns("a", bench.change(START_US + 20), bench.change(START_US + 30))
+        bench.later()
+
+        assert bench.queries["a"].start_ns == (START_US + 19) * 1000
+        assert len(log.data) == 3
+
+    def test_a_source_that_goes_back_stops_the_worker(self, bench):
+        bench.open_stream("a")
+        bench.returns("a", bench.change(START_US + 20), bench.change(START_US + 10))
+
+        assert isinstance(bench.stopped[0].error, ProducerError)
+
+    def test_what_a_stopped_query_still_delivers_is_void(self, bench, log):
+        bench.open_stream("a")
+        stale = bench.queries["a"].query_id
+        bench.give(on.QueryFailed("a", stale, QueryInterrupted("gone")))
+        effects = bench.give(on.RecordsRead("a", stale, [bench.change(START_US + 5)], 7))
+        bench.later()
+
+        assert do.ReleaseBudget(7) in effects
+        assert not log.data
+
+    def test_a_refusal_stops_the_worker(self, bench):
+        bench.open_stream("a")
+        query = bench.queries["a"].query_id
+        bench.give(on.QueryFailed("a", query, QueryRefused("no", code="PERMISSION_DENIED")))
+
+        assert bench.stopped[0].error is not None
+
+
+class TestLineage:
+    """A child starts when all its parents' completion markers are committed."""
+
+    def merge(self, bench, *parents):
+        for parent in parents:
+            record = bench.children("m", start_us=START_US + 50, parents=("a", "b"))
+            bench.returns(parent, bench.change(START_US + 10, f"of-{parent}"), record)
+            bench.ends(parent)
+            bench.later()
+
+    def test_a_child_waits_for_its_second_parent(self, bench):
+        bench.open_stream("a", "b")
+        self.merge(bench, "a")
+
+        assert "m" not in bench.queries
+        self.merge(bench, "b")
+        assert bench.queries["m"].start_ns == (START_US + 50) * 1000
+
+    def test_a_childs_announcement_counts_for_its_next_owner(self, bench, make_bench):
+        bench.open_stream("a", "b")
+        self.merge(bench, "a")
+        heir = make_bench(name="w2")
+        heir.own(*range(SLOTS))
+        self.merge(heir, "b")
+
+        assert "m" in heir.queries
+
+    def test_the_marker_carries_totals_and_the_finish_is_in_one_transaction(self, bench, log):
+        bench.open_stream("a", "b")
+        self.merge(bench, "a")
+
+        (marker,) = bench.bodies(PartitionFinished)
+        assert (marker.token, marker.end_ns) == ("a", (START_US + 50) * 1000)
+        assert [(t.mods, t.records, t.value_bytes) for t in marker.totals] == [(1, 1, 5)]
+        assert "a" not in {t.token for t in bench.last_snapshot("a").tokens}
+
+    def test_the_finishing_snapshots_vector_holds_the_announcement(self, bench):
+        bench.open_stream("a", "b")
+        self.merge(bench, "a")
+        announced = [
+            (slot, offset)
+            for slot, records in bench.log.slots.items()
+            for offset, record in enumerate(records)
+            if record is not None
+            and isinstance(record.body, PartitionAnnounced)
+            and record.body.parent == "a"
+        ]
+
+        vector = {
+            (o.topic_partition): o.offset
+            for o in bench.last_snapshot("a").vector
+            if o.topic == "bank-progress"
+        }
+        for slot, offset in announced:
+            assert vector[slot] >= offset
+
+    def test_an_end_without_children_is_no_finish(self, bench):
+        bench.open_stream("a")
+        bench.ends("a")
+        bench.later(60_000_000)
+
+        assert not bench.bodies(PartitionFinished)
+        assert "a" in bench.queries
+
+    def test_a_bounded_stream_ends_when_a_query_has_nothing_left(self, make_bench):
+        bench = make_bench(name="w1", end_ns=(START_US + 100) * 1000)
+        bench.open_stream("a")
+        bench.later(1_000)
+        bench.returns("a", bench.change(START_US + 100))
+        bench.ends("a")
+        bench.later(60_000_000)
+        assert not bench.bodies(PartitionFinished)
+        bench.ends("a")
+        bench.later()
+
+        (marker,) = bench.bodies(PartitionFinished)
+        assert (marker.end_ns, marker.children) == ((START_US + 100) * 1000, ())
+
+
+class TestTransaction:
+    """Outcomes are told apart."""
+
+    def test_the_order_of_a_cycle(self, bench):
+        bench.open_stream("a")
+        bench.later()
+        bench.returns("a", bench.change(START_US + 10))
+        effects = [e for e in bench.later() if isinstance(e, do.TransactionEffect)]
+
+        assert kinds(effects) == [
+            "BeginTransaction",
+            "PublishRecords",
+            "AwaitDelivery",
+            "PublishProgress",
+            "AwaitDelivery",
+            "SendOffsets",
+            "CommitTransaction",
+        ]
+
+    def test_every_fence_has_an_offset(self, bench):
+        bench.open_stream("a", "b", "c")
+        bench.returns("a", bench.change(START_US + 10))
+        bench.later(61_000_000)
+
+        fences = [e.offsets for e in bench.effects if isinstance(e, do.SendOffsets)]
+        assert fences
+        assert all(offsets and all(o >= 0 for _, o in offsets) for offsets in fences)
+
+    def test_the_fence_points_at_the_last_snapshot_or_before(self, bench, log):
+        bench.open_stream("a")
+        bench.returns("a", bench.change(START_US + 10))
+        bench.later()
+
+        slot = slot_of("a", SLOTS)
+        last = max(
+            offset
+            for offset, record in enumerate(log.slots[slot])
+            if record is not None and isinstance(record.body, SlotProgress)
+        )
+        assert log.fence[slot] <= last
+
+    def test_an_abort_publishes_again(self, bench, log):
+        bench.open_stream("a")
+        bench.outcome = on.TransactionAborted("generation")
+        bench.returns("a", bench.change(START_US + 10))
+        bench.later()
+        assert not log.data
+        bench.later()
+
+        assert len(log.data) == 1
+
+    def test_an_unknown_outcome_forgets_everything(self, bench, log):
+        bench.open_stream("a")
+        bench.outcome = on.CommitOutcomeUnknown("silence")
+        bench.returns("a", bench.change(START_US + 10))
+        effects = bench.later()
+        recovered = [e.incarnation for e in effects if isinstance(e, do.RecoverSlot)]
+
+        assert do.RestartProducer() in effects
+        assert min(recovered) > SLOTS
+        assert bench.queries["a"].start_ns == START_US * 1000
+        bench.returns("a", bench.change(START_US + 10))
+        bench.later()
+        assert len(log.data) == 1
+
+    def test_an_unknown_outcome_that_was_a_commit_is_not_published_again(self, bench, log):
+        bench.open_stream("a")
+        bench.returns("a", bench.change(START_US + 10))
+        bench.outcome = on.CommitOutcomeUnknown("silence")
+        bench.commits_in_silence = True
+        bench.later()
+        bench.returns("a", bench.change(START_US + 10), bench.change(START_US + 12))
+        bench.later()
+
+        assert len(log.data) == len({m.order_key for m in log.data}) == 2
+
+    def test_a_fenced_producer_stops_with_a_clear_message(self, bench):
+        bench.open_stream("a")
+        bench.outcome = on.ProducerFenced()
+        bench.returns("a", bench.change(START_US + 10))
+        bench.later()
+
+        assert "another process" in str(bench.stopped[0].error)
+
+    def test_a_lost_slot_aborts_the_whole_transaction(self, bench, log):
+        bench.open_stream("a", "b")
+        bench.returns("a", bench.change(START_US + 10))
+        bench.now_us += 1_000_000
+        worker = bench.worker
+        begun = worker.handle(on.Ticked(), now_us=bench.now_us)
+        effects = worker.handle(on.SlotsLost((slot_of("a", SLOTS),)), now_us=bench.now_us)
+
+        assert "BeginTransaction" in kinds(begun)
+        assert do.AbortTransaction() in effects
+        later = worker.handle(on.Delivered({}, {}), now_us=bench.now_us)
+        assert "CommitTransaction" not in kinds(later)
+
+
+class TestOwnership:
+    """Slots come and go."""
+
+    def test_a_revoked_slot_is_committed_before_it_goes(self, bench, log):
+        bench.open_stream("a")
+        bench.returns("a", bench.change(START_US + 10))
+        effects = bench.give(on.SlotsRevoked((slot_of("a", SLOTS),)))
+
+        assert len(log.data) == 1
+        assert kinds(effects)[-1] == "LetGoSlots"
+        assert kinds(effects)[0] == "StopQuery"
+
+    def test_a_revoked_slot_goes_also_when_its_last_commit_is_refused(self, bench, log):
+        bench.open_stream("a")
+        bench.outcome = on.TransactionAborted("illegal generation")
+        bench.returns("a", bench.change(START_US + 10))
+        effects = bench.give(on.SlotsRevoked((slot_of("a", SLOTS),)))
+
+        assert not log.data
+        assert kinds(effects)[-1] == "LetGoSlots"
+
+    def test_a_new_owner_waits_for_the_uncommitted_end(self, bench, make_bench, log):
+        bench.open_stream("a")
+        heir = make_bench(name="w2")
+        slot = slot_of("a", SLOTS)
+        heir.worker.handle(on.SlotsAssigned((slot,)), now_us=heir.now_us)
+        incarnation = heir.worker.slots[slot].incarnation
+        started = next(
+            r
+            for r in log.slots[slot_of(ROOT_TOKEN, SLOTS)]
+            if r is not None and isinstance(r.body, StreamStarted)
+        )
+        heir.give(on.StreamStartFound(started))
+        end = len(log.slots[slot])
+        heir.give(on.SlotRecoveryBegun(slot, incarnation, from_beginning=True, end_offset=end + 1))
+        for offset, record in enumerate(log.slots[slot]):
+            if record is not None:
+                heir.give(on.ProgressRead(slot, offset, record))
+
+        assert not heir.queries
+        heir.give(on.SlotPassed(slot, end + 1))
+        assert "a" in heir.queries
+
+    def test_an_old_incarnations_recovery_is_void(self, bench):
+        bench.own(0)
+        bench.give(on.SlotsLost((0,)))
+        bench.worker.handle(on.SlotsAssigned((0,)), now_us=bench.now_us)
+        bench.give(on.SlotRecoveryBegun(0, 1, from_beginning=True, end_offset=0))
+
+        assert not bench.worker.slots[0].has_caught_up
+
+    def test_every_slot_has_a_snapshot_each_minute(self, bench):
+        bench.open_stream("a")
+        before = len(bench.bodies(SlotProgress))
+        bench.later(61_000_000)
+
+        assert len(bench.bodies(SlotProgress)) - before == SLOTS
+
+    def test_a_drain_commits_lets_go_and_stops(self, bench, log):
+        bench.open_stream("a")
+        bench.returns("a", bench.change(START_US + 10))
+        bench.give(on.DrainRequested())
+
+        assert len(log.data) == 1
+        assert bench.stopped[0] == do.Stop(None)
+        assert not bench.worker.slots
+
+    def test_a_drain_without_slots_stops_at_once(self, bench):
+        bench.give(on.DrainRequested())
+
+        assert bench.stopped
