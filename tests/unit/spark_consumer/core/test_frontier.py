@@ -233,9 +233,11 @@ actions = st.one_of(
 
 
 @settings(max_examples=150, deadline=None)
-@given(script=st.lists(actions, max_size=60), rng=st.randoms(use_true_random=False))
+@given(script=st.lists(actions, min_size=15, max_size=60), rng=st.randoms(use_true_random=False))
 def test_the_watermark_is_never_early_never_falls_and_arrives(script, rng):
     fleet = Fleet()
+    for slot in range(SLOTS):
+        fleet.consume(slot)
     reader = Reader(fleet)
     for action, *arguments in script:
         if action == "read":
