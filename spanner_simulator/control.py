@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +20,8 @@ from tidegate.spanner_simulator.core.values import encode
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
     from tidegate.spanner_simulator.core.churn import ChurnKind
     from tidegate.spanner_simulator.core.database import Database
     from tidegate.spanner_simulator.core.stream_partitions import StreamPartition
@@ -224,10 +225,10 @@ class _Handler(BaseHTTPRequestHandler):
     server: _ControlServer
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base's name
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """No access log: standard error is for what went wrong."""
 
-    def do_GET(self) -> None:  # noqa: N802  # the base's name
+    def do_GET(self) -> None:  # the base's name
         """GET verbs; arguments in the query string."""
         split = urlsplit(self.path)
         query = {name: values[-1] for name, values in parse_qs(split.query).items()}
@@ -244,7 +245,7 @@ class _Handler(BaseHTTPRequestHandler):
             case _:
                 self._send(HTTPStatus.NOT_FOUND, {"message": f"no such path: {split.path}"})
 
-    def do_POST(self) -> None:  # noqa: N802  # the base's name
+    def do_POST(self) -> None:  # the base's name
         """POST verbs; arguments in a JSON object."""
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         try:
@@ -272,13 +273,16 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self._send(HTTPStatus.OK, act())
         except SpannerError as error:
-            missing = error.code is Code.NOT_FOUND
-            self._send(
-                HTTPStatus.NOT_FOUND if missing else HTTPStatus.BAD_REQUEST,
-                {"code": error.code.name, "message": error.message},
-            )
+            self._refuse(error)
         except TypeError as error:
             self._send(HTTPStatus.BAD_REQUEST, {"message": f"wrong arguments: {error}"})
+
+    def _refuse(self, error: SpannerError) -> None:
+        missing = error.code is Code.NOT_FOUND
+        self._send(
+            HTTPStatus.NOT_FOUND if missing else HTTPStatus.BAD_REQUEST,
+            {"code": error.code.name, "message": error.message},
+        )
 
     def _commit_log(self, query: dict[str, str]) -> None:
         try:
@@ -292,7 +296,7 @@ class _Handler(BaseHTTPRequestHandler):
                 for one in self.server.control.commit_log(**_only(query), first=first)
             ]
         except SpannerError as error:
-            self._answer(lambda: _raise(error))
+            self._refuse(error)
             return
         self._send_bytes(HTTPStatus.OK, b"".join(lines), "application/x-ndjson")
 
@@ -312,7 +316,3 @@ def _only(query: dict[str, str]) -> dict[str, str]:
         if name not in query:
             raise SpannerError(Code.INVALID_ARGUMENT, f"The argument {name} is missing.")
     return {name: query[name] for name in ("database", "stream")}
-
-
-def _raise(error: SpannerError) -> dict[str, Any]:
-    raise error

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from tidegate.spanner_simulator.control import Control, start_control_server
@@ -19,6 +17,9 @@ from tidegate.spanner_simulator.server.grpc_server import PortTakenError, start_
 from tidegate.spanner_simulator.server.host import Host
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
     from tidegate.spanner_simulator.core.churn import ChurnKind
     from tidegate.spanner_simulator.core.values import Plain
 

@@ -7,19 +7,20 @@ read_options), then the transaction (the server's matter), then token and stream
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from tidegate.spanner_simulator.core.lexer import Words
 from tidegate.spanner_simulator.core.timestamps import format_ns, format_us, parse_ns
-from tidegate.spanner_simulator.core.values import Plain
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tidegate.spanner_simulator.core.catalogue import Catalogue
     from tidegate.spanner_simulator.core.schema_objects import ChangeStream
     from tidegate.spanner_simulator.core.stream_partitions import StreamPartition, StreamPartitions
+    from tidegate.spanner_simulator.core.values import Plain
 
 __all__ = [
     "CallArguments",
@@ -115,8 +116,10 @@ def _arguments(sql: str, function: str) -> dict[str, _Argument]:
     words = Words(sql)
     shape = SpannerError(
         Code.UNIMPLEMENTED,
-        "Change stream TVF must not be combined with any other SQL statements. Change stream "
-        f"records should be read using `SELECT ChangeRecord FROM {function}(<args>)`.",
+        "Change stream TVF must not be combined with any other "  # noqa: S608  # a text for people
+        "SQL statements. Change stream "
+        "records should be read using "
+        f"`SELECT ChangeRecord FROM {function}(<args>)`.",
     )
     words.expect("SELECT")
     if not (words.accept_symbol("*") or words.name().lower() == "changerecord"):

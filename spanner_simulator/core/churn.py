@@ -7,11 +7,12 @@ falls on it. The policy only decides: it is told the time and the live ones, and
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from tidegate.spanner_simulator.core.stream_partitions import Chance, StreamPartition
 
 __all__ = ["ChurnAction", "ChurnKind", "ChurnPolicy"]

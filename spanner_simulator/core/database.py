@@ -7,10 +7,9 @@ streams the same order. `listener` hears which stream partitions have something 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from tidegate.spanner_simulator.core import ddl
 from tidegate.spanner_simulator.core.assembly import CommitFacts, assemble
 from tidegate.spanner_simulator.core.catalogue import Catalogue
 from tidegate.spanner_simulator.core.commit_log import CommitLog
@@ -22,7 +21,6 @@ from tidegate.spanner_simulator.core.key_choice import (
 )
 from tidegate.spanner_simulator.core.mutations import KeySet, Mutation, WriteSet, key_range
 from tidegate.spanner_simulator.core.mutations import whole_key as encode_whole_key
-from tidegate.spanner_simulator.core.schema_objects import ChangeStream, Table
 from tidegate.spanner_simulator.core.storage import VERSION_RETENTION_US, KeyRange, TableRows
 from tidegate.spanner_simulator.core.stream_partitions import (
     Chance,
@@ -31,8 +29,14 @@ from tidegate.spanner_simulator.core.stream_partitions import (
 )
 from tidegate.spanner_simulator.core.timestamps import CommitClock, format_us
 from tidegate.spanner_simulator.core.transactions import Transaction
-from tidegate.spanner_simulator.core.values import Plain, Row
 from tidegate.spanner_simulator.errors import Code, SpannerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from tidegate.spanner_simulator.core import ddl
+    from tidegate.spanner_simulator.core.schema_objects import ChangeStream, Table
+    from tidegate.spanner_simulator.core.values import Plain, Row
 
 __all__ = ["Database", "DatabaseSettings", "StreamState"]
 

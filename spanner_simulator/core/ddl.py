@@ -360,7 +360,7 @@ def _option_value(words: Words) -> OptionValue:
         return word.text
     if word.kind == "number" and word.text.isdigit():
         return int(word.text)
-    words.refuse("Expected an option value")
+    return words.refuse("Expected an option value")
 
 
 def _create_stream(words: Words) -> CreateStream:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidegate.spanner_simulator.core.values import Value, ValueType
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tidegate.spanner_simulator.core.catalogue import Catalogue
 
 __all__ = ["information_schema_table"]

@@ -6,6 +6,7 @@ when there are none, so that a split divides the work and not just the bytes.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tidegate.spanner_simulator.core.key_encoding import midpoint
@@ -99,7 +100,7 @@ def merge_candidates(live: Sequence[StreamPartition]) -> list[StreamPartition]:
         raise SpannerError(
             Code.FAILED_PRECONDITION, "There is only one live stream partition, so nothing to merge"
         )
-    pairs = [list(pair) for pair in zip(live, live[1:], strict=False)]
+    pairs = [list(pair) for pair in pairwise(live)]
     return min(
         pairs,
         key=lambda pair: (

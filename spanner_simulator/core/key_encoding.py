@@ -7,13 +7,15 @@ descending part can simply be inverted, and why any byte string is a legal range
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
+import math
 import struct
-from collections.abc import Sequence
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tidegate.spanner_simulator.core.values import Value, ValueType
 
 __all__ = ["KeyPart", "decode_key", "encode_key", "midpoint", "successor", "table_prefix"]
@@ -61,7 +63,7 @@ def _payload(value_type: ValueType, value: Value) -> bytes:
             return _float_payload(value)
         case "TIMESTAMP", int():
             return (value + _TIMESTAMP_BIAS).to_bytes(12, "big")
-        case "DATE", datetime.date():
+        case "DATE", dt.date():
             return value.toordinal().to_bytes(4, "big")
         case "NUMERIC", Decimal():
             return (int(_WIDE.multiply(value, _NUMERIC_SCALE)) + _NUMERIC_BIAS).to_bytes(17, "big")
@@ -70,7 +72,7 @@ def _payload(value_type: ValueType, value: Value) -> bytes:
 
 
 def _float_payload(value: float) -> bytes:
-    if value != value:  # noqa: PLR0124  # NaN, which sorts before every number
+    if math.isnan(value):  # sorts before every number
         return b"\x00" * 8
     bits = int.from_bytes(struct.pack(">d", value + 0.0), "big")
     flipped = bits ^ 0xFFFF_FFFF_FFFF_FFFF if bits >> 63 else bits | 1 << 63
@@ -118,7 +120,7 @@ def _read_payload(value_type: ValueType, view: bytes) -> tuple[Value, int]:
         case "TIMESTAMP":
             return int.from_bytes(view[:12], "big") - _TIMESTAMP_BIAS, 12
         case "DATE":
-            return datetime.date.fromordinal(int.from_bytes(view[:4], "big")), 4
+            return dt.date.fromordinal(int.from_bytes(view[:4], "big")), 4
         case "NUMERIC":
             scaled = int.from_bytes(view[:17], "big") - _NUMERIC_BIAS
             return _WIDE.divide(Decimal(scaled), _NUMERIC_SCALE), 17

@@ -9,18 +9,20 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from tidegate.spanner_simulator.core.ddl import (
-    ColumnDefinition,
-    KeyColumn,
-    ObjectKind,
-    OptionValue,
-    Watch,
-)
 from tidegate.spanner_simulator.core.key_encoding import KeyPart, encode_key, table_prefix
-from tidegate.spanner_simulator.core.values import Row, Value, ValueType
 from tidegate.spanner_simulator.errors import Code, SpannerError
+
+if TYPE_CHECKING:
+    from tidegate.spanner_simulator.core.ddl import (
+        ColumnDefinition,
+        KeyColumn,
+        ObjectKind,
+        OptionValue,
+        Watch,
+    )
+    from tidegate.spanner_simulator.core.values import Row, Value, ValueType
 
 __all__ = [
     "DEFAULT_RETENTION",

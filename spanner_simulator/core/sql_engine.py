@@ -6,9 +6,8 @@ held to. Anything else reads the whole table, which is what this simulator's que
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import functools
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, TypeAlias
@@ -21,6 +20,8 @@ from tidegate.spanner_simulator.core.values import Plain, Value, ValueType, deco
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from tidegate.spanner_simulator.core.database import Database
     from tidegate.spanner_simulator.core.schema_objects import Table
     from tidegate.spanner_simulator.core.transactions import Transaction
@@ -350,7 +351,7 @@ def _order(first: Value, second: Value) -> int:
             (int() | float() | Decimal(), int() | float() | Decimal())
             | (str(), str())
             | (bytes(), bytes())
-            | (datetime.date(), datetime.date())
+            | (dt.date(), dt.date())
         ):
             return (first > second) - (first < second)  # type: ignore[operator]  # same family
         case _:
@@ -417,7 +418,7 @@ def _aggregate(scope: _Scope, records: list[_Record], expression: syntax.Express
             return max(present, key=_Sorted, default=None)
 
 
-def _sum(values: list[Value]) -> Value:
+def _sum(values: Sequence[Value]) -> Value:
     total: int | float | Decimal | None = None
     for value in values:
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):

@@ -38,7 +38,9 @@ ComparisonOperator = Literal["=", "!=", "<", "<=", ">", ">="]
 _OPERATORS: dict[str, ComparisonOperator] = {
     "=": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">=",
 }  # fmt: skip
-_ENDS = frozenset("FROM WHERE ORDER LIMIT LEFT JOIN ON AND OR GROUP HAVING UNION INNER".split())
+_ENDS = frozenset(
+    ("FROM", "WHERE", "ORDER", "LIMIT", "LEFT", "JOIN", "ON", "AND", "OR", "GROUP", "HAVING")
+)
 _FUNCTIONS = frozenset(("COUNT", "SUM", "MIN", "MAX", "IF"))
 AGGREGATES = frozenset(("COUNT", "SUM", "MIN", "MAX"))
 
@@ -310,7 +312,7 @@ def _primary(words: Words) -> Expression:
         case "name" | "quoted_name":
             return _named(words)
         case _:
-            words.refuse("Expected an expression")
+            return words.refuse("Expected an expression")
 
 
 def _number(words: Words, *, sign: int) -> Constant:

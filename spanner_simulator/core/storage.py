@@ -8,11 +8,12 @@ is written again.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tidegate.spanner_simulator.core.values import Row
 
 __all__ = ["VERSION_RETENTION_US", "KeyRange", "RowHistory", "TableRows"]

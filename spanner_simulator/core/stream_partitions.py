@@ -10,13 +10,15 @@ from __future__ import annotations
 import base64
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
 from tidegate.spanner_simulator.errors import Code, SpannerError, invariant
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tidegate.spanner_simulator.core.assembly import DataChangeRecord
 
 __all__ = ["Chance", "StreamPartition", "StreamPartitions"]
@@ -72,8 +74,7 @@ class StreamPartitions:
         self.by_token: dict[str, StreamPartition] = {}
         edges: list[bytes | None] = [b"", *bounds, None]
         self.live: list[StreamPartition] = [
-            self._make(low or b"", high, start_us=start_us)
-            for low, high in zip(edges, edges[1:], strict=False)
+            self._make(low or b"", high, start_us=start_us) for low, high in pairwise(edges)
         ]
         self._index()
 
@@ -141,9 +142,7 @@ class StreamPartitions:
     def merge(self, parents: Sequence[StreamPartition], *, at_us: int) -> list[StreamPartition]:
         """End neighbours, start one that covers them."""
         ordered = sorted(parents, key=lambda one: one.low)
-        neighbours = all(
-            left.high == right.low for left, right in zip(ordered, ordered[1:], strict=False)
-        )
+        neighbours = all(left.high == right.low for left, right in pairwise(ordered))
         if len(ordered) < 2 or not neighbours:
             raise SpannerError(
                 Code.INVALID_ARGUMENT,

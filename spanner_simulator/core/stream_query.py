@@ -114,7 +114,7 @@ class PartitionQuery:
         separate_children: bool = False,
     ) -> None:
         """`separate_children` announces each child in a record of its own, as a server may."""
-        self._partition = partition
+        self.partition = partition
         self._clock = clock
         self._end_ns = end_ns
         self._end_us = None if end_ns is None else end_ns // 1000
@@ -137,7 +137,7 @@ class PartitionQuery:
         is_drained = self._take_data(rows)
         if not is_drained:
             return self._step(rows, now_us, is_finished=False, wake_at_us=now_us)
-        ended_us = self._partition.end_us
+        ended_us = self.partition.end_us
         if ended_us is not None and (self._end_us is None or ended_us <= self._end_us):
             self._take_children(rows)
             return self._step(rows, now_us, is_finished=True, wake_at_us=now_us)
@@ -168,7 +168,7 @@ class PartitionQuery:
         self.position = self.position.after(row)
 
     def _take_data(self, rows: list[StreamRow]) -> bool:
-        records = self._partition.records
+        records = self.partition.records
         first = self.position.data_index
         last = min(len(records), first + ROWS_PER_POLL_MAX)
         if self._end_us is not None:
@@ -181,8 +181,8 @@ class PartitionQuery:
         return last - first < ROWS_PER_POLL_MAX
 
     def _take_children(self, rows: list[StreamRow]) -> None:
-        ended_us = self._partition.end_us or 0
-        children = [Child(one.token, one.parents) for one in self._partition.children]
+        ended_us = self.partition.end_us or 0
+        children = [Child(one.token, one.parents) for one in self.partition.children]
         groups = [(child,) for child in children] if self._separate_children else [tuple(children)]
         for index in range(self.position.child_index, len(groups)):
             record = ChildPartitionsRecord(ended_us * 1000, f"{index:08d}", groups[index])

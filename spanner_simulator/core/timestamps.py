@@ -7,7 +7,7 @@ a read or a child partition was handed out for it) nothing commits at or before 
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import re
 from dataclasses import dataclass
 
@@ -19,8 +19,8 @@ _RFC3339 = re.compile(
     r"(\d{4})-(\d{2})-(\d{2})[Tt ](\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,9}))?"
     r"(?:([Zz])|([+-])(\d{2})(?::?(\d{2}))?)?"
 )
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_SECOND = datetime.timedelta(seconds=1)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_SECOND = dt.timedelta(seconds=1)
 MIN_NS = -62_135_596_800 * 10**9
 MAX_NS = 253_402_300_800 * 10**9 - 1
 
@@ -35,14 +35,14 @@ def parse_ns(text: str) -> int:
         raise SpannerError(Code.INVALID_ARGUMENT, f"Invalid timestamp: '{text}'")
     year, month, day, hour, minute, second, fraction, _, sign, off_h, off_m = found.groups()
     try:
-        moment = datetime.datetime(
+        moment = dt.datetime(
             int(year),
             int(month),
             int(day),
             int(hour),
             int(minute),
             int(second),
-            tzinfo=datetime.UTC,
+            tzinfo=dt.UTC,
         )
     except ValueError as error:
         raise SpannerError(Code.INVALID_ARGUMENT, f"Invalid timestamp: '{text}'") from error

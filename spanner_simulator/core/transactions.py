@@ -7,11 +7,12 @@ A committed transaction therefore saw, and acts on, the state right before its o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tidegate.spanner_simulator.core.storage import KeyRange, TableRows
 
 __all__ = ["Transaction", "TransactionState"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import datetime
+import datetime as dt
 import json
 import math
 import re
@@ -33,11 +33,9 @@ TypeCode = Literal[
     "JSON",
     "ARRAY",
 ]
-Plain: TypeAlias = "None | bool | float | str | list[Plain] | dict[str, Plain]"
-# TIMESTAMP is int (nanoseconds), DATE is datetime.date, JSON its normalised text, ARRAY a tuple.
-Value: TypeAlias = (
-    "None | bool | int | float | str | bytes | Decimal | datetime.date | tuple[Value, ...]"
-)
+Plain: TypeAlias = "bool | float | str | list[Plain] | dict[str, Plain] | None"
+# TIMESTAMP is int (nanoseconds), DATE is dt.date, JSON its normalised text, ARRAY a tuple.
+Value: TypeAlias = "bool | float | str | bytes | Decimal | dt.date | tuple[Value, ...] | None"
 Row: TypeAlias = "dict[str, Value]"
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
@@ -66,11 +64,12 @@ class ValueType:
 
     def json_text(self) -> str:
         """The `type` member of a change record's column types; keys are alphabetical."""
-        return json.dumps(self._json_object(), separators=(",", ":"), sort_keys=True)
+        return json.dumps(self.json_object(), separators=(",", ":"), sort_keys=True)
 
-    def _json_object(self) -> dict[str, object]:
+    def json_object(self) -> dict[str, object]:
+        """The same as an object."""
         if self.element is not None:
-            return {"array_element_type": self.element._json_object(), "code": "ARRAY"}  # noqa: SLF001
+            return {"array_element_type": self.element.json_object(), "code": "ARRAY"}
         return {"code": self.code}
 
 
@@ -138,7 +137,7 @@ def decode(value_type: ValueType, plain: Plain, *, where: str) -> Value:
             return _decode_bytes(value_type, plain, where)
         case "DATE", str():
             try:
-                return datetime.date.fromisoformat(plain)
+                return dt.date.fromisoformat(plain)
             except ValueError as error:
                 raise _wrong(value_type, plain, where) from error
         case "TIMESTAMP", str():

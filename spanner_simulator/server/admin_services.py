@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["DatabaseAdminService", "InstanceAdminService", "OperationsService"]
 
-_CREATE_DATABASE = re.compile(r"\s*CREATE\s+DATABASE\s+([`\"]?)([a-z][a-z0-9_-]*)\1\s*;?\s*", re.I)
+_CREATE_DATABASE = re.compile(
+    r"\s*CREATE\s+DATABASE\s+([`\"]?)([a-z][a-z0-9_-]*)\1\s*;?\s*", re.IGNORECASE
+)
 _CONFIGS = ("emulator-config", "regional-simulated")
 
 
@@ -52,7 +54,7 @@ class InstanceAdminService:
         instance = instance_admin.Instance.pb()()
         instance.CopyFrom(request.instance)
         instance.name = name
-        instance.state = instance_admin.Instance.State.READY.value
+        instance.state = instance_admin.Instance.State.READY
         instance.node_count = instance.node_count or 1
         self._host.instances[name] = instance
         return _done(
@@ -117,7 +119,7 @@ class DatabaseAdminService:
             raise SpannerError(
                 Code.INVALID_ARGUMENT, f"Error parsing statement: {request.create_statement}"
             )
-        if request.database_dialect == database_admin.DatabaseDialect.POSTGRESQL.value:
+        if request.database_dialect == database_admin.DatabaseDialect.POSTGRESQL:
             raise SpannerError(
                 Code.UNIMPLEMENTED, "The simulator does not support: the PostgreSQL dialect"
             )
@@ -143,9 +145,9 @@ class DatabaseAdminService:
             raise SpannerError(Code.NOT_FOUND, f"Database not found: {name}")
         message = database_admin.Database.pb()(
             name=name,
-            state=database_admin.Database.State.READY.value,
+            state=database_admin.Database.State.READY,
             version_retention_period="1h",
-            database_dialect=database_admin.DatabaseDialect.GOOGLE_STANDARD_SQL.value,
+            database_dialect=database_admin.DatabaseDialect.GOOGLE_STANDARD_SQL,
         )
         message.create_time.CopyFrom(timestamp_message(self._host.databases[name].created_us))
         return message

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from tidegate.spanner_simulator.core.change_stream_call import (
@@ -25,10 +24,9 @@ from tidegate.spanner_simulator.server.messages import parameters
 from tidegate.spanner_simulator.server.wire_bytes import message_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from tidegate.spanner_simulator.core.database import StreamState
-    from tidegate.spanner_simulator.core.stream_partitions import StreamPartition
     from tidegate.spanner_simulator.core.stream_query import StreamRow
     from tidegate.spanner_simulator.server.host import Host, HostedDatabase, Session
     from tidegate.spanner_simulator.server.messages import Message
@@ -50,8 +48,7 @@ async def serve_change_stream_query(
     state = database.stream_state(call.stream.name)
     messages = _Messages(hosted, _digest(call, arguments))
     resumed = messages.parse_resume_token(request.resume_token)
-    while (ahead_us := arguments.start_ns // 1000 - host.now_us()) > 0:
-        await asyncio.sleep(min(ahead_us, 1_000_000) / 1e6)
+    await asyncio.sleep(max(0, arguments.start_ns // 1000 - host.now_us()) / 1e6)
     if arguments.token is None:
         done = resumed.serial if resumed is not None else 0
         rows = initial_rows(state.partitions, arguments.start_ns)
@@ -78,19 +75,19 @@ async def serve_change_stream_query(
         resume=resumed,
         separate_children=host.separate_children,
     )
-    async for message in _follow(host, hosted, state, partition, query, messages):
+    async for message in _follow(host, session, state, query, messages):
         yield message
 
 
 async def _follow(
     host: Host,
-    hosted: HostedDatabase,
+    session: Session,
     state: StreamState,
-    partition: StreamPartition,
     query: PartitionQuery,
     messages: _Messages,
 ) -> AsyncIterator[bytes]:
-    reader = hosted.attach(partition.token)
+    hosted, token = session.database, query.partition.token
+    reader = hosted.attach(token)
     try:
         while True:
             if reader.fault is not None:
@@ -114,7 +111,7 @@ async def _follow(
             else:
                 await asyncio.sleep(0)
     finally:
-        hosted.detach(partition.token, reader)
+        hosted.detach(token, reader)
 
 
 async def _wait(event: asyncio.Event, timeout_s: float) -> None:

@@ -6,7 +6,6 @@ thousands, and the core needs no lock.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
@@ -26,6 +25,8 @@ from tidegate.spanner_simulator.server.admin_services import (
 from tidegate.spanner_simulator.server.spanner_service import SpannerService
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
     from tidegate.spanner_simulator.server.host import Host
     from tidegate.spanner_simulator.server.messages import Message
 

@@ -9,13 +9,16 @@ import asyncio
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tidegate.spanner_simulator.core.churn import ChurnKind, ChurnPolicy
 from tidegate.spanner_simulator.core.database import Database, DatabaseSettings
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.server.change_rows import ChangeRowEncoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 __all__ = ["Host", "HostedDatabase", "Reader", "Session", "wall_clock_us"]
 
@@ -117,7 +120,7 @@ class Host:
 
     def create_database(self, name: str) -> Database:
         """A new empty database, not yet published; each has its own chance from the seed."""
-        chance = random.Random(f"{self._seed}:{name}")  # noqa: S311  # repeatable, not secret
+        chance = _seeded(f"{self._seed}:{name}")  # repeatable, not secret
         return Database(name, chance, self._settings)
 
     def database(self, name: str) -> HostedDatabase:
@@ -175,7 +178,7 @@ class Host:
         name = hosted.database.stream_state(stream).name.lower()
         self.stop_churn(hosted, name)
         policy = ChurnPolicy(
-            random.Random(seed),  # noqa: S311  # repeatable, not secret
+            _seeded(str(seed)),  # repeatable, not secret
             mean_life_ms=mean_life_ms,
             weights=weights,
         )
@@ -209,3 +212,7 @@ class Host:
             next_us = policy.next_due_us()
             wait_us = 1_000_000 if next_us is None else next_us - self.now_us()
             await asyncio.sleep(max(1_000, wait_us) / 1e6)
+
+
+def _seeded(seed: str) -> random.Random:
+    return random.Random(seed)  # noqa: S311  # repeatable is what is wanted here

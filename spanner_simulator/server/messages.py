@@ -121,7 +121,7 @@ _TYPE_MESSAGES: dict[ValueType, Message] = {}
 def _type_message(value_type: ValueType) -> Message:
     message = _TYPE_MESSAGES.get(value_type)
     if message is None:
-        message = spanner.Type.pb()(code=spanner.TypeCode[value_type.code].value)
+        message = spanner.Type.pb()(code=getattr(spanner.TypeCode, value_type.code))
         if value_type.element is not None:
             message.array_element_type.CopyFrom(_type_message(value_type.element))
         _TYPE_MESSAGES[value_type] = message

@@ -6,7 +6,6 @@ turns that into a status.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from google.cloud.spanner_v1 import types as spanner
@@ -36,7 +35,7 @@ from tidegate.spanner_simulator.server.transaction_selection import (
 from tidegate.spanner_simulator.server.wire_bytes import message_bytes, plain_bytes, row_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from tidegate.spanner_simulator.server.host import Host, Session
     from tidegate.spanner_simulator.server.messages import Message

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,8 @@ from tidegate.spanner_simulator.server.messages import key_set, parameters
 from tidegate.spanner_simulator.server.wire_bytes import message_bytes, plain_bytes, row_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from tidegate.spanner_simulator.server.host import Session
     from tidegate.spanner_simulator.server.messages import Message
     from tidegate.spanner_simulator.server.transaction_selection import Selected

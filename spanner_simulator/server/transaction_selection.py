@@ -115,7 +115,6 @@ async def _read_time_us(host: Host, session: Session, bound: Message) -> int:
         case _:
             return clock.read_now_us(host.now_us())
     # A time to come is waited for, so that nothing can commit behind the read.
-    while (ahead_us := read_us - host.now_us()) > 0:
-        await asyncio.sleep(min(ahead_us, 1_000_000) / 1e6)
+    await asyncio.sleep(max(0, read_us - host.now_us()) / 1e6)
     session.database.database.close_read(read_us, now_us=host.now_us())
     return read_us

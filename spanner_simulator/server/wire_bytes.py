@@ -9,10 +9,11 @@ Field numbers: google.protobuf.Value {null 1, number 2, string 3, bool 4, list 6
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tidegate.spanner_simulator.core.values import Plain
 
 __all__ = ["list_bytes", "message_bytes", "plain_bytes", "row_bytes", "string_bytes"]
@@ -48,19 +49,17 @@ def list_bytes(values: Iterable[bytes]) -> bytes:
 
 def plain_bytes(plain: Plain) -> bytes:
     """A Value from plain form."""
-    match plain:
-        case None:
-            return NULL
-        case bool():
-            return TRUE if plain else FALSE
-        case str():
-            return string_bytes(plain)
-        case float() | int():
-            return b"\x11" + struct.pack("<d", plain)
-        case list():
-            return list_bytes([plain_bytes(item) for item in plain])
-        case dict():
-            raise TypeError("a result value is never an object")
+    if plain is None:
+        return NULL
+    if isinstance(plain, bool):
+        return TRUE if plain else FALSE
+    if isinstance(plain, str):
+        return string_bytes(plain)
+    if isinstance(plain, list):
+        return list_bytes([plain_bytes(item) for item in plain])
+    if isinstance(plain, dict):
+        raise TypeError("a result value is never an object")
+    return b"\x11" + struct.pack("<d", plain)
 
 
 def row_bytes(values: Iterable[bytes]) -> bytes:
