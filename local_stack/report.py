@@ -15,7 +15,18 @@ from rich.table import Table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Asked", "Kill", "Latency", "Report", "WrongFigure", "latency_of", "proof_table"]
+    from tidegate.local_stack.judge import Delivery
+
+__all__ = [
+    "Asked",
+    "Kill",
+    "Latency",
+    "Report",
+    "WrongFigure",
+    "latency_figures",
+    "latency_of",
+    "proof_table",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +162,37 @@ def latency_of(latencies_ms: Sequence[float], *, measured: str) -> Latency:
         return round(ordered[max(0, -(-len(ordered) * percent // 100) - 1)], 1)
 
     return Latency(p50=rank(50), p99=rank(99), rows=len(ordered), measured=measured)
+
+
+def latency_figures(
+    deliveries: Sequence[Delivery], *, kills_us: Sequence[int]
+) -> tuple[Latency, Latency]:
+    """Return the latency of all changes, and of those whose way crossed no kill.
+
+    A kill's outage lasts from the kill until the first change committed after it has been
+    delivered.
+    """
+    outages = []
+    for kill_us in kills_us:
+        after = [way.delivered_us for way in deliveries if way.committed_us >= kill_us]
+        outages.append((kill_us, min(after, default=kill_us)))
+    undisturbed = [
+        way
+        for way in deliveries
+        if not any(way.committed_us <= end and way.delivered_us >= begin for begin, end in outages)
+    ]
+    what = "commit timestamp to the Delta commit of the change's changelog row"
+    return (
+        latency_of(
+            [(way.delivered_us - way.committed_us) / 1_000 for way in deliveries],
+            measured=f"{what}; all changes of transfers, kills and restarts included",
+        ),
+        latency_of(
+            [(way.delivered_us - way.committed_us) / 1_000 for way in undisturbed],
+            measured=f"{what}; changes of transfers not on their way between a kill and the "
+            "first delivery of a change committed after it",
+        ),
+    )
 
 
 def proof_table(report: Report, asked: Asked) -> Table:

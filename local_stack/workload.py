@@ -1,6 +1,7 @@
-"""The bank's customers: a program of its own that transfers money with a few threads, seeded.
+r"""The bank's customers: a program of its own that transfers money with a few threads, seeded.
 
-    python -m tidegate.local_stack.workload --accounts 200 --transfers 1000 --seed 1
+    python -m tidegate.local_stack.workload --spanner 127.0.0.1:9010 --accounts 200 \
+        --transfers 1000 --seed 1
 
 Prints a JSON line of progress every half second and a last one with `done`.  With `--reserve`, the
 last transfers are handed out slowly until a line `finish` comes on standard input, and the very
@@ -180,6 +181,7 @@ def main(
     accounts: Annotated[int, typer.Option(min=2)],
     transfers: Annotated[int, typer.Option(min=1)],
     seed: Annotated[int, typer.Option()],
+    spanner: Annotated[str, typer.Option(help="host:port of the simulator or emulator.")],
     project: str = "local",
     instance: str = "bank",
     database: str = "bank",
@@ -195,7 +197,9 @@ def main(
         threading.Thread(target=_follow_orders, args=(tickets,), daemon=True).start()
     began = time.monotonic()
     customers = run_workload(
-        open_database(DatabaseName(project=project, instance=instance, database=database)),
+        open_database(
+            DatabaseName(address=spanner, project=project, instance=instance, database=database)
+        ),
         bank=Bank(accounts=accounts, seed=seed),
         tickets=tickets,
         progress=progress,
@@ -218,4 +222,6 @@ def _print(line: str) -> None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(main)
+    app()

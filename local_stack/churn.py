@@ -1,0 +1,105 @@
+"""What happens to a run on purpose, and when: splits, merges and kills, spread by seed.
+
+`schedule` is pure and decides everything; `SimulatorControl` only carries out splits and merges.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPConnection
+from typing import Any, Literal
+from urllib.parse import urlencode
+
+from tidegate.local_stack.errors import LocalStackError
+
+__all__ = ["Disturbance", "DisturbanceKind", "SimulatorControl", "schedule"]
+
+DisturbanceKind = Literal["split", "merge", "kill-worker", "kill-consumer"]
+
+_FIRST, _LAST = 0.06, 0.9
+_TIMEOUT_S = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """One thing to do when a share of the transfers is done."""
+
+    at_share: float
+    kind: DisturbanceKind
+
+
+def schedule(
+    seed: int, *, splits: int, merges: int, kill_workers: int, kill_consumer: int
+) -> list[Disturbance]:
+    """Return everything to do, by the share of transfers done.
+
+    Kinds are shuffled, then placed at even distances with some jitter.  Kills of one kind stay
+    apart as far as they can: a program that is just starting again is not worth killing.
+    """
+    chance = random.Random(f"{seed}/schedule")  # noqa: S311 - a plan, no secret
+    kills: dict[DisturbanceKind, int] = {
+        "kill-worker": kill_workers,
+        "kill-consumer": kill_consumer,
+    }
+    churn: list[DisturbanceKind] = ["split" for _ in range(splits)]
+    churn += ["merge" for _ in range(merges)]
+    chance.shuffle(churn)
+    planned = _spread(churn, chance)
+    for kind, count in kills.items():
+        planned += _spread([kind] * count, chance)
+    return sorted(planned, key=lambda disturbance: disturbance.at_share)
+
+
+def _spread(kinds: list[DisturbanceKind], chance: random.Random) -> list[Disturbance]:
+    step = (_LAST - _FIRST) / max(1, len(kinds))
+    return [
+        Disturbance(round(_FIRST + step * (number + chance.uniform(0.1, 0.9)), 4), kind)
+        for number, kind in enumerate(kinds)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatorControl:
+    """The simulator's control port, for one stream.  Raises LocalStackError if it refuses."""
+
+    address: str
+    database: str
+    stream: str
+
+    def split(self) -> None:
+        """Split the busiest stream partition."""
+        self._ask("/split")
+
+    def merge(self) -> None:
+        """Merge two adjacent stream partitions."""
+        self._ask("/merge")
+
+    def stream_partitions(self) -> list[Any]:
+        """Return the live stream partitions as the simulator describes them."""
+        query = urlencode({"database": self.database, "stream": self.stream})
+        answer = self._send("GET", f"/stream-partitions?{query}")
+        found = answer.get("stream_partitions", []) if isinstance(answer, dict) else answer
+        return list(found)
+
+    def _ask(self, path: str) -> None:
+        body = json.dumps({"database": self.database, "stream": self.stream})
+        self._send("POST", path, body)
+
+    def _send(self, method: str, path: str, body: str | None = None) -> Any:
+        connection = HTTPConnection(self.address, timeout=_TIMEOUT_S)
+        try:
+            connection.request(method, path, body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            said = answer.read().decode(errors="replace")
+        except OSError as error:
+            message = "the simulator's control port does not answer"
+            raise LocalStackError(message, address=self.address) from error
+        finally:
+            connection.close()
+        if answer.status != HTTPStatus.OK:
+            message = "the simulator refused"
+            raise LocalStackError(message, path=path, said=said.strip())
+        return json.loads(said or "null")
