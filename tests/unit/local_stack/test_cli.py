@@ -1,0 +1,76 @@
+"""The commands: what they print where, and their exit codes."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from tidegate.local_stack import cli
+
+DEADLINE_S = 60
+
+
+def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    import os
+
+    return subprocess.run(
+        [sys.executable, "-m", "tidegate.local_stack", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+        env={**os.environ, "COLUMNS": "200", **environ},
+    )
+
+
+def test_help_names_the_commands():
+    done = run("--help")
+
+    assert 0 == done.returncode
+    for name in ("fetch", "up"):
+        assert name in done.stdout
+
+
+def test_an_unknown_command_is_a_usage_error():
+    assert 2 == run("nonsense").returncode
+
+
+def test_a_taken_port_is_one_clear_line(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = str(server.getsockname()[1])
+        done = run("up", "--data-dir", str(tmp_path), "--kafka-port", taken)
+
+    assert 2 == done.returncode
+    assert f"kafka_port {taken}" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_an_unknown_variable_is_one_clear_line(tmp_path):
+    done = run("up", "--data-dir", str(tmp_path), TIDEGATE_LOCAL_COLOUR="red")
+
+    assert 2 == done.returncode
+    assert "TIDEGATE_LOCAL_COLOUR" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_progress_outside_a_terminal_is_a_line_now_and_then(capsys, monkeypatch):
+    monkeypatch.setattr(cli, "QUIET_REPORT_S", 1000.0)
+    with cli.shown_progress("fetching") as report:
+        report("first")
+        report("second")
+
+    said = capsys.readouterr().err
+    assert "fetching: done" in said
+    assert "second" not in said
+
+
+@pytest.mark.parametrize("name", ["TIDEGATE_KAFKA", "TIDEGATE_REGISTRY", "SPANNER_EMULATOR_HOST"])
+def test_addresses_are_lines_for_a_shell(name):
+    class Stack:
+        bootstrap_servers = registry_url = spanner_address = control_address = "here"
+
+    assert f"export {name}=here" in cli.environment_lines(Stack())
