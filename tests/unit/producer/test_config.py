@@ -1,0 +1,153 @@
+"""Settings: where they come from, which wins, and that every fault is told at once."""
+
+import os
+from datetime import UTC, datetime
+
+import pytest
+from pydantic import ValidationError
+
+from tidegate.producer.config import ENVIRONMENT_PREFIX, ProducerConfig
+from tidegate.schemas.errors import ConfigError
+
+REQUIRED = {
+    "bootstrap_servers": "127.0.0.1:9092",
+    "registry_url": "http://127.0.0.1:8081",
+    "project": "p",
+    "instance": "inst",
+    "database": "my_db",
+    "change_stream": "Everything",
+    "prefix": "bank",
+}
+
+
+@pytest.fixture(autouse=True)
+def no_settings_of_this_machine(monkeypatch):
+    for name in list(os.environ):
+        if name.startswith(ENVIRONMENT_PREFIX) or name == "SPANNER_EMULATOR_HOST":
+            monkeypatch.delenv(name)
+
+
+def load(file=None, **changes):
+    return ProducerConfig.load(file, **{**REQUIRED, **changes})
+
+
+def faults(**changes):
+    with pytest.raises(ConfigError) as caught:
+        load(**changes)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+def test_defaults():
+    config = load()
+    assert config.slots == 16
+    assert config.end_ns is None
+    assert config.worker
+    assert config.database_path == "projects/p/instances/inst/databases/my_db"
+    assert config.stream_path == config.database_path + "/changeStreams/Everything"
+    assert config.registry_client_options() == {}
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path, monkeypatch):
+    file = tmp_path / "producer.toml"
+    file.write_text(
+        'slots = 3\nheartbeat_ms = 300\nlog_level = "debug"\n[kafka_options]\na = "1"\n'
+    )
+    monkeypatch.setenv("TIDEGATE_PRODUCER_HEARTBEAT_MS", "400")
+    monkeypatch.setenv("TIDEGATE_PRODUCER_LOG_LEVEL", "warning")
+    config = load(file, log_level="error", commit_interval_ms=None)
+    assert (config.slots, config.heartbeat_ms, config.log_level) == (3, 400, "error")
+    assert config.commit_interval_ms == 250
+    assert config.kafka_client_options() == {"a": "1"}
+
+
+def test_everything_may_come_from_the_environment(monkeypatch):
+    for name, value in REQUIRED.items():
+        monkeypatch.setenv(f"TIDEGATE_PRODUCER_{name.upper()}", value)
+    monkeypatch.setenv("TIDEGATE_PRODUCER_KAFKA_OPTIONS", '{"sasl.password": "hush"}')
+    config = ProducerConfig.load()
+    assert config.database == "my_db"
+    assert config.kafka_client_options() == {"sasl.password": "hush"}
+
+
+def test_it_is_frozen():
+    with pytest.raises(ValidationError, match="frozen"):
+        load().slots = 4
+
+
+def test_every_fault_is_told_at_once(tmp_path, monkeypatch):
+    file = tmp_path / "producer.toml"
+    file.write_text("slotz = 3\n")
+    monkeypatch.setenv("TIDEGATE_PRODUCER_WROKER", "a")
+    text = faults(file=file, heartbeat_ms=5, prefix="..", instance=None, start="soon")
+    for name in ("slotz", "TIDEGATE_PRODUCER_WROKER", "heartbeat_ms", "prefix", "start"):
+        assert name in text
+    assert (
+        "instance: is not set (flag --instance, variable TIDEGATE_PRODUCER_INSTANCE"
+        in faults(instance=None)
+        or "instance" not in REQUIRED
+    )
+
+
+def test_a_missing_setting_says_how_to_give_it():
+    with pytest.raises(ConfigError) as caught:
+        ProducerConfig.load()
+    text = str(caught.value)
+    assert f"{len(REQUIRED)} faulty" in text
+    assert "--change-stream" in text
+    assert "TIDEGATE_PRODUCER_CHANGE_STREAM" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"registry_url": "localhost:8081"}, "registry_url"),
+        ({"bootstrap_servers": ""}, "bootstrap_servers"),
+        ({"change_stream": "a-b"}, "change_stream"),
+        ({"worker": "a b"}, "worker"),
+        ({"slots": 0}, "slots"),
+        ({"slots": "many"}, "slots"),
+        ({"end": "2026-13-01T00:00:00Z"}, "end"),
+        ({"start": "2026-01-02T00:00:00Z", "end": "2026-01-01T00:00:00Z"}, "end"),
+        ({"transaction_timeout_ms": 1000, "commit_interval_ms": 1000}, "transaction_timeout_ms"),
+        ({"kafka_options": {"transactional.id": "x"}}, "transactional.id"),
+        ({"log_level": "loud"}, "log_level"),
+        ({"metrics_port": 70000}, "metrics_port"),
+        ({"heart_beat": 5}, "heart_beat"),
+    ],
+)
+def test_a_fault_names_its_setting(changes, word):
+    assert word in faults(**changes)
+
+
+def test_a_file_that_is_missing_or_no_toml_is_told(tmp_path):
+    assert "no file" in faults(file=tmp_path / "none.toml")
+    broken = tmp_path / "broken.toml"
+    broken.write_text("= 5")
+    assert "cannot be read" in faults(file=broken)
+
+
+def test_secrets_are_never_printed(monkeypatch):
+    config = load(registry_user_info="me:hush", kafka_options={"sasl.password": "hush"})
+    assert "hush" not in repr(config)
+    assert "hush" not in str(config)
+    assert "hush" not in config.model_dump_json()
+    assert config.registry_client_options() == {"basic.auth.user.info": "me:hush"}
+    assert "hush" not in faults(kafka_options={"sasl.password": "hush", "acks": "1"})
+    monkeypatch.setenv("TIDEGATE_PRODUCER_KAFKA_OPTIONS", "hush")
+    assert "hush" not in faults()
+
+
+def test_instants():
+    config = load(start="2026-01-01T00:00:00.000000001Z", end="2026-01-01T00:00:01Z")
+    assert config.start_ns() == 1_767_225_600_000_000_001
+    assert config.end_ns == 1_767_225_601_000_000_000
+    now = datetime(2026, 1, 1, microsecond=7, tzinfo=UTC)
+    assert load().start_ns(now=now) == 1_767_225_600_000_007_000
+
+
+def test_the_emulators_address_is_taken_from_the_usual_variable(monkeypatch):
+    assert load().emulator_host == ""
+    monkeypatch.setenv("SPANNER_EMULATOR_HOST", "127.0.0.1:9010")
+    assert load().emulator_host == "127.0.0.1:9010"
+    assert load(spanner_emulator_host="127.0.0.1:1").emulator_host == "127.0.0.1:1"

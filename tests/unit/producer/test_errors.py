@@ -1,0 +1,39 @@
+"""The fleet's errors: what a retry policy and an operator read from them."""
+
+import pickle
+
+from tidegate.producer.errors import (
+    PositionExpired,
+    ProducerFencedError,
+    QueryError,
+    QueryInterrupted,
+    QueryRefused,
+    StreamChangedError,
+    TableChanged,
+)
+from tidegate.schemas.errors import ProducerError
+
+
+def test_only_interruptions_are_retriable():
+    kinds = {QueryError, QueryRefused, PositionExpired, ProducerFencedError, TableChanged}
+    assert not any(kind.retriable for kind in kinds)
+    assert QueryInterrupted.retriable
+    assert all(issubclass(kind, ProducerError) for kind in kinds)
+
+
+def test_a_query_error_names_its_code():
+    assert QueryInterrupted("m", code="ABORTED").code == "ABORTED"
+    assert QueryError("m").code == "UNKNOWN"
+
+
+def test_errors_with_their_own_arguments_say_what_to_do_and_survive_pickling():
+    for error in (ProducerFencedError("w1"), StreamChangedError(["slots: 16, now 8", "group"])):
+        again = pickle.loads(pickle.dumps(error))
+        assert type(again) is type(error)
+        assert str(again) == str(error)
+        assert error.hint
+    assert "slots: 16, now 8; group" in str(error)
+
+
+def test_table_changed_names_the_table():
+    assert pickle.loads(pickle.dumps(TableChanged("m", table="t"))).table == "t"
