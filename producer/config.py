@@ -230,9 +230,9 @@ class ProducerConfig(BaseSettings):
 
     @model_validator(mode="after")
     def _check_together(self) -> ProducerConfig:
-        if self.end and self.start != "now":
-            if parse_rfc3339_ns(self.end) < parse_rfc3339_ns(self.start):
-                raise ValueError("end: is before start")
+        end_ns = self.end_ns
+        if end_ns is not None and self.start != "now" and end_ns < parse_rfc3339_ns(self.start):
+            raise ValueError("end: is before start")
         if self.transaction_timeout_ms <= self.commit_interval_ms:
             raise ValueError("transaction_timeout_ms: must be longer than commit_interval_ms")
         return self
@@ -290,10 +290,8 @@ def _fault(entry: Any) -> str:
     name = ".".join(str(part) for part in entry["loc"])
     match entry["type"]:
         case "missing":
-            text = (
-                f"is not set (flag --{name.replace('_', '-')}, {ENVIRONMENT_PREFIX}{name.upper()}"
-            )
-            return f"{name}: {text}, or the file)"
+            flag, variable = f"--{name.replace('_', '-')}", f"{ENVIRONMENT_PREFIX}{name.upper()}"
+            return f"{name}: is not set (flag {flag}, variable {variable}, or the file)"
         case "extra_forbidden":
             return f"{name}: no such setting"
         case _:
