@@ -17,53 +17,23 @@ from typing import assert_never
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
+from tidegate.producer.core.progress_writer import ProgressWriter
 from tidegate.producer.core.slot import Slot, SlotPhase
 from tidegate.producer.core.stream_partition import PartitionState, Publication, StreamPartition
 from tidegate.producer.core.transaction import OpenTransaction, TransactionPhase
-from tidegate.schemas.errors import ConfigError, ProducerError, TidegateError, invariant
+from tidegate.schemas.errors import ProducerError, TidegateError, invariant
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import (
     ChildPartition,
-    DataTopic,
-    PartitionAnnounced,
-    PartitionFinished,
-    ProgressBody,
     ProgressRecord,
     StreamStarted,
+    TopicTotals,
 )
-from tidegate.schemas.progress_codec import split
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
-__all__ = ["StreamIdentity", "Worker", "WorkerLimits"]
+__all__ = ["Worker", "WorkerLimits"]
 
 _REPUBLISH_DELAY_US = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class StreamIdentity:
-    """What must be the same for every worker, and for the whole epoch."""
-
-    stream: str
-    dialect: str
-    group: str
-    slots: int
-    progress_topic_id: str
-    topics: tuple[DataTopic, ...]
-
-    def differences(self, started: StreamStarted) -> list[str]:
-        """Name what differs from the stream that the progress topic was begun for."""
-        names = ("stream", "dialect", "group", "slots", "progress_topic_id")
-        found = [
-            f"{name}: recorded {getattr(started, name)!r}, now {getattr(self, name)!r}"
-            for name in names
-            if getattr(started, name) != getattr(self, name)
-        ]
-        current = {topic.topic: topic for topic in self.topics}
-        return found + [
-            f"topic: recorded {topic}, now {current[topic.topic]}"
-            for topic in started.topics
-            if current.get(topic.topic, topic) != topic
-        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +77,12 @@ class Worker:
         self._draining = False
         self._due_us = 0
         self._root: StreamPartition | None = None
-        self.counts = {"unproven_finish": 0, "query_retry": 0, "abort": 0, "unknown_outcome": 0}
+        self.counts = dict.fromkeys(
+            ("committed", "finished", "unproven_finish", "query_retry", "abort", "unknown_outcome"),
+            0,
+        )
+        self.published: dict[str, TopicTotals] = {}
+        """What this worker has committed since it began, per topic; checksums left out."""
 
     # ------------------------------------------------------------ events
 
@@ -194,9 +169,10 @@ class Worker:
     def _on_stream_start(self, record: ProgressRecord) -> list[do.Effect]:
         if self.stream is not None or not isinstance(record.body, StreamStarted):
             return []
-        differences = self._identity.differences(record.body)
-        if differences:
-            return [do.Stop(_another_stream(differences))]
+        try:
+            self._identity.require(record.body)
+        except TidegateError as error:
+            return [do.Stop(error)]
         self.stream = record.body
         self.epoch = record.epoch
         return []
@@ -260,7 +236,7 @@ class Worker:
                 open_one.publications[number], event.written.get(number, ()), now_us=now_us
             )
             open_one.snapshots[number] = snapshot
-            effects += self._publish(snapshot, slot=number, author_slot=None)
+            effects += self._writer.record(snapshot, slot=number)
         open_one.phase = TransactionPhase.SNAPSHOTTING
         return [*effects, do.AwaitDelivery()]
 
@@ -272,14 +248,31 @@ class Worker:
         if done is None:
             return []
         self.transaction = None
+        self.counts["committed"] += 1
         for number, snapshot in done.snapshots.items():
             slot = self.slots[number]
             invariant(slot.incarnation == done.incarnations[number], "another incarnation")
+            self._count(slot, done.publications[number])
             slot.confirm(snapshot, done.snapshot_offsets[number], done.publications[number])
         if done.start is not None and isinstance(done.start.body, StreamStarted):
             self.stream, self.epoch, self._root = done.start.body, done.start.epoch, None
         self._due_us = now_us + self._limits.commit_interval_us
         return [do.ReleaseBudget(done.size_bytes)] if done.size_bytes else []
+
+    def _count(self, slot: Slot, publications: dict[str, Publication]) -> None:
+        for token, publication in publications.items():
+            self.counts["finished"] += publication.finish is not None
+            before = slot.tokens[token].totals
+            for topic, totals in publication.totals.items():
+                old = before.get(topic) or TopicTotals(topic, 0, 0, 0, 0)
+                sofar = self.published.get(topic) or TopicTotals(topic, 0, 0, 0, 0)
+                self.published[topic] = TopicTotals(
+                    topic,
+                    sofar.records + totals.records - old.records,
+                    sofar.mods + totals.mods - old.mods,
+                    sofar.value_bytes + totals.value_bytes - old.value_bytes,
+                    checksum=0,
+                )
 
     def _on_aborted(self, now_us: int) -> None:
         self.counts["abort"] += 1
@@ -324,43 +317,12 @@ class Worker:
                     effects.append(do.PublishRecords(number, token, publication.records))
                 if publication.finish is not None:
                     partition = self.slots[number].tokens[token]
-                    effects += self._publish_finish(number, partition, publication)
+                    effects += self._writer.finish(partition.child, publication, slot=number)
         return [*effects, do.AwaitDelivery()]
 
-    def _publish_finish(
-        self, number: int, partition: StreamPartition, publication: Publication
-    ) -> list[do.Effect]:
-        if publication.finish is None:
-            return []
-        end_ns, children = publication.finish
-        token = partition.child.token
-        marker = PartitionFinished(
-            token=token,
-            parents=partition.child.parents,
-            start_ns=partition.child.start_ns,
-            end_ns=end_ns,
-            children=children,
-            totals=tuple(publication.totals[topic] for topic in sorted(publication.totals)),
-        )
-        effects: list[do.Effect] = []
-        for child in children:
-            effects += self._publish_announcement(child, token, author_slot=number)
-        return effects + self._publish(marker, slot=number, author_slot=number)
-
-    def _publish_announcement(
-        self, child: ChildPartition, parent: str, *, author_slot: int
-    ) -> list[do.Effect]:
-        slot = slot_of(child.token, self._identity.slots)
-        return self._publish(PartitionAnnounced(child, parent), slot=slot, author_slot=author_slot)
-
-    def _publish(
-        self, body: ProgressBody, *, slot: int, author_slot: int | None
-    ) -> list[do.Effect]:
-        epoch = self.epoch or self._new_epoch
-        return [
-            do.PublishProgress(slot, author_slot, ProgressRecord(epoch, self.name, chunk))
-            for chunk in split(body)
-        ]
+    @property
+    def _writer(self) -> ProgressWriter:
+        return ProgressWriter(self.epoch or self._new_epoch, self.name, self._identity.slots)
 
     # ------------------------------------------------------------ opening a stream
 
@@ -377,16 +339,8 @@ class Worker:
         finish = root.publication().finish
         invariant(finish, "the initial query finished without children")
         children = () if finish is None else finish[1]
-        started = StreamStarted(
-            stream=self._identity.stream,
-            dialect=self._identity.dialect,
-            start_ns=root.child.start_ns,
-            end_ns=self._end_ns,
-            group=self._identity.group,
-            slots=self._identity.slots,
-            progress_topic_id=self._identity.progress_topic_id,
-            topics=self._identity.topics,
-            children=children,
+        started = self._identity.started(
+            start_ns=root.child.start_ns, end_ns=self._end_ns, children=children
         )
         number = root_slot.number
         self.transaction = OpenTransaction(
@@ -395,9 +349,9 @@ class Worker:
             start=ProgressRecord(self._new_epoch, self.name, started),
         )
         effects: list[do.Effect] = [do.BeginTransaction()]
-        effects += self._publish(started, slot=number, author_slot=number)
+        effects += self._writer.record(started, slot=number, author_slot=number)
         for child in children:
-            effects += self._publish_announcement(child, ROOT_TOKEN, author_slot=number)
+            effects += self._writer.announcement(child, parent=ROOT_TOKEN, author_slot=number)
         return [*effects, do.AwaitDelivery()]
 
     # ------------------------------------------------------------ what can go on, goes on
@@ -524,9 +478,3 @@ class Worker:
 def _name_taken(name: str) -> ProducerError:
     message = "another process publishes under this worker's name"
     return ProducerError(message, hint="Give every worker a name of its own", worker=name)
-
-
-def _another_stream(differences: list[str]) -> ConfigError:
-    message = f"the progress topic belongs to another stream: {'; '.join(differences)}"
-    hint = "Use a prefix of its own for each change stream, and leave its topics as they were made"
-    return ConfigError(message, hint=hint)

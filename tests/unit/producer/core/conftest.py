@@ -9,7 +9,8 @@ import pytest
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
-from tidegate.producer.core.worker import StreamIdentity, Worker
+from tidegate.producer.core.stream_identity import StreamIdentity
+from tidegate.producer.core.worker import Worker
 from tidegate.producer.messages import ChangeMessage, PublishableRecord
 from tidegate.producer.spanner_records import ChildPartitionsRecord, HeartbeatRecord
 from tidegate.schemas.order_key import OrderKey, sequence_pair

@@ -1,0 +1,65 @@
+"""What must be the same for every worker of a fleet, and for as long as an epoch lasts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.progress import StreamStarted
+
+if TYPE_CHECKING:
+    from tidegate.schemas.progress import ChildPartition, DataTopic
+
+__all__ = ["StreamIdentity"]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamIdentity:
+    """The stream, its group, and the topics as they stand; recorded in `StreamStarted`."""
+
+    stream: str
+    dialect: str
+    group: str
+    slots: int
+    progress_topic_id: str
+    topics: tuple[DataTopic, ...]
+
+    def started(
+        self, *, start_ns: int, end_ns: int | None, children: tuple[ChildPartition, ...]
+    ) -> StreamStarted:
+        """Return the record that opens an epoch of this stream."""
+        return StreamStarted(
+            stream=self.stream,
+            dialect=self.dialect,
+            start_ns=start_ns,
+            end_ns=end_ns,
+            group=self.group,
+            slots=self.slots,
+            progress_topic_id=self.progress_topic_id,
+            topics=self.topics,
+            children=children,
+        )
+
+    def require(self, recorded: StreamStarted) -> None:
+        """Raise ConfigError, naming every difference, unless the topics were begun for this stream.
+
+        A topic that was made anew, that grew, or whose key schema has another id would move keys
+        between topic partitions; a table that joined the stream since has no recorded topic.
+        """
+        names = ("stream", "dialect", "group", "slots", "progress_topic_id")
+        found = [
+            f"{name}: recorded {getattr(recorded, name)!r}, now {getattr(self, name)!r}"
+            for name in names
+            if getattr(recorded, name) != getattr(self, name)
+        ]
+        current = {topic.topic: topic for topic in self.topics}
+        found += [
+            f"topic: recorded {topic}, now {current[topic.topic]}"
+            for topic in recorded.topics
+            if current.get(topic.topic, topic) != topic
+        ]
+        if found:
+            message = f"the progress topic belongs to another stream: {'; '.join(found)}"
+            hint = "Use a prefix of its own for each change stream, and leave its topics as made"
+            raise ConfigError(message, hint=hint)
