@@ -1,4 +1,4 @@
-"""`tidegate-local`: fetch the JVM parts, keep a local stack up.
+"""`tidegate-local`: fetch the JVM parts, run the demo, keep a local stack up, show its tables.
 
 Commands parse, call and map errors to exit codes: 0 done, 1 failure, 2 usage or settings, 70 a
 broken invariant.  Addresses go to standard output, everything else to standard error.
@@ -7,6 +7,8 @@ broken invariant.  Addresses go to standard output, everything else to standard 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import os
 import signal
 import sys
@@ -22,7 +24,6 @@ from rich.console import Console
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.java import find_java
 from tidegate.local_stack.jvm_parts import fetch_jvm_parts, fetched_jvm_parts
-from tidegate.local_stack.stack import LocalStack
 from tidegate.schemas.errors import TidegateError
 
 __all__ = ["app", "main"]
@@ -38,6 +39,8 @@ _errors = Console(stderr=True, highlight=False)
 
 # In a log file one line in ten seconds shows that work goes on, without filling it.
 QUIET_REPORT_S = 10.0
+
+SHOW_DEADLINE_S = 60.0
 
 Port = Annotated[int | None, typer.Option(help="0 (the default) for a free one.")]
 
@@ -68,9 +71,14 @@ def up(
     registry_port: Port = None,
     spanner_port: Port = None,
     control_port: Port = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the simulator.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the simulator and the sample.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave data and output behind.")] = False,
 ) -> None:
-    """Keep broker, registry and simulator running until Ctrl-C."""
+    """Keep a stack with a sample bank, two workers and the consumer running until Ctrl-C."""
+    # Libraries that take seconds to load, and that other commands do not need.
+    from tidegate.local_stack.up import keep_up  # noqa: PLC0415
+    from tidegate.local_stack.view import RunView  # noqa: PLC0415
+
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: _interrupt(stopping))
@@ -82,25 +90,85 @@ def up(
         control_port=control_port,
         seed=seed,
     )
-    stack = LocalStack(config, report=_say)
     try:
-        with stack:
-            for line in environment_lines(stack):
-                typer.echo(line)
-            _say("up; Ctrl-C stops it")
-            stopping.wait()
+        with RunView(console=_errors) as view:
+            keep_up(config, view=view, show=typer.echo, stopping=stopping, keep=keep)
     except KeyboardInterrupt:
         _say("stopped")
 
 
-def environment_lines(stack: LocalStack) -> list[str]:
-    """Shell lines that point other programs at the stack."""
-    return [
-        f"export TIDEGATE_KAFKA={stack.bootstrap_servers}",
-        f"export TIDEGATE_REGISTRY={stack.registry_url}",
-        f"export SPANNER_EMULATOR_HOST={stack.spanner_address}",
-        f"export TIDEGATE_SIMULATOR_CONTROL={stack.control_address}",
-    ]
+@app.command()
+def demo(
+    accounts: Annotated[int, typer.Option(min=2, help="Accounts of the bank.")] = 200,
+    transfers: Annotated[int, typer.Option(min=10, help="Transfers to make.")] = 2_500,
+    workers: Annotated[int, typer.Option(min=1, help="Producer workers.")] = 2,
+    splits: Annotated[int, typer.Option(min=0, help="Splits of stream partitions.")] = 6,
+    merges: Annotated[int, typer.Option(min=0, help="Merges of stream partitions.")] = 4,
+    kill_workers: Annotated[int, typer.Option(min=0, help="Workers to kill with SIGKILL.")] = 1,
+    kill_consumer: Annotated[int, typer.Option(min=0, help="Kills of the consumer.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Decides all that is left to chance.")] = 1,
+    rate: Annotated[
+        float | None, typer.Option(min=0, help="Transfers per second at most; 0: no limit.")
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Write the figures there, as JSON.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the output for a look.")] = False,
+) -> None:
+    """Run a bank's changes through everything, break things on purpose, and prove the result.
+
+    Exit code 0: every figure is right; 1: one is wrong, or the run failed.
+    """
+    # Libraries that take seconds to load, and that other commands do not need.
+    from tidegate.local_stack.demo import DemoOptions  # noqa: PLC0415
+    from tidegate.local_stack.demo_command import prove  # noqa: PLC0415
+
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: _interrupt(stopping))
+    options = DemoOptions(
+        accounts=accounts,
+        transfers=transfers,
+        workers=workers,
+        splits=splits,
+        merges=merges,
+        kill_workers=kill_workers,
+        kill_consumer=kill_consumer,
+        seed=seed,
+    )
+    if rate is not None:
+        options = dataclasses.replace(options, rate_max=rate)
+    try:
+        right = prove(options, console=_errors, report=report, keep=keep)
+    except KeyboardInterrupt:
+        _say("stopped")
+        right = False
+    raise typer.Exit(0 if right else 1)
+
+
+@app.command()
+def show(
+    table: Annotated[str, typer.Argument(help="A table, such as accounts.")],
+    data_dir: Annotated[Path | None, typer.Option(help="The data folder of `up`.")] = None,
+    output: Annotated[Path | None, typer.Option(help="A consumer's output folder.")] = None,
+    changelog: Annotated[
+        bool, typer.Option("--changelog", help="The changes in commit order, not the mirror.")
+    ] = False,
+    key: Annotated[str, typer.Option(help="Wait for the row with this key.")] = "",
+    rows: Annotated[int, typer.Option(min=1, help="At most the last so many rows.")] = 20,
+) -> None:
+    """Print a table's mirror, or its changelog, as it is in Delta now."""
+    from tidegate.local_stack.show import (  # noqa: PLC0415  # as above
+        changelog_rows,
+        mirror_rows,
+        rows_table,
+        wait_for_key,
+    )
+    from tidegate.local_stack.up import latest_output  # noqa: PLC0415
+
+    folder = output or latest_output(load_config(data_dir=data_dir).data_dir)
+    read = functools.partial(changelog_rows if changelog else mirror_rows, folder, table)
+    found = wait_for_key(read, key, deadline_s=SHOW_DEADLINE_S) if key else read()
+    title = f"changelog of {table}" if changelog else f"mirror of {table}"
+    Console().print(rows_table(found, title=title, rows_max=rows))
 
 
 @contextlib.contextmanager

@@ -61,8 +61,11 @@ class RunView:
                 self._print(text)
 
     def detail(self, text: str) -> None:
-        """Say what happens within a stage; shown on a terminal only."""
+        """Say what happens within a stage; elsewhere than on a terminal a line now and then."""
         self._stage = text
+        if not self._live and self.seconds - self._plain_at >= _PLAIN_EVERY_S:
+            self._plain_at = self.seconds
+            self._print(text)
 
     def event(self, text: str) -> None:
         """Say something that stays on the screen."""

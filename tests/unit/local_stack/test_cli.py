@@ -6,8 +6,6 @@ import socket
 import subprocess
 import sys
 
-import pytest
-
 from tidegate.local_stack import cli
 
 DEADLINE_S = 60
@@ -30,7 +28,7 @@ def test_help_names_the_commands():
     done = run("--help")
 
     assert 0 == done.returncode
-    for name in ("fetch", "up"):
+    for name in ("fetch", "up", "demo", "show"):
         assert name in done.stdout
 
 
@@ -66,11 +64,3 @@ def test_progress_outside_a_terminal_is_a_line_now_and_then(capsys, monkeypatch)
     said = capsys.readouterr().err
     assert "fetching: done" in said
     assert "second" not in said
-
-
-@pytest.mark.parametrize("name", ["TIDEGATE_KAFKA", "TIDEGATE_REGISTRY", "SPANNER_EMULATOR_HOST"])
-def test_addresses_are_lines_for_a_shell(name):
-    class Stack:
-        bootstrap_servers = registry_url = spanner_address = control_address = "here"
-
-    assert f"export {name}=here" in cli.environment_lines(Stack())
