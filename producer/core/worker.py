@@ -19,6 +19,7 @@ from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.progress_writer import ProgressWriter
 from tidegate.producer.core.slot import Slot, SlotPhase
+from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.stream_partition import PartitionState, Publication, StreamPartition
 from tidegate.producer.core.transaction import OpenTransaction, TransactionPhase
 from tidegate.schemas.errors import ProducerError, TidegateError, invariant
@@ -34,6 +35,14 @@ from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 __all__ = ["Worker", "WorkerLimits"]
 
 _REPUBLISH_DELAY_US = 100_000
+_COUNTED = (
+    "committed",
+    "finished",
+    "unproven_finish",
+    "query_retry",
+    "abort",
+    "unknown_outcome",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +86,7 @@ class Worker:
         self._draining = False
         self._due_us = 0
         self._root: StreamPartition | None = None
-        self.counts = dict.fromkeys(
-            ("committed", "finished", "unproven_finish", "query_retry", "abort", "unknown_outcome"),
-            0,
-        )
+        self.counts = dict.fromkeys(_COUNTED, 0)
         self.published: dict[str, TopicTotals] = {}
         """What this worker has committed since it began, per topic; checksums left out."""
 
