@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHUNK_ITEMS_MAX",
+    "KEY_SCHEMA",
     "KEY_SCHEMA_TEXT",
+    "RECORD_SCHEMA",
     "RECORD_SCHEMA_TEXT",
     "ProgressAssembler",
     "decode_record",
@@ -49,6 +51,8 @@ RECORD_SCHEMA_TEXT = files(__package__).joinpath("avro/progress_record/v1.avsc")
 CHUNK_ITEMS_MAX = 400
 """Tokens or children in one chunk: a token takes about 1 KiB, so a chunk stays below 512 KiB."""
 
+KEY_SCHEMA: dict[str, Any] = json.loads(KEY_SCHEMA_TEXT)
+RECORD_SCHEMA: dict[str, Any] = json.loads(RECORD_SCHEMA_TEXT)
 _KEY_SCHEMA = fastavro.parse_schema(json.loads(KEY_SCHEMA_TEXT))
 _RECORD_SCHEMA = fastavro.parse_schema(json.loads(RECORD_SCHEMA_TEXT))
 _NAMESPACE = "tidegate.progress."
