@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from delta.tables import DeltaTable
 
 from tidegate.schemas.errors import ConfigError, invariant
+from tidegate.spark_consumer.spark.storage import Storage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,9 +90,10 @@ class WrittenCommit:
 class CommitLog:
     """Our commits to the table at `path` (absolute, as Spark takes it)."""
 
-    def __init__(self, path: str, *, query_id: str, sink: str) -> None:
+    def __init__(self, spark: SparkSession, path: str, *, query_id: str, sink: str) -> None:
         """Know nothing yet; `load` reads what is there."""
         self.path = path
+        self._files = Storage(spark, path)
         self._query_id = query_id
         self._sink = sink
         self._head = -1
@@ -120,13 +122,17 @@ class CommitLog:
                 row["version"], row["operation"], row["userMetadata"], row["operationMetrics"]
             )
 
-    def follow(self, spark: SparkSession) -> None:
-        """Read the commits that came since the last look; raises ConfigError as `load` does."""
-        while (info := _commit_info(spark, self.path, version=self._head + 1)) is not None:
+    def follow(self) -> None:
+        """Read the commits that came since the last look; raises ConfigError as `load` does.
+
+        Reads the files that Delta's protocol names: `history()` would be a Spark job per release.
+        """
+        while (text := self._files.read(f"_delta_log/{self._head + 1:020d}.json")) is not None:
             self._head += 1
+            info = _commit_info(text)
             self._take(
                 self._head,
-                info["operation"],
+                info.get("operation", "of an unknown kind"),
                 info.get("userMetadata"),
                 info.get("operationMetrics", {}),
             )
@@ -214,26 +220,11 @@ def _ours(user_metadata: str | None) -> dict[str, Any] | None:
     return inner if isinstance(inner, dict) else None
 
 
-def _commit_info(spark: SparkSession, path: str, *, version: int) -> dict[str, Any] | None:
-    """Return one commit's `commitInfo` action, or None if there is no such version.
-
-    Reads the file that Delta's protocol names; `history()` would cost a Spark job for every
-    release.
-    """
-    jvm: Any = spark._jvm  # noqa: SLF001 - the only way to Hadoop's FileSystem
-    configuration = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
-    file = jvm.org.apache.hadoop.fs.Path(f"{path}/_delta_log/{version:020d}.json")
-    system = file.getFileSystem(configuration)
-    if not system.exists(file):
-        return None
-    stream = system.open(file)
-    try:
-        lines = jvm.java.io.BufferedReader(jvm.java.io.InputStreamReader(stream, "UTF-8"))
-        while (line := lines.readLine()) is not None:
-            action = json.loads(line)
-            if "commitInfo" in action:
-                info: dict[str, Any] = action["commitInfo"]
-                return info
-    finally:
-        stream.close()
-    return {"operation": "unknown"}
+def _commit_info(commit_file: bytes) -> dict[str, Any]:
+    """Return the `commitInfo` action of a commit file, which is one JSON action per line."""
+    for line in commit_file.splitlines():
+        action = json.loads(line)
+        if "commitInfo" in action:
+            info: dict[str, Any] = action["commitInfo"]
+            return info
+    return {}

@@ -17,6 +17,7 @@ from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
 from tidegate.schemas.errors import SchemaError, invariant
 from tidegate.spark_consumer.spark.commit_log import Commit, CommitLog
+from tidegate.spark_consumer.spark.storage import Storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -70,7 +71,7 @@ class SinkTables:
         self._query_id = query_id
         self._logs = {}
         self._schemas = {}
-        for name in _folders(spark, f"{self._output}/{self._folder}"):
+        for name in Storage(spark, self._output).names(self._folder):
             self.log(spark, name).refuse_beyond(release_max)
 
     def path(self, table: str) -> str:
@@ -85,7 +86,7 @@ class SinkTables:
         """Return a table's commit log, read if it was not yet; the table may not exist."""
         if table not in self._logs:
             invariant(self._query_id, "a sink is written to before it was opened", sink=self._sink)
-            log = CommitLog(self.address(table), query_id=self._query_id, sink=self._sink)
+            log = CommitLog(spark, self.address(table), query_id=self._query_id, sink=self._sink)
             log.load(spark)
             self._logs[table] = log
         return self._logs[table]
@@ -109,7 +110,7 @@ class SinkTables:
             nothing: DataFrame = spark.createDataFrame([], wanted)
             writer = nothing.write.format("delta").mode("append").option("mergeSchema", "true")
             writer.option("userMetadata", commit.preparation).save(address)
-        log.follow(spark)
+        log.follow()
         self._schemas[table] = wanted
 
     def append(self, rows: DataFrame, table: str, *, commit: Commit) -> None:
@@ -127,7 +128,7 @@ class SinkTables:
             .save(self.address(table))
         )
         log = self.log(spark, table)
-        log.follow(spark)
+        log.follow()
         invariant(log.written(spark, commit), "an append left no commit", table=log.path)
 
 
@@ -207,15 +208,3 @@ def _lacks(have: StructType, want: StructType, *, table: str, above: str = "") -
                 type_in_topic=field.dataType.simpleString(),
             )
     return missing
-
-
-def _folders(spark: SparkSession, path: str) -> list[str]:
-    """Return the names of the folders below a path, none if it does not exist."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - the only way to Hadoop's FileSystem
-    configuration = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
-    folder = jvm.org.apache.hadoop.fs.Path(path)
-    system = folder.getFileSystem(configuration)
-    if not system.exists(folder):
-        return []
-    entries = (entry for entry in system.listStatus(folder) if entry.isDirectory())
-    return sorted(str(entry.getPath().getName()) for entry in entries)
