@@ -1,0 +1,161 @@
+"""The real broker and the real registry: they work, go on after a restart, and never outlive us."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+import uuid
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+
+from tidegate.local_stack.config import load_config
+from tidegate.local_stack.stack import LocalStack
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+
+PATIENCE_S = 60.0
+
+RECORD = '{"type": "record", "name": "Sample", "fields": [{"name": "a", "type": "long"}]}'
+WIDER = (
+    '{"type": "record", "name": "Sample", "fields": [{"name": "a", "type": "long"},'
+    ' {"name": "b", "type": "string"}]}'
+)
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory):
+    config = load_config(data_dir=tmp_path_factory.mktemp("stack"))
+    with LocalStack(config, with_simulator=False) as running:
+        yield running
+
+
+def make_topic(stack: LocalStack) -> str:
+    topic = f"sample-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
+    for done in admin.create_topics([NewTopic(topic, 1, 1)]).values():
+        done.result(PATIENCE_S)
+    return topic
+
+
+def publish(stack: LocalStack, topic: str, value: bytes) -> None:
+    """In a transaction, so that the transaction coordinator is proved to work on one node."""
+    producer = Producer(
+        {"bootstrap.servers": stack.bootstrap_servers, "transactional.id": f"writer-{topic}"}
+    )
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    producer.produce(topic, value=value)
+    producer.commit_transaction(PATIENCE_S)
+
+
+def read(stack: LocalStack, topic: str, count: int) -> list[bytes]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": stack.bootstrap_servers,
+            "group.id": topic,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    end = time.monotonic() + PATIENCE_S
+    values: list[bytes] = []
+    while len(values) < count and time.monotonic() < end:
+        message = consumer.poll(0.5)
+        if message is not None and message.error() is None:
+            values.append(message.value())
+    consumer.close()
+    return values
+
+
+def wait_until(condition) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.1)
+
+
+def test_what_is_published_in_a_transaction_is_read(stack):
+    topic = make_topic(stack)
+    publish(stack, topic, b"one")
+
+    assert [b"one"] == read(stack, topic, 1)
+
+
+def test_a_topic_that_nobody_made_is_an_error(stack):
+    admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
+    name = f"never-{uuid.uuid4().hex[:8]}"
+    admin.list_topics(name, timeout=10)
+
+    assert name not in admin.list_topics(timeout=10).topics
+
+
+def test_the_registry_registers_and_judges(stack):
+    client = SchemaRegistryClient({"url": stack.registry_url})
+    subject = f"sample-{uuid.uuid4().hex[:8]}-value"
+    number = client.register_schema(subject, Schema(RECORD, "AVRO"))
+    client.set_compatibility(subject_name=subject, level="BACKWARD")
+
+    assert number == client.register_schema(subject, Schema(RECORD, "AVRO"))
+    assert RECORD.replace(" ", "") == client.get_schema(number).schema_str.replace(" ", "")
+    assert not client.test_compatibility(subject, Schema(WIDER, "AVRO"))
+
+
+def test_broker_and_registry_go_on_after_a_crash(stack):
+    topic = make_topic(stack)
+    publish(stack, topic, b"before")
+    client = SchemaRegistryClient({"url": stack.registry_url})
+    number = client.register_schema(f"{topic}-value", Schema(RECORD, "AVRO"))
+
+    stack.kafka.kill()
+    stack.kafka.start()
+    stack.registry.stop()
+    stack.registry.start()
+    publish(stack, topic, b"after")
+
+    assert [b"before", b"after"] == read(stack, topic, 2)
+    again = SchemaRegistryClient({"url": stack.registry_url})
+    assert number == again.get_latest_version(f"{topic}-value").schema_id
+
+
+def test_a_parent_that_is_killed_leaves_no_jvm(tmp_path):
+    """The parent is another program, killed without a chance to clean up, as a crash would."""
+    code = (
+        "import time\n"
+        "from tidegate.local_stack.config import load_config\n"
+        "from tidegate.local_stack.stack import LocalStack\n"
+        f"stack = LocalStack(load_config(data_dir={str(tmp_path)!r}), with_simulator=False)\n"
+        "stack.start()\n"
+        "print(stack.kafka.process.pid, stack.registry.process.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        pids = [int(word) for word in parent.stdout.readline().split()]
+        programs = [psutil.Process(pid) for pid in pids]
+        assert ["java", "java"] == [program.name() for program in programs]
+        parent.send_signal(signal.SIGKILL)
+
+    wait_until(lambda: not any(program.is_running() for program in programs))
+
+
+def test_a_parent_that_is_interrupted_stops_in_order(tmp_path):
+    """As `tidegate-local up` does on Ctrl-C."""
+    command = [sys.executable, "-m", "tidegate.local_stack", "up", "--data-dir", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as up:
+        first = up.stdout.readline()
+        programs = psutil.Process(up.pid).children(recursive=True)
+        up.send_signal(signal.SIGINT)
+        code = up.wait(PATIENCE_S)
+
+    assert first.startswith("export TIDEGATE_KAFKA=127.0.0.1:")
+    assert 0 == code
+    assert 4 <= len(programs)
+    wait_until(lambda: not any(program.is_running() for program in programs))

@@ -1,0 +1,249 @@
+"""`./dev` before anything is installed: which Python it takes, and what it says is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+
+import pytest
+
+SH = shutil.which("sh") or "/bin/sh"
+
+
+@pytest.fixture
+def tools(tmp_path) -> Path:
+    """A folder that is all of PATH."""
+    folder = tmp_path / "tools"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def run_dev(repository, tools, tmp_path):
+    """Run `dev` from another folder, with an empty home and only `tools` on the path."""
+    home = tmp_path / "home"
+    home.mkdir()
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(repository / "dev"), *arguments],
+            cwd=home,
+            env={"PATH": str(tools), "HOME": str(home)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
+
+
+def add_python(tools: Path, name: str) -> None:
+    program = tools / name
+    program.write_text(f'#!{SH}\nexec "{sys.executable}" "$@"\n')
+    program.chmod(0o755)
+
+
+def add_script(tools: Path, name: str, script: str) -> None:
+    (tools / name).write_text(f"#!{SH}\n{script}\n")
+    (tools / name).chmod(0o755)
+
+
+@pytest.fixture(scope="module")
+def dev(repository):
+    """The Python in `dev`, as a module."""
+    loader = SourceFileLoader("tidegate_dev", str(repository / "dev"))
+    module = importlib.util.module_from_spec(
+        importlib.util.spec_from_loader("tidegate_dev", loader)
+    )
+    before = list(sys.path)
+    loader.exec_module(module)
+    sys.path[:] = before
+    return module
+
+
+@pytest.mark.parametrize("name", ["python3", "python3.11", "python3.12", "python3.13", "python"])
+def test_a_python_under_any_name_will_do(run_dev, tools, name):
+    add_python(tools, name)
+    done = run_dev("help")
+
+    assert 0 == done.returncode, done.stderr
+    assert "demo" in done.stdout
+
+
+def test_an_old_python_does_not_hide_a_new_one(run_dev, tools):
+    add_script(tools, "python3", "exit 1")
+    add_python(tools, "python3.12")
+
+    assert 0 == run_dev("help").returncode
+
+
+def test_without_a_python_it_says_what_to_type(run_dev):
+    done = run_dev("test")
+
+    assert 2 == done.returncode
+    assert 1 == len(done.stderr.splitlines())
+    assert "apt-get install python3" in done.stderr
+
+
+def test_an_unknown_target_is_one_line(run_dev, tools):
+    add_python(tools, "python3")
+    done = run_dev("tset")
+
+    assert 2 == done.returncode
+    assert "dev: no target 'tset'; ./dev help lists them\n" == done.stderr
+
+
+def test_check_installs_nothing_and_says_what_would_be(run_dev, tools, tmp_path):
+    """With neither java, pip nor make on the path, and an empty home."""
+    add_python(tools, "python3")
+    done = run_dev("check")
+
+    assert 0 == done.returncode, done.stderr
+    assert re.search(r"(missing|found): .*Java", done.stdout)
+    assert "would be fetched: the JVM parts" in done.stdout
+    assert [] == list((tmp_path / "home").iterdir())
+
+
+def test_a_dry_run_of_any_target_is_a_check(run_dev, tools):
+    add_python(tools, "python3")
+
+    assert run_dev("check").stdout == run_dev("--dry-run", "demo").stdout
+
+
+def java_is_missing(dev, environ):
+    return dev.missing_parts(environ, places=())
+
+
+def test_a_missing_java_is_named_with_its_packages(dev, tools):
+    (missing,) = java_is_missing(dev, {"PATH": str(tools)})
+
+    what, packages, formula = missing
+    assert "Java 17 to 21 is needed" in what
+    assert ("openjdk-17-jre-headless", "openjdk-21-jre-headless") == packages
+    assert "openjdk@17" == formula
+
+
+def test_a_java_stub_counts_as_missing(dev, tools):
+    add_script(tools, "java", "echo 'Unable to locate a Java Runtime.' >&2; exit 1")
+    (missing,) = java_is_missing(dev, {"PATH": str(tools)})
+
+    assert "no java was found that runs" in missing[0]
+
+
+def test_a_java_of_another_version_is_named(dev, tools):
+    add_script(tools, "java", "echo 'openjdk version \"23.0.1\"' >&2")
+    (missing,) = java_is_missing(dev, {"PATH": str(tools)})
+
+    assert "is Java 23" in missing[0]
+
+
+def test_a_python_without_ensurepip_needs_the_venv_package(dev, tools):
+    def find_spec(name):
+        return None if name == "ensurepip" else importlib.util.find_spec(name)
+
+    missing = dev.missing_parts({"PATH": str(tools)}, places=(), find_spec=find_spec)
+
+    assert "the venv module of Python" == missing[0][0]
+    assert "python3-venv" in missing[0][1]
+
+
+def test_root_installs_with_apt(dev, tools):
+    add_script(tools, "apt-get", "exit 0")
+
+    assert ("apt", []) == dev.installer({"PATH": str(tools)}, uid=0)
+
+
+def test_others_install_through_sudo_where_it_lets_them(dev, tools):
+    add_script(tools, "apt-get", "exit 0")
+    add_script(tools, "sudo", "exit 0")
+
+    assert ("apt", [str(tools / "sudo")]) == dev.installer({"PATH": str(tools)}, uid=1000)
+
+
+def test_homebrew_needs_no_sudo(dev, tools):
+    add_script(tools, "brew", "exit 0")
+
+    assert ("brew", []) == dev.installer({"PATH": str(tools)}, uid=1000)
+
+
+def test_nothing_to_install_with(dev, tools):
+    assert dev.installer({"PATH": str(tools)}, uid=1000) is None
+
+
+@pytest.mark.parametrize(
+    ("tool", "said"),
+    [
+        ("apt-get", "type: sudo apt-get install openjdk-17-jre-headless"),
+        ("brew", "type: brew install openjdk@17"),
+        ("other", "install with your system's packages"),
+    ],
+)
+def test_what_to_type_fits_the_machine(dev, tools, monkeypatch, tool, said):
+    monkeypatch.setattr(dev.sys, "platform", "linux")
+    add_script(tools, tool, "exit 0")
+    missing = java_is_missing(dev, {"PATH": str(tools)})
+
+    assert said in dev.what_to_type(missing, {"PATH": str(tools)})
+
+
+def test_what_cannot_be_installed_stops_with_one_line(dev, tools, monkeypatch):
+    missing = java_is_missing(dev, {"PATH": str(tools)})
+    monkeypatch.setattr(dev, "missing_parts", lambda: missing)
+    monkeypatch.setattr(dev, "installer", lambda: None)
+
+    with pytest.raises(dev.Stop) as caught:
+        dev.install_missing()
+    assert 2 == caught.value.code
+    assert 1 == len(str(caught.value).splitlines())
+
+
+def test_the_stamp_follows_the_requirements(dev, monkeypatch, tmp_path):
+    changed = tmp_path / "dev.txt"
+    changed.write_text("another==1\n")
+    before = dev.stamp()
+    monkeypatch.setattr(dev, "REQUIREMENTS", changed)
+
+    assert before != dev.stamp()
+
+
+def test_a_failed_step_shows_its_output(dev, capfd):
+    with pytest.raises(dev.Stop, match="making failed"):
+        dev.shown("making", [sys.executable, "-c", "raise SystemExit('the reason')"])
+
+    assert "the reason" in capfd.readouterr().err
+
+
+def test_every_target_is_the_same_word_through_make(repository, dev):
+    makefile = (repository / "Makefile").read_text()
+    (targets,) = re.findall(r"^TARGETS := (.*)$", makefile, re.MULTILINE)
+
+    assert set(dev.TARGETS) - {"help"} == set(targets.split())
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_make_help_gives_every_target_a_line(repository, dev):
+    done = subprocess.run(
+        ["make", "--no-print-directory", "help"],
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+
+    for name, text in dev.TARGETS.items():
+        assert re.search(rf"^  {name} +{re.escape(text)}$", done.stdout, re.MULTILINE)
+
+
+def test_ci_calls_make(repository):
+    script = repository / ".ci" / "run"
+
+    assert os.access(script, os.X_OK)
+    assert "make ci" in script.read_text()

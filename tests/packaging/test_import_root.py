@@ -1,0 +1,81 @@
+"""Everything is `tidegate.…`: foreign modules of our folders' names change nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PACKAGES = ("schemas", "producer", "spark_consumer", "spanner_simulator", "local_stack")
+
+# Imports across packages, reads package data, and shows whose modules it got.
+CODE = """
+import tidegate.local_stack.java, tidegate.local_stack.jvm_parts
+import tidegate.producer, tidegate.schemas, tidegate.schemas.topics
+import tidegate.spanner_simulator, tidegate.spark_consumer
+import schemas, producer
+print(schemas.OWNER, producer.OWNER, tidegate.schemas.topics.__name__)
+print(len(tidegate.local_stack.jvm_parts._ivy_xml()) > 0)
+print(tidegate.__file__)
+"""
+
+
+@pytest.fixture
+def foreign(tmp_path):
+    """A folder with somebody else's `schemas` and `producer`: one a module, one a package."""
+    folder = tmp_path / "foreign"
+    (folder / "producer").mkdir(parents=True)
+    (folder / "schemas.py").write_text("OWNER = 'theirs'\n")
+    (folder / "producer" / "__init__.py").write_text("OWNER = 'theirs'\n")
+    return folder
+
+
+def test_foreign_modules_of_our_names_come_first_and_do_no_harm(installed, foreign, tmp_path):
+    first, second, _ = installed.run(CODE, first=(foreign,), folder=tmp_path).splitlines()
+
+    assert "theirs theirs tidegate.schemas.topics" == first
+    assert "True" == second
+
+
+def test_the_right_install_was_looked_at(installed, foreign, tmp_path, repository):
+    """Otherwise the test above would show the editable install twice."""
+    *_, where = installed.run(CODE, first=(foreign,), folder=tmp_path).splitlines()
+
+    assert (installed.name == "editable") == where.startswith(str(repository))
+
+
+def test_a_notebook_with_its_own_schemas_module(installed, foreign):
+    """Started in the folder that holds the foreign modules, as a notebook is."""
+    first, *_ = installed.run(CODE, folder=foreign).splitlines()
+
+    assert "theirs theirs tidegate.schemas.topics" == first
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_bare_name_is_refused(package, repository, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", f"import {package}"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(repository)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert 1 == done.returncode
+    assert "ImportError" in done.stderr
+    assert f"tidegate.{package}" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_package_says_that_it_is_typed(package, repository):
+    assert (repository / package / "py.typed").exists()
+    assert (repository / "tidegate" / package).resolve() == repository / package
+
+
+def test_links_are_relative(repository):
+    """An absolute link would lead every clone back to the first one."""
+    for package in PACKAGES:
+        assert f"../{package}" == str((repository / "tidegate" / package).readlink())

@@ -1,0 +1,105 @@
+"""Rules of the house that no other tool holds."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+PACKAGES = ("schemas", "producer", "spark_consumer", "spanner_simulator", "local_stack")
+
+# A namespace, not an address: nothing is fetched from it.
+NAMESPACES = ("http://ant.apache.org/ivy/maven",)
+
+
+def files(*folders: str, suffixes: tuple[str, ...]) -> list[Path]:
+    return [
+        path
+        for folder in folders
+        for path in sorted((REPOSITORY / folder).rglob("*"))
+        if path.suffix in suffixes and "__pycache__" not in path.parts
+    ]
+
+
+def shown(path: Path) -> str:
+    return str(path.relative_to(REPOSITORY))
+
+
+SOURCES = files(*PACKAGES, "tests", "docker", "benchmarks", suffixes=(".py",))
+TEXTS = [
+    *SOURCES,
+    *files(*PACKAGES, "docs", "docker", "requirements", suffixes=(".md", ".xml", ".avsc", ".txt")),
+    *(REPOSITORY / name for name in ("dev", "Makefile", "pyproject.toml", ".ci/run")),
+]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=shown)
+def test_no_module_is_too_long_to_read(path):
+    limit = 500 if path.parts[len(REPOSITORY.parts)] != "tests" else 900
+
+    assert len(path.read_text().splitlines()) <= limit
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=shown)
+def test_no_reminders_are_left(path):
+    words = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX)\b")
+
+    assert words.findall(path.read_text()) == []
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=shown)
+def test_no_path_of_one_machine(path):
+    places = re.compile(r"/work/(?:main|shared)|/tmp/(?:venv|brief)|/ro{2}t/")
+
+    assert places.findall(path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *files("requirements", suffixes=(".txt", ".in")),
+        REPOSITORY / "local_stack" / "ivy.xml",
+        REPOSITORY / "pyproject.toml",
+    ],
+    ids=shown,
+)
+def test_no_registry_address_is_pinned(path):
+    addresses = re.findall(r"https?://[^\s\"'>]+", path.read_text())
+
+    assert [address for address in addresses if address not in NAMESPACES] == []
+
+
+def test_requirements_are_pinned_with_hashes():
+    text = (REPOSITORY / "requirements" / "dev.txt").read_text()
+    pins = re.findall(r"^[a-z0-9][\w.-]*(?:\[[^\]]*\])?==\S+.*\\$", text, re.MULTILINE)
+    entries = re.findall(r"^[a-z0-9]", text, re.MULTILINE)
+
+    assert len(pins) == len(entries) > 50
+    assert "--index-url" not in text
+    assert "--find-links" not in text
+
+
+def test_docker_is_no_package():
+    """It would shadow the Docker SDK for everybody with the repository on their path."""
+    assert list((REPOSITORY / "docker").rglob("__init__.py")) == []
+
+
+def test_tests_are_no_package():
+    assert list((REPOSITORY / "tests").rglob("__init__.py")) == []
+
+
+def test_images_start_console_scripts_that_exist():
+    scripts = re.findall(
+        r"^(tidegate-[a-z-]+) =", (REPOSITORY / "pyproject.toml").read_text(), re.MULTILINE
+    )
+    started = {
+        name
+        for path in (REPOSITORY / "docker").rglob("Dockerfile")
+        for name in re.findall(r'ENTRYPOINT \["(tidegate-[a-z-]+)"', path.read_text())
+    }
+
+    assert started
+    assert started <= set(scripts)
