@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from google.cloud.spanner_v1.types import ExecuteSqlRequest, TypeCode
 
+from tidegate.producer.adapters.table_refresh import TableRefreshFromCatalogue
 from tidegate.producer.core.stream_description import GOOGLE_SQL, StreamDescription
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
 if TYPE_CHECKING:
+    from tidegate.producer.adapters.change_encoder import TableRegistrar
     from tidegate.producer.adapters.spanner_channel import SpannerChannels
 
 __all__ = ["SpannerCatalogue"]
@@ -109,6 +111,10 @@ class SpannerCatalogue:
         schema, _, table = name.rpartition(".")
         found = self._tables({_TableName(schema, table)}, only_table=table)
         return found[0] if found else None
+
+    def refresher(self, registrar: TableRegistrar) -> TableRefreshFromCatalogue:
+        """Return what looks changed tables up here; it refuses tables new to the stream."""
+        return TableRefreshFromCatalogue(self, registrar)
 
     def _watched(self, stream: str, *, watches_all: bool) -> set[_TableName]:
         """Return the names of the tables that a stream watches."""

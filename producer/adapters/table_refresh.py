@@ -21,8 +21,8 @@ __all__ = ["TableRefreshFromCatalogue"]
 class TableRefreshFromCatalogue:
     """Looks a record's table up and registers what it has become.
 
-    A table that a stream FOR ALL begins to watch needs its topic: `prepare_topic` is called with its
-    encoding before its first record is translated.  Without it such a table is refused.
+    A table that a stream FOR ALL begins to watch needs its topic: `prepare_topic` is called with
+    its encoding before its first record is translated.  Without it such a table is refused.
     """
 
     def __init__(

@@ -140,9 +140,7 @@ class PartitionReader:
         except TidegateError as error:
             self._report(QueryFailed(self._token, self._query_id, error))
         except Exception as error:  # noqa: BLE001 - a thread that dies in silence stalls the fleet
-            bug = InvariantViolation(
-                "a reader met an error that it does not know", cause=repr(error)
-            )
+            bug = InvariantViolation("a reader met an unknown error", cause=repr(error))
             bug.__cause__ = error
             self._report(QueryFailed(self._token, self._query_id, bug))
         finally:
