@@ -15,7 +15,7 @@ from tidegate.schemas.errors import ConfigError, UnreachableError
 if TYPE_CHECKING:
     from tidegate.producer.ports import ChangeStream
 
-__all__ = ["Catalogue", "setup_error", "validate_stream"]
+__all__ = ["Catalogue", "StreamDescription", "setup_error", "validate_stream"]
 
 _UNREACHABLE = {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
 _PROBE_HEARTBEAT_MS = 1_000
