@@ -1,0 +1,80 @@
+"""Tickets are handed out once each, at a pace, and the last one waits for `finish`."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.local_stack.workload import Pace, Progress, Tickets
+
+
+@given(st.integers(1, 500), st.floats(1, 1_000))
+def test_a_rate_spaces_transfers_evenly(transfers: int, rate: float):
+    pace = Pace(transfers=transfers, rate_max=rate)
+    due = [pace.due_s(n, taken_last_s=0.0, finishing=False) for n in range(transfers)]
+
+    assert due == [n / rate for n in range(transfers)]
+
+
+def test_no_rate_is_no_wait():
+    assert Pace(transfers=10).due_s(9, taken_last_s=5.0, finishing=False) == 0.0
+
+
+def test_the_reserve_is_slow_and_its_last_one_waits():
+    pace = Pace(transfers=10, reserve=3, reserve_rate=10.0)
+
+    assert pace.due_s(6, taken_last_s=4.0, finishing=False) == 0.0
+    assert pace.due_s(7, taken_last_s=4.0, finishing=False) == 4.1
+    assert pace.due_s(9, taken_last_s=4.0, finishing=False) == float("inf")
+    assert pace.due_s(9, taken_last_s=4.0, finishing=True) == 0.0
+
+
+def test_each_number_is_taken_once_by_many_threads():
+    tickets = Tickets(Pace(transfers=300))
+    taken: list[int] = []
+
+    def take() -> None:
+        while (number := tickets.take()) is not None:
+            taken.append(number)
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    assert sorted(taken) == list(range(300))
+
+
+def test_finish_lets_the_last_one_go():
+    tickets = Tickets(Pace(transfers=1, reserve=1))
+    taken: list[int | None] = []
+    thread = threading.Thread(target=lambda: taken.append(tickets.take()))
+    thread.start()
+    before = list(taken)
+    tickets.finishing.set()
+    thread.join(30)
+
+    assert (before, taken, tickets.take()) == ([], [0], None)
+
+
+def test_stop_ends_a_wait_that_would_last_for_ever():
+    tickets = Tickets(Pace(transfers=1, reserve=1))
+    tickets.stopped.set()
+
+    assert tickets.take() is None
+
+
+def test_progress_is_one_json_line():
+    progress = Progress()
+    progress.committed(commit_us=7, retries=2)
+    progress.committed(commit_us=5, retries=0)
+    line = progress.line(began=0.0, done=True)
+
+    assert "\n" not in line
+    content = json.loads(line)
+    assert (content["transfers"], content["retries"], content["last_commit_us"]) == (2, 2, 7)
+    assert content["done"] is True
