@@ -1,4 +1,4 @@
-"""When the registry counts as ready, by a small server; the real one has an integration test.
+"""When the registry counts as ready, by a small server; the real one has an integration test."""
 
 from __future__ import annotations
 

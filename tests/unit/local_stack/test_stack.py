@@ -1,4 +1,4 @@
-"""Starting the parts together: one that fails takes the others down; nothing starts too early.
+"""Starting the parts together: one that fails takes the others down; nothing starts too early."""
 
 from __future__ import annotations
 
