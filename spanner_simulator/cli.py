@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 from typing import Annotated
 
@@ -80,6 +79,4 @@ def run(
 
 def main() -> None:
     """Entry point of the console script."""
-    # gRPC's C core would print lines of its own beside our one line; whoever wants them asks.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     app()

@@ -6,6 +6,7 @@ thousands, and the core needs no lock.
 
 from __future__ import annotations
 
+import socket
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
@@ -53,6 +54,7 @@ async def start_grpc_server(host: Host, address: str) -> tuple[Any, int]:
         ]
     )
     server.add_generic_rpc_handlers(_handlers(host))
+    _check_free(address)
     try:
         port = server.add_insecure_port(address)
     except RuntimeError as error:
@@ -61,6 +63,17 @@ async def start_grpc_server(host: Host, address: str) -> tuple[Any, int]:
         raise PortTakenError(address)
     await server.start()
     return server, port
+
+
+def _check_free(address: str) -> None:
+    """Refuse a taken port before gRPC does, which would print lines of its own about it."""
+    name, _, port = address.rpartition(":")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((name, int(port)))
+        except OSError as error:
+            raise PortTakenError(address) from error
 
 
 def _handlers(host: Host) -> list[Any]:

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+from tidegate.spanner_simulator.core.lexer import Words
+from tidegate.spanner_simulator.errors import Code, SpannerError
+
+
+def test_words_of_every_kind() -> None:
+    words = Words("SELECT `from` , @p 1.5 'it\\'s' \"d\" <= -- rest\n# more\n/* and */ ;")
+    found = []
+    while words.peek().kind != "end":
+        word = words.take()
+        found.append((word.kind, word.text))
+
+    assert found == [
+        ("name", "SELECT"),
+        ("quoted_name", "from"),
+        ("symbol", ","),
+        ("parameter", "p"),
+        ("number", "1.5"),
+        ("text", "it's"),
+        ("text", "d"),
+        ("symbol", "<="),
+        ("symbol", ";"),
+    ]
+
+
+def test_keywords_are_found_in_any_case_and_all_or_none() -> None:
+    words = Words("create Change table")
+
+    assert not words.accept("CREATE", "CHANGE", "STREAM")
+    assert words.accept("CREATE", "CHANGE")
+    assert words.peek().is_keyword("TABLE")
+
+
+def test_a_quoted_name_is_no_keyword() -> None:
+    assert not Words("`ALL`").accept("ALL")
+
+
+def test_a_refusal_says_what_stands_where() -> None:
+    words = Words("SELECT\n  x")
+    words.expect("SELECT")
+
+    with pytest.raises(SpannerError) as caught:
+        words.expect_symbol("(")
+
+    assert caught.value.code is Code.INVALID_ARGUMENT
+    assert caught.value.message == 'Syntax error: Expected "(" but got "x" [at 2:3]'
+
+
+def test_an_illegal_character_is_refused() -> None:
+    with pytest.raises(SpannerError, match="Illegal input character"):
+        Words("SELECT ?")
