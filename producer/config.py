@@ -104,6 +104,9 @@ class ProducerConfig(BaseSettings):
     topic_partitions: int = Field(
         default=6, ge=1, le=10_000, description="Topic partitions of each new data topic"
     )
+    replication_factor: int = Field(
+        default=-1, ge=-1, description="Copies of each new topic; -1: the broker's default"
+    )
     start: str = Field(default="now", description='Where a new stream begins: RFC 3339, or "now"')
     end: str = Field(default="", description="Where the stream ends: RFC 3339; empty: never")
     heartbeat_ms: int = Field(

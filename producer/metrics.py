@@ -23,10 +23,8 @@ CounterName: TypeAlias = Literal[
     "tidegate_producer_heartbeats",
     "tidegate_producer_transactions_committed",
     "tidegate_producer_transactions_aborted",
-    "tidegate_producer_queries_started",
     "tidegate_producer_query_retries",
     "tidegate_producer_stream_partitions_finished",
-    "tidegate_producer_table_refreshes",
 ]
 GaugeName: TypeAlias = Literal[
     "tidegate_producer_queries_running",
@@ -49,13 +47,13 @@ class MetricMeaning:
 
 METRICS: tuple[MetricMeaning, ...] = (
     MetricMeaning(
-        "tidegate_producer_records", "counter", "Data change records committed to Kafka", ("table",)
+        "tidegate_producer_records", "counter", "Data change records committed to Kafka", ("topic",)
     ),
     MetricMeaning(
-        "tidegate_producer_mods", "counter", "Row changes committed to Kafka", ("table",)
+        "tidegate_producer_mods", "counter", "Row changes committed to Kafka", ("topic",)
     ),
     MetricMeaning(
-        "tidegate_producer_value_bytes", "counter", "Bytes of committed Kafka values", ("table",)
+        "tidegate_producer_value_bytes", "counter", "Bytes of committed Kafka values", ("topic",)
     ),
     MetricMeaning("tidegate_producer_heartbeats", "counter", "Heartbeat records read"),
     MetricMeaning(
@@ -64,7 +62,6 @@ METRICS: tuple[MetricMeaning, ...] = (
     MetricMeaning(
         "tidegate_producer_transactions_aborted", "counter", "Kafka transactions aborted"
     ),
-    MetricMeaning("tidegate_producer_queries_started", "counter", "Change stream queries begun"),
     MetricMeaning(
         "tidegate_producer_query_retries",
         "counter",
@@ -73,9 +70,6 @@ METRICS: tuple[MetricMeaning, ...] = (
     ),
     MetricMeaning(
         "tidegate_producer_stream_partitions_finished", "counter", "Completion markers committed"
-    ),
-    MetricMeaning(
-        "tidegate_producer_table_refreshes", "counter", "Times a table was looked up again"
     ),
     MetricMeaning("tidegate_producer_queries_running", "gauge", "Change stream queries running"),
     MetricMeaning("tidegate_producer_tokens", "gauge", "Stream partitions in the owned slots"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from tidegate.producer.spanner_records import StreamRecord
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tidegate.producer.spanner_records import StreamRecord
 
 __all__ = ["ChangeStream", "RunningQuery"]
 

@@ -30,6 +30,13 @@ class HttpSchemaRegistry:
         self._client = SchemaRegistryClient({"url": url, **(options or {})})
         self.schema = lru_cache(maxsize=None)(self._fetch)
 
+    def require_reachable(self) -> None:
+        """Raise UnreachableError unless the registry answers."""
+        try:
+            self._client.get_subjects()
+        except Exception as error:
+            raise self._translate(error) from error
+
     def register(self, subject: str, schema: dict[str, Any]) -> int:
         """Return the id of a schema under a subject, registering it if it is new."""
         text = json.dumps(schema)

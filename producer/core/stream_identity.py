@@ -24,6 +24,8 @@ class StreamIdentity:
     slots: int
     progress_topic_id: str
     topics: tuple[DataTopic, ...]
+    filters: tuple[str, ...] = ()
+    """What the change stream leaves out; recorded, not compared: it may be altered."""
 
     def started(
         self, *, start_ns: int, end_ns: int | None, children: tuple[ChildPartition, ...]
@@ -39,6 +41,7 @@ class StreamIdentity:
             progress_topic_id=self.progress_topic_id,
             topics=self.topics,
             children=children,
+            filters=self.filters,
         )
 
     def require(self, recorded: StreamStarted) -> None:

@@ -13,13 +13,12 @@ from the log.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.progress_writer import ProgressWriter
 from tidegate.producer.core.slot import Slot, SlotPhase
-from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.stream_partition import PartitionState, Publication, StreamPartition
 from tidegate.producer.core.transaction import OpenTransaction, TransactionPhase
 from tidegate.schemas.errors import ProducerError, TidegateError, invariant
@@ -31,6 +30,9 @@ from tidegate.schemas.progress import (
     TopicTotals,
 )
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
+
+if TYPE_CHECKING:
+    from tidegate.producer.core.stream_identity import StreamIdentity
 
 __all__ = ["Worker", "WorkerLimits"]
 
