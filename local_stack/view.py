@@ -79,7 +79,7 @@ class RunView:
             self._print(", ".join(f"{_words(n)} {v}" for n, v in self._figures.items()))
 
     def _print(self, text: str) -> None:
-        self.console.print(Text(f"{self.seconds:6.1f} s  ", style="dim"), text, sep="")
+        self.console.print(Text(f"{self.seconds:6.1f} s  ", style="dim"), Text(text), sep="")
 
     def _draw(self) -> RenderableType:
         head = Spinner("dots", Text(f" {self.seconds:5.0f} s  {self._stage}"))
