@@ -20,6 +20,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.java import find_java
@@ -50,7 +51,8 @@ def main() -> None:
     try:
         app()
     except TidegateError as error:
-        _errors.print(f"[bold red]error:[/] {error}", soft_wrap=True)
+        # Escaped: a hint may name an extra, and rich would take its brackets for markup.
+        _errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
         sys.exit(error.exit_code)
 
 
@@ -176,7 +178,7 @@ def shown_progress(title: str) -> Iterator[Callable[[str], None]]:
     """Yield what takes lines: a live line on a terminal, a printed one now and then elsewhere."""
     if _errors.is_terminal:
         with _errors.status(title) as status:
-            yield lambda line: status.update(f"{title}: {line}")
+            yield lambda line: status.update(escape(f"{title}: {line}"))
         return
     told = -QUIET_REPORT_S
 
@@ -191,7 +193,7 @@ def shown_progress(title: str) -> Iterator[Callable[[str], None]]:
 
 
 def _say(line: str) -> None:
-    _errors.print(line, style="dim", soft_wrap=True)
+    _errors.print(line, style="dim", soft_wrap=True, markup=False)
 
 
 def _interrupt(stopping: threading.Event) -> Any:

@@ -147,15 +147,23 @@ def test_a_parent_that_is_killed_leaves_no_jvm(tmp_path):
 
 
 def test_a_parent_that_is_interrupted_stops_in_order(tmp_path):
-    """As `tidegate-local up` does on Ctrl-C."""
-    command = [sys.executable, "-m", "tidegate.local_stack", "up", "--data-dir", str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as up:
-        first = up.stdout.readline()
-        programs = psutil.Process(up.pid).children(recursive=True)
-        up.send_signal(signal.SIGINT)
-        code = up.wait(PATIENCE_S)
+    code = (
+        "import time\n"
+        "from tidegate.local_stack.config import load_config\n"
+        "from tidegate.local_stack.stack import LocalStack\n"
+        f"with LocalStack(load_config(data_dir={str(tmp_path)!r}), with_simulator=False):\n"
+        "    print('up', flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout.readline() == "up\n"
+        programs = psutil.Process(parent.pid).children(recursive=True)
+        parent.send_signal(signal.SIGINT)
+        parent.wait(PATIENCE_S)
 
-    assert first.startswith("export TIDEGATE_KAFKA=127.0.0.1:")
-    assert 0 == code
-    assert 4 <= len(programs)
-    wait_until(lambda: not any(program.is_running() for program in programs))
+    # Two supervisors and two JVMs; all are gone before their parent is.
+    assert len(programs) == 4
+    assert not any(program.is_running() for program in programs)
+    assert "shut down" in (tmp_path / "kafka" / "kafka.log").read_text()

@@ -6,7 +6,10 @@ import socket
 import subprocess
 import sys
 
+import pytest
+
 from tidegate.local_stack import cli
+from tidegate.schemas.errors import ConfigError
 
 DEADLINE_S = 60
 
@@ -64,3 +67,15 @@ def test_progress_outside_a_terminal_is_a_line_now_and_then(capsys, monkeypatch)
     said = capsys.readouterr().err
     assert "fetching: done" in said
     assert "second" not in said
+
+
+def test_brackets_in_a_hint_are_no_markup(capsys, monkeypatch):
+    def broken():
+        raise ConfigError("pyspark is missing", hint="Type: pip install 'tidegate[local]'")
+
+    monkeypatch.setattr(cli, "app", broken)
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+
+    assert 2 == caught.value.code
+    assert "'tidegate[local]'" in capsys.readouterr().err
