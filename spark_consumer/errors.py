@@ -5,7 +5,8 @@ ConsumerError
 │   └── MixedEpochs         records of two epochs in one progress topic
 ├── UnorderedChange         a data record without a usable order key
 ├── CheckpointMismatch      Spark's checkpoint and the gate's do not belong together
-└── WriterReplaced          a younger run has taken this checkpoint
+├── WriterReplaced          a younger run has taken this checkpoint
+└── RunStopped              a batch was asked for while the run was being stopped
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ __all__ = [
     "CheckpointMismatch",
     "MixedEpochs",
     "ProtocolError",
+    "RunStopped",
     "UnorderedChange",
     "WriterReplaced",
 ]
@@ -39,3 +41,7 @@ class CheckpointMismatch(ConsumerError):  # noqa: N818 - named for what was foun
 
 class WriterReplaced(ConsumerError):  # noqa: N818 - named for what was found
     """A younger run has taken this checkpoint; this one must not write any more."""
+
+
+class RunStopped(ConsumerError):  # noqa: N818 - named for what happened
+    """Spark asked for a batch while the run was being stopped; the next run does it."""

@@ -16,6 +16,12 @@ from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.spark_consumer.core.batch_state import Segment, State, TopicIds
+from tidegate.spark_consumer.core.files import (
+    frontier_file,
+    plan_file,
+    segment_file,
+    state_file,
+)
 from tidegate.spark_consumer.core.plan import PLAN_FORMAT, Plan
 from tidegate.spark_consumer.core.release import (
     NO_CHANGES,
@@ -31,7 +37,19 @@ if TYPE_CHECKING:
 
     from tidegate.spark_consumer.core.frontier import EndOffsets, Frontier, ProgressRow
 
-__all__ = ["Census", "Gate", "Limits", "after", "require_same_batch", "waiting_segments"]
+
+__all__ = [
+    "STATES_KEPT",
+    "Census",
+    "Gate",
+    "Limits",
+    "after",
+    "no_longer_needed",
+    "require_same_batch",
+    "waiting_segments",
+]
+
+STATES_KEPT = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +226,19 @@ def waiting_segments(state: State, plan: Plan) -> tuple[Segment, ...]:
     ]
     output = () if plan.compaction is None else (plan.compaction.output,)
     return (*surviving, *output, *plan.stored)
+
+
+def no_longer_needed(state: State) -> tuple[str, ...]:
+    """Return the files that batch `state.batch + 1` may delete: nothing before it is run again.
+
+    The last `STATES_KEPT` states and plans stay, for whoever must find out what happened.
+    """
+    names = [segment_file(name) for name in state.dropped_segments]
+    if state.batch >= 1:
+        names.append(frontier_file(f"{state.batch - 1:012d}"))
+    if state.batch >= STATES_KEPT:
+        names += [plan_file(state.batch - STATES_KEPT), state_file(state.batch - STATES_KEPT)]
+    return tuple(names)
 
 
 def require_same_batch(state: State, plan: Plan, *, end_offsets: EndOffsets) -> None:

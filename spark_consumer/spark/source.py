@@ -1,0 +1,47 @@
+"""Kafka as one stream: the data topics, capped per batch, and the progress topic, never capped.
+
+The progress topic stands first, so that its end is asked for before the data topics' ends: what its
+newest snapshots name has then most often been reached in the same batch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate.spark_consumer.spark.rows import kafka_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tidegate.spark_consumer.core.subscription import Subscription
+
+__all__ = ["kafka_rows"]
+
+
+def kafka_rows(
+    spark: SparkSession,
+    *,
+    bootstrap_servers: str,
+    subscription: Subscription,
+    changes_per_batch_max: int,
+) -> DataFrame:
+    """Return the unbounded frame of both, in the gate's columns."""
+    common = {
+        "kafka.bootstrap.servers": bootstrap_servers,
+        # Aborted transactions are no changes, and open ones none yet.
+        "kafka.isolation.level": "read_committed",
+        "startingOffsets": "earliest",
+        "failOnDataLoss": "true",
+        "includeHeaders": "true",
+    }
+    reader = spark.readStream.format("kafka").options(**common)
+    # One task for all slots: they are small and many.
+    progress = reader.option("subscribe", subscription.progress_topic).load().coalesce(1)
+    reader = spark.readStream.format("kafka").options(**common)
+    data = (
+        reader.option("subscribePattern", subscription.data_pattern)
+        .option("maxOffsetsPerTrigger", changes_per_batch_max)
+        .load()
+    )
+    changes = kafka_columns(data, is_progress=False)
+    return kafka_columns(progress, is_progress=True).unionByName(changes)

@@ -1,0 +1,219 @@
+"""Small files on whatever Spark can write to, through Hadoop's FileSystem in the session's JVM.
+
+A folder has one writer: `Storage.take` numbers the writers by creating a file that must not exist,
+and every write looks whether a younger writer has come.  A file appears whole or not at all: it is
+written under a temporary name and renamed.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+from tidegate.schemas.errors import UnreachableError
+from tidegate.spark_consumer.errors import WriterReplaced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pyspark.sql import SparkSession
+
+__all__ = ["Storage"]
+
+_Result = TypeVar("_Result")
+_WRITERS = "writers"
+_OVERWRITE = _RECURSIVE = True
+_EXISTS = frozenset(
+    {
+        "java.nio.file.FileAlreadyExistsException",
+        "org.apache.hadoop.fs.FileAlreadyExistsException",
+    }
+)
+
+
+class Storage:
+    """One folder; names are paths relative to it.
+
+    Raises UnreachableError where the storage fails.
+    """
+
+    def __init__(self, spark: SparkSession, root: str, *, guard: Storage | None = None) -> None:
+        """Look at a folder; nothing is written before `take`.
+
+        With a `guard`, whoever is that folder's writer is this one's too.
+        """
+        # pyspark has no public way to Hadoop's FileSystem; this module is the only one to use this.
+        context: Any = spark.sparkContext
+        self._gateway = context._gateway  # noqa: SLF001
+        self._jvm = self._gateway.jvm
+        self._conf = context._jsc.hadoopConfiguration()  # noqa: SLF001
+        self.root = root
+        self._folder = self._jvm.org.apache.hadoop.fs.Path(root)
+        self._files = self._call(lambda: self._folder.getFileSystem(self._conf))
+        self.root = str(self._files.makeQualified(self._folder).toString())
+        self._writer: int | None = None
+        self._guard = guard
+
+    def path(self, name: str) -> str:
+        """Return the whole path of a name, for Spark's readers and writers."""
+        return f"{self.root}/{name}"
+
+    def take(self) -> int:
+        """Become the folder's writer, and return the writer's number; former writers stop."""
+        number = max(self._writers(), default=0) + 1
+        while not self._create_new(f"{_WRITERS}/{number:012d}", b"{}\n"):
+            number += 1
+        self._writer = number
+        return number
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file's bytes, or None if there is no such file."""
+
+        def read() -> bytes | None:
+            path = self._path(name)
+            if not self._files.exists(path):
+                return None
+            stream = self._files.open(path)
+            try:
+                return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+            finally:
+                stream.close()
+
+        return self._call(read)
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """Return a JSON file's content, or None if there is no such file."""
+        data = self.read(name)
+        return None if data is None else json.loads(data)
+
+    def write_json(self, name: str, content: object) -> None:
+        """Write or replace a file; raises WriterReplaced if a younger writer has come."""
+        self._require_writer()
+        temporary = self._write_temporary(name, _encoded(content))
+        self._rename(temporary, name, replace=True)
+
+    def create_json(self, name: str, content: object) -> bool:
+        """Write a file that must not exist; returns False, and changes nothing, if it does."""
+        self._require_writer()
+        return self._create_new(name, _encoded(content))
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the files in a folder, sorted; none if it is not there."""
+
+        def names() -> list[str]:
+            path = self._path(folder)
+            if not self._files.exists(path):
+                return []
+            found = [str(one.getPath().getName()) for one in self._files.listStatus(path)]
+            return sorted(name for name in found if not name.startswith((".", "_")))
+
+        return self._call(names)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete files and folders with all they hold; what is not there is no fault."""
+        self._require_writer()
+        for name in names:
+            self._delete(name)
+
+    def _delete(self, name: str) -> None:
+        self._call(lambda: self._files.delete(self._path(name), _RECURSIVE))
+
+    def _writers(self) -> list[int]:
+        return [int(name) for name in self.names(_WRITERS) if name.isdecimal()]
+
+    def _require_writer(self) -> None:
+        if self._guard is not None:
+            self._guard._require_writer()  # noqa: SLF001 - of the same class
+            return
+        newest = max(self._writers(), default=None)
+        if self._writer is None or newest != self._writer:
+            message = "another run has taken this folder, or nobody has"
+            hint = "One run at a time works on a checkpoint; this one stops"
+            raise WriterReplaced(message, hint=hint, folder=self.root, newest=newest)
+
+    def _path(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self._folder, name)
+
+    def _write_temporary(self, name: str, data: bytes) -> str:
+        folder, _, file = name.rpartition("/")
+        temporary = f"{folder}/.{file}.{self._writer or 0}.tmp"
+
+        def write() -> None:
+            stream = self._files.create(self._path(temporary), _OVERWRITE)
+            try:
+                stream.write(bytearray(data))
+                stream.hsync()
+            finally:
+                stream.close()
+
+        self._call(write)
+        return temporary
+
+    def _create_new(self, name: str, data: bytes) -> bool:
+        temporary = self._write_temporary(name, data)
+        try:
+            if self._files.getScheme() == "file":
+                self._link(temporary, name)
+            else:
+                self._rename(temporary, name, replace=False)
+        except _FileExistsAlready:
+            return False
+        finally:
+            self._delete(temporary)
+        return True
+
+    def _link(self, temporary: str, name: str) -> None:
+        """Give a file its name unless that is taken: a local rename would replace what is there."""
+        local = self._jvm.java.nio.file.Paths.get
+
+        def link() -> None:
+            source = local(self._path(temporary).toUri().getPath(), self._array("String", []))
+            target = local(self._path(name).toUri().getPath(), self._array("String", []))
+            self._jvm.java.nio.file.Files.createLink(target, source)
+
+        self._call(link)
+
+    def _rename(self, temporary: str, name: str, *, replace: bool) -> None:
+        options = self._jvm.org.apache.hadoop.fs.Options.Rename
+        how = self._array(options, [options.OVERWRITE if replace else options.NONE])
+
+        def rename() -> None:
+            context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
+                self._files.getUri(), self._conf
+            )
+            source, target = (
+                self._files.makeQualified(self._path(one)) for one in (temporary, name)
+            )
+            context.rename(source, target, how)
+
+        self._call(rename)
+
+    def _array(self, kind: Any, items: list[Any]) -> Any:
+        array = self._gateway.new_array(self._jvm.String if kind == "String" else kind, len(items))
+        for index, item in enumerate(items):
+            array[index] = item
+        return array
+
+    def _call(self, action: Callable[[], _Result]) -> _Result:
+        """Call into the JVM, and translate what it throws."""
+        try:
+            return action()
+        except Py4JJavaError as error:
+            thrown = error.java_exception
+            if str(thrown.getClass().getName()) in _EXISTS:
+                raise _FileExistsAlready from error
+            message = "the storage refuses a request"
+            hint = "Check the folder, its permissions and the file system's settings"
+            raise UnreachableError(
+                message, hint=hint, folder=self.root, cause=str(thrown.toString())
+            ) from error
+
+
+class _FileExistsAlready(Exception):  # noqa: N818 - no error: an answer
+    """A file that must not exist does."""
+
+
+def _encoded(content: object) -> bytes:
+    return json.dumps(content, separators=(",", ":")).encode() + b"\n"
