@@ -2,11 +2,24 @@
 
 import copy
 import json
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
+import grpc
 import pytest
-from google.cloud.spanner_v1.types import PartialResultSet, StructType, Type, TypeCode
+from google.cloud.spanner_v1.types import (
+    CreateSessionRequest,
+    ExecuteSqlRequest,
+    PartialResultSet,
+    ResultSet,
+    Session,
+    StructType,
+    Type,
+    TypeCode,
+)
 from google.protobuf.struct_pb2 import ListValue, Value
+
+from tidegate.producer.adapters.spanner_channel import SpannerChannels
 
 
 def scalar(code):
@@ -118,3 +131,78 @@ def children_row(*children, start="2024-01-02T03:04:05.000000001Z"):
 def wire():
     """The builders above, by their names."""
     return SimpleNamespace(**globals())
+
+
+class FakeSpanner:
+    """A gRPC server that answers as a test says, and remembers what it was asked.
+
+    `answers` holds one callable per SQL text it begins with; it gets the request and the context
+    and returns a ResultSet, or yields PartialResultSets.
+    """
+
+    def __init__(self):
+        self.requests = []
+        self.sessions = 0
+        self.metadata = []
+        self.on_session = lambda _request, _context: None
+        self.on_stream = lambda _request, _context: iter(())
+        self.on_sql = lambda _request, _context: ResultSet.pb()()
+        self._server = grpc.server(ThreadPoolExecutor(max_workers=200))
+        names = {
+            "CreateSession": (grpc.unary_unary_rpc_method_handler, self._session,
+                              CreateSessionRequest, Session),
+            "ExecuteSql": (grpc.unary_unary_rpc_method_handler, self._sql,
+                           ExecuteSqlRequest, ResultSet),
+            "ExecuteStreamingSql": (grpc.unary_stream_rpc_method_handler, self._stream,
+                                    ExecuteSqlRequest, PartialResultSet),
+        }  # fmt: skip
+        handlers = {
+            name: kind(
+                behaviour,
+                request_deserializer=request.pb().FromString,
+                response_serializer=response.pb().SerializeToString,
+            )
+            for name, (kind, behaviour, request, response) in names.items()
+        }
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler("google.spanner.v1.Spanner", handlers),)
+        )
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self._server.start()
+
+    def stop(self):
+        self._server.stop(None).wait(10)
+
+    def _session(self, request, context):
+        self.requests.append(request)
+        self.metadata.append(dict(context.invocation_metadata()))
+        self.on_session(request, context)
+        self.sessions += 1
+        return Session.pb()(name=f"{request.database}/sessions/s{self.sessions}", multiplexed=True)
+
+    def _sql(self, request, context):
+        self.requests.append(request)
+        return self.on_sql(request, context)
+
+    def _stream(self, request, context):
+        self.requests.append(request)
+        self.metadata.append(dict(context.invocation_metadata()))
+        yield from self.on_stream(request, context)
+
+
+@pytest.fixture
+def spanner():
+    server = FakeSpanner()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def channels(spanner):
+    opened = SpannerChannels(
+        database="projects/p/instances/i/databases/d",
+        emulator_host=spanner.address,
+        database_role="reader",
+    )
+    yield opened
+    opened.close()
