@@ -1,0 +1,94 @@
+"""Which streams can be read."""
+
+from dataclasses import replace
+
+import pytest
+
+from tidegate.producer.core.stream_description import (
+    GOOGLE_SQL,
+    StreamDescription,
+    check_start,
+    check_stream,
+    retention_ns,
+)
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.tables import Column, ColumnType, TableSchema
+
+INT64 = ColumnType("INT64")
+TABLE = TableSchema("t", (Column("id", INT64, 1, key_position=1),))
+GOOD = StreamDescription(
+    name="S",
+    dialect=GOOGLE_SQL,
+    exists=True,
+    others=("R", "S"),
+    watches_all=False,
+    options={},
+    tables=(TABLE,),
+)
+HOUR_NS = 3_600_000_000_000
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"watches_all": True, "tables": ()},
+        {"options": {"partition_mode": "IMMUTABLE_KEY_RANGE", "value_capture_type": "NEW_ROW"}},
+        {"options": {"per_placement_tvf": "false"}},
+    ],
+)
+def test_what_can_be_read(changes):
+    check_stream(replace(GOOD, **changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"dialect": "POSTGRESQL"}, ["dialect", "POSTGRESQL"]),
+        ({"exists": False}, ["S", "it has: R, S"]),
+        ({"exists": False, "others": ()}, ["it has: none"]),
+        ({"options": {"partition_mode": "MUTABLE_KEY_RANGE"}}, ["partition_mode", "MUTABLE"]),
+        ({"options": {"per_placement_tvf": "true"}}, ["per_placement_tvf"]),
+        ({"options": {"value_capture_type": "EVERYTHING"}}, ["value_capture_type"]),
+        ({"tables": ()}, ["watches no table"]),
+        ({"tables": (TableSchema("k", (Column("a", INT64, 1),)),)}, ["table k", "primary key"]),
+        (
+            {"tables": (TableSchema("u", (*TABLE.columns, Column("x", ColumnType("A.B"), 2))),)},
+            ["table u", "A.B"],
+        ),
+        (
+            {"options": {"partition_mode": "MUTABLE_KEY_RANGE"}, "tables": ()},
+            ["partition_mode", "watches no table"],
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_named(changes, words):
+    with pytest.raises(ConfigError) as caught:
+        check_stream(replace(GOOD, **changes))
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_filters_are_what_the_stream_leaves_out():
+    options = {"exclude_insert": "true", "exclude_delete": "false", "exclude_ttl_deletes": "TRUE"}
+    assert replace(GOOD, options=options).filters == (
+        "exclude_insert=true",
+        "exclude_ttl_deletes=true",
+    )
+    assert GOOD.value_capture_type == "OLD_AND_NEW_VALUES"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("36h", 36 * HOUR_NS), ("1d", 24 * HOUR_NS), ("60m", HOUR_NS), ("3600s", HOUR_NS),
+     ("", None), ("1w", None), ("-1h", None)],
+)  # fmt: skip
+def test_retention(text, expected):
+    assert retention_ns(text) == expected
+
+
+def test_a_start_before_retention_is_refused_with_the_earliest():
+    kept = replace(GOOD, options={"retention_period": "1h"})
+    check_start(kept, start_ns=HOUR_NS, now_ns=2 * HOUR_NS)
+    check_start(GOOD, start_ns=0, now_ns=2 * HOUR_NS)
+    with pytest.raises(ConfigError, match="1970-01-01T01:00:00Z"):
+        check_start(kept, start_ns=HOUR_NS - 1, now_ns=2 * HOUR_NS)
