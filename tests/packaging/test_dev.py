@@ -247,3 +247,33 @@ def test_ci_calls_make(repository):
 
     assert os.access(script, os.X_OK)
     assert "make ci" in script.read_text()
+
+
+def test_apt_is_asked_for_a_package_that_it_has(dev, tools, tmp_path, monkeypatch, capfd):
+    """A system without Java 17 gets 21; packages are looked up after the lists are fresh."""
+    add_script(tools, "apt-get", f'echo "apt-get $@" >> "{tmp_path}/calls"')
+    add_script(tools, "apt-cache", '[ "$3" = openjdk-21-jre-headless ]')
+    answers = [java_is_missing(dev, {"PATH": str(tools)}), []]
+    monkeypatch.setenv("PATH", str(tools))
+    monkeypatch.setattr(dev, "missing_parts", lambda: answers.pop(0))
+    monkeypatch.setattr(dev, "installer", lambda: ("apt", []))
+
+    dev.install_missing()
+
+    assert [
+        "apt-get update",
+        "apt-get install -y --no-install-recommends openjdk-21-jre-headless",
+    ] == (tmp_path / "calls").read_text().splitlines()
+    assert "installing openjdk-21-jre-headless: done" in capfd.readouterr().err
+
+
+def test_an_install_that_did_not_help_stops(dev, tools, monkeypatch):
+    missing = java_is_missing(dev, {"PATH": str(tools)})
+    add_script(tools, "apt-get", "exit 0")
+    add_script(tools, "apt-cache", "exit 0")
+    monkeypatch.setenv("PATH", str(tools))
+    monkeypatch.setattr(dev, "missing_parts", lambda: missing)
+    monkeypatch.setattr(dev, "installer", lambda: ("apt", []))
+
+    with pytest.raises(dev.Stop, match="sudo apt-get install openjdk-17-jre-headless"):
+        dev.install_missing()
