@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 __all__ = [
+    "CHUNK_BYTES_MAX",
     "CHUNK_ITEMS_MAX",
     "KEY_SCHEMA",
     "KEY_SCHEMA_TEXT",
@@ -49,14 +50,17 @@ KEY_SCHEMA_TEXT = files(__package__).joinpath("avro/progress_key/v1.avsc").read_
 RECORD_SCHEMA_TEXT = files(__package__).joinpath("avro/progress_record/v1.avsc").read_text()
 
 CHUNK_ITEMS_MAX = 400
-"""Tokens or children in one chunk: a token takes about 1 KiB, so a chunk stays below 512 KiB."""
+"""Tokens or children in one chunk."""
+
+CHUNK_BYTES_MAX = 384 * 1024
+"""Estimated bytes of tokens or children in one chunk, so that a chunk stays below 512 KiB."""
 
 KEY_SCHEMA: dict[str, Any] = json.loads(KEY_SCHEMA_TEXT)
 RECORD_SCHEMA: dict[str, Any] = json.loads(RECORD_SCHEMA_TEXT)
 _KEY_SCHEMA = fastavro.parse_schema(json.loads(KEY_SCHEMA_TEXT))
 _RECORD_SCHEMA = fastavro.parse_schema(json.loads(RECORD_SCHEMA_TEXT))
 _NAMESPACE = "tidegate.progress."
-_Item = TypeVar("_Item")
+_Item = TypeVar("_Item", ChildPartition, TokenSnapshot)
 
 
 def encode_key(body: ProgressBody) -> bytes:
@@ -111,7 +115,10 @@ def decode_record(data: bytes, writer_schema: dict[str, Any] | None = None) -> P
 
 
 def split(body: ProgressBody, *, items_max: int = CHUNK_ITEMS_MAX) -> list[ProgressBody]:
-    """Return the record as one or more chunks of at most `items_max` tokens or children each."""
+    """Return the record as one or more chunks, each within `items_max` and `CHUNK_BYTES_MAX`.
+
+    An item larger than a chunk stands alone in one.
+    """
     match body:
         case PartitionAnnounced():
             return [body]
@@ -206,8 +213,27 @@ def _join(chunks: list[ProgressBody]) -> ProgressBody:
 
 
 def _batches(items: tuple[_Item, ...], size: int) -> Iterator[tuple[_Item, ...]]:
-    for start in range(0, max(len(items), 1), size):
-        yield items[start : start + size]
+    """Cut items into runs within both limits; no items are one empty run."""
+    start, taken = 0, 0
+    for index, item in enumerate(items):
+        weight = _weight(item)
+        if index > start and (index - start == size or taken + weight > CHUNK_BYTES_MAX):
+            yield items[start:index]
+            start, taken = index, 0
+        taken += weight
+    yield items[start:]
+
+
+def _weight(item: ChildPartition | TokenSnapshot) -> int:
+    """Return about as many bytes as an item takes, rather more than fewer."""
+    texts = [item.token, *item.parents]
+    fixed = 32
+    if isinstance(item, TokenSnapshot):
+        texts += item.parents_heard
+        texts += (text for entry in item.boundary for text in entry)
+        texts += (total.topic for total in item.totals)
+        fixed += 48 * len(item.totals)
+    return fixed + sum(len(text.encode()) + 4 for text in texts)
 
 
 def _children_to_avro(children: tuple[ChildPartition, ...]) -> list[dict[str, Any]]:

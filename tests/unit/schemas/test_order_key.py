@@ -1,0 +1,118 @@
+"""The order key sorts as commit order, and is refused for what has no place in it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.order_key import (
+    CHECKSUM_MODULUS,
+    OrderKey,
+    first_key_after,
+    order_key_checksum,
+    sequence_pair,
+)
+
+UINT64 = st.integers(0, 2**64 - 1)
+TRANSACTION = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+KEYS = st.builds(
+    OrderKey,
+    st.integers(0, 2**63),
+    TRANSACTION,
+    st.tuples(UINT64, UINT64),
+    st.integers(0, 2**32 - 1),
+)
+
+
+def test_the_bytes_are_those_of_the_protocol():
+    key = OrderKey(1, "tx", sequence_pair("00000012"), 3)
+    expected = "0000000000000001" + "7478" + "00" + "0" * 16 + "000000000000000c" + "00000003"
+    assert key.encode().hex() == expected
+
+
+@given(KEYS, KEYS)
+def test_keys_sort_as_commit_order(left, right):
+    def order(key):
+        return (
+            key.commit_timestamp_us,
+            key.server_transaction_id.encode(),
+            key.record_sequence,
+            key.mod_number,
+        )
+
+    assert (left.encode() < right.encode()) == (order(left) < order(right))
+
+
+@given(KEYS)
+def test_a_key_comes_back(key):
+    assert OrderKey.decode(key.encode()) == key
+
+
+@given(KEYS, st.integers(0, 2**63))
+def test_the_bound_parts_what_is_at_or_before_a_time_from_what_is_after(key, time_us):
+    assert (key.encode() < first_key_after(time_us)) == (key.commit_timestamp_us <= time_us)
+
+
+@given(st.binary(max_size=60))
+def test_other_bytes_are_refused_or_mean_a_key(data):
+    try:
+        key = OrderKey.decode(data)
+    except SchemaError:
+        return
+    assert key.encode() == data
+
+
+@pytest.mark.parametrize(
+    ("text", "pair"),
+    [
+        ("00000012", (0, 12)),
+        ("0", (0, 0)),
+        ("18446744073709551615", (0, 2**64 - 1)),
+        ("963d1af435fb3e79-00000000", (0x963D1AF435FB3E79, 0)),
+        ("A-f", (10, 15)),
+    ],
+)
+def test_sequences(text, pair):
+    assert sequence_pair(text) == pair
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "-", "1-", "-1", "1a", "+1", " 1", "1_0", "0x1-1", "18446744073709551616", "1-2-3",
+     "٣", "1" * 100_000, "f" * 17 + "-0"],
+)  # fmt: skip
+def test_other_sequences_are_refused(text):
+    with pytest.raises(SchemaError):
+        sequence_pair(text)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        OrderKey(-1, "t", (0, 0), 0),
+        OrderKey(2**64, "t", (0, 0), 0),
+        OrderKey(1, "a\0b", (0, 0), 0),
+        OrderKey(1, "\ud800", (0, 0), 0),
+        OrderKey(1, "t", (2**64, 0), 0),
+        OrderKey(1, "t", (0, 0), 2**32),
+        OrderKey(1, "t", (0, 0), -1),
+    ],
+)
+def test_coordinates_without_a_place_are_refused(key):
+    with pytest.raises(SchemaError):
+        key.encode()
+
+
+@given(st.lists(KEYS, max_size=6), st.randoms())
+def test_a_checksum_does_not_depend_on_the_order(keys, random):
+    shuffled = list(keys)
+    random.shuffle(shuffled)
+    sums = [
+        sum(order_key_checksum(key.encode()) for key in some) % CHECKSUM_MODULUS
+        for some in (keys, shuffled)
+    ]
+    assert sums[0] == sums[1]
+
+
+def test_a_share_of_a_checksum_is_blake2b():
+    assert order_key_checksum(b"") == 0xE4A6A0577479B2B4

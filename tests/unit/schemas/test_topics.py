@@ -1,0 +1,51 @@
+"""Topic names and slots."""
+
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, ROOT_TOKEN, TopicNames, slot_of
+
+
+def test_every_name_follows_from_the_prefix():
+    names = TopicNames("bank")
+    assert names.progress == "bank-progress"
+    assert names.dead_letter == "bank-dead-letter"
+    assert names.group == "bank-fleet"
+    assert names.data("accounts") == "bank.accounts"
+    assert names.data("sales.orders") == "bank.sales.orders"
+    assert names.key_subject("bank.accounts") == "bank.accounts-key"
+    assert names.value_subject("bank.accounts") == "bank.accounts-value"
+    assert (HEADER_ORDER, HEADER_MOD) == ("order", "mod")
+
+
+def test_a_table_follows_from_its_topic():
+    names = TopicNames("bank")
+    assert names.table("bank.sales.orders") == "sales.orders"
+    assert names.table("bank-progress") is None
+    assert names.table("other.accounts") is None
+
+
+@pytest.mark.parametrize("prefix", ["a", "a.b-c_D9", "_x", "x" * 100])
+def test_prefixes(prefix):
+    assert TopicNames(prefix).prefix == prefix
+
+
+@pytest.mark.parametrize("prefix", ["", ".", "-a", ".a", "a b", "a/b", "ä", "x" * 101, "a\n"])
+def test_other_prefixes_are_refused(prefix):
+    with pytest.raises(ConfigError):
+        TopicNames(prefix)
+
+
+def test_the_roots_slot():
+    assert ROOT_TOKEN == ""
+    assert slot_of(ROOT_TOKEN, 16) == 0
+    assert slot_of("token", 16) == zlib.crc32(b"token") % 16 == 11
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])), st.integers(1, 1000))
+def test_every_token_has_one_slot(token, slots):
+    assert 0 <= slot_of(token, slots) < slots
