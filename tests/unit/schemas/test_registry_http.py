@@ -1,0 +1,150 @@
+"""The HTTP registry, against a small server that speaks Confluent's API."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from tidegate.schemas.errors import SchemaError, UnreachableError
+from tidegate.schemas.registry_http import HttpSchemaRegistry
+
+STRING, LONG = {"type": "string"}, {"type": "long"}
+
+
+class Registry(ThreadingHTTPServer):
+    """Keeps schemas; `refuse` holds (status, message) to answer with instead."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.ids, self.levels, self.asked, self.refuse = {}, {}, [], None
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}/apis/ccompat/v7"
+
+
+class Answer(BaseHTTPRequestHandler):
+    def log_message(self, *_):
+        """Say nothing."""
+
+    def _answer(self):
+        server = self.server
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        path = self.path.removeprefix("/apis/ccompat/v7").partition("?")[0]
+        server.asked.append((self.command, path, self.headers.get("Authorization")))
+        status, reply = 200, None
+        parts = path.strip("/").split("/")
+        if server.refuse is not None:
+            status, message = server.refuse
+            reply = {"error_code": status, "message": message}
+        elif self.command == "POST" and parts[0] == "subjects":
+            text = json.loads(body)["schema"]
+            reply = {"id": server.ids.setdefault(text, len(server.ids) + 1)}
+        elif self.command == "GET" and parts[:2] == ["schemas", "ids"]:
+            found = [text for text, number in server.ids.items() if str(number) == parts[2]]
+            status = 200 if found else 404
+            reply = {"schema": found[0]} if found else {"error_code": 40403, "message": "none"}
+        elif self.command == "PUT" and parts[0] == "config":
+            level = json.loads(body)["compatibility"]
+            server.levels[parts[1]] = level
+            reply = {"compatibility": level}
+        elif self.command == "GET" and path == "/subjects":
+            reply = []
+        data = json.dumps(reply).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_POST = do_PUT = _answer  # noqa: N815 - the names are http.server's
+
+
+@pytest.fixture
+def server():
+    running = Registry()
+    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield running
+    running.shutdown()
+    thread.join(10)
+    running.server_close()
+
+
+@pytest.fixture
+def registry(server):
+    # No second tries: the client's own would only make the tests of refusals slow.
+    return HttpSchemaRegistry(server.url, options={"max.retries": 0})
+
+
+def test_registering_gives_the_registrys_id(registry):
+    assert registry.register("a-value", STRING) == 1
+    assert registry.register("a-value", LONG) == 2
+    assert registry.register("a-value", STRING) == 1
+
+
+def test_a_schema_is_fetched_once(registry, server):
+    schema_id = registry.register("a-value", STRING)
+    other = HttpSchemaRegistry(server.url, options={"max.retries": 0})
+    before = len(server.asked)
+    assert [other.schema(schema_id) for _ in range(3)] == [STRING] * 3
+    assert len(server.asked) == before + 1
+
+
+def test_the_level_is_set(registry, server):
+    registry.require_compatibility("a-value", "BACKWARD")
+    assert server.levels == {"a-value": "BACKWARD"}
+
+
+def test_it_answers(registry, server):
+    registry.require_reachable()
+    server.refuse = (500, "down")
+    with pytest.raises(UnreachableError):
+        registry.require_reachable()
+
+
+def test_an_unknown_id_is_a_schema_error(registry):
+    with pytest.raises(SchemaError, match="schema_id=9"):
+        registry.schema(9)
+
+
+def test_an_incompatible_schema_is_a_schema_error(registry, server):
+    server.refuse = (409, "incompatible")
+    with pytest.raises(SchemaError, match=r"incompatible.*a-value"):
+        registry.register("a-value", LONG)
+
+
+def test_another_refusal_says_what_the_registry_says(registry, server):
+    server.refuse = (422, "no such level")
+    with pytest.raises(SchemaError, match="no such level"):
+        registry.require_compatibility("a-value", "SIDEWAYS")
+
+
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_server_in_trouble_is_unreachable(registry, server, status):
+    server.refuse = (status, "down")
+    with pytest.raises(UnreachableError) as caught:
+        registry.register("a-value", STRING)
+    assert caught.value.retriable
+
+
+def test_nobody_listens(server):
+    url = server.url
+    server.server_close()
+    registry = HttpSchemaRegistry(url, options={"max.retries": 0})
+    with pytest.raises(UnreachableError, match=url):
+        registry.schema(1)
+
+
+def test_credentials_are_sent_and_never_printed(server):
+    options = {"basic.auth.user.info": "me:hush", "max.retries": 0}
+    registry = HttpSchemaRegistry(server.url, options=options)
+    registry.register("a-value", STRING)
+    assert server.asked[-1][2].startswith("Basic ")
+    server.refuse = (500, "down")
+    with pytest.raises(UnreachableError) as caught:
+        registry.schema(77)
+    assert "hush" not in str(caught.value)
