@@ -131,6 +131,7 @@ class FleetWorker:
         if self._drain_asked:
             self._drain_asked = False
             self._pump(on.DrainRequested())
+            return
         for event in slots.poll(0.0):
             self._pump(event)
         if self._stream_start is not None:

@@ -1,0 +1,205 @@
+"""Positions, resume and finish proof of one stream partition."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.producer.core.stream_partition import (
+    RETRY_DELAY_MAX_US,
+    PartitionState,
+    Position,
+    StreamPartition,
+)
+from tidegate.producer.messages import PublishableRecord
+from tidegate.producer.spanner_records import ChildPartitionsRecord, HeartbeatRecord
+from tidegate.schemas.errors import InvariantViolation, ProducerError
+from tidegate.schemas.progress import ChildPartition
+
+START_US = 1_000_000
+
+
+def record(at_us, transaction="t", sequence="00000000"):
+    """Return a record without messages: only its place matters here."""
+    return PublishableRecord(at_us, transaction, sequence, ())
+
+
+def partition(parents=(), heard=()):
+    """Return a stream partition that starts at START_US."""
+    return StreamPartition(ChildPartition("token", parents, START_US * 1000), heard=heard)
+
+
+class TestPosition:
+    """What a position contains."""
+
+    def test_a_record_leaves_its_instant_open(self):
+        position = Position(0).with_record(record(10, "a"))
+
+        assert position == Position(9, {"a": "00000000"})
+        assert position.covers(record(10, "a"))
+        assert not position.covers(record(10, "b"))
+        assert not position.covers(record(10, "a", "00000001"))
+
+    def test_the_boundary_goes_with_its_instant(self):
+        position = Position(0).with_record(record(10, "a")).with_record(record(11, "b"))
+
+        assert position == Position(10, {"b": "00000000"})
+
+    def test_a_heartbeat_at_the_boundarys_instant_proves_nothing_new(self):
+        position = Position(0).with_record(record(10, "a"))
+
+        assert position.with_heartbeat(10) is position
+        assert position.with_heartbeat(11) == Position(10)
+
+    def test_a_transactions_id_means_nothing_at_another_instant(self):
+        assert not Position(9, {"a": "00000005"}).covers(record(11, "a", "00000000"))
+
+
+class TestLife:
+    """States follow from what was heard and read."""
+
+    def test_it_waits_for_all_parents(self):
+        waiting = partition(parents=("p", "q"), heard=("p",))
+        assert waiting.state is PartitionState.CREATED
+        waiting.heard.add("q")
+
+        assert waiting.state is PartitionState.SCHEDULED
+        assert waiting.begin_query(1) == START_US * 1000
+        assert waiting.state is PartitionState.RUNNING
+
+    def test_a_query_before_all_parents_is_a_bug(self):
+        with pytest.raises(InvariantViolation):
+            partition(parents=("p",)).begin_query(1)
+
+    def test_children_of_several_records_are_one_finish(self):
+        running = partition()
+        running.begin_query(1)
+        for token in ("x", "y"):
+            child = ChildPartition(token, ("token",), 5_000_000_000)
+            running.take_in([ChildPartitionsRecord(5_000_000_000, "0", (child,))], 1)
+
+        assert running.end_query(end_ns=None, now_us=0)
+        assert [c.token for c in running.publication().finish[1]] == ["x", "y"]
+
+    def test_a_bounded_stream_leaves_out_children_after_its_end(self):
+        running = partition()
+        running.begin_query(1)
+        child = ChildPartition("x", ("token",), 5_000_000_000)
+        running.take_in([ChildPartitionsRecord(5_000_000_000, "0", (child,))], 1)
+
+        assert running.end_query(end_ns=4_000_000_000, now_us=0)
+        assert running.publication().finish == (5_000_000_000, ())
+
+    def test_a_bounded_end_in_the_future_is_no_proof(self):
+        running = partition()
+        running.begin_query(1)
+
+        assert not running.end_query(end_ns=2_000_000_000, now_us=1_500_000)
+
+    def test_retries_wait_longer_each_time_and_never_too_long(self):
+        failing = partition()
+        delays = []
+        for attempt in range(30):
+            failing.begin_query(attempt)
+            failing.fail_query(0)
+            delays.append(failing.retry_at_us)
+
+        assert delays[:3] == sorted(set(delays[:3]))
+        assert max(delays) <= RETRY_DELAY_MAX_US
+
+    def test_what_comes_after_a_success_is_tried_soon_again(self):
+        failing = partition()
+        for attempt in range(5):
+            failing.begin_query(attempt)
+            failing.fail_query(0)
+        late = failing.retry_at_us
+        failing.begin_query(9)
+        failing.take_in([HeartbeatRecord(2_000_000_000)], 1)
+        failing.fail_query(0)
+
+        assert failing.retry_at_us < late
+
+
+class TestPublishing:
+    """Published moves by confirmed publications only."""
+
+    def test_nothing_moves_before_the_confirmation(self):
+        running = partition()
+        running.begin_query(1)
+        running.take_in([record(START_US + 5)], 10)
+        publication = running.publication()
+
+        assert running.published == Position(START_US - 1)
+        running.confirm(publication)
+        assert running.published == Position(START_US + 4, {"t": "00000000"})
+        assert not running.has_news
+
+    def test_what_was_read_meanwhile_stays_pending(self):
+        running = partition()
+        running.begin_query(1)
+        running.take_in([record(START_US + 5)], 10)
+        publication = running.publication()
+        running.take_in([record(START_US + 6)], 20)
+        running.confirm(publication)
+
+        assert [r.commit_timestamp_us for r in running.pending] == [START_US + 6]
+        assert running.pending_bytes == 20
+        assert running.has_news
+        running.check_invariants()
+
+    def test_a_snapshot_restores_to_the_same(self):
+        running = partition(parents=("p",), heard=("p",))
+        running.begin_query(1)
+        running.take_in([record(START_US + 5, "a"), record(START_US + 5, "b", "00000007")], 10)
+        running.confirm(running.publication())
+        restored = StreamPartition.restore(running.snapshot())
+
+        assert restored.snapshot() == running.snapshot()
+        assert restored.published == running.published
+
+    def test_a_record_behind_the_others_is_refused(self):
+        running = partition()
+        running.begin_query(1)
+        running.take_in([record(START_US + 9)], 1)
+
+        with pytest.raises(ProducerError, match="behind"):
+            running.take_in([record(START_US + 3)], 1)
+
+
+def places(draw_max=4):
+    """Histories: ascending (commit time, transaction, sequence), several at one instant."""
+    return st.lists(
+        st.tuples(st.integers(0, 5), st.sampled_from("abc"), st.integers(0, 3)),
+        unique=True,
+        max_size=12,
+    ).map(sorted)
+
+
+@given(history=places(), data=st.data())
+def test_any_break_and_inclusive_repetition_gives_each_record_once(history, data):
+    """Read in pieces, lose what is unpublished at each break, repeat the boundary: each once."""
+    records = [record(START_US + t, tx, f"{seq:08d}") for t, tx, seq in history]
+    published = []
+    owner = partition()
+    for query_id in range(1, 5):
+        start_us = owner.begin_query(query_id) // 1000
+        offered = [r for r in records if r.commit_timestamp_us >= start_us]
+        offered = offered[: data.draw(st.integers(0, len(offered)))]
+        owner.take_in(offered, 1)
+        if data.draw(st.booleans()):
+            publication = owner.publication()
+            published += publication.records
+            owner.confirm(publication)
+            owner = StreamPartition.restore(owner.snapshot())
+        elif data.draw(st.booleans()):
+            owner = StreamPartition.restore(owner.snapshot())  # crashed: the pending is gone
+        else:
+            owner.fail_query(0)
+    if owner.query_id is None:
+        owner.begin_query(9)
+    start_us = max(START_US, owner.read.watermark_us)
+    owner.take_in([r for r in records if r.commit_timestamp_us >= start_us], 1)
+    published += owner.publication().records
+
+    assert published == records

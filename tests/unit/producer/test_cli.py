@@ -1,0 +1,88 @@
+"""The command line: faults are told in one line, with exit code 2 and no traceback."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tidegate.producer.cli import main
+
+GOOD = {
+    "bootstrap-servers": "127.0.0.1:1",
+    "registry-url": "http://127.0.0.1:1/",
+    "project": "p",
+    "instance": "bank",
+    "database": "bank",
+    "change-stream": "s",
+    "prefix": "bank",
+}
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run the program's entry point; return its exit code and what it wrote to stderr."""
+
+    def run_main(*arguments):
+        monkeypatch.setattr(sys, "argv", ["tidegate-producer", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        return ended.value.code, captured.err, captured.out
+
+    return run_main
+
+
+def flags(**changes):
+    """Return good flags with some changed; None leaves one out."""
+    settings = {**GOOD, **{name.replace("_", "-"): value for name, value in changes.items()}}
+    return [
+        part
+        for name, value in settings.items()
+        if value is not None
+        for part in (f"--{name}", str(value))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"prefix": "-x"}, "prefix"),
+        ({"project": None, "database": None}, "database"),
+        ({"heartbeat_ms": 5}, "heartbeat_ms"),
+        ({"start": "yesterday"}, "start"),
+        ({"slots": 0}, "slots"),
+    ],
+)
+def test_a_faulty_setting_is_named(run, changes, named):
+    code, told, _ = run("check", *flags(**changes))
+
+    assert code == 2
+    assert named in told
+    assert "Traceback" not in told
+
+
+def test_an_unknown_setting_in_a_file_is_named(run, tmp_path):
+    file = tmp_path / "producer.toml"
+    file.write_text('hearbeat_ms = 100\nregistry_user_info = "me:secret"\n')
+    code, told, _ = run("check", "--config", str(file), *flags())
+
+    assert code == 2
+    assert "hearbeat_ms: no such setting" in told
+    assert "secret" not in told
+
+
+def test_a_broker_that_does_not_answer_is_named(run):
+    code, told, _ = run("check", *flags())
+
+    assert code == 2
+    assert "no Kafka broker answers at 127.0.0.1:1" in told
+    assert "Traceback" not in told
+
+
+def test_help_lists_every_setting_but_no_secret(run):
+    _, _, text = run("run", "--help")
+
+    assert "--heartbeat-ms" in text
+    assert "--commit-interval-ms" in text
+    assert "user-info" not in text
