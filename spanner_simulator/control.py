@@ -32,6 +32,8 @@ __all__ = ["Control", "start_control_server"]
 
 _T = TypeVar("_T")
 _TIMEOUT_S = 60
+# How long a shutdown may wait for the accepting thread to look up.
+_POLL_S = 0.05
 _WEIGHTS: dict[ChurnKind, float] = {"split": 1.0, "merge": 1.0, "move": 0.5}
 
 
@@ -217,7 +219,9 @@ class _ControlServer(ThreadingHTTPServer):
 def start_control_server(control: Control, host: str, port: int) -> ThreadingHTTPServer:
     """A control server that answers on a thread of its own; OSError when the port is taken."""
     server = _ControlServer((host, port), control)
-    threading.Thread(target=server.serve_forever, name="simulator-control", daemon=True).start()
+    threading.Thread(
+        target=server.serve_forever, args=(_POLL_S,), name="simulator-control", daemon=True
+    ).start()
     return server
 
 

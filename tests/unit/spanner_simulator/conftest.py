@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 
 import pytest
+
 from tidegate.spanner_simulator.core.database import Database, DatabaseSettings
 from tidegate.spanner_simulator.core.ddl import parse_ddl
 from tidegate.spanner_simulator.core.mutations import Mutation

@@ -4,6 +4,7 @@ import pickle
 
 import grpc
 import pytest
+
 from tidegate.spanner_simulator.errors import (
     BrokenInvariantError,
     Code,

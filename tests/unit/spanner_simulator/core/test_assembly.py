@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tidegate.spanner_simulator.core.assembly import DataChangeRecord
 from tidegate.spanner_simulator.core.mutations import Delete, KeySet, Mutation, Write
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tidegate.spanner_simulator.core.catalogue import Catalogue
 from tidegate.spanner_simulator.core.ddl import parse_ddl
 from tidegate.spanner_simulator.errors import Code, SpannerError
@@ -19,9 +20,11 @@ REFUSALS = [
     (
         (TABLE,),
         "CREATE CHANGE STREAM S FOR U(k)",
-        "The FOR clause of Change Stream S should not list the primary key column k of Table U. "
-        "Please list non-key columns only, because primary key columns are always tracked if the "
-        "table is tracked.",
+        (
+            "The FOR clause of Change Stream S should not list the primary key column k of Table U. "
+            "Please list non-key columns only, because primary key columns are always tracked if the "
+            "table is tracked."
+        ),
     ),
     (
         (TABLE,),
@@ -31,8 +34,10 @@ REFUSALS = [
     (
         (),
         "CREATE CHANGE STREAM S FOR Nope",
-        "Change Stream S cannot track Nope because either Change Streams do not track database "
-        "objects of this type, or this Table does not exist.",
+        (
+            "Change Stream S cannot track Nope because either Change Streams do not track database "
+            "objects of this type, or this Table does not exist."
+        ),
     ),
     (
         (TABLE,),
@@ -42,8 +47,10 @@ REFUSALS = [
     (
         (),
         "CREATE CHANGE STREAM S OPTIONS (retention_period = '31d')",
-        "Invalid retention_period: 31d. Change Streams retention period must be a value in the "
-        "range [24h, 30d].",
+        (
+            "Invalid retention_period: 31d. Change Streams retention period must be a value in the "
+            "range [24h, 30d]."
+        ),
     ),
     (
         (),
@@ -53,41 +60,53 @@ REFUSALS = [
     (
         (),
         "CREATE CHANGE STREAM S OPTIONS (value_capture_type = 'OLD')",
-        "Invalid value_capture_type: OLD. Change Streams only support value capture types in "
-        "OLD_AND_NEW_VALUES, NEW_ROW, and NEW_VALUES.",
+        (
+            "Invalid value_capture_type: OLD. Change Streams only support value capture types in "
+            "OLD_AND_NEW_VALUES, NEW_ROW, and NEW_VALUES."
+        ),
     ),
     (
         (TABLE, *(f"CREATE CHANGE STREAM S{n} FOR U" for n in (1, 2, 3))),
         "CREATE CHANGE STREAM S4 FOR U(a)",
-        "Failed to create or alter Change Stream S4 : because it is not allowed to have more than "
-        "3 Change Streams tracking the same table or non-key column or ALL: a.",
+        (
+            "Failed to create or alter Change Stream S4 : because it is not allowed to have more than "
+            "3 Change Streams tracking the same table or non-key column or ALL: a."
+        ),
     ),
     (
         tuple(f"CREATE CHANGE STREAM S{n}" for n in range(10)),
         "CREATE CHANGE STREAM S",
-        "Cannot add Change Stream S : because the maximum number of Change Streams per Database "
-        "(limit 10) has been reached.",
+        (
+            "Cannot add Change Stream S : because the maximum number of Change Streams per Database "
+            "(limit 10) has been reached."
+        ),
     ),
     (
         (TABLE, "CREATE CHANGE STREAM S1 FOR U", "CREATE CHANGE STREAM S3 FOR U(a)"),
         "DROP TABLE U",
-        "Cannot drop table U. Table U is tracked by 2 Change Stream: S1,S3. Tables explicitly "
-        "tracked by a Change Stream cannot be dropped. Please drop the Change Stream or modify "
-        "its FOR clause to stop tracking the table explicitly before dropping the table.",
+        (
+            "Cannot drop table U. Table U is tracked by 2 Change Stream: S1,S3. Tables explicitly "
+            "tracked by a Change Stream cannot be dropped. Please drop the Change Stream or modify "
+            "its FOR clause to stop tracking the table explicitly before dropping the table."
+        ),
     ),
     (
         (TABLE, "CREATE CHANGE STREAM S1 FOR U(a)"),
         "ALTER TABLE U DROP COLUMN a",
-        "Cannot drop column U.a . Column U.a is tracked by 1 Change Stream: S1. Columns "
-        "explicitly tracked by a Change Stream cannot be dropped. Please drop the Change Stream "
-        "or modify its FOR clause to stop tracking the column explicitly before dropping the "
-        "column.",
+        (
+            "Cannot drop column U.a . Column U.a is tracked by 1 Change Stream: S1. Columns "
+            "explicitly tracked by a Change Stream cannot be dropped. Please drop the Change Stream "
+            "or modify its FOR clause to stop tracking the column explicitly before dropping the "
+            "column."
+        ),
     ),
     (
         ("CREATE CHANGE STREAM S3",),
         "ALTER CHANGE STREAM S3 DROP FOR ALL",
-        "The ALTER CHANGE STREAM DROP FOR clause cannot be applied on Change Stream S3, because "
-        "it does not have a FOR clause and it does not track any database object.",
+        (
+            "The ALTER CHANGE STREAM DROP FOR clause cannot be applied on Change Stream S3, because "
+            "it does not have a FOR clause and it does not track any database object."
+        ),
     ),
     (("CREATE CHANGE STREAM S1",), "CREATE CHANGE STREAM S1", "Duplicate name in schema: S1."),
     (
@@ -98,8 +117,10 @@ REFUSALS = [
     (
         (),
         "CREATE CHANGE STREAM S OPTIONS (partition_mode = 'X')",
-        "Invalid partition_mode: X. Change Streams only support partition modes in "
-        "IMMUTABLE_KEY_RANGE and MUTABLE_KEY_RANGE.",
+        (
+            "Invalid partition_mode: X. Change Streams only support partition modes in "
+            "IMMUTABLE_KEY_RANGE and MUTABLE_KEY_RANGE."
+        ),
     ),
     (
         (),
@@ -135,8 +156,10 @@ def test_failed_precondition(before: tuple[str, ...], statement: str, message: s
         (
             "CREATE CHANGE STREAM S OPTIONS (exclude_insert = 'x')",
             Code.INVALID_ARGUMENT,
-            "Error parsing Spanner DDL statement: Unexpected value for option: exclude_insert. "
-            "Supported option values are booleans and NULL.",
+            (
+                "Error parsing Spanner DDL statement: Unexpected value for option: exclude_insert. "
+                "Supported option values are booleans and NULL."
+            ),
         ),
         (
             "CREATE CHANGE STREAM S OPTIONS (partition_mode = 'MUTABLE_KEY_RANGE')",

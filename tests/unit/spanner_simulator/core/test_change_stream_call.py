@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tidegate.spanner_simulator.core.change_stream_call import (
     CallArguments,
     check_partition,
@@ -38,11 +39,15 @@ def call(bank, sql: str = GOOD, *, role: str = "", **parameters: Plain) -> CallA
         GOOD,
         "select * from read_bank ( @START,@end , @token, @heartbeat ) ;",
         "SELECT `ChangeRecord` FROM `READ_Bank`(@start, @end, @token, @heartbeat, NULL)",
-        "SELECT * FROM READ_Bank(start_timestamp => @start, end_timestamp => @end,\n"
-        "  partition_token => @token, read_options => null, heartbeat_milliseconds => @heartbeat)",
+        (
+            "SELECT * FROM READ_Bank(start_timestamp => @start, end_timestamp => @end,\n"
+            "  partition_token => @token, read_options => null, heartbeat_milliseconds => @heartbeat)"
+        ),
         "SELECT ChangeRecord FROM READ_Bank('1970-01-01T00:00:01.00002Z', NULL, NULL, 1000)",
-        "SELECT ChangeRecord FROM READ_Bank(TIMESTAMP '1970-01-01T00:00:01.00002Z', NULL, NULL,"
-        " 1000)",
+        (
+            "SELECT ChangeRecord FROM READ_Bank(TIMESTAMP '1970-01-01T00:00:01.00002Z', NULL, NULL,"
+            " 1000)"
+        ),
     ],
 )
 def test_accepted_forms(bank, sql: str) -> None:
@@ -64,8 +69,10 @@ ERRORS = [
     (
         {"sql": "SELECT ChangeRecord FROM READ_NOPE(@a)"},
         Code.INVALID_ARGUMENT,
-        "Table-valued function not found: READ_NOPE [at 1:26]\n"
-        "SELECT ChangeRecord FROM READ_NOPE(@a)",
+        (
+            "Table-valued function not found: READ_NOPE [at 1:26]\n"
+            "SELECT ChangeRecord FROM READ_NOPE(@a)"
+        ),
     ),
     ({"sql": GOOD + " AS c"}, Code.UNIMPLEMENTED, COMBINED),
     ({"sql": GOOD + " WHERE TRUE"}, Code.UNIMPLEMENTED, COMBINED),
@@ -74,37 +81,47 @@ ERRORS = [
     (
         {"sql": GOOD.replace("@start", "@start + 1")},
         Code.INVALID_ARGUMENT,
-        "Invalid argument of change stream TVF READ_Bank. Argument 0 is not a literal or "
-        "parameter. Implicit type conversions are not supported.",
+        (
+            "Invalid argument of change stream TVF READ_Bank. Argument 0 is not a literal or "
+            "parameter. Implicit type conversions are not supported."
+        ),
     ),
     ({"start": None}, Code.INVALID_ARGUMENT, "start_timestamp must not be null."),
     (
         {"start": "1970-01-01T00:00:01Z"},
         Code.OUT_OF_RANGE,
-        "Specified start_timestamp is too far in the past. Please specify a start_timestamp "
-        "within the earliest read timestamp: 1970-01-01T00:00:01.000012Z. Received "
-        "start_timestamp: 1970-01-01T00:00:01Z.",
+        (
+            "Specified start_timestamp is too far in the past. Please specify a start_timestamp "
+            "within the earliest read timestamp: 1970-01-01T00:00:01.000012Z. Received "
+            "start_timestamp: 1970-01-01T00:00:01Z."
+        ),
     ),
     (
         {"start": "1970-01-01T00:10:02Z"},
         Code.OUT_OF_RANGE,
-        "Specified start_timestamp is too far in the future. Please specify a start_timestamp "
-        "within the earliest read timestamp: 1970-01-01T00:00:01.000012Z, and the current maximum "
-        "start timestamp: 1970-01-01T00:10:01.000020Z. Received start_timestamp: "
-        "1970-01-01T00:10:02Z.",
+        (
+            "Specified start_timestamp is too far in the future. Please specify a start_timestamp "
+            "within the earliest read timestamp: 1970-01-01T00:00:01.000012Z, and the current maximum "
+            "start timestamp: 1970-01-01T00:10:01.000020Z. Received start_timestamp: "
+            "1970-01-01T00:10:02Z."
+        ),
     ),
     (
         {"start": "1970-01-01T00:00:02Z", "end": "1970-01-01T00:00:01.5Z"},
         Code.INVALID_ARGUMENT,
-        "If end_timestamp is specified, start_timestamp must be <= end_timestamp. Received "
-        "start_timestamp: 1970-01-01T00:00:02Z, end_timestamp: 1970-01-01T00:00:01.500000Z.",
+        (
+            "If end_timestamp is specified, start_timestamp must be <= end_timestamp. Received "
+            "start_timestamp: 1970-01-01T00:00:02Z, end_timestamp: 1970-01-01T00:00:01.500000Z."
+        ),
     ),
     ({"heartbeat": None}, Code.INVALID_ARGUMENT, "heartbeat_milliseconds must not be null."),
     (
         {"heartbeat": "99"},
         Code.OUT_OF_RANGE,
-        "heartbeat_milliseconds must be within min 100 and max 300000. Received "
-        "heartbeat_milliseconds: 99.",
+        (
+            "heartbeat_milliseconds must be within min 100 and max 300000. Received "
+            "heartbeat_milliseconds: 99."
+        ),
     ),
     (
         {"sql": GOOD.replace("@heartbeat", "@heartbeat, @options"), "options": ["x"]},

@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from tidegate.spanner_simulator.core.churn import ChurnAction, ChurnKind, ChurnPolicy
 from tidegate.spanner_simulator.core.stream_partitions import StreamPartitions
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tidegate.spanner_simulator.core.assembly import Assembled, CommitFacts
 from tidegate.spanner_simulator.core.commit_log import CommitLog
 from tidegate.spanner_simulator.core.mutations import Delete, KeySet, Write, WriteSet

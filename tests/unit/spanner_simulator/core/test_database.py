@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tidegate.spanner_simulator.core.mutations import KeyBound, KeySet, KeySpan, Write
 from tidegate.spanner_simulator.core.storage import VERSION_RETENTION_US
 from tidegate.spanner_simulator.errors import Code, SpannerError
@@ -76,9 +77,7 @@ def test_a_refused_mutation_leaves_nothing_behind(bank) -> None:
 
 def test_a_repeated_commit_gives_the_same_timestamp(bank) -> None:
     transaction = bank.database.begin()
-    times = {
-        bank.database.commit(transaction, [account(1)], now_us=bank.tick()) for _ in range(2)
-    }
+    times = {bank.database.commit(transaction, [account(1)], now_us=bank.tick()) for _ in range(2)}
 
     assert len(times) == 1
     assert len(bank.database.stream_state("Bank").log.transactions) == 1

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tidegate.spanner_simulator.core.ddl import (
     AddColumn,
     AlterStreamOptions,
@@ -23,8 +24,10 @@ from tidegate.spanner_simulator.errors import Code, SpannerError
 
 STATEMENTS: list[tuple[str, Statement]] = [
     (
-        "CREATE TABLE T (A INT64 NOT NULL, B STRING(36), C ARRAY<FLOAT64>, "
-        "D TIMESTAMP OPTIONS (allow_commit_timestamp=true),) PRIMARY KEY (A, B DESC);",
+        (
+            "CREATE TABLE T (A INT64 NOT NULL, B STRING(36), C ARRAY<FLOAT64>, "
+            "D TIMESTAMP OPTIONS (allow_commit_timestamp=true),) PRIMARY KEY (A, B DESC);"
+        ),
         CreateTable(
             "T",
             (
@@ -51,8 +54,10 @@ STATEMENTS: list[tuple[str, Statement]] = [
     ("CREATE CHANGE STREAM S", CreateStream("S", None)),
     ("CREATE CHANGE STREAM S FOR ALL", CreateStream("S", Watch(everything=True))),
     (
-        "CREATE CHANGE STREAM S FOR T, U(a, b), V(), `ALL` "
-        "OPTIONS (retention_period='36h', exclude_insert = true)",
+        (
+            "CREATE CHANGE STREAM S FOR T, U(a, b), V(), `ALL` "
+            "OPTIONS (retention_period='36h', exclude_insert = true)"
+        ),
         CreateStream(
             "S",
             Watch(tables=(("T", None), ("U", ("a", "b")), ("V", ()), ("ALL", None))),

@@ -5,8 +5,10 @@ from tidegate.spanner_simulator.core.ddl import parse_ddl
 from tidegate.spanner_simulator.core.ddl_text import catalogue_ddl
 
 STATEMENTS = [
-    "CREATE TABLE T (A INT64 NOT NULL, B STRING(36), C TIMESTAMP OPTIONS "
-    "(allow_commit_timestamp = true)) PRIMARY KEY (A, B DESC)",
+    (
+        "CREATE TABLE T (A INT64 NOT NULL, B STRING(36), C TIMESTAMP OPTIONS "
+        "(allow_commit_timestamp = true)) PRIMARY KEY (A, B DESC)"
+    ),
     "CREATE CHANGE STREAM S FOR T(C) OPTIONS (retention_period = '36h', exclude_insert = true)",
     "CREATE CHANGE STREAM Everything FOR ALL",
     "CREATE CHANGE STREAM Nothing",

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tidegate.spanner_simulator.core.information_schema import information_schema_table
 from tidegate.spanner_simulator.core.sql_engine import run_select
 from tidegate.spanner_simulator.core.values import Plain, Value
@@ -23,20 +24,26 @@ WHERE table_catalog = '' AND table_schema = '' AND table_name in UNNEST(@tables)
 """
 QUERIES: list[tuple[str, dict[str, Plain], list[list[Value]]]] = [
     (
-        "select option_value from information_schema.database_options "
-        "where option_name='database_dialect'",
+        (
+            "select option_value from information_schema.database_options "
+            "where option_name='database_dialect'"
+        ),
         {},
         [["GOOGLE_STANDARD_SQL"]],
     ),
     (
-        "select change_stream_name from information_schema.change_streams cs "
-        "where cs.change_stream_name = @streamname",
+        (
+            "select change_stream_name from information_schema.change_streams cs "
+            "where cs.change_stream_name = @streamname"
+        ),
         {"streamname": "Bank"},
         [["Bank"]],
     ),
     (
-        "select option_name, option_value from information_schema.change_stream_options "
-        "where change_stream_name = @streamName",
+        (
+            "select option_name, option_value from information_schema.change_stream_options "
+            "where change_stream_name = @streamName"
+        ),
         {"streamname": "Tuned"},
         [["retention_period", "36h"]],
     ),
@@ -47,14 +54,18 @@ QUERIES: list[tuple[str, dict[str, Plain], list[list[Value]]]] = [
     ),
     (SCOPE, {"streamname": "Everything"}, [[True, None, None, None]]),
     (
-        "SELECT table_name, column_name FROM information_schema.index_columns "
-        "WHERE index_name = 'PRIMARY_KEY' AND table_name in UNNEST(@tables)",
+        (
+            "SELECT table_name, column_name FROM information_schema.index_columns "
+            "WHERE index_name = 'PRIMARY_KEY' AND table_name in UNNEST(@tables)"
+        ),
         {"tables": ["Ledger"]},
         [["Ledger", "Id"]],
     ),
     (
-        "SELECT table_name, column_name FROM information_schema.index_columns "
-        "WHERE index_name = 'PRIMARY_KEY'",
+        (
+            "SELECT table_name, column_name FROM information_schema.index_columns "
+            "WHERE index_name = 'PRIMARY_KEY'"
+        ),
         {"tables": None},
         [["Accounts", "Id"], ["Ledger", "Id"]],
     ),
@@ -104,5 +115,5 @@ def test_views_have_a_row_for_each_object(bank, view: str, count: int) -> None:
 
 
 def test_an_unknown_view_is_refused(bank) -> None:
-    with pytest.raises(SpannerError, match="Table not found: INFORMATION_SCHEMA.nope"):
+    with pytest.raises(SpannerError, match=r"Table not found: INFORMATION_SCHEMA\.nope"):
         information_schema_table(bank.database.catalogue, "nope")

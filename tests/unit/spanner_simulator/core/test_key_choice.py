@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from tidegate.spanner_simulator.core.catalogue import Catalogue
 from tidegate.spanner_simulator.core.ddl import parse_ddl
 from tidegate.spanner_simulator.core.key_choice import (

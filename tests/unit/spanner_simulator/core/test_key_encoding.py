@@ -6,6 +6,7 @@ from decimal import Decimal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tidegate.spanner_simulator.core.key_encoding import (
     decode_key,
     encode_key,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tidegate.spanner_simulator.core.lexer import Words
 from tidegate.spanner_simulator.errors import Code, SpannerError
 

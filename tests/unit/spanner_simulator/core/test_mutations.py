@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tidegate.spanner_simulator.core.catalogue import Catalogue
 from tidegate.spanner_simulator.core.ddl import parse_ddl
 from tidegate.spanner_simulator.core.mutations import (

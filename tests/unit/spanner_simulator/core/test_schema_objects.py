@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tidegate.spanner_simulator.core.catalogue import Catalogue
 from tidegate.spanner_simulator.core.ddl import OptionValue, Watch, parse_ddl
 from tidegate.spanner_simulator.core.schema_objects import ChangeStream, Table, duration_us

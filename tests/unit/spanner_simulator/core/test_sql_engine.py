@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tidegate.spanner_simulator.core.mutations import Write
 from tidegate.spanner_simulator.core.sql_engine import run_select
 from tidegate.spanner_simulator.core.values import Plain, Value

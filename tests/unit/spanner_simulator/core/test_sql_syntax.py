@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tidegate.spanner_simulator.core.sql_syntax import (
     Call,
     Column,
@@ -47,7 +48,9 @@ def test_a_whole_statement() -> None:
 
 
 def test_a_join_and_unnest() -> None:
-    sql = "SELECT x.all FROM information_schema.s AS x LEFT JOIN u ON u.a = x.a WHERE b IN UNNEST(@l)"
+    sql = (
+        "SELECT x.all FROM information_schema.s AS x LEFT JOIN u ON u.a = x.a WHERE b IN UNNEST(@l)"
+    )
     select = parse_select(sql)
 
     assert select.items == (SelectItem(Column("x", "all"), "all"),)

@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
+
 from tidegate.spanner_simulator.core.assembly import DataChangeRecord
 from tidegate.spanner_simulator.core.stream_partitions import StreamPartitions
 from tidegate.spanner_simulator.errors import BrokenInvariantError, Code, SpannerError

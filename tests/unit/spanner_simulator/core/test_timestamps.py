@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tidegate.spanner_simulator.core.timestamps import (
     MAX_NS,
     MIN_NS,

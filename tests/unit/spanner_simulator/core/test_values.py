@@ -5,6 +5,7 @@ import math
 from decimal import Decimal
 
 import pytest
+
 from tidegate.spanner_simulator.core.values import Plain, Value, ValueType, decode, encode
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
@@ -63,9 +64,7 @@ def test_nan_is_a_word() -> None:
         (ValueType("ARRAY", ValueType("INT64")), ["x"]),
     ],
 )
-def test_a_wrong_value_is_refused_with_the_place_named(
-    value_type: ValueType, plain: Plain
-) -> None:
+def test_a_wrong_value_is_refused_with_the_place_named(value_type: ValueType, plain: Plain) -> None:
     with pytest.raises(SpannerError, match="here") as caught:
         decode(value_type, plain, where="here")
 

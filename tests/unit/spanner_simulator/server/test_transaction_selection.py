@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import pytest
+from google.cloud.spanner_v1 import types as spanner
+
+from tidegate.spanner_simulator.errors import Code, SpannerError
+from tidegate.spanner_simulator.server.messages import timestamp_message, timestamp_us_of
+from tidegate.spanner_simulator.server.transaction_selection import (
+    begin_transaction,
+    precommit_token,
+    select_transaction,
+)
+
+
+def select(rig, selector, *, multiplexed: bool = False):
+    session = rig.host.session(rig.session(multiplexed=multiplexed))
+    return rig.run(select_transaction(rig.host, session, selector))
+
+
+def selector(**fields):
+    return spanner.TransactionSelector.pb()(**fields)
+
+
+def test_no_selector_is_a_strong_single_use_read_that_closes_its_time(rig) -> None:
+    selected = select(rig, selector())
+
+    assert (selected.transaction, selected.read_us) == (None, rig.now_us)
+    assert rig.database.clock.closed_us == rig.now_us
+
+
+def test_an_exact_timestamp_is_taken_as_it_is(rig) -> None:
+    one = selector()
+    one.single_use.read_only.read_timestamp.CopyFrom(timestamp_message(rig.now_us - 7))
+    one.single_use.read_only.return_read_timestamp = True
+    selected = select(rig, one)
+
+    assert selected.read_us == rig.now_us - 7
+    assert timestamp_us_of(selected.begun.read_timestamp) == rig.now_us - 7
+
+
+def test_an_exact_staleness_counts_from_now(rig) -> None:
+    one = selector()
+    one.single_use.read_only.exact_staleness.nanos = 50_000
+
+    assert select(rig, one).read_us == rig.now_us - 50
+
+
+def test_a_time_to_come_is_waited_for(rig) -> None:
+    one = selector()
+    ahead_us = rig.now_us + 2_000
+    one.single_use.read_only.read_timestamp.CopyFrom(timestamp_message(ahead_us))
+
+    assert select(rig, one).read_us == ahead_us
+    rig.insert(rig.session(), 1)
+    assert rig.database.clock.last_commit_us > ahead_us
+
+
+def test_a_transaction_begins_inline_and_is_found_by_its_id(rig) -> None:
+    one = selector()
+    one.begin.read_write.SetInParent()
+    begun = select(rig, one, multiplexed=True)
+    again = select(rig, selector(id=begun.begun.id))
+
+    assert again.transaction is begun.transaction
+    assert (begun.read_us, again.read_us) == (None, None)
+    assert begun.begun.precommit_token.precommit_token
+
+
+def test_a_read_only_transaction_keeps_its_time(rig) -> None:
+    session = rig.host.session(rig.session(multiplexed=True))
+    options = spanner.TransactionOptions.pb()()
+    options.read_only.strong = True
+    options.read_only.return_read_timestamp = True
+    transaction, message = rig.run(begin_transaction(rig.host, session, options))
+    started_us = rig.now_us
+    rig.now_us += 1000
+
+    assert select(rig, selector(id=transaction.transaction_id)).read_us == started_us
+    assert timestamp_us_of(message.read_timestamp) == started_us
+    assert precommit_token(session, transaction) is None
+
+
+def test_a_finished_transaction_is_refused(rig) -> None:
+    transaction = rig.database.begin()
+    rig.database.rollback(transaction.transaction_id)
+
+    with pytest.raises(SpannerError, match="committed or rolled back"):
+        select(rig, selector(id=transaction.transaction_id))
+
+
+@pytest.mark.parametrize(
+    ("mode", "where", "code"),
+    [
+        ("read_write", "single_use", Code.INVALID_ARGUMENT),
+        ("partitioned_dml", "begin", Code.UNIMPLEMENTED),
+        (None, "begin", Code.INVALID_ARGUMENT),
+    ],
+)
+def test_what_makes_no_sense_is_refused(rig, mode: str | None, where: str, code: Code) -> None:
+    one = selector()
+    options = getattr(one, where)
+    options.SetInParent()
+    if mode is not None:
+        getattr(options, mode).SetInParent()
+
+    with pytest.raises(SpannerError) as caught:
+        select(rig, one)
+    assert caught.value.code is code
+
+
+def test_exclusion_is_only_for_writers(rig) -> None:
+    one = selector()
+    one.begin.read_only.strong = True
+    one.begin.exclude_txn_from_change_streams = True
+
+    with pytest.raises(SpannerError, match="only for read-write"):
+        select(rig, one)
