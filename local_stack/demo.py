@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 __all__ = ["PREFIX", "DemoOptions", "bank_layout", "run_demo"]
 
 PREFIX = "bank"
-_CONSUMER_DEADLINE_S = 180.0
-_CATCH_UP_DEADLINE_S = 300.0
+_CONSUMER_DEADLINE_S = 300.0
+_CATCH_UP_DEADLINE_S = 600.0
 _FIGURES_EVERY_S = 0.5
 
 
@@ -152,7 +152,7 @@ class _Run:
         start = datetime.now(UTC).isoformat().replace("+00:00", "Z")
         opened_us = open_accounts(database, self._bank)
         view.stage(f"starting {options.workers} workers, then the consumer")
-        pipeline.start_workers(options.workers, start=start)
+        pipeline.start_workers(options.workers, start=start, tick=self._tick)
         pipeline.start_consumer(self._tick)
         view.stage("waiting for the opened accounts to arrive in Delta")
         pipeline.wait_released(opened_us, deadline_s=_CONSUMER_DEADLINE_S, tick=self._tick)

@@ -45,15 +45,28 @@ class Pipeline:
     consumer: Program | None = None
     _down_on_purpose: set[str] = field(default_factory=set)
 
-    def start_workers(self, count: int, *, start: str) -> None:
-        """Start workers `w1`, `w2`, … reading from `start` (RFC 3339) if the stream is new."""
+    def start_workers(
+        self, count: int, *, start: str, tick: Callable[[], None] = lambda: None
+    ) -> None:
+        """Start workers `w1`, `w2`, … reading from `start` (RFC 3339) if the stream is new.
+
+        The first one makes topics and schemas, and the others join it then; so what is wrong with
+        the settings is told once.
+        """
         for number in range(1, count + 1):
             worker = self.programs.worker(f"w{number}", start=start)
             self.workers.append(worker)
             worker.start()
+            if number == 1:
+                self._wait_for_progress_topic(tick)
 
     def start_consumer(self, tick: Callable[[], None] = lambda: None) -> None:
         """Start the consumer as soon as the workers have made the progress topic."""
+        self._wait_for_progress_topic(tick)
+        self.consumer = self.programs.consumer()
+        self.consumer.start()
+
+    def _wait_for_progress_topic(self, tick: Callable[[], None]) -> None:
         topic = f"{self.programs.prefix}-progress"
         admin = AdminClient({"bootstrap.servers": self.programs.bootstrap_servers})
         self.wait(
@@ -62,8 +75,6 @@ class Pipeline:
             deadline_s=_WORKERS_DEADLINE_S,
             tick=tick,
         )
-        self.consumer = self.programs.consumer()
-        self.consumer.start()
 
     def released(self) -> Released:
         """Return how far the manifests reach."""

@@ -38,7 +38,7 @@ PREFIX = "bank"
 _WORKERS = 2
 _ACCOUNTS = 10
 _CHECK_EVERY_S = 0.5
-_ARRIVAL_DEADLINE_S = 180.0
+_ARRIVAL_DEADLINE_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)

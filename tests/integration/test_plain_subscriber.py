@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 BANK = Bank(accounts=30, seed=5)
 TRANSFERS = 300
 SPLITS, MERGES = 3, 2
-DEADLINE_S = 120
+DEADLINE_S = 60
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -62,6 +62,7 @@ def read_everything(stack: LocalStack, topic: str, *, count: int) -> list[Any]:
         elif len(messages) >= count:
             break
     consumer.close()
+    assert len(messages) >= count, f"{topic} gave {len(messages)} of {count} records"
     return messages
 
 

@@ -42,6 +42,24 @@ class FakePrograms:
         return Program(ProcessSpec(name=name, command=[sys.executable, "-c", self.code], log=log))
 
 
+@pytest.fixture(autouse=True)
+def answers(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
+    """What Kafka says its topics are, one answer after the other, the last one for ever."""
+    said: list[dict[str, int]] = [{"bank-progress": 1}]
+
+    class Admin:
+        def __init__(self, config: dict[str, str]) -> None:
+            assert config == {"bootstrap.servers": "k:1"}
+
+        def list_topics(self, timeout: float) -> Admin:
+            assert timeout > 0
+            self.topics = said.pop(0) if len(said) > 1 else said[0]
+            return self
+
+    monkeypatch.setattr(module, "AdminClient", Admin)
+    return said
+
+
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
     made = Pipeline(FakePrograms(tmp_path))
@@ -57,23 +75,12 @@ def test_workers_are_named_by_number(pipeline: Pipeline):
 
 
 def test_the_consumer_waits_for_the_progress_topic(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline, answers: list[dict[str, int]]
 ):
-    answers = [{}, {"other": 1}, {"bank-progress": 1}]
-
-    class Admin:
-        def __init__(self, config: dict[str, str]) -> None:
-            assert config == {"bootstrap.servers": "k:1"}
-
-        def list_topics(self, timeout: float) -> Admin:
-            assert timeout > 0
-            self.topics = answers.pop(0)
-            return self
-
-    monkeypatch.setattr(module, "AdminClient", Admin)
+    answers[:0] = [{}, {"other": 1}]
     pipeline.start_consumer()
 
-    assert answers == []
+    assert answers == [{"bank-progress": 1}]
     assert pipeline.consumer is not None
     assert pipeline.consumer.process.is_running
 

@@ -1,0 +1,189 @@
+"""Producer and consumer against Google's own emulator, where the Cloud SDK has installed it.
+
+The emulator runs one read-write transaction at a time, keeps all writes in one stream partition at
+a time, and splits, merges and moves stream partitions by its own clock (every 3 to 6 s here).  It
+has no commit log, so the oracle is its tables: the mirrors must equal them, the changelog folded
+row by row must give them, and at every release the bank's total and ledger must hold.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.local_stack.bank import ACCOUNTS, LEDGER, STREAM, Bank
+from tidegate.local_stack.bank_database import DatabaseName, create_bank_database, open_accounts
+from tidegate.local_stack.config import load_config
+from tidegate.local_stack.customers import Customers
+from tidegate.local_stack.demo import bank_layout
+from tidegate.local_stack.judge_cuts import compare_cuts, table_difference
+from tidegate.local_stack.judge_delta import DeltaReader
+from tidegate.local_stack.judge_progress import finished_stream_partitions
+from tidegate.local_stack.judge_source import SpannerSource
+from tidegate.local_stack.pipeline import Pipeline
+from tidegate.local_stack.ports import choose_ports
+from tidegate.local_stack.process import ChildProcess, ProcessSpec
+from tidegate.local_stack.programs import Programs
+from tidegate.local_stack.stack import LocalStack
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
+
+BANK = Bank(accounts=20, seed=17)
+TRANSFERS = 300
+LIFE_S = 3
+DEADLINE_S = 300
+
+
+def emulator() -> Path | None:
+    """The emulator's program: named by the environment, or beside `gcloud`."""
+    if named := os.environ.get("TIDEGATE_SPANNER_EMULATOR"):
+        return Path(named)
+    gcloud = shutil.which("gcloud")
+    if gcloud is None:
+        return None
+    beside = Path(gcloud).parent
+    real = Path(gcloud).resolve().parent
+    below = Path("cloud_spanner_emulator") / "emulator_main"
+    places = (
+        real / below,
+        beside / below,
+        beside.parent / "lib" / "google-cloud-sdk" / "bin" / below,
+    )
+    return next((place for place in places if place.is_file()), None)
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    program = emulator()
+    if program is None:
+        pytest.skip(
+            "Google's Spanner emulator is not installed beside gcloud, and "
+            "TIDEGATE_SPANNER_EMULATOR does not name it"
+        )
+    port = choose_ports({"emulator": 0})["emulator"]
+    spec = ProcessSpec(
+        name="Google's emulator",
+        command=[
+            str(program),
+            "--host_port",
+            f"127.0.0.1:{port}",
+            f"--override_change_stream_partition_token_alive_seconds={LIFE_S}",
+        ],
+        log=tmp_path_factory.mktemp("emulator") / "emulator.log",
+    )
+
+    def answers() -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    with ChildProcess(spec) as running:
+        running.wait_ready(answers, deadline_s=60)
+        yield f"127.0.0.1:{port}"
+
+
+@pytest.fixture(scope="module")
+def carried(
+    address: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[LocalStack, SpannerSource, DeltaReader, int]]:
+    """A bank's life on the emulator, carried to Delta by two workers and the consumer."""
+    folder = tmp_path_factory.mktemp("google")
+    config = load_config(data_dir=folder / "stack")
+    with LocalStack(config, with_simulator=False) as stack:
+        name = DatabaseName(address=address)
+        database = create_bank_database(name, commit_timestamps=False)
+        start = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        opened_us = open_accounts(database, BANK)
+        pipeline = Pipeline(
+            Programs(
+                folder=folder,
+                bootstrap_servers=stack.bootstrap_servers,
+                registry_url=stack.registry_url,
+                spanner_address=address,
+                database=name,
+                stream=STREAM,
+                prefix="google",
+            )
+        )
+        customers = Customers(
+            name,
+            bank=BANK,
+            transfers=TRANSFERS,
+            # Slow enough for several lives of the emulator's stream partitions.
+            rate_max=TRANSFERS / (6 * LIFE_S),
+            reserve=0,
+            log=folder / "logs" / "customers.log",
+            threads=1,
+            commit_timestamps=False,
+        )
+        try:
+            pipeline.start_workers(2, start=start)
+            pipeline.start_consumer()
+            customers.start()
+            pipeline.wait(
+                lambda: customers.has_finished, what="the transfers", deadline_s=DEADLINE_S
+            )
+            pipeline.wait_released(customers.last_commit_us, deadline_s=DEADLINE_S)
+            faults = pipeline.stop()
+        finally:
+            customers.stop()
+            pipeline.stop()
+        assert faults == []
+        source = SpannerSource(database, bank_layout(commit_timestamps=False))
+        yield stack, source, DeltaReader(folder / "output"), opened_us
+
+
+def test_every_release_is_a_consistent_cut(carried: Any):
+    _, source, delta, opened_us = carried
+    figures = compare_cuts(
+        delta.manifests(),
+        mirrors=delta,
+        source=source,
+        rule=lambda cut, through_us: BANK.faults(cut, opened=through_us >= opened_us),
+    )
+
+    assert figures.examples == ()
+    assert figures.releases > 1
+    assert (figures.unlike_source, figures.with_wrong_total) == (0, 0)
+    assert figures.mirror_equals_source
+
+
+def test_the_changelog_holds_each_change_once_in_order(carried: Any):
+    _, source, delta, _ = carried
+    rows = [row for table in (ACCOUNTS, LEDGER) for row in delta.changelog(table).rows]
+    places = [(row.table, row.place) for row in rows]
+    ordered = [row.place for row in sorted(rows, key=lambda row: (row.release, row.ordinal))]
+
+    assert len(places) == len(set(places)) == BANK.accounts + 3 * TRANSFERS
+    assert ordered == sorted(ordered)
+    assert delta.late_rows() == 0
+    for table in (ACCOUNTS, LEDGER):
+        state: dict[Any, dict[str, Any]] = {}
+        own = [row for row in rows if row.table == table]
+        for row in sorted(own, key=lambda row: row.place):
+            key = tuple(row.keys.values())
+            captured = row.new_columns or tuple(row.new_values)
+            assert (key in state) == (row.mod_type == "UPDATE")
+            state[key] = state.get(key, {}) | {name: row.new_values[name] for name in captured}
+        names = source.layout[table].columns
+        folded = {name: tuple(row[name] for row in state.values()) for name in names}
+        now = source.read(table, at_us=None)
+
+        assert (
+            table_difference(table, mirror=folded, source=now, key=source.primary_key(table)) == ""
+        )
+
+
+def test_stream_partitions_came_and_went(carried: Any):
+    stack, *_ = carried
+    finished = finished_stream_partitions(
+        "google", bootstrap_servers=stack.bootstrap_servers, registry_url=stack.registry_url
+    )
+
+    assert len(finished) >= 4
