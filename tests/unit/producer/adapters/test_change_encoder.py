@@ -5,7 +5,11 @@ import io
 import fastavro
 import pytest
 
-from tidegate.producer.adapters.change_encoder import FastavroChangeEncoder, TableRegistrar
+from tidegate.producer.adapters.change_encoder import (
+    CompiledChangeEncoder,
+    FastavroChangeEncoder,
+    TableRegistrar,
+)
 from tidegate.producer.errors import IncompatibleChange
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.registry import InMemorySchemaRegistry
@@ -17,18 +21,23 @@ INT64 = ColumnType("INT64")
 TABLE = TableSchema("t", (Column("id", INT64, 1, key_position=1), Column("v", INT64, 2)))
 
 
-def test_what_is_written_is_framed_and_read_back():
+ENCODERS = pytest.mark.parametrize("kind", [CompiledChangeEncoder, FastavroChangeEncoder])
+
+
+@ENCODERS
+def test_what_is_written_is_framed_and_read_back(kind):
     schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null", "long"]}]}
-    encoder = FastavroChangeEncoder(schema, schema_id=7)
+    encoder = kind(schema, schema_id=7)
     schema_id, body = unframe(encoder.encode({"a": 5}))
     assert schema_id == 7
     assert fastavro.schemaless_reader(io.BytesIO(body), schema, None) == {"a": 5}
     assert "__fastavro_parsed__" not in schema
 
 
-def test_a_datum_that_does_not_fit_is_a_schema_error():
+@ENCODERS
+def test_a_datum_that_does_not_fit_is_a_schema_error(kind):
     schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "long"}]}
-    encoder = FastavroChangeEncoder(schema, schema_id=7)
+    encoder = kind(schema, schema_id=7)
     for datum in ({"a": "x"}, {}, {"a": 2**70}):
         with pytest.raises(SchemaError):
             encoder.encode(datum)
