@@ -16,18 +16,18 @@ def test_the_names_are_exactly_the_literals():
 
 
 def test_labels_are_bounded():
-    assert {label for metric in METRICS for label in metric.labels} <= {"table", "code"}
+    assert {label for metric in METRICS for label in metric.labels} <= {"topic", "code"}
 
 
 def test_counting_and_setting():
     metrics = ProducerMetrics()
-    metrics.count("tidegate_producer_mods", 3, table="accounts")
-    metrics.count("tidegate_producer_mods", table="accounts")
+    metrics.count("tidegate_producer_mods", 3, topic="bank.accounts")
+    metrics.count("tidegate_producer_mods", topic="bank.accounts")
     metrics.count("tidegate_producer_heartbeats")
     metrics.set("tidegate_producer_slots", 5)
     metrics.set("tidegate_producer_slots", 4)
     value = metrics.registry.get_sample_value
-    assert value("tidegate_producer_mods_total", {"table": "accounts"}) == 4
+    assert value("tidegate_producer_mods_total", {"topic": "bank.accounts"}) == 4
     assert value("tidegate_producer_heartbeats_total") == 1
     assert value("tidegate_producer_slots") == 4
 
