@@ -21,9 +21,9 @@ REFUSALS = [
         (TABLE,),
         "CREATE CHANGE STREAM S FOR U(k)",
         (
-            "The FOR clause of Change Stream S should not list the primary key column k of Table U. "
-            "Please list non-key columns only, because primary key columns are always tracked if the "
-            "table is tracked."
+            "The FOR clause of Change Stream S should not list the primary key column k of Table "
+            "U. Please list non-key columns only, because primary key columns are always tracked "
+            "if the table is tracked."
         ),
     ),
     (
@@ -69,16 +69,16 @@ REFUSALS = [
         (TABLE, *(f"CREATE CHANGE STREAM S{n} FOR U" for n in (1, 2, 3))),
         "CREATE CHANGE STREAM S4 FOR U(a)",
         (
-            "Failed to create or alter Change Stream S4 : because it is not allowed to have more than "
-            "3 Change Streams tracking the same table or non-key column or ALL: a."
+            "Failed to create or alter Change Stream S4 : because it is not allowed to have more "
+            "than 3 Change Streams tracking the same table or non-key column or ALL: a."
         ),
     ),
     (
         tuple(f"CREATE CHANGE STREAM S{n}" for n in range(10)),
         "CREATE CHANGE STREAM S",
         (
-            "Cannot add Change Stream S : because the maximum number of Change Streams per Database "
-            "(limit 10) has been reached."
+            "Cannot add Change Stream S : because the maximum number of Change Streams per "
+            "Database (limit 10) has been reached."
         ),
     ),
     (
@@ -95,17 +95,17 @@ REFUSALS = [
         "ALTER TABLE U DROP COLUMN a",
         (
             "Cannot drop column U.a . Column U.a is tracked by 1 Change Stream: S1. Columns "
-            "explicitly tracked by a Change Stream cannot be dropped. Please drop the Change Stream "
-            "or modify its FOR clause to stop tracking the column explicitly before dropping the "
-            "column."
+            "explicitly tracked by a Change Stream cannot be dropped. Please drop the Change "
+            "Stream or modify its FOR clause to stop tracking the column explicitly before "
+            "dropping the column."
         ),
     ),
     (
         ("CREATE CHANGE STREAM S3",),
         "ALTER CHANGE STREAM S3 DROP FOR ALL",
         (
-            "The ALTER CHANGE STREAM DROP FOR clause cannot be applied on Change Stream S3, because "
-            "it does not have a FOR clause and it does not track any database object."
+            "The ALTER CHANGE STREAM DROP FOR clause cannot be applied on Change Stream S3, "
+            "because it does not have a FOR clause and it does not track any database object."
         ),
     ),
     (("CREATE CHANGE STREAM S1",), "CREATE CHANGE STREAM S1", "Duplicate name in schema: S1."),

@@ -41,7 +41,8 @@ def call(bank, sql: str = GOOD, *, role: str = "", **parameters: Plain) -> CallA
         "SELECT `ChangeRecord` FROM `READ_Bank`(@start, @end, @token, @heartbeat, NULL)",
         (
             "SELECT * FROM READ_Bank(start_timestamp => @start, end_timestamp => @end,\n"
-            "  partition_token => @token, read_options => null, heartbeat_milliseconds => @heartbeat)"
+            "  partition_token => @token, read_options => null,\n"
+            "  heartbeat_milliseconds => @heartbeat)"
         ),
         "SELECT ChangeRecord FROM READ_Bank('1970-01-01T00:00:01.00002Z', NULL, NULL, 1000)",
         (
@@ -101,8 +102,8 @@ ERRORS = [
         Code.OUT_OF_RANGE,
         (
             "Specified start_timestamp is too far in the future. Please specify a start_timestamp "
-            "within the earliest read timestamp: 1970-01-01T00:00:01.000012Z, and the current maximum "
-            "start timestamp: 1970-01-01T00:10:01.000020Z. Received start_timestamp: "
+            "within the earliest read timestamp: 1970-01-01T00:00:01.000012Z, and the current "
+            "maximum start timestamp: 1970-01-01T00:10:01.000020Z. Received start_timestamp: "
             "1970-01-01T00:10:02Z."
         ),
     ),

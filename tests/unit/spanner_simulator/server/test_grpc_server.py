@@ -21,9 +21,11 @@ from tidegate.spanner_simulator.server.host import Host
 
 @pytest.fixture
 def channel() -> Iterator[grpc.Channel]:
-    with Simulator(SimulatorConfig()) as simulator:
-        with grpc.insecure_channel(simulator.grpc_address) as opened:
-            yield opened
+    with (
+        Simulator(SimulatorConfig()) as simulator,
+        grpc.insecure_channel(simulator.grpc_address) as opened,
+    ):
+        yield opened
 
 
 def call(channel: grpc.Channel, method: str, request: object, reply: type) -> object:
