@@ -9,9 +9,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import orjson
 from google.cloud.spanner_v1.types import TypeCode
 
+from tidegate.producer.adapters.spanner_values import (
+    flag,
+    integer,
+    is_null,
+    items,
+    json_object,
+    merge,
+    struct_fields,
+    text_of,
+    text_or_empty,
+)
 from tidegate.producer.spanner_records import (
     ChildPartitionsRecord,
     DataChangeRecord,
@@ -31,7 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["ColumnTypesCache", "ResponseDecoder"]
 
 _COLUMN_SETS_MAX = 4096
-_MERGEABLE = {"string_value", "list_value"}
 _MOD_TYPES = ("INSERT", "UPDATE", "DELETE")
 
 _RECORD_KINDS = ("data_change_record", "heartbeat_record", "child_partitions_record")
@@ -101,7 +110,7 @@ class ResponseDecoder:
                 self._layout = layout
         values = list(message.values)
         if self._unfinished is not None and values:
-            _merge(self._unfinished, values[0])
+            merge(self._unfinished, values[0])
             values[0] = self._unfinished
             self._unfinished = None
         if message.chunked_value and values:
@@ -121,64 +130,64 @@ class ResponseDecoder:
 
     def _row(self, value: Any, layout: _Layout) -> Iterable[StreamRecord]:
         """Read one row: an array of structs with one of three arrays filled."""
-        for change_record in _items(value, "ChangeRecord"):
-            kinds = _fields(change_record, layout.size, "ChangeRecord")
-            for record in _items(kinds[layout.data_at], "data_change_record"):
-                fields = _fields(record, layout.data_size, "data_change_record")
-                if not _is_null(fields[layout.data[0]]):
+        for change_record in items(value, "ChangeRecord"):
+            kinds = struct_fields(change_record, layout.size, "ChangeRecord")
+            for record in items(kinds[layout.data_at], "data_change_record"):
+                fields = struct_fields(record, layout.data_size, "data_change_record")
+                if not is_null(fields[layout.data[0]]):
                     yield self._data_change(fields, layout)
-            for record in _items(kinds[layout.heartbeat_at], "heartbeat_record"):
-                fields = _fields(record, layout.heartbeat_size, "heartbeat_record")
-                if not _is_null(fields[layout.timestamp_at]):
+            for record in items(kinds[layout.heartbeat_at], "heartbeat_record"):
+                fields = struct_fields(record, layout.heartbeat_size, "heartbeat_record")
+                if not is_null(fields[layout.timestamp_at]):
                     yield HeartbeatRecord(self._instant(fields[layout.timestamp_at], "timestamp"))
-            for record in _items(kinds[layout.children_at], "child_partitions_record"):
-                fields = _fields(record, layout.children_size, "child_partitions_record")
-                if not _is_null(fields[layout.children[0]]):
+            for record in items(kinds[layout.children_at], "child_partitions_record"):
+                fields = struct_fields(record, layout.children_size, "child_partitions_record")
+                if not is_null(fields[layout.children[0]]):
                     yield self._children(fields, layout)
 
     def _data_change(self, fields: Sequence[Any], layout: _Layout) -> DataChangeRecord:
         at = layout.data
-        mod_type = _text(fields[at[7]], "mod_type")
+        mod_type = text_of(fields[at[7]], "mod_type")
         if mod_type not in _MOD_TYPES:
             raise SchemaError("a record with an unknown mod type", mod_type=mod_type)
         return DataChangeRecord(
             commit_timestamp_ns=self._instant(fields[at[0]], "commit_timestamp"),
-            record_sequence=_text(fields[at[1]], "record_sequence"),
-            server_transaction_id=_text(fields[at[2]], "server_transaction_id"),
-            is_last_record_in_transaction_in_partition=_flag(fields[at[3]], _DATA_FIELDS[3]),
-            table_name=_text(fields[at[4]], "table_name"),
+            record_sequence=text_of(fields[at[1]], "record_sequence"),
+            server_transaction_id=text_of(fields[at[2]], "server_transaction_id"),
+            is_last_record_in_transaction_in_partition=flag(fields[at[3]], _DATA_FIELDS[3]),
+            table_name=text_of(fields[at[4]], "table_name"),
             columns=self._column_lists.get(layout.column, fields[at[5]], layout.columns),
             mods=tuple(
-                _mod(_fields(mod, layout.mod_size, "mods"), layout)
-                for mod in _items(fields[at[6]], "mods")
+                _mod(struct_fields(mod, layout.mod_size, "mods"), layout)
+                for mod in items(fields[at[6]], "mods")
             ),
             mod_type=mod_type,  # type: ignore[arg-type]  # one of the three, checked above
-            value_capture_type=_text(fields[at[8]], "value_capture_type"),
-            number_of_records_in_transaction=_integer(fields[at[9]], _DATA_FIELDS[9]),
-            number_of_partitions_in_transaction=_integer(fields[at[10]], _DATA_FIELDS[10]),
-            transaction_tag=_text_or_empty(fields[at[11]], "transaction_tag"),
-            is_system_transaction=_flag(fields[at[12]], "is_system_transaction"),
+            value_capture_type=text_of(fields[at[8]], "value_capture_type"),
+            number_of_records_in_transaction=integer(fields[at[9]], _DATA_FIELDS[9]),
+            number_of_partitions_in_transaction=integer(fields[at[10]], _DATA_FIELDS[10]),
+            transaction_tag=text_or_empty(fields[at[11]], "transaction_tag"),
+            is_system_transaction=flag(fields[at[12]], "is_system_transaction"),
         )
 
     def _children(self, fields: Sequence[Any], layout: _Layout) -> ChildPartitionsRecord:
         start_ns = self._instant(fields[layout.children[0]], "start_timestamp")
         children = []
-        for child in _items(fields[layout.children[2]], "child_partitions"):
-            parts = _fields(child, layout.child_size, "child_partitions")
-            token = _text(parts[layout.child[0]], "token")
+        for child in items(fields[layout.children[2]], "child_partitions"):
+            parts = struct_fields(child, layout.child_size, "child_partitions")
+            token = text_of(parts[layout.child[0]], "token")
             # The documentation's example shows [NULL] where the service has no parents.
             parents = tuple(
-                _text(parent, "parent_partition_tokens")
-                for parent in _items(parts[layout.child[1]], "parent_partition_tokens")
-                if not _is_null(parent)
+                text_of(parent, "parent_partition_tokens")
+                for parent in items(parts[layout.child[1]], "parent_partition_tokens")
+                if not is_null(parent)
             )
             children.append(ChildPartition(token, parents, start_ns))
-        sequence = _text(fields[layout.children[1]], "record_sequence")
+        sequence = text_of(fields[layout.children[1]], "record_sequence")
         return ChildPartitionsRecord(start_ns, sequence, tuple(children))
 
     def _instant(self, value: Any, name: str) -> int:
         """Return nanoseconds since 1970; the records of one transaction share their text."""
-        text = _text(value, name)
+        text = text_of(value, name)
         if text != self._last_timestamp[0]:
             self._last_timestamp = (text, parse_rfc3339_ns(text))
         return self._last_timestamp[1]
@@ -216,16 +225,16 @@ class _Layout:
     def columns(self, value: Any) -> tuple[RecordColumn, ...]:
         """Read a `column_types` value."""
         columns = []
-        for item in _items(value, "column_types"):
-            fields = _fields(item, self.column_size, "column_types")
-            name = _text(fields[self.column[0]], "name")
-            described = _json_object(fields[self.column[1]], "type")
+        for item in items(value, "column_types"):
+            fields = struct_fields(item, self.column_size, "column_types")
+            name = text_of(fields[self.column[0]], "name")
+            described = json_object(fields[self.column[1]], "type")
             columns.append(
                 RecordColumn(
                     name=name,
                     type=ColumnType.from_type_json(described),
-                    is_primary_key=_flag(fields[self.column[2]], "is_primary_key"),
-                    ordinal=_integer(fields[self.column[3]], "ordinal_position"),
+                    is_primary_key=flag(fields[self.column[2]], "is_primary_key"),
+                    ordinal=integer(fields[self.column[3]], "ordinal_position"),
                 )
             )
         return tuple(columns)
@@ -257,104 +266,7 @@ def _positions(struct: Any, names: tuple[str, ...]) -> tuple[int, dict[str, Any]
 def _mod(fields: Sequence[Any], layout: _Layout) -> Mod:
     keys, new_values, old_values = layout.mod
     return Mod(
-        keys=_json_object(fields[keys], "keys"),
-        new_values=_json_object(fields[new_values], "new_values"),
-        old_values=_json_object(fields[old_values], "old_values"),
-    )
-
-
-def _merge(value: Any, rest: Any) -> None:
-    """Append the rest of a chunked value, as PartialResultSet's `chunked_value` describes it.
-
-    Strings and lists are joined; a list's last element goes on in the next list's first if both are
-    of such a kind.  Walks down without recursion, because the nesting is the sender's.
-    """
-    while True:
-        kind = value.WhichOneof("kind")
-        if kind not in _MERGEABLE or kind != rest.WhichOneof("kind"):
-            raise SchemaError("a chunked value goes on as another kind", begun=str(kind))
-        if kind == "string_value":
-            value.string_value += rest.string_value
-            return
-        left, right = value.list_value.values, rest.list_value.values
-        kinds = {element.WhichOneof("kind") for element in (*left[-1:], *right[:1])}
-        if not left or not right or not kinds <= _MERGEABLE:
-            left.extend(right)
-            return
-        last, first = left[-1], right[0]
-        left.extend(right[1:])
-        value, rest = last, first
-
-
-def _is_null(value: Any) -> bool:
-    return value.HasField("null_value") or value.WhichOneof("kind") is None
-
-
-def _items(value: Any, name: str) -> Sequence[Any]:
-    """Return an array's elements; NULL counts as empty."""
-    if value.HasField("list_value"):
-        return value.list_value.values  # type: ignore[no-any-return]
-    if _is_null(value):
-        return ()
-    raise _unreadable(value, name, "an array")
-
-
-def _fields(value: Any, size: int, name: str) -> Sequence[Any]:
-    """Return a struct's fields, unpacked once."""
-    if not value.HasField("list_value"):
-        raise _unreadable(value, name, "a struct")
-    fields = list(value.list_value.values)
-    if len(fields) != size:
-        raise SchemaError("a struct with another number of fields", field=name, fields=len(fields))
-    return fields
-
-
-def _text(value: Any, name: str) -> str:
-    text: str = value.string_value
-    if text or value.HasField("string_value"):
-        return text
-    raise _unreadable(value, name, "text")
-
-
-def _text_or_empty(value: Any, name: str) -> str:
-    return "" if _is_null(value) else _text(value, name)
-
-
-def _flag(value: Any, name: str) -> bool:
-    flag: bool = value.bool_value
-    if flag or value.HasField("bool_value"):
-        return flag
-    raise _unreadable(value, name, "a boolean")
-
-
-def _integer(value: Any, name: str) -> int:
-    """Read an INT64: decimal text, or a number as in the documentation's example."""
-    text: str = value.string_value
-    if text:
-        if len(text) <= 20 and text.isascii() and text.removeprefix("-").isdigit():
-            return int(text)
-    elif value.HasField("number_value") and value.number_value.is_integer():
-        return int(value.number_value)
-    raise _unreadable(value, name, "an integer")
-
-
-def _json_object(value: Any, name: str) -> dict[str, Any]:
-    """Read a JSON value that holds an object; NULL counts as an empty one."""
-    text: str = value.string_value
-    if not text and _is_null(value):
-        return {}
-    try:
-        parsed = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise SchemaError("a JSON value that cannot be read", field=name) from error
-    if not isinstance(parsed, dict):
-        raise _unreadable(value, name, "a JSON object")
-    return parsed
-
-
-def _unreadable(value: Any, name: str, wanted: str) -> SchemaError:
-    return SchemaError(
-        f"a change record's field is not {wanted}",
-        field=name,
-        kind=str(value.WhichOneof("kind")),
+        keys=json_object(fields[keys], "keys"),
+        new_values=json_object(fields[new_values], "new_values"),
+        old_values=json_object(fields[old_values], "old_values"),
     )
