@@ -124,7 +124,7 @@ def test_a_waiting_query_hears_of_commits_and_of_its_end(rig, session) -> None:
         async def consume() -> None:
             serving = serve_change_stream_query(rig.host, rig.host.session(session), request)
             async for message in serving:
-                found += [message]
+                found.append(message)  # noqa: PERF401  # seen while the query goes on
 
         task = asyncio.create_task(consume())
         await rig.until(lambda: token in hosted.readers)
