@@ -107,6 +107,8 @@ def main() -> None:
 
 def configure_logging(level: str) -> None:
     """Write JSON lines to standard error."""
+    # When the JVM has been stopped, py4j complains at length about every connection that it had.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

@@ -6,12 +6,14 @@ one, waits for the end that was asked for, and gives errors back as they were ra
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.registry_http import HttpSchemaRegistry
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.core.gate import Limits
@@ -80,7 +82,7 @@ def build_query(
     release_max = files.release_max()
     for sink in sinks:
         sink.open(query_id=identity.query_id, release_max=release_max)
-    log = structlog.get_logger("tidegate.spark_consumer").bind(query_id=identity.query_id)
+    log = _log().bind(query_id=identity.query_id)
     measured = metrics or Metrics()
     parts = Parts(
         files=files,
@@ -126,8 +128,8 @@ def run(config: ConsumerConfig, *, stop: threading.Event, begun_us: int) -> Stat
     spark = local_session(
         master=config.master, jars=config.jars, app_name=f"tidegate-{config.prefix}"
     )
+    last: list[State] = []
     try:
-        last: list[State] = []
         running = build_query(spark, config, metrics=metrics)
 
         def finished(state: State) -> None:
@@ -137,14 +139,32 @@ def run(config: ConsumerConfig, *, stop: threading.Event, begun_us: int) -> Stat
                 stop.set()
 
         running.batch.finished = finished
-        while running.query.isActive and not stop.wait(_POLL_SECONDS):
-            pass
-        running.stop()
-        if running.batch.failure is not None:
-            raise running.batch.failure
-        failure = running.query.exception()
-        if failure is not None and not stop.is_set():
-            raise failure
-        return last[0] if last else None
+        _wait(running, stop)
+    except Exception as error:
+        # A signal to the whole process group stops the JVM too, in the middle of anything.  The
+        # next run finds its place again, so this is an end like any other.
+        if isinstance(error, TidegateError) or not stop.wait(_POLL_SECONDS):
+            raise
+        _log().warning("stopped in the middle of a batch", cause=type(error).__name__)
     finally:
-        spark.stop()
+        with suppress(Exception):
+            spark.stop()
+    return last[0] if last else None
+
+
+def _wait(running: GateQuery, stop: threading.Event) -> None:
+    """Return when the query was stopped because `stop` is set; raise what else ended it."""
+    while running.query.isActive and not stop.wait(_POLL_SECONDS):
+        pass
+    if stop.is_set():
+        running.stop()
+        return
+    if running.batch.failure is not None:
+        raise running.batch.failure
+    failure = running.query.exception()
+    if failure is not None:
+        raise failure
+
+
+def _log() -> Any:
+    return structlog.get_logger("tidegate.spark_consumer")

@@ -24,6 +24,8 @@ _SETTINGS = {
     # Fixed costs decide on one machine: few tasks, and small logs of Delta in few parts.
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "2",
+    # Standard error is for our own lines.
+    "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
 

@@ -42,6 +42,8 @@ def kafka_rows(
         reader.option("subscribePattern", subscription.data_pattern)
         .option("maxOffsetsPerTrigger", changes_per_batch_max)
         .load()
+        # A task per core: in most batches a topic partition has too little for a task of its own.
+        .coalesce(max(1, spark.sparkContext.defaultParallelism))
     )
     changes = kafka_columns(data, is_progress=False)
     return kafka_columns(progress, is_progress=True).unionByName(changes)

@@ -232,7 +232,7 @@ actions = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(script=st.lists(actions, min_size=15, max_size=60), rng=st.randoms(use_true_random=False))
 def test_the_watermark_is_never_early_never_falls_and_arrives(script, rng):
     fleet = Fleet()

@@ -24,8 +24,22 @@ from tidegate.schemas.progress import (
 )
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State, TopicIds
+from tidegate.spark_consumer.core.files import (
+    frontier_file,
+    plan_file,
+    segment_file,
+    state_file,
+)
 from tidegate.spark_consumer.core.frontier import Frontier, ProgressRow
-from tidegate.spark_consumer.core.gate import Census, Gate, Limits, after, require_same_batch
+from tidegate.spark_consumer.core.gate import (
+    STATES_KEPT,
+    Census,
+    Gate,
+    Limits,
+    after,
+    no_longer_needed,
+    require_same_batch,
+)
 from tidegate.spark_consumer.core.plan import (
     CompactSegments,
     Plan,
@@ -286,3 +300,18 @@ def test_everything_comes_out_once_in_order_and_on_time(
         assert executor.state.late_rows == len(expected_late)
         assert executor.segments == {}
     assert [number for number, _ in executor.released] == list(range(executor.state.next_release))
+
+
+def test_what_no_batch_can_need_is_let_go_and_a_hundred_states_stay():
+    assert no_longer_needed(STATE) == ()
+    early = State(prefix="bank", query_id="q", batch=1, dropped_segments=("a", "b"))
+    assert no_longer_needed(early) == (
+        segment_file("a"),
+        segment_file("b"),
+        frontier_file("000000000000"),
+    )
+    late = State(prefix="bank", query_id="q", batch=250, frontier="000000000250")
+    gone = no_longer_needed(late)
+    assert plan_file(250 - STATES_KEPT) in gone
+    assert state_file(250 - STATES_KEPT) in gone
+    assert frontier_file("000000000250") not in gone

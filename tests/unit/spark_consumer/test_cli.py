@@ -1,0 +1,118 @@
+"""The command line: exit codes, one line per error, and status without Spark."""
+
+import json
+import threading
+
+import pytest
+from typer.testing import CliRunner
+
+from tidegate.schemas.errors import InvariantViolation
+from tidegate.spark_consumer import cli
+from tidegate.spark_consumer.core.batch_state import Segment, State, TopicIds
+from tidegate.spark_consumer.errors import ProtocolError
+
+NEEDED = [
+    "run",
+    *("--bootstrap-servers", "127.0.0.1:1"),
+    *("--registry-url", "http://127.0.0.1:1"),
+    *("--prefix", "bank"),
+    *("--output", "out"),
+    *("--checkpoint", "check"),
+]
+
+
+@pytest.fixture
+def invoke():
+    return lambda *arguments: CliRunner().invoke(cli.app, list(arguments))
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    states = tmp_path / "gate" / "states"
+    states.mkdir(parents=True)
+    state = State(
+        prefix="bank",
+        query_id="q",
+        batch=10,
+        watermark_us=1_500_000,
+        next_release=4,
+        late_rows=1,
+        segments=(Segment("a", 1_600_000, 1_700_000, 5, (1_700_000,)),),
+        topics=(TopicIds("bank.accounts", (1,), (2,)),),
+    )
+    (states / "9.json").write_text("{}")
+    (states / "10.json").write_text(json.dumps(state.to_json()))
+    (states / ".11.json.1.tmp").write_text("")
+    return tmp_path
+
+
+def test_missing_settings_are_a_usage_error_without_traceback(invoke):
+    result = invoke("run", "--prefix", "bank")
+    assert result.exit_code == 2
+    assert "output: missing" in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_a_registry_that_does_not_answer_is_told_before_spark_starts(invoke):
+    result = invoke(*NEEDED)
+    assert result.exit_code == 2
+    assert "registry does not answer" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(ProtocolError("wrong"), 1), (InvariantViolation("a bug"), 70)]
+)
+def test_errors_of_a_run_become_exit_codes(invoke, monkeypatch, error, code):
+    from tidegate.spark_consumer.spark import query
+
+    def fail(*_arguments, **_named):
+        raise error
+
+    monkeypatch.setattr(cli, "_require_surroundings", lambda _settings: None)
+    monkeypatch.setattr(query, "run", fail)
+    result = invoke(*NEEDED)
+    assert result.exit_code == code
+    assert f"error: {error}" in result.stderr
+
+
+def test_settings_and_the_begin_reach_the_run(invoke, monkeypatch):
+    from tidegate.spark_consumer.spark import query
+
+    seen = []
+
+    def run(settings, *, stop, begun_us):
+        seen.append((settings, stop, begun_us))
+
+    monkeypatch.setattr(cli, "_require_surroundings", lambda _settings: None)
+    monkeypatch.setattr(query, "run", run)
+    result = invoke(*NEEDED, "--until", "caught-up")
+    assert result.exit_code == 0
+    ((settings, stop, begun_us),) = seen
+    assert settings.until == "caught-up"
+    assert isinstance(stop, threading.Event)
+    assert not stop.is_set()
+    assert begun_us > 1_700_000_000_000_000
+
+
+def test_status_shows_the_newest_state(invoke, checkpoint):
+    result = invoke("status", "--checkpoint", str(checkpoint), "--json")
+    assert result.exit_code == 0
+    figures = json.loads(result.stdout)
+    assert figures["batch"] == 10
+    assert figures["watermark"] == "1970-01-01T00:00:01.500000+00:00"
+    assert figures["releases"] == 4
+    assert figures["waiting_changes"] == 5
+    assert figures["topics"] == ["bank.accounts"]
+
+
+def test_status_is_a_table_for_people(invoke, checkpoint):
+    result = invoke("status", "--checkpoint", str(checkpoint))
+    assert "waiting_changes" in result.stdout
+
+
+@pytest.mark.parametrize("place", ["nowhere", "s3a://bucket/check"])
+def test_status_of_what_cannot_be_read_is_a_usage_error(invoke, tmp_path, place):
+    asked = place if "://" in place else str(tmp_path / place)
+    result = invoke("status", "--checkpoint", asked)
+    assert result.exit_code == 2
+    assert "error: " in result.stderr
