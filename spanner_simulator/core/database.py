@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 __all__ = ["Database", "DatabaseSettings", "StreamState"]
 
 _FINISHED_TRANSACTIONS_MAX = 10_000
+# Clients simply forget read-only transactions; the oldest of this many cannot be in use any more.
+_TRANSACTIONS_MAX = 100_000
 _RETRY_DELAY_MS = 5
 
 
@@ -142,6 +144,10 @@ class Database:
             tag,
         )
         self._transactions[transaction.transaction_id] = transaction
+        if len(self._transactions) > _TRANSACTIONS_MAX:
+            oldest = next(iter(self._transactions))
+            del self._transactions[oldest]
+            self._finished.pop(oldest, None)
         return transaction
 
     def transaction(self, transaction_id: bytes) -> Transaction:
@@ -170,7 +176,7 @@ class Database:
         if len(self._finished) > _FINISHED_TRANSACTIONS_MAX:
             oldest = next(iter(self._finished))
             del self._finished[oldest]
-            del self._transactions[oldest]
+            self._transactions.pop(oldest, None)
 
     def commit(
         self, transaction: Transaction, mutations: Sequence[Mutation], *, now_us: int
