@@ -27,6 +27,7 @@ from tidegate.producer.core.worker import Worker, WorkerLimits
 from tidegate.producer.driver.fleet_worker import FleetWorker
 from tidegate.producer.driver.partition_reader import ByteBudget, PartitionReader
 from tidegate.producer.driver.translation import LearningTranslator
+from tidegate.producer.errors import StreamChangedError
 from tidegate.producer.metrics import ProducerMetrics
 from tidegate.producer.observer import Observer
 from tidegate.producer.validate import validate_stream
@@ -151,7 +152,7 @@ def _look(config: ProducerConfig) -> _Surroundings:
 def _recorded_start(
     config: ProducerConfig, kafka: KafkaTopics, names: TopicNames
 ) -> ProgressRecord | None:
-    """Return the record that began the epoch; raises ConfigError if it is another stream's."""
+    """Return the record that began the epoch; raises StreamChangedError if it is another's."""
     existing = kafka.describe([names.progress])
     if not existing:
         return None
@@ -176,8 +177,8 @@ def _recorded_start(
         and isinstance(record.body, StreamStarted)
         and record.body.stream != config.stream_path
     ):
-        message = f"prefix: topic {names.progress} was begun for {record.body.stream}"
-        raise ConfigError(message, hint=f"Use another prefix for {config.stream_path}")
+        difference = f"stream: recorded {record.body.stream}, now {config.stream_path}"
+        raise StreamChangedError([difference])
     return record
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidegate.schemas.errors import ConfigError
+from tidegate.producer.errors import StreamChangedError
 from tidegate.schemas.progress import StreamStarted
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class StreamIdentity:
         )
 
     def require(self, recorded: StreamStarted) -> None:
-        """Raise ConfigError, naming every difference, unless the topics were begun for this stream.
+        """Raise StreamChangedError, naming every difference, unless the topics were begun for this stream.
 
         A topic that was made anew, that grew, or whose key schema has another id would move keys
         between topic partitions; a table that joined the stream since has no recorded topic.
@@ -63,6 +63,4 @@ class StreamIdentity:
             if current.get(topic.topic, topic) != topic
         ]
         if found:
-            message = f"the progress topic belongs to another stream: {'; '.join(found)}"
-            hint = "Use a prefix of its own for each change stream, and leave its topics as made"
-            raise ConfigError(message, hint=hint)
+            raise StreamChangedError(found)

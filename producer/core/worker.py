@@ -21,7 +21,8 @@ from tidegate.producer.core.progress_writer import ProgressWriter
 from tidegate.producer.core.slot import Slot, SlotPhase
 from tidegate.producer.core.stream_partition import PartitionState, Publication, StreamPartition
 from tidegate.producer.core.transaction import OpenTransaction, TransactionPhase
-from tidegate.schemas.errors import ProducerError, TidegateError, invariant
+from tidegate.producer.errors import ProducerFencedError
+from tidegate.schemas.errors import TidegateError, invariant
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import (
     ChildPartition,
@@ -133,7 +134,7 @@ class Worker:
             case on.CommitOutcomeUnknown():
                 effects += self._on_unknown_outcome()
             case on.ProducerFenced():
-                effects.append(do.Stop(_name_taken(self.name)))
+                effects.append(do.Stop(ProducerFencedError(self.name)))
             case on.DrainRequested():
                 effects += self._on_drain()
             case on.Ticked():
@@ -481,8 +482,3 @@ class Worker:
                     "a transaction speaks for a slot that is gone",
                     slot=number,
                 )
-
-
-def _name_taken(name: str) -> ProducerError:
-    message = "another process publishes under this worker's name"
-    return ProducerError(message, hint="Give every worker a name of its own", worker=name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+import structlog
 
 from tidegate.producer.cli import main
 
@@ -30,7 +31,8 @@ def run(monkeypatch, capsys):
         captured = capsys.readouterr()
         return ended.value.code, captured.err, captured.out
 
-    return run_main
+    yield run_main
+    structlog.reset_defaults()  # it holds the captured stderr, which is closed after the test
 
 
 def flags(**changes):

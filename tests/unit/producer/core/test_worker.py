@@ -6,8 +6,8 @@ import pytest
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
-from tidegate.producer.errors import QueryInterrupted, QueryRefused
-from tidegate.schemas.errors import ConfigError, ProducerError
+from tidegate.producer.errors import QueryInterrupted, QueryRefused, StreamChangedError
+from tidegate.schemas.errors import ProducerError
 from tidegate.schemas.progress import (
     PartitionAnnounced,
     PartitionFinished,
@@ -74,7 +74,7 @@ class TestOpening:
         stranger.own(0)
 
         (stop,) = stranger.stopped[:1]
-        assert isinstance(stop.error, ConfigError)
+        assert isinstance(stop.error, StreamChangedError)
         assert "db/changeStreams/s" in str(stop.error)
 
     def test_an_initial_query_without_children_is_repeated(self, bench):
