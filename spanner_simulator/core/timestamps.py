@@ -2,7 +2,7 @@
 
 Commit timestamps are whole microseconds; timestamps in queries and in columns are nanoseconds.
 `CommitClock` keeps the promise on which every reader depends: once a time is *closed* (a heartbeat,
-a read or a child partition was handed out for it) nothing commits at or before it any more.
+a read or a child stream partition was handed out for it) nothing commits at or before it any more.
 """
 
 from __future__ import annotations
