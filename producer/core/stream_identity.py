@@ -45,7 +45,7 @@ class StreamIdentity:
         )
 
     def require(self, recorded: StreamStarted) -> None:
-        """Raise StreamChangedError, naming every difference, unless the topics were begun for this stream.
+        """Raise StreamChangedError, naming every difference, unless the topics are this stream's.
 
         A topic that was made anew, that grew, or whose key schema has another id would move keys
         between topic partitions; a table that joined the stream since has no recorded topic.
