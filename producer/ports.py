@@ -16,7 +16,8 @@ class RunningQuery(Protocol):
     """One change stream query.  Iterating blocks until the next response message.
 
     Iteration ends normally only when the service ended the query with OK.  Otherwise it raises a
-    `QueryError`; after `cancel`, which any thread may call, it raises or ends soon, whichever comes first.
+    `QueryError`; after `cancel`, which any thread may call, it raises or ends soon, whichever comes
+    first.
     """
 
     def __iter__(self) -> Iterator[list[StreamRecord]]:
