@@ -32,7 +32,6 @@ from tidegate.local_stack.churn import SimulatorControl, schedule
 from tidegate.local_stack.conductor import Conductor
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.customers import Customers
-from tidegate.local_stack.errors import PartFailedError
 from tidegate.local_stack.judge import Verdict, judge_output
 from tidegate.local_stack.judge_log import fetch_commit_log
 from tidegate.local_stack.judge_progress import finished_stream_partitions
@@ -186,11 +185,9 @@ class _Run:
         )
         self._tick(at_once=True)
         view.stage("stopping workers and consumer")
-        faults = pipeline.stop()
-        if faults:
-            raise PartFailedError("\n".join(faults))
+        unclean = pipeline.stop()
         verdict = self._judge(database, opened_us=opened_us)
-        return self._report(verdict, conductor=conductor, opened_us=opened_us)
+        return self._report(verdict, conductor=conductor, opened_us=opened_us, unclean=unclean)
 
     def stop(self) -> None:
         """Stop what this run has started and not yet stopped."""
@@ -209,7 +206,9 @@ class _Run:
             progress=self._view.detail,
         )
 
-    def _report(self, verdict: Verdict, *, conductor: Conductor, opened_us: int) -> Report:
+    def _report(
+        self, verdict: Verdict, *, conductor: Conductor, opened_us: int, unclean: list[str]
+    ) -> Report:
         finished = finished_stream_partitions(
             PREFIX,
             bootstrap_servers=self._stack.bootstrap_servers,
@@ -247,9 +246,10 @@ class _Run:
             mirror_equals_source=cuts.mirror_equals_source,
             end_to_end_latency_ms=with_kills,
             end_to_end_latency_undisturbed_ms=undisturbed,
+            unclean_stops=len(unclean),
             seconds=round(self._view.seconds, 1),
             seed=self._options.seed,
-            examples=(*changelog.examples, *cuts.examples),
+            examples=(*changelog.examples, *cuts.examples, *unclean),
         )
 
     def _tick(self, *, at_once: bool = False) -> None:

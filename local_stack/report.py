@@ -96,6 +96,8 @@ class Report:
     mirror_equals_source: bool
     end_to_end_latency_ms: Latency
     end_to_end_latency_undisturbed_ms: Latency
+    unclean_stops: int
+    """Programs that were told to stop at the end and did not end with exit code 0."""
     seconds: float
     seed: int
     examples: tuple[str, ...] = ()
@@ -114,6 +116,7 @@ class Report:
             "rows_outside_release",
             "releases_unlike_source",
             "releases_with_wrong_total",
+            "unclean_stops",
         )
         wrong = [WrongFigure(n, getattr(self, n), "0") for n in none if getattr(self, n) != 0]
         at_least = {
@@ -262,6 +265,7 @@ def proof_table(report: Report, asked: Asked) -> Table:
         ", ".join(f"{kill.worker} in {kill.step} at {kill.at:.0f} s" for kill in kills) or "none",
         "worker_kills",
         "consumer_kills",
+        "unclean_stops",
     )
     for name, latency in (
         ("end to end, kills included", report.end_to_end_latency_ms),

@@ -44,6 +44,7 @@ RIGHT = Report(
     mirror_equals_source=True,
     end_to_end_latency_ms=Latency(100.0, 900.0, 30, "all"),
     end_to_end_latency_undisturbed_ms=Latency(None, None, 0, "none"),
+    unclean_stops=0,
     seconds=12.0,
     seed=1,
 )

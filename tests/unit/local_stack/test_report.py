@@ -47,6 +47,7 @@ RIGHT = Report(
     mirror_equals_source=True,
     end_to_end_latency_ms=Latency(100.0, 900.0, 30, "all"),
     end_to_end_latency_undisturbed_ms=Latency(None, None, 0, "none"),
+    unclean_stops=0,
     seconds=12.0,
     seed=1,
 )
@@ -81,6 +82,7 @@ def test_a_right_report_has_no_wrong_figure():
         ("releases_unlike_source", 1),
         ("releases_with_wrong_total", 1),
         ("mirror_equals_source", False),
+        ("unclean_stops", 1),
     ],
 )
 def test_each_figure_can_be_wrong_and_marks_its_row(figure: str, value: Any):
