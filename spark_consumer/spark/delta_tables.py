@@ -36,8 +36,9 @@ __all__ = [
 DELTA_SESSION_SETTINGS: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # A snapshot of a table with few files is small: fifty tasks for it cost more than the write.
-    "spark.databricks.delta.snapshotPartitions": "2",
+    # Every write looks into the table's state (its list of files, and of transactions): with few
+    # files, the fifty tasks of Delta's default cost far more than the write.
+    "spark.databricks.delta.snapshotPartitions": "1",
     # Rows stand in their files in commit order; a rewrite by Delta would mix them.
     "spark.databricks.delta.optimizeWrite.enabled": "false",
     "spark.databricks.delta.autoCompact.enabled": "false",

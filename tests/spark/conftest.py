@@ -50,6 +50,8 @@ def spark(tmp_path_factory):
         **DELTA_SESSION_SETTINGS,
         "spark.jars": ",".join(jars),
         "spark.ui.enabled": "false",
+        # As inside a streaming query, which switches it off.
+        "spark.sql.adaptive.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",

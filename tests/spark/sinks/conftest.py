@@ -78,6 +78,8 @@ class Topic:
         self.schemas = {i: value_schema(self.topic, table) for i, table in self.tables.items()}
         self.newest = max(self.versions)
         self.key_schema = key_schema(self.topic, self.tables[self.newest])
+        written = {**self.schemas, self.key_id: self.key_schema}
+        self.parsed = {i: fastavro.parse_schema(dict(schema)) for i, schema in written.items()}
 
     def topic_schemas(self):
         from tidegate.spark_consumer.spark.sink import TopicSchemas
@@ -129,8 +131,8 @@ class Topic:
             self.topic,
             0,
             self.offset,
-            bytearray(_framed(self.key_id, self.key_schema, change.key)),
-            bytearray(_framed(value_id, self.schemas[value_id], record)),
+            bytearray(_framed(self.key_id, self.parsed[self.key_id], change.key)),
+            bytearray(_framed(value_id, self.parsed[value_id], record)),
             bytearray(change.order_key),
             change.mod[0],
             ordinal,
@@ -139,7 +141,7 @@ class Topic:
 
 def _framed(schema_id, schema, record):
     body = io.BytesIO()
-    fastavro.schemaless_writer(body, fastavro.parse_schema(dict(schema)), record)
+    fastavro.schemaless_writer(body, schema, record)
     return frame(schema_id, body.getvalue())
 
 
