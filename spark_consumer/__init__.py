@@ -2,8 +2,17 @@
 
 `core/` decides and knows neither Spark nor I/O; `spark/` executes what `core/` has decided;
 `adapters/` asks Kafka before Spark starts.
-`spark.query.build_query` is the way in for a session that somebody else owns.
+
+    build_query(spark, config)        starts the gate on a session that somebody else owns
+    as_of(spark, output, watermark)   reads every table as it was at one moment
+
+Both load pyspark when they are first asked for, never before.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if __name__ != "tidegate.spark_consumer":
     message = (
@@ -11,3 +20,21 @@ if __name__ != "tidegate.spark_consumer":
         "write `import tidegate.spark_consumer`, and take the repository's top folder off sys.path"
     )
     raise ImportError(message)
+
+if TYPE_CHECKING:
+    from tidegate.spark_consumer.spark.as_of import as_of
+    from tidegate.spark_consumer.spark.query import build_query
+
+__all__ = ["as_of", "build_query"]
+
+_HOMES = {
+    "as_of": "tidegate.spark_consumer.spark.as_of",
+    "build_query": "tidegate.spark_consumer.spark.query",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    return getattr(import_module(_HOMES[name]), name)
