@@ -234,8 +234,9 @@ HISTORIES = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(
-    max_examples=3,
+    max_examples=2,
     deadline=None,
     suppress_health_check=[
         HealthCheck.function_scoped_fixture,
