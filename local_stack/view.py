@@ -79,7 +79,8 @@ class RunView:
             self._print(", ".join(f"{_words(n)} {v}" for n, v in self._figures.items()))
 
     def _print(self, text: str) -> None:
-        self.console.print(Text(f"{self.seconds:6.1f} s  ", style="dim"), Text(text), sep="")
+        line = Text.assemble((f"{self.seconds:6.1f} s  ", "dim"), text)
+        self.console.print(line, soft_wrap=True)
 
     def _draw(self) -> RenderableType:
         head = Spinner("dots", Text(f" {self.seconds:5.0f} s  {self._stage}"))

@@ -538,12 +538,38 @@ def test_a_row_in_the_side_table_is_late(world: World, tmp_path: Path) -> None:
     assert faults(verdict_on(output, tmp_path)) == {"late": 1}
 
 
-def test_releases_with_a_gap_between_them_are_seen(world: World, tmp_path: Path) -> None:
+def test_releases_that_overlap_are_seen(world: World, tmp_path: Path) -> None:
+    output = Output.right(world)
+    after_us, through_us = output.bounds[3]
+    output.bounds[3] = (after_us - 1, through_us)
+
+    assert faults(verdict_on(output, tmp_path)) == {"outside": 1}
+
+
+def test_a_watermark_that_passed_no_change_leaves_a_gap_that_is_right(
+    world: World, tmp_path: Path
+) -> None:
     output = Output.right(world)
     after_us, through_us = output.bounds[3]
     output.bounds[3] = (after_us + 1, through_us)
 
-    assert faults(verdict_on(output, tmp_path)) == {"outside": 1}
+    assert faults(verdict_on(output, tmp_path)) == {}
+
+
+def test_a_release_that_is_not_there_is_seen(world: World, tmp_path: Path) -> None:
+    output = Output.right(world)
+    output.write(tmp_path)
+    (tmp_path / "_releases" / "000000000002.json").unlink()
+
+    verdict = judge_output(
+        tmp_path,
+        transactions=parse_commit_log(world.lines),
+        source=WorldSource(world),
+        rule=lambda *_: (),
+    )
+
+    # Its twelve rows stand in no release, and its number is left out.
+    assert faults(verdict) == {"outside": 13}
 
 
 def test_a_manifest_with_a_wrong_count_is_seen(world: World, tmp_path: Path) -> None:
