@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,10 +21,11 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from tidegate.local_stack.config import load_config
+from tidegate.local_stack.config import LocalStackConfig
 from tidegate.local_stack.java import find_java
 from tidegate.local_stack.jvm_parts import fetch_jvm_parts, fetched_jvm_parts
-from tidegate.schemas.errors import TidegateError
+from tidegate.schemas.program import run_program
+from tidegate.schemas.settings_flags import with_flags
 
 __all__ = ["app", "main"]
 
@@ -43,17 +43,10 @@ QUIET_REPORT_S = 10.0
 
 SHOW_DEADLINE_S = 60.0
 
-Port = Annotated[int | None, typer.Option(help="0 (the default) for a free one.")]
-
 
 def main() -> None:
     """Entry point of the console script."""
-    try:
-        app()
-    except TidegateError as error:
-        # Escaped: a hint may name an extra, and rich would take its brackets for markup.
-        _errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
-        sys.exit(error.exit_code)
+    run_program(app)
 
 
 @app.command()
@@ -67,14 +60,10 @@ def fetch() -> None:
 
 
 @app.command()
+@with_flags(LocalStackConfig)
 def up(
-    data_dir: Annotated[Path | None, typer.Option(help="Where data and logs go.")] = None,
-    kafka_port: Port = None,
-    registry_port: Port = None,
-    spanner_port: Port = None,
-    control_port: Port = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the simulator and the sample.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave data and output behind.")] = False,
+    **flags: Any,
 ) -> None:
     """Keep a stack with a sample bank, two workers and the consumer running until Ctrl-C."""
     # Libraries that take seconds to load, and that other commands do not need.
@@ -84,14 +73,7 @@ def up(
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: _interrupt(stopping))
-    config = load_config(
-        data_dir=data_dir,
-        kafka_port=kafka_port,
-        registry_port=registry_port,
-        spanner_port=spanner_port,
-        control_port=control_port,
-        seed=seed,
-    )
+    config = LocalStackConfig.load(**flags)
     try:
         with RunView(console=_errors) as view:
             keep_up(config, view=view, show=typer.echo, stopping=stopping, keep=keep)
@@ -166,7 +148,7 @@ def show(
     )
     from tidegate.local_stack.up import latest_output  # noqa: PLC0415
 
-    folder = output or latest_output(load_config(data_dir=data_dir).data_dir)
+    folder = output or latest_output(LocalStackConfig.load(data_dir=data_dir).data_dir)
     read = functools.partial(changelog_rows if changelog else mirror_rows, folder, table)
     found = wait_for_key(read, key, deadline_s=SHOW_DEADLINE_S) if key else read()
     title = f"changelog of {table}" if changelog else f"mirror of {table}"

@@ -5,30 +5,17 @@
 
 from __future__ import annotations
 
-import inspect
-import logging
+import os
 import signal
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-import structlog
 import typer
-from pydantic_core import PydanticUndefined
 
-from tidegate.producer.app import check, start
 from tidegate.producer.config import ProducerConfig
-from tidegate.schemas.errors import InvariantViolation, TidegateError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pydantic.fields import FieldInfo
+from tidegate.schemas.program import log_to_stderr, run_program
+from tidegate.schemas.settings_flags import ConfigFile, with_flags
 
 __all__ = ["app", "main"]
-
-_NO_FLAGS = frozenset({"kafka_options", "registry_user_info"})
-"""Secrets are not for command lines, which other users of a machine can read."""
 
 app = typer.Typer(
     help="Publish a Spanner change stream to Kafka, in commit order per key, exactly once.",
@@ -40,43 +27,19 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point of the console script."""
-    try:
-        app()
-    except TidegateError as error:
-        kind = "broken invariant" if isinstance(error, InvariantViolation) else "error"
-        sys.stderr.write(f"{kind}: {error}\n")
-        sys.exit(error.exit_code)
-
-
-def _with_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command one option per setting, so that settings are described in one place."""
-    config = Annotated[Path | None, typer.Option(help="TOML file; environment and flags win.")]
-    parameters = [
-        inspect.Parameter("config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=config)
-    ]
-    parameters += [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_annotation(field)
-        )
-        for name, field in ProducerConfig.model_fields.items()
-        if name not in _NO_FLAGS
-    ]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return command
-
-
-def _annotation(field: FieldInfo) -> Any:
-    kind = int if field.annotation is int else str
-    default = "" if field.default in (PydanticUndefined, "") else f" Default: {field.default}."
-    return Annotated[kind | None, typer.Option(help=f"{field.description}.{default}")]
+    # gRPC's core would write lines of its own among ours; it looks at this once, when imported.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    run_program(app)
 
 
 @app.command()
-@_with_flags
-def run(config: Path | None = None, **flags: Any) -> None:
+@with_flags(ProducerConfig)
+def run(config: ConfigFile = None, **flags: Any) -> None:
     """Run one worker until SIGTERM or SIGINT, which drain; a second signal ends it at once."""
     settings = ProducerConfig.load(config, **flags)
-    _log_to_stderr(settings.log_level)
+    log_to_stderr(settings.log_level)
+    from tidegate.producer.app import start  # noqa: PLC0415 - loads gRPC, see `main`
+
     worker = start(settings)
 
     def on_signal(number: int, _frame: object) -> None:
@@ -89,23 +52,12 @@ def run(config: Path | None = None, **flags: Any) -> None:
 
 
 @app.command(name="check")
-@_with_flags
-def check_command(config: Path | None = None, **flags: Any) -> None:
+@with_flags(ProducerConfig)
+def check_command(config: ConfigFile = None, **flags: Any) -> None:
     """Check settings, Spanner, Kafka and the registry, and change nothing."""
     settings = ProducerConfig.load(config, **flags)
-    _log_to_stderr(settings.log_level)
+    log_to_stderr(settings.log_level)
+    from tidegate.producer.app import check  # noqa: PLC0415 - loads gRPC, see `main`
+
     for line in check(settings):
         typer.echo(line)
-
-
-def _log_to_stderr(level: str) -> None:
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )

@@ -1,8 +1,7 @@
 """The producer's settings: a TOML file, over it the environment, over it flags.
 
-Frozen once read.  Every fault is reported at once, in one ConfigError that names the settings;
-unknown names are faults, in the file and in the environment.  Secrets are never printed.  Stops at
-`app`: whatever stands below gets plain values.
+Read as `tidegate.schemas.settings` says; this module says which there are and what they may be.  It
+stops at `app`: whatever stands below gets plain values.
 """
 
 from __future__ import annotations
@@ -11,24 +10,17 @@ import os
 import re
 import socket
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    TomlConfigSettingsSource,
-)
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import SettingsConfigDict
 
-from tidegate.schemas.errors import ConfigError, SchemaError
+from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import parse_rfc3339_ns
-from tidegate.schemas.topics import SLOTS_DEFAULT, TopicNames
+from tidegate.schemas.settings_stream import StreamSettings
+from tidegate.schemas.topics import SLOTS_DEFAULT
 
-__all__ = ["ENVIRONMENT_PREFIX", "ProducerConfig"]
-
-ENVIRONMENT_PREFIX = "TIDEGATE_PRODUCER_"
+__all__ = ["ProducerConfig"]
 
 _ID = re.compile(r"[a-z][a-z0-9-]*[a-z0-9]")
 _PROJECT = re.compile(r"[a-z0-9.:-]*[a-z0-9]")
@@ -57,25 +49,13 @@ _OWNED_KAFKA_OPTIONS = frozenset(
 )
 
 
-class ProducerConfig(BaseSettings):
+class ProducerConfig(StreamSettings):
     """Every setting of `tidegate-producer run`; make one with `load`."""
 
-    model_config = SettingsConfigDict(
-        frozen=True,
-        extra="forbid",
-        env_prefix=ENVIRONMENT_PREFIX,
-        hide_input_in_errors=True,
-        validate_default=True,
-    )
-    _file: ClassVar[Path | None] = None
+    model_config = SettingsConfigDict(env_prefix="TIDEGATE_PRODUCER_")
+    help_command: ClassVar[str] = "tidegate-producer run --help"
+    owned_kafka_options: ClassVar[frozenset[str]] = _OWNED_KAFKA_OPTIONS
 
-    bootstrap_servers: str = Field(min_length=1, description="Kafka's host:port, comma-separated")
-    registry_url: str = Field(
-        pattern=r"^https?://", description="URL of a registry that speaks Confluent's API"
-    )
-    registry_user_info: SecretStr = Field(
-        default=SecretStr(""), description="user:password for the registry, if it asks for them"
-    )
     project: str = Field(description="Google Cloud project")
     instance: str = Field(description="Spanner instance")
     database: str = Field(description="Spanner database")
@@ -87,7 +67,6 @@ class ProducerConfig(BaseSettings):
         default="",
         description="host:port of an emulator, in plaintext; else SPANNER_EMULATOR_HOST, if set",
     )
-    prefix: str = Field(description="First part of every topic's name; one stream per prefix")
     worker: str = Field(
         default_factory=socket.gethostname,
         description=(
@@ -138,60 +117,6 @@ class ProducerConfig(BaseSettings):
         ge=1 << 20,
         description="Bytes read and not yet committed; beyond, reading waits",
     )
-    kafka_options: dict[str, SecretStr] = Field(
-        default={}, description="Further options of the Kafka client (TLS, SASL); never printed"
-    )
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Least severe log lines that are written"
-    )
-    metrics_port: int = Field(
-        default=0, ge=0, le=65_535, description="Port on 127.0.0.1 for Prometheus; 0: none"
-    )
-
-    @classmethod
-    def load(cls, file: Path | None = None, **flags: Any) -> ProducerConfig:
-        """Read the settings; a flag that is None was not given.
-
-        Raises ConfigError that names every fault.
-        """
-        given = {name: value for name, value in flags.items() if value is not None}
-        faults = [
-            f"{name}: no such setting (in the environment)" for name in _unknown_variables(cls)
-        ]
-        if file is not None and not file.is_file():
-            raise ConfigError(f"config: there is no file {file}")
-
-        class _WithFile(cls):  # type: ignore[misc, valid-type]  # pydantic-settings wants a class
-            _file = file
-
-        config: ProducerConfig | None = None
-        try:
-            config = _WithFile(**given)
-        except ValidationError as error:
-            faults += [_fault(entry) for entry in error.errors(include_input=False)]
-        except (ValueError, OSError) as error:
-            # Text that is no TOML, or a variable that is no JSON.
-            faults.append(f"settings that cannot be read: {error}")
-        if faults or config is None:
-            raise ConfigError(
-                f"{len(faults)} faulty setting(s): {'; '.join(faults)}",
-                hint="`tidegate-producer run --help` lists every setting",
-            )
-        return config
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the signature is pydantic's
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Flags before the environment before the file."""
-        if cls._file is None:
-            return init_settings, env_settings
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, cls._file)
 
     @field_validator("project", "instance", "database", "change_stream", "worker")
     @classmethod
@@ -204,15 +129,6 @@ class ProducerConfig(BaseSettings):
             raise ValueError(f"{value!r} is no valid name here")
         return value
 
-    @field_validator("prefix")
-    @classmethod
-    def _check_prefix(cls, value: str) -> str:
-        try:
-            TopicNames(value)
-        except ConfigError as error:
-            raise ValueError(str(error)) from error
-        return value
-
     @field_validator("start", "end")
     @classmethod
     def _check_instant(cls, value: str, info: Any) -> str:
@@ -221,14 +137,6 @@ class ProducerConfig(BaseSettings):
                 parse_rfc3339_ns(value)
             except SchemaError as error:
                 raise ValueError(f"{value!r} is no time such as 2026-01-31T12:00:00Z") from error
-        return value
-
-    @field_validator("kafka_options")
-    @classmethod
-    def _check_kafka_options(cls, value: dict[str, SecretStr]) -> dict[str, SecretStr]:
-        owned = sorted(_OWNED_KAFKA_OPTIONS & value.keys())
-        if owned:
-            raise ValueError(f"{', '.join(owned)}: the guarantees rest on these; leave them out")
         return value
 
     @model_validator(mode="after")
@@ -267,36 +175,3 @@ class ProducerConfig(BaseSettings):
         elapsed = (now or datetime.now(UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
         whole = elapsed.days * 86_400 + elapsed.seconds
         return whole * _NS_PER_SECOND + elapsed.microseconds * 1_000
-
-    def kafka_client_options(self) -> dict[str, str]:
-        """The further options in plain text, for the Kafka client and nobody else."""
-        return {name: value.get_secret_value() for name, value in self.kafka_options.items()}
-
-    def registry_client_options(self) -> dict[str, str]:
-        """The registry client's further options in plain text, for it and nobody else."""
-        user_info = self.registry_user_info.get_secret_value()
-        return {"basic.auth.user.info": user_info} if user_info else {}
-
-
-def _unknown_variables(config: type[ProducerConfig]) -> list[str]:
-    """Return the variables that bear the prefix and name no setting: mostly typing errors."""
-    known = {f"{ENVIRONMENT_PREFIX}{name}".upper() for name in config.model_fields}
-    return sorted(
-        name
-        for name in os.environ
-        if name.upper().startswith(ENVIRONMENT_PREFIX) and name.upper() not in known
-    )
-
-
-def _fault(entry: Any) -> str:
-    """Return one line for one of pydantic's errors; the input is left out, it may be a secret."""
-    name = ".".join(str(part) for part in entry["loc"])
-    match entry["type"]:
-        case "missing":
-            flag, variable = f"--{name.replace('_', '-')}", f"{ENVIRONMENT_PREFIX}{name.upper()}"
-            return f"{name}: is not set (flag {flag}, variable {variable}, or the file)"
-        case "extra_forbidden":
-            return f"{name}: no such setting"
-        case _:
-            text = entry["msg"].removeprefix("Value error, ")
-            return f"{name}: {text}" if name else text

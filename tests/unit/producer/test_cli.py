@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 
 import pytest
@@ -88,3 +90,21 @@ def test_help_lists_every_setting_but_no_secret(run):
     assert "--heartbeat-ms" in text
     assert "--commit-interval-ms" in text
     assert "user-info" not in text
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "ERROR"), ("INFO", "INFO")])
+def test_grpc_is_told_to_be_quiet_unless_somebody_wants_to_hear_it(run, monkeypatch, before, after):
+    # Set first, so that what the program sets is taken back after the test.
+    monkeypatch.setenv("GRPC_VERBOSITY", before or "")
+    if before is None:
+        monkeypatch.delenv("GRPC_VERBOSITY")
+    run("--help")
+
+    assert os.environ["GRPC_VERBOSITY"] == after
+
+
+def test_grpc_is_not_loaded_before_it_is_told():
+    """It looks at the variable once, when it is imported."""
+    program = "import sys, tidegate.producer.cli; sys.exit('grpc' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0

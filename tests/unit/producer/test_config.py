@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import ValidationError
 
-from tidegate.producer.config import ENVIRONMENT_PREFIX, ProducerConfig
+from tidegate.producer.config import ProducerConfig
 from tidegate.schemas.errors import ConfigError
 
 REQUIRED = {
@@ -23,7 +23,7 @@ REQUIRED = {
 @pytest.fixture(autouse=True)
 def no_settings_of_this_machine(monkeypatch):
     for name in list(os.environ):
-        if name.startswith(ENVIRONMENT_PREFIX) or name == "SPANNER_EMULATOR_HOST":
+        if name.startswith("TIDEGATE_PRODUCER_") or name == "SPANNER_EMULATOR_HOST":
             monkeypatch.delenv(name)
 
 

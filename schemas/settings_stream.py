@@ -1,0 +1,111 @@
+"""The settings that every program shares which meets a stream's topics, with their checks.
+
+Options of the Kafka client bear librdkafka's names everywhere.  What a program's guarantees rest on
+is not for the operator to change: `owned_kafka_options` names it, and it is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, SecretStr, field_validator
+
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.settings import Settings
+from tidegate.schemas.topics import TopicNames
+
+__all__ = ["LogLevel", "StreamSettings"]
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+def _usable_prefix(value: str) -> str:
+    try:
+        TopicNames(value)
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+    return value
+
+
+def _plain_url(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        is_whole = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        is_whole = False
+    if not is_whole:
+        raise ValueError("must be a URL such as http://127.0.0.1:8081/apis/ccompat/v7")
+    if parts.username is not None:
+        # A URL stands in logs and errors.
+        raise ValueError("must not hold a user: set registry_user_info instead")
+    return value
+
+
+class StreamSettings(Settings):
+    """Where Kafka and the registry are, how to get in, and which stream is meant."""
+
+    owned_kafka_options: ClassVar[frozenset[str]]
+    """Options of the Kafka client that the program sets itself."""
+
+    bootstrap_servers: str = Field(min_length=1, description="Kafka's host:port, comma-separated")
+    registry_url: Annotated[str, AfterValidator(_plain_url)] = Field(
+        description="URL of a schema registry that speaks Confluent's API"
+    )
+    registry_user_info: SecretStr = Field(
+        default=SecretStr(""),
+        description="user:password for the registry, if it asks for them; never printed",
+    )
+    prefix: Annotated[str, AfterValidator(_usable_prefix)] = Field(
+        description="First part of every topic's name; one stream per prefix"
+    )
+    kafka_options: dict[str, SecretStr] = Field(
+        default={},
+        description="Further options of the Kafka client (TLS, SASL), by librdkafka's names; "
+        "values are never printed",
+    )
+    log_level: LogLevel = Field(
+        default="info", description="Least severe log lines that are written"
+    )
+    metrics_port: int = Field(
+        default=0, ge=0, le=65_535, description="Port on 127.0.0.1 for Prometheus; 0: none"
+    )
+
+    @field_validator("kafka_options", mode="before")
+    @classmethod
+    def _flatten(cls, value: object) -> object:
+        """Take `sasl.password = …` without quotes, which TOML reads as a table, and numbers."""
+        return dict(_flat(value)) if isinstance(value, Mapping) else value
+
+    @field_validator("kafka_options")
+    @classmethod
+    def _refuse_owned(cls, value: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        owned = sorted(cls.owned_kafka_options & value.keys())
+        if owned:
+            raise ValueError(f"{', '.join(owned)}: the guarantees rest on these; leave them out")
+        return value
+
+    def kafka_client_options(self) -> dict[str, str]:
+        """The further options in plain text, for the Kafka client and nobody else."""
+        return {name: value.get_secret_value() for name, value in self.kafka_options.items()}
+
+    def registry_client_options(self) -> dict[str, str]:
+        """The registry client's further options in plain text, for it and nobody else."""
+        user_info = self.registry_user_info.get_secret_value()
+        return {"basic.auth.user.info": user_info} if user_info else {}
+
+
+def _flat(table: Mapping[str, Any], head: str = "") -> list[tuple[str, object]]:
+    found: list[tuple[str, object]] = []
+    for name, value in table.items():
+        match value:
+            case Mapping():
+                found += _flat(value, f"{head}{name}.")
+            case bool():
+                found.append((head + name, str(value).lower()))
+            case int() | float():
+                found.append((head + name, str(value)))
+            case _:
+                found.append((head + name, value))
+    return found

@@ -1,0 +1,133 @@
+"""Settings: where they come from, which wins; every fault is told at once, without values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import pytest
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import SettingsConfigDict
+
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.settings import Settings, has_flag, variable_of
+
+
+class Kettle(Settings):
+    model_config = SettingsConfigDict(env_prefix="KETTLE_")
+    help_command: ClassVar[str] = "kettle --help"
+
+    owner: str
+    code: SecretStr
+    litres: int = Field(default=1, ge=1)
+    colour: Literal["red", "blue"] = "red"
+    options: dict[str, SecretStr] = Field(default={})
+
+
+NEEDED = {"owner": "me", "code": "hush"}
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(text):
+        path = tmp_path / "kettle.toml"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return write
+
+
+def faults(file=None, **flags):
+    with pytest.raises(ConfigError) as caught:
+        Kettle.load(file, **flags)
+    assert caught.value.exit_code == 2
+    assert "hush" not in str(caught.value)
+    assert "Traceback" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(file, monkeypatch):
+    path = file('owner = "file"\nlitres = 2\ncolour = "blue"\ncode = "hush"\n')
+    monkeypatch.setenv("KETTLE_LITRES", "3")
+    monkeypatch.setenv("kettle_owner", "environment")
+    kettle = Kettle.load(path, owner="flag", litres=None)
+    assert (kettle.owner, kettle.litres, kettle.colour) == ("flag", 3, "blue")
+
+
+def test_a_file_is_forgotten_once_read(file):
+    Kettle.load(file("litres = 2\n"), **NEEDED)
+    assert Kettle.load(**NEEDED).litres == 1
+
+
+def test_what_is_read_is_of_the_class_itself_and_frozen():
+    kettle = Kettle.load(**NEEDED)
+    assert type(kettle) is Kettle
+    with pytest.raises(ValidationError, match="frozen"):
+        kettle.litres = 4
+
+
+def test_a_table_is_merged_name_by_name(file, monkeypatch):
+    path = file('[options]\n"a" = "file"\n"b" = "file"\n')
+    monkeypatch.setenv("KETTLE_OPTIONS", '{"b": "environment"}')
+    options = Kettle.load(path, **NEEDED).options
+    assert {name: value.get_secret_value() for name, value in options.items()} == {
+        "a": "file",
+        "b": "environment",
+    }
+
+
+def test_every_fault_is_told_at_once_with_its_fix(file, monkeypatch):
+    monkeypatch.setenv("KETTLE_LITERS", "2")
+    monkeypatch.setenv("KETTLE_OPTIONS", "hush")
+    path = file('litres = 0\ncolor = "hush"\ncolour = "hush"\n')
+    text = faults(path)
+    assert text.startswith("7 faulty setting(s): ")
+    for told in (
+        "KETTLE_LITERS: no such setting; KETTLE_LITRES is one (in the environment)",
+        "color: no such setting; colour is one",
+        "owner: is not set (flag --owner, variable KETTLE_OWNER, or the file)",
+        "code: is not set (variable KETTLE_CODE, or the file)",
+        "litres: Input should be greater than or equal to 1",
+        "colour: must be one of 'red', 'blue'",
+        "options: must be a table in the file, a JSON object in the environment",
+    ):
+        assert told in text
+    assert text.endswith("`kettle --help` lists the settings")
+
+
+def test_unknown_variables_alone_are_a_fault(monkeypatch):
+    monkeypatch.setenv("KETTLE_SPOUTS", "hush")
+    assert "KETTLE_SPOUTS: no such setting (in the environment)" in faults(**NEEDED)
+
+
+@pytest.mark.parametrize(
+    "content", ["litres = ", "litres = 1\nlitres = 2", b'owner = "hush\xff"', "a = hush"]
+)
+def test_a_file_that_is_no_toml_is_named(file, content):
+    assert "kettle.toml' cannot be read" in faults(file(content), **NEEDED)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    assert "there is no file" in faults(tmp_path / "none.toml", **NEEDED)
+
+
+def test_a_folder_is_no_file(tmp_path):
+    assert "cannot be read" in faults(tmp_path, **NEEDED)
+
+
+def test_secrets_and_tables_have_no_flag():
+    fields = Kettle.model_fields
+    assert [name for name in fields if has_flag(fields[name])] == ["owner", "litres", "colour"]
+
+
+def test_a_variable_bears_the_programs_prefix():
+    assert variable_of(Kettle, "litres") == "KETTLE_LITRES"
+
+
+def test_paths_are_made_of_text():
+    class Place(Settings):
+        model_config = SettingsConfigDict(env_prefix="PLACE_")
+        help_command: ClassVar[str] = "place"
+        folder: Path
+
+    assert Place.load(folder="a/b").folder == Path("a/b")

@@ -1,0 +1,81 @@
+"""The settings that producer and consumer share: what is refused, and that secrets stay secret."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+from pydantic_settings import SettingsConfigDict
+
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.settings_stream import StreamSettings
+
+
+class Reader(StreamSettings):
+    model_config = SettingsConfigDict(env_prefix="TEST_READER_")
+    help_command: ClassVar[str] = "reader --help"
+    owned_kafka_options: ClassVar[frozenset[str]] = frozenset({"group.id"})
+
+
+NEEDED = {
+    "bootstrap_servers": "127.0.0.1:9092",
+    "registry_url": "http://127.0.0.1:8081/apis/ccompat/v7",
+    "prefix": "bank",
+}
+
+
+def load(file=None, **changes):
+    return Reader.load(file, **{**NEEDED, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"bootstrap_servers": ""}, "bootstrap_servers: "),
+        ({"prefix": "-x"}, "prefix: "),
+        ({"registry_url": "localhost:8081"}, "registry_url: must be a URL"),
+        ({"registry_url": "http://"}, "registry_url: must be a URL"),
+        ({"registry_url": "http://[oops"}, "registry_url: must be a URL"),
+        ({"registry_url": "https://me:hush@host"}, "registry_url: must not hold a user"),
+        ({"log_level": "loud"}, "log_level: must be one of 'debug', "),
+        ({"metrics_port": 70_000}, "metrics_port: "),
+        ({"kafka_options": {"group.id": "hush", "a": "hush"}}, "kafka_options: group.id: "),
+    ],
+)
+def test_a_fault_names_its_setting_and_no_secret(changes, told):
+    with pytest.raises(ConfigError) as caught:
+        load(**changes)
+    assert told in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+def test_options_may_be_written_as_toml_likes_them(tmp_path):
+    file = tmp_path / "reader.toml"
+    file.write_text(
+        '[kafka_options]\nsasl.password = "hush"\n"sasl.username" = "me"\n'
+        "socket.timeout.ms = 5000\nenable.ssl.certificate.verification = true\n"
+    )
+    assert load(file).kafka_client_options() == {
+        "sasl.password": "hush",
+        "sasl.username": "me",
+        "socket.timeout.ms": "5000",
+        "enable.ssl.certificate.verification": "true",
+    }
+
+
+def test_an_owned_option_is_refused_however_it_is_written(tmp_path):
+    file = tmp_path / "reader.toml"
+    file.write_text('[kafka_options]\ngroup.id = "x"\n')
+    with pytest.raises(ConfigError, match=r"group\.id"):
+        load(file)
+
+
+def test_secrets_are_never_printed():
+    settings = load(registry_user_info="me:hush", kafka_options={"sasl.password": "hush"})
+    for shown in (repr(settings), str(settings), settings.model_dump_json()):
+        assert "hush" not in shown
+    assert settings.registry_client_options() == {"basic.auth.user.info": "me:hush"}
+
+
+def test_without_credentials_the_registry_gets_none():
+    assert load().registry_client_options() == {}
