@@ -11,21 +11,20 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import structlog
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from tidegate.schemas.errors import ConfigError, TidegateError
+from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import US_PER_SECOND
+from tidegate.schemas.program import log_to_stderr, run_program
+from tidegate.schemas.settings_flags import ConfigFile, with_flags
 from tidegate.schemas.topics import TopicNames
-from tidegate.spark_consumer.config import ConsumerConfig, load_config
+from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State
 from tidegate.spark_consumer.core.subscription import Subscription
 
@@ -38,48 +37,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_ConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config", help="TOML file of settings; flags and environment win."),
-]
-
-
-def _setting(name: str) -> Any:
-    field = ConsumerConfig.model_fields[name]
-    flag = "--" + name.replace("_", "-")
-    return typer.Option(flag, help=field.description, show_default=False)
-
 
 @app.command()
-def run(
-    config: _ConfigFile = None,
-    bootstrap_servers: Annotated[str | None, _setting("bootstrap_servers")] = None,
-    registry_url: Annotated[str | None, _setting("registry_url")] = None,
-    prefix: Annotated[str | None, _setting("prefix")] = None,
-    output: Annotated[str | None, _setting("output")] = None,
-    checkpoint: Annotated[str | None, _setting("checkpoint")] = None,
-    changes_per_batch_max: Annotated[int | None, _setting("changes_per_batch_max")] = None,
-    trigger_interval_ms: Annotated[int | None, _setting("trigger_interval_ms")] = None,
-    release_rows_max: Annotated[int | None, _setting("release_rows_max")] = None,
-    until: Annotated[str | None, _setting("until")] = None,
-    master: Annotated[str | None, _setting("master")] = None,
-    jars: Annotated[str | None, _setting("jars")] = None,
-    log_level: Annotated[str | None, _setting("log_level")] = None,
-    metrics_port: Annotated[int | None, _setting("metrics_port")] = None,
-) -> None:
+@with_flags(ConsumerConfig)
+def run(config: ConfigFile = None, **flags: Any) -> None:
     """Run the gate until it is stopped (SIGTERM, Ctrl-C), or until it has caught up."""
     begun_us = time.time_ns() // 1_000
-    flags = {name: value for name, value in locals().items() if name in ConsumerConfig.model_fields}
-    with _errors():
-        settings = load_config(config, flags)
-        configure_logging(settings.log_level)
-        _require_surroundings(settings)
-        from tidegate.spark_consumer.spark import query  # noqa: PLC0415 - pyspark is heavy
+    settings = ConsumerConfig.load(config, **flags)
+    log_to_stderr(settings.log_level)
+    # When the JVM has been stopped, py4j complains at length about every connection that it had.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    _require_surroundings(settings)
+    from tidegate.spark_consumer.spark import query  # noqa: PLC0415 - pyspark is heavy
 
-        stop = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
-        query.run(settings, stop=stop, begun_us=begun_us)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    query.run(settings, stop=stop, begun_us=begun_us)
 
 
 @app.command()
@@ -88,9 +62,7 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show how far the gate has come: the newest state of a checkpoint on this machine."""
-    with _errors():
-        state = _newest_state(checkpoint)
-    figures = _figures(state)
+    figures = _figures(_newest_state(checkpoint))
     if as_json:
         sys.stdout.write(json.dumps(figures) + "\n")
         return
@@ -102,26 +74,7 @@ def status(
 
 def main() -> None:
     """Entry point of `tidegate-consumer`."""
-    app()
-
-
-def configure_logging(level: str) -> None:
-    """Write JSON lines to standard error."""
-    # When the JVM has been stopped, py4j complains at length about every connection that it had.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(
-            logging.getLevelNamesMapping()[level.upper()]
-        ),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
+    run_program(app)
 
 
 def _require_surroundings(settings: ConsumerConfig) -> None:
@@ -129,6 +82,7 @@ def _require_surroundings(settings: ConsumerConfig) -> None:
         require_registry,
         require_topics,
     )
+    from tidegate.spark_consumer.adapters.kafka_options import java_options  # noqa: PLC0415 - as above
 
     try:
         import pyspark  # noqa: F401, PLC0415
@@ -136,9 +90,15 @@ def _require_surroundings(settings: ConsumerConfig) -> None:
         message = "pyspark is not installed"
         hint = "Install tidegate[local], or use the Python of a Spark installation"
         raise ConfigError(message, hint=hint) from error
-    require_registry(settings.registry_url)
-    subscription = Subscription(TopicNames(settings.prefix))
-    require_topics(settings.bootstrap_servers, subscription)
+    # What cannot be translated is told now, not when Spark has started.
+    java_options(settings.kafka_client_options())
+    user_info = settings.registry_user_info.get_secret_value()
+    require_registry(settings.registry_url, user_info=user_info)
+    require_topics(
+        settings.bootstrap_servers,
+        Subscription(TopicNames(settings.prefix)),
+        options=settings.kafka_client_options(),
+    )
 
 
 class _Folder:
@@ -188,13 +148,3 @@ def _figures(state: State) -> dict[str, Any]:
         "stream_has_ended": state.stream_has_ended,
         "topics": [topic.topic for topic in state.topics],
     }
-
-
-@contextmanager
-def _errors() -> Iterator[None]:
-    """Print a known error as one line, and leave with its exit code."""
-    try:
-        yield
-    except TidegateError as error:
-        Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(f"error: {error}")
-        raise typer.Exit(error.exit_code) from None

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from tidegate.schemas.errors import TidegateError
+from tidegate.schemas.errors import ConfigError, TidegateError
 from tidegate.schemas.registry_http import HttpSchemaRegistry
 from tidegate.schemas.topics import TopicNames
+from tidegate.spark_consumer.adapters.kafka_options import java_options
 from tidegate.spark_consumer.core.gate import Limits
 from tidegate.spark_consumer.core.subscription import Subscription
 from tidegate.spark_consumer.metrics import Metrics
@@ -73,6 +74,7 @@ def build_query(
     """
     subscription = Subscription(TopicNames(config.prefix))
     gate = Storage(spark, f"{config.checkpoint}/gate")
+    options = java_options(config.kafka_client_options())
     writer = gate.take()
     output = Storage(spark, config.output, guard=gate)
     checkpoint = Storage(spark, f"{config.checkpoint}/spark", guard=gate)
@@ -88,7 +90,7 @@ def build_query(
         files=files,
         gate=gate,
         output=output,
-        schemas=SchemaStore(gate, registry or HttpSchemaRegistry(config.registry_url)),
+        schemas=SchemaStore(gate, registry or _registry(config)),
         sinks=sinks,
         late=LateTable(output.root),
         end_offsets=lambda batch: end_offsets(checkpoint, batch),
@@ -105,6 +107,7 @@ def build_query(
         bootstrap_servers=config.bootstrap_servers,
         subscription=subscription,
         changes_per_batch_max=config.changes_per_batch_max,
+        options=options,
     )
     writing = rows.writeStream.queryName(f"tidegate-{config.prefix}").foreachBatch(batch)
     writing = writing.option("checkpointLocation", checkpoint.root)
@@ -124,7 +127,11 @@ def run(config: ConsumerConfig, *, stop: threading.Event, begun_us: int) -> Stat
     """
     metrics = Metrics()
     if config.metrics_port:
-        metrics.serve(config.metrics_port)
+        try:
+            metrics.serve(config.metrics_port)
+        except OSError as error:
+            message = f"metrics_port: port {config.metrics_port} is taken"
+            raise ConfigError(message, hint="Choose another, or 0 for none") from error
     spark = local_session(
         master=config.master, jars=config.jars, app_name=f"tidegate-{config.prefix}"
     )
@@ -164,6 +171,10 @@ def _wait(running: GateQuery, stop: threading.Event) -> None:
     failure = running.query.exception()
     if failure is not None:
         raise failure
+
+
+def _registry(config: ConsumerConfig) -> HttpSchemaRegistry:
+    return HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
 
 
 def _log() -> Any:

@@ -1,10 +1,12 @@
 """The command line: exit codes, one line per error, and status without Spark."""
 
 import json
+import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
-from typer.testing import CliRunner
+import structlog
 
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.spark_consumer import cli
@@ -22,8 +24,18 @@ NEEDED = [
 
 
 @pytest.fixture
-def invoke():
-    return lambda *arguments: CliRunner().invoke(cli.app, list(arguments))
+def invoke(monkeypatch, capsys):
+    """Run the program's entry point."""
+
+    def run_main(*arguments):
+        monkeypatch.setattr(sys, "argv", ["tidegate-consumer", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        told = capsys.readouterr()
+        return SimpleNamespace(exit_code=ended.value.code, stdout=told.out, stderr=told.err)
+
+    yield run_main
+    structlog.reset_defaults()  # it holds the captured stderr, which is closed after the test
 
 
 @pytest.fixture
@@ -49,8 +61,8 @@ def checkpoint(tmp_path):
 def test_missing_settings_are_a_usage_error_without_traceback(invoke):
     result = invoke("run", "--prefix", "bank")
     assert result.exit_code == 2
-    assert "output: missing" in result.stderr
-    assert "Traceback" not in result.output
+    assert "output: is not set (flag --output, " in result.stderr
+    assert "Traceback" not in result.stdout + result.stderr
 
 
 def test_a_registry_that_does_not_answer_is_told_before_spark_starts(invoke):
@@ -59,10 +71,30 @@ def test_a_registry_that_does_not_answer_is_told_before_spark_starts(invoke):
     assert "registry does not answer" in result.stderr
 
 
+def test_options_that_cannot_be_translated_are_told_before_spark_starts(invoke, tmp_path):
+    file = tmp_path / "consumer.toml"
+    file.write_text('[kafka_options]\nsasl.username = "me"\nsasl.password = "hush"\n')
+    result = invoke(*NEEDED, "--config", str(file))
+    assert result.exit_code == 2
+    assert "a login needs sasl.mechanism" in result.stderr
+    assert "hush" not in result.stderr
+
+
+def test_help_lists_every_setting_but_no_secret(invoke):
+    text = invoke("run", "--help").stdout
+    assert "--release-rows-max" in text
+    assert "--kafka-options" not in text
+    assert "user-info" not in text
+
+
 @pytest.mark.parametrize(
-    ("error", "code"), [(ProtocolError("wrong"), 1), (InvariantViolation("a bug"), 70)]
+    ("error", "code", "kind"),
+    [
+        (ProtocolError("wrong"), 1, "error"),
+        (InvariantViolation("a bug"), 70, "broken invariant"),
+    ],
 )
-def test_errors_of_a_run_become_exit_codes(invoke, monkeypatch, error, code):
+def test_errors_of_a_run_become_exit_codes(invoke, monkeypatch, error, code, kind):
     from tidegate.spark_consumer.spark import query
 
     def fail(*_arguments, **_named):
@@ -72,7 +104,7 @@ def test_errors_of_a_run_become_exit_codes(invoke, monkeypatch, error, code):
     monkeypatch.setattr(query, "run", fail)
     result = invoke(*NEEDED)
     assert result.exit_code == code
-    assert f"error: {error}" in result.stderr
+    assert result.stderr == f"{kind}: {error}\n"
 
 
 def test_settings_and_the_begin_reach_the_run(invoke, monkeypatch):

@@ -1,9 +1,11 @@
-"""Settings: where they come from, what wins, and that every fault is told."""
+"""Settings: what is needed, what is refused, and that all faults are told at once."""
+
+import os
 
 import pytest
 
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.config import load_config
+from tidegate.spark_consumer.config import ConsumerConfig
 
 NEEDED = {
     "bootstrap_servers": "127.0.0.1:9092",
@@ -16,9 +18,7 @@ NEEDED = {
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch):
-    import os
-
-    for name in os.environ:
+    for name in list(os.environ):
         if name.startswith("TIDEGATE_CONSUMER_"):
             monkeypatch.delenv(name)
     return monkeypatch
@@ -35,19 +35,24 @@ def file(tmp_path):
     return write
 
 
+def load(file=None, **changes):
+    return ConsumerConfig.load(file, **{**NEEDED, **changes})
+
+
 def test_defaults_do_for_what_is_not_needed():
-    config = load_config(None, NEEDED)
+    config = load()
     assert config.prefix == "bank"
     assert config.until == ""
     assert config.metrics_port == 0
+    assert config.kafka_client_options() == {}
+    assert config.registry_client_options() == {}
 
 
 def test_flags_win_over_environment_and_environment_over_file(file, environment):
     path = file('prefix = "file"\noutput = "file"\ncheckpoint = "file"\n')
     environment.setenv("TIDEGATE_CONSUMER_OUTPUT", "environment")
     environment.setenv("TIDEGATE_CONSUMER_CHECKPOINT", "environment")
-    rest = {name: NEEDED[name] for name in ("bootstrap_servers", "registry_url")}
-    config = load_config(path, {**rest, "checkpoint": "flag", "prefix": None})
+    config = load(path, checkpoint="flag", prefix=None, output=None)
     assert (config.prefix, config.output, config.checkpoint) == ("file", "environment", "flag")
 
 
@@ -56,28 +61,42 @@ def test_every_fault_is_told_at_once(file, environment):
     path = file('colour = "red"\n')
     flags = {"prefix": "no spaces", "registry_url": "ftp://x", "metrics_port": 99999}
     with pytest.raises(ConfigError) as caught:
-        load_config(path, {**flags, "until": "noon"})
+        ConsumerConfig.load(path, **flags, until="noon")
     text = str(caught.value)
     for name in ("TIDEGATE_CONSUMER_SPEED", "colour", "prefix", "registry_url", "metrics_port"):
         assert f"{name}: " in text
     for name in ("bootstrap_servers", "output", "checkpoint"):
-        assert f"{name}: missing" in text
-    assert "until: " in text
+        assert f"{name}: is not set" in text
+    assert "until: must be one of '', 'caught-up'" in text
+    assert "tidegate-consumer run --help" in text
     assert caught.value.exit_code == 2
-
-
-@pytest.mark.parametrize("text", ["prefix = ", "prefix = 'a'\nprefix = 'b'"])
-def test_a_file_that_is_no_toml_is_named(file, text):
-    with pytest.raises(ConfigError, match=r"consumer\.toml"):
-        load_config(file(text), NEEDED)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"none\.toml"):
-        load_config(tmp_path / "none.toml", NEEDED)
 
 
 def test_a_password_in_a_url_is_not_shown():
     with pytest.raises(ConfigError) as caught:
-        load_config(None, {**NEEDED, "registry_url": "ftp://user:secret@host"})
+        load(registry_url="ftp://user:secret@host")
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("isolation.level", "the guarantees rest on these"),
+        ("group.id", "the guarantees rest on these"),
+        ("socket.timeout.ms", "not an option that the consumer can give"),
+        ("sasl.jaas.config", "not an option that the consumer can give"),
+    ],
+)
+def test_options_that_would_be_dropped_or_break_promises_are_refused(name, told):
+    with pytest.raises(ConfigError) as caught:
+        load(kafka_options={name: "secret"})
+    assert f"kafka_options: {name}: {told}" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_secrets_are_never_printed(file):
+    path = file('registry_user_info = "me:secret"\n[kafka_options]\nsasl.password = "secret"\n')
+    config = load(path)
+    assert config.kafka_client_options() == {"sasl.password": "secret"}
+    for shown in (repr(config), str(config), config.model_dump_json()):
+        assert "secret" not in shown

@@ -18,10 +18,13 @@ SUBSCRIPTION = Subscription(TopicNames("bank"))
 def topics(monkeypatch):
     """Sets the topics that the broker knows."""
 
+    seen = []
+
     def know(*names):
         metadata = SimpleNamespace(topics=dict.fromkeys(names))
         client = SimpleNamespace(list_topics=lambda **_: metadata)
-        monkeypatch.setattr(kafka, "AdminClient", lambda _settings: client)
+        monkeypatch.setattr(kafka, "AdminClient", lambda settings: seen.append(settings) or client)
+        return seen
 
     return know
 
@@ -35,6 +38,8 @@ def registry():
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self):
                 found = code if self.path == "/v7/subjects" else 404
+                if self.headers["Authorization"] == "Basic bWU6aHVzaA==":  # me:hush
+                    found = 200
                 self.send_response(found)
                 self.end_headers()
                 self.wfile.write(b"[]")
@@ -76,9 +81,33 @@ def test_a_broker_that_does_not_answer_is_named(monkeypatch):
         kafka.require_topics("127.0.0.1:1", SUBSCRIPTION)
 
 
-@pytest.mark.parametrize("code", [200, 401, 403])
-def test_a_registry_that_answers_will_do(registry, code):
-    kafka.require_registry(registry(code))
+def test_options_reach_the_client(topics):
+    seen = topics("bank-progress")
+    kafka.require_topics("broker:9092", SUBSCRIPTION, options={"sasl.password": "hush"})
+    assert seen == [{"bootstrap.servers": "broker:9092", "sasl.password": "hush", "log_level": 0}]
+
+
+def test_options_that_the_client_refuses_are_named_without_their_values():
+    with pytest.raises(ConfigError) as caught:
+        kafka.require_topics(
+            "127.0.0.1:1", SUBSCRIPTION, options={"security.protocol": "hush", "client.id": "x"}
+        )
+    assert "['client.id', 'security.protocol']" in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
+def test_a_registry_that_answers_will_do(registry):
+    kafka.require_registry(registry(200))
+
+
+@pytest.mark.parametrize("code", [401, 403])
+def test_a_registry_that_asks_who_is_there(registry, code):
+    url = registry(code)
+    kafka.require_registry(url, user_info="me:hush")
+    for wrong in ("", "me:wrong"):
+        with pytest.raises(ConfigError, match="registry_user_info") as caught:
+            kafka.require_registry(url, user_info=wrong)
+        assert "wrong" not in str(caught.value)
 
 
 @pytest.mark.parametrize("code", [404, 500])
@@ -87,8 +116,8 @@ def test_something_else_that_answers_is_no_registry(registry, code):
         kafka.require_registry(registry(code))
 
 
-def test_a_registry_that_does_not_answer_is_named_without_its_password():
+def test_a_registry_that_does_not_answer_is_named_without_the_password():
     with pytest.raises(UnreachableError) as caught:
-        kafka.require_registry("http://user:secret@127.0.0.1:1/v7")
+        kafka.require_registry("http://127.0.0.1:1/v7", user_info="me:hush")
     assert "127.0.0.1:1" in str(caught.value)
-    assert "secret" not in str(caught.value)
+    assert "hush" not in str(caught.value)
