@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 
-TARGETS := check setup demo up test unit lint format types imports wheel lock ci clean
+TARGETS := check setup demo up test unit lint format types imports wheel docs lock ci clean
 
 .PHONY: help $(TARGETS)
 

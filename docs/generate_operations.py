@@ -1,0 +1,131 @@
+"""Writes the tables of `operations.md` that follow from the sources: settings and metrics.
+
+They stand between `<!-- generated: NAME -->` and `<!-- end -->`; everything else on the page is
+written by hand.  `./dev docs` runs this, and a test fails while the page is stale.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+from annotated_types import Ge, Le, MinLen
+from pydantic import SecretStr
+from pydantic_core import PydanticUndefined
+
+from tidegate.local_stack.config import LocalStackConfig
+from tidegate.producer.config import ProducerConfig
+from tidegate.producer.metrics import METRICS as PRODUCER_METRICS
+from tidegate.producer.metrics import ProducerMetrics
+from tidegate.schemas.settings import has_flag
+from tidegate.spark_consumer.config import KAFKA_OPTIONS, ConsumerConfig
+from tidegate.spark_consumer.metrics import Metrics as ConsumerMetrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from prometheus_client import CollectorRegistry
+    from pydantic.fields import FieldInfo
+
+    from tidegate.schemas.settings import Settings
+
+PAGE = Path(__file__).with_name("operations.md")
+
+_BLOCK = re.compile(r"(<!-- generated: ([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+# What a default that is computed is, in words.
+_COMPUTED: dict[Callable[..., Any], str] = {socket.gethostname: "this host's name"}
+
+
+def generated(text: str) -> str:
+    """Return the page with its generated tables made anew; raises KeyError for an unknown one."""
+    return _BLOCK.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}\n{found[3]}", text)
+
+
+def settings_table(settings: type[Settings]) -> str:
+    """Return name, default, allowed values and meaning of every setting."""
+    rows = (
+        (f"`{name}`", _default(field), _allowed(field), field.description or "")
+        for name, field in settings.model_fields.items()
+    )
+    return _table(("setting", "default", "values", "meaning"), rows)
+
+
+def metrics_table(registry: CollectorRegistry, labels: dict[str, tuple[str, ...]]) -> str:
+    """Return name, kind, labels and meaning of every metric, named as a scrape shows it."""
+    rows = (
+        (
+            f"`{family.name}_total`" if family.type == "counter" else f"`{family.name}`",
+            family.type,
+            ", ".join(f"`{label}`" for label in labels.get(family.name, ())),
+            family.documentation,
+        )
+        for family in registry.collect()
+    )
+    return _table(("metric", "kind", "labels", "meaning"), rows)
+
+
+def names(found: Iterable[str]) -> str:
+    """Return names, in order, as one line of code words."""
+    return ", ".join(f"`{name}`" for name in sorted(found))
+
+
+def _default(field: FieldInfo) -> str:
+    if field.default_factory is not None:
+        return _COMPUTED[field.default_factory]
+    if field.default is PydanticUndefined:
+        return "**needed**"
+    if isinstance(field.default, SecretStr) or field.default in ("", {}):
+        return "empty"
+    return f"`{field.default}`"
+
+
+def _allowed(field: FieldInfo) -> str:
+    words = []
+    if get_origin(field.annotation) is Literal:
+        words.append(" or ".join(f"`{choice}`" for choice in get_args(field.annotation) if choice))
+    least = [rule.ge for rule in field.metadata if isinstance(rule, Ge)]
+    most = [rule.le for rule in field.metadata if isinstance(rule, Le)]
+    if least and most:
+        words.append(f"{least[0]} to {most[0]}")
+    elif least:
+        words.append(f"from {least[0]}")
+    if any(isinstance(rule, MinLen) for rule in field.metadata):
+        words.append("not empty")
+    if not has_flag(field):
+        words.append("no flag")
+    return ", ".join(words)
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "producer settings": lambda: settings_table(ProducerConfig),
+    "consumer settings": lambda: settings_table(ConsumerConfig),
+    "local settings": lambda: settings_table(LocalStackConfig),
+    "producer owned options": lambda: names(ProducerConfig.owned_kafka_options),
+    "consumer options": lambda: names(KAFKA_OPTIONS),
+    "producer metrics": lambda: metrics_table(
+        ProducerMetrics().registry, {metric.name: metric.labels for metric in PRODUCER_METRICS}
+    ),
+    "consumer metrics": lambda: metrics_table(ConsumerMetrics().registry, {}),
+}
+
+
+def main() -> None:
+    """Write the page anew where it is stale."""
+    before = PAGE.read_text(encoding="utf-8")
+    after = generated(before)
+    if after != before:
+        PAGE.write_text(after, encoding="utf-8")
+    sys.stdout.write(f"{PAGE.name}: {'up to date' if after == before else 'written'}\n")
+
+
+if __name__ == "__main__":
+    main()
