@@ -7,7 +7,6 @@ broken invariant.  Addresses go to standard output, everything else to standard 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import os
 import signal
@@ -92,7 +91,10 @@ def demo(
     kill_consumer: Annotated[int, typer.Option(min=0, help="Kills of the consumer.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Decides all that is left to chance.")] = 1,
     rate: Annotated[
-        float | None, typer.Option(min=0, help="Transfers per second at most; 0: no limit.")
+        float | None,
+        typer.Option(
+            min=0, help="Transfers per second at most; 0: no limit; else by their number."
+        ),
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Write the figures there, as JSON.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the output for a look.")] = False,
@@ -117,9 +119,8 @@ def demo(
         kill_workers=kill_workers,
         kill_consumer=kill_consumer,
         seed=seed,
+        rate_max=rate,
     )
-    if rate is not None:
-        options = dataclasses.replace(options, rate_max=rate)
     try:
         right = prove(options, console=_errors, report=report, keep=keep)
     except KeyboardInterrupt:

@@ -52,6 +52,8 @@ PREFIX = "bank"
 _CONSUMER_DEADLINE_S = 300.0
 _CATCH_UP_DEADLINE_S = 600.0
 _FIGURES_EVERY_S = 0.5
+_RATE_SMALL = 80.0
+_BIG_RUN_S = 90.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +68,15 @@ class DemoOptions:
     kill_workers: int = 1
     kill_consumer: int = 1
     seed: int = 1
-    rate_max: float = 150.0
-    """Transfers per second at most; 0 is as fast as it goes."""
+    rate_max: float | None = None
+    """Transfers per second at most; 0 is as fast as it goes, None leaves it to `pace`."""
+
+    @property
+    def pace(self) -> float:
+        """Slow enough that a small run sees its kills under work, and a big one ends in time."""
+        if self.rate_max is not None:
+            return self.rate_max
+        return max(_RATE_SMALL, self.transfers / _BIG_RUN_S)
 
     @property
     def asked(self) -> Asked:
@@ -131,7 +140,7 @@ class _Run:
             self._name,
             bank=bank,
             transfers=options.transfers,
-            rate_max=options.rate_max,
+            rate_max=options.pace,
             reserve=max(2, options.transfers // 10),
             log=folder / "logs" / "customers.log",
         )

@@ -51,6 +51,14 @@ def test_a_report_is_held_against_what_was_asked():
     assert (asked.kill_workers, asked.kill_consumer) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    ("transfers", "rate", "pace"),
+    [(2_500, None, 80.0), (18_000, None, 200.0), (18_000, 0.0, 0.0), (10, 5.0, 5.0)],
+)
+def test_a_big_run_is_faster_than_a_small_one(transfers: int, rate: float | None, pace: float):
+    assert DemoOptions(transfers=transfers, rate_max=rate).pace == pace
+
+
 class Stack:
     bootstrap_servers = registry_url = spanner_address = control_address = "here:1"
 
