@@ -29,6 +29,8 @@ __all__ = [
     "ManifestTable",
     "ReleaseManifest",
     "TableRows",
+    "read_delta",
+    "table_rows",
 ]
 
 _RELEASES = "_releases"
@@ -125,7 +127,7 @@ class DeltaReader:
         delta = DeltaTable(str(self.output / _CHANGELOG / table))
         rows: list[ChangelogRow] = []
         types: dict[str, pa.DataType] = {}
-        for uri in sorted(delta.file_uris()):
+        for uri in _plain_files(delta):
             content = pq.read_table(_local_path(uri), partitioning=None)
             types |= {
                 field.name: field.type
@@ -142,15 +144,36 @@ class DeltaReader:
 
     def mirror(self, table: str, *, version: int | None = None) -> TableRows:
         """Return a mirror at a version, or at its head."""
-        delta = DeltaTable(str(self.output / _MIRROR / table), version=version)
-        return table_rows(delta.to_pyarrow_table())
+        return table_rows(read_delta(self.output / _MIRROR / table, version=version))
 
     def late_rows(self) -> int:
         """Return how many rows lie in the side table for late changes."""
         path = self.output / _LATE
         if not (path / "_delta_log").is_dir():
             return 0
-        return int(DeltaTable(str(path)).to_pyarrow_table().num_rows)
+        return int(read_delta(path).num_rows)
+
+
+def read_delta(path: Path, *, version: int | None = None) -> pa.Table:
+    """Return a Delta table's rows at a version, or at its head; without any columns if it is empty.
+
+    Its files are read one by one: delta-rs's own way to Arrow leaves threads behind that abort the
+    interpreter when it ends, more often than not.  Raises ValueError for a table whose files alone
+    do not say what its rows are.
+    """
+    delta = DeltaTable(str(path), version=version)
+    parts = [pq.read_table(_local_path(uri), partitioning=None) for uri in _plain_files(delta)]
+    return pa.concat_tables(parts, promote_options="default") if parts else pa.table({})
+
+
+def _plain_files(delta: DeltaTable) -> list[str]:
+    """Return a table's files by name; raises ValueError if rows or columns are kept elsewhere."""
+    features = set(delta.protocol().reader_features or ())
+    mapping = delta.metadata().configuration.get("delta.columnMapping.mode", "none")
+    if "deletionVectors" in features or mapping != "none" or delta.metadata().partition_columns:
+        message = f"{delta.table_uri} has deletion vectors, mapped columns or partition columns"
+        raise ValueError(message)
+    return sorted(delta.file_uris())
 
 
 def table_rows(table: pa.Table) -> TableRows:

@@ -6,11 +6,11 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from rich.table import Table
 
 from tidegate.local_stack.errors import PartFailedError
+from tidegate.local_stack.judge_delta import read_delta
 from tidegate.schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def rows_table(rows: list[dict[str, Any]], *, title: str, rows_max: int) -> Tabl
 
 def _read(path: Path) -> list[dict[str, Any]]:
     try:
-        rows: list[dict[str, Any]] = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
+        rows: list[dict[str, Any]] = read_delta(path).to_pylist()
     except TableNotFoundError as error:
         known = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
         message = f"there is no {path.parent.name} of a table {path.name!r}"

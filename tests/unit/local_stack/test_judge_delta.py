@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from deltalake import write_deltalake
 
 from tidegate.local_stack.judge_delta import DeltaReader, table_rows
@@ -59,6 +62,47 @@ def test_a_mirror_is_read_as_it_was_at_a_version(tmp_path: Path):
     assert reader.mirror_tables() == ["t"]
     assert reader.mirror("t", version=0)["Balance"] == (1,)
     assert reader.mirror("t")["Balance"] == (2,)
+
+
+def test_a_table_without_rows_has_none(tmp_path: Path):
+    write_deltalake(str(tmp_path / "mirror" / "t"), pa.table({"Id": pa.array([], pa.string())}))
+
+    assert DeltaReader(tmp_path).mirror("t").get("Id", ()) == ()
+
+
+def test_files_of_different_schemas_are_one_table(tmp_path: Path):
+    path = str(tmp_path / "mirror" / "t")
+    write_deltalake(path, pa.table({"Id": ["a"]}))
+    write_deltalake(path, pa.table({"Id": ["b"], "New": [1]}), mode="append", schema_mode="merge")
+    found = DeltaReader(tmp_path).mirror("t")
+
+    assert dict(zip(found["Id"], found["New"], strict=True)) == {"a": None, "b": 1}
+
+
+def test_a_table_that_its_files_alone_do_not_tell_is_refused(tmp_path: Path):
+    rows = pa.table({"Id": ["a"], "Part": [1]})
+    write_deltalake(str(tmp_path / "mirror" / "t"), rows, partition_by=["Part"])
+
+    with pytest.raises(ValueError, match="partition columns"):
+        DeltaReader(tmp_path).mirror("t")
+
+
+def test_reading_leaves_no_thread_that_aborts_the_interpreter(tmp_path: Path):
+    write_deltalake(str(tmp_path / "mirror" / "t"), pa.table({"Id": ["a"]}))
+    program = (
+        "import pathlib, sys; from tidegate.local_stack.judge_delta import DeltaReader; "
+        "print(DeltaReader(pathlib.Path(sys.argv[1])).mirror('t'))"
+    )
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+        assert (done.returncode, done.stdout.strip()) == (0, "{'Id': ('a',)}")
 
 
 def test_commit_times_are_by_version(tmp_path: Path):
