@@ -84,6 +84,9 @@ class ConsumerConfig(StreamSettings):
     jars: str = Field(
         default="", description="Jars for a session of our own, comma-separated; empty: none"
     )
+    java_options: str = Field(
+        default="", description="Options of the JVM of a session of our own; empty: Java's defaults"
+    )
 
     @field_validator("kafka_options")
     @classmethod

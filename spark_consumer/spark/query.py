@@ -133,7 +133,10 @@ def run(config: ConsumerConfig, *, stop: threading.Event, begun_us: int) -> Stat
             message = f"metrics_port: port {config.metrics_port} is taken"
             raise ConfigError(message, hint="Choose another, or 0 for none") from error
     spark = local_session(
-        master=config.master, jars=config.jars, app_name=f"tidegate-{config.prefix}"
+        master=config.master,
+        jars=config.jars,
+        app_name=f"tidegate-{config.prefix}",
+        java_options=config.java_options,
     )
     last: list[State] = []
     try:
