@@ -19,7 +19,7 @@ __all__ = ["Disturbance", "DisturbanceKind", "SimulatorControl", "schedule"]
 
 DisturbanceKind = Literal["split", "merge", "kill-worker", "kill-consumer"]
 
-_FIRST, _LAST = 0.06, 0.9
+_FIRST, _LAST, _LAST_CONSUMER_KILL = 0.06, 0.9, 0.5
 _TIMEOUT_S = 15
 
 
@@ -37,7 +37,8 @@ def schedule(
     """Return everything to do, by the share of transfers done.
 
     Kinds are shuffled, then placed at even distances with some jitter.  Kills of one kind stay
-    apart as far as they can: a program that is just starting again is not worth killing.
+    apart as far as they can: a program that is just starting again is not worth killing.  Those of
+    the consumer come in the first half: its start takes longest, and so goes on beside the work.
     """
     chance = random.Random(f"{seed}/schedule")  # noqa: S311 - a plan, no secret
     kills: dict[DisturbanceKind, int] = {
@@ -49,12 +50,15 @@ def schedule(
     chance.shuffle(churn)
     planned = _spread(churn, chance)
     for kind, count in kills.items():
-        planned += _spread([kind] * count, chance)
+        last = _LAST_CONSUMER_KILL if kind == "kill-consumer" else _LAST
+        planned += _spread([kind] * count, chance, last=last)
     return sorted(planned, key=lambda disturbance: disturbance.at_share)
 
 
-def _spread(kinds: list[DisturbanceKind], chance: random.Random) -> list[Disturbance]:
-    step = (_LAST - _FIRST) / max(1, len(kinds))
+def _spread(
+    kinds: list[DisturbanceKind], chance: random.Random, *, last: float = _LAST
+) -> list[Disturbance]:
+    step = (last - _FIRST) / max(1, len(kinds))
     return [
         Disturbance(round(_FIRST + step * (number + chance.uniform(0.1, 0.9)), 4), kind)
         for number, kind in enumerate(kinds)
