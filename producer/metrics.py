@@ -25,6 +25,8 @@ CounterName: TypeAlias = Literal[
     "tidegate_producer_transactions_aborted",
     "tidegate_producer_query_retries",
     "tidegate_producer_stream_partitions_finished",
+    "tidegate_producer_unproven_finishes",
+    "tidegate_producer_unknown_outcomes",
 ]
 GaugeName: TypeAlias = Literal[
     "tidegate_producer_queries_running",
@@ -70,6 +72,16 @@ METRICS: tuple[MetricMeaning, ...] = (
     ),
     MetricMeaning(
         "tidegate_producer_stream_partitions_finished", "counter", "Completion markers committed"
+    ),
+    MetricMeaning(
+        "tidegate_producer_unproven_finishes",
+        "counter",
+        "Queries that ended with OK and proved nothing: begun again, never believed",
+    ),
+    MetricMeaning(
+        "tidegate_producer_unknown_outcomes",
+        "counter",
+        "Commits whose outcome could not be learnt: all slots were read again",
     ),
     MetricMeaning("tidegate_producer_queries_running", "gauge", "Change stream queries running"),
     MetricMeaning("tidegate_producer_tokens", "gauge", "Stream partitions in the owned slots"),

@@ -24,6 +24,8 @@ _COUNTERS: dict[str, CounterName] = {
     "committed": "tidegate_producer_transactions_committed",
     "abort": "tidegate_producer_transactions_aborted",
     "finished": "tidegate_producer_stream_partitions_finished",
+    "unproven_finish": "tidegate_producer_unproven_finishes",
+    "unknown_outcome": "tidegate_producer_unknown_outcomes",
 }
 
 

@@ -9,11 +9,12 @@ from typing import Any
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from tidegate.schemas.errors import SchemaError, UnreachableError
+from tidegate.schemas.errors import ConfigError, SchemaError, TidegateError, UnreachableError
 
 __all__ = ["HttpSchemaRegistry"]
 
 _CONFLICT = 409
+_REFUSED = (401, 403)
 _SERVER_ERRORS = 500
 
 
@@ -59,7 +60,11 @@ class HttpSchemaRegistry:
             raise self._translate(error, schema_id=schema_id) from error
         return schema
 
-    def _translate(self, error: Exception, **fields: Any) -> SchemaError | UnreachableError:
+    def _translate(self, error: Exception, **fields: Any) -> TidegateError:
+        if isinstance(error, SchemaRegistryError) and error.http_status_code in _REFUSED:
+            message = "registry_user_info: the registry refuses these credentials"
+            hint = "Set user:password as the registry knows them, and what they may do"
+            return ConfigError(message, hint=hint, url=self._url)
         if isinstance(error, SchemaRegistryError) and error.http_status_code < _SERVER_ERRORS:
             if error.http_status_code == _CONFLICT:
                 message = "the registry refuses a schema as incompatible with earlier versions"

@@ -155,6 +155,8 @@ class FleetWorker:
             timeout_s = 0.0
             if not isinstance(output, on.RecordsRead):
                 self._readers.pop(output.query_id, None)
+            if isinstance(output, on.QueryFailed):
+                _log.warning("a query failed", token=output.token, error=str(output.error))
             self._pump(output)
 
     # ------------------------------------------------------------ the group's listener

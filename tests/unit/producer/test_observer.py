@@ -11,11 +11,13 @@ from tidegate.producer.observer import Observer
 from tidegate.producer.spanner_records import HeartbeatRecord
 from tidegate.schemas.progress import TopicTotals
 
+COUNTED = ("committed", "abort", "finished", "unproven_finish", "unknown_outcome")
+
 
 def core(**changes):
     """Return what the observer looks at."""
     plain = {
-        "counts": {"committed": 0, "abort": 0, "finished": 0},
+        "counts": dict.fromkeys(COUNTED, 0),
         "published": {},
         "slots": {},
         "watermark_us": None,
@@ -28,7 +30,7 @@ def test_counts_and_gauges():
     observer = Observer(metrics, bytes_in_flight=lambda: 42)
     totals = TopicTotals("bank.accounts", 2, 3, 400, 0)
     worker = core(
-        counts={"committed": 5, "abort": 1, "finished": 2},
+        counts={**dict.fromkeys(COUNTED, 0), "committed": 5, "unproven_finish": 3},
         published={"bank.accounts": totals},
         watermark_us=0,
     )
@@ -42,6 +44,7 @@ def test_counts_and_gauges():
     assert value("tidegate_producer_heartbeats_total") == 2
     assert value("tidegate_producer_query_retries_total", code="UNAVAILABLE") == 1
     assert value("tidegate_producer_transactions_committed_total") == 5
+    assert value("tidegate_producer_unproven_finishes_total") == 3
     assert value("tidegate_producer_mods_total", topic="bank.accounts") == 3
     assert value("tidegate_producer_value_bytes_total", topic="bank.accounts") == 400
     assert value("tidegate_producer_bytes_in_flight") == 42
@@ -51,7 +54,7 @@ def test_counts_and_gauges():
 def test_only_news_is_counted():
     metrics = ProducerMetrics()
     observer = Observer(metrics, bytes_in_flight=lambda: 0)
-    worker = core(counts={"committed": 5, "abort": 0, "finished": 0})
+    worker = core(counts={**dict.fromkeys(COUNTED, 0), "committed": 5})
     observer._show(worker)
     observer._show(worker)
 

@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from tidegate.schemas.errors import SchemaError, UnreachableError
+from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
 from tidegate.schemas.registry_http import HttpSchemaRegistry
 
 STRING, LONG = {"type": "string"}, {"type": "long"}
@@ -121,6 +121,14 @@ def test_another_refusal_says_what_the_registry_says(registry, server):
     server.refuse = (422, "no such level")
     with pytest.raises(SchemaError, match="no such level"):
         registry.require_compatibility("a-value", "SIDEWAYS")
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_refused_credentials_are_a_fault_of_the_settings(registry, server, status):
+    server.refuse = (status, "who are you?")
+
+    with pytest.raises(ConfigError, match="registry_user_info"):
+        registry.require_reachable()
 
 
 @pytest.mark.parametrize("status", [500, 503])
