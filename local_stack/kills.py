@@ -33,9 +33,8 @@ CONSUMER_STEPS = (
     "state",
 )
 
-_BEGIN_DEADLINE_S = 300.0
-_AIM_DEADLINE_S = 12.0
-_POLL_S = 0.05
+_CYCLE_DEADLINE_S = 300.0
+_AIM_DEADLINE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +72,18 @@ class Killer:
     ) -> TimedKill:
         """Kill a program in the step aimed at, or in whatever it does if that step does not come.
 
-        Waits first until the program has begun to work: raises PartFailedError if it never does.
+        Waits first until the program has gone through a whole cycle since it was started, so that
+        something is delivered between two kills; raises PartFailedError if it never does.
         """
-        end = time.monotonic() + _BEGIN_DEADLINE_S
-        while not program.has_begun:
-            if not program.process.is_running or time.monotonic() > end:
-                message = f"{program.name} does not work, so it cannot be killed at work"
-                raise PartFailedError(message, log=str(program.spec.log))
-            time.sleep(_POLL_S)
+        works = wait_for_step(
+            StepFollower(program.spec.log, program.log_began),
+            accept=lambda step: step == self.steps[-1],
+            go_on=lambda: program.process.is_running,
+            deadline_s=_CYCLE_DEADLINE_S,
+        )
+        if not works:
+            message = f"{program.name} does not work, so it cannot be killed at work"
+            raise PartFailedError(message, log=str(program.spec.log))
         aimed = self.aim()
         wait_for_step(
             StepFollower.at_end(program.spec.log),

@@ -62,10 +62,21 @@ def test_a_step_that_never_comes_is_not_waited_for_for_ever(
     victim: Program, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(module, "_AIM_DEADLINE_S", 0.1)
-    killing = killer(1, ("no such step",))
+    monkeypatch.setattr(Killer, "aim", lambda _: "no such step")
+    killing = killer(1, ("fence",))
     killing.kill_and_restart(victim)
 
     assert len(killing.kills) == 1
+
+
+def test_a_victim_is_not_killed_before_it_has_gone_through_a_cycle(
+    victim: Program, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(module, "_CYCLE_DEADLINE_S", 0.5)
+
+    with pytest.raises(PartFailedError, match="cannot be killed at work"):
+        killer(1, ("begin", "a last step that never comes")).kill_and_restart(victim)
+    assert victim.process.is_running
 
 
 def test_a_victim_that_never_works_is_an_error(tmp_path: Path):
