@@ -7,6 +7,7 @@ whoever wrote it.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from confluent_kafka import DeserializingConsumer, TopicPartition
@@ -15,7 +16,8 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 
 __all__ = ["finished_stream_partitions", "read_topic"]
 
-_POLL_S = 10.0
+_POLL_S = 0.2
+_QUIET_MAX_S = 30.0
 _METADATA_S = 15.0
 
 
@@ -56,11 +58,13 @@ def read_topic(
 
 def _read_until(consumer: DeserializingConsumer, *, topic: str, ends: dict[int, int]) -> list[Any]:
     messages = []
+    quiet_since = time.monotonic()
     while not _reached(consumer, topic=topic, ends=ends):
         message = consumer.poll(_POLL_S)
         if message is not None:
             messages.append(message)
-        elif not _reached(consumer, topic=topic, ends=ends):
+            quiet_since = time.monotonic()
+        elif time.monotonic() - quiet_since > _QUIET_MAX_S:
             text = f"{topic} did not give its records up to {ends}"
             raise TimeoutError(text)
     return messages
