@@ -19,7 +19,7 @@ __all__ = ["Disturbance", "DisturbanceKind", "SimulatorControl", "schedule"]
 
 DisturbanceKind = Literal["split", "merge", "kill-worker", "kill-consumer"]
 
-_FIRST, _LAST, _LAST_CONSUMER_KILL = 0.06, 0.9, 0.5
+_FIRST, _LAST, _LAST_CONSUMER_KILL = 0.06, 0.9, 0.3
 _TIMEOUT_S = 15
 
 
@@ -38,7 +38,7 @@ def schedule(
 
     Kinds are shuffled, then placed at even distances with some jitter.  Kills of one kind stay
     apart as far as they can: a program that is just starting again is not worth killing.  Those of
-    the consumer come in the first half: its start takes longest, and so goes on beside the work.
+    the consumer come first: its start takes longest, and so goes on beside the work.
     """
     chance = random.Random(f"{seed}/schedule")  # noqa: S311 - a plan, no secret
     kills: dict[DisturbanceKind, int] = {

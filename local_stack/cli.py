@@ -83,7 +83,7 @@ def up(
 @app.command()
 def demo(
     accounts: Annotated[int, typer.Option(min=2, help="Accounts of the bank.")] = 200,
-    transfers: Annotated[int, typer.Option(min=10, help="Transfers to make.")] = 2_500,
+    transfers: Annotated[int, typer.Option(min=10, help="Transfers to make.")] = 2_000,
     workers: Annotated[int, typer.Option(min=1, help="Producer workers.")] = 2,
     splits: Annotated[int, typer.Option(min=0, help="Splits of stream partitions.")] = 6,
     merges: Annotated[int, typer.Option(min=0, help="Merges of stream partitions.")] = 4,

@@ -61,7 +61,7 @@ class DemoOptions:
     """What to run; the defaults end within two minutes on two cores."""
 
     accounts: int = 200
-    transfers: int = 2_500
+    transfers: int = 2_000
     workers: int = 2
     splits: int = 6
     merges: int = 4

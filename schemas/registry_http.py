@@ -40,11 +40,14 @@ class HttpSchemaRegistry:
 
     def register(self, subject: str, schema: dict[str, Any]) -> int:
         """Return the id of a schema under a subject, registering it if it is new."""
-        text = json.dumps(schema)
+        registered = Schema(json.dumps(schema), "AVRO")
         try:
-            return int(self._client.register_schema(subject, Schema(text, "AVRO")))
+            return int(self._client.register_schema(subject, registered))
         except Exception as error:  # the client lets its HTTP library's errors through
-            raise self._translate(error, subject=subject) from error
+            found = self._registered_meanwhile(subject, registered, error)
+            if found is None:
+                raise self._translate(error, subject=subject) from error
+            return found
 
     def require_compatibility(self, subject: str, level: str) -> None:
         """Set the subject's compatibility level."""
@@ -52,6 +55,19 @@ class HttpSchemaRegistry:
             self._client.set_compatibility(subject_name=subject, level=level)
         except Exception as error:
             raise self._translate(error, subject=subject) from error
+
+    def _registered_meanwhile(self, subject: str, schema: Schema, error: Exception) -> int | None:
+        """Return the id of a schema that was refused because another worker was quicker.
+
+        Apicurio answers 409 to the slower of two that register the same schema at once, as it does
+        to a schema that is not compatible; only looking it up tells the two apart.
+        """
+        if not isinstance(error, SchemaRegistryError) or error.http_status_code != _CONFLICT:
+            return None
+        try:
+            return self._client.lookup_schema(subject, schema).schema_id
+        except SchemaRegistryError:
+            return None
 
     def _fetch(self, schema_id: int) -> dict[str, Any]:
         try:

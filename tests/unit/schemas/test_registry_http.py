@@ -20,6 +20,7 @@ class Registry(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Answer)
         self.ids, self.levels, self.asked, self.refuse = {}, {}, [], None
+        self.is_raced = False
 
     @property
     def url(self):
@@ -40,6 +41,12 @@ class Answer(BaseHTTPRequestHandler):
         if server.refuse is not None:
             status, message = server.refuse
             reply = {"error_code": status, "message": message}
+        elif self.command == "POST" and parts[0] == "subjects" and server.is_raced:
+            text = json.loads(body)["schema"]
+            is_lookup = parts[-1] != "versions"
+            status = 200 if is_lookup else 409
+            found = {"subject": parts[1], "id": 77, "version": 1, "schema": text}
+            reply = found if is_lookup else {"error_code": 409, "message": "already exists"}
         elif self.command == "POST" and parts[0] == "subjects":
             text = json.loads(body)["schema"]
             reply = {"id": server.ids.setdefault(text, len(server.ids) + 1)}
@@ -115,6 +122,12 @@ def test_an_incompatible_schema_is_a_schema_error(registry, server):
     server.refuse = (409, "incompatible")
     with pytest.raises(SchemaError, match=r"incompatible.*a-value"):
         registry.register("a-value", LONG)
+
+
+def test_a_schema_that_another_worker_registered_meanwhile_is_found(registry, server):
+    server.is_raced = True
+
+    assert registry.register("a-value", LONG) == 77
 
 
 def test_another_refusal_says_what_the_registry_says(registry, server):
