@@ -19,7 +19,8 @@ __all__ = ["Disturbance", "DisturbanceKind", "SimulatorControl", "schedule"]
 
 DisturbanceKind = Literal["split", "merge", "kill-worker", "kill-consumer"]
 
-_FIRST, _LAST, _LAST_CONSUMER_KILL = 0.06, 0.9, 0.3
+_FIRST, _LAST = 0.06, 0.9
+_CONSUMER_KILL_SHARE = 0.24
 _TIMEOUT_S = 15
 
 
@@ -38,7 +39,7 @@ def schedule(
 
     Kinds are shuffled, then placed at even distances with some jitter.  Kills of one kind stay
     apart as far as they can: a program that is just starting again is not worth killing.  Those of
-    the consumer come first: its start takes longest, and so goes on beside the work.
+    the consumer come early: its start takes longest, and so goes on beside the work.
     """
     chance = random.Random(f"{seed}/schedule")  # noqa: S311 - a plan, no secret
     kills: dict[DisturbanceKind, int] = {
@@ -50,7 +51,8 @@ def schedule(
     chance.shuffle(churn)
     planned = _spread(churn, chance)
     for kind, count in kills.items():
-        last = _LAST_CONSUMER_KILL if kind == "kill-consumer" else _LAST
+        room = _FIRST + _CONSUMER_KILL_SHARE * count
+        last = min(room, _LAST) if kind == "kill-consumer" else _LAST
         planned += _spread([kind] * count, chance, last=last)
     return sorted(planned, key=lambda disturbance: disturbance.at_share)
 
