@@ -159,7 +159,10 @@ class KafkaPublisher:
 
     def await_delivery(self) -> Delivered | Outcome:
         """Wait for every report; return what they say."""
-        left = self._open.flush(_CALL_TIMEOUT_S)
+        try:
+            left = self._open.flush(_CALL_TIMEOUT_S)
+        except KafkaException as error:
+            return self._abort_after(error)
         if left or self._failures:
             reason = f"{left} messages without a report, failures: {list(self._failures)}"
             return self.abort(reason)

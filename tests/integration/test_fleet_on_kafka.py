@@ -1,0 +1,270 @@
+"""The worker's Kafka side on a real broker: takeover, drain, and the fence.
+
+The source is scripted: each stream partition has a change every 10 ms, which any reader can name,
+so what must be in Kafka is known without asking anybody.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from tidegate.local_stack.config import load_config
+from tidegate.local_stack.stack import LocalStack
+from tidegate.producer.adapters.kafka_publisher import KafkaPublisher
+from tidegate.producer.adapters.kafka_slots import KafkaSlots, StreamStartFinder
+from tidegate.producer.adapters.kafka_topics import KafkaTopics
+from tidegate.producer.core import effects as do
+from tidegate.producer.core import events as on
+from tidegate.producer.core.slot import SlotPhase
+from tidegate.producer.core.stream_identity import StreamIdentity
+from tidegate.producer.core.worker import Worker
+from tidegate.producer.driver.fleet_worker import FleetWorker
+from tidegate.producer.messages import ChangeMessage, PublishableRecord
+from tidegate.producer.spanner_records import ChildPartitionsRecord, HeartbeatRecord
+from tidegate.schemas.order_key import OrderKey
+from tidegate.schemas.progress import (
+    ChildPartition,
+    DataTopic,
+    PartitionAnnounced,
+    ProgressRecord,
+)
+from tidegate.schemas.topics import ROOT_TOKEN, TopicNames, slot_of
+
+pytestmark = pytest.mark.integration
+
+SLOTS = 6
+TOKENS = [f"token-{number}" for number in range(8)]
+EVERY_US = 10_000
+PATIENCE_S = 90
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    """Kafka's address."""
+    config = load_config(data_dir=tmp_path_factory.mktemp("stack"))
+    with LocalStack(config, with_simulator=False) as stack:
+        yield stack.bootstrap_servers
+
+
+class ScriptedReader:
+    """Delivers a token's changes from wherever the query starts, as they come due."""
+
+    def __init__(self, query, deliver, topic):
+        self._query, self._deliver, self._topic = query, deliver, topic
+        self._stopped = threading.Event()
+
+    def start(self):
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def stop(self):
+        self._stopped.set()
+
+    def _run(self):
+        token, query_id, start_ns = self._query.token, self._query.query_id, self._query.start_ns
+        if token == ROOT_TOKEN:
+            children = tuple(ChildPartition(name, (), start_ns) for name in TOKENS)
+            found = ChildPartitionsRecord(start_ns, "00000000", children)
+            self._deliver(on.RecordsRead(token, query_id, [found], 1))
+            self._deliver(on.QueryEnded(token, query_id))
+            return
+        next_us = -(-(start_ns // 1_000) // EVERY_US) * EVERY_US
+        while not self._stopped.wait(0.02):
+            now_us = time.time_ns() // 1_000
+            items = [self._change(at_us) for at_us in range(next_us, now_us + 1, EVERY_US)]
+            next_us += EVERY_US * len(items)
+            items.append(HeartbeatRecord(now_us * 1_000))
+            self._deliver(on.RecordsRead(token, query_id, items, len(items)))
+
+    def _change(self, at_us):
+        token = self._query.token
+        transaction = f"{token}@{at_us}"
+        order_key = OrderKey(at_us, transaction, (0, 0), 0).encode()
+        message = ChangeMessage(self._topic, token.encode(), b"value", order_key, b"I")
+        return PublishableRecord(at_us, transaction, "00000000", (message,))
+
+
+class Fleet:
+    """Workers in threads of this process, on one prefix."""
+
+    def __init__(self, broker):
+        self.broker = broker
+        self.names = TopicNames(f"t{uuid.uuid4().hex[:8]}")
+        topics = KafkaTopics(broker)
+        progress = topics.ensure_progress(self.names.progress, slots=SLOTS, replication=1)
+        self.topic = self.names.data("accounts")
+        data = topics.ensure_data([self.topic], topic_partitions=3, replication=1)[self.topic]
+        self.identity = StreamIdentity(
+            stream="database/changeStreams/scripted",
+            dialect="GOOGLE_STANDARD_SQL",
+            group=self.names.group,
+            slots=SLOTS,
+            progress_topic_id=progress.topic_id,
+            topics=(DataTopic(data.topic, data.topic_id, data.topic_partitions, 1),),
+        )
+        self.endings = {}
+
+    def start(self, name):
+        """Start a worker; return (core, loop, thread)."""
+        core = Worker(name=name, epoch=uuid.uuid4().hex, identity=self.identity)
+        publisher = KafkaPublisher(
+            bootstrap_servers=self.broker,
+            transactional_id=f"{self.names.group}-{name}",
+            transaction_timeout_ms=15_000,
+            progress_topic=self.names.progress,
+            key_schema_id=1,
+            record_schema_id=2,
+        )
+        loop = FleetWorker(
+            core,
+            publisher=publisher,
+            open_reader=lambda query, deliver: ScriptedReader(query, deliver, self.topic),
+            open_stream_start=lambda: StreamStartFinder(
+                bootstrap_servers=self.broker,
+                group=self.names.group,
+                topic=self.names.progress,
+                root_slot=slot_of(ROOT_TOKEN, SLOTS),
+            ),
+            release_budget=lambda _size: None,
+        )
+        loop.attach(
+            KafkaSlots(
+                bootstrap_servers=self.broker,
+                group=self.names.group,
+                worker=name,
+                topic=self.names.progress,
+                session_timeout_ms=6_000,
+                listener=loop,
+            )
+        )
+        thread = threading.Thread(target=self._run, args=(name, loop), daemon=True)
+        thread.start()
+        return core, loop, thread
+
+    def _run(self, name, loop):
+        try:
+            loop.run()
+        except Exception as error:  # noqa: BLE001 - the test looks at how each worker ended
+            self.endings[name] = error
+        else:
+            self.endings[name] = None
+
+    def published(self):
+        """Return the committed order keys per topic key, in the log's order."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.broker,
+                "group.id": uuid.uuid4().hex,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+            }
+        )
+        consumer.assign([TopicPartition(self.topic, number, 0) for number in range(3)])
+        found, ends = {}, 0
+        while ends < 3:
+            message = consumer.poll(PATIENCE_S)
+            if message.error():
+                assert message.error().code() == KafkaError._PARTITION_EOF
+                ends += 1
+                continue
+            found.setdefault(message.key().decode(), []).append(message.headers()[0][1])
+        consumer.close()
+        return found
+
+
+def until(condition):
+    """Wait for a condition."""
+    give_up_at = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < give_up_at, "waited in vain"
+        time.sleep(0.1)
+
+
+def assert_each_once_in_order(published):
+    """Every token's changes are there without a gap, a repetition or a step back."""
+    assert sorted(published) == TOKENS
+    for keys in published.values():
+        times = [OrderKey.decode(key).commit_timestamp_us for key in keys]
+        assert times == list(range(times[0], times[-1] + 1, EVERY_US))
+
+
+def drain(worker):
+    """Ask a worker to drain and wait until it has."""
+    _, loop, thread = worker
+    loop.request_drain()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+
+
+def test_slots_move_to_a_second_worker_and_back_without_a_gap(broker):
+    fleet = Fleet(broker)
+    first = fleet.start("w1")
+    until(lambda: len(first[0].slots) == SLOTS and first[0].counts["committed"] > 3)
+    second = fleet.start("w2")
+    until(lambda: len(second[0].slots) == SLOTS // 2 and second[0].counts["committed"] > 3)
+    drain(second)
+    until(lambda: len(first[0].slots) == SLOTS)
+    committed = first[0].counts["committed"]
+    until(lambda: first[0].counts["committed"] > committed + 3)
+    drain(first)
+
+    assert fleet.endings == {"w1": None, "w2": None}
+    assert_each_once_in_order(fleet.published())
+
+
+def test_a_second_process_of_one_name_ends_the_first(broker):
+    fleet = Fleet(broker)
+    first = fleet.start("w1")
+    until(lambda: first[0].counts["committed"] > 3)
+    second = fleet.start("w1")
+    until(lambda: second[0].counts["committed"] > 3)
+    first[2].join(PATIENCE_S)
+    ending = fleet.endings["w1"]
+    drain(second)
+
+    assert "name" in str(ending)
+    assert_each_once_in_order(fleet.published())
+
+
+def test_a_slots_recovery_waits_for_the_open_transaction_of_the_dead(broker):
+    fleet = Fleet(broker)
+    first = fleet.start("w1")
+    until(lambda: first[0].counts["committed"] > 3)
+    drain(first)
+    slot = slot_of(TOKENS[0], SLOTS)
+    dead = KafkaPublisher(
+        bootstrap_servers=broker,
+        transactional_id=f"{fleet.names.group}-dead",
+        transaction_timeout_ms=60_000,
+        progress_topic=fleet.names.progress,
+        key_schema_id=1,
+        record_schema_id=2,
+    )
+    dead.start()
+    assert dead.begin(b"any") is None
+    ghost = PartitionAnnounced(ChildPartition("ghost", (), 1), ROOT_TOKEN)
+    record = ProgressRecord(first[0].epoch, "dead", ghost)
+    assert dead.publish_progress(do.PublishProgress(slot, slot, record)) is None
+    assert isinstance(dead.await_delivery(), on.Delivered)
+    heir = fleet.start("w1")
+    others = [number for number in range(SLOTS) if number != slot]
+    until(
+        lambda: all(
+            number in heir[0].slots and heir[0].slots[number].phase is SlotPhase.OWNED
+            for number in others
+        )
+    )
+    phase_while_open = heir[0].slots[slot].phase
+    dead.abort("the test lets go")
+    until(lambda: heir[0].slots[slot].phase is SlotPhase.OWNED)
+    until(lambda: TOKENS[0] in heir[0].slots[slot].tokens)
+    tokens = set(heir[0].slots[slot].tokens)
+    drain(heir)
+
+    assert phase_while_open is SlotPhase.RECOVERING
+    assert "ghost" not in tokens
+    assert_each_once_in_order(fleet.published())
