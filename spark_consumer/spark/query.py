@@ -28,7 +28,11 @@ from tidegate.spark_consumer.spark.listener import MetricsListener
 from tidegate.spark_consumer.spark.mirror_sink import DeltaMirrorSink
 from tidegate.spark_consumer.spark.offsets import end_offsets
 from tidegate.spark_consumer.spark.schema_store import SchemaStore
-from tidegate.spark_consumer.spark.session import local_session
+from tidegate.spark_consumer.spark.session import (
+    is_submitted,
+    local_session,
+    submitted_session,
+)
 from tidegate.spark_consumer.spark.source import kafka_rows
 from tidegate.spark_consumer.spark.storage import Storage
 
@@ -132,12 +136,7 @@ def run(config: ConsumerConfig, *, stop: threading.Event, begun_us: int) -> Stat
         except OSError as error:
             message = f"metrics_port: port {config.metrics_port} is taken"
             raise ConfigError(message, hint="Choose another, or 0 for none") from error
-    spark = local_session(
-        master=config.master,
-        jars=config.jars,
-        app_name=f"tidegate-{config.prefix}",
-        java_options=config.java_options,
-    )
+    spark = _session(config)
     last: list[State] = []
     try:
         running = build_query(spark, config, metrics=metrics)
@@ -160,6 +159,18 @@ def run(config: ConsumerConfig, *, stop: threading.Event, begun_us: int) -> Stat
         with suppress(Exception):
             spark.stop()
     return last[0] if last else None
+
+
+def _session(config: ConsumerConfig) -> SparkSession:
+    app_name = f"tidegate-{config.prefix}"
+    if is_submitted():
+        return submitted_session(app_name=app_name)
+    return local_session(
+        master=config.master,
+        jars=config.jars,
+        app_name=app_name,
+        java_options=config.java_options,
+    )
 
 
 def _wait(running: GateQuery, stop: threading.Event) -> None:

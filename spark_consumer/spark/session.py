@@ -1,6 +1,7 @@
-"""A Spark session of our own, for a run without a cluster.
+"""The Spark session of a run: of our own on one machine, or the one that spark-submit prepared.
 
-With spark-submit the session belongs to whoever submits; it then needs Delta's settings only.
+What is set in a program wins over what spark-submit was told, so a submitted session gets Delta's
+settings and nothing else: no master, no addresses, no sizes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pyspark.sql import SparkSession
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.spark.delta_tables import DELTA_SESSION_SETTINGS
 
-__all__ = ["local_session"]
+__all__ = ["is_submitted", "local_session", "submitted_session"]
 
 _SETTINGS = {
     "spark.ui.enabled": "false",
@@ -31,8 +32,21 @@ _SETTINGS = {
 }
 
 
+def is_submitted() -> bool:
+    """Whether spark-submit started this process, and so decides where and how it runs."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def submitted_session(*, app_name: str) -> SparkSession:
+    """Start the session that spark-submit has prepared, with what the sinks cannot do without."""
+    builder = SparkSession.builder.appName(app_name)
+    for name, value in DELTA_SESSION_SETTINGS.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
 def local_session(*, master: str, jars: str, app_name: str, java_options: str = "") -> SparkSession:
-    """Start a session; raises ConfigError if a jar is not there."""
+    """Start a session on this machine; raises ConfigError if a jar is not there."""
     missing = [
         jar for jar in jars.split(",") if jar and "://" not in jar and not Path(jar).is_file()
     ]

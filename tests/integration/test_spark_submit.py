@@ -1,0 +1,91 @@
+"""The launcher under spark-submit, on real parts: one bounded run, from stream to tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tidegate.local_stack.bank import STREAM, Bank
+from tidegate.local_stack.bank_database import (
+    DatabaseName,
+    create_bank_database,
+    open_accounts,
+)
+from tidegate.local_stack.config import load_config
+from tidegate.local_stack.jvm_parts import fetched_jvm_parts
+from tidegate.local_stack.pipeline import Pipeline
+from tidegate.local_stack.programs import Programs
+from tidegate.local_stack.stack import LocalStack
+
+pytestmark = pytest.mark.integration
+
+ACCOUNTS = 30
+PATIENCE_S = 400
+
+
+@pytest.mark.timeout(600)
+def test_a_submitted_run_ends_caught_up_and_on_the_submitters_master(tmp_path, repository):
+    with LocalStack(load_config(data_dir=tmp_path / "stack")) as stack:
+        name = DatabaseName(address=stack.spanner_address)
+        database = create_bank_database(name)
+        start = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        opened_us = open_accounts(database, Bank(accounts=ACCOUNTS, seed=1))
+        programs = Programs(
+            folder=tmp_path,
+            bootstrap_servers=stack.bootstrap_servers,
+            registry_url=stack.registry_url,
+            spanner_address=stack.spanner_address,
+            database=name,
+            stream=STREAM,
+            prefix="bank",
+        )
+        pipeline = Pipeline(programs)
+        pipeline.start_workers(1, start=start)
+        try:
+            result = submit(programs, launcher=repository / "docker/spark_consumer/launch.py")
+        finally:
+            pipeline.stop()
+
+    assert result.returncode == 0, result.stderr[-3_000:]
+    manifests = [
+        json.loads(path.read_bytes())
+        for path in sorted((tmp_path / "output" / "_releases").glob("*.json"))
+    ]
+    assert sum(manifest["rows"] for manifest in manifests) == ACCOUNTS
+    assert manifests[-1]["through_us"] >= opened_us
+    (log,) = (tmp_path / "events").iterdir()
+    assert '"spark.master":"local[1]"' in log.read_text()
+
+
+def submit(programs: Programs, *, launcher: Path) -> subprocess.CompletedProcess[str]:
+    """Run the launcher as a cluster's user would, and wait for its end."""
+    events = programs.folder / "events"
+    events.mkdir()
+    jars = ",".join(str(jar) for jar in fetched_jvm_parts().spark_jars)
+    return subprocess.run(
+        [
+            str(Path(sys.executable).with_name("spark-submit")),
+            *("--master", "local[1]", "--jars", jars),
+            *("--driver-java-options", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"),
+            *("--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"),
+            *("--conf", "spark.eventLog.enabled=true", "--conf", f"spark.eventLog.dir={events}"),
+            *("--conf", "spark.eventLog.rolling.enabled=false"),
+            *("--conf", "spark.eventLog.compress=false"),
+            str(launcher),
+            *("run", "--until", "caught-up", "--prefix", programs.prefix),
+            *("--bootstrap-servers", programs.bootstrap_servers),
+            *("--registry-url", programs.registry_url),
+            *("--output", str(programs.output), "--checkpoint", str(programs.checkpoint)),
+        ],
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
