@@ -37,7 +37,7 @@ def schedule(
 ) -> list[Disturbance]:
     """Return everything to do, by the share of transfers done.
 
-    Kinds are shuffled, then placed at even distances with some jitter.  Kills of one kind stay
+    Splits and merges are mixed, then placed at even distances with some jitter.  Kills of one kind stay
     apart as far as they can: a program that is just starting again is not worth killing.  Those of
     the consumer come early: its start takes longest, and so goes on beside the work.
     """
@@ -46,15 +46,31 @@ def schedule(
         "kill-worker": kill_workers,
         "kill-consumer": kill_consumer,
     }
-    churn: list[DisturbanceKind] = ["split" for _ in range(splits)]
-    churn += ["merge" for _ in range(merges)]
-    chance.shuffle(churn)
-    planned = _spread(churn, chance)
+    planned = _spread(_churn_order(splits, merges, chance), chance)
     for kind, count in kills.items():
         room = _FIRST + _CONSUMER_KILL_SHARE * count
         last = min(room, _LAST) if kind == "kill-consumer" else _LAST
         planned += _spread([kind] * count, chance, last=last)
     return sorted(planned, key=lambda disturbance: disturbance.at_share)
+
+
+def _churn_order(splits: int, merges: int, chance: random.Random) -> list[DisturbanceKind]:
+    """Return splits and merges in an order of chance.
+
+    As long as there are splits, it never leaves fewer stream partitions than there were: most
+    transfers shall span several of them.
+    """
+    order: list[DisturbanceKind] = []
+    ahead = 0
+    while splits or merges:
+        may_merge = merges and (ahead > 0 or not splits)
+        if may_merge and (not splits or chance.random() < merges / (splits + merges)):
+            order.append("merge")
+            merges, ahead = merges - 1, ahead - 1
+        else:
+            order.append("split")
+            splits, ahead = splits - 1, ahead + 1
+    return order
 
 
 def _spread(

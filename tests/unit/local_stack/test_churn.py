@@ -47,6 +47,16 @@ def test_seeds_differ():
     assert len(set(plans)) == 5
 
 
+def test_merges_never_outrun_splits():
+    for seed in range(50):
+        plan = schedule(seed, splits=6, merges=4, kill_workers=0, kill_consumer=0)
+        kinds = [one.kind for one in plan]
+        ahead = [kinds[:n].count("split") - kinds[:n].count("merge") for n in range(len(kinds))]
+
+        assert min(ahead) >= 0
+        assert (kinds.count("split"), kinds.count("merge")) == (6, 4)
+
+
 def test_kills_of_one_kind_keep_their_distance():
     for seed in range(50):
         plan = schedule(seed, splits=0, merges=0, kill_workers=0, kill_consumer=2)
