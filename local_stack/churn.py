@@ -37,9 +37,9 @@ def schedule(
 ) -> list[Disturbance]:
     """Return everything to do, by the share of transfers done.
 
-    Splits and merges are mixed, then placed at even distances with some jitter.  Kills of one kind stay
-    apart as far as they can: a program that is just starting again is not worth killing.  Those of
-    the consumer come early: its start takes longest, and so goes on beside the work.
+    Splits and merges are mixed, then placed at even distances with some jitter.  Kills of one kind
+    stay apart as far as they can: a program that is just starting again is not worth killing.
+    Those of the consumer come early: its start takes longest, and so goes on beside the work.
     """
     chance = random.Random(f"{seed}/schedule")  # noqa: S311 - a plan, no secret
     kills: dict[DisturbanceKind, int] = {
