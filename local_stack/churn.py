@@ -48,9 +48,11 @@ def schedule(
     }
     planned = _spread(_churn_order(splits, merges, chance), chance)
     for kind, count in kills.items():
-        room = _FIRST + _CONSUMER_KILL_SHARE * count
-        last = min(room, _LAST) if kind == "kill-consumer" else _LAST
-        planned += _spread([kind] * count, chance, last=last)
+        if kind == "kill-consumer":
+            last = min(_FIRST + _CONSUMER_KILL_SHARE * count, _LAST)
+            planned += _spread([kind] * count, chance, last=last, jitter_max=0.2)
+        else:
+            planned += _spread([kind] * count, chance)
     return sorted(planned, key=lambda disturbance: disturbance.at_share)
 
 
@@ -74,11 +76,15 @@ def _churn_order(splits: int, merges: int, chance: random.Random) -> list[Distur
 
 
 def _spread(
-    kinds: list[DisturbanceKind], chance: random.Random, *, last: float = _LAST
+    kinds: list[DisturbanceKind],
+    chance: random.Random,
+    *,
+    last: float = _LAST,
+    jitter_max: float = 0.9,
 ) -> list[Disturbance]:
     step = (last - _FIRST) / max(1, len(kinds))
     return [
-        Disturbance(round(_FIRST + step * (number + chance.uniform(0.1, 0.9)), 4), kind)
+        Disturbance(round(_FIRST + step * (number + chance.uniform(0.1, jitter_max)), 4), kind)
         for number, kind in enumerate(kinds)
     ]
 
