@@ -66,8 +66,8 @@ def up(
 ) -> None:
     """Keep a stack with a sample bank, two workers and the consumer running until Ctrl-C."""
     # Libraries that take seconds to load, and that other commands do not need.
-    from tidegate.local_stack.up import keep_up  # noqa: PLC0415
-    from tidegate.local_stack.view import RunView  # noqa: PLC0415
+    from tidegate.local_stack.up import keep_up  # noqa: PLC0415 - heavy imports, for this command only
+    from tidegate.local_stack.view import RunView  # noqa: PLC0415 - heavy imports, for this command only
 
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -104,8 +104,8 @@ def demo(
     Exit code 0: every figure is right; 1: one is wrong, or the run failed.
     """
     # Libraries that take seconds to load, and that other commands do not need.
-    from tidegate.local_stack.demo import DemoOptions  # noqa: PLC0415
-    from tidegate.local_stack.demo_command import prove  # noqa: PLC0415
+    from tidegate.local_stack.demo import DemoOptions  # noqa: PLC0415 - heavy imports, for this command only
+    from tidegate.local_stack.demo_command import prove  # noqa: PLC0415 - heavy imports, for this command only
 
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -141,13 +141,13 @@ def show(
     rows: Annotated[int, typer.Option(min=1, help="At most the last so many rows.")] = 20,
 ) -> None:
     """Print a table's mirror, or its changelog, as it is in Delta now."""
-    from tidegate.local_stack.show import (  # noqa: PLC0415  # as above
+    from tidegate.local_stack.show import (  # noqa: PLC0415 - heavy imports, for this command only
         changelog_rows,
         mirror_rows,
         rows_table,
         wait_for_key,
     )
-    from tidegate.local_stack.up import latest_output  # noqa: PLC0415
+    from tidegate.local_stack.up import latest_output  # noqa: PLC0415 - heavy imports, for this command only
 
     folder = output or latest_output(LocalStackConfig.load(data_dir=data_dir).data_dir)
     read = functools.partial(changelog_rows if changelog else mirror_rows, folder, table)
