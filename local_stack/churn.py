@@ -97,13 +97,17 @@ class SimulatorControl:
     database: str
     stream: str
 
-    def split(self) -> None:
-        """Split the busiest stream partition."""
-        self._ask("/split")
+    def split(self) -> dict[str, Any]:
+        """Split the busiest stream partition; return what the simulator says has come of it."""
+        return self._ask("/split")
 
-    def merge(self) -> None:
-        """Merge two adjacent stream partitions."""
-        self._ask("/merge")
+    def merge(self) -> dict[str, Any]:
+        """Merge two adjacent stream partitions; returns as `split` does."""
+        return self._ask("/merge")
+
+    def move(self) -> dict[str, Any]:
+        """Move the busiest stream partition: one parent, one child; returns as `split` does."""
+        return self._ask("/move")
 
     def stream_partitions(self) -> list[Any]:
         """Return the live stream partitions as the simulator describes them."""
@@ -112,9 +116,9 @@ class SimulatorControl:
         found = answer.get("stream_partitions", []) if isinstance(answer, dict) else answer
         return list(found)
 
-    def _ask(self, path: str) -> None:
+    def _ask(self, path: str) -> dict[str, Any]:
         body = json.dumps({"database": self.database, "stream": self.stream})
-        self._send("POST", path, body)
+        return dict(self._send("POST", path, body))
 
     def _send(self, method: str, path: str, body: str | None = None) -> Any:
         connection = HTTPConnection(self.address, timeout=_TIMEOUT_S)

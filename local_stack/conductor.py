@@ -93,7 +93,7 @@ class Conductor:
                     if self.pipeline.consumer:
                         self._kill(self.pipeline.consumer, self.consumer_killer)
 
-    def _churn(self, act: Callable[[], None]) -> None:
+    def _churn(self, act: Callable[[], object]) -> None:
         """Split or merge; a refusal (nothing there that can be divided yet) is tried again."""
         for refusals in range(_REFUSALS_MAX):
             try:

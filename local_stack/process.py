@@ -175,11 +175,25 @@ class ChildProcess:
             self._supervisor.wait()
             self._close_pipe()
 
+    def pause(self) -> None:
+        """SIGSTOP for the whole process group: it lives on, holds what it holds, and does nothing.
+
+        A group that is paused hears no SIGTERM: `resume` it before `stop`, or `kill` it.
+        """
+        self._signal_group(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT: a paused group goes on where it stood; no fault for one that runs or is gone."""
+        self._signal_group(signal.SIGCONT)
+
     def _kill_group(self) -> None:
+        self._signal_group(signal.SIGKILL)
+
+    def _signal_group(self, number: signal.Signals) -> None:
         # While the supervisor runs, the group is the child's or empty.
         if self.is_running and self.pid > 0:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
+                os.killpg(self.pid, number)
 
     def _close_pipe(self) -> None:
         if self._supervisor is not None and self._supervisor.stdin is not None:

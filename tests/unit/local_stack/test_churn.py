@@ -93,10 +93,13 @@ def answering(status: int, body: object) -> Iterator[tuple[str, list[tuple[str, 
         yield f"127.0.0.1:{server.server_port}", asked
 
 
-@pytest.mark.parametrize("verb", ["split", "merge"])
-def test_verbs_name_database_and_stream(verb: str):
-    with answering(200, {}) as (address, asked):
-        getattr(SimulatorControl(address, database="d", stream="s"), verb)()
+@pytest.mark.parametrize("verb", ["split", "merge", "move"])
+def test_verbs_name_database_and_stream_and_return_what_came_of_it(verb: str):
+    came = {"start_timestamp_us": 5, "parents": ["a"], "children": [{"token": "b"}]}
+    with answering(200, came) as (address, asked):
+        found = getattr(SimulatorControl(address, database="d", stream="s"), verb)()
+
+    assert found == came
 
     ((method, path, body),) = asked
     assert (method, path, json.loads(body)) == (

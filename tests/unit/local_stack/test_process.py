@@ -137,6 +137,29 @@ def test_kill_is_a_crash(tmp_path):
     wait_until(lambda: not is_alive(grandchild))
 
 
+def test_a_paused_group_stands_still_and_goes_on(tmp_path):
+    with ChildProcess(spec(tmp_path, PARENT_OF_ONE)) as child:
+        child.wait_ready(lambda: said(child), deadline_s=PATIENCE_S)
+        group = [psutil.Process(pid) for pid in (child.pid, int(child.log_tail().split()[-1]))]
+        child.pause()
+        wait_until(lambda: all(one.status() == psutil.STATUS_STOPPED for one in group))
+        child.resume()
+        wait_until(lambda: all(one.status() != psutil.STATUS_STOPPED for one in group))
+
+        assert child.is_running
+
+
+def test_a_paused_group_can_be_killed(tmp_path):
+    child = ChildProcess(spec(tmp_path, PARENT_OF_ONE))
+    child.start()
+    child.wait_ready(lambda: said(child), deadline_s=PATIENCE_S)
+    child.pause()
+    child.kill()
+    child.resume()
+
+    assert 128 + signal.SIGKILL == child.exit_code
+
+
 def test_killing_the_program_itself_is_seen(tmp_path):
     with ChildProcess(spec(tmp_path, "import time; time.sleep(600)")) as child:
         os.kill(child.pid, signal.SIGKILL)
