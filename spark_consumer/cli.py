@@ -128,7 +128,7 @@ def _newest_state(checkpoint: str) -> State:
     if content is None:
         message = "there is no state in this checkpoint"
         raise ConfigError(message, hint="Check --checkpoint", checkpoint=checkpoint)
-    return State.from_json(content)
+    return State.restore(content)
 
 
 def _figures(state: State) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class Segment:
     quantiles_us: tuple[int, ...]
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Segment:
+    def restore(cls, data: Mapping[str, Any]) -> Segment:
         """Rebuild a segment from plain data."""
         return cls(**{**data, "quantiles_us": tuple(data["quantiles_us"])})
 
@@ -63,7 +63,7 @@ class TopicIds:
         return self.value_ids[-1] if self.value_ids else None
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> TopicIds:
+    def restore(cls, data: Mapping[str, Any]) -> TopicIds:
         """Rebuild it from plain data."""
         return cls(data["topic"], tuple(data["key_ids"]), tuple(data["value_ids"]))
 
@@ -110,22 +110,22 @@ class State:
             )
             invariant(ascending, "schema ids are out of order", topic=topic.topic)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for `from_json`."""
+    def snapshot(self) -> dict[str, Any]:
+        """Return plain data for `restore`."""
         offsets = None if self.end_offsets is None else end_offsets_to_json(self.end_offsets)
         return {**asdict(self), "end_offsets": offsets}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> State:
-        """Rebuild what `to_json` gave."""
+    def restore(cls, data: Mapping[str, Any]) -> State:
+        """Rebuild what `snapshot` gave."""
         offsets = data["end_offsets"]
         return cls(
             **{
                 **data,
                 "end_offsets": None if offsets is None else end_offsets_from_json(offsets),
-                "segments": tuple(Segment.from_json(segment) for segment in data["segments"]),
+                "segments": tuple(Segment.restore(segment) for segment in data["segments"]),
                 "dropped_segments": tuple(data["dropped_segments"]),
-                "topics": tuple(TopicIds.from_json(topic) for topic in data["topics"]),
+                "topics": tuple(TopicIds.restore(topic) for topic in data["topics"]),
             }
         )
 

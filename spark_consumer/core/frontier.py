@@ -118,8 +118,8 @@ class Frontier:
             invariant(slot == view.slot, "a slot's view stands under another slot", slot=slot)
             view.check_invariants()
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for `from_json`."""
+    def snapshot(self) -> dict[str, Any]:
+        """Return plain data for `restore`."""
         stream = self._stream
         return {
             "epoch": self.epoch,
@@ -131,16 +131,16 @@ class Frontier:
                 "end_ns": stream.end_ns,
                 "key_schema_ids": dict(stream.key_schema_ids),
             },
-            "slots": [view.to_json() for _, view in sorted(self._slots.items())],
+            "slots": [view.snapshot() for _, view in sorted(self._slots.items())],
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any], subscription: Subscription) -> Frontier:
-        """Rebuild what `to_json` gave."""
+    def restore(cls, data: Mapping[str, Any], subscription: Subscription) -> Frontier:
+        """Rebuild what `snapshot` gave."""
         frontier = cls(subscription)
         frontier.epoch = data["epoch"]
         frontier._stream = None if data["stream"] is None else _Stream(**data["stream"])
-        views = [SlotView.from_json(view) for view in data["slots"]]
+        views = [SlotView.restore(view) for view in data["slots"]]
         frontier._slots = {view.slot: view for view in views}
         return frontier
 

@@ -5,8 +5,7 @@
     after(state, plan)                  the state that the obeyed plan leads to
 
 Everything is a function of state N - 1, its frontier, and the rows and end offsets of batch N.
-Whoever runs a batch (Spark, or a simulation) executes `plan.steps` in order, and stores, in this
-order: the frontier, the plan unless one is there, the effects of the steps, the state.
+`batch_run` says when each of them is asked, and what is stored in between.
 """
 
 from __future__ import annotations
@@ -15,7 +14,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import InvariantViolation
-from tidegate.spark_consumer.core.batch_state import Segment, State, TopicIds
+from tidegate.spark_consumer.core.batch_state import (
+    BEFORE_EVERYTHING_US,
+    Segment,
+    State,
+    TopicIds,
+)
 from tidegate.spark_consumer.core.files import (
     frontier_file,
     plan_file,
@@ -35,7 +39,12 @@ from tidegate.spark_consumer.errors import CheckpointMismatch, ProtocolError, Un
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tidegate.spark_consumer.core.frontier import EndOffsets, Frontier, ProgressRow
+    from tidegate.spark_consumer.core.frontier import (
+        EndOffsets,
+        Frontier,
+        ProgressRow,
+        Watermark,
+    )
 
 
 __all__ = [
@@ -46,6 +55,7 @@ __all__ = [
     "after",
     "no_longer_needed",
     "require_same_batch",
+    "require_state",
     "waiting_segments",
 ]
 
@@ -112,13 +122,29 @@ class Gate:
         self._frontier.fold(rows, reached=end_offsets)
         self._frontier.check_invariants()
         watermark = self._frontier.watermark()
+        self._require_no_fall(watermark)
         if watermark is not None:
-            # By the protocol it never falls.  If it did, what is released stays released, and
-            # whatever comes below it is late: counted and set aside.
-            self._through_us = max(self._state.watermark_us, watermark.us)
+            self._through_us = watermark.us
             self._slowest = watermark.slowest
             self._has_ended = watermark.slowest is None
         return self._through_us
+
+    def _require_no_fall(self, watermark: Watermark | None) -> None:
+        """Raise ProtocolError if a watermark is below the former one, or there is none any more.
+
+        Offsets only grow, a snapshot in effect gives way to a higher revision only, and an
+        announcement's start - 1 is never below its parent's watermark: no fleet makes it fall.
+        """
+        before_us = self._state.watermark_us
+        if before_us == BEFORE_EVERYTHING_US or (watermark and watermark.us >= before_us):
+            return
+        message = "the watermark falls: the progress topic takes back what it has said"
+        raise ProtocolError(
+            message,
+            was_us=before_us,
+            is_us=None if watermark is None else watermark.us,
+            slowest=None if watermark is None else watermark.slowest,
+        )
 
     def decide(self, census: Census) -> Plan:
         """Return the plan of the batch; `fold` comes first.
@@ -239,6 +265,23 @@ def no_longer_needed(state: State) -> tuple[str, ...]:
     if state.batch >= STATES_KEPT:
         names += [plan_file(state.batch - STATES_KEPT), state_file(state.batch - STATES_KEPT)]
     return tuple(names)
+
+
+def require_state(state: State | None, batch: int, *, like: State) -> State:
+    """Return a loaded state if it is the one after `batch`, of the query and prefix of `like`.
+
+    Raises CheckpointMismatch otherwise: Spark goes on where this gate has not been.
+    """
+    hint = "Spark's checkpoint and the gate's belong together: restore or remove both"
+    if state is None:
+        message = "Spark's checkpoint goes on after a batch that the gate has no state of"
+        raise CheckpointMismatch(message, hint=hint, batch=batch)
+    found = (state.batch, state.prefix, state.query_id)
+    wanted = (batch, like.prefix, like.query_id)
+    if found != wanted:
+        message = "the state that was found is not the state after the batch before"
+        raise CheckpointMismatch(message, hint=hint, found=found, wanted=wanted)
+    return state
 
 
 def require_same_batch(state: State, plan: Plan, *, end_offsets: EndOffsets) -> None:

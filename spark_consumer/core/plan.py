@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tidegate.schemas.errors import invariant
 from tidegate.spark_consumer.core.batch_state import (
     Segment,
     TopicIds,
@@ -49,7 +50,7 @@ class ReleaseBounds:
     segments: tuple[str, ...]
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> ReleaseBounds:
+    def restore(cls, data: Mapping[str, Any]) -> ReleaseBounds:
         """Rebuild it from plain data."""
         return cls(**{**data, "segments": tuple(data["segments"])})
 
@@ -62,9 +63,9 @@ class Compaction:
     output: Segment
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Compaction:
+    def restore(cls, data: Mapping[str, Any]) -> Compaction:
         """Rebuild it from plain data."""
-        return cls(tuple(data["inputs"]), Segment.from_json(data["output"]))
+        return cls(tuple(data["inputs"]), Segment.restore(data["output"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,21 +136,52 @@ class Plan:
             steps.append(CompactSegments(self.compaction, self.through_us))
         return tuple(steps)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for `from_json`."""
+    def check_invariants(self) -> None:
+        """Raise InvariantViolation if the plan contradicts itself."""
+        invariant(
+            self.after_us <= self.through_us,
+            "a plan's watermark falls",
+            after_us=self.after_us,
+            through_us=self.through_us,
+        )
+        edges = [(bounds.after_us, bounds.through_us) for bounds in self.releases]
+        lows = [self.after_us, *(high for _, high in edges)]
+        invariant(
+            not edges or ([low for low, _ in edges] == lows[:-1] and lows[-1] == self.through_us),
+            "releases do not cover what is due, each from where the one before has ended",
+            batch=self.batch,
+            releases=edges,
+        )
+        invariant(
+            all(low < high for low, high in edges),
+            "a release has no room for a commit time",
+            batch=self.batch,
+            releases=edges,
+        )
+        cuts = [(segment.min_us, segment.max_us) for segment in self.stored]
+        highs = [self.through_us, *(high for _, high in cuts)]
+        invariant(
+            all(before < low <= high for before, (low, high) in zip(highs, cuts, strict=False)),
+            "segments overlap each other or what is released",
+            batch=self.batch,
+            segments=cuts,
+        )
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return plain data for `restore`."""
         return {**asdict(self), "end_offsets": end_offsets_to_json(self.end_offsets)}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Plan:
-        """Rebuild what `to_json` gave."""
+    def restore(cls, data: Mapping[str, Any]) -> Plan:
+        """Rebuild what `snapshot` gave."""
         compaction = data["compaction"]
         return cls(
             **{
                 **data,
                 "end_offsets": end_offsets_from_json(data["end_offsets"]),
-                "releases": tuple(ReleaseBounds.from_json(bounds) for bounds in data["releases"]),
-                "stored": tuple(Segment.from_json(segment) for segment in data["stored"]),
-                "compaction": None if compaction is None else Compaction.from_json(compaction),
-                "topics": tuple(TopicIds.from_json(topic) for topic in data["topics"]),
+                "releases": tuple(ReleaseBounds.restore(bounds) for bounds in data["releases"]),
+                "stored": tuple(Segment.restore(segment) for segment in data["stored"]),
+                "compaction": None if compaction is None else Compaction.restore(compaction),
+                "topics": tuple(TopicIds.restore(topic) for topic in data["topics"]),
             }
         )

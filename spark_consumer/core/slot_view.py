@@ -64,8 +64,8 @@ class Snapshot:
             for topic_partition, offset in offsets.items()
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for `from_json`."""
+    def snapshot(self) -> dict[str, Any]:
+        """Return plain data for `restore`."""
         return {
             "revision": self.revision,
             "includes": self.includes,
@@ -75,8 +75,8 @@ class Snapshot:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Snapshot:
-        """Rebuild what `to_json` gave."""
+    def restore(cls, data: Mapping[str, Any]) -> Snapshot:
+        """Rebuild what `snapshot` gave."""
         return cls(
             revision=data["revision"],
             includes=data["includes"],
@@ -164,7 +164,7 @@ class SlotView:
                     if announcement.offset > snapshot.includes
                 }
                 break
-        if len(self._waiting) > SNAPSHOTS_WAITING_MAX:
+        while len(self._waiting) > SNAPSHOTS_WAITING_MAX:
             self._waiting = [*self._waiting[:-1:2], self._waiting[-1]]
 
     def slowest(self) -> Slowest | None:
@@ -194,14 +194,14 @@ class SlotView:
                 token=token,
             )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for `from_json`."""
+    def snapshot(self) -> dict[str, Any]:
+        """Return plain data for `restore`."""
         return {
             "slot": self.slot,
             "folded_through": self.folded_through,
             "finished_tokens": self.finished_tokens,
-            "current": None if self.current is None else self.current.to_json(),
-            "waiting": [snapshot.to_json() for snapshot in self._waiting],
+            "current": None if self.current is None else self.current.snapshot(),
+            "waiting": [snapshot.snapshot() for snapshot in self._waiting],
             "announced": [
                 [token, parent, announcement.offset, announcement.slowest.watermark_us]
                 for (token, parent), announcement in sorted(self._announced.items())
@@ -209,22 +209,22 @@ class SlotView:
             "open": None
             if self._open is None
             else {
-                "snapshot": self._open.snapshot.to_json(),
+                "snapshot": self._open.snapshot.snapshot(),
                 "next_chunk": self._open.next_chunk,
                 "chunks": self._open.chunks,
             },
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> SlotView:
-        """Rebuild what `to_json` gave."""
+    def restore(cls, data: Mapping[str, Any]) -> SlotView:
+        """Rebuild what `snapshot` gave."""
         unfinished = data["open"]
         return cls(
             slot=data["slot"],
             folded_through=data["folded_through"],
             finished_tokens=data["finished_tokens"],
-            current=None if data["current"] is None else Snapshot.from_json(data["current"]),
-            _waiting=[Snapshot.from_json(snapshot) for snapshot in data["waiting"]],
+            current=None if data["current"] is None else Snapshot.restore(data["current"]),
+            _waiting=[Snapshot.restore(snapshot) for snapshot in data["waiting"]],
             _announced={
                 (token, parent): _Announcement(offset, Slowest(watermark_us, token))
                 for token, parent, offset, watermark_us in data["announced"]
@@ -232,7 +232,7 @@ class SlotView:
             _open=None
             if unfinished is None
             else _OpenSet(
-                snapshot=Snapshot.from_json(unfinished["snapshot"]),
+                snapshot=Snapshot.restore(unfinished["snapshot"]),
                 next_chunk=unfinished["next_chunk"],
                 chunks=unfinished["chunks"],
             ),

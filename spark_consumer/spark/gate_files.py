@@ -95,7 +95,7 @@ class GateFiles:
         """
         if batch < 0:
             return State(prefix=identity.prefix, query_id=identity.query_id)
-        stored = self._load(state_file(batch), State.from_json)
+        stored = self._load(state_file(batch), State.restore)
         if stored is None:
             message = "Spark's checkpoint goes on after a batch that the gate has no state of"
             hint = "Spark's checkpoint and the gate's belong together: restore or remove both"
@@ -108,16 +108,16 @@ class GateFiles:
 
     def store_state(self, state: State) -> None:
         """Store the state after a batch: the last thing that the batch does."""
-        self._storage.write_json(state_file(state.batch), state.to_json())
+        self._storage.write_json(state_file(state.batch), state.snapshot())
 
     def plan(self, batch: int) -> Plan | None:
         """Return the plan of a batch, if it was made."""
-        return self._load(plan_file(batch), Plan.from_json)
+        return self._load(plan_file(batch), Plan.restore)
 
     def store_plan(self, plan: Plan, frontier: Frontier) -> None:
         """Store a frontier, then the plan that names it; CheckpointMismatch if one is there."""
-        self._storage.write_json(frontier_file(plan.frontier), frontier.to_json())
-        if not self._storage.create_json(plan_file(plan.batch), plan.to_json()):
+        self._storage.write_json(frontier_file(plan.frontier), frontier.snapshot())
+        if not self._storage.create_json(plan_file(plan.batch), plan.snapshot()):
             message = "another run has planned this batch"
             raise CheckpointMismatch(message, batch=plan.batch)
 
@@ -129,7 +129,7 @@ class GateFiles:
         if stored is None:
             message = "the frontier that a state names is not there"
             raise CheckpointMismatch(message, frontier=name)
-        return Frontier.from_json(stored, subscription)
+        return Frontier.restore(stored, subscription)
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete files that no batch can need again."""
@@ -147,4 +147,4 @@ def newest_state(files: JsonFiles) -> State | None:
     """Return the newest state in a `gate` folder, or None before the first batch."""
     batches = sorted(number_in(name) for name in files.names(STATES))
     content = files.read_json(state_file(batches[-1])) if batches else None
-    return None if content is None else State.from_json(content)
+    return None if content is None else State.restore(content)

@@ -53,7 +53,7 @@ def checkpoint(tmp_path):
         topics=(TopicIds("bank.accounts", (1,), (2,)),),
     )
     (states / "9.json").write_text("{}")
-    (states / "10.json").write_text(json.dumps(state.to_json()))
+    (states / "10.json").write_text(json.dumps(state.snapshot()))
     (states / ".11.json.1.tmp").write_text("")
     return tmp_path
 

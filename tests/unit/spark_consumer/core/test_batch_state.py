@@ -24,7 +24,7 @@ STATE = State(
 
 def test_storing_loses_nothing():
     STATE.check_invariants()
-    assert State.from_json(json.loads(json.dumps(STATE.to_json()))) == STATE
+    assert State.restore(json.loads(json.dumps(STATE.snapshot()))) == STATE
 
 
 @pytest.mark.parametrize(

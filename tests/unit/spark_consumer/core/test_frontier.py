@@ -194,12 +194,12 @@ class Reader:
         reached = {}
         for (topic, topic_partition), offset in self.reached.items():
             reached.setdefault(topic, {})[topic_partition] = offset
-        again = Frontier.from_json(self.frontier.to_json(), SUBSCRIPTION)
+        again = Frontier.restore(self.frontier.snapshot(), SUBSCRIPTION)
         again.fold(sorted(fresh, key=lambda row: (-row.slot, row.offset)), reached=reached)
         self.frontier.fold(fresh, reached=reached)
-        assert again.to_json() == self.frontier.to_json()
+        assert again.snapshot() == self.frontier.snapshot()
         self.frontier.fold(fresh, reached=reached)
-        assert again.to_json() == self.frontier.to_json()
+        assert again.snapshot() == self.frontier.snapshot()
         self.frontier.check_invariants()
         return self.check()
 

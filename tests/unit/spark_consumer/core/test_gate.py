@@ -146,11 +146,15 @@ def test_nothing_new_is_no_release_and_the_watermark_moves_all_the_same():
     assert after(STATE, plan).next_release == 0
 
 
-def test_the_watermark_never_falls():
+def test_a_watermark_that_falls_is_an_error_that_names_both_times_and_the_token():
     state = State(prefix="bank", query_id="q", watermark_us=80)
-    late = gate(state)
     rows = [*opening(), beat(2, watermark_us=50)]
-    assert late.fold(rows, end_offsets=ends(3)) == 80
+    with pytest.raises(ProtocolError, match=r"was_us=80, is_us=50, slowest='t'"):
+        gate(state).fold(rows, end_offsets=ends(3))
+    with pytest.raises(ProtocolError, match=r"was_us=80, is_us=None"):
+        gate(state).fold(opening(), end_offsets=ends(2))
+    rows = [*opening(), beat(2, watermark_us=80)]
+    assert gate(state).fold(rows, end_offsets=ends(3)) == 80
 
 
 def test_a_plan_and_a_state_survive_being_stored():
@@ -164,15 +168,15 @@ def test_a_plan_and_a_state_survive_being_stored():
         topics=(TopicIds(DATA, (7,), (2,)),),
     )
     plan = one.decide(census)
-    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    assert Plan.restore(json.loads(json.dumps(plan.snapshot()))) == plan
     state = after(STATE, plan)
-    assert State.from_json(json.loads(json.dumps(state.to_json()))) == state
+    assert State.restore(json.loads(json.dumps(state.snapshot()))) == state
     two = gate(state, one.frontier, segments_max=1)
     two.fold([], end_offsets=ends(3, 9))
     plan = two.decide(Census())
     assert plan.compaction is not None
     assert isinstance(plan.steps[-1], CompactSegments)
-    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    assert Plan.restore(json.loads(json.dumps(plan.snapshot()))) == plan
     assert len(after(state, plan).segments) < len(state.segments)
 
 

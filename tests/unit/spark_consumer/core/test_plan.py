@@ -47,4 +47,4 @@ def test_late_rows_first_then_releases_by_number_then_what_waits():
 
 
 def test_storing_loses_nothing():
-    assert Plan.from_json(json.loads(json.dumps(PLAN.to_json()))) == PLAN
+    assert Plan.restore(json.loads(json.dumps(PLAN.snapshot()))) == PLAN

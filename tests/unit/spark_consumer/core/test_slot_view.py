@@ -39,7 +39,7 @@ def view():
     view = SlotView(3)
     yield view
     view.check_invariants()
-    assert SlotView.from_json(view.to_json()) == view
+    assert SlotView.restore(view.snapshot()) == view
 
 
 def test_an_announcement_counts_as_soon_as_it_is_read(view):
@@ -133,7 +133,7 @@ def test_an_incomplete_or_mixed_set_does_not_exist(view, chunks):
 
 def test_a_set_may_be_cut_by_the_end_of_a_batch(view):
     view.fold(snapshot(1, ("a", 10), chunks=2), offset=0)
-    view = SlotView.from_json(view.to_json())
+    view = SlotView.restore(view.snapshot())
     view.fold(snapshot(1, ("b", 5), chunk=1, chunks=2), offset=1)
     view.settle(ALWAYS)
     assert view.slowest() == Slowest(5, "b")
@@ -142,10 +142,10 @@ def test_a_set_may_be_cut_by_the_end_of_a_batch(view):
 def test_a_record_that_was_folded_changes_nothing(view):
     view.fold(announced("a"), offset=0)
     view.fold(PartitionFinished("x", (), 0, 5, (), ()), offset=1)
-    before = view.to_json()
+    before = view.snapshot()
     view.fold(announced("b"), offset=0)
     view.fold(PartitionFinished("y", (), 0, 5, (), ()), offset=1)
-    assert view.to_json() == before
+    assert view.snapshot() == before
 
 
 def test_the_chunks_of_one_marker_count_once(view):

@@ -1,0 +1,255 @@
+"""One batch from its begin to its stored state: what is asked for, and in which order.
+
+    state N-1 -> files to delete -> plan N, if it is there: obey it
+                                 -> else frontier N-1 -> progress -> census -> frontier N, plan N
+    plan N -> its steps -> state N
+
+The plan stands before the first effect that it names, the state after the last, so that a kill
+between any two effects leads to the same batch again.  A plan that is found is obeyed: neither
+frontier nor rows are looked at.  What survives a batch is its state; there is nothing else to keep.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from tidegate.schemas.errors import InvariantViolation, invariant
+from tidegate.spark_consumer.core.batch_effects import (
+    BatchEffect,
+    DeleteFiles,
+    LoadFrontier,
+    LoadPlan,
+    LoadState,
+    ReadProgress,
+    StoreFrontier,
+    StorePlan,
+    StoreSchemas,
+    StoreState,
+    TakeCensus,
+)
+from tidegate.spark_consumer.core.batch_events import (
+    BatchBegun,
+    BatchEvent,
+    CensusTaken,
+    FrontierLoaded,
+    PlanLoaded,
+    ProgressRead,
+    StateLoaded,
+    StateStored,
+)
+from tidegate.spark_consumer.core.batch_state import State
+from tidegate.spark_consumer.core.frontier import Frontier
+from tidegate.spark_consumer.core.gate import (
+    Census,
+    Gate,
+    after,
+    no_longer_needed,
+    require_same_batch,
+    require_state,
+)
+from tidegate.spark_consumer.core.release import overlapping
+from tidegate.spark_consumer.errors import CheckpointMismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tidegate.spark_consumer.core.frontier import EndOffsets, ProgressRow
+    from tidegate.spark_consumer.core.gate import Limits
+    from tidegate.spark_consumer.core.plan import Plan
+    from tidegate.spark_consumer.core.subscription import Subscription
+
+__all__ = ["BatchRun"]
+
+
+class BatchRun:
+    """Batch `batch`, run once; a replay is a new one of the same number."""
+
+    def __init__(
+        self,
+        *,
+        batch: int,
+        prefix: str,
+        query_id: str,
+        subscription: Subscription,
+        limits: Limits,
+        code: str,
+    ) -> None:
+        """Wait for `BatchBegun`."""
+        invariant(batch >= 0, "batches are numbered from 0", batch=batch)
+        self._batch = batch
+        self._empty = State(prefix=prefix, query_id=query_id)
+        self._subscription = subscription
+        self._limits = limits
+        self._code = code
+        self._awaited: type[BatchEvent] | None = BatchBegun
+        self._end_offsets: EndOffsets = {}
+        self._before = self._empty
+        self._gate: Gate | None = None
+        self._plan: Plan | None = None
+        self._following: State | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the batch's state is stored."""
+        return self._awaited is None
+
+    @property
+    def state(self) -> State | None:
+        """The state that the batch has left; None before it is stored."""
+        return self._following if self.is_done else None
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan, found or made; None before that."""
+        return self._plan
+
+    def handle(self, event: BatchEvent) -> list[BatchEffect]:
+        """Take what has happened, return what must happen next, in this order.
+
+        Raises CheckpointMismatch if what was loaded is not of this batch, ProtocolError (also
+        MixedEpochs) where the progress contradicts the protocol, UnorderedChange for a change
+        without order key.  After an error the batch is over; it may be begun anew.
+        """
+        invariant(
+            self._awaited is not None and isinstance(event, self._awaited),
+            "a batch is told what it does not wait for",
+            batch=self._batch,
+            event=type(event).__name__,
+            awaited=None if self._awaited is None else self._awaited.__name__,
+        )
+        match event:
+            case BatchBegun():
+                return self._begin(event.end_offsets)
+            case StateLoaded():
+                return self._continue(require_state(event.state, self._batch - 1, like=self._empty))
+            case PlanLoaded():
+                return self._find_plan(event.plan)
+            case FrontierLoaded():
+                return self._look(event.frontier)
+            case ProgressRead():
+                return self._fold(event.rows)
+            case CensusTaken():
+                return self._decide(event.census)
+            case StateStored():
+                self._awaited = None
+                return []
+            case _:
+                assert_never(event)
+
+    def check_invariants(self) -> None:
+        """Raise InvariantViolation if the batch contradicts itself, its state or its plan."""
+        self._before.check_invariants()
+        invariant(
+            self._before is self._empty or self._before.batch == self._batch - 1,
+            "a batch follows a state that is not the one before it",
+            batch=self._batch,
+            state=self._before.batch,
+        )
+        if self._gate is not None:
+            self._gate.frontier.check_invariants()
+        if self._plan is None:
+            invariant(self._following is None, "a batch has a state without a plan")
+            return
+        self._plan.check_invariants()
+        _check_against(self._before, self._plan)
+        if self._following is not None:
+            self._following.check_invariants()
+
+    def _begin(self, end_offsets: EndOffsets) -> list[BatchEffect]:
+        self._end_offsets = end_offsets
+        if self._batch == 0:
+            return self._continue(self._empty)
+        self._awaited = StateLoaded
+        return [LoadState(self._batch - 1)]
+
+    def _continue(self, state: State) -> list[BatchEffect]:
+        self._before = state
+        self._awaited = PlanLoaded
+        # That this batch runs proves that none before it is asked for again.
+        names = no_longer_needed(state)
+        return [*([DeleteFiles(names)] if names else []), LoadPlan(self._batch)]
+
+    def _find_plan(self, plan: Plan | None) -> list[BatchEffect]:
+        if plan is not None:
+            require_same_batch(self._before, plan, end_offsets=self._end_offsets)
+            return self._obey(plan)
+        if self._before.frontier is None:
+            return self._look(Frontier(self._subscription))
+        self._awaited = FrontierLoaded
+        return [LoadFrontier(self._before.frontier)]
+
+    def _look(self, frontier: Frontier | None) -> list[BatchEffect]:
+        if frontier is None:
+            message = "the frontier that a state names is not there"
+            raise CheckpointMismatch(message, frontier=self._before.frontier)
+        self._gate = Gate(self._before, frontier, limits=self._limits, code=self._code)
+        offsets = self._moved().get(self._subscription.progress_topic, 0)
+        if offsets <= 0:
+            return self._fold(())
+        self._awaited = ProgressRead
+        return [ReadProgress(offsets)]
+
+    def _fold(self, rows: Iterable[ProgressRow]) -> list[BatchEffect]:
+        through_us = self._deciding.fold(rows, end_offsets=self._end_offsets)
+        moved = self._moved()
+        moved.pop(self._subscription.progress_topic, None)
+        if not any(moved.values()):
+            return self._decide(Census())
+        self._awaited = CensusTaken
+        return [TakeCensus(self._before.watermark_us, through_us)]
+
+    def _decide(self, census: Census) -> list[BatchEffect]:
+        plan = self._deciding.decide(census)
+        schemas = [StoreSchemas(plan.topics)] if plan.topics else []
+        frontier = StoreFrontier(plan.frontier, self._deciding.frontier)
+        return [*schemas, frontier, StorePlan(plan), *self._obey(plan)]
+
+    def _obey(self, plan: Plan) -> list[BatchEffect]:
+        self._plan = plan
+        self._following = after(self._before, plan)
+        self._awaited = StateStored
+        return [*plan.steps, StoreState(self._following)]
+
+    @property
+    def _deciding(self) -> Gate:
+        if self._gate is None:
+            raise InvariantViolation("a batch decides before it has a frontier", batch=self._batch)
+        return self._gate
+
+    def _moved(self) -> dict[str, int]:
+        """Return, by topic, how many offsets the batch spans."""
+        before = self._before.end_offsets or {}
+        return {
+            topic: sum(end - before.get(topic, {}).get(p, 0) for p, end in ends.items())
+            for topic, ends in self._end_offsets.items()
+        }
+
+
+def _check_against(before: State, plan: Plan) -> None:
+    """Raise InvariantViolation if a plan does not go on where the state before it has ended."""
+    invariant(
+        (plan.batch, plan.after_us) == (before.batch + 1, before.watermark_us),
+        "a plan does not go on where the batch before has ended",
+        plan=(plan.batch, plan.after_us),
+        state=(before.batch, before.watermark_us),
+    )
+    invariant(
+        all(bounds.number == before.next_release + n for n, bounds in enumerate(plan.releases)),
+        "releases are not numbered without a hole",
+        next_release=before.next_release,
+        releases=[bounds.number for bounds in plan.releases],
+    )
+    waiting = overlapping(before.segments, after_us=plan.after_us, through_us=plan.through_us)
+    invariant(
+        plan.releases or not waiting,
+        "segments hold changes that are due, and nothing is released",
+        segments=[segment.name for segment in waiting],
+    )
+    for bounds in plan.releases:
+        due = overlapping(waiting, after_us=bounds.after_us, through_us=bounds.through_us)
+        invariant(
+            set(bounds.segments) == {segment.name for segment in due},
+            "a release does not open the segments that may hold its changes",
+            release=bounds.number,
+            opens=bounds.segments,
+        )
