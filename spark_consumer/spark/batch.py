@@ -1,10 +1,8 @@
-"""The batch function: executes what the core decides, in the order that survives a kill anywhere.
+"""The batch function: carries out what the core asks for, in its order, and brings the answers.
 
-    state N-1 -> frontier N -> plan N, unless it is there -> late rows, releases, segments -> state
-    N
-
-A replay finds the plan, reads no progress rows and repeats the same effects: sinks recognise a
-release by its number, segments are replaced by equal ones.  Nothing is decided here.
+Nothing is decided here: which effects there are, what they wait for and what a kill between two of
+them leaves behind, is `core.batch_run`.  Only how often Spark reads the batch's rows is this
+module's matter.
 """
 
 from __future__ import annotations
@@ -16,18 +14,31 @@ from typing import TYPE_CHECKING, Protocol, assert_never
 from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812
 
-from tidegate.schemas.errors import invariant
+from tidegate.schemas.errors import InvariantViolation, invariant
 from tidegate.schemas.instants import US_PER_SECOND
-from tidegate.schemas.order_key import first_key_after
-from tidegate.spark_consumer.core.files import SEGMENTS
-from tidegate.spark_consumer.core.gate import (
-    Census,
-    Gate,
-    Limits,
-    after,
-    no_longer_needed,
-    require_same_batch,
+from tidegate.spark_consumer.core.batch_effects import (
+    DeleteFiles,
+    LoadFrontier,
+    LoadPlan,
+    LoadState,
+    ReadProgress,
+    StoreFrontier,
+    StorePlan,
+    StoreSchemas,
+    StoreState,
+    TakeCensus,
 )
+from tidegate.spark_consumer.core.batch_events import (
+    BatchBegun,
+    CensusTaken,
+    FrontierLoaded,
+    PlanLoaded,
+    ProgressRead,
+    StateLoaded,
+    StateStored,
+)
+from tidegate.spark_consumer.core.batch_run import BatchRun
+from tidegate.spark_consumer.core.files import SEGMENTS
 from tidegate.spark_consumer.core.plan import (
     CompactSegments,
     ReleaseBounds,
@@ -37,8 +48,8 @@ from tidegate.spark_consumer.core.plan import (
 )
 from tidegate.spark_consumer.errors import RunStopped
 from tidegate.spark_consumer.spark.census import census_of
-from tidegate.spark_consumer.spark.manifest import Manifest, write_manifest
 from tidegate.spark_consumer.spark.progress_rows import ProgressReader
+from tidegate.spark_consumer.spark.release_writer import write_release
 from tidegate.spark_consumer.spark.rows import CHANGE_COLUMNS, IS_PROGRESS, at_or_below
 from tidegate.spark_consumer.spark.segments import SegmentFiles
 from tidegate.spark_consumer.spark.sink import Release
@@ -49,17 +60,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from structlog.typing import FilteringBoundLogger
 
+    from tidegate.spark_consumer.core.batch_effects import BatchEffect
+    from tidegate.spark_consumer.core.batch_events import BatchEvent
     from tidegate.spark_consumer.core.batch_state import State
     from tidegate.spark_consumer.core.frontier import EndOffsets
+    from tidegate.spark_consumer.core.gate import Limits
     from tidegate.spark_consumer.core.plan import Plan, Step
     from tidegate.spark_consumer.core.subscription import Subscription
     from tidegate.spark_consumer.metrics import Metrics
     from tidegate.spark_consumer.spark.gate_files import GateFiles, QueryIdentity
     from tidegate.spark_consumer.spark.schema_store import SchemaStore
-    from tidegate.spark_consumer.spark.sink import Sink, TableVersion
+    from tidegate.spark_consumer.spark.sink import Sink
     from tidegate.spark_consumer.spark.storage import Storage
 
 __all__ = ["Batch", "LateTable", "Parts"]
+
+_READING_ROWS = (ReadProgress, TakeCensus, SetLateAside, WriteRelease, StoreSegment)
 
 
 class LateTable(Protocol):
@@ -87,6 +103,33 @@ class Parts:
     code: str
     log: FilteringBoundLogger
     metrics: Metrics
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One call of the batch function."""
+
+    rows: DataFrame
+    run: BatchRun
+    log: FilteringBoundLogger
+    is_kept: bool = False
+    """Whether Spark was asked to keep the rows for a second reading."""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that is carried out; no step comes before it."""
+        if self.run.plan is None:
+            raise InvariantViolation("a batch does what no plan names")
+        return self.run.plan
+
+    def keep_rows(self) -> None:
+        if not self.is_kept:
+            self.rows.persist(StorageLevel.MEMORY_AND_DISK)
+            self.is_kept = True
+
+    def let_rows_go(self) -> None:
+        if self.is_kept:
+            self.rows.unpersist()
 
 
 class Batch:
@@ -130,89 +173,115 @@ class Batch:
         parts = self._parts
         log = parts.log.bind(batch=batch)
         log.debug("step", step="load")
-        before = parts.files.state(batch - 1, parts.identity)
-        parts.files.delete(no_longer_needed(before))
-        end_offsets = parts.end_offsets(batch)
-        plan = parts.files.plan(batch)
-        if plan is not None:
-            require_same_batch(before, plan, end_offsets=end_offsets)
-            if plan.code != parts.code:
-                log.warning("plan of other code is obeyed", theirs=plan.code, ours=parts.code)
-        if plan is None or plan.steps:
-            rows.persist(StorageLevel.MEMORY_AND_DISK)
-            try:
-                if plan is None:
-                    log.debug("step", step="plan")
-                    plan = self._plan(rows, before, end_offsets)
-                for step in plan.steps:
-                    self._execute(step, rows, plan, log)
-            finally:
-                rows.unpersist()
-        log.debug("step", step="state")
-        state = after(before, plan)
-        parts.files.store_state(state)
-        self._measure(state, plan)
+        run = BatchRun(
+            batch=batch,
+            prefix=parts.identity.prefix,
+            query_id=parts.identity.query_id,
+            subscription=parts.subscription,
+            limits=parts.limits,
+            code=parts.code,
+        )
+        attempt = _Attempt(rows, run, log)
+        event: BatchEvent | None = BatchBegun(parts.end_offsets(batch))
+        try:
+            while event is not None:
+                effects = run.handle(event)
+                run.check_invariants()
+                if isinstance(event, PlanLoaded):
+                    self._tell(event.plan, log)
+                event = None
+                for effect in effects:
+                    invariant(event is None, "an effect follows one that was answered")
+                    event = self._carry_out(effect, attempt)
+        finally:
+            attempt.let_rows_go()
+        state = run.state
+        if state is None:
+            raise InvariantViolation("a batch has no more to do and has left no state", batch=batch)
+        self._measure(state, attempt.plan)
         log.info(
             "batch",
             watermark_us=state.watermark_us,
-            releases=len(plan.releases),
-            late=plan.late_rows,
+            releases=len(attempt.plan.releases),
+            late=attempt.plan.late_rows,
             segments=len(state.segments),
-            slowest=plan.slowest,
+            slowest=attempt.plan.slowest,
         )
         return state
 
-    def _plan(self, rows: DataFrame, before: State, end_offsets: EndOffsets) -> Plan:
-        parts = self._parts
-        known = parts.files.frontier(before.frontier, parts.subscription)
-        gate = Gate(before, known, limits=parts.limits, code=parts.code)
-        moved = _offsets_moved(before.end_offsets or {}, end_offsets)
-        topic = parts.subscription.progress_topic
-        offsets = moved.pop(topic, 0)
-        progress = self._progress.read(rows, offsets=offsets) if offsets else []
-        through_us = gate.fold(progress, end_offsets=end_offsets)
-        census = Census()
-        if any(moved.values()):
-            census = census_of(rows, after_us=before.watermark_us, through_us=through_us)
-        plan = gate.decide(census)
-        # Every schema that the plan names is stored with it: a replay asks no registry.
-        parts.schemas.topics(plan.topics, parts.subscription)
-        parts.files.store_plan(plan, gate.frontier)
-        parts.metrics.set("waiting_snapshots", gate.frontier.snapshots_waiting)
-        parts.metrics.set("finished_stream_partitions", gate.frontier.finished_tokens)
-        return plan
+    def _carry_out(self, effect: BatchEffect, attempt: _Attempt) -> BatchEvent | None:
+        """Do one effect; return the event that answers it, if it brings an answer."""
+        parts, files, rows = self._parts, self._parts.files, attempt.rows
+        if isinstance(effect, _READING_ROWS):
+            attempt.keep_rows()
+        match effect:
+            case LoadState():
+                return StateLoaded(files.state(effect.batch))
+            case DeleteFiles():
+                files.delete(effect.names)
+            case LoadPlan():
+                return PlanLoaded(files.plan(effect.batch))
+            case LoadFrontier():
+                return FrontierLoaded(files.frontier(effect.name, parts.subscription))
+            case ReadProgress():
+                return ProgressRead(tuple(self._progress.read(rows, offsets=effect.offsets)))
+            case TakeCensus():
+                return CensusTaken(
+                    census_of(rows, after_us=effect.after_us, through_us=effect.through_us)
+                )
+            case StoreSchemas():
+                parts.schemas.topics(effect.topics, parts.subscription)
+            case StoreFrontier():
+                files.store_frontier(effect.name, effect.frontier)
+                parts.metrics.set("waiting_snapshots", effect.frontier.snapshots_waiting)
+                parts.metrics.set("finished_stream_partitions", effect.frontier.finished_tokens)
+            case StorePlan():
+                files.store_plan(effect.plan)
+            case StoreState():
+                attempt.log.debug("step", step="state")
+                files.store_state(effect.state)
+                return StateStored()
+            case _:
+                self._carry_out_step(effect, attempt)
+        return None
 
-    def _execute(self, step: Step, rows: DataFrame, plan: Plan, log: FilteringBoundLogger) -> None:
+    def _carry_out_step(self, step: Step, attempt: _Attempt) -> None:
+        log = attempt.log
         match step:
             case SetLateAside():
                 log.debug("step", step="late")
                 log.warning("late changes", rows=step.rows, watermark_us=step.through_us)
-                late = rows.where(~F.col(IS_PROGRESS) & at_or_below(step.through_us))
+                late = attempt.rows.where(~F.col(IS_PROGRESS) & at_or_below(step.through_us))
                 self._parts.late.write(
                     late.select(*CHANGE_COLUMNS),
-                    query_id=plan.query_id,
-                    batch=plan.batch,
+                    query_id=attempt.plan.query_id,
+                    batch=attempt.plan.batch,
                     watermark_us=step.through_us,
                 )
             case WriteRelease():
-                self._release(step.bounds, rows, plan, log)
+                self._release(step.bounds, attempt)
             case StoreSegment():
                 log.debug("step", step="pending")
-                self._segments.store(rows, step.segment)
+                self._segments.store(attempt.rows, step.segment)
             case CompactSegments():
                 log.debug("step", step="pending")
                 self._segments.join(step.compaction, after_us=step.after_us)
             case _:
                 assert_never(step)
 
-    def _release(
-        self, bounds: ReleaseBounds, rows: DataFrame, plan: Plan, log: FilteringBoundLogger
-    ) -> None:
-        parts = self._parts
+    def _tell(self, found: Plan | None, log: FilteringBoundLogger) -> None:
+        ours = self._parts.code
+        if found is None:
+            log.debug("step", step="plan")
+        elif found.code != ours:
+            log.warning("plan of other code is obeyed", theirs=found.code, ours=ours)
+
+    def _release(self, bounds: ReleaseBounds, attempt: _Attempt) -> None:
+        parts, plan, log = self._parts, attempt.plan, attempt.log
         log.debug("step", step="release", release=bounds.number)
-        released = self._segments.release(rows, bounds).persist(StorageLevel.MEMORY_AND_DISK)
+        released = self._segments.release(attempt.rows, bounds)
+        released.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            count = _checked_count(released, bounds)
             release = Release(
                 number=bounds.number,
                 after_us=bounds.after_us,
@@ -222,22 +291,7 @@ class Batch:
                 rows=released,
                 topics=parts.schemas.topics(plan.topics, parts.subscription),
             )
-            tables: dict[str, dict[str, TableVersion]] = {}
-            for sink in parts.sinks:
-                log.debug("step", step=f"sink-{sink.name}", release=bounds.number)
-                for table, version in sink.write(release).items():
-                    tables.setdefault(table, {})[sink.name] = version
-            log.debug("step", step="manifest", release=bounds.number)
-            manifest = Manifest(
-                release=bounds.number,
-                query_id=plan.query_id,
-                batch=plan.batch,
-                after_us=bounds.after_us,
-                through_us=bounds.through_us,
-                rows=count,
-                tables=tables,
-            )
-            write_manifest(parts.output, manifest)
+            count = write_release(release, sinks=parts.sinks, output=parts.output, log=log)
         finally:
             released.unpersist()
         parts.metrics.add("released_changes_total", count)
@@ -249,35 +303,3 @@ class Batch:
         metrics.set("waiting_changes", sum(segment.rows for segment in state.segments))
         metrics.set("waiting_segments", len(state.segments))
         metrics.add("late_changes_total", plan.late_rows)
-
-
-def _offsets_moved(before: EndOffsets, now: EndOffsets) -> dict[str, int]:
-    """Return, by topic, how many offsets a batch spans."""
-    return {
-        topic: sum(end - before.get(topic, {}).get(p, 0) for p, end in ends.items())
-        for topic, ends in now.items()
-    }
-
-
-def _checked_count(released: DataFrame, bounds: ReleaseBounds) -> int:
-    """Return a release's size; raises InvariantViolation if its rows are not what it promises."""
-    found = released.agg(
-        F.count("*").alias("rows"),
-        F.min("order_key").alias("first"),
-        F.max("order_key").alias("last"),
-        F.max("ordinal").alias("ordinal_max"),
-    ).collect()[0]
-    count = int(found["rows"])
-    if count:
-        invariant(
-            bytes(found["first"]) >= first_key_after(bounds.after_us)
-            and bytes(found["last"]) < first_key_after(bounds.through_us),
-            "a release holds changes outside its bounds",
-            release=bounds.number,
-        )
-        invariant(
-            found["ordinal_max"] == count - 1,
-            "a release's ordinals are not dense",
-            release=bounds.number,
-        )
-    return count

@@ -88,23 +88,9 @@ class GateFiles:
             numbers += [bounds.number for bounds in plan.releases] if plan is not None else []
         return max(numbers)
 
-    def state(self, batch: int, identity: QueryIdentity) -> State:
-        """Return the state after a batch; before the first, that of a query that has read nothing.
-
-        Raises CheckpointMismatch if it is not there: Spark goes on where the gate has not been.
-        """
-        if batch < 0:
-            return State(prefix=identity.prefix, query_id=identity.query_id)
-        stored = self._load(state_file(batch), State.restore)
-        if stored is None:
-            message = "Spark's checkpoint goes on after a batch that the gate has no state of"
-            hint = "Spark's checkpoint and the gate's belong together: restore or remove both"
-            raise CheckpointMismatch(message, hint=hint, batch=batch)
-        return stored
-
-    def has_state(self, batch: int) -> bool:
-        """Whether a batch was finished by the gate; Spark may not know of it."""
-        return self._storage.read_json(state_file(batch)) is not None
+    def state(self, batch: int) -> State | None:
+        """Return the state after a batch, if it was stored."""
+        return self._load(state_file(batch), State.restore)
 
     def store_state(self, state: State) -> None:
         """Store the state after a batch: the last thing that the batch does."""
@@ -114,22 +100,19 @@ class GateFiles:
         """Return the plan of a batch, if it was made."""
         return self._load(plan_file(batch), Plan.restore)
 
-    def store_plan(self, plan: Plan, frontier: Frontier) -> None:
-        """Store a frontier, then the plan that names it; CheckpointMismatch if one is there."""
-        self._storage.write_json(frontier_file(plan.frontier), frontier.snapshot())
+    def store_plan(self, plan: Plan) -> None:
+        """Store the plan of a batch; raises CheckpointMismatch if one is there."""
         if not self._storage.create_json(plan_file(plan.batch), plan.snapshot()):
             message = "another run has planned this batch"
             raise CheckpointMismatch(message, batch=plan.batch)
 
-    def frontier(self, name: str | None, subscription: Subscription) -> Frontier:
-        """Return a stored frontier; one that knows nothing if there is no name."""
-        if name is None:
-            return Frontier(subscription)
-        stored = self._storage.read_json(frontier_file(name))
-        if stored is None:
-            message = "the frontier that a state names is not there"
-            raise CheckpointMismatch(message, frontier=name)
-        return Frontier.restore(stored, subscription)
+    def frontier(self, name: str, subscription: Subscription) -> Frontier | None:
+        """Return a stored frontier, if it is there."""
+        return self._load(frontier_file(name), lambda data: Frontier.restore(data, subscription))
+
+    def store_frontier(self, name: str, frontier: Frontier) -> None:
+        """Store a frontier, also over one of that name."""
+        self._storage.write_json(frontier_file(name), frontier.snapshot())
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete files that no batch can need again."""
