@@ -1,0 +1,32 @@
+"""P2: a child is read only after the completion markers of all its parents are committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidegate.schemas.topics import ROOT_TOKEN
+
+from tests.simulation.history import History, Violation
+
+
+def check(history: History) -> Iterator[Violation]:
+    finished = {finish.token: finish.at for finish in reversed(history.finishes)}
+    for query in history.queries:
+        fact = history.lineage.get(query.token)
+        if query.token == ROOT_TOKEN or fact is None:
+            continue
+        if query.start_us < max(fact.start_us, history.start_us):
+            yield Violation("a query begins before its stream partition", query.token)
+        for parent in _parents(history, query.token):
+            if finished.get(parent, query.at) >= query.at:
+                text = f"{query.worker} reads it before its parent {parent} is finished"
+                yield Violation(text, query.token)
+
+
+def _parents(history: History, token: str) -> tuple[str, ...]:
+    """Return the parents that the stream has to read: those that ended before it do not count."""
+    return tuple(
+        parent
+        for parent in history.lineage[token].parents
+        if (history.lineage[parent].end_us or 0) > history.start_us
+    )

@@ -1,0 +1,40 @@
+"""P5: at each release the mirror is the source table as it was at that time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.simulation.history import Committed, History, Row, Violation
+
+
+def check(history: History) -> Iterator[Violation]:
+    """Apply the source's changes in commit order beside the mirror, release by release."""
+    changes = sorted(history.watched, key=lambda change: change.order_key)
+    source: dict[tuple[str, bytes], Row] = {}
+    known: set[tuple[str, bytes]] = set()
+    done = 0
+    for mirror in sorted(history.mirrors, key=lambda one: one.through_us):
+        while done < len(changes) and changes[done].commit_timestamp_us <= mirror.through_us:
+            _apply(changes[done], source, known)
+            done += 1
+        held = {place: row for place, row in mirror.rows.items() if place in known}
+        for place in source.keys() | held.keys():
+            if dict(source.get(place, {})) != dict(held.get(place, {})):
+                text = f"as of {mirror.through_us} {place}: {held.get(place)}, not {source.get(place)}"
+                yield Violation(text)
+
+
+def _apply(
+    change: Committed, source: dict[tuple[str, bytes], Row], known: set[tuple[str, bytes]]
+) -> None:
+    """Rows that were there before the stream began are not the mirror's, until they are whole."""
+    place = change.topic, change.key
+    columns = change.columns or {}
+    if change.mod == "I":
+        source[place] = dict(columns)
+        known.add(place)
+    elif change.mod == "D":
+        source.pop(place, None)
+        known.add(place)
+    elif place in source:
+        source[place] = {**source[place], **columns}

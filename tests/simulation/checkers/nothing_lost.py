@@ -1,0 +1,23 @@
+"""P1: every committed change that the stream watches is in Kafka, and in the output (P5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.simulation.history import History, Violation
+
+
+def check(history: History) -> Iterator[Violation]:
+    """Look at what lies at or below the last watermark; liveness sees to the rest."""
+    watermark_us = max((claim.watermark_us for claim in history.claims), default=-1)
+    published = {record.order_key for record in history.published}
+    released = {key for release in history.released for key in release.order_keys}
+    late = set(history.late)
+    through_us = max((release.through_us for release in history.released), default=-1)
+    for change in history.watched:
+        at_us = change.commit_timestamp_us
+        if at_us <= watermark_us and change.order_key not in published:
+            yield Violation("committed, below the watermark, not in Kafka", change.order_key)
+        elif at_us <= through_us and change.order_key not in released:
+            place = "only in the side table" if change.order_key in late else "not in the output"
+            yield Violation(f"committed, below the last release, {place}", change.order_key)

@@ -1,0 +1,51 @@
+"""The checkers by name; each is a file of its own below `checkers`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tests.simulation.checkers import (
+    bounded_memory,
+    commit_order,
+    completeness,
+    gaps,
+    key_order,
+    lineage,
+    liveness,
+    mirrored_rows,
+    nothing_lost,
+    nothing_twice,
+    single_writer,
+    soundness,
+    watermark,
+    whole_transactions,
+)
+from tests.simulation.history import History, Violation
+
+__all__ = ["CHECKERS", "violations"]
+
+CHECKERS: dict[str, Callable[[History], Iterator[Violation]]] = {
+    module.__name__.rpartition(".")[2]: module.check
+    for module in (
+        nothing_lost,
+        nothing_twice,
+        key_order,
+        commit_order,
+        whole_transactions,
+        watermark,
+        lineage,
+        single_writer,
+        gaps,
+        completeness,
+        mirrored_rows,
+        liveness,
+        bounded_memory,
+        soundness,
+    )
+}
+
+
+def violations(history: History) -> dict[str, list[Violation]]:
+    """Return what each checker finds; those that find nothing are left out."""
+    found = {name: list(check(history)) for name, check in CHECKERS.items()}
+    return {name: list_ for name, list_ in found.items() if list_}

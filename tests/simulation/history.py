@@ -1,0 +1,204 @@
+"""What happened in a run, as the checkers read it: facts only, whoever collected them.
+
+A simulated run fills it while it goes; a run on real parts fills it afterwards, from the commit log
+of Spanner's stand-in, from Kafka and from Delta.  What a collector cannot know stays empty, and the
+checkers then say nothing about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tidegate.schemas.progress import ProgressRecord
+
+__all__ = [
+    "Claim",
+    "Committed",
+    "Fenced",
+    "Finish",
+    "History",
+    "LineageFact",
+    "Mirror",
+    "Published",
+    "QueryStart",
+    "Released",
+    "Size",
+    "SlotEntry",
+    "Violation",
+]
+
+Row = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One thing that must not be; `subject` is the order key or token whose story to tell."""
+
+    text: str
+    subject: bytes | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A change that Spanner committed and the stream watches: the ground truth."""
+
+    order_key: bytes
+    commit_timestamp_us: int
+    transaction: str
+    topic: str
+    key: bytes
+    token: str | None = None
+    """The stream partition that returns it; None where the collector cannot know."""
+    mod: str = "U"
+    columns: Row | None = None
+    """What was captured of the row; None where the mirror is not checked from here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A record that a `read_committed` reader of a data topic gets."""
+
+    topic: str
+    topic_partition: int
+    offset: int
+    order_key: bytes
+    key: bytes
+    is_copy: bool = False
+    """Put there by the run itself, as a tool that copies topics would; not the fleet's."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotEntry:
+    """A record that a `read_committed` reader of the progress topic gets."""
+
+    slot: int
+    offset: int
+    record: ProgressRecord
+
+
+@dataclass(frozen=True, slots=True)
+class LineageFact:
+    """A stream partition as Spanner made it."""
+
+    token: str
+    parents: tuple[str, ...]
+    start_us: int
+    end_us: int | None
+    """Its children's start; None while it has none."""
+    children: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QueryStart:
+    """A worker began to read a stream partition."""
+
+    at: int
+    """Place in the run's order of events."""
+    worker: str
+    token: str
+    start_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """A transaction with this stream partition's completion marker was committed."""
+
+    at: int
+    worker: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """A transaction passed the fence and was committed."""
+
+    at: int
+    worker: str
+    speaks_for: frozenset[int]
+    """Slots whose tokens' records, markers or snapshots it carries."""
+    owned: frozenset[int]
+    """Slots that the group said are this member's when the fence passed."""
+    has_checked: bool
+    """Whether the broker compared anything: an empty fence passes always."""
+    offset_slots: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A plan's watermark, and the offsets up to which that batch had read."""
+
+    batch: int
+    attempt: int
+    """Counts the times that this batch was decided."""
+    watermark_us: int
+    read: Mapping[str, Mapping[int, int]]
+    """Topic -> topic partition -> next offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A release as the sink holds it."""
+
+    number: int
+    batch: int
+    after_us: int
+    through_us: int
+    order_keys: tuple[bytes, ...]
+    """In the order in which they stand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mirror:
+    """What a mirror held when the release was complete: (topic, key) -> row."""
+
+    through_us: int
+    rows: Mapping[tuple[str, bytes], Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large something was allowed to be, and the largest that it was."""
+
+    what: str
+    largest: int
+    bound: int
+
+
+@dataclass(slots=True)
+class History:
+    """See the module."""
+
+    start_us: int
+    slots: int
+    end_us: int | None = None
+    """Bounded stream: changes after it are not the stream's."""
+    progress_topic: str = ""
+    committed: list[Committed] = field(default_factory=list)
+    lineage: dict[str, LineageFact] = field(default_factory=dict)
+    published: list[Published] = field(default_factory=list)
+    progress: list[SlotEntry] = field(default_factory=list)
+    """Ascending by slot and offset; what compaction removed is in it all the same, if known."""
+    queries: list[QueryStart] = field(default_factory=list)
+    finishes: list[Finish] = field(default_factory=list)
+    fenced: list[Fenced] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    released: list[Released] = field(default_factory=list)
+    late: list[bytes] = field(default_factory=list)
+    """Order keys in the side table."""
+    mirrors: list[Mirror] = field(default_factory=list)
+    sizes: list[Size] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    """Errors that nothing in the run explains: a core's invariant, a refused record."""
+    unhealed: list[str] = field(default_factory=list)
+    """What had not come about when the budget after healing was used up."""
+
+    @property
+    def watched(self) -> list[Committed]:
+        """The changes that the stream must carry."""
+        return [
+            change
+            for change in self.committed
+            if change.commit_timestamp_us >= self.start_us
+            and (self.end_us is None or change.commit_timestamp_us <= self.end_us)
+        ]
