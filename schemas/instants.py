@@ -17,21 +17,27 @@ NS_PER_US = 1_000
 US_PER_SECOND = 1_000_000
 _NS_PER_SECOND = 1_000_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SHOWN_MAX = 80
 _RFC3339 = re.compile(
     r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE
 )
 
 
 def parse_rfc3339_ns(text: str) -> int:
-    """Return nanoseconds since 1970; raises SchemaError if the text is no RFC 3339 timestamp."""
+    """Return nanoseconds since 1970.
+
+    Raises SchemaError if the text is no RFC 3339 timestamp, or not of the years 1 to 9999 in UTC.
+    """
     message = "not an RFC 3339 timestamp"
     match = _RFC3339.fullmatch(text)
     if match is None:
-        raise SchemaError(message, text=text)
+        raise SchemaError(message, text=text[:_SHOWN_MAX])
     seconds, fraction, zone = match.groups()
     try:
-        instant = datetime.fromisoformat(seconds + ("+00:00" if zone in "Zz" else zone))
-    except ValueError as error:
+        local = datetime.fromisoformat(seconds + ("+00:00" if zone in "Zz" else zone))
+        # An offset may lead out of the calendar, and nothing could be written back from there.
+        instant = local.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
         raise SchemaError(message, text=text) from error
     elapsed = instant - _EPOCH
     whole = elapsed.days * 86_400 + elapsed.seconds

@@ -54,7 +54,7 @@ def sequence_pair(record_sequence: str) -> tuple[int, int]:
         pair = (int(match["high"], 16), int(match["low"], 16))
     if max(pair) > _UINT64_MAX:
         message = "a record sequence is neither decimal digits nor <hex>-<hex>"
-        raise SchemaError(message, record_sequence=record_sequence)
+        raise SchemaError(message, record_sequence=record_sequence[:80])
     return pair
 
 
@@ -92,7 +92,7 @@ class OrderKey:
             transaction_id = data[TIMESTAMP_BYTES:end].decode()
         except (ValueError, struct.error) as error:
             message = "these bytes are not an order key"
-            raise SchemaError(message, order_key=data.hex()) from error
+            raise SchemaError(message, start=data[:64].hex(), length=len(data)) from error
         timestamp_us = int.from_bytes(data[:TIMESTAMP_BYTES], "big")
         return cls(timestamp_us, transaction_id, (high, low), mod_number)
 
@@ -100,9 +100,10 @@ class OrderKey:
 def first_key_after(commit_timestamp_us: int) -> bytes:
     """Return the bound between all keys at or before a commit time and all later ones.
 
-    `key < first_key_after(t)` holds for exactly the changes with a commit timestamp <= t.
+    `key < first_key_after(t)` holds for exactly the changes with a commit timestamp <= t; before
+    1970 there are none.
     """
-    return (commit_timestamp_us + 1).to_bytes(TIMESTAMP_BYTES, "big")
+    return max(commit_timestamp_us + 1, 0).to_bytes(TIMESTAMP_BYTES, "big")
 
 
 def order_key_checksum(encoded: bytes) -> int:

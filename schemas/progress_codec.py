@@ -30,7 +30,7 @@ from tidegate.schemas.progress import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 __all__ = [
     "CHUNK_BYTES_MAX",
@@ -60,11 +60,12 @@ RECORD_SCHEMA: dict[str, Any] = json.loads(RECORD_SCHEMA_TEXT)
 _KEY_SCHEMA = fastavro.parse_schema(json.loads(KEY_SCHEMA_TEXT))
 _RECORD_SCHEMA = fastavro.parse_schema(json.loads(RECORD_SCHEMA_TEXT))
 _NAMESPACE = "tidegate.progress."
+_OPEN_SETS_MAX = 64
 _Item = TypeVar("_Item", ChildPartition, TokenSnapshot)
 
 
 def encode_key(body: ProgressBody) -> bytes:
-    """Return the Avro body of a record's key."""
+    """Return the Avro body of a record's key; raises SchemaError for what does not fit it."""
     match body:
         case StreamStarted():
             kind, name, detail, chunk = "STREAM_STARTED", body.stream, "", body.chunk
@@ -75,18 +76,29 @@ def encode_key(body: ProgressBody) -> bytes:
         case SlotProgress():
             kind, name, detail = "SLOT_PROGRESS", str(body.slot), str(body.minute)
             chunk = body.chunk
-    buffer = io.BytesIO()
     key = {"kind": kind, "id": name, "detail": detail, "chunk": chunk}
-    fastavro.schemaless_writer(buffer, _KEY_SCHEMA, key)
-    return buffer.getvalue()
+    return _written(_KEY_SCHEMA, lambda: key)
 
 
 def encode_record(record: ProgressRecord) -> bytes:
-    """Return the Avro body of a record's value."""
-    body = (_NAMESPACE + type(record.body).__name__, _body_to_avro(record.body))
+    """Return the Avro body of a record's value; raises SchemaError for what does not fit it."""
+    return _written(
+        _RECORD_SCHEMA,
+        lambda: {
+            "epoch": record.epoch,
+            "worker": record.worker,
+            "body": (_NAMESPACE + type(record.body).__name__, _body_to_avro(record.body)),
+        },
+    )
+
+
+def _written(schema: Any, make: Callable[[], dict[str, Any]]) -> bytes:
     buffer = io.BytesIO()
-    envelope = {"epoch": record.epoch, "worker": record.worker, "body": body}
-    fastavro.schemaless_writer(buffer, _RECORD_SCHEMA, envelope)
+    try:
+        fastavro.schemaless_writer(buffer, schema, make())
+    except Exception as error:  # fastavro raises whatever its writer trips over
+        message = "a progress record that does not fit its schema"
+        raise SchemaError(message, cause=f"{type(error).__name__}: {error}"[:200]) from error
     return buffer.getvalue()
 
 
@@ -94,24 +106,31 @@ def decode_record(data: bytes, writer_schema: dict[str, Any] | None = None) -> P
     """Return the record that an Avro body holds.
 
     `writer_schema` is the parsed schema it was written with, if that is not this version's own.
-    Raises SchemaError if the bytes do not fit.
+    Raises SchemaError if the bytes do not fit, are more than one record, or number a chunk that
+    its set cannot have.
     """
+    buffer = io.BytesIO(data)
     try:
         envelope: Any = fastavro.schemaless_reader(
-            io.BytesIO(data),
+            buffer,
             writer_schema or _RECORD_SCHEMA,
             _RECORD_SCHEMA,
             return_record_name=True,
         )
-        name, body = envelope["body"]
-        return ProgressRecord(
-            epoch=envelope["epoch"], worker=envelope["worker"], body=_body_from_avro(name, body)
-        )
+        name, fields = envelope["body"]
+        body = _body_from_avro(name, fields)
     except SchemaError:
         raise
     except Exception as error:  # fastavro raises whatever its parser trips over
         message = "bytes that are no progress record"
         raise SchemaError(message, length=len(data), cause=type(error).__name__) from error
+    if buffer.tell() != len(data):
+        message = "bytes beyond the end of a progress record"
+        raise SchemaError(message, length=len(data), end=buffer.tell())
+    if not isinstance(body, PartitionAnnounced) and not 0 <= body.chunk < body.chunks:
+        message = "a progress record that its set of chunks cannot have"
+        raise SchemaError(message, chunk=body.chunk, chunks=body.chunks)
+    return ProgressRecord(epoch=envelope["epoch"], worker=envelope["worker"], body=body)
 
 
 def split(body: ProgressBody, *, items_max: int = CHUNK_ITEMS_MAX) -> list[ProgressBody]:
@@ -123,7 +142,8 @@ def split(body: ProgressBody, *, items_max: int = CHUNK_ITEMS_MAX) -> list[Progr
         case PartitionAnnounced():
             return [body]
         case SlotProgress():
-            items = list(_batches(body.tokens, items_max))
+            head = sum(_fixed_weight(offset.topic) for offset in body.vector)
+            items = list(_batches(body.tokens, items_max, first=head))
             return [
                 replace(
                     body,
@@ -135,13 +155,16 @@ def split(body: ProgressBody, *, items_max: int = CHUNK_ITEMS_MAX) -> list[Progr
                 for index, tokens in enumerate(items)
             ]
         case StreamStarted():
-            sets = list(_batches(body.children, items_max))
+            each = sum(_fixed_weight(topic.topic, topic.topic_id) for topic in body.topics)
+            sets = list(_batches(body.children, items_max, first=each, each=each))
             return [
                 replace(body, children=children, chunk=index, chunks=len(sets))
                 for index, children in enumerate(sets)
             ]
         case PartitionFinished():
-            sets = list(_batches(body.children, items_max))
+            each = sum(_fixed_weight(parent) for parent in body.parents)
+            head = each + sum(_fixed_weight(total.topic) for total in body.totals)
+            sets = list(_batches(body.children, items_max, first=head, each=each))
             return [
                 replace(
                     body,
@@ -157,23 +180,27 @@ def split(body: ProgressBody, *, items_max: int = CHUNK_ITEMS_MAX) -> list[Progr
 class ProgressAssembler:
     """Puts chunks of one slot together, in the order of their offsets.
 
-    A set that is incomplete is never given out.
+    A set that is incomplete, or not of one record, is never given out.
     """
 
     def __init__(self) -> None:
         """Start with no set open."""
-        self._open: dict[tuple[str, str, int], tuple[int, list[ProgressBody]]] = {}
+        self._open: dict[ProgressBody, tuple[int, list[ProgressBody]]] = {}
 
     def add(self, body: ProgressBody, *, offset: int) -> tuple[ProgressBody, int] | None:
         """Take the next chunk; return the record that it completes and its first chunk's offset.
 
-        Chunks of a set are written in order by one transaction, so one out of order opens no set.
+        Chunks of a set are written in order by one transaction, so one out of order opens no set;
+        and of sets that were begun and not completed only the last few are kept.
         """
         if isinstance(body, PartitionAnnounced) or body.chunks == 1:
             return body, offset
         identity = _set_identity(body)
         if body.chunk == 0:
+            self._open.pop(identity, None)
             self._open[identity] = (offset, [body])
+            if len(self._open) > _OPEN_SETS_MAX:
+                del self._open[next(iter(self._open))]
             return None
         first_offset, chunks = self._open.get(identity, (offset, []))
         if len(chunks) != body.chunk:
@@ -186,14 +213,15 @@ class ProgressAssembler:
         return _join(chunks), first_offset
 
 
-def _set_identity(body: StreamStarted | PartitionFinished | SlotProgress) -> tuple[str, str, int]:
+def _set_identity(body: StreamStarted | PartitionFinished | SlotProgress) -> ProgressBody:
+    """Return what all chunks of a set have in common; a chunk that differs is of another set."""
     match body:
         case StreamStarted():
-            return ("started", body.stream, body.start_ns)
+            return replace(body, children=(), chunk=0)
         case PartitionFinished():
-            return ("finished", body.token, body.end_ns)
+            return replace(body, children=(), totals=(), chunk=0)
         case SlotProgress():
-            return ("slot", str(body.slot), body.revision)
+            return replace(body, tokens=(), vector=(), chunk=0)
 
 
 def _join(chunks: list[ProgressBody]) -> ProgressBody:
@@ -212,16 +240,26 @@ def _join(chunks: list[ProgressBody]) -> ProgressBody:
             return first
 
 
-def _batches(items: tuple[_Item, ...], size: int) -> Iterator[tuple[_Item, ...]]:
-    """Cut items into runs within both limits; no items are one empty run."""
-    start, taken = 0, 0
+def _batches(
+    items: tuple[_Item, ...], size: int, *, first: int, each: int = 0
+) -> Iterator[tuple[_Item, ...]]:
+    """Cut items into runs within both limits; no items are one empty run.
+
+    `first` and `each` are the bytes that the first run and every further one have beside items.
+    """
+    start, taken = 0, first
     for index, item in enumerate(items):
         weight = _weight(item)
         if index > start and (index - start == size or taken + weight > CHUNK_BYTES_MAX):
             yield items[start:index]
-            start, taken = index, 0
+            start, taken = index, each
         taken += weight
     yield items[start:]
+
+
+def _fixed_weight(*texts: str) -> int:
+    """Return about as many bytes as a few texts with numbers beside them take."""
+    return 32 + sum(len(text.encode()) for text in texts)
 
 
 def _weight(item: ChildPartition | TokenSnapshot) -> int:

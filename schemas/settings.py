@@ -44,7 +44,7 @@ class _Environment(EnvSettingsSource):
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
         try:
             return super().decode_complex_value(field_name, field, value)
-        except ValueError:
+        except (ValueError, RecursionError):
             return value
 
 
@@ -69,6 +69,8 @@ class Settings(BaseSettings):
             settings = cls(**{name: value for name, value in flags.items() if value is not None})
         except ValidationError as error:
             faults += [_fault(cls, entry) for entry in error.errors(include_input=False)]
+        except RecursionError:
+            faults.append("config: tables are nested too deeply")
         else:
             if not faults:
                 return settings
@@ -111,6 +113,9 @@ def _read(file: Path) -> dict[str, Any]:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ConfigError(f"config: there is no file {str(file)!r}") from error
+    except RecursionError as error:
+        message = f"config: the file {str(file)!r} cannot be read: it is nested too deeply"
+        raise ConfigError(message) from error
     except (OSError, ValueError) as error:
         # What cannot be decoded stands in that error's text, and may be a secret.
         cause = type(error).__name__ if isinstance(error, UnicodeDecodeError) else error
@@ -120,11 +125,13 @@ def _read(file: Path) -> dict[str, Any]:
 def _unknown_variables(settings: type[Settings]) -> list[str]:
     """Return a fault for each variable that bears the prefix and names no setting."""
     known = {variable_of(settings, name) for name in settings.model_fields}
-    prefix = variable_of(settings, "")
+    # In small letters, as pydantic-settings compares: a variable is read, or it is a fault.
+    read = {name.lower() for name in known}
+    prefix = variable_of(settings, "").lower()
     return [
         f"{name}: no such setting{_meant(name.upper(), known)} (in the environment)"
         for name in sorted(os.environ)
-        if name.upper().startswith(prefix) and name.upper() not in known
+        if name.lower().startswith(prefix) and name.lower() not in read
     ]
 
 

@@ -32,7 +32,8 @@ def _usable_prefix(value: str) -> str:
 def _plain_url(value: str) -> str:
     try:
         parts = urlsplit(value)
-        is_whole = parts.scheme in ("http", "https") and bool(parts.hostname)
+        # A port beyond its range is told where it is asked for.
+        is_whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_whole = False
     if not is_whole:

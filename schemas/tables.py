@@ -16,16 +16,23 @@ from tidegate.schemas.errors import SchemaError
 
 __all__ = ["Column", "ColumnType", "TableSchema"]
 
+# Words and the spaces between them are told apart, so that no text takes more than linear time.
 _SPANNER_TYPE = re.compile(
-    r"\s*([A-Za-z][A-Za-z0-9_. ]*?)\s*(?:\(\s*(?:MAX|\d+)\s*\))?\s*", re.IGNORECASE
+    r"([A-Z][A-Z0-9_.]*(?: +[A-Z0-9_.]+)*)\s*(?:\(\s*(?:MAX|[0-9]+)\s*\))?",
+    re.ASCII | re.IGNORECASE,
 )
-_NAMED_TYPE = re.compile(r"\s*(PROTO|ENUM)\s*<[^<>]*>\s*", re.IGNORECASE)
-_ARRAY_TYPE = re.compile(r"\s*ARRAY\s*<(.*)>\s*", re.IGNORECASE | re.DOTALL)
+_NAMED_TYPE = re.compile(r"(PROTO|ENUM)\s*<[^<>]*>", re.ASCII | re.IGNORECASE)
+_ARRAY_TYPE = re.compile(r"ARRAY\s*<(.*)>", re.ASCII | re.IGNORECASE | re.DOTALL)
+_SHOWN_MAX = 80
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """A Spanner type: a code of `google.spanner.v1.TypeCode`, its element type, an annotation."""
+    """A Spanner type: a code of `google.spanner.v1.TypeCode`, its element type, an annotation.
+
+    Spanner has no arrays of arrays, so an element has no element; the nesting that a sender makes
+    up must not decide how deep a reader goes.
+    """
 
     code: str
     element: ColumnType | None = None
@@ -34,25 +41,37 @@ class ColumnType:
     @classmethod
     def from_spanner_type(cls, text: str) -> ColumnType:
         """Read INFORMATION_SCHEMA's notation; raises SchemaError if it cannot be read."""
-        if match := _ARRAY_TYPE.fullmatch(text):
-            return cls("ARRAY", cls.from_spanner_type(match.group(1)))
-        if match := _NAMED_TYPE.fullmatch(text):
-            return cls(match.group(1).upper())
-        if match := _SPANNER_TYPE.fullmatch(text):
-            return cls(match.group(1).upper())
-        message = "a column type that cannot be read"
-        raise SchemaError(message, spanner_type=text)
+        if match := _ARRAY_TYPE.fullmatch(text.strip()):
+            return cls("ARRAY", cls._scalar(match.group(1)))
+        return cls._scalar(text)
+
+    @classmethod
+    def _scalar(cls, text: str) -> ColumnType:
+        stripped = text.strip()
+        match = _NAMED_TYPE.fullmatch(stripped) or _SPANNER_TYPE.fullmatch(stripped)
+        if match is None:
+            message = "a column type that cannot be read"
+            raise SchemaError(message, spanner_type=text[:_SHOWN_MAX])
+        return cls(match.group(1).upper())
 
     @classmethod
     def from_type_json(cls, value: Mapping[str, Any]) -> ColumnType:
         """Read a data change record's notation; raises SchemaError if there is no code in it."""
-        code, element = value.get("code"), value.get("array_element_type")
-        if not isinstance(code, str) or not isinstance(element, Mapping | None):
+        element = value.get("array_element_type")
+        if element is None:
+            return cls._from_json(value, None)
+        if not isinstance(element, Mapping) or element.get("array_element_type") is not None:
+            message = "an array's element type that cannot be read"
+            raise SchemaError(message, kind=type(element).__name__)
+        return cls._from_json(value, cls._from_json(element, None))
+
+    @classmethod
+    def _from_json(cls, value: Mapping[str, Any], element: ColumnType | None) -> ColumnType:
+        code, annotation = value.get("code"), value.get("type_annotation")
+        if not isinstance(code, str) or not isinstance(annotation, str | None):
             message = "a column type without a code"
-            raise SchemaError(message, type=dict(value))
-        annotation = str(value.get("type_annotation") or "")
-        nested = None if element is None else cls.from_type_json(element)
-        return cls(code.upper(), nested, annotation)
+            raise SchemaError(message, kinds=f"{type(code).__name__}, {type(annotation).__name__}")
+        return cls(code.upper(), element, annotation or "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The order key sorts as commit order, and is refused for what has no place in it."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidegate.schemas.errors import SchemaError
@@ -48,7 +48,8 @@ def test_a_key_comes_back(key):
     assert OrderKey.decode(key.encode()) == key
 
 
-@given(KEYS, st.integers(0, 2**63))
+@given(KEYS, st.integers(-(2**63), 2**63))
+@example(OrderKey(0, "", (0, 0), 0), -(2**63))
 def test_the_bound_parts_what_is_at_or_before_a_time_from_what_is_after(key, time_us):
     assert (key.encode() < first_key_after(time_us)) == (key.commit_timestamp_us <= time_us)
 
@@ -60,6 +61,32 @@ def test_other_bytes_are_refused_or_mean_a_key(data):
     except SchemaError:
         return
     assert key.encode() == data
+
+
+def test_a_refusal_is_short():
+    for refused in (lambda: OrderKey.decode(b"x" * 100_000), lambda: sequence_pair("x" * 100_000)):
+        with pytest.raises(SchemaError) as caught:
+            refused()
+        assert len(str(caught.value)) < 300
+
+
+@given(KEYS, KEYS)
+def test_different_changes_have_different_keys(left, right):
+    assert (left.encode() == right.encode()) == (left == right)
+
+
+DECIMAL = st.integers(0, 2**64 - 1).map(lambda number: f"{number:08d}")
+HEX = st.tuples(UINT64, UINT64).map(lambda pair: f"{pair[0]:016x}-{pair[1]:08X}")
+
+
+@given(st.one_of(st.tuples(DECIMAL, DECIMAL), st.tuples(HEX, HEX)))
+def test_record_sequences_of_one_notation_sort_as_their_numbers(sequences):
+    pairs = [sequence_pair(text) for text in sequences]
+    numbers = [
+        tuple(int(part, 16) for part in text.split("-")) if "-" in text else (0, int(text))
+        for text in sequences
+    ]
+    assert pairs == numbers
 
 
 @pytest.mark.parametrize(
@@ -116,3 +143,19 @@ def test_a_checksum_does_not_depend_on_the_order(keys, random):
 
 def test_a_share_of_a_checksum_is_blake2b():
     assert order_key_checksum(b"") == 0xE4A6A0577479B2B4
+
+
+@given(st.lists(KEYS, max_size=8), st.integers(0, 8))
+def test_checksums_of_parts_add_up_to_that_of_the_whole(keys, cut):
+    def total(some):
+        return sum(order_key_checksum(key.encode()) for key in some) % CHECKSUM_MODULUS
+
+    assert (total(keys[:cut]) + total(keys[cut:])) % CHECKSUM_MODULUS == total(keys)
+
+
+@given(st.sets(KEYS, min_size=1, max_size=6), st.data())
+def test_a_checksum_tells_a_missing_and_a_repeated_change(keys, data):
+    shares = [order_key_checksum(key.encode()) for key in keys]
+    one = data.draw(st.sampled_from(shares))
+    assert one % CHECKSUM_MODULUS != 0
+    assert 0 <= one < CHECKSUM_MODULUS

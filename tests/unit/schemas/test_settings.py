@@ -100,6 +100,23 @@ def test_unknown_variables_alone_are_a_fault(monkeypatch):
     assert "KETTLE_SPOUTS: no such setting (in the environment)" in faults(**NEEDED)
 
 
+def test_a_file_that_is_nested_without_end_is_told(file):
+    assert "nested too deeply" in faults(file("a = " + "[" * 5_000 + "]" * 5_000), **NEEDED)
+
+
+def test_a_variable_that_is_nested_without_end_is_told(monkeypatch):
+    monkeypatch.setenv("KETTLE_OPTIONS", "[" * 100_000)
+    assert "options: must be a table" in faults(**NEEDED)
+
+
+def test_a_variable_that_only_looks_like_a_setting_is_a_fault(monkeypatch):
+    """Its capitals are the setting's, its small letters, which are what is compared, are not."""
+    name = "KETTLE_LITRE\N{LATIN SMALL LETTER LONG S}"
+    assert name.upper() == "KETTLE_LITRES"
+    monkeypatch.setenv(name, "3")
+    assert f"{name}: no such setting" in faults(**NEEDED)
+
+
 @pytest.mark.parametrize(
     "content", ["litres = ", "litres = 1\nlitres = 2", b'owner = "hush\xff"', "a = hush"]
 )

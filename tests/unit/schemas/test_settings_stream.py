@@ -36,6 +36,8 @@ def load(file=None, **changes):
         ({"registry_url": "localhost:8081"}, "registry_url: must be a URL"),
         ({"registry_url": "http://"}, "registry_url: must be a URL"),
         ({"registry_url": "http://[oops"}, "registry_url: must be a URL"),
+        ({"registry_url": "http://host:70000"}, "registry_url: must be a URL"),
+        ({"registry_url": "http://host:hush"}, "registry_url: must be a URL"),
         ({"registry_url": "https://me:hush@host"}, "registry_url: must not hold a user"),
         ({"log_level": "loud"}, "log_level: must be one of 'debug', "),
         ({"metrics_port": 70_000}, "metrics_port: "),
@@ -79,3 +81,10 @@ def test_secrets_are_never_printed():
 
 def test_without_credentials_the_registry_gets_none():
     assert load().registry_client_options() == {}
+
+
+def test_tables_nested_without_end_are_told(tmp_path):
+    file = tmp_path / "reader.toml"
+    file.write_text("kafka_options" + ".a" * 5_000 + " = 1")
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        load(file)

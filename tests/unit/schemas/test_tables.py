@@ -18,6 +18,7 @@ INT64 = ColumnType("INT64")
         ("ARRAY<INT64>", ColumnType("ARRAY", INT64)),
         ("array < STRING(MAX) >", ColumnType("ARRAY", ColumnType("STRING"))),
         ("PROTO<a.b.C>", ColumnType("PROTO")),
+        ("double precision", ColumnType("DOUBLE PRECISION")),
         ("ENUM<a.b.C>", ColumnType("ENUM")),
         ("ARRAY<PROTO<a.b.C>>", ColumnType("ARRAY", ColumnType("PROTO"))),
     ],
@@ -26,10 +27,24 @@ def test_the_catalogues_notation(text, expected):
     assert ColumnType.from_spanner_type(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "STRING(x)", "ARRAY<>", "ARRAY<INT64", "1NT64", "A<B>"])
+@pytest.mark.timeout(60)  # of a reading that takes more than linear time, the last would be a day
+@pytest.mark.parametrize(
+    "text",
+    ["", "STRING(x)", "ARRAY<>", "ARRAY<INT64", "1NT64", "A<B>", "ARRAY<ARRAY<INT64>>",
+     "STRING(٣)", "\N{KELVIN SIGN}IND", "ARRAY<" * 5_000 + "INT64" + ">" * 5_000,
+     "A" + " " * 20_000 + "!"],
+)  # fmt: skip
 def test_another_notation_is_refused(text):
-    with pytest.raises(SchemaError):
+    with pytest.raises(SchemaError) as caught:
         ColumnType.from_spanner_type(text)
+    assert len(str(caught.value)) < 300
+
+
+def nested(depth):
+    value = {"code": "INT64"}
+    for _ in range(depth):
+        value = {"code": "ARRAY", "array_element_type": value}
+    return value
 
 
 @pytest.mark.parametrize(
@@ -52,11 +67,14 @@ def test_the_records_notation(value, expected):
 @pytest.mark.parametrize(
     "value",
     [{}, {"code": 2}, {"code": None}, {"code": "ARRAY", "array_element_type": "INT64"},
-     {"code": "ARRAY", "array_element_type": {}}],
+     {"code": "ARRAY", "array_element_type": {}}, {"code": "INT64", "type_annotation": 1},
+     nested(2), nested(5_000), {"code": None, "deep": nested(5_000)}],
+    ids=lambda value: str(value)[:20] if len(value) < 2 else "deep",
 )  # fmt: skip
-def test_a_record_type_without_a_code_is_refused(value):
-    with pytest.raises(SchemaError):
+def test_a_record_type_that_cannot_be_read_is_refused(value):
+    with pytest.raises(SchemaError) as caught:
         ColumnType.from_type_json(value)
+    assert len(str(caught.value)) < 300
 
 
 def test_keys_stand_in_primary_key_order():

@@ -1,6 +1,8 @@
 """Topic names and slots."""
 
+import re
 import zlib
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -49,3 +51,38 @@ def test_the_roots_slot():
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.integers(1, 1000))
 def test_every_token_has_one_slot(token, slots):
     assert 0 <= slot_of(token, slots) < slots
+    assert slot_of(token, slots) == zlib.crc32(token.encode()) % slots
+
+
+def test_tokens_spread_over_the_slots():
+    owned = Counter(slot_of(f"token-{number}", 16) for number in range(1600))
+    assert set(owned) == set(range(16))
+    assert max(owned.values()) < 200
+
+
+PREFIX = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", fullmatch=True)
+NAME = st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,20}(\.[A-Za-z][A-Za-z0-9_]{0,20})?", fullmatch=True)
+
+
+@given(PREFIX, NAME, NAME)
+def test_a_prefixs_names_are_legal_for_kafka_and_never_meet(prefix, table, other):
+    names = TopicNames(prefix)
+    topic = names.data(table)
+    assert names.table(topic) == table
+    assert (names.data(other) == topic) == (other == table)
+    own = {topic, names.progress, names.dead_letter}
+    assert len(own) == 3
+    assert names.table(names.progress) is None
+    assert names.table(names.dead_letter) is None
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]{1,249}", one) for one in own)
+    assert names.key_subject(topic) != names.value_subject(topic)
+
+
+@given(st.text(max_size=120))
+def test_any_prefix_is_taken_as_it_is_or_refused(prefix):
+    try:
+        assert TopicNames(prefix).prefix == prefix
+    except ConfigError:
+        return
+    assert prefix.isascii()
+    assert prefix[0] not in ".-"

@@ -23,3 +23,13 @@ def test_what_is_framed_comes_back(schema_id, body):
 def test_other_bytes_are_refused(data):
     with pytest.raises(SchemaError):
         unframe(data)
+
+
+@given(st.binary(max_size=12))
+def test_any_bytes_are_refused_or_come_back_as_they_are(data):
+    try:
+        schema_id, body = unframe(data)
+    except SchemaError:
+        assert len(data) < HEADER_BYTES or data[0] != 0
+        return
+    assert frame(schema_id, body) == data
