@@ -241,7 +241,7 @@ def _check_against(before: State, plan: Plan) -> None:
     )
     waiting = overlapping(before.segments, after_us=plan.after_us, through_us=plan.through_us)
     invariant(
-        plan.releases or not waiting,
+        plan.releases or not waiting or plan.through_us == plan.after_us,
         "segments hold changes that are due, and nothing is released",
         segments=[segment.name for segment in waiting],
     )

@@ -1,0 +1,511 @@
+"""A batch as a state machine: what it asks for, in which order, and what kills leave behind.
+
+The property at the end runs batches against a dictionary of files, with kills after any effect and
+other limits, other code and compacted progress at the next attempt.
+"""
+
+import json
+from bisect import bisect_left
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidegate.schemas.errors import InvariantViolation
+from tidegate.schemas.progress import (
+    ChildPartition,
+    PartitionAnnounced,
+    ProgressRecord,
+    SlotProgress,
+    StreamStarted,
+    TokenSnapshot,
+    TopicOffset,
+)
+from tidegate.schemas.topics import TopicNames
+from tidegate.spark_consumer.core.batch_effects import (
+    DeleteFiles,
+    LoadFrontier,
+    LoadPlan,
+    LoadState,
+    ReadProgress,
+    StoreFrontier,
+    StorePlan,
+    StoreSchemas,
+    StoreState,
+    TakeCensus,
+)
+from tidegate.spark_consumer.core.batch_events import (
+    BatchBegun,
+    CensusTaken,
+    FrontierLoaded,
+    PlanLoaded,
+    ProgressRead,
+    StateLoaded,
+    StateStored,
+)
+from tidegate.spark_consumer.core.batch_run import BatchRun
+from tidegate.spark_consumer.core.batch_state import State, TopicIds
+from tidegate.spark_consumer.core.files import (
+    frontier_file,
+    plan_file,
+    segment_file,
+    state_file,
+)
+from tidegate.spark_consumer.core.frontier import Frontier, ProgressRow
+from tidegate.spark_consumer.core.gate import Census, Limits, no_longer_needed
+from tidegate.spark_consumer.core.plan import (
+    CompactSegments,
+    Plan,
+    SetLateAside,
+    StoreSegment,
+    WriteRelease,
+)
+from tidegate.spark_consumer.core.release import Distribution
+from tidegate.spark_consumer.core.subscription import Subscription
+from tidegate.spark_consumer.errors import (
+    CheckpointMismatch,
+    ConsumerError,
+    MixedEpochs,
+    ProtocolError,
+    UnorderedChange,
+)
+
+SUBSCRIPTION = Subscription(TopicNames("bank"))
+PROGRESS, DATA = "bank-progress", "bank.accounts"
+IDS = (TopicIds(DATA, (1,), (2,)),)
+DUE = Census(due=Distribution(2, (8, 9)), topics=IDS)
+
+
+def row(offset, body, *, epoch="e"):
+    return ProgressRow(0, offset, ProgressRecord(epoch, "w", body))
+
+
+def opening():
+    child = ChildPartition("t", ("",), 0)
+    started = StreamStarted("s", "g", 0, None, "bank-fleet", 1, "id", (), (child,))
+    return (row(0, started), row(1, PartitionAnnounced(child, "")))
+
+
+def beat(offset, *, watermark_us, data=0, **changes):
+    vector = (TopicOffset(DATA, 0, data - 1),) if data else ()
+    body = SlotProgress(0, offset, 0, 1, vector, (TokenSnapshot("t", 0, (), (), watermark_us),))
+    return row(offset, body, **changes)
+
+
+def ends(progress, data=0):
+    return {PROGRESS: {0: progress}, DATA: {0: data}}
+
+
+def begin(batch=0, *, query_id="q", limits=None, code="1"):
+    return BatchRun(
+        batch=batch,
+        prefix="bank",
+        query_id=query_id,
+        subscription=SUBSCRIPTION,
+        limits=limits or Limits(),
+        code=code,
+    )
+
+
+def told(run, *events):
+    """Tell a batch several events; return the effects of the last."""
+    effects = []
+    for event in events:
+        effects = run.handle(event)
+        run.check_invariants()
+    return effects
+
+
+def first_batch():
+    """The first batch's run, its tail of effects, and its frontier."""
+    run = begin()
+    tail = told(
+        run,
+        BatchBegun(ends(3, 2)),
+        PlanLoaded(None),
+        ProgressRead((*opening(), beat(2, watermark_us=20, data=2))),
+        CensusTaken(DUE),
+    )
+    frontier = next(e.frontier for e in tail if isinstance(e, StoreFrontier))
+    return run, tail, Frontier.restore(frontier.snapshot(), SUBSCRIPTION)
+
+
+def kinds(effects):
+    return [type(effect) for effect in effects]
+
+
+def test_the_first_batch_has_no_state_and_no_frontier_to_load():
+    run = begin()
+    assert run.handle(BatchBegun(ends(3, 2))) == [LoadPlan(0)]
+    assert run.handle(PlanLoaded(None)) == [ReadProgress(3)]
+    rows = (*opening(), beat(2, watermark_us=20, data=2))
+    assert run.handle(ProgressRead(rows)) == [TakeCensus(-1, 20)]
+    assert run.plan is None
+    tail = run.handle(CensusTaken(DUE))
+    assert kinds(tail) == [StoreSchemas, StoreFrontier, StorePlan, WriteRelease, StoreState]
+    schemas, frontier, plan, release, state = tail
+    assert schemas.topics == IDS
+    assert frontier.name == plan.plan.frontier == state.state.frontier
+    assert frontier.frontier.watermark().us == 20
+    assert run.plan is plan.plan
+    assert (release.bounds.after_us, release.bounds.through_us) == (-1, 20)
+    assert (run.is_done, run.state) == (False, None)
+    assert run.handle(StateStored()) == []
+    assert (run.is_done, run.state) == (True, state.state)
+    run.check_invariants()
+
+
+def test_a_later_batch_loads_its_state_deletes_loads_its_plan_then_its_frontier():
+    first, _, frontier = first_batch()
+    told(first, StateStored())
+    state = replace(first.state, dropped_segments=("gone",))
+    run = begin(1)
+    assert run.handle(BatchBegun(ends(5, 2))) == [LoadState(0)]
+    assert run.handle(StateLoaded(state)) == [
+        DeleteFiles((segment_file("gone"),)),
+        LoadPlan(1),
+    ]
+    assert run.handle(PlanLoaded(None)) == [LoadFrontier(state.frontier)]
+    assert run.handle(FrontierLoaded(frontier)) == [ReadProgress(2)]
+    # No data topic has moved: there is nothing to count, and nothing is released.
+    tail = run.handle(ProgressRead((beat(3, watermark_us=30), beat(4, watermark_us=40))))
+    assert kinds(tail) == [StoreSchemas, StoreFrontier, StorePlan, StoreState]
+    assert tail[-1].state.watermark_us == 40
+
+
+def test_a_batch_of_data_alone_reads_no_progress():
+    first, _, frontier = first_batch()
+    told(first, StateStored())
+    events = BatchBegun(ends(3, 9)), StateLoaded(first.state), PlanLoaded(None)
+    assert told(begin(1), *events, FrontierLoaded(frontier)) == [TakeCensus(20, 20)]
+
+
+def test_a_batch_in_which_nothing_moved_asks_for_nothing_and_ends():
+    first, _, frontier = first_batch()
+    told(first, StateStored())
+    run = begin(1)
+    events = BatchBegun(ends(3, 2)), StateLoaded(first.state), PlanLoaded(None)
+    tail = told(run, *events, FrontierLoaded(frontier))
+    assert kinds(tail) == [StoreSchemas, StoreFrontier, StorePlan, StoreState]
+    told(run, StateStored())
+    assert (run.state.batch, run.state.watermark_us) == (1, 20)
+
+
+def test_without_any_topic_there_are_no_schemas_to_store():
+    tail = told(begin(), BatchBegun({}), PlanLoaded(None))
+    assert kinds(tail) == [StoreFrontier, StorePlan, StoreState]
+
+
+def test_a_plan_that_is_found_is_obeyed_and_nothing_else_is_asked():
+    first, tail, _ = first_batch()
+    again = begin(code="2", limits=Limits(release_rows_max=1))
+    effects = told(again, BatchBegun(ends(3, 2)), PlanLoaded(first.plan))
+    assert effects == tail[-2:]
+    assert kinds(effects) == [WriteRelease, StoreState]
+    assert again.plan is first.plan
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"query_id": "x"}, {"prefix": "x"}, {"batch": 2}, {"after_us": 7}, {"format": 0}],
+    ids=str,
+)
+def test_a_plan_of_something_else_is_refused(change):
+    first, _, _ = first_batch()
+    run = begin()
+    told(run, BatchBegun(ends(3, 2)))
+    with pytest.raises(CheckpointMismatch, match=next(iter(change))):
+        run.handle(PlanLoaded(replace(first.plan, **change)))
+
+
+@pytest.mark.parametrize("change", [{"query_id": "x"}, {"prefix": "x"}, {"batch": 5}], ids=str)
+def test_a_state_of_something_else_is_refused(change):
+    first, _, _ = first_batch()
+    told(first, StateStored())
+    run = begin(1)
+    told(run, BatchBegun(ends(3, 2)))
+    with pytest.raises(CheckpointMismatch, match="is not the state"):
+        run.handle(StateLoaded(replace(first.state, **change)))
+
+
+def test_a_state_or_frontier_that_is_not_there_is_refused():
+    first, _, _ = first_batch()
+    told(first, StateStored())
+    run = begin(1)
+    told(run, BatchBegun(ends(3, 2)))
+    with pytest.raises(CheckpointMismatch, match="no state"):
+        run.handle(StateLoaded(None))
+    run = begin(1)
+    told(run, BatchBegun(ends(3, 2)), StateLoaded(first.state), PlanLoaded(None))
+    with pytest.raises(CheckpointMismatch, match="frontier"):
+        run.handle(FrontierLoaded(None))
+
+
+@pytest.mark.parametrize("end_offsets", [ends(2, 9), ends(9, 1), {PROGRESS: {0: 9}}], ids=str)
+def test_a_topic_that_is_behind_is_refused_before_anything_is_decided(end_offsets):
+    first, _, frontier = first_batch()
+    told(first, StateStored())
+    run = begin(1)
+    told(run, BatchBegun(end_offsets), StateLoaded(first.state), PlanLoaded(None))
+    with pytest.raises(CheckpointMismatch, match="made anew"):
+        told(run, FrontierLoaded(frontier), ProgressRead(()))
+
+
+@pytest.mark.parametrize(
+    ("rows", "error"),
+    [
+        ((beat(3, watermark_us=19),), ProtocolError),
+        ((beat(3, watermark_us=30, epoch="another"),), MixedEpochs),
+        ((replace(beat(3, watermark_us=30), slot=7),), ProtocolError),
+    ],
+    ids=["a falling watermark", "two epochs", "a slot's snapshot in another"],
+)
+def test_progress_that_contradicts_the_protocol_ends_the_batch(rows, error):
+    first, _, frontier = first_batch()
+    told(first, StateStored())
+    run = begin(1)
+    events = BatchBegun(ends(4, 2)), StateLoaded(first.state), PlanLoaded(None)
+    told(run, *events, FrontierLoaded(frontier))
+    with pytest.raises(error):
+        run.handle(ProgressRead(rows))
+
+
+def test_a_change_without_order_key_ends_the_batch():
+    run = begin()
+    told(run, BatchBegun(ends(3, 2)), PlanLoaded(None), ProgressRead(opening()))
+    with pytest.raises(UnorderedChange, match="accounts"):
+        run.handle(CensusTaken(Census(unordered_rows=1, unordered_at="bank.accounts/0/7")))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [StateLoaded(None), PlanLoaded(None), ProgressRead(()), CensusTaken(Census()), StateStored()],
+    ids=lambda event: type(event).__name__,
+)
+def test_what_was_not_asked_for_is_refused(event):
+    with pytest.raises(InvariantViolation, match="BatchBegun"):
+        begin().handle(event)
+
+
+def test_a_batch_that_is_done_hears_nothing_more():
+    run, _, _ = first_batch()
+    told(run, StateStored())
+    with pytest.raises(InvariantViolation):
+        run.handle(StateStored())
+
+
+def test_a_batch_below_zero_is_refused():
+    with pytest.raises(InvariantViolation):
+        begin(-1)
+
+
+def with_waiting():
+    """A run whose state has a segment that its plan releases."""
+    run = begin()
+    early = Census(early=Distribution(1, (15,)), early_min_us=15, early_max_us=15)
+    rows = ProgressRead((*opening(), beat(2, watermark_us=9)))
+    told(run, BatchBegun(ends(3, 1)), PlanLoaded(None), rows, CensusTaken(early), StateStored())
+    second = begin(1)
+    frontier = Frontier(SUBSCRIPTION)
+    frontier.fold(rows.rows, reached=ends(3, 1))
+    told(second, BatchBegun(ends(4, 1)), StateLoaded(run.state), PlanLoaded(None))
+    told(second, FrontierLoaded(frontier), ProgressRead((beat(3, watermark_us=30),)))
+    return run.state, second.plan
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda plan: {"releases": ()},
+        lambda plan: {"releases": (replace(plan.releases[0], segments=()),)},
+        lambda plan: {"releases": (replace(plan.releases[0], number=5),)},
+        lambda plan: {"releases": (replace(plan.releases[0], after_us=12),)},
+        lambda plan: {"releases": (replace(plan.releases[0], through_us=29),)},
+        lambda plan: {"releases": (*plan.releases, replace(plan.releases[0], number=1))},
+        lambda plan: {"through_us": 3},
+    ],
+    ids=[
+        "due segments are not released",
+        "a segment is not opened",
+        "a number is left out",
+        "a hole before",
+        "a hole behind",
+        "released twice",
+        "the watermark falls",
+    ],
+)
+def test_a_plan_that_contradicts_itself_or_its_state_is_noticed(spoil):
+    state, plan = with_waiting()
+    run = begin(1)
+    told(run, BatchBegun(ends(4, 1)), StateLoaded(state))
+    bad = replace(plan, **spoil(plan))
+    with pytest.raises((InvariantViolation, ConsumerError)):
+        told(run, PlanLoaded(bad))
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL."""
+
+
+class Disk:
+    """What survives kills: files, segments, what sinks have; and Spark's batches."""
+
+    def __init__(self):
+        self.files, self.released, self.late, self.batches = {}, {}, {}, []
+
+    def run(self, batch, *, limits, code, kill_after, keep):
+        end_offsets, progress, changes = self.batches[batch]
+        run = begin(batch, limits=limits, code=code)
+        event, done = BatchBegun(end_offsets), 0
+        while event is not None:
+            effects, event = run.handle(event), None
+            run.check_invariants()
+            for effect in effects:
+                assert event is None
+                event = self.carry_out(effect, batch, keep(progress), changes)
+                done += 1
+                if done == kill_after:
+                    raise Killed
+        return run.state
+
+    def load(self, name, rebuild):
+        return rebuild(json.loads(self.files[name])) if name in self.files else None
+
+    def carry_out(self, effect, batch, progress, changes):
+        match effect:
+            case LoadState():
+                return StateLoaded(self.load(state_file(effect.batch), State.restore))
+            case DeleteFiles():
+                for name in effect.names:
+                    self.files.pop(name, None)
+            case LoadPlan():
+                return PlanLoaded(self.load(plan_file(effect.batch), Plan.restore))
+            case LoadFrontier():
+                name = frontier_file(effect.name)
+                return FrontierLoaded(self.load(name, lambda d: Frontier.restore(d, SUBSCRIPTION)))
+            case ReadProgress():
+                return ProgressRead(progress)
+            case TakeCensus():
+                return CensusTaken(census(changes, effect.after_us, effect.through_us))
+            case StoreSchemas():
+                pass
+            case StoreFrontier():
+                name = frontier_file(effect.name)
+                self.files[name] = json.dumps(effect.frontier.snapshot())
+            case StorePlan():
+                assert plan_file(effect.plan.batch) not in self.files
+                self.files[plan_file(effect.plan.batch)] = json.dumps(effect.plan.snapshot())
+            case SetLateAside():
+                late = [us for us in changes if us <= effect.through_us]
+                assert len(late) == effect.rows
+                assert self.late.setdefault(batch, late) == late
+            case WriteRelease():
+                low, high = effect.bounds.after_us, effect.bounds.through_us
+                pending = [us for n in effect.bounds.segments for us in self.segment(n)]
+                rows = sorted({us for us in (*changes, *pending) if low < us <= high})
+                assert self.released.setdefault(effect.bounds.number, rows) == rows
+            case StoreSegment():
+                one = effect.segment
+                self.store(one.name, [us for us in changes if one.min_us <= us <= one.max_us])
+            case CompactSegments():
+                joined = [us for n in effect.compaction.inputs for us in self.segment(n)]
+                output = effect.compaction.output.name
+                self.store(output, [us for us in joined if us > effect.after_us])
+            case StoreState():
+                self.files[state_file(effect.state.batch)] = json.dumps(effect.state.snapshot())
+                return StateStored()
+        return None
+
+    def segment(self, name):
+        return json.loads(self.files[segment_file(name)])
+
+    def store(self, name, rows):
+        content = json.dumps(sorted(rows))
+        assert self.files.setdefault(segment_file(name), content) == content
+
+
+def census(changes, after_us, through_us):
+    ordered = sorted(changes)
+    low = bisect_left(ordered, after_us + 1)
+    high = bisect_left(ordered, max(after_us, through_us) + 1)
+    due, early = ordered[low:high], ordered[high:]
+    return Census(
+        late_rows=low,
+        due=Distribution(len(due), tuple(due)),
+        early=Distribution(len(early), tuple(early)),
+        early_min_us=early[0] if early else None,
+        early_max_us=early[-1] if early else None,
+        topics=IDS,
+    )
+
+
+attempts = st.fixed_dictionaries(
+    {
+        "limits": st.builds(
+            Limits, st.integers(1, 9), st.integers(1, 9), st.integers(1, 4), st.integers(5, 30)
+        ),
+        "code": st.sampled_from(["1", "2"]),
+        "kill_after": st.none() | st.integers(1, 14),
+        "keeps": st.integers(1, 4),
+    }
+)
+batches = st.lists(
+    st.tuples(
+        st.lists(st.integers(0, 9), max_size=4),
+        st.lists(st.integers(0, 60), max_size=9),
+        st.lists(attempts, min_size=1, max_size=4),
+    ),
+    max_size=9,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(batches=batches)
+def test_kills_between_any_two_effects_change_nothing_that_comes_out(batches):
+    disk = Disk()
+    offset, data, watermark_us = 2, 0, -1
+    committed, late, state = set(), [], None
+    for batch, (steps, ahead, tries) in enumerate(batches):
+        changes = [watermark_us + us - 3 for us in ahead]
+        changes = list(dict.fromkeys(us for us in changes if us not in committed and us >= 0))
+        late += [us for us in changes if us <= watermark_us]
+        committed |= {us for us in changes if us > watermark_us}
+        data += len(changes)
+        progress = list(opening()) if batch == 0 else []
+        for step in steps:
+            watermark_us += step
+            progress.append(beat(offset, watermark_us=watermark_us, data=data))
+            offset += 1
+        disk.batches.append((ends(offset, data), tuple(progress), changes))
+
+        for attempt in [*tries, {**tries[0], "kill_after": None}]:
+            # Compaction may leave fewer of the batch's heartbeats, never fewer than the newest.
+            def keep(rows, keeps=attempt["keeps"]):
+                beats = [row for row in rows if isinstance(row.record.body, SlotProgress)]
+                return tuple(row for row in rows if row not in beats[:-keeps])
+
+            try:
+                state = disk.run(
+                    batch,
+                    limits=attempt["limits"],
+                    code=attempt["code"],
+                    kill_after=attempt["kill_after"],
+                    keep=keep,
+                )
+            except Killed:
+                continue
+        assert state.watermark_us == watermark_us
+        released = [us for number in sorted(disk.released) for us in disk.released[number]]
+        assert released == sorted(us for us in committed if us <= watermark_us)
+        assert sorted(us for rows in disk.late.values() for us in rows) == sorted(late)
+        assert state.late_rows == len(late)
+        assert sorted(disk.released) == list(range(state.next_release))
+        names = {segment_file(one.name) for one in state.segments}
+        names |= {segment_file(name) for name in state.dropped_segments}
+        assert {name for name in disk.files if name.startswith("segments/")} == names
+        assert not set(no_longer_needed(state)) & {
+            frontier_file(state.frontier),
+            state_file(batch),
+            plan_file(batch),
+        }
