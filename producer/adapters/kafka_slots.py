@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import struct
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from confluent_kafka import (
     Consumer,
@@ -33,15 +34,17 @@ from tidegate.schemas.progress_codec import ProgressAssembler, decode_record
 from tidegate.schemas.wire_format import unframe
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 __all__ = ["GroupListener", "KafkaSlots", "StreamStartFinder"]
 
 _CALL_TIMEOUT_S = 10.0
 _PATIENCE_S = 60.0
+_ASK_AGAIN_S = 0.1
 _BATCH_MAX = 500
 _OFFSET_BEGINNING = 0
 _METADATA_MAGIC = b"CGMDv2:"
+_Answer = TypeVar("_Answer")
 
 
 class GroupListener(Protocol):
@@ -170,33 +173,52 @@ class KafkaSlots:
 
     def _committed(self, slot: int) -> int | None:
         """Return the slot's committed offset, once no transaction that would move it is open."""
-        give_up_at = time.monotonic() + _PATIENCE_S
-        while True:
-            try:
-                (place,) = self._consumer.committed(
-                    [TopicPartition(self._topic, slot)], timeout=_CALL_TIMEOUT_S
-                )
-            except KafkaException as error:
-                if time.monotonic() > give_up_at:
-                    message = "the group's offsets cannot be read"
-                    raise UnreachableError(message, slot=slot, cause=str(error)) from error
-                time.sleep(0.05)
-            else:
-                if place.error is None:
-                    return int(place.offset) if place.offset >= 0 else None
+
+        def ask() -> int | None:
+            (place,) = self._consumer.committed(
+                [TopicPartition(self._topic, slot)], timeout=_CALL_TIMEOUT_S
+            )
+            if place.error is not None:
+                raise KafkaException(place.error)
+            return int(place.offset) if place.offset >= 0 else None
+
+        return self._insist(ask, "the group's offsets cannot be read", slot=slot)
 
     def _uncommitted_end(self, slot: int) -> int:
         place = TopicPartition(self._topic, slot)
-        answers = self._admin.list_offsets(
-            {place: OffsetSpec.latest()},
-            isolation_level=IsolationLevel.READ_UNCOMMITTED,
-            request_timeout=_CALL_TIMEOUT_S,
-        )
-        try:
+
+        def ask() -> int:
+            answers = self._admin.list_offsets(
+                {place: OffsetSpec.latest()},
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=_CALL_TIMEOUT_S,
+            )
             return int(answers[place].result().offset)
-        except KafkaException as error:
-            message = "a slot's end cannot be found"
-            raise UnreachableError(message, slot=slot, cause=str(error)) from error
+
+        return self._insist(ask, "a slot's end cannot be found", slot=slot)
+
+    def _insist(self, ask: Callable[[], _Answer], message: str, *, slot: int) -> _Answer:
+        """Ask again while the broker gives no answer: one that restarts is back within seconds.
+
+        Raises UnreachableError when patience ends.
+        """
+        give_up_at = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return ask()
+            except KafkaException as error:
+                if time.monotonic() > give_up_at:
+                    raise UnreachableError(message, slot=slot, cause=str(error)) from error
+                self._forget_leaders()
+                time.sleep(_ASK_AGAIN_S)
+
+    def _forget_leaders(self) -> None:
+        """Learn leaders anew: their epochs grow with a broker's restart, and old ones are refused.
+
+        The admin client asks with what it remembers, and would do so for minutes.
+        """
+        with suppress(KafkaException):
+            self._admin.list_topics(self._topic, timeout=_CALL_TIMEOUT_S)
 
 
 class StreamStartFinder:
