@@ -3,9 +3,11 @@
 The model writes transactions: data, announcements, markers, snapshots with vectors.  A reader
 consumes every topic partition to some offset of its own, in steps that cut transactions anywhere;
 its watermark must never be at or above a change that it has not read, must never fall, and must
-reach the end when all is read.
+reach the end when all is read.  Compaction, a late begin and thinning may hold it back meanwhile,
+and nothing else.
 """
 
+import json
 from dataclasses import dataclass, field
 
 import pytest
@@ -23,7 +25,9 @@ from tidegate.schemas.progress import (
     TokenSnapshot,
     TopicOffset,
 )
+from tidegate.schemas.progress_codec import encode_key
 from tidegate.schemas.topics import TopicNames
+from tidegate.spark_consumer.core import slot_view
 from tidegate.spark_consumer.core.frontier import Frontier, ProgressRow, Watermark
 from tidegate.spark_consumer.core.subscription import Subscription
 from tidegate.spark_consumer.errors import MixedEpochs, ProtocolError
@@ -33,6 +37,7 @@ PROGRESS = "bank-progress"
 DATA = "bank.accounts"
 SLOTS = 2
 TOPIC_PARTITIONS = 2
+SNAPSHOTS_A_MINUTE = 4
 
 
 @dataclass
@@ -104,7 +109,7 @@ class Fleet:
         body = SlotProgress(
             slot=slot,
             revision=self.revisions[slot],
-            minute=0,
+            minute=self.revisions[slot] // SNAPSHOTS_A_MINUTE,
             includes=self.consumed[slot],
             vector=tuple(TopicOffset(t, p, o) for (t, p), o in self.vectors[slot].items()),
             tokens=tuple(
@@ -178,7 +183,8 @@ class Reader:
         self.frontier = Frontier(SUBSCRIPTION)
         self.watermark_us = -1
 
-    def step(self, advances, shuffle):
+    def step(self, advances, shuffle, removed=frozenset()):
+        """Read on, without the removed records; fold what was read twice, in two orders."""
         fresh = []
         for where, log in self.fleet.logs.items():
             before = self.reached[where]
@@ -188,12 +194,10 @@ class Reader:
                 fresh += [
                     ProgressRow(where[1], offset, ProgressRecord("e", "w", body))
                     for offset, body in log
-                    if before <= offset < self.reached[where]
+                    if before <= offset < self.reached[where] and (where[1], offset) not in removed
                 ]
         shuffle(fresh)
-        reached = {}
-        for (topic, topic_partition), offset in self.reached.items():
-            reached.setdefault(topic, {})[topic_partition] = offset
+        reached = as_ends(self.reached)
         again = Frontier.restore(self.frontier.snapshot(), SUBSCRIPTION)
         again.fold(sorted(fresh, key=lambda row: (-row.slot, row.offset)), reached=reached)
         self.frontier.fold(fresh, reached=reached)
@@ -253,11 +257,134 @@ def test_the_watermark_is_never_early_never_falls_and_arrives(script, rng):
     assert watermark == Watermark(slowest.watermark_us, slowest.name)
 
 
-def end_of(fleet):
+def played(script, fleet, on_read):
+    """Let the fleet act, its slots consumed once before and once at the end."""
+    for slot in range(SLOTS):
+        fleet.consume(slot)
+    for action, *arguments in script:
+        if action == "read":
+            on_read(arguments[0])
+        else:
+            getattr(fleet, action)(*arguments)
+    for slot in range(SLOTS):
+        fleet.consume(slot)
+        fleet.beat(slot)
+
+
+def compacted(fleet, removed, rng):
+    """Add what compaction and retention may take away now: any part of it, or all."""
+    for slot in range(SLOTS):
+        log = [entry for entry in fleet.logs[PROGRESS, slot] if (slot, entry[0]) not in removed]
+        newest = {encode_key(body): offset for offset, body in log}
+        superseded = [offset for offset, body in log if newest[encode_key(body)] > offset]
+        removed |= {(slot, o) for o in superseded if rng.random() < 0.8}
+        removed |= {(slot, o) for o in expired(log, rng)}
+
+
+def expired(log, rng):
+    """Return offsets of tombstoned history: snapshots, then announcements that all others hold."""
+    snapshots = [(o, body) for o, body in log if isinstance(body, SlotProgress)]
+    if not snapshots or rng.random() < 0.5:
+        return []
+    kept = snapshots[rng.randrange(len(snapshots)) :]
+    first, least = kept[0][0], min(body.includes for _, body in kept)
+    return [
+        offset
+        for offset, body in log
+        if (isinstance(body, SlotProgress | PartitionFinished) and offset < first)
+        or (isinstance(body, PartitionAnnounced) and offset <= least)
+    ]
+
+
+def is_at_most(held_back, full):
+    return held_back is None or held_back.us <= full.us
+
+
+@settings(max_examples=200, deadline=None)
+@given(script=st.lists(actions, min_size=15, max_size=60), rng=st.randoms(use_true_random=False))
+def test_whatever_compaction_takes_the_watermark_is_held_back_at_most_until_the_end(script, rng):
+    fleet = Fleet()
+    full, held_back, removed = Reader(fleet), Reader(fleet), set()
+
+    def read(advances):
+        compacted(fleet, removed, rng)
+        watermark = full.step(advances, rng.shuffle)
+        assert is_at_most(held_back.step(advances, rng.shuffle, removed), watermark)
+        late = Reader(fleet)
+        assert is_at_most(late.step(full.reached, rng.shuffle, removed), watermark)
+        assert late.reached == full.reached
+
+    played(script, fleet, read)
+    compacted(fleet, removed, rng)
+    watermark = full.step(None, rng.shuffle)
+    assert watermark is not None
+    assert held_back.step(None, rng.shuffle, removed) == watermark
+    assert Reader(fleet).step(None, rng.shuffle, removed) == watermark
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    script=st.lists(actions, min_size=15, max_size=60),
+    waiting_max=st.integers(2, 4),
+    rng=st.randoms(use_true_random=False),
+)
+def test_thinning_holds_the_watermark_back_at_most_until_the_end(script, waiting_max, rng):
+    fleet = Fleet()
+    full, thinned = Reader(fleet), Reader(fleet)
+
+    def read(advances):
+        watermark = full.step(advances, rng.shuffle)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(slot_view, "SNAPSHOTS_WAITING_MAX", waiting_max)
+            held_back = thinned.step(advances, rng.shuffle)
+        assert is_at_most(held_back, watermark)
+        # Every slot's view exists as early as without thinning: its first snapshot is kept.
+        assert (held_back is None) == (watermark is None)
+        assert thinned.frontier.snapshots_waiting <= waiting_max * SLOTS
+
+    played(script, fleet, read)
+    read(None)
+    assert thinned.frontier.watermark() == full.frontier.watermark()
+
+
+@settings(max_examples=100, deadline=None)
+@given(script=st.lists(actions, min_size=10, max_size=40), rng=st.randoms(use_true_random=False))
+def test_slots_read_in_any_interleaving_and_in_any_portions_give_the_same_frontier(script, rng):
+    fleet = Fleet()
+    played(script, fleet, lambda _: None)
+    ends = {where: rng.randrange(end + 1) for where, end in fleet.next_offset.items()}
+    rows = [row for row in rows_of(fleet) if row.offset < ends[PROGRESS, row.slot]]
+    at_once = Frontier(SUBSCRIPTION)
+    at_once.fold(rows, reached=as_ends(ends))
+
+    reached, pieces = dict.fromkeys(ends, 0), Frontier(SUBSCRIPTION)
+    while reached != ends:
+        where = rng.choice([one for one in sorted(ends) if reached[one] < ends[one]])
+        before = reached[where]
+        reached[where] = rng.randint(before + 1, ends[where])
+        portion = [
+            row
+            for row in rows
+            if (PROGRESS, row.slot) == where and before <= row.offset < reached[where]
+        ]
+        pieces.fold(portion, reached=as_ends(reached))
+        pieces = Frontier.restore(json.loads(json.dumps(pieces.snapshot())), SUBSCRIPTION)
+        pieces.check_invariants()
+    pieces.fold([], reached=as_ends(ends))
+    assert pieces.snapshot() == at_once.snapshot()
+    pieces.fold(rows, reached=as_ends(ends))
+    assert pieces.snapshot() == at_once.snapshot()
+
+
+def as_ends(offsets):
     ends = {}
-    for (topic, topic_partition), offset in fleet.next_offset.items():
+    for (topic, topic_partition), offset in offsets.items():
         ends.setdefault(topic, {})[topic_partition] = offset
     return ends
+
+
+def end_of(fleet):
+    return as_ends(fleet.next_offset)
 
 
 def rows_of(fleet, *, epoch="e"):

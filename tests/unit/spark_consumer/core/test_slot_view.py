@@ -174,3 +174,18 @@ def test_what_waits_is_thinned_but_keeps_its_first_and_last(view):
     assert view.slowest() == Slowest(1, "a")
     view.settle(ALWAYS)
     assert view.slowest() == Slowest(count, "a")
+
+
+@pytest.mark.parametrize("count", [256, 257, 513, 514, 1_025, 5_000])
+def test_many_snapshots_in_one_fold_are_thinned_as_far_as_many_folds(view, count):
+    for revision in range(1, count + 1):
+        view.fold(snapshot(revision, ("a", revision), vector=[("t", 0, revision)]), offset=revision)
+    view.settle(NEVER)
+    assert view.snapshots_waiting <= SNAPSHOTS_WAITING_MAX
+    once = view.snapshot()
+    view.settle(NEVER)
+    assert view.snapshot() == once
+    view.settle(lambda topic, topic_partition, offset: offset <= 1)
+    assert view.slowest() == Slowest(1, "a")
+    view.settle(ALWAYS)
+    assert view.slowest() == Slowest(count, "a")
