@@ -27,6 +27,7 @@ _PROJECT = re.compile(r"[a-z0-9.:-]*[a-z0-9]")
 _STREAM = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,117}")
 _WORKER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _NS_PER_SECOND = 1_000_000_000
+_INSTANTS_END_NS = 1 << 63
 _OWNED_KAFKA_OPTIONS = frozenset(
     {
         "acks",
@@ -134,9 +135,12 @@ class ProducerConfig(StreamSettings):
     def _check_instant(cls, value: str, info: Any) -> str:
         if value != {"start": "now", "end": ""}[info.field_name]:
             try:
-                parse_rfc3339_ns(value)
+                instant_ns = parse_rfc3339_ns(value)
             except SchemaError as error:
                 raise ValueError(f"{value!r} is no time such as 2026-01-31T12:00:00Z") from error
+            if not 0 <= instant_ns < _INSTANTS_END_NS:
+                # Progress records hold 64-bit nanoseconds, order keys nothing before 1970.
+                raise ValueError(f"{value!r} is not within 1970-01-01 and 2262-04-11")
         return value
 
     @model_validator(mode="after")

@@ -134,7 +134,7 @@ class ResponseDecoder:
             kinds = struct_fields(change_record, layout.size, "ChangeRecord")
             for record in items(kinds[layout.data_at], "data_change_record"):
                 fields = struct_fields(record, layout.data_size, "data_change_record")
-                if not is_null(fields[layout.data[0]]):
+                if _is_told(fields[layout.data[0]], fields[layout.data[6]], "mods"):
                     yield self._data_change(fields, layout)
             for record in items(kinds[layout.heartbeat_at], "heartbeat_record"):
                 fields = struct_fields(record, layout.heartbeat_size, "heartbeat_record")
@@ -142,7 +142,8 @@ class ResponseDecoder:
                     yield HeartbeatRecord(self._instant(fields[layout.timestamp_at], "timestamp"))
             for record in items(kinds[layout.children_at], "child_partitions_record"):
                 fields = struct_fields(record, layout.children_size, "child_partitions_record")
-                if not is_null(fields[layout.children[0]]):
+                start, children = (fields[layout.children[0]], fields[layout.children[2]])
+                if _is_told(start, children, "child_partitions"):
                     yield self._children(fields, layout)
 
     def _data_change(self, fields: Sequence[Any], layout: _Layout) -> DataChangeRecord:
@@ -261,6 +262,18 @@ def _positions(struct: Any, names: tuple[str, ...]) -> tuple[int, dict[str, Any]
         raise SchemaError("a change record's type lacks fields", missing=missing)
     types = {name: fields[position[name]].type_ for name in names}
     return len(fields), types, tuple(position[name] for name in names)
+
+
+def _is_told(timestamp: Any, content: Any, name: str) -> bool:
+    """Tell whether a struct holds a record: without a timestamp it is absent.
+
+    One that holds something all the same would be lost in silence, so it is a SchemaError.
+    """
+    if not is_null(timestamp):
+        return True
+    if items(content, name):
+        raise SchemaError("a change record without its timestamp", field=name)
+    return False
 
 
 def _mod(fields: Sequence[Any], layout: _Layout) -> Mod:

@@ -30,7 +30,8 @@ def evolve(
 
     `current` is the catalogue's and None after a DROP TABLE; `shown` are a record's columns.  Where
     several know a column, the catalogue's type holds, then the known one.  Raises
-    IncompatibleChange for another primary key, and for a table that nobody knows any more.
+    IncompatibleChange for another primary key, a record's too, and for a table that nobody knows
+    any more.
     """
     base = current or known
     if base is None:
@@ -39,7 +40,11 @@ def evolve(
             hint="Begin the stream at a later start",
             table=table,
         )
-    if known is not None and _key(known) != _key(base):
+    shown = tuple(shown)
+    keyed = {column.name for column in base.key_columns}
+    if (known is not None and _key(known) != _key(base)) or any(
+        column.is_primary_key and column.name not in keyed for column in shown
+    ):
         raise IncompatibleChange(
             "a table's primary key changed",
             hint="Begin a new stream under another prefix",

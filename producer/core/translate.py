@@ -217,7 +217,7 @@ def _carries(known: ColumnType, shown: ColumnType) -> bool:
 
 
 def _key_row(mod: Mod, plan: _Plan) -> dict[str, Any]:
-    """Return the primary key's values; a key without one of them has no place in a topic."""
+    """Return the primary key's values; a key with other columns has no place in a topic."""
     row = {}
     for name, convert in plan.keys:
         try:
@@ -227,6 +227,11 @@ def _key_row(mod: Mod, plan: _Plan) -> dict[str, Any]:
             raise SchemaError("a change lacks a column of its primary key", column=name) from error
         except SchemaError as error:
             raise _located(error, column=name) from error
+    if len(mod.keys) != len(row):
+        further = sorted(mod.keys.keys() - row.keys())
+        raise SchemaError(
+            "a change's key has columns that the primary key has not", columns=further
+        )
     return row
 
 

@@ -74,10 +74,21 @@ def converter(column_type: ColumnType) -> Converter:
 
 def _unfit(kind: str, value: object, *, why: str = "") -> SchemaError:
     """Build the error for a value; it is shortened, as it may be a whole document."""
-    text = repr(value)
-    shown = text if len(text) <= 80 else f"{text[:77]}..."
     reason = f": {why}" if why else ""
-    return SchemaError(f"a value does not fit its type{reason}", type=kind, value=shown)
+    return SchemaError(f"a value does not fit its type{reason}", type=kind, value=_shown(value))
+
+
+def _shown(value: object) -> str:
+    match value:
+        case str():
+            return repr(value) if len(value) <= 80 else f"{value[:77]!r}..."
+        case int() if value.bit_length() > 256:
+            return f"an integer of {value.bit_length()} bits"
+        case int() | float() | None:
+            return repr(value)
+        case _:
+            # Nested as deep as its sender liked: showing it may be what fails.
+            return f"a {type(value).__name__}"
 
 
 def _integer(value: Any) -> int:
@@ -152,7 +163,8 @@ def _decimal(kind: str, value: Any) -> Decimal:
     """Read a finite decimal exactly."""
     if not isinstance(value, str | int | float) or isinstance(value, bool):
         raise _unfit(kind, value)
-    text = str(value)
+    # More bits than the digits below take: Python refuses to write very long ones out.
+    text = "" if isinstance(value, int) and value.bit_length() > 256 else str(value)
     if not _DECIMAL.fullmatch(text):
         raise _unfit(kind, value)
     number = _EXACT.create_decimal(text)

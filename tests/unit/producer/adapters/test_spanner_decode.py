@@ -96,7 +96,7 @@ def test_numbers_stand_where_strings_do(wire):
 def test_null_counts_as_absent(wire):
     rows = [
         [[None, [["2024-01-02T03:04:05Z"]], None]],
-        [[[[None, *list(wire.INSERT.values())[1:]]], [[None]], [[None, "0", []]]]],
+        [[[[None] * len(wire.INSERT)], [[None]], [[None, "0", []]]]],
         wire.data_row(mods=[['{"id":"7"}', '{"v":["a",null]}', None]], transaction_tag=None),
         wire.children_row(["child", [None]], ["other", None]),
     ]
@@ -272,3 +272,32 @@ def test_any_one_field_may_be_damaged(wire, data):
     except SchemaError:
         return
     assert len(records) <= 4
+
+
+@FUZZ
+@given(data=st.data())
+def test_no_damage_makes_a_change_vanish(wire, data):
+    """One field of a data change record is anything: it is told, or it is refused."""
+    fields = list(copy.deepcopy(wire.INSERT).values())
+    fields[data.draw(st.integers(0, len(fields) - 1))] = data.draw(PLAIN)
+    try:
+        records = decode(wire.message([[[fields], [], []]], metadata=wire.row_type()))
+    except SchemaError:
+        return
+    assert len(records) == 1
+
+
+@pytest.mark.parametrize("name", ["data_row", "children_row"])
+def test_a_record_without_its_timestamp_is_refused_unless_it_is_empty(wire, name):
+    row = wire.data_row() if name == "data_row" else wire.children_row(["child", []])
+    record = row[0][0][0] if name == "data_row" else row[0][2][0]
+    record[0] = None
+    with pytest.raises(SchemaError, match="without its timestamp"):
+        decode(wire.message(row, metadata=wire.row_type()))
+
+
+def test_a_column_type_nested_without_end_is_refused(wire):
+    deep = '{"code":"ARRAY","array_element_type":' * 900 + '{"code":"INT64"}' + "}" * 900
+    row = wire.data_row(column_types=[["id", deep, True, "1"]])
+    with pytest.raises(SchemaError):
+        decode(wire.message(row, metadata=wire.row_type()))

@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tidegate.producer.core.stream_description import (
     GOOGLE_SQL,
@@ -92,3 +94,57 @@ def test_a_start_before_retention_is_refused_with_the_earliest():
     check_start(GOOD, start_ns=0, now_ns=2 * HOUR_NS)
     with pytest.raises(ConfigError, match="1970-01-01T01:00:00Z"):
         check_start(kept, start_ns=HOUR_NS - 1, now_ns=2 * HOUR_NS)
+
+
+WORDS = st.sampled_from(["true", "TRUE", "false", "", "IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE",
+                         "NEW_ROW", "36h", "99999999999d", "s"]) | st.text(max_size=5)  # fmt: skip
+OPTIONS = st.dictionaries(
+    st.sampled_from(["partition_mode", "per_placement_tvf", "value_capture_type",
+                     "exclude_insert", "retention_period"]) | st.text(max_size=5),
+    WORDS,
+)  # fmt: skip
+DESCRIPTIONS = st.builds(
+    StreamDescription,
+    name=st.text(max_size=5),
+    dialect=st.sampled_from([GOOGLE_SQL, "POSTGRESQL", ""]),
+    exists=st.booleans(),
+    others=st.lists(st.text(max_size=5), max_size=3).map(tuple),
+    watches_all=st.booleans(),
+    options=OPTIONS,
+    tables=st.lists(
+        st.builds(
+            TableSchema,
+            st.text(max_size=5),
+            st.lists(
+                st.builds(
+                    Column,
+                    st.sampled_from(["id", "a b", ""]),
+                    st.sampled_from([INT64, ColumnType("A.B"), ColumnType("ARRAY")]),
+                    st.integers(1, 3),
+                    st.none() | st.integers(1, 2),
+                ),
+                max_size=3,
+            ).map(tuple),
+        ),
+        max_size=2,
+    ).map(tuple),
+)
+
+
+@given(DESCRIPTIONS, st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
+def test_any_description_is_fit_or_refused_by_its_faults(description, start_ns, now_ns):
+    faults = description.faults()
+    if faults:
+        with pytest.raises(ConfigError) as caught:
+            check_stream(description)
+        assert all(fault in str(caught.value) for fault in faults)
+    else:
+        check_stream(description)
+        assert description.dialect == GOOGLE_SQL
+        assert description.options.get("partition_mode", "IMMUTABLE_KEY_RANGE").upper() == (
+            "IMMUTABLE_KEY_RANGE"
+        )
+    try:
+        check_start(description, start_ns=start_ns, now_ns=now_ns)
+    except ConfigError:
+        assert start_ns < now_ns - retention_ns(description.options["retention_period"])

@@ -154,9 +154,31 @@ def test_what_does_not_fit_is_refused(code, value):
         convert(code, value, element=element)
 
 
+def nested(depth):
+    value = "1"
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+HOSTILE = {"a long integer": 10**5000, "a negative one": -(10**5000), "deep": nested(5_000)}
+
+
+@pytest.mark.parametrize("code", ["INT64", "FLOAT64", "FLOAT32", "BOOL", "STRING", "BYTES",
+                                  "NUMERIC", "DATE", "TIMESTAMP", "UUID"])  # fmt: skip
+@pytest.mark.parametrize("what", HOSTILE)
+def test_telling_what_does_not_fit_does_not_fail_itself(code, what):
+    with pytest.raises(SchemaError) as caught:
+        convert(code, HOSTILE[what])
+    assert len(str(caught.value)) < 300
+
+
 def test_a_refused_value_is_named_but_not_repeated_at_length():
     with pytest.raises(SchemaError) as caught:
         convert("INT64", "x" * 10_000)
+    assert len(str(caught.value)) < 300
+    with pytest.raises(SchemaError) as caught:
+        convert("TIMESTAMP", "x" * 10_000)
     assert len(str(caught.value)) < 300
     with pytest.raises(SchemaError, match="microseconds"):
         convert("TIMESTAMP", "2024-01-02T03:04:05.000000001Z")
