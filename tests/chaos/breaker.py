@@ -1,0 +1,242 @@
+"""Carries out planned faults on running programs and on the broker, and splits what they read."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+from tests.chaos.faults import Fault, Lane
+from tests.chaos.fleet import Fleet, Member
+from tidegate.local_stack.churn import SimulatorControl
+from tidegate.local_stack.errors import LocalStackError
+from tidegate.local_stack.kafka_broker import KafkaBroker
+from tidegate.local_stack.steps import StepFollower, wait_for_step
+
+__all__ = ["Applied", "Breaker", "Lineage"]
+
+_CYCLE_DEADLINE_S = 90.0
+_AIM_DEADLINE_S = 8.0
+_GONE_DEADLINE_S = 60.0
+_POLL_S = 0.05
+_LIVE_MIN, _LIVE_MAX = 6, 14
+_CHURN_EVERY_S = (2.0, 6.0)
+_BROKER_AFTERMATH_S = 45.0
+"""How long after its return the broker's absence still explains that a start has failed."""
+
+_LAST_STEP = {"consumer": "state"}
+"""The step that ends a cycle; a worker's is the commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A fault that was carried out."""
+
+    at_s: float
+    kind: str
+    victim: str
+    step: str
+    """What the victim did when it was hit."""
+    seconds: float
+    """From the blow until the fault was over."""
+
+
+@dataclass(slots=True)
+class Breaker:
+    """Breaks one run; `abandoned` ends all waiting."""
+
+    fleet: Fleet
+    kafka: KafkaBroker
+    seconds: Callable[[], float]
+    say: Callable[[str], None]
+    applied: list[Applied] = field(default_factory=list)
+    unhealed: list[str] = field(default_factory=list)
+    abandoned: threading.Event = field(default_factory=threading.Event)
+    _away_since_s: float | None = None
+    _back_at_s: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        """Let the fleet know when a start was bound to fail."""
+        self.fleet.had_no_broker = self.had_no_broker
+
+    def follow(
+        self, lane: Lane, faults: tuple[Fault, ...], *, began_s: float, for_s: float
+    ) -> None:
+        """Carry out a lane's faults, each at its instant or when the one before is over."""
+        for fault in faults:
+            wait_s = began_s + fault.at_s - self.seconds()
+            if self.abandoned.wait(max(0.0, wait_s)):
+                return
+            if self.seconds() > began_s + for_s and not fault.must:
+                self.say(f"no time left for {fault.name}")
+                return
+            match lane:
+                case "workers":
+                    self._break_worker(fault)
+                case "consumer":
+                    self._break_consumer(fault)
+                case "broker":
+                    self._break_broker(fault)
+                case _:
+                    assert_never(lane)
+
+    def had_no_broker(self) -> bool:
+        """Whether the broker is away, or was a moment ago."""
+        is_away = self._away_since_s is not None
+        return is_away or self.seconds() - self._back_at_s < _BROKER_AFTERMATH_S
+
+    # ------------------------------------------------------------ programs
+
+    def _break_worker(self, fault: Fault) -> None:
+        workers = sorted(name for name in self.fleet.make if name != "consumer")
+        self._break_program(fault, workers[fault.victim % len(workers)])
+
+    def _break_consumer(self, fault: Fault) -> None:
+        self._break_program(fault, "consumer")
+
+    def _break_program(self, fault: Fault, name: str) -> None:
+        self.await_cycle(name)
+        member = self.fleet.current(name)
+        if fault.step:
+            self._await_step(member, fault.step)
+        if self.abandoned.is_set() or member.ending is not None:
+            return
+        at_s = self.seconds()
+        if fault.kind in {"kill-worker", "kill-consumer"}:
+            step = self.fleet.kill(member)
+            self.fleet.start(name)
+            self.say(f"{fault.kind}: killed {member.label} in {step}, started it again")
+            self.await_cycle(name)
+        else:
+            member.program.process.pause()
+            step = member.program.step
+            if fault.kind in {"replace-stopped-worker", "replace-stopped-consumer"}:
+                self._replace(fault, member, step)
+            else:
+                self.say(f"{fault.kind}: stopped {member.label} in {step} for {fault.stop_s:g} s")
+                self.abandoned.wait(fault.stop_s)
+                member.program.process.resume()
+                self.say(f"{member.label} goes on")
+                self.await_cycle(name)
+        self._note(fault, member.label, step, at_s)
+
+    def _replace(self, fault: Fault, zombie: Member, step: str) -> None:
+        """Start another process of the name while one stands still, then wake that one up."""
+        began_s = self.seconds()
+        zombie.is_replaced = True
+        follower = self.fleet.start(zombie.name)
+        self.say(f"{fault.kind}: stopped {zombie.label} in {step}, started {follower.label}")
+        self.await_cycle(zombie.name)
+        self.abandoned.wait(max(0.0, began_s + fault.stop_s - self.seconds()))
+        zombie.program.process.resume()
+        self.say(f"{zombie.label} wakes up beside {self.fleet.current(zombie.name).label}")
+        if not self._wait(lambda: zombie.ending is not None, deadline_s=_GONE_DEADLINE_S):
+            self.unhealed.append(f"{zombie.label} was replaced and works on")
+            self.fleet.kill(zombie)
+
+    def await_cycle(self, name: str) -> bool:
+        """Wait until the youngest process of a name goes through a whole cycle."""
+        last = _LAST_STEP.get(name, "commit")
+        give_up_s = self.seconds() + _CYCLE_DEADLINE_S
+        while self.seconds() < give_up_s and not self.abandoned.is_set():
+            member = self.fleet.current(name)
+            if wait_for_step(
+                StepFollower(member.log, 0 if not member.program.has_begun else _size(member)),
+                accept=lambda step: step == last,
+                go_on=lambda member=member: self._is_current(member),
+                deadline_s=give_up_s - self.seconds(),
+            ):
+                return True
+            self.abandoned.wait(_POLL_S)
+        return False
+
+    def _is_current(self, member: Member) -> bool:
+        return (
+            not self.abandoned.is_set()
+            and member.program.process.is_running
+            and self.fleet.current(member.name) is member
+        )
+
+    def _await_step(self, member: Member, step: str) -> None:
+        wait_for_step(
+            StepFollower.at_end(member.log),
+            accept=lambda begun: begun == step,
+            go_on=lambda: self._is_current(member),
+            deadline_s=_AIM_DEADLINE_S,
+        )
+
+    # ------------------------------------------------------------ the broker
+
+    def _break_broker(self, fault: Fault) -> None:
+        at_s = self._away_since_s = self.seconds()
+        if fault.kind == "restart-broker":
+            self.kafka.stop()
+        else:
+            self.kafka.kill()
+        code = self.kafka.process.exit_code if self.kafka.process else None
+        self.say(f"{fault.kind}: the broker is gone (exit code {code})")
+        self.abandoned.wait(fault.stop_s)
+        if self.abandoned.is_set():
+            return
+        self.kafka.start()
+        self._back_at_s, self._away_since_s = self.seconds(), None
+        self.say(f"the broker is back after {self._back_at_s - at_s:.0f} s")
+        self._note(fault, "broker", "", at_s)
+
+    # ------------------------------------------------------------ inside
+
+    def _note(self, fault: Fault, victim: str, step: str, at_s: float) -> None:
+        took_s = round(self.seconds() - at_s, 1)
+        self.applied.append(Applied(round(at_s, 1), fault.kind, victim, step, took_s))
+
+    def _wait(self, condition: Callable[[], bool], *, deadline_s: float) -> bool:
+        give_up_s = self.seconds() + deadline_s
+        while not condition():
+            if self.seconds() > give_up_s or self.abandoned.wait(_POLL_S):
+                return False
+        return True
+
+
+def _size(member: Member) -> int:
+    return member.log.stat().st_size if member.log.exists() else 0
+
+
+@dataclass(slots=True)
+class Lineage:
+    """Splits, merges and moves stream partitions by a seed, and knows all that there ever were."""
+
+    seed: int
+    control: SimulatorControl
+    born: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Token -> its start in microseconds, and its parents, as the simulator told it."""
+    children: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    done: dict[str, int] = field(default_factory=lambda: {"split": 0, "merge": 0, "move": 0})
+
+    def begin(self) -> None:
+        """Learn of those that the stream began with."""
+        for one in self.control.stream_partitions():
+            self.born[one["token"]] = one
+
+    def churn(self, until: threading.Event) -> None:
+        """Go on until told to stop; a refusal (nothing there that can be divided yet) is none."""
+        chance = random.Random(f"{self.seed}/churn")
+        while not until.wait(chance.uniform(*_CHURN_EVERY_S)):
+            live = len(self.control.stream_partitions())
+            verbs = {
+                "split": (self.control.split, 0.0 if live >= _LIVE_MAX else 4.0),
+                "merge": (self.control.merge, 0.0 if live <= _LIVE_MIN else 3.0),
+                "move": (self.control.move, 2.0),
+            }
+            (verb,) = chance.choices(list(verbs), [weight for _, weight in verbs.values()])
+            try:
+                change = verbs[verb][0]()
+            except LocalStackError:
+                continue
+            self.done[verb] += 1
+            tokens = tuple(child["token"] for child in change["children"])
+            for parent in change["parents"]:
+                self.children[parent] = tokens
+            for child in change["children"]:
+                self.born[child["token"]] = child

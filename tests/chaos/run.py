@@ -1,0 +1,348 @@
+"""One run: a bank at work, faults, healing, and then everything that was left behind is checked.
+
+Order: stack, bank, workers, consumer; faults begin when the opened accounts have arrived in Delta;
+the customers work from then until everything has healed; the checkers begin when the consumer has
+released the last commit and all programs have ended in order.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.chaos.breaker import Breaker, Lineage
+from tests.chaos.collect import Places, PlanRecorder, collect, lineage_facts
+from tests.chaos.faults import (
+    LANES,
+    SESSION_TIMEOUT_MS,
+    TRANSACTION_TIMEOUT_MS,
+    FaultKind,
+    faults_of,
+)
+from tests.chaos.figures import Report, figures_of
+from tests.chaos.fleet import Fleet
+from tests.simulation.checking import CHECKERS
+from tests.simulation.history import History
+from tidegate.local_stack.bank import STREAM, Bank
+from tidegate.local_stack.bank_database import (
+    DatabaseName,
+    create_bank_database,
+    open_accounts,
+)
+from tidegate.local_stack.churn import SimulatorControl
+from tidegate.local_stack.config import load_config
+from tidegate.local_stack.customers import Customers
+from tidegate.local_stack.demo import PREFIX, bank_layout
+from tidegate.local_stack.errors import PartFailedError
+from tidegate.local_stack.judge_log import LoggedTransaction, fetch_commit_log
+from tidegate.local_stack.pipeline import Pipeline
+from tidegate.local_stack.programs import Programs
+from tidegate.local_stack.stack import LocalStack
+from tidegate.local_stack.view import RunView
+from tidegate.schemas.topics import SLOTS_DEFAULT
+
+__all__ = ["Options", "run_chaos"]
+
+_ACCOUNTS = 60
+_RATE = 15.0
+_LATENESS_S = 600.0
+"""How long the faults may take beyond the time that was asked for; a mishap ends the run then."""
+
+_FIRST_DEADLINE_S = 300.0
+_HEAL_DEADLINE_S = 180.0
+_CATCH_UP_DEADLINE_S = 240.0
+_CALM_S = 5.0
+_POLL_S = 0.1
+_FIGURES_EVERY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to run."""
+
+    seed: int
+    minutes: float
+    workers: int = 3
+    only: tuple[FaultKind, ...] = ()
+    """Kinds of faults; none: all."""
+
+
+def run_chaos(options: Options, *, folder: Path, view: RunView) -> Report:
+    """Run below `folder` and return the report, right or wrong.
+
+    Raises LocalStackError when a part fails or the run cannot go on; everything is stopped either
+    way.
+    """
+    with ExitStack() as cleanup:
+        view.stage("starting Kafka, schema registry and the Spanner simulator")
+        config = load_config(
+            data_dir=folder / "stack", seed=options.seed, stream_partitions=8, equal_timestamps=0.2
+        )
+        stack = cleanup.enter_context(LocalStack(config, report=view.detail))
+        run = _Run(options, stack=stack, folder=folder, view=view)
+        cleanup.callback(run.abandon)
+        return run.run()
+
+
+class _Run:
+    """One run over a started stack."""
+
+    def __init__(self, options: Options, *, stack: LocalStack, folder: Path, view: RunView) -> None:
+        self._options, self._stack, self._folder, self._view = options, stack, folder, view
+        self._name = DatabaseName(address=stack.spanner_address)
+        self._bank = Bank(accounts=_ACCOUNTS, seed=options.seed)
+        self._start = datetime.now(UTC)
+        self._programs = Programs(
+            folder=folder,
+            bootstrap_servers=stack.bootstrap_servers,
+            registry_url=stack.registry_url,
+            spanner_address=stack.spanner_address,
+            database=self._name,
+            stream=STREAM,
+            prefix=PREFIX,
+            more={
+                "TIDEGATE_PRODUCER_SESSION_TIMEOUT_MS": str(SESSION_TIMEOUT_MS),
+                "TIDEGATE_PRODUCER_TRANSACTION_TIMEOUT_MS": str(TRANSACTION_TIMEOUT_MS),
+            },
+        )
+        self._workers = [f"w{number}" for number in range(1, options.workers + 1)]
+        self._released = Pipeline(self._programs).released
+        self._recorder = PlanRecorder(self._programs.checkpoint)
+        self._lineage = Lineage(
+            options.seed,
+            SimulatorControl(stack.control_address, database=self._name.path, stream=STREAM),
+        )
+        self._customers = Customers(
+            self._name,
+            bank=self._bank,
+            transfers=int(_RATE * (options.minutes * 60 + 2 * _LATENESS_S)),
+            rate_max=_RATE,
+            reserve=1,
+            log=folder / "logs" / "customers.log",
+        )
+        self._calm = threading.Event()
+        self._is_open = False
+        self._figures_at = 0.0
+
+    def run(self) -> Report:
+        """See `run_chaos`."""
+        view, options = self._view, self._options
+        view.stage("creating the bank")
+        database = create_bank_database(self._name)
+        self._start = datetime.now(UTC)
+        self._make_fleet()
+        opened_us = open_accounts(database, self._bank)
+        self._lineage.begin()
+        view.stage("starting workers and consumer")
+        for name in self._workers:
+            self._fleet.start(name)
+            self._await(lambda name=name: self._has_begun(name), what=f"{name} to work")
+        self._fleet.start("consumer")
+        self._await(
+            lambda: self._released().through_us >= opened_us,
+            what="the opened accounts to arrive in Delta",
+            deadline_s=_FIRST_DEADLINE_S,
+        )
+        view.stage(f"{options.minutes:g} minutes of faults")
+        self._customers.start()
+        self._is_open = True
+        self._break()
+        self._heal()
+        transactions = self._last_commits()
+        view.stage("stopping all programs")
+        self._fleet.stop(["consumer", *self._workers])
+        self._recorder.look()
+        return self._report(transactions)
+
+    def abandon(self) -> None:
+        """Stop what this run has started and not yet stopped."""
+        self._calm.set()
+        if hasattr(self, "_breaker"):
+            self._breaker.abandoned.set()
+            self._fleet.abandon()
+        self._customers.stop()
+
+    # ------------------------------------------------------------ stages
+
+    def _make_fleet(self) -> None:
+        start = self._start.isoformat().replace("+00:00", "Z")
+        self._fleet = Fleet(
+            make={
+                **{
+                    name: lambda name=name: self._programs.worker(name, start=start)
+                    for name in self._workers
+                },
+                "consumer": self._programs.consumer,
+            },
+            seconds=lambda: self._view.seconds,
+            say=self._view.event,
+        )
+        self._breaker = Breaker(
+            self._fleet,
+            self._stack.kafka,
+            seconds=lambda: self._view.seconds,
+            say=self._view.event,
+        )
+
+    def _break(self) -> None:
+        """Carry out all faults; returns when the last one is over."""
+        for_s = self._options.minutes * 60
+        plan = faults_of(self._options.seed, seconds=for_s, only=self._options.only)
+        began_s = self._view.seconds
+        with ThreadPoolExecutor(len(LANES) + 1, thread_name_prefix="chaos") as pool:
+            churn = pool.submit(self._lineage.churn, self._calm)
+            lanes: list[Future[None]] = [
+                pool.submit(self._breaker.follow, lane, plan[lane], began_s=began_s, for_s=for_s)
+                for lane in LANES
+            ]
+            try:
+                self._await(
+                    lambda: (
+                        any(one.done() and one.exception() for one in (*lanes, churn))
+                        or (
+                            all(one.done() for one in lanes)
+                            and self._view.seconds > began_s + for_s
+                        )
+                    ),
+                    what="the faults to be over",
+                    deadline_s=for_s + _LATENESS_S,
+                )
+            except BaseException:
+                self._breaker.abandoned.set()
+                raise
+            finally:
+                self._calm.set()
+        for future in (*lanes, churn):
+            future.result()
+
+    def _heal(self) -> None:
+        """Wait until every program has gone through a cycle and something was committed after."""
+        self._view.stage("healing")
+        unhealed = self._breaker.unhealed
+        with ThreadPoolExecutor(len(self._workers) + 1, thread_name_prefix="heal") as pool:
+            names = [*self._workers, "consumer"]
+            cycles = [pool.submit(self._breaker.await_cycle, name) for name in names]
+            try:
+                self._await(
+                    lambda: all(cycle.done() for cycle in cycles),
+                    what="all programs to work",
+                    deadline_s=_HEAL_DEADLINE_S,
+                )
+            except BaseException:
+                self._breaker.abandoned.set()
+                raise
+        unhealed += [
+            f"{name} does not work"
+            for name, cycle in zip(names, cycles, strict=True)
+            if not cycle.result()
+        ]
+        calm_until_s = self._view.seconds + _CALM_S
+        self._await(lambda: self._view.seconds > calm_until_s, what="a calm end")
+        self._is_open = False
+        self._customers.stop()
+
+    def _last_commits(self) -> list[LoggedTransaction]:
+        """Return the commit log, once all of it is released or the deadline has passed."""
+        transactions = fetch_commit_log(
+            self._stack.control_address, database=self._name.path, stream=STREAM
+        )
+        last_us = max(transaction.commit_timestamp_us for transaction in transactions)
+        self._view.stage("waiting until the consumer has released the last commit")
+        try:
+            self._await(
+                lambda: self._released().through_us >= last_us,
+                what="the last commit to be released",
+                deadline_s=_CATCH_UP_DEADLINE_S,
+            )
+        except PartFailedError as error:
+            self._breaker.unhealed.append(str(error))
+        return transactions
+
+    def _report(self, transactions: list[LoggedTransaction]) -> Report:
+        view, options = self._view, self._options
+        view.stage("collecting what Kafka and Delta hold")
+        start_us = int(self._start.timestamp() * 1_000_000)
+        history = History(
+            start_us=start_us,
+            slots=SLOTS_DEFAULT,
+            claims=self._recorder.claims,
+            unhealed=self._breaker.unhealed,
+            lineage=lineage_facts(self._lineage.born, self._lineage.children, start_us=start_us),
+        )
+        found = collect(
+            Places(
+                bootstrap_servers=self._stack.bootstrap_servers,
+                registry_url=self._stack.registry_url,
+                prefix=PREFIX,
+                output=self._programs.output,
+                worker_logs=[
+                    (member.label, member.log)
+                    for member in self._fleet.members
+                    if member.name in self._workers
+                ],
+            ),
+            history=history,
+            transactions=transactions,
+            layout=bank_layout(),
+        )
+        view.stage("checking")
+        report = Report(options.seed, options.minutes, logs=str(self._folder / "logs"))
+        figures_of(
+            report,
+            found,
+            checkers=CHECKERS,
+            transactions=transactions,
+            endings=self._fleet.endings,
+            tracebacks=self._fleet.tracebacks,
+        )
+        report.faults = self._breaker.applied
+        report.counts = {
+            "transactions": len(transactions),
+            "changes_committed": len(history.committed),
+            "kafka_records": len(history.published),
+            "progress_records": len(history.progress),
+            "stream_partitions": len(history.lineage),
+            **{f"{verb}s": count for verb, count in self._lineage.done.items()},
+            "watermark_claims": len(history.claims),
+            "releases": len(history.released),
+            "faults": len(report.faults),
+            "restarts": self._fleet.restarts,
+            "explained_exits": len(report.endings) - report.figures["unexplained_exits"],
+        }
+        report.seconds = round(view.seconds, 1)
+        return report
+
+    # ------------------------------------------------------------ inside
+
+    def _has_begun(self, name: str) -> bool:
+        return self._fleet.current(name).program.has_begun
+
+    def _await(self, condition, *, what: str, deadline_s: float = 90.0) -> None:
+        """Wait, and meanwhile start again what ends; raises PartFailedError at the deadline."""
+        end_s = self._view.seconds + deadline_s
+        while not condition():
+            self._fleet.watch()
+            self._recorder.look()
+            if self._is_open and self._customers.has_finished:
+                raise PartFailedError("the bank's customers have finished too early")
+            if self._view.seconds > end_s:
+                raise PartFailedError(f"waited {deadline_s:.0f} s in vain for {what}")
+            self._show()
+            time.sleep(_POLL_S)
+
+    def _show(self) -> None:
+        if self._view.seconds - self._figures_at < _FIGURES_EVERY_S:
+            return
+        self._figures_at = self._view.seconds
+        self._view.figures(
+            transfers=f"{self._customers.done:,}",
+            releases=self._released().releases,
+            faults=len(self._breaker.applied),
+            restarts=self._fleet.restarts,
+            **{f"{verb}s": count for verb, count in self._lineage.done.items()},
+        )
