@@ -248,6 +248,7 @@ class FleetWorker:
             case do.FindStreamStart():
                 self._stream_start = self._open_stream_start()
             case do.StartQuery():
+                _log.debug("query", token=effect.token, start_ns=effect.start_ns)
                 reader = self._open_reader(effect, self._inbox.put)
                 self._readers[effect.query_id] = reader
                 reader.start()
