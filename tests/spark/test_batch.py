@@ -381,6 +381,22 @@ def test_a_batch_without_the_state_before_it_is_refused(world):
         world.ask(world.start(), 1)
 
 
+def test_a_plan_that_another_run_has_stored_meanwhile_ends_the_batch(world):
+    world.log.change(10)
+    world.log.beat(10)
+    plans = world.folder / "gate" / "plans"
+
+    def plan_first():
+        if world.files("frontiers") and not plans.exists():
+            plans.mkdir()
+            (plans / "0.json").write_text("{}")
+
+    with pytest.raises(CheckpointMismatch, match="another run"):
+        world.run(world.start(plan_first))
+    assert (plans / "0.json").read_text() == "{}"
+    assert (world.released, world.files("states")) == ({}, [])
+
+
 def test_no_batch_begins_after_stop(world):
     batch = world.start()
     batch.stop()
