@@ -98,7 +98,8 @@ class KafkaSlots:
                 "fetch.wait.max.ms": 100,
             }
         )
-        self._from_beginning: dict[int, bool] = {}
+        self._incarnations: dict[int, int] = {}
+        """Slot -> the incarnation that reads it now."""
 
     def start(self) -> None:
         """Join the group."""
@@ -138,6 +139,7 @@ class KafkaSlots:
         place = TopicPartition(self._topic, slot, _OFFSET_BEGINNING if begin is None else begin)
         self._consumer.incremental_unassign([TopicPartition(self._topic, slot)])
         self._consumer.incremental_assign([place])
+        self._incarnations[slot] = incarnation
         end = self._uncommitted_end(slot)
         return SlotRecoveryBegun(slot, incarnation, from_beginning=begin is None, end_offset=end)
 
@@ -148,10 +150,11 @@ class KafkaSlots:
         slot, offset = message.partition(), message.offset()
         if slot is None or offset is None:
             return None
+        incarnation = self._incarnations.get(slot, -1)
         if error is None:
-            return ProgressRead(slot, offset, _decode(message))
+            return ProgressRead(slot, incarnation, offset, _decode(message))
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public constant
-            return SlotPassed(slot, offset)
+            return SlotPassed(slot, incarnation, offset)
         if error.fatal() or error.code() == KafkaError.FENCED_INSTANCE_ID:
             reason = f"the group has thrown this worker out: {error.str()}"
             raise ProducerError(reason, hint="Give every worker a name of its own")

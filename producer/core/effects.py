@@ -47,12 +47,15 @@ class FindStreamStart:
 
 @dataclass(frozen=True, slots=True)
 class StartQuery:
-    """Begin a change stream query; the empty token is the initial query."""
+    """Begin a change stream query without an end; the empty token is the initial query.
+
+    A bounded stream is not read with a bounded query: only what lies past the bound proves that
+    nothing before it is missing.
+    """
 
     token: str
     query_id: int
     start_ns: int
-    end_ns: int | None
 
 
 @dataclass(frozen=True, slots=True)

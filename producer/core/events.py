@@ -57,7 +57,10 @@ class SlotsLost:
 
 @dataclass(frozen=True, slots=True)
 class SlotRecoveryBegun:
-    """A slot is being read again, from its fence's offset or, without one, from its beginning."""
+    """A slot is being read again, from its fence's offset or, without one, from its beginning.
+
+    Told before anything that is read from there.
+    """
 
     slot: int
     incarnation: int
@@ -68,9 +71,10 @@ class SlotRecoveryBegun:
 
 @dataclass(frozen=True, slots=True)
 class ProgressRead:
-    """A committed record of an own slot was read."""
+    """A committed record of an own slot was read, from the position of this incarnation on."""
 
     slot: int
+    incarnation: int
     offset: int
     record: ProgressRecord
 
@@ -80,6 +84,7 @@ class SlotPassed:
     """The reading position of an own slot moved, over control records too."""
 
     slot: int
+    incarnation: int
     position: int
     """The next offset to be read."""
 

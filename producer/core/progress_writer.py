@@ -13,7 +13,7 @@ from tidegate.schemas.progress import (
     ProgressBody,
     ProgressRecord,
 )
-from tidegate.schemas.progress_codec import split
+from tidegate.schemas.progress_codec import CHUNK_ITEMS_MAX, split
 from tidegate.schemas.topics import slot_of
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class ProgressWriter:
     epoch: str
     worker: str
     slots: int
+    chunk_items_max: int = CHUNK_ITEMS_MAX
 
     def record(
         self, body: ProgressBody, *, slot: int, author_slot: int | None = None
@@ -40,7 +41,7 @@ class ProgressWriter:
         """Publish a record into a slot, in as many chunks as it takes."""
         return [
             PublishProgress(slot, author_slot, ProgressRecord(self.epoch, self.worker, chunk))
-            for chunk in split(body)
+            for chunk in split(body, items_max=self.chunk_items_max)
         ]
 
     def announcement(self, child: ChildPartition, *, parent: str, author_slot: int) -> list[Effect]:

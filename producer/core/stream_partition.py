@@ -162,8 +162,15 @@ class StreamPartition:
         self,
         items: list[PublishableRecord | HeartbeatRecord | ChildPartitionsRecord],
         size_bytes: int,
-    ) -> None:
-        """Add what the query returned; raises ProducerError if the source broke its order."""
+        *,
+        end_ns: int | None = None,
+    ) -> bool:
+        """Add what the query returned; return whether it proves a bounded stream's end.
+
+        What lies past `end_ns` is not taken: it is the proof that all before it was returned.  An
+        ended query is none, as it may end early, and neither is a clock.  Raises ProducerError if
+        the source broke its order.
+        """
         query = self._query
         if query is None:
             message = "records arrived without a query"
@@ -171,6 +178,9 @@ class StreamPartition:
         self.attempts = 0
         self.pending_bytes += size_bytes
         for item in items:
+            if end_ns is not None and _lies_past(item, end_ns):
+                self._finish = (end_ns, ())
+                return True
             match item:
                 case PublishableRecord():
                     if not self._is_repeated(item, query):
@@ -181,6 +191,7 @@ class StreamPartition:
                 case ChildPartitionsRecord():
                     query.children.update({child.token: child for child in item.children})
                     query.children_start_ns = item.start_ns
+        return False
 
     def _is_repeated(self, record: PublishableRecord, query: _Query) -> bool:
         """Tell whether a record is the inclusive start's repetition; time moving on ends that."""
@@ -201,26 +212,17 @@ class StreamPartition:
         self.pending.append(record)
         self.read = self.read.with_record(record)
 
-    def end_query(self, *, end_ns: int | None, now_us: int) -> bool:
+    def end_query(self) -> bool:
         """Take a query's end with OK; return whether it proves the stream partition finished.
 
-        Proof is the children, or, in a bounded stream whose end has passed, a query that had
-        nothing left to bring.  Without proof the query is repeated.
+        Proof are the children.  Without them the query is repeated.
         """
         query = self._query
         invariant(query, "a query ended that was not running", token=self.child.token)
         self._query = None
-        if query is not None and query.children:
-            children = tuple(
-                child
-                for child in query.children.values()
-                if end_ns is None or child.start_ns <= end_ns
-            )
-            self._finish = (query.children_start_ns, children)
-            return True
-        if query is None or query.brought_data or end_ns is None or now_us * NS_PER_US <= end_ns:
+        if query is None or not query.children:
             return False
-        self._finish = (end_ns, ())
+        self._finish = (query.children_start_ns, tuple(query.children.values()))
         return True
 
     def fail_query(self, now_us: int) -> None:
@@ -279,6 +281,20 @@ class StreamPartition:
         invariant(self.pending or self.pending_bytes >= 0, "bytes without records", token=token)
         times = [record.commit_timestamp_us for record in self.pending]
         invariant(times == sorted(times), "pending records out of order", token=token)
+
+
+def _lies_past(
+    item: PublishableRecord | HeartbeatRecord | ChildPartitionsRecord, end_ns: int
+) -> bool:
+    """Tell whether nothing at or before `end_ns` (inclusive) can follow an item."""
+    match item:
+        case PublishableRecord():
+            return item.commit_timestamp_us > end_ns // NS_PER_US
+        case HeartbeatRecord():
+            # The instant of a heartbeat may still bring records.
+            return item.timestamp_ns // NS_PER_US > end_ns // NS_PER_US
+        case ChildPartitionsRecord():
+            return item.start_ns > end_ns
 
 
 def _count(record: PublishableRecord, totals: dict[str, TopicTotals]) -> None:

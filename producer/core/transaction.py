@@ -44,10 +44,6 @@ class OpenTransaction:
     snapshot_offsets: dict[int, int] = field(default_factory=dict)
 
     @property
-    def size_bytes(self) -> int:
-        """Bytes of memory that a commit sets free."""
-        return sum(
-            publication.size_bytes
-            for by_token in self.publications.values()
-            for publication in by_token.values()
-        )
+    def is_decided(self) -> bool:
+        """Whether nothing is to be done for it any more but to wait for its outcome."""
+        return self.phase in (TransactionPhase.COMMITTING, TransactionPhase.ABORTING)

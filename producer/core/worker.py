@@ -30,6 +30,7 @@ from tidegate.schemas.progress import (
     StreamStarted,
     TopicTotals,
 )
+from tidegate.schemas.progress_codec import CHUNK_ITEMS_MAX
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 if TYPE_CHECKING:
@@ -50,10 +51,12 @@ _COUNTED = (
 
 @dataclass(frozen=True, slots=True)
 class WorkerLimits:
-    """When a transaction is due."""
+    """When a transaction is due, and how its progress is cut."""
 
     commit_interval_us: int = 250_000
     commit_bytes_max: int = 8 << 20
+    chunk_items_max: int = CHUNK_ITEMS_MAX
+    """Tokens or children in one progress record."""
 
 
 class Worker:
@@ -106,17 +109,19 @@ class Worker:
             case on.SlotsLost():
                 effects += self._on_lost(event.slots)
             case on.SlotRecoveryBegun():
-                slot = self.slots.get(event.slot)
-                if slot is not None and slot.incarnation == event.incarnation:
+                slot = self._current(event.slot, event.incarnation)
+                if slot is not None:
                     slot.begin_recovery(
                         end_offset=event.end_offset, from_beginning=event.from_beginning
                     )
             case on.ProgressRead():
-                if event.slot in self.slots:
-                    self.slots[event.slot].take_in(event.offset, event.record, epoch=self.epoch)
+                slot = self._current(event.slot, event.incarnation)
+                if slot is not None:
+                    slot.take_in(event.offset, event.record, epoch=self.epoch)
             case on.SlotPassed():
-                if event.slot in self.slots:
-                    self.slots[event.slot].pass_to(event.position)
+                slot = self._current(event.slot, event.incarnation)
+                if slot is not None:
+                    slot.pass_to(event.position)
             case on.StreamStartFound():
                 effects += self._on_stream_start(event.record)
             case on.RecordsRead():
@@ -155,6 +160,11 @@ class Worker:
             effects.append(do.FindStreamStart())
         return effects
 
+    def _current(self, number: int, incarnation: int) -> Slot | None:
+        """Return the slot, unless the event speaks of an assignment that is over."""
+        slot = self.slots.get(number)
+        return slot if slot is not None and slot.incarnation == incarnation else None
+
     def _on_revoked(self, numbers: tuple[int, ...]) -> list[do.Effect]:
         effects: list[do.Effect] = []
         for number in numbers:
@@ -168,8 +178,8 @@ class Worker:
         for number in numbers:
             effects += self._forget(number)
         open_one = self.transaction
-        if open_one is None or open_one.phase is TransactionPhase.ABORTING:
-            return effects
+        if open_one is None or open_one.is_decided:
+            return effects  # its outcome is on its way, and counts for the slots still owned
         if open_one.incarnations.keys().isdisjoint(numbers):
             return effects
         open_one.phase = TransactionPhase.ABORTING
@@ -184,23 +194,23 @@ class Worker:
             return [do.Stop(error)]
         self.stream = record.body
         self.epoch = record.epoch
-        return []
+        return self._close_root()
 
     def _on_records(self, event: on.RecordsRead) -> list[do.Effect]:
         partition = self._running(event.token, event.query_id)
         if partition is None:
             return [do.ReleaseBudget(event.size_bytes)]
         try:
-            partition.take_in(event.items, event.size_bytes)
+            has_ended = partition.take_in(event.items, event.size_bytes, end_ns=self._bound_ns())
         except TidegateError as error:
             return [do.Stop(error)]
-        return []
+        return self._stop_query(partition) if has_ended else []
 
     def _on_query_ended(self, event: on.QueryEnded, now_us: int) -> None:
         partition = self._running(event.token, event.query_id)
         if partition is None:
             return
-        if not partition.end_query(end_ns=self._bound_ns(), now_us=now_us):
+        if not partition.end_query():
             self.counts["unproven_finish"] += 1
             partition.fail_query(now_us)
 
@@ -258,15 +268,22 @@ class Worker:
             return []
         self.transaction = None
         self.counts["committed"] += 1
+        effects: list[do.Effect] = []
+        size_bytes = 0
         for number, snapshot in done.snapshots.items():
-            slot = self.slots[number]
-            invariant(slot.incarnation == done.incarnations[number], "another incarnation")
+            slot = self._current(number, done.incarnations[number])
+            if slot is None:
+                continue  # lost while the commit was under way: its next owner reads it
             self._count(slot, done.publications[number])
             slot.confirm(snapshot, done.snapshot_offsets[number], done.publications[number])
+            size_bytes += sum(p.size_bytes for p in done.publications[number].values())
+        if size_bytes:
+            effects.append(do.ReleaseBudget(size_bytes))
         if done.start is not None and isinstance(done.start.body, StreamStarted):
-            self.stream, self.epoch, self._root = done.start.body, done.start.epoch, None
+            self.stream, self.epoch = done.start.body, done.start.epoch
+            effects += self._close_root()
         self._due_us = now_us + self._limits.commit_interval_us
-        return [do.ReleaseBudget(done.size_bytes)] if done.size_bytes else []
+        return effects
 
     def _count(self, slot: Slot, publications: dict[str, Publication]) -> None:
         for token, publication in publications.items():
@@ -299,9 +316,6 @@ class Worker:
         kept = tuple(number for number in self.slots if number not in revoking)
         for number in list(self.slots):
             effects += self._forget(number)
-        if self._root is not None:
-            effects += self._stop_query(self._root)
-            self._root = None
         effects.append(do.RestartProducer())
         if revoking:
             effects.append(do.LetGoSlots(revoking))
@@ -331,7 +345,12 @@ class Worker:
 
     @property
     def _writer(self) -> ProgressWriter:
-        return ProgressWriter(self.epoch or self._new_epoch, self.name, self._identity.slots)
+        return ProgressWriter(
+            self.epoch or self._new_epoch,
+            self.name,
+            self._identity.slots,
+            self._limits.chunk_items_max,
+        )
 
     # ------------------------------------------------------------ opening a stream
 
@@ -345,6 +364,8 @@ class Worker:
             return [self._start_query(root)]
         if root.state is not PartitionState.FINISHED or self.transaction is not None:
             return []
+        if now_us < self._due_us:
+            return []  # an abort just now: whoever polls in between may learn why
         finish = root.publication().finish
         invariant(finish, "the initial query finished without children")
         children = () if finish is None else finish[1]
@@ -384,17 +405,15 @@ class Worker:
         return effects
 
     def _after_recovery(self, slot: Slot, now_us: int) -> list[do.Effect]:
+        effects: list[do.Effect] = []
         if self.stream is None and slot.stream_start is not None:
-            stop = self._on_stream_start(slot.stream_start)
-            if stop:
-                return stop
+            effects += self._on_stream_start(slot.stream_start)
         if self.epoch is not None:
             slot.own(self.epoch)
-            return []
-        is_root = slot.number == slot_of(ROOT_TOKEN, self._identity.slots)
-        if is_root and slot.lacks_stream_start and not self._draining:
+            return effects
+        if slot.number == self._root_slot and slot.lacks_stream_start and not self._draining:
             return self._open_stream(slot, now_us)
-        return []
+        return effects
 
     def _next_transaction(self, now_us: int) -> list[do.Effect]:
         revoking = [s for s in self.slots.values() if s.phase is SlotPhase.REVOKING]
@@ -426,7 +445,7 @@ class Worker:
     def _start_query(self, partition: StreamPartition) -> do.StartQuery:
         self._queries += 1
         start_ns = partition.begin_query(self._queries)
-        return do.StartQuery(partition.child.token, self._queries, start_ns, self._bound_ns())
+        return do.StartQuery(partition.child.token, self._queries, start_ns)
 
     def _stop_query(self, partition: StreamPartition) -> list[do.Effect]:
         query_id = partition.stop_query()
@@ -441,7 +460,21 @@ class Worker:
         slot = self.slots.pop(number)
         effects = self._stop_queries(slot)
         size = sum(partition.pending_bytes for partition in slot.tokens.values())
-        return [*effects, do.ReleaseBudget(size)] if size else effects
+        if size:
+            effects.append(do.ReleaseBudget(size))
+        return effects + self._close_root() if number == self._root_slot else effects
+
+    def _close_root(self) -> list[do.Effect]:
+        """End the initial query: the epoch is open, or another worker has to open it."""
+        root, self._root = self._root, None
+        if root is None:
+            return []
+        effects = self._stop_query(root)
+        return [*effects, do.ReleaseBudget(root.pending_bytes)] if root.pending_bytes else effects
+
+    @property
+    def _root_slot(self) -> int:
+        return slot_of(ROOT_TOKEN, self._identity.slots)
 
     def _running(self, token: str, query_id: int) -> StreamPartition | None:
         """Return the stream partition whose running query this is, or None if it is not wanted."""
@@ -477,7 +510,7 @@ class Worker:
             for number, incarnation in self.transaction.incarnations.items():
                 slot_now = self.slots.get(number)
                 invariant(
-                    self.transaction.phase is TransactionPhase.ABORTING
+                    self.transaction.is_decided
                     or (slot_now is not None and slot_now.incarnation == incarnation),
                     "a transaction speaks for a slot that is gone",
                     slot=number,

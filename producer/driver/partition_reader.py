@@ -98,7 +98,6 @@ class PartitionReader:
         token: str,
         query_id: int,
         start_ns: int,
-        end_ns: int | None,
         heartbeat_ms: int,
         deliver: Callable[[ReaderOutput], None],
         budget: ByteBudget,
@@ -110,7 +109,7 @@ class PartitionReader:
         self._budget = budget
         self._stopped = threading.Event()
         self._query: RunningQuery = stream.query(
-            token=token, start_ns=start_ns, end_ns=end_ns, heartbeat_ms=heartbeat_ms
+            token=token, start_ns=start_ns, end_ns=None, heartbeat_ms=heartbeat_ms
         )
         self._thread = threading.Thread(target=self._run, name=f"reader-{query_id}", daemon=True)
 

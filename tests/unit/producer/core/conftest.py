@@ -62,7 +62,9 @@ class Bench:
         self.stopped: list[do.Stop] = []
         self.outcome: on.Event | None = None
         self.commits_in_silence = False
+        self.answers_commits = True
         self.positions: dict[int, int] = {}
+        self.incarnations: dict[int, int] = {}
         self._staged: list[tuple[int, int | None, ProgressRecord]] = []
         self._staged_data: list[tuple[int, ChangeMessage]] = []
         self._flushed = 0
@@ -125,11 +127,12 @@ class Bench:
                     self.positions[slot] = offset + 1
                     record = self.log.slots[slot][offset]
                     if record is None:
-                        self.give(on.SlotPassed(slot, offset + 1))
+                        self.give(on.SlotPassed(slot, self.incarnations[slot], offset + 1))
                     else:
-                        self.give(on.ProgressRead(slot, offset, record))
+                        self.give(on.ProgressRead(slot, self.incarnations[slot], offset, record))
         for slot in list(self.worker.slots):
-            self.give(on.SlotPassed(slot, len(self.log.slots[slot])))
+            end = len(self.log.slots[slot])
+            self.give(on.SlotPassed(slot, self.incarnations[slot], end))
 
     def later(self, us: int = 1_000_000) -> list[do.Effect]:
         """Let time pass, then tick."""
@@ -178,6 +181,7 @@ class Bench:
             case do.RecoverSlot():
                 fence = self.log.fence.get(effect.slot)
                 self.positions[effect.slot] = fence or 0
+                self.incarnations[effect.slot] = effect.incarnation
                 return on.SlotRecoveryBegun(
                     effect.slot, effect.incarnation,
                     from_beginning=fence is None, end_offset=len(self.log.slots[effect.slot]),
@@ -208,7 +212,8 @@ class Bench:
                 outcome, self.outcome = self.outcome, None
                 if outcome is None or self.commits_in_silence:
                     self._commit()
-                return outcome or on.TransactionCommitted()
+                if self.answers_commits:
+                    return outcome or on.TransactionCommitted()
             case do.AbortTransaction():
                 return on.TransactionAborted("asked for")
             case do.Stop():

@@ -79,23 +79,48 @@ class TestLife:
             child = ChildPartition(token, ("token",), 5_000_000_000)
             running.take_in([ChildPartitionsRecord(5_000_000_000, "0", (child,))], 1)
 
-        assert running.end_query(end_ns=None, now_us=0)
+        assert running.end_query()
         assert [c.token for c in running.publication().finish[1]] == ["x", "y"]
 
-    def test_a_bounded_stream_leaves_out_children_after_its_end(self):
+    @pytest.mark.parametrize(
+        "past",
+        [
+            HeartbeatRecord(4_000_001_000),
+            ChildPartitionsRecord(4_000_000_001, "0", (ChildPartition("x", ("token",), 1),)),
+            record(4_000_001),
+        ],
+        ids=["heartbeat", "children", "data"],
+    )
+    def test_what_lies_past_a_bounded_end_proves_it(self, past):
         running = partition()
         running.begin_query(1)
-        child = ChildPartition("x", ("token",), 5_000_000_000)
-        running.take_in([ChildPartitionsRecord(5_000_000_000, "0", (child,))], 1)
+        last = record(4_000_000)
 
-        assert running.end_query(end_ns=4_000_000_000, now_us=0)
-        assert running.publication().finish == (5_000_000_000, ())
+        assert running.take_in([last, past], 1, end_ns=4_000_000_000)
+        assert running.publication().finish == (4_000_000_000, ())
+        assert running.publication().records == (last,)
 
-    def test_a_bounded_end_in_the_future_is_no_proof(self):
+    @pytest.mark.parametrize(
+        "before",
+        [
+            [],
+            [HeartbeatRecord(4_000_000_000)],
+            [ChildPartitionsRecord(4_000_000_000, "0", (ChildPartition("x", ("token",), 1),))],
+        ],
+        ids=["nothing", "heartbeat", "children"],
+    )
+    def test_nothing_at_or_before_a_bounded_end_proves_it(self, before):
         running = partition()
         running.begin_query(1)
 
-        assert not running.end_query(end_ns=2_000_000_000, now_us=1_500_000)
+        assert not running.take_in(before, 1, end_ns=4_000_000_000)
+
+    def test_a_query_that_ends_early_and_empty_is_no_proof(self):
+        running = partition()
+        running.begin_query(1)
+        running.take_in([], 0, end_ns=1)
+
+        assert not running.end_query()
 
     def test_retries_wait_longer_each_time_and_never_too_long(self):
         failing = partition()

@@ -248,19 +248,57 @@ class TestLineage:
         assert not bench.bodies(PartitionFinished)
         assert "a" in bench.queries
 
-    def test_a_bounded_stream_ends_when_a_query_has_nothing_left(self, make_bench):
+    def test_a_bounded_stream_ends_when_something_lies_past_its_end(self, make_bench):
         bench = make_bench(name="w1", end_ns=(START_US + 100) * 1000)
         bench.open_stream("a")
         bench.later(1_000)
         bench.returns("a", bench.change(START_US + 100))
-        bench.ends("a")
-        bench.later(60_000_000)
+        # The clock is past the end, and a query has nothing left: that proves nothing.
+        for _ in range(2):
+            bench.ends("a")
+            bench.later(60_000_000)
         assert not bench.bodies(PartitionFinished)
-        bench.ends("a")
+        bench.returns("a", bench.heartbeat(START_US + 101))
+        assert "a" not in bench.queries
         bench.later()
 
         (marker,) = bench.bodies(PartitionFinished)
         assert (marker.end_ns, marker.children) == ((START_US + 100) * 1000, ())
+
+
+class TestOpening:
+    """The initial query's memory and failures."""
+
+    def opened_halfway(self, bench):
+        bench.own(*range(SLOTS))
+        bench.returns(ROOT_TOKEN, bench.children("a", start_us=START_US))
+
+    def released(self, bench):
+        return sum(e.size_bytes for e in bench.effects if isinstance(e, do.ReleaseBudget))
+
+    def test_what_the_initial_query_took_is_given_back(self, bench):
+        self.opened_halfway(bench)
+        bench.ends(ROOT_TOKEN)
+
+        assert self.released(bench) == 100
+
+    def test_whoever_loses_the_roots_slot_ends_the_initial_query(self, bench):
+        self.opened_halfway(bench)
+        bench.give(on.SlotsLost((slot_of(ROOT_TOKEN, SLOTS),)))
+
+        assert ROOT_TOKEN not in bench.queries
+        assert self.released(bench) == 100
+
+    def test_an_abort_is_not_followed_by_the_next_attempt_at_once(self, bench):
+        # Without membership every attempt fails at once, and only a poll in between says why.
+        self.opened_halfway(bench)
+        query = bench.queries.pop(ROOT_TOKEN)
+        bench.worker.handle(on.QueryEnded(ROOT_TOKEN, query.query_id), now_us=bench.now_us)
+        effects = bench.worker.handle(on.TransactionAborted("no member"), now_us=bench.now_us)
+
+        assert "BeginTransaction" not in kinds(effects)
+        effects = bench.worker.handle(on.Ticked(), now_us=bench.now_us + 1_000_000)
+        assert "BeginTransaction" in kinds(effects)
 
 
 class TestTransaction:
@@ -281,6 +319,19 @@ class TestTransaction:
             "SendOffsets",
             "CommitTransaction",
         ]
+
+    def test_a_slot_lost_while_the_commit_is_under_way_waits_for_its_outcome(self, bench):
+        bench.open_stream("a")
+        bench.returns("a", bench.change(START_US + 10))
+        bench.answers_commits = False
+        bench.later()
+        effects = bench.give(on.SlotsLost((slot_of("a", SLOTS),)))
+        assert "AbortTransaction" not in kinds(effects)
+        bench.give(on.TransactionCommitted())
+
+        released = [e.size_bytes for e in bench.effects if isinstance(e, do.ReleaseBudget)]
+        assert bench.worker.transaction is None
+        assert sum(released) == 200  # the initial query's, and the change's once
 
     def test_every_fence_has_an_offset(self, bench):
         bench.open_stream("a", "b", "c")
@@ -398,11 +449,21 @@ class TestOwnership:
         heir.give(on.SlotRecoveryBegun(slot, incarnation, from_beginning=True, end_offset=end + 1))
         for offset, record in enumerate(log.slots[slot]):
             if record is not None:
-                heir.give(on.ProgressRead(slot, offset, record))
+                heir.give(on.ProgressRead(slot, incarnation, offset, record))
 
         assert not heir.queries
-        heir.give(on.SlotPassed(slot, end + 1))
+        heir.give(on.SlotPassed(slot, incarnation, end + 1))
         assert "a" in heir.queries
+
+    def test_what_was_read_for_an_old_incarnation_does_not_move_the_new_one(self, bench, log):
+        # A poll returns several records; an unknown outcome amid them begins every slot anew.
+        bench.open_stream("a")
+        slot = slot_of("a", SLOTS)
+        former = bench.worker.slots[slot].incarnation
+        bench.give(on.CommitOutcomeUnknown("no answer"))
+        bench.give(on.SlotPassed(slot, former, len(log.slots[slot])))
+
+        assert not bench.worker.slots[slot].has_caught_up
 
     def test_an_old_incarnations_recovery_is_void(self, bench):
         bench.own(0)

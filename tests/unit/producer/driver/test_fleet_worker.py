@@ -157,7 +157,7 @@ class TestEffects:
     def test_a_readers_output_reaches_the_core_and_its_end_forgets_it(self):
         reader = FakeReader()
         core = ScriptedCore(
-            Ticked=[[do.StartQuery("t", 1, 0, None)], []],
+            Ticked=[[do.StartQuery("t", 1, 0)], []],
             QueryEnded=[do.StopQuery("t", 1), do.Stop(None)],
         )
         worker = FleetWorker(
@@ -215,7 +215,7 @@ class TestEnding:
     def test_it_raises_what_stopped_it_and_leaves_the_group(self):
         slots, reader = FakeSlots(), FakeReader()
         core = ScriptedCore(
-            Ticked=[[do.StartQuery("t", 1, 0, None)], [do.Stop(ProducerError("refused"))]]
+            Ticked=[[do.StartQuery("t", 1, 0)], [do.Stop(ProducerError("refused"))]]
         )
 
         with pytest.raises(ProducerError, match="refused"):

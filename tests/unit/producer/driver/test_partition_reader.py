@@ -81,7 +81,7 @@ def read(inbox, budget):
             stream,
             Translator(),
             **{
-                "token": "k", "query_id": 3, "start_ns": 1, "end_ns": 2, "heartbeat_ms": 300,
+                "token": "k", "query_id": 3, "start_ns": 1, "heartbeat_ms": 300,
                 "deliver": inbox.put, "budget": budget, **changes,
             },
         )  # fmt: skip
@@ -107,7 +107,7 @@ def test_records_in_order_then_the_end(read, inbox, budget):
     assert first.items[1].messages[0].key == b"k"
     assert second == RecordsRead("k", 3, [CHILDREN], size_bytes(CHILDREN))
     assert end == QueryEnded("k", 3)
-    assert stream.asked == {"token": "k", "start_ns": 1, "end_ns": 2, "heartbeat_ms": 300}
+    assert stream.asked == {"token": "k", "start_ns": 1, "end_ns": None, "heartbeat_ms": 300}
     assert budget.taken == first.size_bytes + second.size_bytes
 
 
@@ -179,7 +179,7 @@ def test_stopping_frees_a_reader_that_waits_for_the_budget(read, inbox):
 
 def test_a_query_that_is_stopped_before_it_starts(inbox, budget):
     reader = PartitionReader(
-        Stream([BEAT]), Translator(), token="k", query_id=1, start_ns=0, end_ns=None,
+        Stream([BEAT]), Translator(), token="k", query_id=1, start_ns=0,
         heartbeat_ms=1, deliver=inbox.put, budget=budget,
     )  # fmt: skip
     reader.stop()

@@ -1,0 +1,69 @@
+"""`python -m tests.simulation`: run seeds, or one seed told line by line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+
+from tests.simulation.runner import Verdict, failure_report, run_seed, story
+
+__all__ = ["main"]
+
+_REPORTED_MAX = 5
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="make sim", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200, help="how many seeds to run")
+    parser.add_argument("--first", type=int, default=1, help="the first of them")
+    parser.add_argument("--workers", type=int, default=1, help="processes, one core each")
+    parser.add_argument("--seed", type=int, help="run this seed alone")
+    parser.add_argument("--story", action="store_true", help="with --seed: a line per event")
+    parser.add_argument("--about", help="with --story: a token, or an order key in hexadecimal")
+    options = parser.parse_args(arguments)
+    if options.seed is not None and options.story:
+        for line in story(options.seed, about=_subject(options.about)):
+            print(line)
+    seeds = range(options.first, options.first + options.seeds)
+    if options.seed is not None:
+        seeds = range(options.seed, options.seed + 1)
+    return _run(seeds, options.workers)
+
+
+def _subject(text: str | None) -> bytes | str | None:
+    if text is None:
+        return None
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return text
+
+
+def _run(seeds: range, workers: int) -> int:
+    began = time.perf_counter()
+    failed: list[Verdict] = []
+    changes = releases = 0
+    with ProcessPoolExecutor(workers) as pool:
+        for number, verdict in enumerate(pool.map(run_seed, seeds, chunksize=4), start=1):
+            changes += verdict.changes
+            releases += verdict.releases
+            if not verdict.has_passed:
+                failed.append(verdict)
+                if len(failed) <= _REPORTED_MAX:
+                    print("\n".join(failure_report(verdict)), flush=True)
+            if number % 200 == 0:
+                print(f"{number} seeds, {len(failed)} failed", flush=True)
+    minutes = (time.perf_counter() - began) / 60
+    if failed:
+        print("failed:", *(verdict.seed for verdict in failed))
+    print(f"{changes} changes committed, {releases} releases written")
+    rate = len(seeds) / minutes
+    print(f"{rate:.0f} seeds a minute on {workers} core" + ("s" if workers > 1 else ""))
+    print(f"{len(seeds) - len(failed)} passed, {len(failed)} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

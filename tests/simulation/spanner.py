@@ -1,0 +1,281 @@
+"""Spanner in memory: a key space cut into stream partitions, transactions, and queries.
+
+Commit timestamps ascend and may be equal for transactions that touch different cells.  A stream
+partition's data lie in [start, end); at its end it names its children, and both parents of a merge
+name the same child with both parents.  A query returns records in commit order, those of one
+instant in an order that may differ from query to query, and heartbeats that it keeps: after one
+at T may still come records of the instant T (`docs/protocol.md`, 3.2).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from random import Random
+
+from tidegate.producer.messages import ChangeMessage, PublishableRecord
+from tidegate.producer.spanner_records import ChildPartitionsRecord, HeartbeatRecord
+from tidegate.schemas.order_key import OrderKey, sequence_pair
+from tidegate.schemas.progress import ChildPartition
+from tidegate.schemas.topics import ROOT_TOKEN, TopicNames
+
+from tests.simulation.history import Committed, LineageFact
+
+__all__ = ["KEYS", "QueryBroke", "QueryDone", "SimSpanner", "StreamQuery"]
+
+KEYS = 24
+"""The key space: 0 to KEYS - 1."""
+COLUMNS = ("a", "b", "c")
+
+
+class QueryBroke(Exception):
+    """The service ended a query with an error that may be retried."""
+
+
+class QueryDone(Exception):
+    """The service ended a query with OK."""
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    token: str
+    parents: tuple[str, ...]
+    start_us: int
+    low: int
+    high: int
+    records: list[PublishableRecord] = field(default_factory=list)
+    end_us: int | None = None
+    children: tuple[ChildPartition, ...] = ()
+
+    def fact(self) -> LineageFact:
+        names = tuple(child.token for child in self.children)
+        return LineageFact(self.token, self.parents, self.start_us, self.end_us, names)
+
+
+class SimSpanner:
+    """See the module."""
+
+    def __init__(self, random: Random, *, names: TopicNames, tables: int, now_us: int) -> None:
+        self._random = random
+        self._topics = [names.data(f"t{number}") for number in range(tables)]
+        self._rows: dict[tuple[str, int], dict[str, int]] = {}
+        self._touched: dict[tuple[str, int], tuple[int, frozenset[str]]] = {}
+        self._serial = 0
+        self._partitions = 0
+        self.parts: dict[str, _Part] = {}
+        self.active: list[_Part] = []
+        self.last_us = now_us
+        """The last commit, split or promise: whatever comes next is not before it."""
+        self.committed: list[Committed] = []
+        cuts = sorted(random.sample(range(1, KEYS), random.randint(0, 2)))
+        for low, high in zip([0, *cuts], [*cuts, KEYS], strict=True):
+            self.active.append(self._part((), now_us, low, high))
+
+    # ------------------------------------------------------------ what happens in it
+
+    def commit(self, now_us: int) -> None:
+        """Commit one transaction over some keys, tables and stream partitions."""
+        chance = self._random
+        keys = chance.sample(range(KEYS), chance.choice((1, 1, 2, 3, 5)))
+        places = [(chance.choice(self._topics), key) for key in keys]
+        at_us = max(now_us, self.last_us)
+        if chance.random() < 0.4:
+            at_us = self.last_us  # the instant of the commit, split or heartbeat before
+        if any(len(self._cells_taken(place, at_us)) == len(COLUMNS) for place in places):
+            at_us += 1
+        self.last_us = at_us
+        self._serial += 1
+        transaction = f"{chance.randrange(1 << 20):05x}{self._serial:x}"
+        grouped: dict[tuple[str, str], list[int]] = {}
+        for topic, key in places:
+            part = next(p for p in self.active if p.low <= key < p.high)
+            grouped.setdefault((part.token, topic), []).append(key)
+        sequence = 0
+        for (token, topic), group in grouped.items():
+            sequence += chance.choice((0, 1, 3))
+            self._record(self.parts[token], topic, group, at_us, transaction, f"{sequence:08d}")
+            sequence += 1
+
+    def churn(self, now_us: int) -> None:
+        """Split, merge or move stream partitions at a time after all that was promised."""
+        chance = self._random
+        at_us = max(now_us, self.last_us + 1)
+        index = chance.randrange(len(self.active))
+        part = self.active[index]
+        if chance.random() < 0.45 and len(self.active) > 1 and index + 1 < len(self.active):
+            other = self.active[index + 1]
+            parents = (part, other) if chance.random() < 0.5 else (other, part)
+            if any(parent.start_us >= at_us for parent in parents):
+                return
+            merged = self._part(
+                tuple(parent.token for parent in parents), at_us, part.low, other.high
+            )
+            self._close((part, other), (merged,), at_us)
+            self.active[index : index + 2] = [merged]
+        elif part.start_us >= at_us:
+            return
+        elif part.high - part.low > 1 and len(self.active) < 6 and chance.random() < 0.7:
+            cut = chance.randrange(part.low + 1, part.high)
+            left = self._part((part.token,), at_us, part.low, cut)
+            right = self._part((part.token,), at_us, cut, part.high)
+            self._close((part,), (left, right), at_us)
+            self.active[index : index + 1] = [left, right]
+        else:
+            moved = self._part((part.token,), at_us, part.low, part.high)
+            self._close((part,), (moved,), at_us)
+            self.active[index] = moved
+        self.last_us = at_us
+
+    def promise(self, now_us: int) -> int:
+        """Return a heartbeat's time: nothing before it comes any more, the instant itself may."""
+        self.last_us = max(self.last_us, now_us)
+        return self.last_us
+
+    # ------------------------------------------------------------ what it is asked
+
+    def roots(self, start_us: int) -> list[ChildPartition]:
+        """Return the stream partitions that are active at a time, as the initial query does."""
+        return [
+            ChildPartition(part.token, (), start_us * 1000)
+            for part in self.parts.values()
+            if part.start_us <= start_us and (part.end_us is None or part.end_us > start_us)
+        ]
+
+    def facts(self) -> dict[str, LineageFact]:
+        """Return every stream partition there has been."""
+        return {token: part.fact() for token, part in self.parts.items()}
+
+    # ------------------------------------------------------------ inside
+
+    def _part(self, parents: tuple[str, ...], start_us: int, low: int, high: int) -> _Part:
+        self._partitions += 1
+        token = f"p{self._partitions}-{self._random.randrange(1 << 16):04x}"
+        part = self.parts[token] = _Part(token, parents, start_us, low, high)
+        return part
+
+    def _close(self, parents: tuple[_Part, ...], children: tuple[_Part, ...], at_us: int) -> None:
+        named = tuple(ChildPartition(c.token, c.parents, at_us * 1000) for c in children)
+        for parent in parents:
+            parent.end_us, parent.children = at_us, named
+
+    def _record(
+        self, part: _Part, topic: str, keys: list[int], at_us: int, transaction: str, sequence: str
+    ) -> None:
+        messages = []
+        for number, key in enumerate(keys):
+            mod, columns = self._change((topic, key), at_us)
+            order_key = OrderKey(at_us, transaction, sequence_pair(sequence), number).encode()
+            name = b"%d" % key
+            value = repr((mod, columns)).encode()
+            messages.append(ChangeMessage(topic, name, value, order_key, mod.encode()))
+            self.committed.append(
+                Committed(
+                    order_key, at_us, transaction, topic, name,
+                    token=part.token, mod=mod, columns=columns,
+                )
+            )  # fmt: skip
+        part.records.append(PublishableRecord(at_us, transaction, sequence, tuple(messages)))
+
+    def _cells_taken(self, place: tuple[str, int], at_us: int) -> frozenset[str]:
+        """Return the columns of a row that a transaction of this instant has touched."""
+        touched_us, columns = self._touched.get(place, (-1, frozenset()))
+        return columns if touched_us == at_us else frozenset()
+
+    def _change(self, place: tuple[str, int], at_us: int) -> tuple[str, dict[str, int]]:
+        chance, taken = self._random, self._cells_taken(place, at_us)
+        row = self._rows.get(place)
+        mod = "I" if row is None else "D" if chance.random() < 0.2 and not taken else "U"
+        if mod == "D":
+            del self._rows[place]
+            changed: dict[str, int] = {}
+        else:
+            free = [name for name in COLUMNS if name not in taken]
+            count = len(COLUMNS) if mod == "I" else min(len(free), chance.choice((1, 1, 2)))
+            names = free if mod == "I" else chance.sample(free, count)
+            changed = {name: chance.randrange(100) for name in names}
+            self._rows.setdefault(place, {}).update(changed)
+        touched = frozenset(changed) | taken if mod == "U" else frozenset(COLUMNS)
+        self._touched[place] = at_us, touched
+        return mod, changed
+
+
+class StreamQuery:
+    """One running query of one stream partition; `next` gives the next response."""
+
+    def __init__(
+        self, spanner: SimSpanner, token: str, start_us: int, random: Random, *, truncates: bool
+    ) -> None:
+        self._spanner = spanner
+        self._random = random
+        self._token = token
+        self._start_us = start_us
+        self._truncates = truncates
+        self._served: set[tuple[str, str]] = set()
+        self._through_us = start_us
+        """All records before this instant were served, of the instant itself those in `_served`."""
+        self._children = iter(self._child_records())
+
+    def next(self, now_us: int) -> list[PublishableRecord | HeartbeatRecord | ChildPartitionsRecord]:
+        """Return some more items, perhaps none yet.  Raises QueryDone at the end."""
+        if self._token == ROOT_TOKEN:
+            return [next(self._children, None) or _done()]
+        part, chance = self._spanner.parts[self._token], self._random
+        found = self._waiting(part)
+        if found:
+            return list(found)
+        if part.end_us is not None:
+            if self._truncates:
+                raise QueryDone  # without a word about the children
+            return [next(self._children, None) or _done()]
+        if chance.random() < 0.5:
+            return []
+        at_us = self._spanner.promise(now_us)
+        return [HeartbeatRecord(at_us * 1000 + chance.choice((0, 0, 1, 999)))]
+
+    def _waiting(self, part: _Part) -> list[PublishableRecord]:
+        """Return what was not served, in commit order, ties in an order of their own."""
+        first = bisect_left(part.records, self._through_us, key=_commit_us)
+        fresh = [r for r in part.records[first:] if _identity(r) not in self._served]
+        if not fresh:
+            return []
+        instant = fresh[0].commit_timestamp_us
+        ties = [r for r in fresh if r.commit_timestamp_us == instant]
+        if len(ties) > 1:
+            order = list(dict.fromkeys(r.server_transaction_id for r in ties))
+            self._random.shuffle(order)
+            ties.sort(key=lambda r: (order.index(r.server_transaction_id), r.record_sequence))
+        batch = ties if len(ties) > 1 else fresh
+        count = self._random.choice((1, 1, 2, 4, 16))
+        batch = batch[:count]
+        for record in batch:
+            if record.commit_timestamp_us > self._through_us:
+                self._served.clear()
+                self._through_us = record.commit_timestamp_us
+            self._served.add(_identity(record))
+        return batch
+
+    def _child_records(self) -> Iterator[ChildPartitionsRecord]:
+        """Name the children: together, or in a record of its own each."""
+        if self._token == ROOT_TOKEN:
+            children = tuple(self._spanner.roots(self._start_us))
+        else:
+            children = self._spanner.parts[self._token].children
+        if self._random.random() < 0.5:
+            groups = [children]
+        else:
+            groups = [(child,) for child in children]
+        for number, group in enumerate(groups):
+            yield ChildPartitionsRecord(group[0].start_ns, f"{number:08d}", group)
+
+
+def _done() -> ChildPartitionsRecord:
+    raise QueryDone
+
+
+def _commit_us(record: PublishableRecord) -> int:
+    return record.commit_timestamp_us
+
+
+def _identity(record: PublishableRecord) -> tuple[str, str]:
+    return record.server_transaction_id, record.record_sequence
