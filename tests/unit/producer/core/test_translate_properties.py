@@ -177,7 +177,7 @@ def assert_row(got, names, meant):
         assert names == [name for name in everything if name in meant]
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     MODS, st.sampled_from(["INSERT", "UPDATE", "DELETE"]), st.integers(0, 2**53), SEQUENCES
 )  # fmt: skip
@@ -208,7 +208,7 @@ def test_what_was_captured_is_what_a_reader_gets(mods, mod_type, commit_us, sequ
     assert places == sorted(set(places))
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(MODS, st.sampled_from(["INSERT", "UPDATE", "DELETE"]))
 def test_compiled_writers_and_fastavro_write_the_same_message(mods, mod_type):
     one = record(mods, mod_type, 5, "1")
@@ -219,6 +219,7 @@ def test_compiled_writers_and_fastavro_write_the_same_message(mods, mod_type):
         assert unframe(left_message.value)[1] == unframe(right_message.value)[1]
 
 
+@settings(max_examples=40)
 @given(KEYS, CAPTURED, CAPTURED)
 def test_equal_keys_are_equal_bytes_whatever_else_changed(keys, new, old):
     """Or changes of one row would go to different topic partitions."""

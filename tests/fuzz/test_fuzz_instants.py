@@ -1,0 +1,39 @@
+"""Timestamps from Spanner and from operators: nanoseconds that can be told again, or refused."""
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tidegate.producer.core.values import converter
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.instants import format_rfc3339, parse_rfc3339_ns
+from tidegate.schemas.tables import ColumnType
+
+NEARLY = st.from_regex(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{0,10})?"
+    r"(Z|z|[+-][0-9]{2}:[0-9]{2})?",
+    fullmatch=True,
+)
+
+
+@given(st.text() | NEARLY)
+@example("0001-01-01T00:00:00+23:59")
+@example("9999-12-31T23:59:59-23:59")
+@example("2024-06-30T23:59:60Z")
+@example("2024-01-01T24:00:00Z")
+def test_any_text(told, text):
+    try:
+        instant_ns = parse_rfc3339_ns(text)
+    except SchemaError as error:
+        told(error)
+    else:
+        assert parse_rfc3339_ns(format_rfc3339(instant_ns)) == instant_ns
+
+
+@given(st.sampled_from(["TIMESTAMP", "DATE"]), st.text() | NEARLY | NEARLY.map(lambda t: t[:10]))
+def test_any_value_of_a_column(told, code, text):
+    try:
+        number = converter(ColumnType(code))(text)
+    except SchemaError as error:
+        told(error)
+    else:
+        assert -(2**63) <= number < 2**63
