@@ -7,6 +7,7 @@ Nothing vanishes: a response of one row, once damaged, is refused or still holds
 import copy
 import io
 import json
+import math
 
 import fastavro
 import orjson
@@ -203,12 +204,25 @@ def translate(told, record):
             told(further)
     else:
         assert len(translated.messages) == len(record.mods)
-        for one in translated.messages:
-            OrderKey.decode(one.order_key)
-            for framed, schema in zip((one.key, one.value), SCHEMAS, strict=True):
-                buffer = io.BytesIO(unframe(framed)[1])
-                fastavro.schemaless_reader(buffer, schema, None)
-                assert buffer.read() == b""
+        for number, one in enumerate(translated.messages):
+            assert OrderKey.decode(one.order_key).mod_number == number
+            _, value = (read(*pair) for pair in zip((one.key, one.value), SCHEMAS, strict=True))
+            assert value["mod_type"] == record.mod_type
+            for name in COUNTED:
+                assert value["source"][name] == getattr(record, name)
+
+
+COUNTED = (
+    "number_of_records_in_transaction", "number_of_partitions_in_transaction", "record_sequence",
+    "server_transaction_id", "transaction_tag", "value_capture_type", "is_system_transaction",
+)  # fmt: skip
+
+
+def read(framed, schema):
+    buffer = io.BytesIO(unframe(framed)[1])
+    found = fastavro.schemaless_reader(buffer, schema, None)
+    assert buffer.read() == b""
+    return found
 
 
 def announce(told, child):
@@ -295,6 +309,10 @@ def test_what_a_row_is_replaced_by(told, plain):
 @given(st.integers(0, len(INSERT) - 1), PLAIN)
 @example(0, None)
 @example(6, None)
+@example(9, math.inf)
+@example(9, math.nan)
+@example(9, "18446744073709551616")
+@example(10, 1e300)
 def test_no_damaged_change_vanishes(told, at, plain):
     fields = copy.deepcopy(INSERT)
     fields[at] = plain
@@ -354,9 +372,11 @@ def test_any_values_of_columns(told, captured):
             st.builds(
                 Mod,
                 st.just({"id": "7"}) | st.dictionaries(st.just("id") | TEXTS, JSON_VALUES),
-                st.dictionaries(st.sampled_from([c.name for c in COLUMNS]), JSON_VALUES),
+                st.just(NEW_VALUES)
+                | st.dictionaries(st.sampled_from([c.name for c in COLUMNS]), JSON_VALUES),
                 st.just({}),
-            ),
+            )
+            | st.just(Mod({"id": "7"}, NEW_VALUES, {})),
             max_size=3,
         ).map(tuple),
         mod_type=st.sampled_from(["INSERT", "UPDATE", "DELETE"]),

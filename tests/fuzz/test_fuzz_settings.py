@@ -188,3 +188,18 @@ def test_any_flags(program, data):
 @pytest.mark.parametrize("program", list(GOOD), ids=lambda program: program.__name__)
 def test_what_is_good_is_taken(program):
     assert load(program, **GOOD[program]) is not None
+
+
+INSTANTS = (
+    st.sampled_from(["now", "", "1970-01-01T00:00:00Z", "2262-04-11T23:47:16.854775807Z"])
+    | st.datetimes().map(lambda at: f"{at.isoformat()}Z")
+    | TEXTS
+)
+
+
+@given(INSTANTS, INSTANTS)
+@example("0001-01-01T00:00:00Z", "")
+@example("now", "9999-12-31T23:59:59Z")
+@example("now", "2262-04-11T23:47:16.854775808Z")
+def test_any_instants(start, end):
+    load(ProducerConfig, **{**GOOD[ProducerConfig], "start": start, "end": end})
