@@ -58,11 +58,11 @@ class Observer:
 
     def _show(self, worker: Worker) -> None:
         for name, metric in _COUNTERS.items():
-            news = worker.counts[name] - self._counted.get(name, 0)
-            self._counted[name] = worker.counts[name]
+            news = worker.tally.counts[name] - self._counted.get(name, 0)
+            self._counted[name] = worker.tally.counts[name]
             if news:
                 self._metrics.count(metric, news)
-        for topic, totals in worker.published.items():
+        for topic, totals in worker.tally.published.items():
             self._count_topic(topic, totals)
         tokens = [p for slot in worker.slots.values() for p in slot.tokens.values()]
         self._metrics.set("tidegate_producer_slots", len(worker.slots))

@@ -3,60 +3,48 @@
 `handle(event, now_us=…)` is the only way to change it and returns what is to be done, in order.
 Effects of one call are carried out in order; what comes of them returns as events.
 
-The cycle: begin; data, announcements and completion markers; their delivery; snapshots; their
-delivery; the fence; commit (`docs/protocol.md`, 3.1 and 3.4).  Records are kept until the commit is
-confirmed.  An abort leaves everything as it was, and the next cycle publishes it again, unless a
-slot was lost meanwhile. After an unknown outcome nothing is remembered: every slot is read again
-from the log.
+After an abort the next cycle publishes the same again, unless a slot was lost meanwhile.  After an
+unknown outcome nothing is remembered: every slot is read again from the log.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, assert_never
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, assert_never
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.progress_writer import ProgressWriter
 from tidegate.producer.core.slot import Slot, SlotPhase
-from tidegate.producer.core.stream_partition import PartitionState, Publication, StreamPartition
-from tidegate.producer.core.transaction import OpenTransaction, TransactionPhase
+from tidegate.producer.core.stream_partition import PartitionState, StreamPartition
+from tidegate.producer.core.tally import Tally
+from tidegate.producer.core.transaction_cycle import TransactionCycle, WorkerLimits
 from tidegate.producer.errors import ProducerFencedError
 from tidegate.schemas.errors import TidegateError, invariant
 from tidegate.schemas.instants import NS_PER_US
-from tidegate.schemas.progress import (
-    ChildPartition,
-    ProgressRecord,
-    StreamStarted,
-    TopicTotals,
-)
-from tidegate.schemas.progress_codec import CHUNK_ITEMS_MAX
+from tidegate.schemas.progress import ChildPartition, ProgressRecord, StreamStarted
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tidegate.producer.core.stream_identity import StreamIdentity
+    from tidegate.producer.core.transaction import OpenTransaction
 
-__all__ = ["Worker", "WorkerLimits"]
+__all__ = ["Worker"]
 
-_REPUBLISH_DELAY_US = 100_000
-_COUNTED = (
-    "committed",
-    "finished",
-    "unproven_finish",
-    "query_retry",
-    "abort",
-    "unknown_outcome",
+_KNOWN = (
+    "slots",
+    "stream",
+    "epoch",
+    "tally",
+    "_cycle",
+    "_incarnations",
+    "_queries",
+    "_seeking_start",
+    "_draining",
+    "_root",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerLimits:
-    """When a transaction is due, and how its progress is cut."""
-
-    commit_interval_us: int = 250_000
-    commit_bytes_max: int = 8 << 20
-    chunk_items_max: int = CHUNK_ITEMS_MAX
-    """Tokens or children in one progress record."""
 
 
 class Worker:
@@ -80,21 +68,18 @@ class Worker:
         self.slots: dict[int, Slot] = {}
         self.stream: StreamStarted | None = None
         self.epoch: str | None = None
-        self.transaction: OpenTransaction | None = None
         self._identity = identity
         self._new_epoch = epoch
         self._start_ns = start_ns
         self._end_ns = end_ns
         self._limits = limits or WorkerLimits()
+        self.tally = Tally()
+        self._cycle = TransactionCycle(self.slots, limits=self._limits, tally=self.tally)
         self._incarnations = 0
         self._queries = 0
         self._seeking_start = False
         self._draining = False
-        self._due_us = 0
         self._root: StreamPartition | None = None
-        self.counts = dict.fromkeys(_COUNTED, 0)
-        self.published: dict[str, TopicTotals] = {}
-        """What this worker has committed since it began, per topic; checksums left out."""
 
     # ------------------------------------------------------------ events
 
@@ -131,11 +116,11 @@ class Worker:
             case on.QueryFailed():
                 effects += self._on_query_failed(event, now_us)
             case on.Delivered():
-                effects += self._on_delivered(event, now_us)
+                effects += self._cycle.deliver(event, self._writer, now_us)
             case on.TransactionCommitted():
                 effects += self._on_committed(now_us)
             case on.TransactionAborted():
-                self._on_aborted(now_us)
+                self._cycle.abort(now_us)
             case on.CommitOutcomeUnknown():
                 effects += self._on_unknown_outcome()
             case on.ProducerFenced():
@@ -177,13 +162,7 @@ class Worker:
         effects: list[do.Effect] = []
         for number in numbers:
             effects += self._forget(number)
-        open_one = self.transaction
-        if open_one is None or open_one.is_decided:
-            return effects  # its outcome is on its way, and counts for the slots still owned
-        if open_one.incarnations.keys().isdisjoint(numbers):
-            return effects
-        open_one.phase = TransactionPhase.ABORTING
-        return [*effects, do.AbortTransaction()]
+        return effects + self._cycle.give_up(numbers)
 
     def _on_stream_start(self, record: ProgressRecord) -> list[do.Effect]:
         if self.stream is not None or not isinstance(record.body, StreamStarted):
@@ -211,7 +190,7 @@ class Worker:
         if partition is None:
             return
         if not partition.end_query():
-            self.counts["unproven_finish"] += 1
+            self.tally.counts["unproven_finish"] += 1
             partition.fail_query(now_us)
 
     def _on_query_failed(self, event: on.QueryFailed, now_us: int) -> list[do.Effect]:
@@ -220,7 +199,7 @@ class Worker:
             return []
         if not event.error.retriable:
             return [do.Stop(event.error)]
-        self.counts["query_retry"] += 1
+        self.tally.counts["query_retry"] += 1
         partition.fail_query(now_us)
         return []
 
@@ -228,89 +207,12 @@ class Worker:
         self._draining = True
         return self._on_revoked(tuple(self.slots))
 
-    # ------------------------------------------------------------ the transaction cycle
-
-    def _on_delivered(self, event: on.Delivered, now_us: int) -> list[do.Effect]:
-        open_one = self.transaction
-        if open_one is None or open_one.phase is TransactionPhase.ABORTING:
-            return []
-        if open_one.phase is TransactionPhase.PUBLISHING:
-            return self._publish_snapshots(open_one, event, now_us)
-        invariant(open_one.phase is TransactionPhase.SNAPSHOTTING, "reports came out of turn")
-        open_one.snapshot_offsets = event.snapshots
-        offsets = tuple(
-            (number, self.slots[number].fence_offset(snapshot, event.snapshots[number]))
-            for number, snapshot in sorted(open_one.snapshots.items())
-        )
-        invariant(offsets, "a fence without an offset does not fence")
-        open_one.phase = TransactionPhase.COMMITTING
-        return [do.SendOffsets(offsets), do.CommitTransaction()]
-
-    def _publish_snapshots(
-        self, open_one: OpenTransaction, event: on.Delivered, now_us: int
-    ) -> list[do.Effect]:
-        effects: list[do.Effect] = []
-        for number in sorted(open_one.incarnations):
-            snapshot = self.slots[number].draft(
-                open_one.publications[number], event.written.get(number, ()), now_us=now_us
-            )
-            open_one.snapshots[number] = snapshot
-            effects += self._writer.record(snapshot, slot=number)
-        open_one.phase = TransactionPhase.SNAPSHOTTING
-        return [*effects, do.AwaitDelivery()]
-
     def _on_committed(self, now_us: int) -> list[do.Effect]:
-        done = self.transaction
-        invariant(
-            done is not None and done.phase is TransactionPhase.COMMITTING, "committed unasked"
-        )
-        if done is None:
-            return []
-        self.transaction = None
-        self.counts["committed"] += 1
-        effects: list[do.Effect] = []
-        size_bytes = 0
-        for number, snapshot in done.snapshots.items():
-            slot = self._current(number, done.incarnations[number])
-            if slot is None:
-                continue  # lost while the commit was under way: its next owner reads it
-            self._count(slot, done.publications[number])
-            slot.confirm(snapshot, done.snapshot_offsets[number], done.publications[number])
-            size_bytes += sum(p.size_bytes for p in done.publications[number].values())
-        if size_bytes:
-            effects.append(do.ReleaseBudget(size_bytes))
-        if done.start is not None and isinstance(done.start.body, StreamStarted):
-            self.stream, self.epoch = done.start.body, done.start.epoch
-            effects += self._close_root()
-        self._due_us = now_us + self._limits.commit_interval_us
-        return effects
-
-    def _count(self, slot: Slot, publications: dict[str, Publication]) -> None:
-        for token, publication in publications.items():
-            self.counts["finished"] += publication.finish is not None
-            before = slot.tokens[token].totals
-            for topic, totals in publication.totals.items():
-                old = before.get(topic) or TopicTotals(topic, 0, 0, 0, 0)
-                sofar = self.published.get(topic) or TopicTotals(topic, 0, 0, 0, 0)
-                self.published[topic] = TopicTotals(
-                    topic,
-                    sofar.records + totals.records - old.records,
-                    sofar.mods + totals.mods - old.mods,
-                    sofar.value_bytes + totals.value_bytes - old.value_bytes,
-                    checksum=0,
-                )
-
-    def _on_aborted(self, now_us: int) -> None:
-        self.counts["abort"] += 1
-        self.transaction = None
-        for slot in self.slots.values():
-            if slot.phase is SlotPhase.REVOKING:
-                slot.may_publish = False  # the next owner reads it again; the group waits
-        self._due_us = now_us + _REPUBLISH_DELAY_US
+        effects, started = self._cycle.commit(now_us)
+        return effects if started is None else effects + self._on_stream_start(started)
 
     def _on_unknown_outcome(self) -> list[do.Effect]:
-        self.counts["unknown_outcome"] += 1
-        self.transaction = None
+        self._cycle.forget()
         effects: list[do.Effect] = []
         revoking = tuple(n for n, s in self.slots.items() if s.phase is SlotPhase.REVOKING)
         kept = tuple(number for number in self.slots if number not in revoking)
@@ -320,28 +222,6 @@ class Worker:
         if revoking:
             effects.append(do.LetGoSlots(revoking))
         return effects + self._on_assigned(kept)
-
-    def _begin(self, concerned: list[Slot]) -> list[do.Effect]:
-        publications = {
-            slot.number: {
-                token: partition.publication()
-                for token, partition in slot.tokens.items()
-                if partition.has_news
-            }
-            for slot in concerned
-        }
-        self.transaction = OpenTransaction(
-            {slot.number: slot.incarnation for slot in concerned}, publications
-        )
-        effects: list[do.Effect] = [do.BeginTransaction()]
-        for number, by_token in publications.items():
-            for token, publication in sorted(by_token.items()):
-                if publication.records:
-                    effects.append(do.PublishRecords(number, token, publication.records))
-                if publication.finish is not None:
-                    partition = self.slots[number].tokens[token]
-                    effects += self._writer.finish(partition.child, publication, slot=number)
-        return [*effects, do.AwaitDelivery()]
 
     @property
     def _writer(self) -> ProgressWriter:
@@ -362,27 +242,15 @@ class Worker:
         root = self._root
         if root.state is PartitionState.SCHEDULED and root.retry_at_us <= now_us:
             return [self._start_query(root)]
-        if root.state is not PartitionState.FINISHED or self.transaction is not None:
+        if root.state is not PartitionState.FINISHED or not self._cycle.is_due(now_us):
             return []
-        if now_us < self._due_us:
-            return []  # an abort just now: whoever polls in between may learn why
         finish = root.publication().finish
         invariant(finish, "the initial query finished without children")
         children = () if finish is None else finish[1]
         started = self._identity.started(
             start_ns=root.child.start_ns, end_ns=self._end_ns, children=children
         )
-        number = root_slot.number
-        self.transaction = OpenTransaction(
-            {number: root_slot.incarnation},
-            {number: {}},
-            start=ProgressRecord(self._new_epoch, self.name, started),
-        )
-        effects: list[do.Effect] = [do.BeginTransaction()]
-        effects += self._writer.record(started, slot=number, author_slot=number)
-        for child in children:
-            effects += self._writer.announcement(child, parent=ROOT_TOKEN, author_slot=number)
-        return [*effects, do.AwaitDelivery()]
+        return self._cycle.begin_stream(root_slot, started, self._writer)
 
     # ------------------------------------------------------------ what can go on, goes on
 
@@ -398,9 +266,9 @@ class Worker:
                     if partition.state is PartitionState.SCHEDULED
                     and partition.retry_at_us <= now_us
                 ]
-        if self.transaction is None:
+        if self._cycle.open is None:
             effects += self._next_transaction(now_us)
-        if self._draining and not self.slots and self.transaction is None:
+        if self._draining and not self.slots and self._cycle.open is None:
             effects.append(do.Stop(None))
         return effects
 
@@ -419,18 +287,9 @@ class Worker:
         revoking = [s for s in self.slots.values() if s.phase is SlotPhase.REVOKING]
         if revoking:
             unsaved = [s for s in revoking if s.may_publish and s.has_news]
-            if unsaved:
-                return self._begin(unsaved)
-            return self._let_go(revoking)
-        owned = [s for s in self.slots.values() if s.phase is SlotPhase.OWNED]
-        moved = [s for s in owned if s.has_news]
-        due = {s.number: s for s in owned if s.needs_snapshot(now_us)}
-        size = sum(p.pending_bytes for s in moved for p in s.tokens.values())
-        is_due = now_us >= self._due_us or size >= self._limits.commit_bytes_max
-        concerned = {**due, **{slot.number: slot for slot in moved}}
-        if not concerned or not is_due:
-            return []
-        return self._begin([concerned[number] for number in sorted(concerned)])
+            return self._cycle.begin(unsaved, self._writer) if unsaved else self._let_go(revoking)
+        concerned = self._cycle.concerned(now_us)
+        return self._cycle.begin(concerned, self._writer) if concerned else []
 
     def _let_go(self, slots: list[Slot]) -> list[do.Effect]:
         numbers = tuple(slot.number for slot in slots)
@@ -490,6 +349,24 @@ class Worker:
 
     # ------------------------------------------------------------ inspection
 
+    def snapshot(self) -> dict[str, Any]:
+        """Return all that is known here, as a value that nothing changes any more.
+
+        It is for whoever must find out what happened, or go on from it elsewhere.  What survives a
+        process is another thing: the slots' snapshots in the log.
+        """
+        return deepcopy({name: getattr(self, name) for name in _KNOWN})
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Become what a worker of the same settings was when it gave the snapshot."""
+        for name, value in deepcopy(dict(snapshot)).items():
+            setattr(self, name, value)
+
+    @property
+    def transaction(self) -> OpenTransaction | None:
+        """The open transaction, if there is one."""
+        return self._cycle.open
+
     @property
     def watermark_us(self) -> int | None:
         """The least published watermark of the owned tokens; None without one."""
@@ -506,12 +383,4 @@ class Worker:
             for token in slot.tokens:
                 home = slot_of(token, self._identity.slots)
                 invariant(home == number, "a token in another's slot", token=token, slot=number)
-        if self.transaction is not None:
-            for number, incarnation in self.transaction.incarnations.items():
-                slot_now = self.slots.get(number)
-                invariant(
-                    self.transaction.is_decided
-                    or (slot_now is not None and slot_now.incarnation == incarnation),
-                    "a transaction speaks for a slot that is gone",
-                    slot=number,
-                )
+        self._cycle.check_invariants()

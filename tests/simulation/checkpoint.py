@@ -13,9 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.schemas.order_key import OrderKey
-
 from tests.simulation.history import Mirror, Released
+from tidegate.schemas.order_key import OrderKey
 
 __all__ = ["Changelog", "Checkpoint", "DataRow", "MirrorTable", "SupersededError", "fold_row"]
 

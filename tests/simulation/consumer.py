@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from random import Random
 from typing import TYPE_CHECKING
 
+from tests.simulation.checkpoint import Checkpoint, DataRow, Ends
+from tests.simulation.history import Claim, Released
 from tidegate.producer.messages import ChangeMessage
 from tidegate.schemas.order_key import first_key_after
 from tidegate.spark_consumer.core import batch_effects as do
@@ -32,9 +34,6 @@ from tidegate.spark_consumer.core.plan import (
 )
 from tidegate.spark_consumer.core.release import Distribution
 from tidegate.spark_consumer.core.subscription import Subscription
-
-from tests.simulation.checkpoint import Checkpoint, DataRow, Ends
-from tests.simulation.history import Claim, Released
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from random import Random
 from typing import TYPE_CHECKING
 
+from tests.simulation.group import GroupClient, State
+from tests.simulation.spanner import QueryBroke, QueryDone, StreamQuery
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.worker import Worker
@@ -22,9 +23,6 @@ from tidegate.schemas.errors import InvariantViolation, TidegateError
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
 from tidegate.schemas.progress_codec import ProgressAssembler
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
-
-from tests.simulation.group import GroupClient, State
-from tests.simulation.spanner import QueryBroke, QueryDone, StreamQuery
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -204,6 +202,11 @@ class Node:
 
     # ------------------------------------------------------------ the core
 
+    def move(self, worker: Worker) -> None:
+        """Go on in another object: whatever a snapshot leaves out is lost."""
+        worker.restore(self.worker.snapshot())
+        self.worker = worker
+
     def _handle(self, event: on.Event) -> None:
         world = self.world
         world.tell(self.name, "event", event)
@@ -219,7 +222,9 @@ class Node:
         self.world.tell(self.name, "effect", effect)
         if isinstance(effect, do.TransactionEffect):
             outcome = self.publisher.carry_out(effect)
-            if isinstance(outcome, on.TransactionAborted | on.CommitOutcomeUnknown | on.ProducerFenced):
+            if isinstance(
+                outcome, on.TransactionAborted | on.CommitOutcomeUnknown | on.ProducerFenced
+            ):
                 self._void_transaction()
             if outcome is not None:
                 self.world.tell(self.name, "outcome", outcome)

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from random import Random
 from zlib import crc32
 
+from tests.simulation.group import GroupRefusal, Metadata
+from tests.simulation.kafka import Broker, Fenced, Handle, Place, Refused, Transaction
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.schemas.progress import PartitionFinished, SlotProgress, TopicOffset
 from tidegate.schemas.progress_codec import encode_key
 from tidegate.schemas.topics import TopicNames
-
-from tests.simulation.group import GroupRefusal, Metadata
-from tests.simulation.kafka import Broker, Fenced, Handle, Place, Refused, Transaction
 
 __all__ = ["Publisher", "PublisherFaults"]
 

@@ -14,13 +14,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 
+from tests.simulation.history import Committed, LineageFact
 from tidegate.producer.messages import ChangeMessage, PublishableRecord
 from tidegate.producer.spanner_records import ChildPartitionsRecord, HeartbeatRecord
 from tidegate.schemas.order_key import OrderKey, sequence_pair
 from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.topics import ROOT_TOKEN, TopicNames
-
-from tests.simulation.history import Committed, LineageFact
 
 __all__ = ["KEYS", "QueryBroke", "QueryDone", "SimSpanner", "StreamQuery"]
 
@@ -216,7 +215,9 @@ class StreamQuery:
         """All records before this instant were served, of the instant itself those in `_served`."""
         self._children = iter(self._child_records())
 
-    def next(self, now_us: int) -> list[PublishableRecord | HeartbeatRecord | ChildPartitionsRecord]:
+    def next(
+        self, now_us: int
+    ) -> list[PublishableRecord | HeartbeatRecord | ChildPartitionsRecord]:
         """Return some more items, perhaps none yet.  Raises QueryDone at the end."""
         if self._token == ROOT_TOKEN:
             return [next(self._children, None) or _done()]

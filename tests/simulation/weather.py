@@ -50,6 +50,7 @@ class Weather:
     consumer_crash: float
     consumer_zombie: float
     copies: float
+    move: float
 
     refused: float
     """Chance per request to the broker."""
@@ -98,6 +99,7 @@ class Weather:
             consumer_crash=sometimes(0.005),
             consumer_zombie=sometimes(0.003, 0.3),
             copies=sometimes(0.002, 0.2),
+            move=sometimes(0.001, 0.2),
             refused=sometimes(0.01),
             reply_lost=sometimes(0.05),
             query_breaks=sometimes(0.2),

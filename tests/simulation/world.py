@@ -13,18 +13,6 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from tidegate.producer.core import effects as do
-from tidegate.producer.core.stream_identity import StreamIdentity
-from tidegate.producer.core.worker import Worker, WorkerLimits
-from tidegate.producer.messages import ChangeMessage
-from tidegate.schemas.errors import TidegateError
-from tidegate.schemas.progress import DataTopic
-from tidegate.schemas.topics import TopicNames
-from tidegate.spark_consumer.core.batch_state import State
-from tidegate.spark_consumer.core.frontier import Frontier
-from tidegate.spark_consumer.core.gate import STATES_KEPT, Limits
-from tidegate.spark_consumer.core.slot_view import SNAPSHOTS_WAITING_MAX
-
 from tests.simulation.checkpoint import Checkpoint, SupersededError
 from tests.simulation.consumer import Consumer
 from tests.simulation.group import Group, GroupClient
@@ -44,6 +32,18 @@ from tests.simulation.node import Node
 from tests.simulation.publisher import Publisher, PublisherFaults
 from tests.simulation.spanner import SimSpanner, StreamQuery
 from tests.simulation.weather import Weather
+from tidegate.producer.core import effects as do
+from tidegate.producer.core.stream_identity import StreamIdentity
+from tidegate.producer.core.transaction_cycle import WorkerLimits
+from tidegate.producer.core.worker import Worker
+from tidegate.producer.messages import ChangeMessage
+from tidegate.schemas.errors import TidegateError
+from tidegate.schemas.progress import DataTopic
+from tidegate.schemas.topics import TopicNames
+from tidegate.spark_consumer.core.batch_state import State
+from tidegate.spark_consumer.core.frontier import Frontier
+from tidegate.spark_consumer.core.gate import STATES_KEPT, Limits
+from tidegate.spark_consumer.core.slot_view import SNAPSHOTS_WAITING_MAX
 
 __all__ = ["World"]
 
@@ -147,6 +147,7 @@ class World:
             (self._crash_consumer, weather.consumer_crash),
             (self._make_consumer_zombie, weather.consumer_zombie),
             (self._copy_a_record, weather.copies),
+            (self._move, weather.move),
         ]
         rest = max(0.2, 1 - sum(weight for _, weight in deeds))
         return [(self._step_node, rest), *((doer, chance) for doer, chance in deeds if chance)]
@@ -279,13 +280,21 @@ class World:
     def _copy_a_record(self) -> None:
         """Append a record a second time, as a tool that copies topics at least once would."""
         log = self.broker.logs[
-            self.random.choice(self.data_topics), self.random.randrange(self.weather.topic_partitions)
+            self.random.choice(self.data_topics),
+            self.random.randrange(self.weather.topic_partitions),
         ]
         entries = list(log.read(0))
         if entries:
             entry = self.random.choice(entries[-5:])
             offset = log.append(entry.key, entry.value, None)
             self._copies.add((*log.place, offset))
+
+    def _move(self) -> None:
+        """Let a worker's core go on from its snapshot, in another object."""
+        node = self._some_node()
+        if node is not None:
+            self.tell(node.name, "fault", "moved")
+            node.move(self._new_worker(node.name))
 
     # ------------------------------------------------------------ healing
 
@@ -410,9 +419,7 @@ class World:
         self.history.queries.append(QueryStart(self.at, node.name, effect.token, start_us))
         breaks = not self.is_healing and self.chance(self.weather.query_breaks)
         truncates = not self.is_healing and self.chance(self.weather.query_truncates)
-        query = StreamQuery(
-            self.spanner, effect.token, start_us, self.random, truncates=truncates
-        )
+        query = StreamQuery(self.spanner, effect.token, start_us, self.random, truncates=truncates)
         return query, self.random.choice((0, 1, 3, 10)) if breaks else -1
 
     def took(self, node: Node, size: int) -> None:
@@ -445,7 +452,9 @@ class World:
         return self.slots if topic == self.names.progress else self.weather.topic_partitions
 
     def measure_frontier(self, frontier: Frontier) -> None:
-        self._measure("waiting snapshots", frontier.snapshots_waiting, SNAPSHOTS_WAITING_MAX * self.slots)
+        self._measure(
+            "waiting snapshots", frontier.snapshots_waiting, SNAPSHOTS_WAITING_MAX * self.slots
+        )
 
     def measure_state(self, state: State, files: int) -> None:
         self._measure("files of the gate", files, 2 * STATES_KEPT + 4)
@@ -458,8 +467,11 @@ class World:
     # ------------------------------------------------------------ processes
 
     def _start_node(self, name: str) -> None:
+        self.nodes.append(Node(self, name, self._new_worker(name), atomic=self.weather.is_atomic))
+
+    def _new_worker(self, name: str) -> Worker:
         end_us = self.history.end_us
-        worker = Worker(
+        return Worker(
             name=name, epoch=f"epoch-{name}-{self.at}", identity=self._identity,
             start_ns=self.history.start_us * 1000,
             end_ns=None if end_us is None else end_us * 1000,
@@ -469,7 +481,6 @@ class World:
                 chunk_items_max=self.weather.chunk_items,
             ),
         )  # fmt: skip
-        self.nodes.append(Node(self, name, worker, atomic=self.weather.is_atomic))
 
     def _restart(self, node: Node) -> None:
         self.tell(node.name, "fault", "started again")

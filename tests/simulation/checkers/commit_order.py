@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidegate.schemas.order_key import first_key_after
-
 from tests.simulation.history import History, Violation
+from tidegate.schemas.order_key import first_key_after
 
 
 def check(history: History) -> Iterator[Violation]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
+from tests.simulation.history import History, Violation
 from tidegate.schemas.order_key import CHECKSUM_MODULUS, order_key_checksum
 from tidegate.schemas.progress import PartitionFinished
-
-from tests.simulation.history import History, Violation
 
 
 def check(history: History) -> Iterator[Violation]:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tests.simulation.history import History, Violation
 from tidegate.schemas.progress import PartitionAnnounced, PartitionFinished, StreamStarted
 from tidegate.schemas.topics import ROOT_TOKEN
-
-from tests.simulation.history import History, Violation
 
 
 def check(history: History) -> Iterator[Violation]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidegate.schemas.order_key import OrderKey
-
 from tests.simulation.history import History, Violation
+from tidegate.schemas.order_key import OrderKey
 
 
 def check(history: History) -> Iterator[Violation]:
@@ -28,7 +27,6 @@ def check(history: History) -> Iterator[Violation]:
             continue
         if now.commit_timestamp_us < before.commit_timestamp_us or (
             now.server_transaction_id == before.server_transaction_id
-            and (now.record_sequence, now.mod_number)
-            <= (before.record_sequence, before.mod_number)
+            and (now.record_sequence, now.mod_number) <= (before.record_sequence, before.mod_number)
         ):
             yield Violation("behind a later change of its key", record.order_key)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidegate.schemas.topics import ROOT_TOKEN
-
 from tests.simulation.history import History, Violation
+from tidegate.schemas.topics import ROOT_TOKEN
 
 
 def check(history: History) -> Iterator[Violation]:

@@ -20,7 +20,9 @@ def check(history: History) -> Iterator[Violation]:
         held = {place: row for place, row in mirror.rows.items() if place in known}
         for place in source.keys() | held.keys():
             if dict(source.get(place, {})) != dict(held.get(place, {})):
-                text = f"as of {mirror.through_us} {place}: {held.get(place)}, not {source.get(place)}"
+                text = (
+                    f"as of {mirror.through_us} {place}: {held.get(place)}, not {source.get(place)}"
+                )
                 yield Violation(text)
 
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidegate.schemas.progress import SlotProgress
-
 from tests.simulation.history import History, Violation
+from tidegate.schemas.progress import SlotProgress
 
 
 def check(history: History) -> Iterator[Violation]:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from tidegate.schemas.order_key import OrderKey
-
 from tests.simulation.history import History, Published, Violation
+from tidegate.schemas.order_key import OrderKey
 
 
 def check(history: History) -> Iterator[Violation]:

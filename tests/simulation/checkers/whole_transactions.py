@@ -9,9 +9,7 @@ from tests.simulation.history import History, Violation
 
 
 def check(history: History) -> Iterator[Violation]:
-    release_of = {
-        key: release.number for release in history.released for key in release.order_keys
-    }
+    release_of = {key: release.number for release in history.released for key in release.order_keys}
     seen: dict[tuple[int, str], set[int]] = defaultdict(set)
     of_last: dict[tuple[int, str], bytes] = {}
     for change in history.watched:

@@ -14,15 +14,11 @@ from tidegate.schemas.progress import TopicTotals
 COUNTED = ("committed", "abort", "finished", "unproven_finish", "unknown_outcome")
 
 
-def core(**changes):
+def core(*, counts=None, published=None, watermark_us=None):
     """Return what the observer looks at."""
-    plain = {
-        "counts": dict.fromkeys(COUNTED, 0),
-        "published": {},
-        "slots": {},
-        "watermark_us": None,
-    }
-    return SimpleNamespace(**{**plain, **changes})
+    counted = counts or dict.fromkeys(COUNTED, 0)
+    tally = SimpleNamespace(counts=counted, published=published or {})
+    return SimpleNamespace(tally=tally, slots={}, watermark_us=watermark_us)
 
 
 def test_counts_and_gauges():

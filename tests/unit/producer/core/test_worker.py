@@ -84,7 +84,7 @@ class TestOpening:
         bench.later(60_000_000)
 
         assert bench.queries[ROOT_TOKEN].query_id > first
-        assert bench.worker.counts["unproven_finish"] == 1
+        assert bench.worker.tally.counts["unproven_finish"] == 1
 
 
 class TestWatermark:
@@ -266,7 +266,7 @@ class TestLineage:
         assert (marker.end_ns, marker.children) == ((START_US + 100) * 1000, ())
 
 
-class TestOpening:
+class TestInitialQuery:
     """The initial query's memory and failures."""
 
     def opened_halfway(self, bench):
@@ -493,3 +493,30 @@ class TestOwnership:
         bench.give(on.DrainRequested())
 
         assert bench.stopped
+
+
+class TestSnapshot:
+    """A worker can go on in another object."""
+
+    def test_it_holds_all_that_decides(self, bench, make_bench, log):
+        bench.open_stream("a", "b")
+        bench.returns("a", bench.change(START_US + 10))
+        snapshot = bench.worker.snapshot()
+        heir = make_bench(name="w1")
+        heir.worker.restore(snapshot)
+        heir.now_us = bench.now_us
+
+        events = [on.Ticked(), on.SlotsLost((slot_of("a", SLOTS),)), on.Ticked()]
+        for event in events:
+            at_us = bench.now_us + 1_000_000
+            assert heir.worker.handle(event, now_us=at_us) == bench.worker.handle(
+                event, now_us=at_us
+            )
+        assert heir.worker.slots.keys() == bench.worker.slots.keys()
+
+    def test_what_happens_later_is_not_in_it(self, bench):
+        bench.open_stream("a")
+        snapshot = bench.worker.snapshot()
+        bench.give(on.SlotsLost(tuple(bench.worker.slots)))
+
+        assert len(snapshot["slots"]) == SLOTS
