@@ -36,6 +36,7 @@ __all__ = ["KafkaPublisher", "Outcome"]
 Outcome = CommitOutcomeUnknown | ProducerFenced | TransactionAborted
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED)  # noqa: SLF001 - its public constant
 _CALL_TIMEOUT_S = 30.0
+_REPORT_POLL_S = 0.1
 _COMMIT_PATIENCE_S = 60.0
 _INIT_PATIENCE_S = 60.0
 
@@ -158,11 +159,18 @@ class KafkaPublisher:
         )
 
     def await_delivery(self) -> Delivered | Outcome:
-        """Wait for every report; return what they say."""
-        try:
-            left = self._open.flush(_CALL_TIMEOUT_S)
-        except KafkaException as error:
-            return self._abort_after(error)
+        """Wait for every report; return what they say.
+
+        Not by `flush`: when the producer fails for good, the client raises that in the middle of a
+        flush and goes on to call report callbacks with the exception pending, which gives a
+        SystemError or worse.  `poll` returns at once.
+        """
+        give_up_at = time.monotonic() + _CALL_TIMEOUT_S
+        while (left := len(self._open)) and time.monotonic() < give_up_at:
+            try:
+                self._open.poll(_REPORT_POLL_S)
+            except KafkaException as error:
+                return self._abort_after(error)
         if left or self._failures:
             reason = f"{left} messages without a report, failures: {list(self._failures)}"
             return self.abort(reason)
@@ -222,13 +230,14 @@ class KafkaPublisher:
     def _produce(self, topic: str, **message: Any) -> Outcome | None:
         while True:
             try:
-                self._open.produce(topic, **message)
-            except BufferError:
-                self._open.poll(0.1)
+                try:
+                    self._open.produce(topic, **message)
+                except BufferError:
+                    self._open.poll(_REPORT_POLL_S)
+                else:
+                    return None
             except KafkaException as error:
                 return self._abort_after(error)
-            else:
-                return None
 
     def _note(
         self,
