@@ -79,6 +79,8 @@ class KafkaSlots:
     ) -> None:
         """Prepare; `start` joins the group."""
         self._topic = topic
+        self._group = group
+        self._worker = worker
         self._listener = listener
         common = {"bootstrap.servers": bootstrap_servers, **(options or {})}
         self._admin = AdminClient(common)
@@ -143,6 +145,22 @@ class KafkaSlots:
         end = self._uncommitted_end(slot)
         return SlotRecoveryBegun(slot, incarnation, from_beginning=begin is None, end_offset=end)
 
+    def has_successor(self) -> bool:
+        """Whether the group knows another process by this worker's name.
+
+        Raises UnreachableError if the group cannot be described.
+        """
+
+        def ask() -> list[str]:
+            answers = self._admin.describe_consumer_groups(
+                [self._group], request_timeout=_CALL_TIMEOUT_S
+            )
+            members = answers[self._group].result().members
+            return [one.member_id for one in members if one.group_instance_id == self._worker]
+
+        named = self._insist(ask, "the group cannot be described", group=self._group)
+        return any(member_id != self._consumer.memberid() for member_id in named)
+
     # ------------------------------------------------------------ inside
 
     def _translate(self, message: Message) -> Event | None:
@@ -200,7 +218,7 @@ class KafkaSlots:
 
         return self._insist(ask, "a slot's end cannot be found", slot=slot)
 
-    def _insist(self, ask: Callable[[], _Answer], message: str, *, slot: int) -> _Answer:
+    def _insist(self, ask: Callable[[], _Answer], message: str, **fields: Any) -> _Answer:
         """Ask again while the broker gives no answer: one that restarts is back within seconds.
 
         Raises UnreachableError when patience ends.
@@ -211,7 +229,7 @@ class KafkaSlots:
                 return ask()
             except KafkaException as error:
                 if time.monotonic() > give_up_at:
-                    raise UnreachableError(message, slot=slot, cause=str(error)) from error
+                    raise UnreachableError(message, **fields, cause=str(error)) from error
                 self._forget_leaders()
                 time.sleep(_ASK_AGAIN_S)
 

@@ -55,6 +55,7 @@ class Slots(Protocol):
     def poll(self, timeout_s: float) -> list[on.Event]: ...  # noqa: D102
     def metadata(self) -> bytes | None: ...  # noqa: D102
     def recover(self, slot: int, incarnation: int) -> on.SlotRecoveryBegun: ...  # noqa: D102
+    def has_successor(self) -> bool: ...  # noqa: D102
 
 
 class Reader(Protocol):
@@ -239,7 +240,19 @@ class FleetWorker:
                 outcome = self._publisher.abort("a slot of the transaction was lost")
             case _:
                 assert_never(effect)
-        return outcome
+        return self._judged(outcome)
+
+    def _judged(self, outcome: on.Event | None) -> on.Event | None:
+        """Tell a worker that slept from one that another process has replaced.
+
+        Both find their producer fenced: a broker that ends a transaction by its time-out fences
+        whoever opened it (KIP-588).  Only the group knows who goes by the name now; the other one
+        may make a producer again, and reads what its transaction has come to.
+        """
+        if not isinstance(outcome, on.ProducerFenced) or self._group.has_successor():
+            return outcome
+        _log.warning("fenced without a successor: the broker has ended a transaction")
+        return on.CommitOutcomeUnknown("the broker has ended the transaction by its time-out")
 
     def _carry_out(self, effect: do.LocalEffect) -> on.Event | None:
         match effect:

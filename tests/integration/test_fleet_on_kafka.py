@@ -41,6 +41,7 @@ SLOTS = 6
 TOKENS = [f"token-{number}" for number in range(8)]
 EVERY_US = 10_000
 PATIENCE_S = 90
+TRANSACTION_TIMEOUT_MS = 1_000
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +89,33 @@ class ScriptedReader:
         return PublishableRecord(at_us, transaction, "00000000", (message,))
 
 
+class Sleeper(KafkaPublisher):
+    """Sleeps in one step of its fifth transaction for longer than the broker leaves it open."""
+
+    asleep_in = ""
+
+    def begin(self, metadata):
+        self.begun = getattr(self, "begun", 0) + 1
+        return super().begin(metadata)
+
+    def await_delivery(self):
+        self._sleep("delivery")
+        return super().await_delivery()
+
+    def send_offsets(self, offsets):
+        self._sleep("fence")
+        return super().send_offsets(offsets)
+
+    def commit(self):
+        self._sleep("commit")
+        return super().commit()
+
+    def _sleep(self, step):
+        if step == self.asleep_in and self.begun == 5:
+            self.begun += 1
+            time.sleep(TRANSACTION_TIMEOUT_MS / 1_000 + 3)
+
+
 class Fleet:
     """Workers in threads of this process, on one prefix."""
 
@@ -108,13 +136,13 @@ class Fleet:
         )
         self.endings = {}
 
-    def start(self, name):
+    def start(self, name, *, publisher_class=KafkaPublisher, transaction_timeout_ms=15_000):
         """Start a worker; return (core, loop, thread)."""
         core = Worker(name=name, epoch=uuid.uuid4().hex, identity=self.identity)
-        publisher = KafkaPublisher(
+        publisher = publisher_class(
             bootstrap_servers=self.broker,
             transactional_id=f"{self.names.group}-{name}",
-            transaction_timeout_ms=15_000,
+            transaction_timeout_ms=transaction_timeout_ms,
             progress_topic=self.names.progress,
             key_schema_id=1,
             record_schema_id=2,
@@ -227,6 +255,25 @@ def test_a_second_process_of_one_name_ends_the_first(broker):
     drain(second)
 
     assert "name" in str(ending)
+    assert_each_once_in_order(fleet.published())
+
+
+@pytest.mark.parametrize("step", ["delivery", "fence", "commit"])
+def test_a_worker_that_slept_over_its_transactions_timeout_goes_on(broker, step):
+    """The broker fences it as it would for a second process of its name, of which there is none."""
+    fleet = Fleet(broker)
+    sleeper = type("SleeperIn", (Sleeper,), {"asleep_in": step})
+    first = fleet.start(
+        "w1", publisher_class=sleeper, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
+    )
+    until(lambda: first[0].counts["unknown_outcome"] or fleet.endings)
+    committed = first[0].counts["committed"]
+    until(lambda: first[0].counts["committed"] > committed + 3 or fleet.endings)
+    assert fleet.endings == {}
+    drain(first)
+
+    assert fleet.endings == {"w1": None}
+    assert first[0].counts["unknown_outcome"] == 1
     assert_each_once_in_order(fleet.published())
 
 

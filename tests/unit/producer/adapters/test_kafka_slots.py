@@ -33,6 +33,16 @@ class Admin:
             answer.set_result(SimpleNamespace(offset=end))
         return dict.fromkeys(places, answer)
 
+    def describe_consumer_groups(self, groups, **_):
+        answer = Future()
+        members = next(self.ends)
+        if isinstance(members, Exception):
+            answer.set_exception(members)
+        else:
+            found = [SimpleNamespace(group_instance_id=n, member_id=m) for n, m in members]
+            answer.set_result(SimpleNamespace(members=found))
+        return dict.fromkeys(groups, answer)
+
     def list_topics(self, *_, **__):
         self.refreshed += 1
         raise GONE
@@ -52,6 +62,9 @@ class Consumer:
         if isinstance(answer, KafkaError):
             return [SimpleNamespace(error=answer, offset=-1001)]
         return [SimpleNamespace(error=None, offset=answer)]
+
+    def memberid(self):
+        return "w-me"
 
     def incremental_unassign(self, places):
         pass
@@ -100,3 +113,19 @@ def test_patience_ends(slots, monkeypatch, what):
 
     with pytest.raises(UnreachableError, match="slot=3"):
         slots.recover(3, 1)
+
+
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [
+        ([("w", "w-me"), ("other", "other-1")], False),
+        ([("w", "w-younger")], True),
+        ([("other", "other-1")], False),
+        ([], False),
+    ],
+)
+def test_a_successor_is_who_the_group_knows_by_the_same_name(slots, members, expected):
+    slots._admin = Admin([GONE, members])
+    slots._consumer = Consumer([])
+
+    assert slots.has_successor() == expected

@@ -68,9 +68,10 @@ class FakePublisher:
 class FakeSlots:
     """A group that does what the test says at its next poll."""
 
-    def __init__(self, *polls):
+    def __init__(self, *polls, successor=False):
         self.polls = list(polls)
         self.closed = False
+        self.successor = successor
 
     def start(self):
         """Join."""
@@ -83,6 +84,9 @@ class FakeSlots:
 
     def metadata(self):
         return b"generation 7"
+
+    def has_successor(self):
+        return self.successor
 
     def recover(self, slot, incarnation):
         return on.SlotRecoveryBegun(slot, incarnation, from_beginning=True, end_offset=0)
@@ -153,6 +157,23 @@ class TestEffects:
         loop(core, publisher=FakePublisher(commit=on.CommitOutcomeUnknown("silence"))).run()
 
         assert isinstance(core.told[-1], on.CommitOutcomeUnknown)
+
+    @pytest.mark.parametrize(
+        "failing", ["begin", "await_delivery", "send_offsets", "commit", "abort"]
+    )
+    def test_a_fence_without_a_successor_is_an_unknown_outcome(self, failing):
+        effects = [do.BeginTransaction(), do.AwaitDelivery(), *FENCED[1:], do.AbortTransaction()]
+        core = ScriptedCore(Ticked=effects, CommitOutcomeUnknown=STOP)
+        loop(core, publisher=FakePublisher(**{failing: on.ProducerFenced()})).run()
+
+        assert isinstance(core.told[-1], on.CommitOutcomeUnknown)
+
+    def test_a_fence_by_a_successor_reaches_the_core(self):
+        core = ScriptedCore(Ticked=FENCED, ProducerFenced=STOP)
+        publisher = FakePublisher(commit=on.ProducerFenced())
+        loop(core, publisher=publisher, slots=FakeSlots(successor=True)).run()
+
+        assert core.told[-1] == on.ProducerFenced()
 
     def test_a_readers_output_reaches_the_core_and_its_end_forgets_it(self):
         reader = FakeReader()
