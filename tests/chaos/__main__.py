@@ -19,7 +19,6 @@ import typer
 from rich.console import Console
 
 from tests.chaos.faults import KINDS
-from tests.chaos.run import Options, run_chaos
 from tidegate.local_stack.view import RunView
 from tidegate.schemas.errors import TidegateError
 
@@ -39,8 +38,10 @@ def main(
     kinds = tuple(kind for kind in KINDS if kind in (only or ()))
     if len(kinds) < len(only or ()):
         raise typer.BadParameter(f"the kinds are {', '.join(KINDS)}", param_hint="--only")
-    # gRPC's core would write lines of its own among ours when the simulator ends.
+    # gRPC's core would write lines of its own among ours; it looks at this once, when imported.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    from tests.chaos.run import Options, run_chaos
+
     folder = Path(tempfile.mkdtemp(prefix="tidegate-chaos-"))
     console = Console(stderr=True, highlight=False)
     stays = True
