@@ -231,13 +231,13 @@ def drain(worker):
 def test_slots_move_to_a_second_worker_and_back_without_a_gap(broker):
     fleet = Fleet(broker)
     first = fleet.start("w1")
-    until(lambda: len(first[0].slots) == SLOTS and first[0].counts["committed"] > 3)
+    until(lambda: len(first[0].slots) == SLOTS and first[0].tally.counts["committed"] > 3)
     second = fleet.start("w2")
-    until(lambda: len(second[0].slots) == SLOTS // 2 and second[0].counts["committed"] > 3)
+    until(lambda: len(second[0].slots) == SLOTS // 2 and second[0].tally.counts["committed"] > 3)
     drain(second)
     until(lambda: len(first[0].slots) == SLOTS)
-    committed = first[0].counts["committed"]
-    until(lambda: first[0].counts["committed"] > committed + 3)
+    committed = first[0].tally.counts["committed"]
+    until(lambda: first[0].tally.counts["committed"] > committed + 3)
     drain(first)
 
     assert fleet.endings == {"w1": None, "w2": None}
@@ -247,9 +247,9 @@ def test_slots_move_to_a_second_worker_and_back_without_a_gap(broker):
 def test_a_second_process_of_one_name_ends_the_first(broker):
     fleet = Fleet(broker)
     first = fleet.start("w1")
-    until(lambda: first[0].counts["committed"] > 3)
+    until(lambda: first[0].tally.counts["committed"] > 3)
     second = fleet.start("w1")
-    until(lambda: second[0].counts["committed"] > 3)
+    until(lambda: second[0].tally.counts["committed"] > 3)
     first[2].join(PATIENCE_S)
     ending = fleet.endings["w1"]
     drain(second)
@@ -266,21 +266,21 @@ def test_a_worker_that_slept_over_its_transactions_timeout_goes_on(broker, step)
     first = fleet.start(
         "w1", publisher_class=sleeper, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
     )
-    until(lambda: first[0].counts["unknown_outcome"] or fleet.endings)
-    committed = first[0].counts["committed"]
-    until(lambda: first[0].counts["committed"] > committed + 3 or fleet.endings)
+    until(lambda: first[0].tally.counts["unknown_outcome"] or fleet.endings)
+    committed = first[0].tally.counts["committed"]
+    until(lambda: first[0].tally.counts["committed"] > committed + 3 or fleet.endings)
     assert fleet.endings == {}
     drain(first)
 
     assert fleet.endings == {"w1": None}
-    assert first[0].counts["unknown_outcome"] == 1
+    assert first[0].tally.counts["unknown_outcome"] == 1
     assert_each_once_in_order(fleet.published())
 
 
 def test_a_slots_recovery_waits_for_the_open_transaction_of_the_dead(broker):
     fleet = Fleet(broker)
     first = fleet.start("w1")
-    until(lambda: first[0].counts["committed"] > 3)
+    until(lambda: first[0].tally.counts["committed"] > 3)
     drain(first)
     slot = slot_of(TOKENS[0], SLOTS)
     dead = KafkaPublisher(
