@@ -251,7 +251,7 @@ class FleetWorker:
         """
         if not isinstance(outcome, on.ProducerFenced) or self._group.has_successor():
             return outcome
-        _log.warning("fenced without a successor: the broker has ended a transaction")
+        _log.warning("a transaction was ended by its time-out")
         return on.CommitOutcomeUnknown("the broker has ended the transaction by its time-out")
 
     def _carry_out(self, effect: do.LocalEffect) -> on.Event | None:
