@@ -13,6 +13,7 @@ import os
 import re
 import resource
 import secrets
+import signal
 import subprocess
 import sys
 import time
@@ -156,6 +157,8 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
 def main() -> int:
     """Run as asked; print one line per target."""
     asked = arguments()
+    # As an exception, so that the run that is under way is ended too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     targets = [t for t in all_targets() if not asked.target or t.name in asked.target]
     if asked.seed is None:
         fuzz(targets, seconds=60 * asked.minutes, examples=asked.examples)
