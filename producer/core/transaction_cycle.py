@@ -53,13 +53,16 @@ class TransactionCycle:
         self._limits = limits
         self._tally = tally
         self._due_us = 0
+        self._not_before_us = 0
 
     # ------------------------------------------------------------ beginning
 
     def is_due(self, now_us: int, *, size_bytes: int = 0) -> bool:
         """Tell whether the next one may begin: after the interval, or with enough to carry."""
         is_large = size_bytes >= self._limits.commit_bytes_max
-        return self.open is None and (now_us >= self._due_us or is_large)
+        if self.open is not None or now_us < self._not_before_us:
+            return False
+        return now_us >= self._due_us or is_large
 
     def concerned(self, now_us: int) -> list[Slot]:
         """Return the slots that a transaction is due for, by number; none if it is too early."""
@@ -183,8 +186,8 @@ class TransactionCycle:
         for slot in self._slots.values():
             if slot.phase is SlotPhase.REVOKING:
                 slot.may_publish = False  # the next owner reads it again; the group waits
-        # Whoever polls in between may learn why it was aborted.
-        self._due_us = now_us + _REPUBLISH_DELAY_US
+        # However much waits: only who polls in between can learn why it was aborted.
+        self._not_before_us = now_us + _REPUBLISH_DELAY_US
 
     def forget(self) -> None:
         """Take note that nobody knows what became of it."""

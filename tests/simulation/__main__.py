@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -18,7 +19,8 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="make sim", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many seeds to run")
     parser.add_argument("--first", type=int, default=1, help="the first of them")
-    parser.add_argument("--workers", type=int, default=1, help="processes, one core each")
+    cores = os.cpu_count() or 1
+    parser.add_argument("--workers", type=int, default=cores, help="processes, a core each")
     parser.add_argument("--seed", type=int, help="run this seed alone")
     parser.add_argument("--story", action="store_true", help="with --seed: a line per event")
     parser.add_argument("--about", help="with --story: a token, or an order key in hexadecimal")
@@ -60,7 +62,7 @@ def _run(seeds: range, workers: int) -> int:
         print("failed:", *(verdict.seed for verdict in failed))
     print(f"{changes} changes committed, {releases} releases written")
     rate = len(seeds) / minutes
-    print(f"{rate:.0f} seeds a minute on {workers} core" + ("s" if workers > 1 else ""))
+    print(f"{rate:.0f} seeds a minute, {rate / workers:.0f} on each core used ({workers})")
     print(f"{len(seeds) - len(failed)} passed, {len(failed)} failed")
     return 1 if failed else 0
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from tests.simulation.history import Mirror, Released
 from tidegate.schemas.order_key import OrderKey
+from tidegate.spark_consumer.errors import CheckpointMismatch
 
 __all__ = ["Changelog", "Checkpoint", "DataRow", "MirrorTable", "SupersededError", "fold_row"]
 
@@ -117,6 +118,12 @@ class Checkpoint:
     def read(self, name: str) -> Any:
         text = self.files.get(name)
         return None if text is None else json.loads(text)
+
+    def create(self, name: str, content: Mapping[str, Any]) -> None:
+        if name in self.files:
+            message = "another run has planned this batch"
+            raise CheckpointMismatch(message, name=name)
+        self.write(name, content)
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
         self.files[name] = json.dumps(content)

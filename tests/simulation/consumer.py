@@ -94,7 +94,9 @@ class Consumer:
                 begin = ends.get(topic, {}).get(number, 0)
                 stable = world.broker.logs[topic, number].stable_end
                 end = max(begin, stable)
-                if not world.is_healing and random.random() < 0.6:
+                if not world.is_healing and random.random() < world.weather.lag:
+                    end = begin
+                elif not world.is_healing and random.random() < 0.6:
                     end = random.randint(begin, end)
                 ends.setdefault(topic, {})[number] = end
             yield
@@ -134,7 +136,7 @@ class Consumer:
             checkpoint.require(self._epoch)
         match effect:
             case do.LoadState():
-                stored = checkpoint.read(state_file(effect.batch))
+                stored = checkpoint.read(self._state_file(effect.batch))
                 return on.StateLoaded(None if stored is None else State.restore(stored))
             case do.DeleteFiles():
                 for name in effect.names:
@@ -157,9 +159,7 @@ class Consumer:
                 checkpoint.write(frontier_file(effect.name), effect.frontier.snapshot())
                 self._world.measure_frontier(effect.frontier)
             case do.StorePlan():
-                name = plan_file(effect.plan.batch)
-                assert name not in checkpoint.files, "a plan is replaced"
-                checkpoint.write(name, effect.plan.snapshot())
+                checkpoint.create(plan_file(effect.plan.batch), effect.plan.snapshot())
                 self._world.claimed(
                     Claim(batch, self._epoch, effect.plan.through_us, effect.plan.end_offsets)
                 )
@@ -188,10 +188,7 @@ class Consumer:
         found = list(_within(rows, bounds.after_us, bounds.through_us))
         for name in bounds.segments:
             found += _within(checkpoint.segments[name], bounds.after_us, bounds.through_us)
-        unique: dict[bytes, DataRow] = {}
-        for row in sorted(found, key=_place):
-            unique.setdefault(row.order_key, row)
-        ordered = [unique[key] for key in sorted(unique)]
+        ordered = sorted(self._unique(found), key=_order)
         checkpoint.changelog.write(
             Released(
                 bounds.number, batch, bounds.after_us, bounds.through_us,
@@ -202,6 +199,18 @@ class Consumer:
         mirror = checkpoint.mirror.write(bounds.number, bounds.through_us, ordered)
         if mirror is not None:
             self._world.mirrored(mirror)
+
+    @staticmethod
+    def _state_file(batch: int) -> str:
+        return state_file(batch)
+
+    @staticmethod
+    def _unique(rows: list[DataRow]) -> list[DataRow]:
+        """Return each change once: of copies the first by topic partition and offset."""
+        unique: dict[bytes, DataRow] = {}
+        for row in sorted(rows, key=_place):
+            unique.setdefault(row.order_key, row)
+        return list(unique.values())
 
     # ------------------------------------------------------------ reading
 

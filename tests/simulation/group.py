@@ -198,6 +198,11 @@ class GroupClient:
     callbacks: deque[tuple[str, frozenset[int]]] = field(default_factory=deque)
     must_rejoin: bool = False
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is a member and has nothing to tell the application."""
+        return self.state is State.STABLE and not self.callbacks and not self.group.is_preparing
+
     def metadata(self) -> Metadata:
         return Metadata(self.name, self.member_id, self.generation)
 

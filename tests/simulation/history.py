@@ -122,6 +122,8 @@ class Fenced:
     has_checked: bool
     """Whether the broker compared anything: an empty fence passes always."""
     offset_slots: frozenset[int]
+    after_fence: int = 0
+    """Records that came after the fence had been passed."""
 
 
 @dataclass(frozen=True, slots=True)

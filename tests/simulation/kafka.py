@@ -47,6 +47,10 @@ class Transaction:
     offsets: dict[int, int] = field(default_factory=dict)
     owned_at_fence: frozenset[int] = frozenset()
     was_checked: bool = False
+    is_fenced: bool = False
+    """Whether offsets were sent already."""
+    after_fence: int = 0
+    """Records that came after them."""
 
     @property
     def is_settled(self) -> bool:
@@ -80,6 +84,11 @@ class Log:
     def stable_end(self) -> int:
         """Where a `read_committed` reader stops: the first open transaction."""
         return min(self.open.values()) if self.open else self.end
+
+    @property
+    def uncommitted_end(self) -> int:
+        """Where the log ends, open transactions included."""
+        return self.end
 
     def append(self, key: bytes, value: object, transaction: Transaction | None) -> int:
         offset = self.end
@@ -170,7 +179,9 @@ class Broker:
 
     def produce(self, handle: Handle, place: Place, key: bytes, value: object) -> int:
         """Append within the producer's transaction, which begins with its first record."""
-        return self.logs[place].append(key, value, self._transaction(handle))
+        transaction = self._transaction(handle)
+        transaction.after_fence += transaction.is_fenced
+        return self.logs[place].append(key, value, transaction)
 
     def send_offsets(
         self, handle: Handle, offsets: tuple[tuple[int, int], ...], metadata: Metadata
@@ -182,7 +193,7 @@ class Broker:
         transaction = self._transaction(handle)
         was_checked = self.group.check(metadata)
         transaction.offsets.update(offsets)
-        transaction.was_checked = was_checked
+        transaction.was_checked, transaction.is_fenced = was_checked, True
         transaction.owned_at_fence = self.group.held_by(metadata)
 
     def end(self, handle: Handle, *, commit: bool) -> Transaction | None:

@@ -39,10 +39,14 @@ class SourceUnavailable(TidegateError):
 class Node:
     """See the module."""
 
-    def __init__(self, world: World, name: str, worker: Worker, *, atomic: bool) -> None:
+    def __init__(
+        self, world: World, name: str, worker: Worker, *, epoch: str, atomic: bool
+    ) -> None:
         self.world = world
         self.name = name
         self.worker = worker
+        self.epoch = epoch
+        """What it calls the epoch if it opens the stream."""
         self.client = GroupClient(world.broker.group, name)
         self.publisher = world.new_publisher(name, self.client)
         self.is_alive = True
@@ -78,6 +82,8 @@ class Node:
         turns: list[Callable[[], None]] = [self._tick]
         if self._letting_go and not self._letting_go & self._held:
             turns = [self._poll]
+        elif self._letting_go and self.world.chance(self.world.weather.impatience):
+            turns = [self._lose_patience]
         elif not (self._atomic and self._letting_go):
             turns += [self._poll, self._poll, self._read_source, self._read_source]
             if self._inbox:
@@ -141,6 +147,14 @@ class Node:
                 self._positions.pop(slot, None)
             if held:
                 self._handle(on.SlotsLost(tuple(sorted(held))))
+
+    def _lose_patience(self) -> None:
+        """Give slots back whose last commit does not come."""
+        held = self._letting_go & self._held
+        self._held -= held
+        for slot in held:
+            self._positions.pop(slot, None)
+        self._handle(on.SlotsLost(tuple(sorted(held))))
 
     def _read_slot(self, slot: int) -> None:
         incarnation, position = self._positions[slot]
@@ -221,7 +235,7 @@ class Node:
     def _carry_out(self, effect: do.Effect) -> None:
         self.world.tell(self.name, "effect", effect)
         if isinstance(effect, do.TransactionEffect):
-            outcome = self.publisher.carry_out(effect)
+            outcome = self._judged(self.publisher.carry_out(effect))
             if isinstance(
                 outcome, on.TransactionAborted | on.CommitOutcomeUnknown | on.ProducerFenced
             ):
@@ -251,6 +265,14 @@ class Node:
             case do.Stop():
                 self._stop(effect.error)
 
+    def _judged(self, outcome: on.Event | None) -> on.Event | None:
+        """Tell a worker that slept from one that was replaced, by who goes by its name."""
+        holder = self.client.group.members.get(self.name)
+        is_replaced = holder is not None and holder.member_id != self.client.member_id
+        if not isinstance(outcome, on.ProducerFenced) or is_replaced:
+            return outcome
+        return on.CommitOutcomeUnknown("the broker has ended the transaction by its time-out")
+
     def _void_transaction(self) -> None:
         """Drop what is left of a transaction that failed."""
         kept = [effect for effect in self._effects if not isinstance(effect, do.TransactionEffect)]
@@ -263,7 +285,7 @@ class Node:
             return
         begin = broker.offsets.get(slot)
         self._positions[slot] = effect.incarnation, begin or 0
-        end = broker.logs[self.world.names.progress, slot].end
+        end = broker.logs[self.world.names.progress, slot].uncommitted_end
         self._handle(
             on.SlotRecoveryBegun(
                 slot, effect.incarnation, from_beginning=begin is None, end_offset=end

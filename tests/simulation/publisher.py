@@ -57,10 +57,6 @@ class Publisher:
     on_commit: Callable[[Transaction, frozenset[int], tuple[str, ...]], None]
     """Told of a commit that took place: the slots it speaks for, the tokens it finishes."""
     faults: Callable[[], PublisherFaults] = PublisherFaults
-    refreshes_metadata: bool = False
-    """Broken on purpose: takes the group's metadata at the fence."""
-    forgets_offsets: bool = False
-    """Broken on purpose: sends a fence without an offset."""
 
     def start(self) -> None:
         """Take the transactional id over."""
@@ -71,7 +67,7 @@ class Publisher:
         self._speaks_for: set[int] = set()
         self._finished: list[str] = []
         self._metadata: Metadata | None = None
-        self.is_open = False
+        self.is_open = self._has_reached_broker = False
 
     def carry_out(self, effect: do.TransactionEffect) -> on.Event | None:
         """Do what is asked; return what came of it, or None when the next may follow."""
@@ -113,10 +109,8 @@ class Publisher:
                 }
                 return on.Delivered(written, dict(self._snapshots))
             case do.SendOffsets():
-                offsets = () if self.forgets_offsets else effect.offsets
-                metadata = self.metadata() if self.refreshes_metadata else self._metadata
-                if metadata is not None:
-                    self.broker.send_offsets(self._handle, offsets, metadata)
+                self._has_reached_broker = True
+                self.broker.send_offsets(self._handle, effect.offsets, self._fence_metadata())
             case do.CommitTransaction():
                 return self._commit()
             case do.AbortTransaction():
@@ -133,10 +127,15 @@ class Publisher:
         self._snapshots.clear()
         self._speaks_for.clear()
         self._finished.clear()
-        self.is_open = True
+        self.is_open, self._has_reached_broker = True, False
         if self._metadata.generation < 0 or not self._metadata.member_id:
             return self._abort("no member of the group")
         return None
+
+    def _fence_metadata(self) -> Metadata:
+        """Return the group's metadata as they were when the transaction began."""
+        assert self._metadata is not None, "a fence outside a transaction"
+        return self._metadata
 
     def _send(
         self, place: Place, key: bytes, value: object, author: int | None, snapshot: int | None
@@ -150,6 +149,7 @@ class Publisher:
 
     def _flush(self) -> None:
         for waiting in self._queue:
+            self._has_reached_broker = True
             offset = self.broker.produce(self._handle, waiting.place, waiting.key, waiting.value)
             if waiting.author_slot is not None:
                 self._written.setdefault(waiting.author_slot, {})[waiting.place] = offset
@@ -177,6 +177,8 @@ class Publisher:
     def _abort(self, reason: str) -> on.Event:
         self.is_open = False
         self._queue.clear()
+        if not self._has_reached_broker:
+            return on.TransactionAborted(reason)  # the broker has never heard of it
         try:
             self.broker.end(self._handle, commit=False)
         except Fenced:

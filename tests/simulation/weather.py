@@ -36,6 +36,10 @@ class Weather:
     markers: float
     background: float
     consumer: float
+    consumer_begins: float
+    """Part of the faulty phase that is over when the consumer is first started."""
+    lag: float
+    """Chance per topic partition and batch not to be read on at all."""
 
     crash: float
     pause: float
@@ -44,6 +48,8 @@ class Weather:
     """A second process under the name of one that is paused."""
     expire: float
     drain: float
+    impatience: float
+    """Chance per step of a worker to stop waiting for a revoked slot's last commit."""
     time_out: float
     time_jump: float
     compaction: float
@@ -86,13 +92,16 @@ class Weather:
             churn=random.choice((0.001, 0.004, 0.01)),
             markers=random.choice((0.02, 0.1, 0.3)),
             background=random.choice((0.05, 0.15)),
-            consumer=random.choice((0.1, 0.3)),
+            consumer=random.choice((0.03, 0.1, 0.3)),
+            consumer_begins=random.choice((0.0, 0.0, 0.5, 1.0)),
+            lag=random.choice((0.0, 0.5, 0.95)),
             crash=sometimes(0.002),
             pause=sometimes(0.003),
             resume=random.choice((0.002, 0.01)),
             replace=sometimes(0.002),
             expire=sometimes(0.002),
             drain=sometimes(0.0007, 0.3),
+            impatience=sometimes(0.02, 0.3),
             time_out=sometimes(0.002),
             time_jump=sometimes(0.002),
             compaction=sometimes(0.01),

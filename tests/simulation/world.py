@@ -97,12 +97,6 @@ class World:
         self._compacted: dict[tuple[int, int], Entry] = {}
         self._skews: dict[str, int] = {}
         self._checkpoint = Checkpoint()
-        self._limits = Limits(
-            release_rows_max=weather.release_rows,
-            segment_rows_max=weather.segment_rows,
-            segments_max=weather.segments,
-            compaction_rows_max=weather.segment_rows * 3,
-        )
         self._consumer: Consumer | None = None
         self._zombie_consumer: Consumer | None = None
         self.nodes: list[Node] = []
@@ -183,12 +177,14 @@ class World:
             node.step()
 
     def _step_consumer(self) -> None:
+        if self.at < self.weather.consumer_begins * self.weather.steps and not self.is_healing:
+            return
         zombie = self._zombie_consumer
         if zombie is not None and self.chance(0.3):
             self._zombie_consumer = self._stepped(zombie)
             return
         if self._consumer is None:
-            self._consumer = Consumer(self, self._checkpoint, self._limits)
+            self._consumer = Consumer(self, self._checkpoint, self._new_limits())
         self._consumer = self._stepped(self._consumer)
 
     def _stepped(self, consumer: Consumer) -> Consumer | None:
@@ -201,6 +197,16 @@ class World:
             self.history.broken.append(f"consumer: {type(error).__name__}: {error}")
             return None
         return consumer
+
+    def _new_limits(self) -> Limits:
+        """Draw the consumer's settings: another start may have others."""
+        weather, factor = self.weather, self.random.choice((1, 1, 2))
+        return Limits(
+            release_rows_max=weather.release_rows * factor,
+            segment_rows_max=weather.segment_rows * factor,
+            segments_max=weather.segments,
+            compaction_rows_max=weather.segment_rows * 3,
+        )
 
     def _some_node(self) -> Node | None:
         awake = [n for n in (*self.nodes, *self._zombies) if n.is_alive and not n.is_paused]
@@ -294,7 +300,7 @@ class World:
         node = self._some_node()
         if node is not None:
             self.tell(node.name, "fault", "moved")
-            node.move(self._new_worker(node.name))
+            node.move(self._new_worker(node.name, node.epoch))
 
     # ------------------------------------------------------------ healing
 
@@ -362,13 +368,20 @@ class World:
         claims = self.history.claims
         if not claims or claims[-1].watermark_us < horizon_us:
             return False
-        return self._checkpoint.committed >= claims[-1].batch
+        is_settled = all(node.client.is_settled for node in self.nodes)
+        return is_settled and self._checkpoint.committed >= claims[-1].batch
 
     def _say_what_is_missing(self, horizon_us: int) -> None:
         claims = self.history.claims
         reached = claims[-1].watermark_us if claims else None
-        behind = None if reached is None else horizon_us - reached
-        self.history.unhealed.append(f"the watermark is {behind} µs behind the last commit")
+        if reached is None or reached < horizon_us:
+            behind = None if reached is None else horizon_us - reached
+            self.history.unhealed.append(f"the watermark is {behind} µs behind the last commit")
+        self.history.unhealed += [
+            f"{node.name} does not come to rest in the group: {node.client.state.value}"
+            for node in self.nodes
+            if not node.client.is_settled
+        ]
 
     # ------------------------------------------------------------ for the actors
 
@@ -395,7 +408,7 @@ class World:
                 Fenced(
                     self.at, name, speaks_for,
                     transaction.owned_at_fence, transaction.was_checked,
-                    frozenset(transaction.offsets),
+                    frozenset(transaction.offsets), transaction.after_fence,
                 )
             )  # fmt: skip
             self.history.finishes += [Finish(self.at, name, token) for token in finished]
@@ -467,12 +480,14 @@ class World:
     # ------------------------------------------------------------ processes
 
     def _start_node(self, name: str) -> None:
-        self.nodes.append(Node(self, name, self._new_worker(name), atomic=self.weather.is_atomic))
+        epoch = f"epoch-{name}-{self.at}"
+        worker = self._new_worker(name, epoch)
+        self.nodes.append(Node(self, name, worker, epoch=epoch, atomic=self.weather.is_atomic))
 
-    def _new_worker(self, name: str) -> Worker:
+    def _new_worker(self, name: str, epoch: str) -> Worker:
         end_us = self.history.end_us
         return Worker(
-            name=name, epoch=f"epoch-{name}-{self.at}", identity=self._identity,
+            name=name, epoch=epoch, identity=self._identity,
             start_ns=self.history.start_us * 1000,
             end_ns=None if end_us is None else end_us * 1000,
             limits=WorkerLimits(
@@ -491,6 +506,9 @@ class World:
 
     def _ended(self) -> History:
         history = self.history
+        for transaction in self.broker.unsettled:
+            while not transaction.is_settled:
+                self.broker.write_marker(transaction, 0)
         history.committed = self.spanner.committed
         history.lineage = self.spanner.facts()
         for topic in self.data_topics:

@@ -21,6 +21,10 @@ def check(history: History) -> Iterator[Violation]:
         bare = sorted(commit.speaks_for - commit.offset_slots)
         if bare:
             yield Violation(f"{commit.worker}'s fence lacks slots {bare} ({commit.at})")
+        if commit.after_fence:
+            yield Violation(
+                f"{commit.worker} produced {commit.after_fence} behind its fence ({commit.at})"
+            )
     revisions: dict[int, int] = {}
     for entry in history.progress:
         body = entry.record.body

@@ -333,6 +333,17 @@ class TestTransaction:
         assert bench.worker.transaction is None
         assert sum(released) == 200  # the initial query's, and the change's once
 
+    def test_an_abort_is_followed_by_a_pause_however_much_waits(self, bench):
+        # Thrown out of the group, every attempt fails at once, and only a poll says why.
+        bench.open_stream("a")
+        query = bench.queries["a"]
+        records = on.RecordsRead("a", query.query_id, [bench.change(START_US + 10)], 9 << 20)
+        effects = bench.worker.handle(records, now_us=bench.now_us)
+        assert "BeginTransaction" in kinds(effects)
+        effects = bench.worker.handle(on.TransactionAborted("no member"), now_us=bench.now_us)
+
+        assert "BeginTransaction" not in kinds(effects)
+
     def test_every_fence_has_an_offset(self, bench):
         bench.open_stream("a", "b", "c")
         bench.returns("a", bench.change(START_US + 10))
