@@ -1,9 +1,11 @@
 # Every target is the same word through ./dev, which installs what it needs on the way.
-# Options: make test ARGS='-k gate'
+# Options: make test ARGS='-k gate'; for some targets also SEEDS=n, SEED=n and MINUTES=m.
 
 .DEFAULT_GOAL := help
 
-TARGETS := check setup demo up test unit lint format types imports wheel docs lock ci clean
+TARGETS := check setup demo up test unit sim sim-mutants fuzz chaos lint format types imports wheel docs lock ci clean
+
+FLAGS = $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 
 .PHONY: help $(TARGETS)
 
@@ -11,4 +13,4 @@ help:
 	@./dev help
 
 $(TARGETS):
-	@./dev $@ $(ARGS)
+	@./dev $@ $(FLAGS) $(ARGS)

@@ -16,7 +16,7 @@ from enum import Enum
 
 from tests.simulation.group import Group, Metadata
 
-__all__ = ["Broker", "Entry", "Fenced", "Handle", "Log", "Place", "Refused", "Transaction"]
+__all__ = ["Broker", "Entry", "Fenced", "Handle", "Log", "Place", "Transaction"]
 
 Place = tuple[str, int]
 """Topic and topic partition."""
@@ -24,10 +24,6 @@ Place = tuple[str, int]
 
 class Fenced(Exception):
     """Another producer holds the transactional id, or the broker gave up on this one."""
-
-
-class Refused(Exception):
-    """The broker refuses a request that the client may abort after."""
 
 
 class Outcome(Enum):
@@ -148,6 +144,8 @@ class Handle:
 
     transactional_id: str
     epoch: int
+    has_sent: bool = False
+    """Whether the broker knows of the open transaction; the client ends one that it does not alone."""
 
 
 class Broker:
@@ -186,8 +184,10 @@ class Broker:
     def send_offsets(
         self, handle: Handle, offsets: tuple[tuple[int, int], ...], metadata: Metadata
     ) -> None:
-        """Check the member against the group, and keep the offsets; none at all checks nothing."""
-        self._require(handle)
+        """Check the member against the group, and keep the offsets.
+
+        Without an offset the client asks nobody, so not even the producer is checked.
+        """
         if not offsets:
             return
         transaction = self._transaction(handle)
@@ -197,15 +197,13 @@ class Broker:
         transaction.owned_at_fence = self.group.held_by(metadata)
 
     def end(self, handle: Handle, *, commit: bool) -> Transaction | None:
-        """Decide the open transaction; markers follow.  Asking again changes nothing."""
-        self._require(handle)
-        transaction = self._current.get(handle.transactional_id)
-        if transaction is None:
+        """Decide the open transaction; markers follow.  One with nothing in it is asked of nobody."""
+        if not handle.has_sent:
             return None
-        if transaction.outcome is Outcome.OPEN:
-            self._decide(transaction, commit=commit)
-        elif (transaction.outcome is Outcome.COMMITTED) != commit:
-            raise Refused("the transaction was decided otherwise")
+        self._require(handle)
+        handle.has_sent = False
+        transaction = self._current[handle.transactional_id]
+        self._decide(transaction, commit=commit)
         return transaction
 
     def time_out(self, transactional_id: str) -> bool:
@@ -240,6 +238,11 @@ class Broker:
         else:
             self._apply_offsets(transaction)
 
+    def settle(self) -> None:
+        """Write every marker that is missing."""
+        for transaction in self.unsettled:
+            self._settle(transaction)
+
     def offsets_are_stable(self, slot: int) -> bool:
         """Whether no transaction holds a new offset of a slot back."""
         return all(slot not in one.offsets for one in self._current.values())
@@ -252,6 +255,7 @@ class Broker:
 
     def _transaction(self, handle: Handle) -> Transaction:
         self._require(handle)
+        handle.has_sent = True
         current = self._current.get(handle.transactional_id)
         if current is not None and current.outcome is Outcome.OPEN:
             return current

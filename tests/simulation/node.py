@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from tests.simulation.group import GroupClient, State
 from tests.simulation.spanner import QueryBroke, QueryDone, StreamQuery
@@ -194,9 +194,7 @@ class Node:
         query_id = world.random.choice(sorted(self._queries))
         token, query, left = self._queries[query_id]
         try:
-            if left == 0:
-                raise QueryBroke
-            items = query.next(world.now_us)
+            items = query.next(world.now_us) if left else _broke()
         except QueryDone:
             self._inbox.append(on.QueryEnded(token, query_id))
             del self._queries[query_id]
@@ -297,3 +295,7 @@ class Node:
             self.world.exited(self, "drained" if error is None else "fenced")
         else:
             self.world.broke(self, f"stopped: {error}")
+
+
+def _broke() -> NoReturn:
+    raise QueryBroke

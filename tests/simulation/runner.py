@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
@@ -10,10 +11,11 @@ from tests.simulation.checking import violations
 from tests.simulation.history import Violation
 from tests.simulation.world import World
 
-__all__ = ["Verdict", "run_seed", "story"]
+__all__ = ["Verdict", "failure_report", "run_seed", "story"]
 
 _STORY_LINES_MAX = 60
 _TEXT_MAX = 400
+_ADDRESS = re.compile(r" object at 0x[0-9a-f]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,5 +81,5 @@ def _mentions(what: Any, subject: bytes | str) -> bool:
 
 
 def _told(what: Any) -> str:
-    text = what if isinstance(what, str) else repr(what)
+    text = what if isinstance(what, str) else _ADDRESS.sub("", repr(what))
     return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]} …"

@@ -93,7 +93,9 @@ class SimSpanner:
         sequence = 0
         for (token, topic), group in grouped.items():
             sequence += chance.choice((0, 1, 3))
-            self._record(self.parts[token], topic, group, at_us, transaction, f"{sequence:08d}")
+            part = self.parts[token]
+            number = f"{sequence:08d}"
+            self._record(part, topic, group, at_us=at_us, name=transaction, sequence=number)
             sequence += 1
 
     def churn(self, now_us: int) -> None:
@@ -159,22 +161,22 @@ class SimSpanner:
             parent.end_us, parent.children = at_us, named
 
     def _record(
-        self, part: _Part, topic: str, keys: list[int], at_us: int, transaction: str, sequence: str
+        self, part: _Part, topic: str, keys: list[int], *, at_us: int, name: str, sequence: str
     ) -> None:
         messages = []
         for number, key in enumerate(keys):
             mod, columns = self._change((topic, key), at_us)
-            order_key = OrderKey(at_us, transaction, sequence_pair(sequence), number).encode()
-            name = b"%d" % key
+            order_key = OrderKey(at_us, name, sequence_pair(sequence), number).encode()
+            row = b"%d" % key
             value = repr((mod, columns)).encode()
-            messages.append(ChangeMessage(topic, name, value, order_key, mod.encode()))
+            messages.append(ChangeMessage(topic, row, value, order_key, mod.encode()))
             self.committed.append(
                 Committed(
-                    order_key, at_us, transaction, topic, name,
+                    order_key, at_us, name, topic, row,
                     token=part.token, mod=mod, columns=columns,
                 )
             )  # fmt: skip
-        part.records.append(PublishableRecord(at_us, transaction, sequence, tuple(messages)))
+        part.records.append(PublishableRecord(at_us, name, sequence, tuple(messages)))
 
     def _cells_taken(self, place: tuple[str, int], at_us: int) -> frozenset[str]:
         """Return the columns of a row that a transaction of this instant has touched."""
@@ -262,10 +264,8 @@ class StreamQuery:
             children = tuple(self._spanner.roots(self._start_us))
         else:
             children = self._spanner.parts[self._token].children
-        if self._random.random() < 0.5:
-            groups = [children]
-        else:
-            groups = [(child,) for child in children]
+        alone = [(child,) for child in children]
+        groups = [children] if self._random.random() < 0.5 else alone
         for number, group in enumerate(groups):
             yield ChildPartitionsRecord(group[0].start_ns, f"{number:08d}", group)
 

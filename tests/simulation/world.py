@@ -1,9 +1,8 @@
 """The whole system in one process, driven by one seed: faults first, then healing.
 
-At every step one thing happens somewhere: a worker does its next thing, a marker is written, Spanner
-commits, a process dies.  Which one is drawn from the seed, so a seed is a run.  After `steps` steps
-the faults end, everybody who is gone comes back, and within a budget everything that was committed
-has to come out.
+At every step one thing happens somewhere: a worker does its next thing, a marker is written,
+Spanner commits, a process dies.  Which one is drawn from the seed, so a seed is a run.  After
+`steps` steps the faults end, and `healing` begins.
 """
 
 from __future__ import annotations
@@ -14,18 +13,18 @@ from random import Random
 from typing import Any
 
 from tests.simulation.checkpoint import Checkpoint, SupersededError
+from tests.simulation.collected import collected
 from tests.simulation.consumer import Consumer
 from tests.simulation.group import Group, GroupClient
+from tests.simulation.healing import Healing
 from tests.simulation.history import (
     Claim,
     Fenced,
     Finish,
     History,
     Mirror,
-    Published,
     QueryStart,
     Size,
-    SlotEntry,
 )
 from tests.simulation.kafka import Broker, Entry, Transaction
 from tests.simulation.node import Node
@@ -36,7 +35,6 @@ from tidegate.producer.core import effects as do
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.transaction_cycle import WorkerLimits
 from tidegate.producer.core.worker import Worker
-from tidegate.producer.messages import ChangeMessage
 from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.progress import DataTopic
 from tidegate.schemas.topics import TopicNames
@@ -48,8 +46,6 @@ from tidegate.spark_consumer.core.slot_view import SNAPSHOTS_WAITING_MAX
 __all__ = ["World"]
 
 _BEGIN_US = 1_700_000_000_000_000
-_HEALING_ROUNDS = 3_000
-_ORPHANED_ROUNDS_MAX = 100
 _Trace = list[tuple[int, int, str, str, Any]]
 
 
@@ -76,9 +72,9 @@ class World:
             {**topics, self.names.progress: weather.slots}, Group(weather.slots, random)
         )
         for _ in range(random.choice((0, 0, 3, 6))):
-            self._let_time_pass()
-            random.choice((self._commit, self._commit, self._churn))()
-        self._let_time_pass()
+            self.let_time_pass()
+            random.choice((self.commit, self.commit, self._churn))()
+        self.let_time_pass()
         start_us = self.spanner.promise(self.now_us)
         end_us = start_us + random.randint(1, 20_000_000) if weather.is_bounded else None
         self.history = History(
@@ -90,17 +86,17 @@ class World:
             tuple(DataTopic(topic, f"id-{topic}", count, 1) for topic, count in topics.items()),
         )  # fmt: skip
         self.orphans_adopted = 0
-        self._orphaned_rounds = 0
-        self._copies: set[tuple[str, int, int]] = set()
-        self._taken: Counter[Node] = Counter()
-        self._sizes: dict[str, Size] = {}
-        self._compacted: dict[tuple[int, int], Entry] = {}
+        """How often a slot that the group protocol left to nobody had to be helped."""
+        self.copies: set[tuple[str, int, int]] = set()
+        self.taken: Counter[Node] = Counter()
+        self.sizes: dict[str, Size] = {}
+        self.compacted: dict[tuple[int, int], Entry] = {}
         self._skews: dict[str, int] = {}
-        self._checkpoint = Checkpoint()
+        self.checkpoint = Checkpoint()
         self._consumer: Consumer | None = None
         self._zombie_consumer: Consumer | None = None
         self.nodes: list[Node] = []
-        self._zombies: list[Node] = []
+        self.zombies: list[Node] = []
         for number in range(weather.nodes):
             self._start_node(f"w{number}")
 
@@ -116,19 +112,19 @@ class World:
             self.now_us += self.random.randint(0, 20_000)
             doer()
             if self.history.broken:
-                return self._ended()
-        self._heal()
-        return self._ended()
+                return collected(self)
+        Healing(self).run()
+        return collected(self)
 
     def _deeds(self) -> list[tuple[Callable[[], None], float]]:
         weather = self.weather
         deeds = [
-            (self._commit, weather.commits),
+            (self.commit, weather.commits),
             (self._churn, weather.churn),
             (self._write_marker, weather.markers),
             (self._work_in_background, weather.background),
             (self._complete_round, weather.background / 2),
-            (self._step_consumer, weather.consumer),
+            (self.step_consumer, weather.consumer),
             (self._crash, weather.crash),
             (self._pause, weather.pause),
             (self._resume, weather.resume),
@@ -148,10 +144,10 @@ class World:
 
     # ------------------------------------------------------------ what goes on by itself
 
-    def _let_time_pass(self) -> None:
+    def let_time_pass(self) -> None:
         self.now_us += self.random.randint(1_000, 50_000)
 
-    def _commit(self) -> None:
+    def commit(self) -> None:
         self.spanner.commit(self.now_us)
 
     def _churn(self) -> None:
@@ -176,7 +172,7 @@ class World:
         if node is not None:
             node.step()
 
-    def _step_consumer(self) -> None:
+    def step_consumer(self) -> None:
         if self.at < self.weather.consumer_begins * self.weather.steps and not self.is_healing:
             return
         zombie = self._zombie_consumer
@@ -184,7 +180,7 @@ class World:
             self._zombie_consumer = self._stepped(zombie)
             return
         if self._consumer is None:
-            self._consumer = Consumer(self, self._checkpoint, self._new_limits())
+            self._consumer = Consumer(self, self.checkpoint, self._new_limits())
         self._consumer = self._stepped(self._consumer)
 
     def _stepped(self, consumer: Consumer) -> Consumer | None:
@@ -209,7 +205,7 @@ class World:
         )
 
     def _some_node(self) -> Node | None:
-        awake = [n for n in (*self.nodes, *self._zombies) if n.is_alive and not n.is_paused]
+        awake = [n for n in (*self.nodes, *self.zombies) if n.is_alive and not n.is_paused]
         return self.random.choice(awake) if awake else None
 
     # ------------------------------------------------------------ faults
@@ -220,7 +216,7 @@ class World:
             self.tell(node.name, "fault", "killed")
             node.is_alive = False
         else:
-            self._restart(node)
+            self.restart(node)
 
     def _pause(self) -> None:
         node = self._some_node()
@@ -229,7 +225,7 @@ class World:
             node.is_paused = True
 
     def _resume(self) -> None:
-        paused = [node for node in (*self.nodes, *self._zombies) if node.is_paused]
+        paused = [node for node in (*self.nodes, *self.zombies) if node.is_paused]
         if paused:
             node = self.random.choice(paused)
             self.tell(node.name, "fault", "continued")
@@ -242,7 +238,7 @@ class World:
             node = self.random.choice(paused)
             self.tell(node.name, "fault", "replaced")
             self.nodes.remove(node)
-            self._zombies.append(node)
+            self.zombies.append(node)
             self._start_node(node.name)
 
     def _expire(self) -> None:
@@ -273,7 +269,7 @@ class World:
         slot = self.random.randrange(self.slots)
         log = self.broker.logs[self.names.progress, slot]
         for entry in log.compact(self.random.randint(0, log.end)):
-            self._compacted[slot, entry.offset] = entry
+            self.compacted[slot, entry.offset] = entry
 
     def _crash_consumer(self) -> None:
         self.tell("consumer", "fault", "killed")
@@ -293,7 +289,7 @@ class World:
         if entries:
             entry = self.random.choice(entries[-5:])
             offset = log.append(entry.key, entry.value, None)
-            self._copies.add((*log.place, offset))
+            self.copies.add((*log.place, offset))
 
     def _move(self) -> None:
         """Let a worker's core go on from its snapshot, in another object."""
@@ -301,87 +297,6 @@ class World:
         if node is not None:
             self.tell(node.name, "fault", "moved")
             node.move(self._new_worker(node.name, node.epoch))
-
-    # ------------------------------------------------------------ healing
-
-    def _heal(self) -> None:
-        self.is_healing = True
-        self.tell("world", "phase", "healing")
-        for node in (*self.nodes, *self._zombies):
-            node.is_paused = False
-        for _ in range(3):
-            self._commit()
-            self._let_time_pass()
-        horizon_us = self._horizon_us()
-        for _ in range(_HEALING_ROUNDS):
-            self.at += 1
-            self.now_us += 40_000
-            self._heal_one_round()
-            if self.history.broken or self._is_healed(horizon_us):
-                return
-        self._say_what_is_missing(horizon_us)
-
-    def _heal_one_round(self) -> None:
-        for node in list(self.nodes):
-            if not node.is_alive:
-                self._restart(node)
-        awake = [node for node in (*self.nodes, *self._zombies) if node.is_alive]
-        living = {node.name for node in awake}
-        for name in list(self.broker.group.members):
-            if name not in living:
-                self.broker.group.expire(name)
-        for name in self.broker.open_transactions:
-            if name not in living:
-                self.broker.time_out(name)
-        for node in awake:
-            node.client.work()
-            for _ in range(6):
-                if node.is_alive:
-                    node.step()
-        self.broker.group.complete()
-        self._adopt_orphans()
-        for transaction in self.broker.unsettled:
-            while not transaction.is_settled:
-                self.broker.write_marker(transaction, 0)
-        for _ in range(4):
-            self._step_consumer()
-
-    def _adopt_orphans(self) -> None:
-        """Begin a round for slots that the group protocol has left to nobody.
-
-        A round takes a slot from a static member, which dies before it has joined again and comes
-        back under its name: the broker then begins no further round.  Any rebalance heals it.
-        """
-        group = self.broker.group
-        self._orphaned_rounds = self._orphaned_rounds + 1 if group.orphans else 0
-        if self._orphaned_rounds > _ORPHANED_ROUNDS_MAX:
-            self._orphaned_rounds = 0
-            self.orphans_adopted += 1
-            group.rebalance()
-
-    def _horizon_us(self) -> int:
-        last_us = max((c.commit_timestamp_us for c in self.spanner.committed), default=0)
-        end_us = self.history.end_us
-        return last_us if end_us is None else end_us
-
-    def _is_healed(self, horizon_us: int) -> bool:
-        claims = self.history.claims
-        if not claims or claims[-1].watermark_us < horizon_us:
-            return False
-        is_settled = all(node.client.is_settled for node in self.nodes)
-        return is_settled and self._checkpoint.committed >= claims[-1].batch
-
-    def _say_what_is_missing(self, horizon_us: int) -> None:
-        claims = self.history.claims
-        reached = claims[-1].watermark_us if claims else None
-        if reached is None or reached < horizon_us:
-            behind = None if reached is None else horizon_us - reached
-            self.history.unhealed.append(f"the watermark is {behind} µs behind the last commit")
-        self.history.unhealed += [
-            f"{node.name} does not come to rest in the group: {node.client.state.value}"
-            for node in self.nodes
-            if not node.client.is_settled
-        ]
 
     # ------------------------------------------------------------ for the actors
 
@@ -436,19 +351,19 @@ class World:
         return query, self.random.choice((0, 1, 3, 10)) if breaks else -1
 
     def took(self, node: Node, size: int) -> None:
-        self._taken[node] += size
+        self.taken[node] += size
 
     def gave_back(self, node: Node, size: int) -> None:
-        self._taken[node] -= size
-        if self._taken[node] < 0:
+        self.taken[node] -= size
+        if self.taken[node] < 0:
             self.broke(node, "more bytes were given back than taken")
 
     def exited(self, node: Node, reason: str) -> None:
         """Note an exit that the run explains; its supervisor starts it again, sooner or later."""
         self.tell(node.name, "exit", reason)
         node.is_alive = False
-        if node in self._zombies:
-            self._zombies.remove(node)
+        if node in self.zombies:
+            self.zombies.remove(node)
 
     def broke(self, node: Node, reason: str) -> None:
         self.tell(node.name, "broke", reason)
@@ -465,17 +380,17 @@ class World:
         return self.slots if topic == self.names.progress else self.weather.topic_partitions
 
     def measure_frontier(self, frontier: Frontier) -> None:
-        self._measure(
+        self.measure(
             "waiting snapshots", frontier.snapshots_waiting, SNAPSHOTS_WAITING_MAX * self.slots
         )
 
     def measure_state(self, state: State, files: int) -> None:
-        self._measure("files of the gate", files, 2 * STATES_KEPT + 4)
+        self.measure("files of the gate", files, 2 * STATES_KEPT + 4)
 
-    def _measure(self, what: str, size: int, bound: int) -> None:
-        known = self._sizes.get(what)
+    def measure(self, what: str, size: int, bound: int) -> None:
+        known = self.sizes.get(what)
         if known is None or size > known.largest:
-            self._sizes[what] = Size(what, size, bound)
+            self.sizes[what] = Size(what, size, bound)
 
     # ------------------------------------------------------------ processes
 
@@ -497,49 +412,7 @@ class World:
             ),
         )  # fmt: skip
 
-    def _restart(self, node: Node) -> None:
+    def restart(self, node: Node) -> None:
         self.tell(node.name, "fault", "started again")
         self.nodes.remove(node)
         self._start_node(node.name)
-
-    # ------------------------------------------------------------ the end
-
-    def _ended(self) -> History:
-        history = self.history
-        for transaction in self.broker.unsettled:
-            while not transaction.is_settled:
-                self.broker.write_marker(transaction, 0)
-        history.committed = self.spanner.committed
-        history.lineage = self.spanner.facts()
-        for topic in self.data_topics:
-            for number in range(self.weather.topic_partitions):
-                for entry in self.broker.logs[topic, number].read(0):
-                    message: ChangeMessage = entry.value
-                    history.published.append(
-                        Published(
-                            topic, number, entry.offset, message.order_key, message.key,
-                            is_copy=(topic, number, entry.offset) in self._copies,
-                        )
-                    )  # fmt: skip
-        for slot in range(self.slots):
-            entries = {e.offset: e for e in self.broker.logs[self.names.progress, slot].read(0)}
-            entries |= {o: e for (s, o), e in self._compacted.items() if s == slot}
-            history.progress += [SlotEntry(slot, o, entries[o].value) for o in sorted(entries)]
-        history.released = self._checkpoint.changelog.releases
-        history.late = [row.order_key for rows in self._checkpoint.late.values() for row in rows]
-        self._measure_workers()
-        history.sizes = list(self._sizes.values())
-        return history
-
-    def _measure_workers(self) -> None:
-        """After healing only what lives may be in memory."""
-        if self.history.broken or self.history.unhealed:
-            return
-        held = sum(len(s.tokens) for n in self.nodes for s in n.worker.slots.values())
-        self._measure("stream partitions in workers", held, len(self.spanner.active))
-        for node in self.nodes:
-            pending = sum(
-                p.pending_bytes for s in node.worker.slots.values() for p in s.tokens.values()
-            )
-            leak = self._taken[node] - pending - node.bytes_in_transit
-            self._measure("bytes that nobody holds and nobody gave back", leak, 0)

@@ -25,8 +25,13 @@ def check(history: History) -> Iterator[Violation]:
         newest[key] = now
         if before is None:
             continue
-        if now.commit_timestamp_us < before.commit_timestamp_us or (
-            now.server_transaction_id == before.server_transaction_id
-            and (now.record_sequence, now.mod_number) <= (before.record_sequence, before.mod_number)
-        ):
+        if _is_behind(now, before):
             yield Violation("behind a later change of its key", record.order_key)
+
+
+def _is_behind(now: OrderKey, before: OrderKey) -> bool:
+    if now.commit_timestamp_us != before.commit_timestamp_us:
+        return now.commit_timestamp_us < before.commit_timestamp_us
+    if now.server_transaction_id != before.server_transaction_id:
+        return False
+    return (now.record_sequence, now.mod_number) <= (before.record_sequence, before.mod_number)

@@ -1,0 +1,31 @@
+"""One way in which a core can be wrong, and who has to notice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+__all__ = ["Mutant", "Patches"]
+
+Patches = tuple[tuple[Any, str, Any], ...]
+"""(owner, attribute, replacement) each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One way to be wrong."""
+
+    name: str
+    checker: str
+    patches: Patches
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Be wrong for a while."""
+        with ExitStack() as stack:
+            for owner, name, replacement in self.patches:
+                stack.enter_context(patch.object(owner, name, replacement))
+            yield

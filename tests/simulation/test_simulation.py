@@ -1,0 +1,68 @@
+"""Seeds pass, the same seed is the same run, and what they meet is what they should meet.
+
+`SIM_SEEDS` sets how many are run; `make sim SEEDS=n` runs as many as one likes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.runner import failure_report, run_seed, story
+from tests.simulation.world import World
+
+KEPT = [
+    int(line.split(maxsplit=1)[0])
+    for line in Path(__file__).with_name("seeds.txt").read_text().splitlines()
+    if line and not line.startswith("#")
+]
+SEEDS = range(1_001, 1_001 + int(os.environ.get("SIM_SEEDS", "60")))
+
+
+@pytest.mark.parametrize("seed", [*KEPT, *SEEDS])
+def test_seed(seed):
+    verdict = run_seed(seed)
+
+    assert verdict.has_passed, "\n".join(failure_report(verdict))
+
+
+@pytest.mark.parametrize("seed", [3, 27, 62])
+def test_a_seed_is_a_run(seed):
+    assert list(story(seed)) == list(story(seed))
+
+
+def test_a_told_run_is_the_run():
+    told, silent = World(5, is_traced=True).run(), World(5).run()
+
+    assert told.published == silent.published
+    assert told.released == silent.released
+
+
+def test_every_fault_and_every_way_of_going_on_is_met():
+    """A simulation that never does the hard thing proves nothing."""
+    met: Counter[str] = Counter()
+    for seed in range(1, 81):
+        world = World(seed, is_traced=True)
+        history = world.run()
+        for _, _, _, kind, what in world.trace:
+            met[f"{kind} {what}" if kind in ("fault", "exit") else type(what).__name__] += 1
+        met["bounded"] += history.end_us is not None
+        met["merged"] += any(len(fact.parents) > 1 for fact in history.lineage.values())
+        met["finished"] += bool(history.finishes)
+        met["equal instants"] += len(history.committed) > len(
+            {change.commit_timestamp_us for change in history.committed}
+        )
+        met["compacted"] += bool(world.compacted)
+
+    wanted = [
+        "fault killed", "fault started again", "fault stopped", "fault continued", "fault replaced",
+        "fault session expired", "fault transaction timed out", "fault drain", "fault moved",
+        "exit fenced", "exit drained", "exit its name belongs to another process",
+        "TransactionAborted", "CommitOutcomeUnknown", "ProducerFenced", "SlotsRevoked", "SlotsLost",
+        "QueryFailed", "QueryEnded", "bounded", "merged", "finished", "equal instants", "compacted",
+        "SetLateAside", "StoreSegment", "CompactSegments", "WriteRelease", "DeleteFiles",
+    ]  # fmt: skip
+    assert not [what for what in wanted if not met[what]]
