@@ -123,8 +123,12 @@ def _newest_state(checkpoint: str) -> State:
         message = "status reads checkpoints on this machine only"
         raise ConfigError(message, hint="Look at its gate/states folder", checkpoint=checkpoint)
     folder = _Folder(Path(checkpoint.removeprefix("file:")) / "gate")
-    batches = sorted(number_in(name) for name in folder.names(STATES))
-    content = folder.read_json(state_file(batches[-1])) if batches else None
+    try:
+        batches = sorted(number_in(name) for name in folder.names(STATES))
+        content = folder.read_json(state_file(batches[-1])) if batches else None
+    except OSError as error:
+        message = f"the checkpoint cannot be read: {error.strerror}"
+        raise ConfigError(message, hint="Check --checkpoint") from error
     if content is None:
         message = "there is no state in this checkpoint"
         raise ConfigError(message, hint="Check --checkpoint", checkpoint=checkpoint)

@@ -6,6 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says how busy the machine is, and nothing about the code.
+settings.register_profile("patient", settings.get_profile("default"), deadline=None)
+if settings.get_current_profile_name() == "default":
+    settings.load_profile("patient")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

@@ -27,11 +27,6 @@ settings.register_profile(
     suppress_health_check=list(HealthCheck),
 )
 
-settings.register_profile("patient", settings.get_profile("default"), deadline=None)
-if settings.get_current_profile_name() == "default":
-    # A busy machine is no finding.
-    settings.load_profile("patient")
-
 # Numbers that lengths, counts and indexes break on.
 HOSTILE = st.sampled_from(
     [0, 1, -1, -2, 63, 64, 127, 128, 2**31 - 1, 2**31, 2**32, 2**40, 2**62, 2**63 - 1, -(2**63)]

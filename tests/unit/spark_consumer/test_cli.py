@@ -142,7 +142,7 @@ def test_status_is_a_table_for_people(invoke, checkpoint):
     assert "waiting_changes" in result.stdout
 
 
-@pytest.mark.parametrize("place", ["nowhere", "s3a://bucket/check"])
+@pytest.mark.parametrize("place", ["nowhere", "n" * 300, "s3a://bucket/check"])
 def test_status_of_what_cannot_be_read_is_a_usage_error(invoke, tmp_path, place):
     asked = place if "://" in place else str(tmp_path / place)
     result = invoke("status", "--checkpoint", asked)
