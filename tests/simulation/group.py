@@ -84,8 +84,13 @@ class Group:
         return self.is_preparing and name not in self._joined
 
     def check(self, metadata: Metadata) -> bool:
-        """Check a transaction's offsets; return whether anything was compared at all."""
-        if metadata.generation < 0 and not metadata.member_id:
+        """Check a transaction's offsets; return whether anything was compared at all.
+
+        A fixed name (`group.instance.id`) is compared even before its holder has joined, but not
+        where nobody is.
+        """
+        is_nameless = not metadata.member_id and not metadata.name
+        if metadata.generation < 0 and (is_nameless or not self.members):
             return False
         self._require(metadata.name, metadata.member_id)
         if metadata.generation != self.generation:
@@ -211,13 +216,15 @@ class GroupClient:
         try:
             self._work()
         except GroupRefusal:
-            # The name is another's, or the member was thrown out: the application must let go.
-            locked_out = self.name in self.group.members
-            self.member_id, self.generation = "", -1
             self.callbacks.clear()
-            self.callbacks.append(("lost", self.owned))
-            self.state = State.LOCKED_OUT if locked_out else State.LOST
             self.must_rejoin = False
+            if self.name in self.group.members:
+                # The name is another's: an error tells the application, and no callback comes.
+                self.state = State.LOCKED_OUT
+                return
+            self.member_id, self.generation = "", -1
+            self.callbacks.append(("lost", self.owned))
+            self.state = State.LOST
 
     def _work(self) -> None:
         group = self.group

@@ -145,7 +145,7 @@ class Handle:
     transactional_id: str
     epoch: int
     has_sent: bool = False
-    """Whether the broker knows of the open transaction; the client ends one that it does not alone."""
+    """Whether the broker knows of the open transaction; if not, the client ends it by itself."""
 
 
 class Broker:
@@ -197,7 +197,7 @@ class Broker:
         transaction.owned_at_fence = self.group.held_by(metadata)
 
     def end(self, handle: Handle, *, commit: bool) -> Transaction | None:
-        """Decide the open transaction; markers follow.  One with nothing in it is asked of nobody."""
+        """Decide the open transaction; markers follow.  An empty one needs no asking."""
         if not handle.has_sent:
             return None
         self._require(handle)

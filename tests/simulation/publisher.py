@@ -13,7 +13,7 @@ from random import Random
 from zlib import crc32
 
 from tests.simulation.group import GroupRefusal, Metadata
-from tests.simulation.kafka import Broker, Fenced, Handle, Place, Refused, Transaction
+from tests.simulation.kafka import Broker, Fenced, Handle, Place, Transaction
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.schemas.progress import PartitionFinished, SlotProgress, TopicOffset
@@ -80,8 +80,8 @@ class Publisher:
         except Fenced:
             self.is_open = False
             return on.ProducerFenced()
-        except (GroupRefusal, Refused) as refusal:
-            return self._abort(type(refusal).__name__)
+        except GroupRefusal:
+            return self._abort("the group refuses")
 
     def _carry_out(self, effect: do.TransactionEffect) -> on.Event | None:
         match effect:
@@ -183,6 +183,4 @@ class Publisher:
             self.broker.end(self._handle, commit=False)
         except Fenced:
             return on.ProducerFenced()
-        except Refused:
-            return on.CommitOutcomeUnknown(reason)
         return on.TransactionAborted(reason)

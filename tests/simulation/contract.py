@@ -1,0 +1,508 @@
+"""What Tidegate leans on in a broker, as cases that hold for the real one and for the model alike.
+
+Each case states one rule and why it matters, and speaks to a `Stage`: one data topic, one topic of
+slots and one consumer group over them.  `contract_model` puts the model behind it, and
+`tests/integration/test_kafka_model.py` a real broker; expectations are the same for both.  A case
+waits for what the broker does later (a marker, a round) with `until`; what it asserts without
+waiting holds at once.
+
+What only one of them can show stays outside: the model writes markers of one transaction in any
+order (a real one does too, and cannot be told to); the model has no tombstones, no time-out by
+itself, and one refusal where the broker has several codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Protocol
+
+__all__ = [
+    "CASES",
+    "DATA_NUMBERS",
+    "SLOTS",
+    "UNSTABLE",
+    "Answer",
+    "MemberUnderTest",
+    "Place",
+    "ProducerUnderTest",
+    "Seen",
+    "Stage",
+]
+
+SLOTS = 4
+DATA_NUMBERS = 2
+UNSTABLE = "an open transaction holds it back"
+
+Place = tuple[str, int]
+"""("data" or "slots", topic partition)."""
+Seen = tuple[list[tuple[int, bytes]], int]
+"""(offset, value) of each record that a `read_committed` reader gets, and its position then."""
+
+
+class Answer(Enum):
+    OK = "done"
+    REFUSED = "an error after which the transaction can only be aborted"
+    FENCED = "the producer is finished; only a new one can go on"
+
+
+class ProducerUnderTest(Protocol):
+    """A transactional producer; making it took its transactional id over."""
+
+    def begin(self) -> None: ...
+    def produce(self, place: Place, key: bytes, value: bytes) -> Answer: ...
+    def send_offsets(self, offsets: dict[int, int], metadata: Any) -> Answer: ...
+    def commit(self) -> Answer: ...
+    def abort(self) -> Answer: ...
+
+
+class MemberUnderTest(Protocol):
+    """A static member of the group; its application runs only inside `Stage.until`."""
+
+    events: list[tuple[str, frozenset[int], int]]
+    """What the application was told: assigned or revoked, slots, generation."""
+
+    @property
+    def slots(self) -> frozenset[int]: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def is_locked_out(self) -> bool: ...
+    def metadata(self) -> Any: ...
+    def begin_round(self) -> None: ...
+
+
+class Stage(Protocol):
+    """A broker with nothing in it."""
+
+    def producer(self, name: str) -> ProducerUnderTest: ...
+    def impatient_producer(self, name: str) -> ProducerUnderTest: ...
+    def time_out(self, name: str) -> None:
+        """Return when the broker has given up on the open transaction of an impatient producer."""
+        ...
+
+    def append(self, place: Place, key: bytes, value: bytes) -> None: ...
+    def read(self, place: Place) -> Seen: ...
+    def stable_end(self, place: Place) -> int: ...
+    def uncommitted_end(self, place: Place) -> int: ...
+    def roll(self) -> None:
+        """Let what follows stand in a segment of its own: a broker compacts only whole ones."""
+        ...
+
+    def compact(self, place: Place) -> None: ...
+
+    def member(self, name: str) -> MemberUnderTest: ...
+    def expire(self, name: str) -> None:
+        """Let a member fall silent, and return when its session has ended."""
+        ...
+
+    def strange_metadata(self, name: str = "") -> Any:
+        """Return the metadata of a client that has not joined, with a fixed name or without."""
+        ...
+
+    def committed(self, slot: int) -> int | str | None:
+        """Return the group's offset, None, or UNSTABLE."""
+        ...
+
+    def assigned(self) -> dict[str, frozenset[int]] | None:
+        """Return what the last round gave to whom, or None while another is being prepared."""
+        ...
+
+    def until(self, condition: Callable[[], bool], *members: MemberUnderTest) -> None:
+        """Let time pass, and the applications of these members run; fails in vain."""
+        ...
+
+    def linger(self, *members: MemberUnderTest) -> None:
+        """Let several heartbeats pass."""
+        ...
+
+
+def _publish(producer: ProducerUnderTest, *records: tuple[Place, bytes, bytes]) -> None:
+    producer.begin()
+    for place, key, value in records:
+        assert producer.produce(place, key, value) is Answer.OK
+
+
+def _committed(producer: ProducerUnderTest, *records: tuple[Place, bytes, bytes]) -> None:
+    _publish(producer, *records)
+    assert producer.commit() is Answer.OK
+
+
+def _until_read(stage: Stage, place: Place, expected: Seen) -> None:
+    stage.until(lambda: stage.stable_end(place) >= expected[1])
+    assert stage.read(place) == expected
+
+
+# ---------------------------------------------------------------- reading
+
+
+def open_transaction_hides_what_follows(stage: Stage) -> None:
+    """A slot's new owner has to look at the uncommitted end: its own reader stops before it."""
+    first, second = ("data", 0), ("data", 1)
+    one = stage.producer("one")
+    _publish(one, (first, b"k", b"open"))
+    stage.append(first, b"k", b"plain")
+    _committed(stage.producer("two"), (first, b"k", b"behind"), (second, b"k", b"elsewhere"))
+    _until_read(stage, second, ([(0, b"elsewhere")], 2))
+
+    assert stage.read(first) == ([], 0)
+    assert stage.stable_end(first) == 0
+    assert stage.uncommitted_end(first) >= 3
+    assert one.commit() is Answer.OK
+    _until_read(stage, first, ([(0, b"open"), (1, b"plain"), (2, b"behind")], 5))
+
+
+def aborted_records_are_never_read(stage: Stage) -> None:
+    """Offsets have holes, and a reader's position passes markers: "reached" counts on both."""
+    place = ("data", 0)
+    producer = stage.producer("one")
+    _committed(producer, (place, b"k", b"1"), (place, b"k", b"2"))
+    _publish(producer, (place, b"k", b"void"))
+    assert producer.abort() is Answer.OK
+    _until_read(stage, place, ([(0, b"1"), (1, b"2")], 5))
+
+    _committed(producer, (place, b"k", b"3"))
+    _until_read(stage, place, ([(0, b"1"), (1, b"2"), (5, b"3")], 7))
+
+
+def next_transaction_waits_for_the_markers_of_the_last(stage: Stage) -> None:
+    """So one producer's transactions show in their order, in every topic partition."""
+    first, second = ("data", 0), ("data", 1)
+    producer = stage.producer("one")
+    for number in range(5):
+        _committed(producer, (first, b"k", b"1"), (second, b"k", b"1"))
+        _publish(producer, (first, b"k", b"2"))
+        assert stage.stable_end(second) == 2 * (number + 1)
+        assert producer.commit() is Answer.OK
+
+
+# ---------------------------------------------------------------- one name, two producers
+
+
+def taking_over_ends_what_the_former_left(stage: Stage) -> None:
+    """A restarted worker finds nothing of its predecessor open when its producer is ready."""
+    place = ("data", 0)
+    _publish(stage.producer("one"), (place, b"k", b"left"))
+    heir = stage.producer("one")
+    assert stage.stable_end(place) == stage.uncommitted_end(place) == 2
+    assert stage.read(place) == ([], 2)
+    _committed(heir, (place, b"k", b"heir"))
+    _until_read(stage, place, ([(2, b"heir")], 4))
+
+
+def former_can_do_nothing(stage: Stage) -> None:
+    """Whatever it tries first, it learns that it is finished, and nothing of it is ever read."""
+    place = ("data", 0)
+    member = stage.member("worker")
+    stage.until(lambda: len(member.slots) == SLOTS, member)
+    tries: dict[str, Callable[[ProducerUnderTest], Answer]] = {
+        "produce": lambda former: former.produce(place, b"k", b"more"),
+        "send": lambda former: former.send_offsets({0: 1}, member.metadata()),
+        "commit": lambda former: former.commit(),
+        "abort": lambda former: former.abort(),
+    }
+    for name, attempt in tries.items():
+        former = stage.producer(name)
+        _publish(former, (place, b"k", b"former"))
+        stage.producer(name)
+        assert attempt(former) is Answer.FENCED, name
+        assert former.commit() is Answer.FENCED, name
+    assert stage.read(place)[0] == []
+    assert stage.committed(0) is None
+
+
+def former_that_sends_nothing_learns_nothing(stage: Stage) -> None:
+    """The client asks the broker only for what is in the transaction: no offset, no fence."""
+    member = stage.member("worker")
+    stage.until(lambda: len(member.slots) == SLOTS, member)
+    former = stage.producer("one")
+    stage.producer("one")
+    former.begin()
+    assert former.send_offsets({}, member.metadata()) is Answer.OK
+    assert former.commit() is Answer.OK
+
+
+def time_out_fences_like_a_successor(stage: Stage) -> None:
+    """A worker that stood still cannot tell from its producer alone that nobody replaced it."""
+    place = ("data", 0)
+    member = stage.member("worker")
+    stage.until(lambda: len(member.slots) == SLOTS, member)
+    tries: dict[str, Callable[[ProducerUnderTest], Answer]] = {
+        "produce": lambda late: late.produce(place, b"k", b"more"),
+        "send": lambda late: late.send_offsets({0: 1}, member.metadata()),
+        "commit": lambda late: late.commit(),
+        "abort": lambda late: late.abort(),
+    }
+    producers = {name: stage.impatient_producer(name) for name in tries}
+    for producer in producers.values():
+        _publish(producer, (place, b"k", b"late"))
+    for name in tries:
+        stage.time_out(name)
+    stage.until(lambda: stage.stable_end(place) == 8)
+    for name, attempt in tries.items():
+        assert attempt(producers[name]) is Answer.FENCED, name
+    assert stage.read(place) == ([], 8)
+    _committed(stage.producer("produce"), (place, b"k", b"made again"))
+    _until_read(stage, place, ([(8, b"made again")], 10))
+
+
+def idle_producer_is_not_timed_out(stage: Stage) -> None:
+    """Begun is not open: a transaction begins at the broker with its first record or offset."""
+    place = ("data", 0)
+    idle, busy = stage.impatient_producer("idle"), stage.impatient_producer("busy")
+    idle.begin()
+    _publish(busy, (place, b"k", b"late"))
+    stage.time_out("busy")
+    assert idle.produce(place, b"k", b"1") is Answer.OK
+    assert idle.commit() is Answer.OK
+
+
+# ---------------------------------------------------------------- the fence
+
+
+def fence_knows_generations_and_not_slots(stage: Stage) -> None:
+    """So the metadata must be those of the moment when the transaction began."""
+    first = stage.member("first")
+    stage.until(lambda: len(first.slots) == SLOTS, first)
+    before = first.metadata()
+    second = stage.member("second")
+    _until_shared(stage, first, second)
+    producer = stage.producer("one")
+    moved = min(second.slots)
+
+    producer.begin()
+    assert producer.send_offsets({moved: 5}, before) is Answer.REFUSED
+    assert producer.abort() is Answer.OK
+    producer.begin()
+    assert producer.send_offsets({moved: 6}, first.metadata()) is Answer.OK
+    assert producer.commit() is Answer.OK
+    stage.until(lambda: stage.committed(moved) == 6, first, second)
+
+
+def fence_without_an_offset_checks_nothing(stage: Stage) -> None:
+    first = stage.member("first")
+    stage.until(lambda: len(first.slots) == SLOTS, first)
+    before = first.metadata()
+    second = stage.member("second")
+    _until_shared(stage, first, second)
+    place = ("data", 0)
+    producer = stage.producer("one")
+
+    _publish(producer, (place, b"k", b"1"))
+    assert producer.send_offsets({}, before) is Answer.OK
+    assert producer.commit() is Answer.OK
+    _until_read(stage, place, ([(0, b"1")], 2))
+
+
+def fence_of_a_nameless_stranger_checks_nothing(stage: Stage) -> None:
+    """Without generation, member id and a fixed name there is nothing to compare."""
+    member = stage.member("worker")
+    stage.until(lambda: len(member.slots) == SLOTS, member)
+    producer = stage.producer("one")
+
+    producer.begin()
+    assert producer.send_offsets({0: 7}, stage.strange_metadata()) is Answer.OK
+    assert producer.commit() is Answer.OK
+    stage.until(lambda: stage.committed(0) == 7, member)
+
+
+def fence_of_a_worker_that_has_not_joined_is_refused(stage: Stage) -> None:
+    """A static member's name travels in the metadata, and is compared even without a generation."""
+    member = stage.member("worker")
+    stage.until(lambda: len(member.slots) == SLOTS, member)
+    producer = stage.producer("one")
+
+    for name in ("worker", "nobody"):
+        producer.begin()
+        assert producer.send_offsets({0: 8}, stage.strange_metadata(name)) is Answer.REFUSED
+        assert producer.abort() is Answer.OK
+    stage.until(lambda: stage.committed(0) is None, member)
+
+
+def fence_of_one_thrown_out_is_refused(stage: Stage) -> None:
+    """Also by a group that nobody is left in; only who names no generation passes there."""
+    member = stage.member("worker")
+    stage.until(lambda: len(member.slots) == SLOTS, member)
+    before = member.metadata()
+    stage.expire("worker")
+    producer = stage.producer("one")
+
+    producer.begin()
+    assert producer.send_offsets({0: 8}, before) is Answer.REFUSED
+    assert producer.abort() is Answer.OK
+    for metadata in (stage.strange_metadata(), stage.strange_metadata("worker")):
+        producer.begin()
+        assert producer.send_offsets({0: 9}, metadata) is Answer.OK
+        assert producer.commit() is Answer.OK
+    stage.until(lambda: stage.committed(0) == 9)
+
+
+def replaced_member_is_refused_in_the_same_generation(stage: Stage) -> None:
+    """Its name comes back with another member id; that ends a zombie, and costs nobody a round."""
+    former, other = stage.member("worker"), stage.member("other")
+    _until_shared(stage, former, other)
+    kept, generation, before = former.slots, former.generation, former.metadata()
+    heir = stage.member("worker")
+    stage.until(lambda: heir.slots == kept, heir, other)
+    producer = stage.producer("one")
+
+    assert heir.generation == other.generation == generation
+    producer.begin()
+    assert producer.send_offsets({0: 1}, before) is Answer.REFUSED
+    assert producer.abort() is Answer.OK
+    for member in (heir, other):
+        producer.begin()
+        assert producer.send_offsets({0: 2}, member.metadata()) is Answer.OK
+        assert producer.commit() is Answer.OK
+    stage.until(lambda: former.is_locked_out, former, heir, other)
+    # It keeps what it believes: an error tells it, and no callback.
+    assert former.slots == kept
+    assert former.metadata() == before
+
+
+def fence_holds_while_a_round_is_prepared(stage: Stage) -> None:
+    """Only the round's end makes a generation former: its members may still finish what they do."""
+    first = stage.member("first")
+    stage.until(lambda: len(first.slots) == SLOTS, first)
+    alone = first.generation
+    second = stage.member("second")
+    stage.until(lambda: second.generation == first.generation > alone, second)
+    third = stage.member("third")
+    stage.until(lambda: stage.assigned() is None, second, third)
+    producer = stage.producer("one")
+
+    producer.begin()
+    assert producer.send_offsets({0: 3}, first.metadata()) is Answer.OK
+    assert producer.commit() is Answer.OK
+    stage.until(lambda: stage.committed(0) == 3, second, third)
+    assert stage.assigned() is None
+
+
+# ---------------------------------------------------------------- the group's offsets
+
+
+def offsets_count_from_the_commit(stage: Stage) -> None:
+    """A slot's new owner waits for its predecessor's open transaction, and only in that slot."""
+    member = stage.member("worker")
+    stage.until(lambda: len(member.slots) == SLOTS, member)
+    producer = stage.producer("one")
+
+    producer.begin()
+    assert producer.send_offsets({0: 5}, member.metadata()) is Answer.OK
+    assert stage.committed(0) == UNSTABLE
+    assert stage.committed(1) is None
+    assert producer.commit() is Answer.OK
+    stage.until(lambda: stage.committed(0) == 5, member)
+    producer.begin()
+    assert producer.send_offsets({0: 6}, member.metadata()) is Answer.OK
+    assert producer.abort() is Answer.OK
+    stage.until(lambda: stage.committed(0) != UNSTABLE, member)
+    assert stage.committed(0) == 5
+
+
+# ---------------------------------------------------------------- the group
+
+
+def slot_is_let_go_before_it_is_given_on(stage: Stage) -> None:
+    """The fence keeps two writers apart only because of this order, and of growing generations."""
+    first = stage.member("first")
+    stage.until(lambda: len(first.slots) == SLOTS, first)
+    alone = first.generation
+    second = stage.member("second")
+    stage.until(lambda: second.generation > alone, second)
+    stage.linger(second)
+    assert second.slots == frozenset(), "nothing is given on while its owner has not let go"
+    assert first.slots == frozenset(range(SLOTS))
+
+    told = len(second.events)
+    _until_shared(stage, first, second)
+    revoked = {slot: generation for kind, slots, generation in first.events for slot in slots
+               if kind == "revoked"}  # fmt: skip
+    given = {slot: generation for kind, slots, generation in second.events[told:] for slot in slots
+             if kind == "assigned"}  # fmt: skip
+    assert second.slots <= set(given)
+    assert all(slot in revoked and revoked[slot] < given[slot] for slot in second.slots)
+    assert first.generation == second.generation > alone + 1
+
+
+def slots_taken_from_the_dead_are_orphans(stage: Stage) -> None:
+    """A round takes slots from a static member that dies before it has let go and returns in time.
+
+    Its return begins no round, so the slots are nobody's until something else does.
+    """
+    first = stage.member("worker")
+    stage.until(lambda: len(first.slots) == SLOTS, first)
+    alone = first.generation
+    other = stage.member("other")
+    stage.until(lambda: other.generation == first.generation > alone, other)
+    taken = (stage.assigned() or {})["worker"]
+    assert len(taken) == SLOTS // 2
+    heir = stage.member("worker")
+    stage.until(lambda: heir.slots == taken, heir, other)
+    stage.linger(heir, other)
+    assert stage.assigned() == {"worker": taken, "other": frozenset()}
+
+    other.begin_round()
+    _until_shared(stage, heir, other)
+
+
+def _until_shared(stage: Stage, one: MemberUnderTest, other: MemberUnderTest) -> None:
+    """Wait until two members have half of the slots each, in one generation, and know it."""
+
+    def is_shared() -> bool:
+        return (
+            stage.assigned() is not None
+            and set((stage.assigned() or {}).values()) == {one.slots, other.slots}
+            and len(one.slots) == len(other.slots) == SLOTS // 2
+            and one.generation == other.generation
+        )
+
+    stage.until(is_shared, one, other)
+
+
+# ---------------------------------------------------------------- compaction
+
+
+def compaction_keeps_the_newest_and_the_open(stage: Stage) -> None:
+    """Offsets stay; nothing behind the first open transaction replaces anything before it."""
+    place = ("slots", 0)
+    producer, holder = stage.producer("one"), stage.producer("two")
+    _committed(producer, (place, b"a", b"a1"), (place, b"b", b"b1"))
+    _committed(producer, (place, b"a", b"a2"))
+    _publish(producer, (place, b"b", b"void"))
+    assert producer.abort() is Answer.OK
+    _committed(producer, (place, b"b", b"b3"))
+    _until_read(stage, place, ([(0, b"a1"), (1, b"b1"), (3, b"a2"), (7, b"b3")], 9))
+    stage.roll()
+    _publish(holder, (place, b"c", b"open"))
+    _committed(producer, (place, b"a", b"a4"))
+    stage.compact(place)
+
+    assert stage.read(place) == ([(3, b"a2"), (7, b"b3")], 9)
+    assert holder.commit() is Answer.OK
+    stage.until(lambda: b"a4" in [value for _, value in stage.read(place)[0]])
+    kept = [value for _, value in stage.read(place)[0] if value != b"a2"]
+    assert kept[:3] == [b"b3", b"open", b"a4"]
+
+
+CASES: tuple[Callable[[Stage], None], ...] = (
+    open_transaction_hides_what_follows,
+    aborted_records_are_never_read,
+    next_transaction_waits_for_the_markers_of_the_last,
+    taking_over_ends_what_the_former_left,
+    former_can_do_nothing,
+    former_that_sends_nothing_learns_nothing,
+    time_out_fences_like_a_successor,
+    idle_producer_is_not_timed_out,
+    fence_knows_generations_and_not_slots,
+    fence_without_an_offset_checks_nothing,
+    fence_of_a_nameless_stranger_checks_nothing,
+    fence_of_a_worker_that_has_not_joined_is_refused,
+    fence_of_one_thrown_out_is_refused,
+    replaced_member_is_refused_in_the_same_generation,
+    fence_holds_while_a_round_is_prepared,
+    offsets_count_from_the_commit,
+    slot_is_let_go_before_it_is_given_on,
+    slots_taken_from_the_dead_are_orphans,
+    compaction_keeps_the_newest_and_the_open,
+)

@@ -1,0 +1,339 @@
+"""A real broker on the contract's stage: each case has topics, group and names of its own."""
+
+from __future__ import annotations
+
+import struct
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupState,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from tests.simulation.contract import DATA_NUMBERS, SLOTS, UNSTABLE, Answer, Place, Seen
+
+__all__ = ["BrokerStage"]
+
+CALL_S = 20.0
+PATIENCE_S = 45.0
+HEARTBEAT_MS = 200
+TIME_OUT_MS = 1_500
+SESSION_MS = 3_000
+SEGMENT_MS = 100
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.ms": str(SEGMENT_MS),
+    "min.cleanable.dirty.ratio": "0.0",
+    "max.compaction.lag.ms": "100",
+}
+
+
+def _answer_of(error: KafkaException) -> Answer:
+    reason: KafkaError = error.args[0]
+    if reason.code() == KafkaError._FENCED:
+        assert reason.fatal()
+        return Answer.FENCED
+    assert reason.txn_requires_abort(), reason
+    return Answer.REFUSED
+
+
+class BrokerProducer:
+    """confluent-kafka's producer; each record is waited for."""
+
+    def __init__(self, stage: BrokerStage, name: str, *, timeout_ms: int) -> None:
+        self._stage = stage
+        self.first_offsets: dict[Place, int] = {}
+        self._producer = Producer(
+            {
+                "bootstrap.servers": stage.address,
+                "transactional.id": f"{stage.prefix}-{name}",
+                "transaction.timeout.ms": timeout_ms,
+                "message.timeout.ms": timeout_ms,
+                "linger.ms": 0,
+                "log_level": 0,
+            }
+        )
+        self._producer.init_transactions(CALL_S)
+
+    def begin(self) -> None:
+        self._producer.begin_transaction()
+
+    def produce(self, place: Place, key: bytes, value: bytes) -> Answer:
+        reports: list[tuple[KafkaError | None, Message]] = []
+        topic = self._stage.topics[place[0]]
+
+        def on_report(error: KafkaError | None, report: Message) -> None:
+            reports.append((error, report))
+
+        self._producer.produce(
+            topic, key=key, value=value, partition=place[1], on_delivery=on_report
+        )
+        give_up_at = time.monotonic() + CALL_S
+        while not reports:
+            assert time.monotonic() < give_up_at, "no report"
+            try:
+                self._producer.poll(0.1)
+            except KafkaException as error:
+                return _answer_of(error)
+        ((error, report),) = reports
+        assert error is None, error
+        self.first_offsets.setdefault(place, int(report.offset() or 0))
+        return Answer.OK
+
+    def send_offsets(self, offsets: dict[int, int], metadata: Any) -> Answer:
+        topic = self._stage.topics["slots"]
+        places = [TopicPartition(topic, slot, offset) for slot, offset in offsets.items()]
+        return self._ask(self._producer.send_offsets_to_transaction, places, metadata, CALL_S)
+
+    def commit(self) -> Answer:
+        return self._ask(self._producer.commit_transaction, CALL_S)
+
+    def abort(self) -> Answer:
+        return self._ask(self._producer.abort_transaction, CALL_S)
+
+    def _ask(self, call: Callable[..., Any], *arguments: Any) -> Answer:
+        try:
+            call(*arguments)
+        except KafkaException as error:
+            return _answer_of(error)
+        return Answer.OK
+
+
+class BrokerMember:
+    """A static member as `producer.adapters.kafka_slots` is one; polled by the stage only."""
+
+    def __init__(self, stage: BrokerStage, name: str) -> None:
+        self.events: list[tuple[str, frozenset[int], int]] = []
+        self.slots: frozenset[int] = frozenset()
+        self.is_locked_out = False
+        self._is_closing = False
+        self.name = name
+        self._topic = stage.topics["slots"]
+        self.consumer = Consumer(
+            {
+                **stage.common,
+                "group.instance.id": name,
+                "session.timeout.ms": SESSION_MS,
+                "heartbeat.interval.ms": HEARTBEAT_MS,
+                "partition.assignment.strategy": "cooperative-sticky",
+                "enable.auto.commit": False,
+            }
+        )
+        self._subscribe()
+
+    @property
+    def generation(self) -> int:
+        return int(struct.unpack_from("=i", self.metadata(), len(b"CGMDv2:"))[0])
+
+    def metadata(self) -> bytes:
+        return bytes(self.consumer.consumer_group_metadata())
+
+    def begin_round(self) -> None:
+        """Subscribing again is not enough: the client sees that nothing has changed."""
+        self.consumer.unsubscribe()
+        self._subscribe()
+
+    def serve(self) -> None:
+        """Run callbacks; a member locked out gets no more than an error in place of a message."""
+        for message in self.consumer.consume(10, 0.02):
+            error = message.error()
+            if error is not None and error.code() == KafkaError._FATAL:
+                assert "group.instance.id" in error.str()
+                self.is_locked_out = True
+
+    def close(self) -> None:
+        self._is_closing = True
+        self.consumer.close()
+
+    def _subscribe(self) -> None:
+        def note(kind: str, places: list[TopicPartition]) -> frozenset[int]:
+            slots = frozenset(place.partition for place in places)
+            if not self._is_closing:  # the client has no metadata then, and must not raise
+                self.events.append((kind, slots, self.generation))
+            return slots
+
+        def on_assign(consumer: Consumer, places: list[TopicPartition]) -> None:
+            self.slots |= note("assigned", places)
+            consumer.incremental_assign(places)
+
+        def on_revoke(consumer: Consumer, places: list[TopicPartition]) -> None:
+            self.slots -= note("revoked", places)
+            consumer.incremental_unassign(places)
+
+        def on_lost(consumer: Consumer, places: list[TopicPartition]) -> None:
+            self.slots -= note("lost", places)
+            consumer.incremental_unassign(places)
+
+        self.consumer.subscribe(
+            [self._topic], on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost
+        )
+
+
+class BrokerStage:
+    """See the module; `close` leaves nothing that would disturb the next case."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.prefix = f"c{uuid.uuid4().hex[:8]}"
+        self.topics = {kind: f"{self.prefix}-{kind}" for kind in ("data", "slots")}
+        self.common = {"bootstrap.servers": address, "group.id": self.prefix, "log_level": 0}
+        self._admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+        made = self._admin.create_topics(
+            [
+                NewTopic(self.topics["data"], DATA_NUMBERS, 1),
+                NewTopic(self.topics["slots"], SLOTS, 1, config=COMPACTED),
+            ]
+        )
+        for answer in made.values():
+            answer.result(CALL_S)
+        self._plain = Producer({"bootstrap.servers": address, "linger.ms": 0, "log_level": 0})
+        self._offsets = Consumer({**self.common, "isolation.level": "read_committed"})
+        self._impatient: dict[str, BrokerProducer] = {}
+        self._members: list[BrokerMember] = []
+
+    def close(self) -> None:
+        self._offsets.close()
+        for member in self._members:
+            member.close()
+
+    def producer(self, name: str) -> BrokerProducer:
+        return BrokerProducer(self, name, timeout_ms=60_000)
+
+    def impatient_producer(self, name: str) -> BrokerProducer:
+        made = self._impatient[name] = BrokerProducer(self, name, timeout_ms=TIME_OUT_MS)
+        return made
+
+    def time_out(self, name: str) -> None:
+        for place, offset in self._impatient[name].first_offsets.items():
+            self.until(lambda place=place, offset=offset: self.stable_end(place) > offset)  # type: ignore[misc]
+
+    def append(self, place: Place, key: bytes, value: bytes) -> None:
+        self._plain.produce(self.topics[place[0]], key=key, value=value, partition=place[1])
+        assert self._plain.flush(CALL_S) == 0
+
+    def read(self, place: Place) -> Seen:
+        messages, position = self._read(place, "read_committed")
+        return [(m.offset() or 0, m.value() or b"") for m in messages], position
+
+    def stable_end(self, place: Place) -> int:
+        return self._end(place, IsolationLevel.READ_COMMITTED)
+
+    def uncommitted_end(self, place: Place) -> int:
+        return self._end(place, IsolationLevel.READ_UNCOMMITTED)
+
+    def roll(self) -> None:
+        time.sleep(2 * SEGMENT_MS / 1000)
+
+    def compact(self, place: Place) -> None:
+        """Wait for the broker's cleaner; what is appended meanwhile closes segments."""
+
+        def is_compacted() -> bool:
+            self.roll()
+            self.append(place, b"filler", b"filler")
+            messages, _ = self._read(place, "read_uncommitted")
+            stable_end = self.stable_end(place)
+            keys = Counter(m.key() for m in messages if (m.offset() or 0) < stable_end)
+            return max(keys.values()) == 1
+
+        self.until(is_compacted)
+
+    def member(self, name: str) -> BrokerMember:
+        self._members.append(BrokerMember(self, name))
+        return self._members[-1]
+
+    def expire(self, name: str) -> None:
+        for member in self._members:
+            if member.name == name:
+                member.close()  # a static member does not leave the group with that
+        self._members = [member for member in self._members if member.name != name]
+
+        def is_out() -> bool:
+            assigned = self.assigned()
+            return assigned is not None and name not in assigned
+
+        self.until(is_out)
+
+    def strange_metadata(self, name: str = "") -> bytes:
+        fixed = {"group.instance.id": name} if name else {}
+        stranger = Consumer({**self.common, **fixed})
+        metadata = bytes(stranger.consumer_group_metadata())
+        stranger.close()
+        return metadata
+
+    def committed(self, slot: int) -> int | str | None:
+        place = TopicPartition(self.topics["slots"], slot)
+        try:
+            (answer,) = self._offsets.committed([place], timeout=1.0)
+        except KafkaException as error:
+            # The client asks again while the broker answers UNSTABLE_OFFSET_COMMIT.
+            if error.args[0].code() != KafkaError._TIMED_OUT:
+                raise
+            return UNSTABLE
+        assert answer.error is None
+        return answer.offset if answer.offset >= 0 else None
+
+    def assigned(self) -> dict[str, frozenset[int]] | None:
+        found = self._admin.describe_consumer_groups([self.prefix])[self.prefix].result(CALL_S)
+        if found.state not in (ConsumerGroupState.STABLE, ConsumerGroupState.EMPTY):
+            return None
+        return {
+            one.group_instance_id: frozenset(p.partition for p in one.assignment.topic_partitions)
+            for one in found.members
+        }
+
+    def until(self, condition: Callable[[], bool], *members: BrokerMember) -> None:
+        give_up_at = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < give_up_at, "waited in vain"
+            for member in members:
+                member.serve()
+            if not members:
+                time.sleep(0.02)
+
+    def linger(self, *members: BrokerMember) -> None:
+        until = time.monotonic() + 6 * HEARTBEAT_MS / 1000
+        self.until(lambda: time.monotonic() > until, *members)
+
+    def _end(self, place: Place, isolation: IsolationLevel) -> int:
+        where = TopicPartition(self.topics[place[0]], place[1])
+        answers = self._admin.list_offsets({where: OffsetSpec.latest()}, isolation_level=isolation)
+        return int(answers[where].result(CALL_S).offset)
+
+    def _read(self, place: Place, isolation: str) -> tuple[list[Message], int]:
+        reader = Consumer(
+            {
+                **self.common,
+                "group.id": f"{self.prefix}-reader",
+                "isolation.level": isolation,
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 10,
+            }
+        )
+        reader.assign([TopicPartition(self.topics[place[0]], place[1], 0)])
+        messages: list[Message] = []
+        give_up_at = time.monotonic() + CALL_S
+        try:
+            while True:
+                assert time.monotonic() < give_up_at, "no end was met"
+                message = reader.poll(1.0)
+                if message is None:
+                    continue
+                error = message.error()
+                if error is None:
+                    messages.append(message)
+                    continue
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                return messages, int(message.offset() or 0)
+        finally:
+            reader.close()
