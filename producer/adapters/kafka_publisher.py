@@ -35,6 +35,14 @@ __all__ = ["KafkaPublisher", "Outcome"]
 
 Outcome = CommitOutcomeUnknown | ProducerFenced | TransactionAborted
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED)  # noqa: SLF001 - its public constant
+_OF_THE_GROUP = (
+    KafkaError.FENCED_INSTANCE_ID,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.UNKNOWN_MEMBER_ID,
+)
+"""What the fence may be refused with when slots move: no fault of the producer's."""
+
 _CALL_TIMEOUT_S = 30.0
 _REPORT_POLL_S = 0.1
 _COMMIT_PATIENCE_S = 60.0
@@ -68,11 +76,15 @@ class KafkaPublisher:
             "linger.ms": 5,
             "queue.buffering.max.messages": 1_000_000,
             **(options or {}),
+            "error_cb": self._on_error,
         }
+        # What takes longer than this is lost: the broker has ended the transaction by then.
+        self._patience_s = min(_CALL_TIMEOUT_S, transaction_timeout_ms / 1_000)
         self._progress_topic = progress_topic
         self._key_schema_id = key_schema_id
         self._record_schema_id = record_schema_id
         self._producer: Producer | None = None
+        self._is_worn = False
         self._metadata: bytes | None = None
         self._written: dict[int, dict[tuple[str, int], int]] = {}
         self._snapshots: dict[int, int] = {}
@@ -84,6 +96,7 @@ class KafkaPublisher:
         Raises UnreachableError if the broker does not answer within a minute.
         """
         self._producer = Producer(self._config)
+        self._is_worn = False
         give_up_at = time.monotonic() + _INIT_PATIENCE_S
         while True:
             try:
@@ -99,9 +112,16 @@ class KafkaPublisher:
     # ------------------------------------------------------------ one transaction
 
     def begin(self, metadata: bytes | None) -> Outcome | None:
-        """Begin, with the group's metadata of this moment; None: there is no membership."""
+        """Begin, with the group's metadata of this moment; None: there is no membership.
+
+        A producer that has seen the brokers gone, or an error of its own, is replaced first: the
+        client keeps the group's coordinator in a cache, and when that broker was away, it waits for
+        a connection that never comes, in every fence, for as long as the cache lives.
+        """
         if metadata is None:
             return TransactionAborted("the worker is no member of the group at this moment")
+        if self._is_worn:
+            self.start()
         self._metadata = metadata
         self._written.clear()
         self._snapshots.clear()
@@ -165,13 +185,14 @@ class KafkaPublisher:
         flush and goes on to call report callbacks with the exception pending, which gives a
         SystemError or worse.  `poll` returns at once.
         """
-        give_up_at = time.monotonic() + _CALL_TIMEOUT_S
+        give_up_at = time.monotonic() + self._patience_s
         while (left := len(self._open)) and time.monotonic() < give_up_at:
             try:
                 self._open.poll(_REPORT_POLL_S)
             except KafkaException as error:
                 return self._abort_after(error)
         if left or self._failures:
+            self._is_worn = True
             reason = f"{left} messages without a report, failures: {list(self._failures)}"
             return self.abort(reason)
         written = {
@@ -184,7 +205,7 @@ class KafkaPublisher:
         """Send the fence, with the metadata kept at begin."""
         places = [TopicPartition(self._progress_topic, slot, offset) for slot, offset in offsets]
         try:
-            self._open.send_offsets_to_transaction(places, self._metadata, _CALL_TIMEOUT_S)
+            self._open.send_offsets_to_transaction(places, self._metadata, self._patience_s)
         except KafkaException as error:
             return self._abort_after(error)
         return None
@@ -200,7 +221,7 @@ class KafkaPublisher:
                 if reason.code() in _FENCED:
                     return ProducerFenced()
                 if reason.txn_requires_abort():
-                    return self.abort(reason.str())
+                    return self._abort_after(error)
                 if reason.fatal() or not reason.retriable() or time.monotonic() > give_up_at:
                     return CommitOutcomeUnknown(reason.str())
             else:
@@ -219,6 +240,11 @@ class KafkaPublisher:
         return TransactionAborted(reason)
 
     # ------------------------------------------------------------ inside
+
+    def _on_error(self, error: KafkaError) -> None:
+        """Told by the client, inside `poll`, of what no call has asked for."""
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - its public constant
+            self._is_worn = True
 
     @property
     def _open(self) -> Producer:
@@ -259,4 +285,5 @@ class KafkaPublisher:
             return ProducerFenced()
         if reason.fatal():
             return CommitOutcomeUnknown(reason.str())
+        self._is_worn = self._is_worn or reason.code() not in _OF_THE_GROUP
         return self.abort(reason.str())

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import struct
 import time
-from contextlib import suppress
+import uuid
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import structlog
 from confluent_kafka import (
     Consumer,
     IsolationLevel,
@@ -44,7 +45,9 @@ _ASK_AGAIN_S = 0.1
 _BATCH_MAX = 500
 _OFFSET_BEGINNING = 0
 _METADATA_MAGIC = b"CGMDv2:"
+_THROWN_OUT = (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID)  # noqa: SLF001 - public constants
 _Answer = TypeVar("_Answer")
+_log = structlog.get_logger()
 
 
 class GroupListener(Protocol):
@@ -82,24 +85,27 @@ class KafkaSlots:
         self._group = group
         self._worker = worker
         self._listener = listener
-        common = {"bootstrap.servers": bootstrap_servers, **(options or {})}
-        self._admin = AdminClient(common)
-        self._consumer = Consumer(
-            {
-                **common,
-                "group.id": group,
-                # Static: a worker that comes back under its name gets its slots back at once.
-                "group.instance.id": worker,
-                "session.timeout.ms": session_timeout_ms,
-                "heartbeat.interval.ms": max(session_timeout_ms // 5, 200),
-                "partition.assignment.strategy": "cooperative-sticky",
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "earliest",
-                "fetch.wait.max.ms": 100,
-            }
-        )
+        self._common = {"bootstrap.servers": bootstrap_servers, **(options or {})}
+        self._admin = AdminClient(self._common)
+        # Two processes of one name are told apart by this, and by nothing else that lasts.
+        self._client_id = f"{worker}-{uuid.uuid4().hex[:12]}"
+        self._config = {
+            **self._common,
+            "client.id": self._client_id,
+            "group.id": group,
+            # Static: a worker that comes back under its name gets its slots back at once.
+            "group.instance.id": worker,
+            "session.timeout.ms": session_timeout_ms,
+            "heartbeat.interval.ms": max(session_timeout_ms // 5, 200),
+            "partition.assignment.strategy": "cooperative-sticky",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 100,
+        }
+        self._consumer = Consumer(self._config)
+        self._assigned: set[int] = set()
         self._incarnations: dict[int, int] = {}
         """Slot -> the incarnation that reads it now."""
 
@@ -123,6 +129,10 @@ class KafkaSlots:
         """
         events: list[Event] = []
         for message in self._consumer.consume(_BATCH_MAX, timeout_s):
+            error = message.error()
+            if error is not None and (error.fatal() or error.code() in _THROWN_OUT):
+                self._rejoin(error)
+                return []
             event = self._translate(message)
             if event is not None:
                 events.append(event)
@@ -156,10 +166,10 @@ class KafkaSlots:
                 [self._group], request_timeout=_CALL_TIMEOUT_S
             )
             members = answers[self._group].result().members
-            return [one.member_id for one in members if one.group_instance_id == self._worker]
+            return [one.client_id for one in members if one.group_instance_id == self._worker]
 
         named = self._insist(ask, "the group cannot be described", group=self._group)
-        return any(member_id != self._consumer.memberid() for member_id in named)
+        return any(client_id != self._client_id for client_id in named)
 
     # ------------------------------------------------------------ inside
 
@@ -173,23 +183,51 @@ class KafkaSlots:
             return ProgressRead(slot, incarnation, offset, _decode(message))
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public constant
             return SlotPassed(slot, incarnation, offset)
-        if error.fatal() or error.code() == KafkaError.FENCED_INSTANCE_ID:
-            reason = f"the group has thrown this worker out: {error.str()}"
-            raise ProducerError(reason, hint="Give every worker a name of its own")
         return None
+
+    def _rejoin(self, reason: KafkaError) -> None:
+        """Join the group anew, unless another process has taken this worker's name.
+
+        A group that forms again after its broker was away for longer than the session time-out
+        fences its own static members: the client's join is repeated, and the second one counts as
+        another process.  The client takes that for the end and never polls again.
+        """
+        if self.has_successor():
+            message = f"the group has thrown this worker out: {reason.str()}"
+            raise ProducerError(message, hint="Give every worker a name of its own")
+        _log.warning("joining the group anew", reason=reason.str())
+        former, self._consumer = self._consumer, Consumer(self._config)
+        lost, self._assigned = tuple(sorted(self._assigned)), set()
+        self._listener.slots_lost(lost)
+        former.close()
+        self.start()
 
     def _on_assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         consumer.incremental_assign(
             [TopicPartition(p.topic, p.partition, _OFFSET_BEGINNING) for p in places]
         )
-        self._listener.slots_assigned(tuple(sorted(place.partition for place in places)))
+        if consumer is self._consumer:
+            slots = tuple(sorted(place.partition for place in places))
+            self._assigned.update(slots)
+            self._listener.slots_assigned(slots)
 
     def _on_revoke(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        self._listener.slots_revoked(tuple(sorted(place.partition for place in places)))
-        consumer.incremental_unassign(places)
+        self._let_go(consumer, places, self._listener.slots_revoked)
 
     def _on_lost(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        self._listener.slots_lost(tuple(sorted(place.partition for place in places)))
+        self._let_go(consumer, places, self._listener.slots_lost)
+
+    def _let_go(
+        self,
+        consumer: Consumer,
+        places: list[TopicPartition],
+        tell: Callable[[tuple[int, ...]], None],
+    ) -> None:
+        # A former consumer's slots have been told as lost already.
+        if consumer is self._consumer:
+            slots = tuple(sorted(place.partition for place in places))
+            tell(slots)
+            self._assigned.difference_update(slots)
         consumer.incremental_unassign(places)
 
     def _committed(self, slot: int) -> int | None:
@@ -221,7 +259,9 @@ class KafkaSlots:
     def _insist(self, ask: Callable[[], _Answer], message: str, **fields: Any) -> _Answer:
         """Ask again while the broker gives no answer: one that restarts is back within seconds.
 
-        Raises UnreachableError when patience ends.
+        Each time with a new admin client: one that has seen a broker go remembers the epochs of its
+        leaders, which are refused, and a coordinator that it waits for in vain.  Raises
+        UnreachableError when patience ends.
         """
         give_up_at = time.monotonic() + _PATIENCE_S
         while True:
@@ -230,16 +270,8 @@ class KafkaSlots:
             except KafkaException as error:
                 if time.monotonic() > give_up_at:
                     raise UnreachableError(message, **fields, cause=str(error)) from error
-                self._forget_leaders()
+                self._admin = AdminClient(self._common)
                 time.sleep(_ASK_AGAIN_S)
-
-    def _forget_leaders(self) -> None:
-        """Learn leaders anew: their epochs grow with a broker's restart, and old ones are refused.
-
-        The admin client asks with what it remembers, and would do so for minutes.
-        """
-        with suppress(KafkaException):
-            self._admin.list_topics(self._topic, timeout=_CALL_TIMEOUT_S)
 
 
 class StreamStartFinder:

@@ -186,10 +186,10 @@ class FleetWorker:
 
     def slots_lost(self, slots: tuple[int, ...]) -> None:
         """Drop what belongs to the slots."""
-        _log.warning("slots lost", slots=slots)
         held = tuple(slot for slot in slots if slot in self._held)
         self._held.difference_update(held)
         if held:
+            _log.warning("slots lost", slots=held)
             self._pump(on.SlotsLost(held))
 
     # ------------------------------------------------------------ effects
@@ -249,6 +249,8 @@ class FleetWorker:
         whoever opened it (KIP-588).  Only the group knows who goes by the name now; the other one
         may make a producer again, and reads what its transaction has come to.
         """
+        if isinstance(outcome, on.TransactionAborted | on.CommitOutcomeUnknown):
+            _log.debug("no commit", reason=outcome.reason)
         if not isinstance(outcome, on.ProducerFenced) or self._group.has_successor():
             return outcome
         _log.warning("a transaction was ended by its time-out")

@@ -42,14 +42,21 @@ TOKENS = [f"token-{number}" for number in range(8)]
 EVERY_US = 10_000
 PATIENCE_S = 90
 TRANSACTION_TIMEOUT_MS = 1_000
+SESSION_TIMEOUT_MS = 6_000
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory):
-    """Kafka's address."""
+def kafka(tmp_path_factory):
+    """A broker that can be stopped and started."""
     config = load_config(data_dir=tmp_path_factory.mktemp("stack"))
     with LocalStack(config, with_simulator=False) as stack:
-        yield stack.bootstrap_servers
+        yield stack.kafka
+
+
+@pytest.fixture
+def broker(kafka):
+    """Kafka's address."""
+    return kafka.bootstrap_servers
 
 
 class ScriptedReader:
@@ -165,7 +172,7 @@ class Fleet:
                 group=self.names.group,
                 worker=name,
                 topic=self.names.progress,
-                session_timeout_ms=6_000,
+                session_timeout_ms=SESSION_TIMEOUT_MS,
                 listener=loop,
             )
         )
@@ -274,6 +281,36 @@ def test_a_worker_that_slept_over_its_transactions_timeout_goes_on(broker, step)
 
     assert fleet.endings == {"w1": None}
     assert first[0].tally.counts["unknown_outcome"] == 1
+    assert_each_once_in_order(fleet.published())
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_every_worker_works_again_when_the_broker_is_back(kafka, end):
+    """It is away for longer than the session time-out, so the group has to form anew."""
+    fleet = Fleet(kafka.bootstrap_servers)
+    workers = [fleet.start("w1")]
+    until(lambda: workers[0][0].tally.counts["committed"] > 3)
+    workers.append(fleet.start("w2"))
+    until(lambda: len(workers[1][0].slots) == SLOTS // 2)
+    getattr(kafka, end)()
+    time.sleep(SESSION_TIMEOUT_MS / 1_000 + 2)
+    kafka.start()
+    until(lambda: fleet.endings or all(len(core.slots) == SLOTS // 2 for core, _, _ in workers))
+    committed = [core.tally.counts["committed"] for core, _, _ in workers]
+    until(
+        lambda: (
+            fleet.endings
+            or all(
+                core.tally.counts["committed"] > before + 3
+                for (core, _, _), before in zip(workers, committed, strict=True)
+            )
+        )
+    )
+    assert fleet.endings == {}
+    for worker in workers:
+        drain(worker)
+
+    assert fleet.endings == {"w1": None, "w2": None}
     assert_each_once_in_order(fleet.published())
 
 

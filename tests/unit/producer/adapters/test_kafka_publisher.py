@@ -83,7 +83,11 @@ class ScriptedClient:
 @pytest.fixture
 def publisher_on(monkeypatch):
     def make(client):
-        monkeypatch.setattr(kafka_publisher, "Producer", lambda _config: client)
+        def connect(config):
+            client.config = config
+            return client
+
+        monkeypatch.setattr(kafka_publisher, "Producer", connect)
         publisher = KafkaPublisher(
             bootstrap_servers="x",
             transactional_id="t",
@@ -133,10 +137,55 @@ def test_a_full_queue_is_waited_for(publisher_on):
 
 def test_reports_that_do_not_come_abort(publisher_on, monkeypatch):
     monkeypatch.setattr(kafka_publisher, "_CALL_TIMEOUT_S", 0.0)
-    outcome = publish(publisher_on(ScriptedClient()))
+    client = ScriptedClient()
+    publisher = publisher_on(client)
+    outcome = publish(publisher)
 
     assert isinstance(outcome, on.TransactionAborted)
     assert "3 messages without a report" in outcome.reason
+    assert renews(publisher, client)
+
+
+def renews(publisher, client):
+    """Whether the next transaction begins with a new producer."""
+    client.calls.clear()
+    client.waiting.clear()
+    assert publisher.begin(b"metadata") is None
+    return client.calls == ["init", "begin"]
+
+
+def test_a_refusal_of_the_group_is_no_reason_for_a_new_producer(publisher_on):
+    client = ScriptedClient(send_offsets=[ABORTABLE])
+    publisher = publisher_on(client)
+    assert isinstance(publisher.send_offsets(((0, 1),)), on.TransactionAborted)
+
+    assert not renews(publisher, client)
+
+
+@pytest.mark.parametrize("call", ["produce", "send_offsets", "commit"])
+def test_an_error_of_the_producer_is_a_reason_for_a_new_one(publisher_on, call):
+    """After a broker was away, a fence of the former one would wait for its time-out each time."""
+    lost = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, txn_requires_abort=True)
+    client = ScriptedClient(**{call: [lost]})
+    publisher = publisher_on(client)
+    outcome = publish(publisher)
+    if isinstance(outcome, on.Delivered):
+        outcome = publisher.send_offsets(((0, 1),)) or publisher.commit()
+    assert isinstance(outcome, on.TransactionAborted)
+
+    assert renews(publisher, client)
+    assert not renews(publisher, client)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"), [(KafkaError._ALL_BROKERS_DOWN, True), (KafkaError._TRANSPORT, False)]
+)
+def test_who_has_seen_all_brokers_gone_is_renewed(publisher_on, code, expected):
+    client = ScriptedClient()
+    publisher = publisher_on(client)
+    client.config["error_cb"](KafkaError(code))
+
+    assert renews(publisher, client) == expected
 
 
 @pytest.mark.parametrize(

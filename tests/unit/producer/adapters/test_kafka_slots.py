@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from concurrent.futures import Future
 from types import SimpleNamespace
 
@@ -11,41 +10,36 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tidegate.producer.adapters import kafka_slots
 from tidegate.producer.adapters.kafka_slots import KafkaSlots
-from tidegate.schemas.errors import UnreachableError
+from tidegate.schemas.errors import ProducerError, UnreachableError
 
 STALE = KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH))
 GONE = KafkaException(KafkaError(KafkaError._TRANSPORT))
 
 
 class Admin:
-    """Answers with what stands next in `ends`; an error until the leaders were learnt anew."""
+    """Answers what it was given; an error stands for a client that has seen its broker go."""
 
-    def __init__(self, ends):
-        self.ends = iter(ends)
-        self.refreshed = 0
+    def __init__(self, answer):
+        self.answer = answer
+
+    def _promise(self, result):
+        promise = Future()
+        if isinstance(self.answer, Exception):
+            promise.set_exception(self.answer)
+        else:
+            promise.set_result(result())
+        return promise
 
     def list_offsets(self, places, **_):
-        end = next(self.ends)
-        answer = Future()
-        if isinstance(end, Exception):
-            answer.set_exception(end)
-        else:
-            answer.set_result(SimpleNamespace(offset=end))
-        return dict.fromkeys(places, answer)
+        promise = self._promise(lambda: SimpleNamespace(offset=self.answer))
+        return dict.fromkeys(places, promise)
 
     def describe_consumer_groups(self, groups, **_):
-        answer = Future()
-        members = next(self.ends)
-        if isinstance(members, Exception):
-            answer.set_exception(members)
-        else:
-            found = [SimpleNamespace(group_instance_id=n, member_id=m) for n, m in members]
-            answer.set_result(SimpleNamespace(members=found))
-        return dict.fromkeys(groups, answer)
+        def describe():
+            found = [SimpleNamespace(group_instance_id=n, client_id=c) for n, c in self.answer]
+            return SimpleNamespace(members=found)
 
-    def list_topics(self, *_, **__):
-        self.refreshed += 1
-        raise GONE
+        return dict.fromkeys(groups, self._promise(describe))
 
 
 class Consumer:
@@ -63,9 +57,6 @@ class Consumer:
             return [SimpleNamespace(error=answer, offset=-1001)]
         return [SimpleNamespace(error=None, offset=answer)]
 
-    def memberid(self):
-        return "w-me"
-
     def incremental_unassign(self, places):
         pass
 
@@ -74,8 +65,17 @@ class Consumer:
 
 
 @pytest.fixture
-def slots(monkeypatch):
+def admins(monkeypatch):
+    """The answers of admin clients, one client each."""
     monkeypatch.setattr(kafka_slots, "_ASK_AGAIN_S", 0.0)
+    answers = []
+    monkeypatch.setattr(kafka_slots, "AdminClient", lambda _config: Admin(answers.pop(0)))
+    return answers
+
+
+@pytest.fixture
+def slots(admins):
+    admins.append(GONE)
     return KafkaSlots(
         bootstrap_servers="127.0.0.1:1",
         group="g",
@@ -87,19 +87,18 @@ def slots(monkeypatch):
     )
 
 
-def test_a_restart_of_the_broker_does_not_end_a_recovery(slots):
-    slots._admin = Admin([STALE, GONE, STALE, 42])
+def test_a_restart_of_the_broker_does_not_end_a_recovery(slots, admins):
+    admins += [GONE, STALE, 42]
     slots._consumer = Consumer([GONE, 7])
     begun = slots.recover(3, 1)
 
     assert (begun.end_offset, begun.from_beginning) == (42, False)
     assert slots._consumer.assigned == [(3, 7)]
-    assert slots._admin.refreshed >= 3
 
 
-def test_an_offset_that_cannot_be_read_is_asked_for_again(slots):
+def test_an_offset_that_cannot_be_read_is_asked_for_again(slots, admins):
     unstable = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)
-    slots._admin = Admin([42])
+    admins += [42, 42]
     slots._consumer = Consumer([unstable, unstable, TopicPartition("t", 3).offset])
 
     assert slots.recover(3, 1).from_beginning
@@ -108,7 +107,6 @@ def test_an_offset_that_cannot_be_read_is_asked_for_again(slots):
 @pytest.mark.parametrize("what", ["offsets", "end"])
 def test_patience_ends(slots, monkeypatch, what):
     monkeypatch.setattr(kafka_slots, "_PATIENCE_S", -1.0)
-    slots._admin = Admin(itertools.repeat(GONE))
     slots._consumer = Consumer([GONE if what == "offsets" else 7])
 
     with pytest.raises(UnreachableError, match="slot=3"):
@@ -116,16 +114,93 @@ def test_patience_ends(slots, monkeypatch, what):
 
 
 @pytest.mark.parametrize(
-    ("members", "expected"),
+    ("others", "has_me", "expected"),
     [
-        ([("w", "w-me"), ("other", "other-1")], False),
-        ([("w", "w-younger")], True),
-        ([("other", "other-1")], False),
-        ([], False),
+        ([("other", "other-1")], True, False),
+        ([("w", "w-younger")], False, True),
+        ([("other", "other-1")], False, False),
+        ([], False, False),
     ],
 )
-def test_a_successor_is_who_the_group_knows_by_the_same_name(slots, members, expected):
-    slots._admin = Admin([GONE, members])
-    slots._consumer = Consumer([])
+def test_a_successor_is_another_client_by_the_same_name(slots, admins, others, has_me, expected):
+    mine = [("w", slots._client_id)] if has_me else []
+    admins += [[*others, *mine]]
 
     assert slots.has_successor() == expected
+
+
+class ThrownOut:
+    """A member whom the group fences at the first poll; a member that stays after that."""
+
+    made = 0
+
+    def __init__(self, _config):
+        type(self).made += 1
+        self.is_first = type(self).made == 1
+        self.closed = False
+
+    def subscribe(self, _topics, **callbacks):
+        self.callbacks = callbacks
+
+    def consume(self, _count, _timeout):
+        error = KafkaError(KafkaError._FATAL, fatal=True)
+        fenced = SimpleNamespace(error=lambda: error, partition=lambda: None, offset=lambda: None)
+        return [fenced] if self.is_first else []
+
+    def incremental_assign(self, places):
+        pass
+
+    def incremental_unassign(self, places):
+        pass
+
+    def close(self):
+        self.closed = True
+        self.callbacks["on_revoke"](self, [TopicPartition("t", 3)])
+
+
+@pytest.fixture
+def thrown_out(admins, monkeypatch):
+    """A worker that owns slot 3 and is fenced; what its listener is told."""
+    admins.append(GONE)
+    monkeypatch.setattr(kafka_slots, "Consumer", type("Member", (ThrownOut,), {"made": 0}))
+    told = []
+    listener = SimpleNamespace(
+        slots_assigned=lambda slots: told.append(("assigned", slots)),
+        slots_revoked=lambda slots: told.append(("revoked", slots)),
+        slots_lost=lambda slots: told.append(("lost", slots)),
+    )
+    member = KafkaSlots(
+        bootstrap_servers="x",
+        group="g",
+        worker="w",
+        topic="t",
+        session_timeout_ms=6_000,
+        listener=listener,
+    )
+    member.start()
+    consumer = member._consumer
+    consumer.callbacks["on_assign"](consumer, [TopicPartition("t", 3)])
+    return member, told
+
+
+def test_who_is_thrown_out_and_has_no_successor_joins_anew(thrown_out, admins):
+    """The error has no topic partition, and was once passed over for that."""
+    member, told = thrown_out
+    former = member._consumer
+    admins.append([])
+
+    assert member.poll(0.0) == []
+    assert told == [("assigned", (3,)), ("lost", (3,))]
+    assert former.closed
+    assert member._consumer is not former
+    assert member._consumer.callbacks.keys() == {"on_assign", "on_revoke", "on_lost"}
+    assert member.poll(0.0) == []
+
+
+def test_who_is_thrown_out_by_a_successor_ends(thrown_out, admins):
+    member, told = thrown_out
+    admins.append([("w", "w-younger")])
+
+    with pytest.raises(ProducerError, match="thrown this worker out"):
+        member.poll(0.0)
+    assert told == [("assigned", (3,))]
