@@ -22,8 +22,8 @@ from tidegate.producer.adapters.spanner_channel import SpannerChannels
 from tidegate.producer.adapters.spanner_stream import SpannerChangeStream
 from tidegate.producer.adapters.table_refresh import TableRefreshFromCatalogue
 from tidegate.producer.core.stream_identity import StreamIdentity
-from tidegate.producer.core.translate import Translator
 from tidegate.producer.core.transaction_cycle import WorkerLimits
+from tidegate.producer.core.translate import Translator
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.driver.fleet_worker import FleetWorker
 from tidegate.producer.driver.partition_reader import ByteBudget, PartitionReader
