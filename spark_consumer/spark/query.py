@@ -19,6 +19,7 @@ from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.adapters.kafka_options import java_options
 from tidegate.spark_consumer.core.gate import Limits
 from tidegate.spark_consumer.core.subscription import Subscription
+from tidegate.spark_consumer.errors import WriterReplaced
 from tidegate.spark_consumer.metrics import Metrics
 from tidegate.spark_consumer.spark.batch import Batch, Parts
 from tidegate.spark_consumer.spark.changelog_sink import DeltaChangelogSink
@@ -57,6 +58,8 @@ class GateQuery:
 
     query: StreamingQuery
     batch: Batch
+    gate: Storage
+    """Knows whether this run is still the one that works on the checkpoint."""
 
     def stop(self) -> None:
         """Let the batch that is running finish, then stop."""
@@ -120,7 +123,7 @@ def build_query(
     if config.metrics_port:
         spark.streams.addListener(MetricsListener(measured))
     log.info("start", writer=writer, output=output.root, prefix=config.prefix)
-    return GateQuery(writing.start(), batch)
+    return GateQuery(writing.start(), batch, gate)
 
 
 def run(config: ConsumerConfig, *, stop: threading.Event, begun_us: int) -> State | None:
@@ -180,11 +183,24 @@ def _wait(running: GateQuery, stop: threading.Event) -> None:
     if stop.is_set():
         running.stop()
         return
-    if running.batch.failure is not None:
-        raise running.batch.failure
-    failure = running.query.exception()
+    failure = running.batch.failure or running.query.exception()
     if failure is not None:
+        _require_writer(running.gate, failure)
         raise failure
+
+
+def _require_writer(gate: Storage, failure: BaseException) -> None:
+    """Raise WriterReplaced, where that is what is behind a failure.
+
+    A run that was replaced while it stood still may go on in the middle of a sink's commit or of
+    Spark's own log; whatever refuses it there has its own name for two runs at once.
+    """
+    try:
+        gate.require_writer()
+    except WriterReplaced as replaced:
+        raise replaced from failure
+    except Exception:  # noqa: BLE001 - a storage that is gone explains nothing
+        return
 
 
 def _registry(config: ConsumerConfig) -> HttpSchemaRegistry:

@@ -90,13 +90,13 @@ class Storage:
 
     def write_json(self, name: str, content: object) -> None:
         """Write or replace a file; raises WriterReplaced if a younger writer has come."""
-        self._require_writer()
+        self.require_writer()
         temporary = self._write_temporary(name, _encoded(content))
         self._rename(temporary, name, replace=True)
 
     def create_json(self, name: str, content: object) -> bool:
         """Write a file that must not exist; returns False, and changes nothing, if it does."""
-        self._require_writer()
+        self.require_writer()
         return self._create_new(name, _encoded(content))
 
     def names(self, folder: str) -> list[str]:
@@ -113,7 +113,7 @@ class Storage:
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete files and folders with all they hold; what is not there is no fault."""
-        self._require_writer()
+        self.require_writer()
         for name in names:
             self._delete(name)
 
@@ -123,9 +123,10 @@ class Storage:
     def _writers(self) -> list[int]:
         return [int(name) for name in self.names(_WRITERS) if name.isdecimal()]
 
-    def _require_writer(self) -> None:
+    def require_writer(self) -> None:
+        """Raise WriterReplaced if a younger writer has come, or `take` was never called."""
         if self._guard is not None:
-            self._guard._require_writer()  # noqa: SLF001 - of the same class
+            self._guard.require_writer()
             return
         newest = max(self._writers(), default=None)
         if self._writer is None or newest != self._writer:
