@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 
 from tidegate.producer.core.events import (
     CommitOutcomeUnknown,
+    CommitUnanswered,
     Delivered,
     ProducerFenced,
     TransactionAborted,
@@ -45,7 +46,6 @@ _OF_THE_GROUP = (
 
 _CALL_TIMEOUT_S = 30.0
 _REPORT_POLL_S = 0.1
-_COMMIT_PATIENCE_S = 60.0
 _INIT_PATIENCE_S = 60.0
 
 
@@ -210,22 +210,20 @@ class KafkaPublisher:
             return self._abort_after(error)
         return None
 
-    def commit(self) -> TransactionCommitted | Outcome:
-        """Commit; ask again while the broker does not answer, for at most a minute."""
-        give_up_at = time.monotonic() + _COMMIT_PATIENCE_S
-        while True:
-            try:
-                self._open.commit_transaction(_CALL_TIMEOUT_S)
-            except KafkaException as error:
-                reason: KafkaError = error.args[0]
-                if reason.code() in _FENCED:
-                    return ProducerFenced()
-                if reason.txn_requires_abort():
-                    return self._abort_after(error)
-                if reason.fatal() or not reason.retriable() or time.monotonic() > give_up_at:
-                    return CommitOutcomeUnknown(reason.str())
-            else:
-                return TransactionCommitted()
+    def commit(self) -> TransactionCommitted | CommitUnanswered | Outcome:
+        """Commit; asking again is harmless, and whether to is the core's to say."""
+        try:
+            self._open.commit_transaction(_CALL_TIMEOUT_S)
+        except KafkaException as error:
+            reason: KafkaError = error.args[0]
+            if reason.code() in _FENCED:
+                return ProducerFenced()
+            if reason.txn_requires_abort():
+                return self._abort_after(error)
+            if reason.fatal() or not reason.retriable():
+                return CommitOutcomeUnknown(reason.str())
+            return CommitUnanswered(reason.str())
+        return TransactionCommitted()
 
     def abort(self, reason: str) -> TransactionAborted | CommitOutcomeUnknown | ProducerFenced:
         """Abort; nothing of the transaction stays."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CommitOutcomeUnknown",
+    "CommitUnanswered",
     "Delivered",
     "DrainRequested",
     "Event",
@@ -151,6 +152,13 @@ class TransactionAborted:
 
 
 @dataclass(frozen=True, slots=True)
+class CommitUnanswered:
+    """A commit was asked for, no answer came, and it may be asked for again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class CommitOutcomeUnknown:
     """A commit was asked for, and whether it took place cannot be found out by asking."""
 
@@ -159,7 +167,14 @@ class CommitOutcomeUnknown:
 
 @dataclass(frozen=True, slots=True)
 class ProducerFenced:
-    """Another process uses this worker's transactional id."""
+    """The broker has locked this worker's producer out.
+
+    A broker that ends a transaction by its time-out does that as well (KIP-588); only the group
+    can tell who goes by the name now.
+    """
+
+    has_successor: bool = True
+    """Whether another process goes by this worker's name; assumed until the group was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +201,7 @@ Event: TypeAlias = (
     | Delivered
     | TransactionCommitted
     | TransactionAborted
+    | CommitUnanswered
     | CommitOutcomeUnknown
     | ProducerFenced
     | DrainRequested

@@ -42,6 +42,10 @@ class OpenTransaction:
     phase: TransactionPhase = TransactionPhase.PUBLISHING
     snapshots: dict[int, SlotProgress] = field(default_factory=dict)
     snapshot_offsets: dict[int, int] = field(default_factory=dict)
+    is_doubtful: bool = False
+    """Whether the commit was asked for without an answer: only another commit can settle it."""
+    ask_until_us: int = 0
+    """Until when the commit is asked for again while no answer comes."""
 
     @property
     def is_decided(self) -> bool:

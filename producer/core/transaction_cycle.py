@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["TransactionCycle", "WorkerLimits"]
 
 _REPUBLISH_DELAY_US = 100_000
+_COMMIT_PATIENCE_US = 60_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,7 @@ class TransactionCycle:
         )
         invariant(offsets, "a fence without an offset does not fence")
         one.phase = TransactionPhase.COMMITTING
+        one.ask_until_us = now_us + _COMMIT_PATIENCE_US
         return [do.SendOffsets(offsets), do.CommitTransaction()]
 
     def _publish_snapshots(
@@ -188,6 +190,20 @@ class TransactionCycle:
                 slot.may_publish = False  # the next owner reads it again; the group waits
         # However much waits: only who polls in between can learn why it was aborted.
         self._not_before_us = now_us + _REPUBLISH_DELAY_US
+
+    def ask_again(self, now_us: int) -> list[do.Effect]:
+        """Ask for the commit again; nothing once patience has ended."""
+        one = self.open
+        invariant(one is not None and one.phase is TransactionPhase.COMMITTING, "asked unasked")
+        if one is None or now_us >= one.ask_until_us:
+            return []
+        one.is_doubtful = True
+        return [do.CommitTransaction()]
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether even an abort would leave open what has become of the transaction."""
+        return self.open is not None and self.open.is_doubtful
 
     def forget(self) -> None:
         """Take note that nobody knows what became of it."""

@@ -120,11 +120,20 @@ class Worker:
             case on.TransactionCommitted():
                 effects += self._on_committed(now_us)
             case on.TransactionAborted():
-                self._cycle.abort(now_us)
+                if self._cycle.is_doubtful:
+                    effects += self._on_unknown_outcome()
+                else:
+                    self._cycle.abort(now_us)
             case on.CommitOutcomeUnknown():
                 effects += self._on_unknown_outcome()
+            case on.CommitUnanswered():
+                again = self._cycle.ask_again(now_us)
+                effects += again or self._on_unknown_outcome()
             case on.ProducerFenced():
-                effects.append(do.Stop(ProducerFencedError(self.name)))
+                if event.has_successor:
+                    effects.append(do.Stop(ProducerFencedError(self.name)))
+                else:
+                    effects += self._on_unknown_outcome()
             case on.DrainRequested():
                 effects += self._on_drain()
             case on.Ticked():

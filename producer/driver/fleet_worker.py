@@ -43,7 +43,7 @@ class Publisher(Protocol):
     def publish_progress(self, effect: do.PublishProgress) -> _Failure | None: ...  # noqa: D102
     def await_delivery(self) -> on.Delivered | _Failure: ...  # noqa: D102
     def send_offsets(self, offsets: tuple[tuple[int, int], ...]) -> _Failure | None: ...  # noqa: D102
-    def commit(self) -> on.TransactionCommitted | _Failure: ...  # noqa: D102
+    def commit(self) -> on.TransactionCommitted | on.CommitUnanswered | _Failure: ...  # noqa: D102
     def abort(self, reason: str) -> _Failure: ...  # noqa: D102
 
 
@@ -240,21 +240,18 @@ class FleetWorker:
                 outcome = self._publisher.abort("a slot of the transaction was lost")
             case _:
                 assert_never(effect)
-        return self._judged(outcome)
+        return self._explained(outcome)
 
-    def _judged(self, outcome: on.Event | None) -> on.Event | None:
-        """Tell a worker that slept from one that another process has replaced.
-
-        Both find their producer fenced: a broker that ends a transaction by its time-out fences
-        whoever opened it (KIP-588).  Only the group knows who goes by the name now; the other one
-        may make a producer again, and reads what its transaction has come to.
-        """
+    def _explained(self, outcome: on.Event | None) -> on.Event | None:
+        """Ask the group about a fence, for the core to judge it."""
         if isinstance(outcome, on.TransactionAborted | on.CommitOutcomeUnknown):
             _log.debug("no commit", reason=outcome.reason)
-        if not isinstance(outcome, on.ProducerFenced) or self._group.has_successor():
+        if not isinstance(outcome, on.ProducerFenced):
             return outcome
-        _log.warning("a transaction was ended by its time-out")
-        return on.CommitOutcomeUnknown("the broker has ended the transaction by its time-out")
+        has_successor = self._group.has_successor()
+        if not has_successor:
+            _log.warning("a transaction was ended by its time-out")
+        return on.ProducerFenced(has_successor=has_successor)
 
     def _carry_out(self, effect: do.LocalEffect) -> on.Event | None:
         match effect:

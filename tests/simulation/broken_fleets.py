@@ -200,6 +200,10 @@ def _close_root_with_its_bytes(self: Worker) -> list[do.Effect]:
     return [e for e in _close_root(self) if not isinstance(e, do.ReleaseBudget)]
 
 
+def _abort_believed(self: TransactionCycle) -> bool:
+    return False
+
+
 def _abort_without_pause(self: TransactionCycle, now_us: int) -> None:
     _abort(self, now_us)
     self._not_before_us = 0
@@ -214,6 +218,11 @@ def _metadata_of_now(self: Publisher) -> Any:
 
 
 BROKEN_FLEETS = (
+    Mutant(
+        "an abort after an unanswered commit believed",
+        "nothing_twice",
+        ((TransactionCycle, "is_doubtful", property(_abort_believed)),),
+    ),
     Mutant("ack early", "nothing_lost", ((TransactionCycle, "abort", _confirm_at_abort),)),
     Mutant(
         "forget one parent of a merge", "lineage", ((Slot, "_announce", _announce_with_one_parent),)

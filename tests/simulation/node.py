@@ -233,7 +233,7 @@ class Node:
     def _carry_out(self, effect: do.Effect) -> None:
         self.world.tell(self.name, "effect", effect)
         if isinstance(effect, do.TransactionEffect):
-            outcome = self._judged(self.publisher.carry_out(effect))
+            outcome = self._explained(self.publisher.carry_out(effect))
             if isinstance(
                 outcome, on.TransactionAborted | on.CommitOutcomeUnknown | on.ProducerFenced
             ):
@@ -263,13 +263,13 @@ class Node:
             case do.Stop():
                 self._stop(effect.error)
 
-    def _judged(self, outcome: on.Event | None) -> on.Event | None:
-        """Tell a worker that slept from one that was replaced, by who goes by its name."""
+    def _explained(self, outcome: on.Event | None) -> on.Event | None:
+        """Tell a fence with what the group knows: who goes by the name now."""
+        if not isinstance(outcome, on.ProducerFenced):
+            return outcome
         holder = self.client.group.members.get(self.name)
         is_replaced = holder is not None and holder.member_id != self.client.member_id
-        if not isinstance(outcome, on.ProducerFenced) or is_replaced:
-            return outcome
-        return on.CommitOutcomeUnknown("the broker has ended the transaction by its time-out")
+        return on.ProducerFenced(has_successor=is_replaced)
 
     def _void_transaction(self) -> None:
         """Drop what is left of a transaction that failed."""

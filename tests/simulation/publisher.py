@@ -67,7 +67,7 @@ class Publisher:
         self._speaks_for: set[int] = set()
         self._finished: list[str] = []
         self._metadata: Metadata | None = None
-        self.is_open = self._has_reached_broker = False
+        self.is_open = self._has_reached_broker = self._is_told = False
 
     def carry_out(self, effect: do.TransactionEffect) -> on.Event | None:
         """Do what is asked; return what came of it, or None when the next may follow."""
@@ -127,7 +127,7 @@ class Publisher:
         self._snapshots.clear()
         self._speaks_for.clear()
         self._finished.clear()
-        self.is_open, self._has_reached_broker = True, False
+        self.is_open, self._has_reached_broker, self._is_told = True, False, False
         if self._metadata.generation < 0 or not self._metadata.member_id:
             return self._abort("no member of the group")
         return None
@@ -158,20 +158,23 @@ class Publisher:
         self._queue.clear()
 
     def _commit(self) -> on.Event:
+        """Commit; request or reply may be lost, and some losses allow no further question."""
         self._flush()
         is_lost = self.random.random() < self.faults().reply_lost
-        if is_lost and self.random.random() < 0.5:
+        if not is_lost or self.random.random() < 0.5:
+            self._end()
+        if not is_lost:
             self.is_open = False
-            return on.CommitOutcomeUnknown("the request was lost")
-        self._end()
+            return on.TransactionCommitted()
+        if self.random.random() < 0.5:
+            return on.CommitUnanswered("no answer")
         self.is_open = False
-        if is_lost:
-            return on.CommitOutcomeUnknown("the reply was lost")
-        return on.TransactionCommitted()
+        return on.CommitOutcomeUnknown("no answer, and no way to ask")
 
     def _end(self) -> None:
         transaction = self.broker.end(self._handle, commit=True)
-        if transaction is not None:
+        if transaction is not None and not self._is_told:
+            self._is_told = True
             self.on_commit(transaction, frozenset(self._speaks_for), tuple(self._finished))
 
     def _abort(self, reason: str) -> on.Event:

@@ -208,19 +208,11 @@ def test_an_error_ends_the_transaction_as_its_kind_says(publisher_on, call, erro
     assert isinstance(outcome, expected)
 
 
-def test_a_commit_is_asked_for_again_while_the_broker_is_silent(publisher_on):
-    client = ScriptedClient(commit=[SILENT, SILENT])
-
-    assert publisher_on(client).commit() == on.TransactionCommitted()
-    assert client.calls.count("commit") == 3
-
-
-def test_a_broker_that_stays_silent_leaves_the_outcome_unknown(publisher_on, monkeypatch):
-    monkeypatch.setattr(kafka_publisher, "_COMMIT_PATIENCE_S", -1.0)
-
+def test_a_silent_broker_is_told_as_such(publisher_on):
     publisher = publisher_on(ScriptedClient(commit=[SILENT]))
 
-    assert isinstance(publisher.commit(), on.CommitOutcomeUnknown)
+    assert isinstance(publisher.commit(), on.CommitUnanswered)
+    assert publisher.commit() == on.TransactionCommitted()
 
 
 def test_a_producer_is_made_as_soon_as_the_broker_answers(publisher_on, monkeypatch):

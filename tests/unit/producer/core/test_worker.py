@@ -409,6 +409,39 @@ class TestTransaction:
 
         assert "another process" in str(bench.stopped[0].error)
 
+    def test_a_fence_without_a_successor_is_an_unknown_outcome(self, bench):
+        bench.open_stream("a")
+        bench.outcome = on.ProducerFenced(has_successor=False)
+        bench.returns("a", bench.change(START_US + 10))
+        effects = bench.later()
+
+        assert "RestartProducer" in kinds(effects)
+        assert not bench.stopped
+
+    def test_an_unanswered_commit_is_asked_for_again_until_patience_ends(self, bench):
+        bench.open_stream("a")
+        bench.answers_commits = False
+        bench.returns("a", bench.change(START_US + 10))
+        bench.later()
+        asked = bench.worker.handle(on.CommitUnanswered("silence"), now_us=bench.now_us)
+        assert kinds(asked) == ["CommitTransaction"]
+        given_up = bench.worker.handle(
+            on.CommitUnanswered("silence"), now_us=bench.now_us + 60_000_000
+        )
+
+        assert "RestartProducer" in kinds(given_up)
+        assert "CommitTransaction" not in kinds(given_up)
+
+    def test_an_abort_after_an_unanswered_commit_proves_nothing(self, bench):
+        bench.open_stream("a")
+        bench.answers_commits = False
+        bench.returns("a", bench.change(START_US + 10))
+        bench.later()
+        bench.worker.handle(on.CommitUnanswered("silence"), now_us=bench.now_us)
+        effects = bench.worker.handle(on.TransactionAborted("refused"), now_us=bench.now_us)
+
+        assert "RestartProducer" in kinds(effects)
+
     def test_a_lost_slot_aborts_the_whole_transaction(self, bench, log):
         bench.open_stream("a", "b")
         bench.returns("a", bench.change(START_US + 10))

@@ -161,12 +161,12 @@ class TestEffects:
     @pytest.mark.parametrize(
         "failing", ["begin", "await_delivery", "send_offsets", "commit", "abort"]
     )
-    def test_a_fence_without_a_successor_is_an_unknown_outcome(self, failing):
+    def test_a_fence_is_told_with_what_the_group_knows(self, failing):
         effects = [do.BeginTransaction(), do.AwaitDelivery(), *FENCED[1:], do.AbortTransaction()]
-        core = ScriptedCore(Ticked=effects, CommitOutcomeUnknown=STOP)
+        core = ScriptedCore(Ticked=effects, ProducerFenced=STOP)
         loop(core, publisher=FakePublisher(**{failing: on.ProducerFenced()})).run()
 
-        assert isinstance(core.told[-1], on.CommitOutcomeUnknown)
+        assert core.told[-1] == on.ProducerFenced(has_successor=False)
 
     def test_a_fence_by_a_successor_reaches_the_core(self):
         core = ScriptedCore(Ticked=FENCED, ProducerFenced=STOP)
