@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import structlog
 from confluent_kafka import (
     Consumer,
+    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupListener", "KafkaSlots", "StreamStartFinder"]
 
-_CALL_TIMEOUT_S = 10.0
+_CALL_TIMEOUT_S = 5.0
 _PATIENCE_S = 60.0
 _ASK_AGAIN_S = 0.1
 _BATCH_MAX = 500
@@ -83,7 +84,7 @@ class KafkaSlots:
         """Prepare; `start` joins the group."""
         self._topic = topic
         self._group = group
-        self._worker = worker
+        self._register = f"{group}-{worker}"
         self._listener = listener
         self._common = {"bootstrap.servers": bootstrap_servers, **(options or {})}
         self._admin = AdminClient(self._common)
@@ -110,7 +111,14 @@ class KafkaSlots:
         """Slot -> the incarnation that reads it now."""
 
     def start(self) -> None:
-        """Join the group."""
+        """Take the worker's name, and join the group.
+
+        Raises UnreachableError if the name cannot be written down.
+        """
+        self._sign()
+        self._join()
+
+    def _join(self) -> None:
         self._consumer.subscribe(
             [self._topic],
             on_assign=self._on_assign,
@@ -156,20 +164,21 @@ class KafkaSlots:
         return SlotRecoveryBegun(slot, incarnation, from_beginning=begin is None, end_offset=end)
 
     def has_successor(self) -> bool:
-        """Whether the group knows another process by this worker's name.
+        """Whether another process has been started under this worker's name since this one was.
 
-        Raises UnreachableError if the group cannot be described.
+        Raises UnreachableError if that cannot be read.
         """
+        asked = ConsumerGroupTopicPartitions(self._register, [TopicPartition(self._topic, 0)])
 
-        def ask() -> list[str]:
-            answers = self._admin.describe_consumer_groups(
-                [self._group], request_timeout=_CALL_TIMEOUT_S
+        def ask() -> str:
+            answers = self._admin.list_consumer_group_offsets(
+                [asked], request_timeout=_CALL_TIMEOUT_S
             )
-            members = answers[self._group].result().members
-            return [one.client_id for one in members if one.group_instance_id == self._worker]
+            (place,) = answers[self._register].result().topic_partitions
+            return place.metadata or ""
 
-        named = self._insist(ask, "the group cannot be described", group=self._group)
-        return any(client_id != self._client_id for client_id in named)
+        signature = self._insist(ask, "a worker's name cannot be looked up", name=self._register)
+        return signature not in {"", self._client_id}
 
     # ------------------------------------------------------------ inside
 
@@ -200,7 +209,28 @@ class KafkaSlots:
         lost, self._assigned = tuple(sorted(self._assigned)), set()
         self._listener.slots_lost(lost)
         former.close()
-        self.start()
+        self._join()
+
+    def _sign(self) -> None:
+        """Write down that this process goes by the worker's name now.
+
+        In the metadata of an offset that means nothing, of a group that has no members: the broker
+        itself cannot tell two processes of one name apart.  It fences static members whose join
+        was repeated, and producers whose transaction took too long, as it fences the replaced; and
+        of a member that was replaced it goes on to tell the former one's client.
+        """
+        mine = TopicPartition(self._topic, 0, _OFFSET_BEGINNING, self._client_id)
+
+        def ask() -> None:
+            answers = self._admin.alter_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(self._register, [mine])],
+                request_timeout=_CALL_TIMEOUT_S,
+            )
+            (place,) = answers[self._register].result().topic_partitions
+            if place.error is not None:
+                raise KafkaException(place.error)
+
+        self._insist(ask, "a worker's name cannot be written down", name=self._register)
 
     def _on_assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         consumer.incremental_assign(
@@ -232,11 +262,15 @@ class KafkaSlots:
 
     def _committed(self, slot: int) -> int | None:
         """Return the slot's committed offset, once no transaction that would move it is open."""
+        # Not by the group's own consumer: this may be asked within its rebalance callback, and if
+        # the group then fences it, it never answers.
+        asked = ConsumerGroupTopicPartitions(self._group, [TopicPartition(self._topic, slot)])
 
         def ask() -> int | None:
-            (place,) = self._consumer.committed(
-                [TopicPartition(self._topic, slot)], timeout=_CALL_TIMEOUT_S
+            answers = self._admin.list_consumer_group_offsets(
+                [asked], require_stable=True, request_timeout=_CALL_TIMEOUT_S
             )
+            (place,) = answers[self._group].result().topic_partitions
             if place.error is not None:
                 raise KafkaException(place.error)
             return int(place.offset) if place.offset >= 0 else None
@@ -270,7 +304,8 @@ class KafkaSlots:
             except KafkaException as error:
                 if time.monotonic() > give_up_at:
                     raise UnreachableError(message, **fields, cause=str(error)) from error
-                self._admin = AdminClient(self._common)
+                if error.args[0].code() != KafkaError.UNSTABLE_OFFSET_COMMIT:
+                    self._admin = AdminClient(self._common)
                 time.sleep(_ASK_AGAIN_S)
 
 

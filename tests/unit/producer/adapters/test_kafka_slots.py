@@ -34,28 +34,29 @@ class Admin:
         promise = self._promise(lambda: SimpleNamespace(offset=self.answer))
         return dict.fromkeys(places, promise)
 
-    def describe_consumer_groups(self, groups, **_):
-        def describe():
-            found = [SimpleNamespace(group_instance_id=n, client_id=c) for n, c in self.answer]
-            return SimpleNamespace(members=found)
+    def list_consumer_group_offsets(self, asked, *, require_stable=False, **_):
+        if asked[0].group_id == "g-w":
+            place = SimpleNamespace(error=None, metadata=self.answer)
+            return {"g-w": self._promise(lambda: SimpleNamespace(topic_partitions=[place]))}
+        assert require_stable, "an open transaction may move the offset"
+        error = self.answer if isinstance(self.answer, KafkaError) else None
+        place = SimpleNamespace(error=error, offset=-1001 if error else self.answer)
+        promise = self._promise(lambda: SimpleNamespace(topic_partitions=[place]))
+        return {one.group_id: promise for one in asked}
 
-        return dict.fromkeys(groups, self._promise(describe))
+    def alter_consumer_group_offsets(self, asked, **_):
+        error = self.answer if isinstance(self.answer, KafkaError) else None
+        self.signed = asked[0].topic_partitions[0].metadata
+        place = SimpleNamespace(error=error)
+        promise = self._promise(lambda: SimpleNamespace(topic_partitions=[place]))
+        return {one.group_id: promise for one in asked}
 
 
 class Consumer:
-    """Gives committed offsets from a script."""
+    """Remembers where it was told to read."""
 
-    def __init__(self, answers):
-        self.answers = iter(answers)
+    def __init__(self):
         self.assigned = []
-
-    def committed(self, places, timeout):
-        answer = next(self.answers)
-        if isinstance(answer, Exception):
-            raise answer
-        if isinstance(answer, KafkaError):
-            return [SimpleNamespace(error=answer, offset=-1001)]
-        return [SimpleNamespace(error=None, offset=answer)]
 
     def incremental_unassign(self, places):
         pass
@@ -87,44 +88,62 @@ def slots(admins):
     )
 
 
-def test_a_restart_of_the_broker_does_not_end_a_recovery(slots, admins):
-    admins += [GONE, STALE, 42]
-    slots._consumer = Consumer([GONE, 7])
+class Scripted:
+    """An admin client for one answer after the other, as long as none of them is an error."""
+
+    def __init__(self, answers):
+        self.answers = answers
+
+    def __getattr__(self, name):
+        return getattr(Admin(self.answers.pop(0)), name)
+
+
+def test_a_restart_of_the_broker_does_not_end_a_recovery(slots, admins, monkeypatch):
+    answers = [GONE, 7, GONE, STALE, 42]
+    monkeypatch.setattr(kafka_slots, "AdminClient", lambda _config: Scripted(answers))
+    slots._consumer = Consumer()
     begun = slots.recover(3, 1)
 
     assert (begun.end_offset, begun.from_beginning) == (42, False)
     assert slots._consumer.assigned == [(3, 7)]
 
 
-def test_an_offset_that_cannot_be_read_is_asked_for_again(slots, admins):
+def test_an_offset_that_cannot_be_read_is_asked_for_again(slots, monkeypatch):
     unstable = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)
-    admins += [42, 42]
-    slots._consumer = Consumer([unstable, unstable, TopicPartition("t", 3).offset])
+    answers = [unstable, unstable, -1001, 42]
+    slots._admin = Scripted(answers)
+    monkeypatch.setattr(kafka_slots, "AdminClient", lambda _config: pytest.fail("not needed"))
+    slots._consumer = Consumer()
 
     assert slots.recover(3, 1).from_beginning
 
 
-@pytest.mark.parametrize("what", ["offsets", "end"])
-def test_patience_ends(slots, monkeypatch, what):
+@pytest.mark.parametrize("known", [[], [7]])
+def test_patience_ends(slots, monkeypatch, known):
     monkeypatch.setattr(kafka_slots, "_PATIENCE_S", -1.0)
-    slots._consumer = Consumer([GONE if what == "offsets" else 7])
+    slots._admin = Scripted([*known, GONE])
+    slots._consumer = Consumer()
 
     with pytest.raises(UnreachableError, match="slot=3"):
         slots.recover(3, 1)
 
 
+def test_the_name_is_signed_for_before_the_group_is_joined(slots, monkeypatch):
+    admins = [Admin(GONE), Admin(KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS)), Admin("")]
+    slots._admin, last = admins[0], admins[-1]
+    monkeypatch.setattr(kafka_slots, "AdminClient", lambda _config: admins.pop(1))
+    order = []
+    slots._consumer = SimpleNamespace(subscribe=lambda *_, **__: order.append(last.signed))
+    slots.start()
+
+    assert order == [slots._client_id]
+
+
 @pytest.mark.parametrize(
-    ("others", "has_me", "expected"),
-    [
-        ([("other", "other-1")], True, False),
-        ([("w", "w-younger")], False, True),
-        ([("other", "other-1")], False, False),
-        ([], False, False),
-    ],
+    ("signature", "expected"), [("mine", False), ("another's", True), ("", False), (None, False)]
 )
-def test_a_successor_is_another_client_by_the_same_name(slots, admins, others, has_me, expected):
-    mine = [("w", slots._client_id)] if has_me else []
-    admins += [[*others, *mine]]
+def test_a_successor_is_who_has_signed_for_the_name_since(slots, admins, signature, expected):
+    admins += [slots._client_id if signature == "mine" else signature]
 
     assert slots.has_successor() == expected
 
@@ -161,7 +180,7 @@ class ThrownOut:
 @pytest.fixture
 def thrown_out(admins, monkeypatch):
     """A worker that owns slot 3 and is fenced; what its listener is told."""
-    admins.append(GONE)
+    admins.append("")
     monkeypatch.setattr(kafka_slots, "Consumer", type("Member", (ThrownOut,), {"made": 0}))
     told = []
     listener = SimpleNamespace(
@@ -183,11 +202,11 @@ def thrown_out(admins, monkeypatch):
     return member, told
 
 
-def test_who_is_thrown_out_and_has_no_successor_joins_anew(thrown_out, admins):
+def test_who_is_thrown_out_and_has_no_successor_joins_anew(thrown_out):
     """The error has no topic partition, and was once passed over for that."""
     member, told = thrown_out
     former = member._consumer
-    admins.append([])
+    member._admin = Admin(member._client_id)
 
     assert member.poll(0.0) == []
     assert told == [("assigned", (3,)), ("lost", (3,))]
@@ -197,9 +216,9 @@ def test_who_is_thrown_out_and_has_no_successor_joins_anew(thrown_out, admins):
     assert member.poll(0.0) == []
 
 
-def test_who_is_thrown_out_by_a_successor_ends(thrown_out, admins):
+def test_who_is_thrown_out_by_a_successor_ends(thrown_out):
     member, told = thrown_out
-    admins.append([("w", "w-younger")])
+    member._admin = Admin("another's")
 
     with pytest.raises(ProducerError, match="thrown this worker out"):
         member.poll(0.0)
