@@ -1,0 +1,118 @@
+"""The parts of a world, between which an action lies: the ground, and each worker process.
+
+A part can be copied and named alone, so that what an action makes of it needs to be found out once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tests.simulation.exhaustive.sameness import Names
+from tests.simulation.exhaustive.script import NAMES, SLOTS
+from tests.simulation.kafka import Broker, Entry, Log, Outcome, Place
+from tests.simulation.node import Node
+from tests.simulation.publisher import Publisher
+from tidegate.schemas.progress import PartitionFinished
+
+__all__ = ["Actor", "Ground"]
+
+
+@dataclass(slots=True, eq=False)
+class Ground:
+    """What all have in common."""
+
+    broker: Broker
+    has_failed: bool = False
+    """The one fault has been."""
+
+    def key(self, names: Names) -> tuple[int, ...]:
+        """Return numbers for all that the future depends on: the logs', then the rest's."""
+        broker = self.broker
+        transactions = [
+            (name, one.handle.epoch, one.outcome.name, tuple(sorted(one.offsets.items())))
+            for name, one in broker._current.items()
+            if not one.is_settled
+        ]
+        rest = (
+            self.has_failed, tuple(transactions), tuple(sorted(broker.offsets.items())),
+            tuple(sorted(broker._epochs.items())), names.of_object(broker.group),
+        )  # fmt: skip
+        return *(_log_key(log, names) for log in broker.logs.values()), names.of(rest)
+
+    def shown(self) -> dict[Place, tuple[Entry, ...]]:
+        """Return what a `read_committed` reader gets now."""
+        return {place: tuple(log.read(0)) for place, log in self.broker.logs.items()}
+
+    def finished(self) -> Iterator[str]:
+        """Yield the tokens whose completion marker is committed, shown or not."""
+        for slot in range(SLOTS):
+            for entry in self.broker.logs[NAMES.progress, slot].entries:
+                transaction = entry.transaction
+                is_committed = transaction is not None and transaction.outcome is Outcome.COMMITTED
+                if is_committed and isinstance(entry.value.body, PartitionFinished):
+                    yield entry.value.body.token
+
+
+@dataclass(slots=True, eq=False)
+class Actor:
+    """A worker process, or the place where one was."""
+
+    name: str
+    node: Node | None = None
+    """None while it is dead."""
+    is_refused: bool = False
+    """Its group client has to notice first why its transaction was refused."""
+
+    def key(self, names: Names) -> int:
+        """Return a number for all that the future depends on."""
+        node = self.node
+        if node is None:
+            return names.of(self.name)
+        queries = sorted((token, len(query.answers)) for token, query, _ in node._queries.values())
+        client, publisher = node.client, node.publisher
+        return names.of(
+            (
+                self.name, self.is_refused,
+                names.of_object(node.worker),
+                publisher._handle.epoch, names.of_object(_in_transaction(publisher)),
+                (client.state.name, client.member_id, client.generation, client.owned),
+                (tuple(client.callbacks), client.must_rejoin, node._letting_go),
+                frozenset(node._held), node._seeks_start, tuple(queries),
+                tuple(node._positions.items()),
+                names.of_object(node._effects), names.of_object(node._outcomes),
+            )
+        )  # fmt: skip
+
+    def detach(self) -> None:
+        """Forget the world around, so that a copy holds nothing but the process."""
+        if self.node is not None:
+            self.node.world = self.node.publisher.broker = self.node.client.group = None  # type: ignore[assignment]
+            self.node.publisher.on_commit = None  # type: ignore[assignment]
+
+
+def _in_transaction(publisher: Publisher) -> tuple[Any, ...]:
+    """Return what a publisher keeps while a transaction is open, which the next one clears."""
+    if not publisher.is_open:
+        return ()
+    return (
+        publisher._metadata, publisher._queue, publisher._written, publisher._snapshots,
+        publisher._speaks_for, publisher._finished,
+    )  # fmt: skip
+
+
+def _log_key(log: Log, names: Names) -> int:
+    entries = log.entries
+    return names.of(tuple((e.offset, names.of_record(e.value), _standing(e, log)) for e in entries))
+
+
+def _standing(entry: Entry, log: Log) -> str:
+    """Tell what has become of an entry, as far as readers and writers can tell."""
+    transaction = entry.transaction
+    if transaction is None:
+        return ""
+    if transaction not in log.open:
+        return "" if transaction.outcome is Outcome.COMMITTED else "aborted"
+    handle = transaction.handle
+    return f"{handle.transactional_id} {handle.epoch} {transaction.outcome.name}"

@@ -1,0 +1,202 @@
+"""Copies of a world, and a name for what it is: two worlds of one name have the same future.
+
+A copy shares what never changes: frozen dataclasses, tuples of them, records that lie in a log for
+good.  A name is a small tuple of numbers, one per part of the world, each of which stands for the
+part's whole content: parts are compared in full, never by a hash alone.  Left out of a name is only
+what no decision looks at: counters for metrics, the numbers of queries, the run's own notes.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import is_dataclass
+from enum import Enum
+from types import FunctionType, MethodType
+from typing import Any
+
+from tests.simulation.kafka import Log
+from tidegate.producer.core.stream_partition import StreamPartition
+from tidegate.producer.core.transaction_cycle import TransactionCycle
+from tidegate.producer.core.worker import Worker
+
+__all__ = ["Names", "copied"]
+
+_Copier = Callable[[Any, dict[int, Any]], Any]
+
+_LEFT_OUT: dict[type, frozenset[str]] = {
+    Worker: frozenset({"tally", "_queries", "_incarnations"}),
+    TransactionCycle: frozenset({"_tally", "_slots"}),  # the slots are the worker's own
+}
+_LEFT_OUT_NAMED = {"_Query": frozenset({"query_id"})}
+
+
+def _is_atom(kind: type) -> bool:
+    """Tell whether values of a class never change."""
+    if kind in _COPIERS:
+        return _COPIERS[kind] is None
+    params = getattr(kind, "__dataclass_params__", None)
+    is_frozen = params is not None and params.frozen
+    return is_frozen or issubclass(kind, Enum | random.Random | Exception)
+
+
+def copied(value: Any, memo: dict[int, Any]) -> Any:
+    """Return a copy that shares nothing changeable with the original."""
+    kind = type(value)
+    try:
+        copier = _COPIERS[kind]
+    except KeyError:
+        copier = _COPIERS[kind] = None if _is_atom(kind) else _copier_of(kind)
+    if copier is None:
+        return value
+    key = id(value)
+    if key in memo:
+        return memo[key]
+    return copier(value, memo)
+
+
+def _copied_tuple(value: tuple[Any, ...], memo: dict[int, Any]) -> Any:
+    parts = [copied(one, memo) for one in value]
+    for before, after in zip(value, parts, strict=True):
+        if before is not after:
+            return tuple(parts)
+    return value
+
+
+def _copied_list(value: Any, memo: dict[int, Any]) -> Any:
+    fresh = memo[id(value)] = type(value)()
+    fresh.extend([copied(one, memo) for one in value])
+    return fresh
+
+
+def _copied_set(value: set[Any], memo: dict[int, Any]) -> Any:
+    return memo.setdefault(id(value), set(value))
+
+
+def _copied_dict(value: dict[Any, Any], memo: dict[int, Any]) -> Any:
+    fresh = memo[id(value)] = type(value)()
+    for key, one in value.items():
+        fresh[copied(key, memo)] = copied(one, memo)
+    return fresh
+
+
+def _copied_method(value: MethodType, memo: dict[int, Any]) -> Any:
+    return MethodType(value.__func__, copied(value.__self__, memo))
+
+
+def _copied_log(log: Log, memo: dict[int, Any]) -> Log:
+    """Share the records whose transaction is marked here: nothing of them changes any more."""
+    fresh = memo[id(log)] = Log(log.place)
+    fresh.end = log.end
+    fresh.entries = [copied(e, memo) if e.transaction in log.open else e for e in log.entries]
+    fresh.open = {copied(one, memo): offset for one, offset in log.open.items()}
+    return fresh
+
+
+def _copier_of(kind: type) -> _Copier:
+    """Return what copies the objects of a class, attribute by attribute."""
+    if issubclass(kind, dict):
+        return _copied_dict
+    slots = _slots(kind)
+
+    def copy(value: Any, memo: dict[int, Any]) -> Any:
+        fresh = memo[id(value)] = kind.__new__(kind)
+        for name in slots:
+            setattr(fresh, name, copied(getattr(value, name), memo))
+        if hasattr(value, "__dict__"):
+            held = fresh.__dict__
+            for name, one in value.__dict__.items():
+                held[name] = copied(one, memo)
+        return fresh
+
+    return copy
+
+
+@functools.cache
+def _slots(kind: type) -> tuple[str, ...]:
+    """Return the names of a slotted class's attributes."""
+    return tuple(
+        name
+        for one in kind.__mro__
+        for name in getattr(one, "__slots__", ())
+        if name not in ("__dict__", "__weakref__")
+    )
+
+
+_COPIERS: dict[type, _Copier | None] = {
+    **dict.fromkeys((int, str, bytes, float, bool, type(None), type, frozenset)),
+    FunctionType: None,
+    tuple: _copied_tuple,
+    list: _copied_list,
+    deque: _copied_list,
+    set: _copied_set,
+    dict: _copied_dict,
+    MethodType: _copied_method,
+    Log: _copied_log,
+}
+"""By class; None for what is shared."""
+
+
+class Names:
+    """Gives every content a number, the same for equal contents."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self._known: dict[int, tuple[Any, int]] = {}
+
+    def of(self, content: Hashable) -> int:
+        """Return the number of a content."""
+        return self._numbers.setdefault(content, len(self._numbers))
+
+    def of_record(self, record: Any) -> int:
+        """Return the number of something immutable, which copies of a world share."""
+        known = self._known.get(id(record))
+        if known is None:
+            known = self._known[id(record)] = record, self.of(_plain(record))
+        return known[1]
+
+    def of_object(self, value: Any) -> int:
+        """Return the number of all that an object holds."""
+        return self.of(self._frozen(value))
+
+    def _frozen(self, value: Any) -> Hashable:
+        kind = type(value)
+        if kind in (int, str, bytes, bool, type(None), frozenset, float):
+            return value
+        if kind in (list, tuple, deque):
+            return (kind.__name__, *(self._frozen(one) for one in value))
+        if issubclass(kind, dict):
+            # The order of a dictionary decides the order of effects: it belongs to the content.
+            return tuple((self._frozen(key), self._frozen(one)) for key, one in value.items())
+        if kind is set:
+            return frozenset(value)
+        if isinstance(value, Enum):
+            return value.name
+        if _is_atom(kind):
+            return (kind.__name__, self.of_record(value))
+        left_out = _LEFT_OUT.get(kind) or _LEFT_OUT_NAMED.get(kind.__name__, frozenset())
+        held = {name: getattr(value, name) for name in _slots(kind)}
+        held |= getattr(value, "__dict__", {})
+        return (
+            kind.__name__,
+            # Told by identity of two positions, which may be equal all the same.
+            value.has_news if isinstance(value, StreamPartition) else None,
+            *(self._frozen(one) for name, one in held.items() if name not in left_out),
+        )
+
+
+def _plain(record: Any) -> Hashable:
+    """Return an immutable object as something hashable, whatever containers it holds."""
+    if is_dataclass(record) and not isinstance(record, type):
+        names = record.__dataclass_fields__
+        return (type(record).__name__, *(_plain(getattr(record, name)) for name in names))
+    if isinstance(record, tuple | list):
+        return tuple(_plain(one) for one in record)
+    if isinstance(record, dict):
+        return frozenset((key, _plain(one)) for key, one in record.items())
+    if isinstance(record, BaseException):
+        return (type(record).__name__, str(record))
+    hash(record)
+    return record

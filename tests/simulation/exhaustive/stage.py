@@ -1,0 +1,495 @@
+"""A small world whose every step is chosen: a fixed script of changes, two workers, one fault.
+
+Broker, group, publisher, node and the production cores are those of the random runs; only who does
+what next is not drawn but asked for, and everything between two choices that nobody else could see
+is one action.  Time stands still, except that a worker's commit interval is over exactly when its
+next transaction is chosen to begin.  Nothing in here reads a chance: draws have fixed answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from tests.simulation.exhaustive.parts import Actor, Ground
+from tests.simulation.exhaustive.script import BEGIN_US, NAMES, SLOTS, TOPIC, Answer, Script
+from tests.simulation.group import Group, GroupClient, State
+from tests.simulation.history import Fenced, Finish, History, Published, QueryStart, SlotEntry
+from tests.simulation.kafka import Broker, Place, Transaction
+from tests.simulation.node import Node
+from tests.simulation.publisher import Publisher
+from tidegate.producer.core import effects as do
+from tidegate.producer.core import events as on
+from tidegate.producer.core.slot import SlotPhase
+from tidegate.producer.core.stream_identity import StreamIdentity
+from tidegate.producer.core.transaction import TransactionPhase
+from tidegate.producer.core.worker import Worker, WorkerLimits
+from tidegate.producer.spanner_records import ChildPartitionsRecord
+from tidegate.schemas.progress import DataTopic, PartitionAnnounced, StreamStarted
+from tidegate.schemas.topics import ROOT_TOKEN, slot_of
+
+__all__ = ["GROUP_ACTIONS", "LOCAL_ACTIONS", "WORKERS", "Action", "FixedAnswers", "Stage"]
+
+WORKERS = ("A", "B")
+LOCAL_ACTIONS = frozenset({"read", "poll"})
+"""Those that nobody but the worker itself can tell from their happening later."""
+GROUP_ACTIONS = frozenset({"serve", "crash", "expel", "expire", "restart"})
+"""Those that more than one worker may have a part in."""
+_LOSSES = (
+    "request lost",
+    "reply lost",
+    "request lost, asked again",
+    "reply lost, asked again",
+)
+_INTERVAL_US = 250_000
+
+Action = tuple[str, ...]
+"""What is done, by whom, and to what: as a trace prints it."""
+
+
+class FixedAnswers(Random):
+    """Answers every draw in one way: nothing that is a matter of chance happens."""
+
+    def __init__(self, answer: float = 0.99) -> None:
+        super().__init__(0)
+        self._answer = answer
+
+    def random(self) -> float:
+        return self._answer
+
+    def choice(self, seq: Sequence[Any]) -> Any:
+        return seq[0]
+
+    def randint(self, a: int, b: int) -> int:
+        return a
+
+    def shuffle(self, x: Any) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """A running query: the rest of what it will answer."""
+
+    answers: tuple[Answer, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Notes:
+    """What an action has done that no state shows."""
+
+    at: int = 0
+    queries: list[QueryStart] = field(default_factory=list)
+    finishes: list[Finish] = field(default_factory=list)
+    fenced: list[Fenced] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+
+
+class Stage:
+    """See the module; stands where a node expects its world.
+
+    Made for one action, with the actors that have a part in it.
+    """
+
+    is_healing = False
+
+    def __init__(self, script: Script, ground: Ground, actors: dict[str, Actor]) -> None:
+        self.script = script
+        self.ground = ground
+        self.broker = ground.broker
+        self.actors = actors
+        self.names = NAMES
+        self.slots = SLOTS
+        self.now_us = BEGIN_US
+        self.random = FixedAnswers()
+        self.notes = Notes()
+        self._loss = ""
+        """What happens to the next commit."""
+        for actor in actors.values():
+            if actor.node is not None:
+                actor.node.world = self  # type: ignore[assignment]
+                actor.node.publisher.broker = self.broker
+                actor.node.publisher.on_commit = _CommitNote(self.notes, actor.name)
+                actor.node.client.group = self.broker.group
+
+    @classmethod
+    def at_the_beginning(cls, script: Script) -> Stage:
+        """Return the stage with both workers in the group, and the stream open if it is to be."""
+        scenario = script.scenario
+        topics = {TOPIC: scenario.topic_partitions, NAMES.progress: SLOTS}
+        ground = Ground(Broker(topics, Group(SLOTS, FixedAnswers(0.0))))
+        stage = cls(script, ground, {name: Actor(name) for name in WORKERS})
+        for actor in stage.actors.values():
+            stage._start(actor)
+            stage._node(actor).client.work()
+        stage._settle_group()
+        if not scenario.opening:
+            stage._open_stream()
+        return stage
+
+    def _open_stream(self) -> None:
+        """Open it in the most ordinary way: each worker owns a slot then, with a snapshot in it.
+
+        No worker has begun to read a stream partition.
+        """
+        order = ("serve", "seek", "poll", "read", "close", "mark", "begin")
+        while any(n.worker.epoch is None or n.worker.transaction for n in self._living):
+            actions = [one for actor in self.actors.values() for one in self.enabled(actor)]
+            actions = [one for one in actions if one[0] != "read" or one[2] == ROOT_TOKEN]
+            self.do(min(actions + self.enabled_anywhere(), key=lambda one: order.index(one[0])))
+
+    # ------------------------------------------------------------ what a node asks its world
+
+    def chance(self, probability: float) -> bool:
+        return False
+
+    def skew_us(self, name: str) -> int:
+        return 0
+
+    def tell(self, who: str, kind: str, what: Any) -> None:
+        pass
+
+    def new_publisher(self, name: str, client: GroupClient) -> Publisher:
+        return Publisher(
+            name=name, broker=self.broker, names=NAMES,
+            topic_partitions=self.script.scenario.topic_partitions,
+            random=FixedAnswers(), metadata=client.metadata,
+            on_commit=_CommitNote(self.notes, name),
+        )  # fmt: skip
+
+    def open_query(self, node: Node, effect: do.StartQuery) -> tuple[Any, int]:
+        self.notes.at += 1
+        start_us = effect.start_ns // 1000
+        self.notes.queries.append(QueryStart(self.notes.at, node.name, effect.token, start_us))
+        return _Query(self.script.answers(effect.token, start_us)), -1
+
+    def took(self, node: Node, size: int) -> None:
+        pass
+
+    def gave_back(self, node: Node, size: int) -> None:
+        pass
+
+    def exited(self, node: Node, reason: str) -> None:
+        self.broke(node, f"exited: {reason}")
+
+    def broke(self, node: Node, reason: str) -> None:
+        node.is_alive = False
+        self.notes.broken.append(f"{node.name}: {reason}")
+
+    # ------------------------------------------------------------ what may happen
+
+    def enabled(self, actor: Actor) -> list[Action]:
+        """Return what an actor may do next; changes nothing.
+
+        It depends on it and the ground alone.
+        """
+        name, node, members = actor.name, actor.node, self.broker.group.members
+        if node is not None:
+            return list(self._enabled_of(actor, node))
+        actions: list[Action] = []
+        if name in self.broker.open_transactions:
+            actions.append(("time out", name))
+        if name in members:
+            actions += [("expire", name), ("restart", name)]
+        elif self.script.scenario.returns:
+            actions.append(("restart", name))
+        return actions
+
+    def enabled_anywhere(self) -> list[Action]:
+        """Return which markers the broker may write next."""
+        if not self.script.scenario.apart:
+            return []
+        actions: list[Action] = []
+        for transaction in self.broker.unsettled:
+            name = transaction.handle.transactional_id
+            actions += [("mark", name, f"{t}[{n}]") for t, n in _unmarked(transaction)]
+            if transaction.offsets:
+                actions.append(("mark", name, "offsets"))
+        return actions
+
+    def faults(self, actor: Actor) -> list[Action]:
+        """Return what may befall an actor."""
+        name, node, scenario = actor.name, actor.node, self.script.scenario
+        if self.ground.has_failed or node is None:
+            return []
+        actions: list[Action] = [("crash", name)] if name in scenario.crashes else []
+        if name in scenario.expulsions:
+            actions.append(("expel", name))
+        if name in scenario.unknown and self._is_at_commit(node):
+            actions += [(loss, name) for loss in _LOSSES]
+        return actions
+
+    def _enabled_of(self, actor: Actor, node: Node) -> Iterator[Action]:
+        name, worker = node.name, node.worker
+        if self._has_news(node):
+            yield "serve", name
+        if node._seeks_start and self._stream_start_shows():
+            yield "seek", name
+        if node._effects:
+            if self.broker.offsets_are_stable(getattr(node._effects[0], "slot", 0)):
+                yield "go on", name
+            return
+        for slot in sorted(node._positions):
+            if self._has_more(node, slot):
+                yield "poll", name, str(slot)
+        transaction = worker.transaction
+        is_publishing = transaction is not None and transaction.phase is TransactionPhase.PUBLISHING
+        if transaction is None or (is_publishing and self.script.scenario.reads_within):
+            # Later in a transaction a read makes no difference to one after it.
+            for token, query, _ in sorted(node._queries.values(), key=lambda q: q[0]):
+                if query.answers:
+                    yield "read", name, token
+        if node._outcomes:
+            yield "close", name
+        elif transaction is None and not actor.is_refused:
+            yield "begin", name  # void if nothing is to be said
+
+    def _has_more(self, node: Node, slot: int) -> bool:
+        """Tell whether a slot shows what its reader does not know from having written it."""
+        _, position = node._positions[slot]
+        log, held = self.broker.logs[NAMES.progress, slot], node.worker.slots.get(slot)
+        if held is None or held.phase is SlotPhase.RECOVERING:
+            return position < log.stable_end
+        return any(isinstance(entry.value.body, PartitionAnnounced) for entry in log.read(position))
+
+    def _is_at_commit(self, node: Node) -> bool:
+        transaction = node.worker.transaction
+        wanted = TransactionPhase.PUBLISHING
+        if self.script.scenario.thirds:
+            wanted = TransactionPhase.SNAPSHOTTING
+        return bool(node._outcomes) and transaction is not None and transaction.phase is wanted
+
+    def _has_news(self, node: Node) -> bool:
+        client, group = node.client, self.broker.group
+        if client.callbacks:
+            return not node._letting_go & node._held
+        member = group.members.get(node.name)
+        if client.state is State.JOINING:
+            return not group.is_preparing
+        return client.state is State.STABLE and (
+            member is None or member.member_id != client.member_id
+        )
+
+    def _stream_start_shows(self) -> bool:
+        log = self.broker.logs[NAMES.progress, slot_of(ROOT_TOKEN, SLOTS)]
+        return any(isinstance(entry.value.body, StreamStarted) for entry in log.read(0))
+
+    # ------------------------------------------------------------ doing it
+
+    def do(self, action: Action) -> None:
+        """Do an action, and all that follows from it unseen."""
+        kind, name = action[0], action[1]
+        if kind == "mark":
+            self._mark(name, action[2])
+            return
+        actor, ground = self.actors[name], self.ground
+        match kind:
+            case "serve":
+                self._serve(actor)
+            case "seek":
+                self._node(actor)._seek_start()
+            case "go on":
+                pass
+            case "poll":
+                self._poll(actor, int(action[2]))
+            case "read":
+                self._read(actor, action[2])
+            case "begin":
+                self.now_us = BEGIN_US + _INTERVAL_US
+                self._node(actor)._handle(on.Ticked())
+                self.now_us = BEGIN_US
+            case "close":
+                self._close(actor)
+            case "crash":
+                ground.has_failed = True
+                actor.node, actor.is_refused = None, False
+            case "expel":
+                ground.has_failed = True
+                ground.broker.group.expire(name)
+            case _ if kind in _LOSSES:
+                ground.has_failed, self._loss = True, kind
+                self._close(actor)
+            case "time out":
+                ground.broker.time_out(name)
+            case "expire":
+                ground.broker.group.expire(name)
+            case "restart":
+                self._start(actor)
+                self._node(actor).client.work()
+        self._carry_out(actor)
+        if not self.script.scenario.apart:
+            for transaction in self.broker.unsettled:
+                while not transaction.is_settled:
+                    self.broker.write_marker(transaction, 0)
+        if kind in GROUP_ACTIONS:
+            self._settle_group()
+
+    @property
+    def _living(self) -> list[Node]:
+        return [actor.node for actor in self.actors.values() if actor.node is not None]
+
+    def _node(self, actor: Actor) -> Node:
+        if actor.node is None:
+            raise LookupError(f"{actor.name} is dead")
+        return actor.node
+
+    def _start(self, actor: Actor) -> None:
+        scenario = self.script.scenario
+        topic = DataTopic(TOPIC, "id", scenario.topic_partitions, 1)
+        worker = Worker(
+            name=actor.name, epoch=f"epoch-{actor.name}",
+            identity=StreamIdentity(
+                "db/changeStreams/s", "GOOGLE_STANDARD_SQL", "sim-fleet", SLOTS, "pid", (topic,)
+            ),
+            start_ns=BEGIN_US * 1000, end_ns=None,
+            limits=WorkerLimits(commit_interval_us=_INTERVAL_US),
+        )  # fmt: skip
+        epoch = f"epoch-{actor.name}"
+        actor.node = Node(self, actor.name, worker, epoch=epoch, atomic=True)  # type: ignore[arg-type]
+
+    def _serve(self, actor: Actor) -> None:
+        node = self._node(actor)
+        actor.is_refused = False
+        if not node.client.callbacks:
+            node.client.work()
+        if node.client.callbacks:
+            node._serve(*node.client.callbacks[0])
+
+    def _poll(self, actor: Actor, slot: int) -> None:
+        """Read a slot up to where its next announcement but one stands, or to its stable end.
+
+        Other places to stop at make no difference to what the core knows.
+        """
+        node = self._node(actor)
+        incarnation, position = node._positions[slot]
+        log = self.broker.logs[NAMES.progress, slot]
+        stable = log.stable_end
+        has_announced = False
+        for entry in log.read(position):
+            if isinstance(entry.value.body, PartitionAnnounced):
+                if has_announced:
+                    return
+                has_announced = True
+            node._positions[slot] = incarnation, entry.offset + 1
+            node._handle(on.ProgressRead(slot, incarnation, entry.offset, entry.value))
+            self._carry_out(actor)
+        if node._positions.get(slot, (-1, 0))[0] == incarnation:
+            node._positions[slot] = incarnation, stable
+        node._handle(on.SlotPassed(slot, incarnation, stable))
+
+    def _read(self, actor: Actor, token: str) -> None:
+        """Take the next answer of a query; the children and the query's end come together."""
+        node = self._node(actor)
+        query_id, query = next((i, q) for i, (t, q, _) in node._queries.items() if t == token)
+        first, rest = query.answers[0], query.answers[1:]
+        node._queries[query_id] = token, _Query(rest), -1  # type: ignore[assignment]
+        node._handle(on.RecordsRead(token, query_id, list(first), 10))
+        if isinstance(first[0], ChildPartitionsRecord):
+            node._queries.pop(query_id, None)
+            node._handle(on.QueryEnded(token, query_id))
+
+    def _close(self, actor: Actor) -> None:
+        """Go on with the transaction: to its end, or one step."""
+        node = self._node(actor)
+        transaction = node.worker.transaction
+        was_first = transaction is not None and transaction.phase is TransactionPhase.PUBLISHING
+        node._handle(node._outcomes.popleft())
+        self._carry_out(actor)
+        if node._outcomes and was_first and not self.script.scenario.thirds:
+            node._handle(node._outcomes.popleft())
+            self._carry_out(actor)
+
+    def _carry_out(self, actor: Actor) -> None:
+        """Carry out what the core asks for, up to the next wait for deliveries."""
+        node = actor.node
+        while node is not None and node.is_alive and node._effects:
+            effect = node._effects[0]
+            is_recovery = isinstance(effect, do.RecoverSlot)
+            if is_recovery and not self.broker.offsets_are_stable(effect.slot):
+                return
+            node._effects.popleft()
+            if self._loss and isinstance(effect, do.CommitTransaction):
+                node._outcomes.append(self._lose(node, effect))
+            else:
+                node._carry_out(effect)
+            if node._outcomes and not isinstance(node._outcomes[0], on.Delivered):
+                outcome = node._outcomes.popleft()
+                node._handle(outcome)
+                if isinstance(outcome, on.TransactionAborted):
+                    actor.is_refused = self._has_news(node)
+
+    def _lose(self, node: Node, effect: do.CommitTransaction) -> on.Event:
+        """Let a commit's request or its reply be lost, and the question be asked again or not."""
+        which, self._loss = self._loss, ""
+        if which.startswith("reply"):
+            node.publisher.carry_out(effect)
+        node.publisher.is_open = which.endswith("asked again")
+        if node.publisher.is_open:
+            return on.CommitUnanswered("no answer")
+        return on.CommitOutcomeUnknown("no answer, and no way to ask")
+
+    def _mark(self, name: str, place: str) -> None:
+        unsettled = self.broker.unsettled
+        transaction = next(one for one in unsettled if one.handle.transactional_id == name)
+        names = [f"{t}[{n}]" for t, n in _unmarked(transaction)]
+        number = len(names) if place == "offsets" else names.index(place)
+        self.broker.write_marker(transaction, number)
+
+    def _settle_group(self) -> None:
+        """Let members join a round as soon as they can; nobody can tell that from later."""
+        group = self.broker.group
+        for node in self._living:
+            member = group.members.get(node.name)
+            is_known = member is not None and member.member_id == node.client.member_id
+            if is_known and group.is_preparing and not node.client.callbacks:
+                node.client.work()
+        group.complete()
+
+    # ------------------------------------------------------------ what it is
+
+    def history(self) -> History:
+        """Return what happened in one action, and what the logs hold after it."""
+        return History(
+            start_us=BEGIN_US, slots=SLOTS, progress_topic=NAMES.progress,
+            committed=list(self.script.committed), lineage=self.script.lineage,
+            published=[
+                Published(*place, e.offset, e.value.order_key, e.value.key)
+                for place, log in self.broker.logs.items()
+                if place[0] == TOPIC
+                for e in log.read(0)
+            ],
+            progress=[
+                SlotEntry(slot, entry.offset, entry.value)
+                for slot in range(SLOTS)
+                for entry in self.broker.logs[NAMES.progress, slot].read(0)
+            ],
+            queries=list(self.notes.queries), finishes=list(self.notes.finishes),
+            fenced=list(self.notes.fenced), broken=list(self.notes.broken),
+        )  # fmt: skip
+
+
+@dataclass(slots=True, eq=False)
+class _CommitNote:
+    """Notes the commits of one publisher."""
+
+    notes: Notes
+    name: str
+
+    def __call__(
+        self, transaction: Transaction, speaks_for: frozenset[int], finished: tuple[str, ...]
+    ) -> None:
+        notes = self.notes
+        notes.at += 1
+        notes.fenced.append(
+            Fenced(
+                notes.at, self.name, speaks_for, transaction.owned_at_fence,
+                transaction.was_checked, frozenset(transaction.offsets), transaction.after_fence,
+            )
+        )  # fmt: skip
+        notes.finishes += [Finish(notes.at, self.name, token) for token in finished]
+
+
+def _unmarked(transaction: Transaction) -> list[Place]:
+    return [log.place for log in transaction.unmarked]
