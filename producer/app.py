@@ -117,6 +117,8 @@ def start(config: ProducerConfig) -> FleetWorker:
             topic=found.topics.progress,
             session_timeout_ms=config.session_timeout_ms,
             listener=fleet_worker,
+            slots=config.slots,
+            on_orphans=lambda: metrics.count("tidegate_producer_orphan_rounds"),
             options=config.kafka_client_options(),
         )
     )

@@ -27,6 +27,7 @@ CounterName: TypeAlias = Literal[
     "tidegate_producer_stream_partitions_finished",
     "tidegate_producer_unproven_finishes",
     "tidegate_producer_unknown_outcomes",
+    "tidegate_producer_orphan_rounds",
 ]
 GaugeName: TypeAlias = Literal[
     "tidegate_producer_queries_running",
@@ -82,6 +83,11 @@ METRICS: tuple[MetricMeaning, ...] = (
         "tidegate_producer_unknown_outcomes",
         "counter",
         "Commits whose outcome could not be learnt: all slots were read again",
+    ),
+    MetricMeaning(
+        "tidegate_producer_orphan_rounds",
+        "counter",
+        "Times this worker joined the group anew because slots belonged to nobody",
     ),
     MetricMeaning("tidegate_producer_queries_running", "gauge", "Change stream queries running"),
     MetricMeaning("tidegate_producer_tokens", "gauge", "Stream partitions in the owned slots"),

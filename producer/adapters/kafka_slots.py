@@ -24,6 +24,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from tidegate.producer.adapters.group_lookout import GroupLookout
 from tidegate.producer.core.events import (
     Event,
     ProgressRead,
@@ -79,9 +80,14 @@ class KafkaSlots:
         topic: str,
         session_timeout_ms: int,
         listener: GroupListener,
+        slots: int,
+        on_orphans: Callable[[], None] = lambda: None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Prepare; `start` joins the group."""
+        """Prepare; `start` joins the group.
+
+        `slots` is how many the topic has; `on_orphans` is called when some belong to nobody.
+        """
         self._topic = topic
         self._group = group
         self._register = f"{group}-{worker}"
@@ -107,6 +113,14 @@ class KafkaSlots:
         }
         self._consumer = Consumer(self._config)
         self._assigned: set[int] = set()
+        self._on_orphans = on_orphans
+        self._lookout = GroupLookout(
+            self._common,
+            group=group,
+            worker=worker,
+            client_id=self._client_id,
+            slots=slots,
+        )
         self._incarnations: dict[int, int] = {}
         """Slot -> the incarnation that reads it now."""
 
@@ -135,6 +149,9 @@ class KafkaSlots:
 
         Raises ProducerError if the group has thrown this worker out for good.
         """
+        rejoin = self._lookout.look(time.monotonic_ns() // 1_000)
+        if rejoin is not None:
+            self._adopt(rejoin.orphans)
         events: list[Event] = []
         for message in self._consumer.consume(_BATCH_MAX, timeout_s):
             error = message.error()
@@ -193,6 +210,17 @@ class KafkaSlots:
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public constant
             return SlotPassed(slot, incarnation, offset)
         return None
+
+    def _adopt(self, orphans: tuple[int, ...]) -> None:
+        """Begin a round, which gives every slot an owner.
+
+        To subscribe again is not enough: the client sees that nothing has changed.  The slots are
+        let go in the polls that follow, as in any round; then it leaves and joins.
+        """
+        _log.warning("slots belong to nobody", slots=orphans)
+        self._on_orphans()
+        self._consumer.unsubscribe()
+        self._join()
 
     def _rejoin(self, reason: KafkaError) -> None:
         """Join the group anew, unless another process has taken this worker's name.

@@ -11,15 +11,18 @@ import time
 import uuid
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.stack import LocalStack
+from tidegate.producer.adapters import group_lookout
 from tidegate.producer.adapters.kafka_publisher import KafkaPublisher
 from tidegate.producer.adapters.kafka_slots import KafkaSlots, StreamStartFinder
 from tidegate.producer.adapters.kafka_topics import KafkaTopics
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
+from tidegate.producer.core.group_watch import WatchLimits
 from tidegate.producer.core.slot import SlotPhase
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.worker import Worker
@@ -123,6 +126,16 @@ class Sleeper(KafkaPublisher):
             time.sleep(TRANSACTION_TIMEOUT_MS / 1_000 + 3)
 
 
+class Stuck(FleetWorker):
+    """Hangs in the middle of the first round that takes slots from it."""
+
+    awake = threading.Event()
+
+    def slots_revoked(self, slots):
+        self.awake.wait(2 * PATIENCE_S)
+        super().slots_revoked(slots)
+
+
 class Fleet:
     """Workers in threads of this process, on one prefix."""
 
@@ -142,8 +155,17 @@ class Fleet:
             topics=(DataTopic(data.topic, data.topic_id, data.topic_partitions, 1),),
         )
         self.endings = {}
+        self.rounds = []
+        """Who began one for slots that belonged to nobody."""
 
-    def start(self, name, *, publisher_class=KafkaPublisher, transaction_timeout_ms=15_000):
+    def start(
+        self,
+        name,
+        *,
+        loop_class=FleetWorker,
+        publisher_class=KafkaPublisher,
+        transaction_timeout_ms=15_000,
+    ):
         """Start a worker; return (core, loop, thread)."""
         core = Worker(name=name, epoch=uuid.uuid4().hex, identity=self.identity)
         publisher = publisher_class(
@@ -154,7 +176,7 @@ class Fleet:
             key_schema_id=1,
             record_schema_id=2,
         )
-        loop = FleetWorker(
+        loop = loop_class(
             core,
             publisher=publisher,
             open_reader=lambda query, deliver: ScriptedReader(query, deliver, self.topic),
@@ -174,6 +196,8 @@ class Fleet:
                 topic=self.names.progress,
                 session_timeout_ms=SESSION_TIMEOUT_MS,
                 listener=loop,
+                slots=SLOTS,
+                on_orphans=lambda: self.rounds.append(name),
             )
         )
         thread = threading.Thread(target=self._run, args=(name, loop), daemon=True)
@@ -187,6 +211,14 @@ class Fleet:
             self.endings[name] = error
         else:
             self.endings[name] = None
+
+    def assigned(self):
+        """Return how many slots each member has, as the group tells it; None within a round."""
+        admin = AdminClient({"bootstrap.servers": self.broker})
+        group = admin.describe_consumer_groups([self.names.group])[self.names.group].result()
+        if group.state is not ConsumerGroupState.STABLE:
+            return None
+        return {m.group_instance_id: len(m.assignment.topic_partitions) for m in group.members}
 
     def published(self):
         """Return the committed order keys per topic key, in the log's order."""
@@ -281,6 +313,35 @@ def test_a_worker_that_slept_over_its_transactions_timeout_goes_on(broker, step)
 
     assert fleet.endings == {"w1": None}
     assert first[0].tally.counts["unknown_outcome"] == 1
+    assert_each_once_in_order(fleet.published())
+
+
+def test_slots_that_the_group_leaves_to_nobody_get_an_owner(broker, monkeypatch):
+    """A round takes them from a worker that is replaced before it has joined again."""
+    monkeypatch.setattr(group_lookout, "_EVERY_US", 500_000)
+    monkeypatch.setattr(group_lookout, "_LIMITS", WatchLimits(patience_us=8_000_000))
+    stuck = type("StuckHere", (Stuck,), {"awake": threading.Event()})
+    fleet = Fleet(broker)
+    former = fleet.start("w1", loop_class=stuck)
+    until(lambda: former[0].tally.counts["committed"] > 3)
+    other = fleet.start("w2")
+    until(lambda: fleet.assigned() == {"w1": SLOTS // 2, "w2": 0})
+    heir = fleet.start("w1")
+    until(lambda: len(heir[0].slots) == SLOTS // 2)
+    assert fleet.assigned() == {"w1": SLOTS // 2, "w2": 0}
+    assert fleet.rounds == []
+    until(lambda: len(heir[0].slots) == len(other[0].slots) == SLOTS // 2)
+    committed = other[0].tally.counts["committed"]
+    until(lambda: other[0].tally.counts["committed"] > committed + 3)
+    stuck.awake.set()
+    former[2].join(PATIENCE_S)
+    ending = fleet.endings["w1"]
+    for worker in (heir, other):
+        drain(worker)
+
+    assert fleet.rounds == ["w2"]
+    assert "name" in str(ending)
+    assert fleet.endings == {"w1": None, "w2": None}
     assert_each_once_in_order(fleet.published())
 
 

@@ -11,6 +11,7 @@ from tests.simulation.kafka import Log
 from tests.simulation.mutant import Mutant
 from tests.simulation.publisher import Publisher
 from tidegate.producer.core import effects as do
+from tidegate.producer.core.group_watch import GroupSeen, GroupWatch
 from tidegate.producer.core.progress_writer import ProgressWriter
 from tidegate.producer.core.slot import Slot
 from tidegate.producer.core.stream_partition import Position, StreamPartition
@@ -213,6 +214,10 @@ def _fence_behind_snapshot(self: Slot, snapshot: Any, first_offset: int) -> int:
     return first_offset + 1
 
 
+def _never_act(self: GroupWatch, event: GroupSeen, *, now_us: int) -> None:
+    return None
+
+
 def _metadata_of_now(self: Publisher) -> Any:
     return self.metadata()
 
@@ -325,4 +330,5 @@ BROKEN_FLEETS = (
         "liveness",
         ((TransactionCycle, "abort", _abort_without_pause),),
     ),
+    Mutant("a watch that never acts", "liveness", ((GroupWatch, "handle", _never_act),)),
 )

@@ -69,7 +69,9 @@ class MemberUnderTest(Protocol):
     @property
     def is_locked_out(self) -> bool: ...
     def metadata(self) -> Any: ...
-    def begin_round(self) -> None: ...
+    def begin_round(self) -> None:
+        """Let the slots go, leave and join anew."""
+        ...
 
 
 class Stage(Protocol):
@@ -430,6 +432,21 @@ def slots_taken_from_the_dead_are_orphans(stage: Stage) -> None:
 
     Its return begins no round, so the slots are nobody's until something else does.
     """
+    heir, other = _with_orphans(stage)
+    other.begin_round()
+    _until_shared(stage, heir, other)
+
+
+def orphans_have_an_owner_whoever_joins_anew(stage: Stage) -> None:
+    """Also who came back under the name: it leaves before it joins, so that a round begins."""
+    heir, other = _with_orphans(stage)
+    heir.begin_round()
+    _until_shared(stage, heir, other)
+    assert [kind for kind, slots, _ in heir.events if slots] == ["assigned", "revoked", "assigned"]
+
+
+def _with_orphans(stage: Stage) -> tuple[MemberUnderTest, MemberUnderTest]:
+    """Return the two members of a group at rest, half of whose slots are nobody's."""
     first = stage.member("worker")
     stage.until(lambda: len(first.slots) == SLOTS, first)
     alone = first.generation
@@ -441,9 +458,7 @@ def slots_taken_from_the_dead_are_orphans(stage: Stage) -> None:
     stage.until(lambda: heir.slots == taken, heir, other)
     stage.linger(heir, other)
     assert stage.assigned() == {"worker": taken, "other": frozenset()}
-
-    other.begin_round()
-    _until_shared(stage, heir, other)
+    return heir, other
 
 
 def _until_shared(stage: Stage, one: MemberUnderTest, other: MemberUnderTest) -> None:
@@ -504,5 +519,6 @@ CASES: tuple[Callable[[Stage], None], ...] = (
     offsets_count_from_the_commit,
     slot_is_let_go_before_it_is_given_on,
     slots_taken_from_the_dead_are_orphans,
+    orphans_have_an_owner_whoever_joins_anew,
     compaction_keeps_the_newest_and_the_open,
 )

@@ -55,7 +55,6 @@ class ModelMember:
     def __init__(self, group: Group, name: str) -> None:
         self.events: list[tuple[str, frozenset[int], int]] = []
         self.client = GroupClient(group, name)
-        self._group = group
 
     @property
     def slots(self) -> frozenset[int]:
@@ -73,7 +72,7 @@ class ModelMember:
         return self.client.metadata()
 
     def begin_round(self) -> None:
-        self._group.rebalance()
+        self.client.rejoin()
 
     def serve(self) -> None:
         if self.client.callbacks:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
 
+from tidegate.producer.core.group_watch import GroupSeen
+
 __all__ = ["Group", "GroupClient", "GroupRefusal", "Metadata"]
 
 
@@ -116,6 +118,11 @@ class Group:
             self._holders.update(dict.fromkeys(fresh, name))
         return True
 
+    def leave(self, name: str, member_id: str) -> None:
+        """Let a member go that says so."""
+        self._require(name, member_id)
+        self.expire(name)
+
     def expire(self, name: str) -> bool:
         """Throw a member out: its session has ended."""
         if self.members.pop(name, None) is None:
@@ -132,9 +139,10 @@ class Group:
             return frozenset()
         return frozenset(slot for slot, name in self._holders.items() if name == metadata.name)
 
-    def rebalance(self) -> None:
-        """Begin a round, as a member that joins or leaves would."""
-        self._prepare()
+    def described(self) -> GroupSeen:
+        """Return what the coordinator answers to whoever asks for a description."""
+        assigned = {name: member.assigned for name, member in self.members.items()}
+        return GroupSeen(is_stable=not self.is_preparing, slots=assigned)
 
     @property
     def orphans(self) -> frozenset[int]:
@@ -186,6 +194,7 @@ class State(Enum):
     OUT = "not a member"
     JOINING = "waits for the round to end"
     STABLE = "a member"
+    LEAVING = "a member until its slots are let go, to join anew"
     LOST = "thrown out, and the application does not know yet"
     LOCKED_OUT = "another process holds the name"
 
@@ -210,6 +219,13 @@ class GroupClient:
 
     def metadata(self) -> Metadata:
         return Metadata(self.name, self.member_id, self.generation)
+
+    def rejoin(self) -> None:
+        """Leave and join anew, once the application has let its slots go."""
+        if self.owned:
+            self.callbacks.append(("revoked", self.owned))
+        self.must_rejoin = False
+        self.state = State.LEAVING
 
     def work(self) -> None:
         """One turn of the background thread."""
@@ -250,6 +266,12 @@ class GroupClient:
                 is_wanted = group.heartbeat(self.name, self.member_id)
                 if not self.callbacks and (is_wanted or self.must_rejoin):
                     self._rejoin()
+            case State.LEAVING:
+                group.heartbeat(self.name, self.member_id)
+                if not self.callbacks:
+                    group.leave(self.name, self.member_id)
+                    self.member_id, self.generation = "", -1
+                    self.state = State.OUT
             case State.LOST | State.LOCKED_OUT:
                 pass
 

@@ -15,7 +15,6 @@ __all__ = ["Healing"]
 
 _ROUNDS_MAX = 3_000
 _ROUND_US = 40_000
-_ORPHANED_ROUNDS_MAX = 100
 
 
 class Healing:
@@ -23,7 +22,6 @@ class Healing:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._orphaned_rounds = 0
 
     def run(self) -> None:
         """End when the watermark has passed the last commit, or the budget is used up."""
@@ -63,23 +61,9 @@ class Healing:
                 if node.is_alive:
                     node.step()
         world.broker.group.complete()
-        self._adopt_orphans()
         world.broker.settle()
         for _ in range(4):
             world.step_consumer()
-
-    def _adopt_orphans(self) -> None:
-        """Begin a round for slots that the group protocol has left to nobody.
-
-        A round takes a slot from a static member, which dies before it has joined again and comes
-        back under its name: the broker then begins no further round.  Any rebalance heals it.
-        """
-        group = self._world.broker.group
-        self._orphaned_rounds = self._orphaned_rounds + 1 if group.orphans else 0
-        if self._orphaned_rounds > _ORPHANED_ROUNDS_MAX:
-            self._orphaned_rounds = 0
-            self._world.orphans_adopted += 1
-            group.rebalance()
 
     def _horizon_us(self) -> int:
         world = self._world
@@ -92,8 +76,9 @@ class Healing:
         claims = world.history.claims
         if not claims or claims[-1].watermark_us < horizon_us:
             return False
-        is_settled = all(node.client.is_settled for node in world.nodes)
-        return is_settled and world.checkpoint.committed >= claims[-1].batch
+        if world.broker.group.orphans or not all(n.client.is_settled for n in world.nodes):
+            return False
+        return world.checkpoint.committed >= claims[-1].batch
 
     def _say_what_is_missing(self, horizon_us: int) -> None:
         history = self._world.history
@@ -101,6 +86,9 @@ class Healing:
         if reached is None or reached < horizon_us:
             behind = None if reached is None else horizon_us - reached
             history.unhealed.append(f"the watermark is {behind} µs behind the last commit")
+        orphans = sorted(self._world.broker.group.orphans)
+        if orphans:
+            history.unhealed.append(f"slots belong to nobody: {orphans}")
         history.unhealed += [
             f"{node.name} does not come to rest in the group: {node.client.state.value}"
             for node in self._world.nodes

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from tests.simulation.group import GroupClient, State
+from tests.simulation.lookout import Lookout
 from tests.simulation.spanner import QueryBroke, QueryDone, StreamQuery
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
@@ -49,6 +50,7 @@ class Node:
         """What it calls the epoch if it opens the stream."""
         self.client = GroupClient(world.broker.group, name)
         self.publisher = world.new_publisher(name, self.client)
+        self._lookout = Lookout(name, world.slots)
         self.is_alive = True
         self.is_paused = False
         self._atomic = atomic
@@ -106,8 +108,11 @@ class Node:
         self._handle(on.Ticked())
 
     def _poll(self) -> None:
-        """Serve rebalances first, then what the own slots bring."""
+        """Look at the group, serve rebalances first, then what the own slots bring."""
         client = self.client
+        rejoin = self._lookout.look(client, self.world.now_us)
+        if rejoin is not None:
+            self.world.tell(self.name, "effect", rejoin)
         if client.callbacks and (not self._polled or self.world.chance(0.5)):
             self._serve(*client.callbacks[0])
             return

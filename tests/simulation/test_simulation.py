@@ -64,5 +64,6 @@ def test_every_fault_and_every_way_of_going_on_is_met():
         "TransactionAborted", "CommitOutcomeUnknown", "ProducerFenced", "SlotsRevoked", "SlotsLost",
         "QueryFailed", "QueryEnded", "bounded", "merged", "finished", "equal instants", "compacted",
         "SetLateAside", "StoreSegment", "CompactSegments", "WriteRelease", "DeleteFiles",
+        "RejoinGroup",
     ]  # fmt: skip
     assert not [what for what in wanted if not met[what]]

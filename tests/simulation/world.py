@@ -85,8 +85,6 @@ class World:
             "db/changeStreams/s", "GOOGLE_STANDARD_SQL", "sim-fleet", weather.slots, "pid",
             tuple(DataTopic(topic, f"id-{topic}", count, 1) for topic, count in topics.items()),
         )  # fmt: skip
-        self.orphans_adopted = 0
-        """How often a slot that the group protocol left to nobody had to be helped."""
         self.copies: set[tuple[str, int, int]] = set()
         self.taken: Counter[Node] = Counter()
         self.sizes: dict[str, Size] = {}

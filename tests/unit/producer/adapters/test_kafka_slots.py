@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tidegate.producer.adapters import kafka_slots
 from tidegate.producer.adapters.kafka_slots import KafkaSlots
+from tidegate.producer.core.group_watch import RejoinGroup
 from tidegate.schemas.errors import ProducerError, UnreachableError
 
 STALE = KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH))
@@ -84,6 +85,7 @@ def slots(admins):
         topic="t",
         session_timeout_ms=6_000,
         listener=SimpleNamespace(),
+        slots=4,
         options={"log_level": 0},
     )
 
@@ -195,6 +197,7 @@ def thrown_out(admins, monkeypatch):
         topic="t",
         session_timeout_ms=6_000,
         listener=listener,
+        slots=4,
     )
     member.start()
     consumer = member._consumer
@@ -223,3 +226,30 @@ def test_who_is_thrown_out_by_a_successor_ends(thrown_out):
     with pytest.raises(ProducerError, match="thrown this worker out"):
         member.poll(0.0)
     assert told == [("assigned", (3,))]
+
+
+def test_a_member_that_finds_orphans_leaves_and_joins(admins, monkeypatch):
+    calls = []
+    made = SimpleNamespace(
+        subscribe=lambda _topics, **_callbacks: calls.append("subscribe"),
+        unsubscribe=lambda: calls.append("unsubscribe"),
+        consume=lambda _count, _timeout: calls.append("consume") or [],
+    )
+    monkeypatch.setattr(kafka_slots, "Consumer", lambda _config: made)
+    admins.append(GONE)
+    member = KafkaSlots(
+        bootstrap_servers="x",
+        group="g",
+        worker="w",
+        topic="t",
+        session_timeout_ms=6_000,
+        listener=SimpleNamespace(),
+        slots=4,
+        on_orphans=lambda: calls.append("told"),
+    )
+    decisions = [RejoinGroup((2,)), None]
+    member._lookout = SimpleNamespace(look=lambda _now_us: decisions.pop(0))
+    member.poll(0.0)
+    member.poll(0.0)
+
+    assert calls == ["told", "unsubscribe", "subscribe", "consume", "consume"]
