@@ -1,0 +1,121 @@
+"""A slot is rebuilt the same from wherever its log may be read, and however it was compacted."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.producer.core.slot import Slot
+from tidegate.schemas.progress import (
+    ChildPartition,
+    PartitionAnnounced,
+    ProgressBody,
+    ProgressRecord,
+    SlotProgress,
+    TokenSnapshot,
+)
+from tidegate.schemas.progress_codec import encode_key, split
+
+EPOCH = "e"
+
+
+@st.composite
+def logs(draw):
+    """Return a slot's committed log, as honest owners write it, and the fence offset at its end.
+
+    Tokens are announced, by one or two parents, and finish; snapshots come now and then, in one or
+    more chunks, and include what their owner has read by then.
+    """
+    log: list[ProgressBody] = []
+    tokens: dict[str, tuple[int, set[str]]] = {}
+    seen: list[tuple[int, PartitionAnnounced]] = []
+    position, fence, revision = 0, 0, 0
+    for step in range(draw(st.integers(1, 30))):
+        kind = draw(st.sampled_from(["announce", "announce", "second", "read", "snapshot"]))
+        if kind == "announce":
+            parents = draw(st.sampled_from([(), ("p",), ("p", "q")]))
+            body = PartitionAnnounced(ChildPartition(f"t{step}", parents, step * 1_000), "p")
+            seen.append((len(log), body))
+            log.append(body)
+        elif kind == "second" and seen:
+            child = draw(st.sampled_from(seen))[1].child
+            if child.parents == ("p", "q") and all(
+                (b.child.token, b.parent) != (child.token, "q") for _, b in seen
+            ):
+                body = PartitionAnnounced(child, "q")
+                seen.append((len(log), body))
+                log.append(body)
+        elif kind == "read":
+            until = draw(st.integers(position, len(log)))
+            for offset, body in seen:
+                if position <= offset < until:
+                    start, heard = tokens.get(body.child.token, (body.child.start_ns, set()))
+                    tokens[body.child.token] = start, heard | {body.parent}
+            position = until
+        elif kind == "snapshot":
+            parents_of = {b.child.token: b.child.parents for _, b in seen}
+            for token in [t for t, (_, heard) in tokens.items() if heard >= set(parents_of[t])]:
+                if draw(st.booleans()):
+                    del tokens[token]
+            revision += 1
+            held = tuple(
+                TokenSnapshot(t, start, parents_of[t], tuple(sorted(heard)), start // 1_000 - 1)
+                for t, (start, heard) in sorted(tokens.items())
+            )
+            minute = draw(st.integers(0, 2))
+            body = SlotProgress(0, revision, minute, position - 1, (), held)
+            fence = min(len(log), position)
+            log += split(body, items_max=draw(st.sampled_from([1, 2, 400])))
+    return log, fence
+
+
+def rebuilt(log, begin, *, removed=frozenset()):
+    """Return what an owner makes of the log from an offset on."""
+    slot = Slot(0, 1)
+    slot.begin_recovery(end_offset=len(log), from_beginning=begin == 0)
+    for offset in range(begin, len(log)):
+        if offset not in removed:
+            slot.take_in(offset, ProgressRecord(EPOCH, "w", log[offset]), epoch=None)
+    slot.pass_to(len(log))
+    slot.own(EPOCH)
+    slot.check_invariants()
+    return slot
+
+
+def told(slot):
+    """Return all that the slot knows, in comparable form."""
+    tokens = {
+        token: (partition.child, frozenset(partition.heard), partition.published)
+        for token, partition in slot.tokens.items()
+    }
+    return tokens, slot.revision, slot.vector
+
+
+@given(logs())
+def test_the_fences_offset_is_as_good_as_the_beginning(made):
+    log, fence = made
+
+    assert told(rebuilt(log, fence)) == told(rebuilt(log, 0))
+
+
+@given(logs(), st.data())
+def test_compaction_changes_nothing(made, data):
+    log, _ = made
+    below = data.draw(st.integers(0, len(log)))
+    newest = {encode_key(body): offset for offset, body in enumerate(log[:below])}
+    removed = {o for o, body in enumerate(log[:below]) if newest[encode_key(body)] != o}
+
+    assert told(rebuilt(log, 0, removed=removed)) == told(rebuilt(log, 0))
+
+
+@given(logs(), st.integers(0, 40))
+def test_reading_a_part_twice_before_owning_changes_nothing(made, again):
+    log, _ = made
+    slot = Slot(0, 1)
+    slot.begin_recovery(end_offset=len(log), from_beginning=True)
+    for offset in [*range(min(again, len(log))), *range(len(log))]:
+        slot.take_in(offset, ProgressRecord(EPOCH, "w", log[offset]), epoch=None)
+    slot.pass_to(len(log))
+    slot.own(EPOCH)
+
+    assert told(slot) == told(rebuilt(log, 0))
