@@ -16,10 +16,22 @@ BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
 CAUGHT = {
     "forget one parent of a merge": ("merge, crash", "lineage"),
     "drop a marker": ("split, crash", "lineage"),
+    "a child started before the commit": ("split, crash", "lineage"),
+    "no fence": ("split, crash", "single_writer"),
+    "a fence's offset behind the snapshot": ("split, crash", "single_writer"),
+    "boundary instant repeated": ("split, crash", "nothing_twice"),
+    "totals counted before the commit": ("split, crash", "completeness"),
+    "a commit of unknown outcome published again": ("split, commit unanswered", "single_writer"),
     "a vector without the last record": ("split, markers apart", "watermark"),
     "a snapshot in effect before its vector": ("split, markers apart", "watermark"),
-    "a child started before the commit": ("split, crash", "lineage"),
+    "announcements dropped by any snapshot": ("split, markers apart", "watermark"),
+    "a child forgotten when slots are read in another order": (
+        "split away, markers apart",
+        "soundness",
+    ),
+    "a segment that the state does not name": ("split, consumer crash", "nothing_lost"),
 }
+"""Name of a broken core -> the scenario that meets it, and the checker that says so."""
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)

@@ -440,11 +440,12 @@ class Stage:
     def _settle_group(self) -> None:
         """Let members join a round as soon as they can; nobody can tell that from later."""
         group = self.broker.group
-        for node in self._living:
-            member = group.members.get(node.name)
-            is_known = member is not None and member.member_id == node.client.member_id
-            if is_known and group.is_preparing and not node.client.callbacks:
-                node.client.work()
+        for node in [node for _ in WORKERS for node in self._living]:
+            member, client = group.members.get(node.name), node.client
+            is_known = member is not None and member.member_id == client.member_id
+            is_wanted = group.is_preparing or client.must_rejoin
+            if is_known and is_wanted and not client.callbacks:
+                client.work()
         group.complete()
 
     # ------------------------------------------------------------ what it is
