@@ -7,8 +7,10 @@ offset aborts.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -28,7 +30,7 @@ from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER
 from tidegate.schemas.wire_format import frame
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tidegate.producer.core.effects import PublishProgress, PublishRecords
 
@@ -46,6 +48,7 @@ _OF_THE_GROUP = (
 
 _CALL_TIMEOUT_S = 30.0
 _REPORT_POLL_S = 0.1
+_HANGS_AFTER_S = 10.0
 _INIT_PATIENCE_S = 60.0
 
 
@@ -95,12 +98,15 @@ class KafkaPublisher:
 
         Raises UnreachableError if the broker does not answer within a minute.
         """
-        self._producer = Producer(self._config)
+        former, self._producer = self._producer, Producer(self._config)
+        if former is not None:
+            _discard([former])
+            del former
         self._is_worn = False
         give_up_at = time.monotonic() + _INIT_PATIENCE_S
         while True:
             try:
-                self._producer.init_transactions(_CALL_TIMEOUT_S)
+                self._bounded(self._producer.init_transactions, within_s=_CALL_TIMEOUT_S)
             except KafkaException as error:
                 reason: KafkaError = error.args[0]
                 if reason.retriable() and time.monotonic() < give_up_at:
@@ -205,7 +211,12 @@ class KafkaPublisher:
         """Send the fence, with the metadata kept at begin."""
         places = [TopicPartition(self._progress_topic, slot, offset) for slot, offset in offsets]
         try:
-            self._open.send_offsets_to_transaction(places, self._metadata, self._patience_s)
+            self._bounded(
+                self._open.send_offsets_to_transaction,
+                places,
+                self._metadata,
+                within_s=self._patience_s,
+            )
         except KafkaException as error:
             return self._abort_after(error)
         return None
@@ -213,7 +224,7 @@ class KafkaPublisher:
     def commit(self) -> TransactionCommitted | CommitUnanswered | Outcome:
         """Commit; asking again is harmless, and whether to is the core's to say."""
         try:
-            self._open.commit_transaction(_CALL_TIMEOUT_S)
+            self._bounded(self._open.commit_transaction, within_s=_CALL_TIMEOUT_S)
         except KafkaException as error:
             reason: KafkaError = error.args[0]
             if reason.code() in _FENCED:
@@ -229,7 +240,7 @@ class KafkaPublisher:
         """Abort; nothing of the transaction stays."""
         try:
             self._open.purge()
-            self._open.abort_transaction(_CALL_TIMEOUT_S)
+            self._bounded(self._open.abort_transaction, within_s=_CALL_TIMEOUT_S)
         except KafkaException as error:
             failure: KafkaError = error.args[0]
             if failure.code() in _FENCED:
@@ -243,6 +254,31 @@ class KafkaPublisher:
         """Told by the client, inside `poll`, of what no call has asked for."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - its public constant
             self._is_worn = True
+
+    def _bounded(self, call: Callable[..., object], *arguments: object, within_s: float) -> None:
+        """Make a call whose last argument is its time-out, and give it up well after that.
+
+        After a broker was away the client has been seen not to return from a fence at all.  Who
+        hangs is left behind with its producer; the next one of the same id fences it.
+        """
+        answers: SimpleQueue[BaseException | None] = SimpleQueue()
+
+        def make() -> None:
+            try:
+                call(*arguments, within_s)
+            except BaseException as error:  # noqa: BLE001 - raised where it was asked for
+                answers.put(error)
+            else:
+                answers.put(None)
+
+        threading.Thread(target=make, name="kafka-call", daemon=True).start()
+        try:
+            error = answers.get(timeout=within_s + _HANGS_AFTER_S)
+        except Empty:
+            reason = "the client does not return"
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, reason, fatal=True)) from None  # noqa: SLF001 - its public constant
+        if error is not None:
+            raise error
 
     @property
     def _open(self) -> Producer:
@@ -285,3 +321,8 @@ class KafkaPublisher:
             return CommitOutcomeUnknown(reason.str())
         self._is_worn = self._is_worn or reason.code() not in _OF_THE_GROUP
         return self.abort(reason.str())
+
+
+def _discard(producers: list[Producer]) -> None:
+    """End producers on a thread of their own: ending one that hangs may hang too."""
+    threading.Thread(target=producers.clear, name="kafka-discard", daemon=True).start()

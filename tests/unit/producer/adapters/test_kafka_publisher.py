@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
@@ -17,6 +19,8 @@ FENCED = KafkaError(KafkaError._FENCED, fatal=True)
 BROKEN = KafkaError(KafkaError._FATAL, fatal=True)
 ABORTABLE = KafkaError(KafkaError.ILLEGAL_GENERATION, txn_requires_abort=True)
 SILENT = KafkaError(KafkaError._TIMED_OUT, retriable=True)
+HANGS = object()
+PATIENCE_S = 20
 RECORD = PublishableRecord(
     1, "t", "0", tuple(ChangeMessage("topic", b"k", b"v", bytes([n]), b"I") for n in range(3))
 )
@@ -37,10 +41,14 @@ class ScriptedClient:
         self.waiting = []
         self.calls = []
         self.offset = 0
+        self.let_go = threading.Event()
 
     def _do(self, name):
         self.calls.append(name)
         error = (self.script.get(name) or [None]).pop(0)
+        if error is HANGS:
+            self.let_go.wait(PATIENCE_S)
+            return
         if isinstance(error, KafkaError):
             raise KafkaException(error)
         if error is not None:
@@ -237,3 +245,31 @@ def test_the_name_of_a_fence_is_the_same_for_client_and_broker(publisher_on):
     by_broker = KafkaError(KafkaError.PRODUCER_FENCED, fatal=True)
 
     assert publisher_on(ScriptedClient(commit=[by_broker])).commit() == on.ProducerFenced()
+
+
+@pytest.mark.parametrize("call", ["send_offsets", "commit", "abort"])
+def test_a_call_that_does_not_return_is_left_behind(publisher_on, monkeypatch, call):
+    monkeypatch.setattr(kafka_publisher, "_CALL_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(kafka_publisher, "_HANGS_AFTER_S", 0.05)
+    client = ScriptedClient(**{call: [HANGS]})
+    publisher = publisher_on(client)
+    publisher._patience_s = 0.0
+    outcome = {
+        "send_offsets": lambda: publisher.send_offsets(((0, 1),)),
+        "commit": publisher.commit,
+        "abort": lambda: publisher.abort("a slot was lost"),
+    }[call]()
+    client.let_go.set()
+
+    assert isinstance(outcome, on.CommitOutcomeUnknown)
+    assert "does not return" in outcome.reason
+
+
+def test_a_producer_that_cannot_be_had_in_time_is_an_error(publisher_on, monkeypatch):
+    monkeypatch.setattr(kafka_publisher, "_CALL_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(kafka_publisher, "_HANGS_AFTER_S", 0.05)
+    client = ScriptedClient(init=[HANGS])
+
+    with pytest.raises(UnreachableError, match="does not return"):
+        publisher_on(client)
+    client.let_go.set()
