@@ -99,7 +99,7 @@ def test_a_kill_between_merge_and_side_table_is_made_good(kit):
     topic = kit.Topic("t", {1: COLUMNS}, ["id"])
     part = release(kit, 0, topic, [("UPDATE", {"id": 7}, {"b": 3})])
 
-    class Killed(Exception):  # noqa: N818
+    class Killed(Exception):
         pass
 
     def kill(*_, **__):
