@@ -138,8 +138,10 @@ def test_the_adapter_goes_on_after_a_refused_fence(address, stage):
     publisher = Publishers(address, stage, timeout_ms=60_000).started()["fence"]
     assert publisher.begin(stage.strange_metadata("worker")) is None
     assert announce(publisher) is None
+    assert isinstance(publisher.await_delivery(), on.Delivered)
     assert isinstance(publisher.send_offsets(((0, 1),)), on.TransactionAborted)
     assert publisher.begin(member.metadata()) is None
     assert announce(publisher) is None
+    assert isinstance(publisher.await_delivery(), on.Delivered)
     assert publisher.send_offsets(((0, 1),)) is None
     assert publisher.commit() == on.TransactionCommitted()
