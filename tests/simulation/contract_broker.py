@@ -21,7 +21,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from tests.simulation.contract import DATA_NUMBERS, SLOTS, UNSTABLE, Answer, Place, Seen
+from tests.simulation.contract_stage import DATA_NUMBERS, SLOTS, UNSTABLE, Answer, Place, Seen
 
 __all__ = ["BrokerStage"]
 

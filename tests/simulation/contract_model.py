@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation.contract import DATA_NUMBERS, SLOTS, UNSTABLE, Answer, Place, Seen
+from tests.simulation.contract_stage import DATA_NUMBERS, SLOTS, UNSTABLE, Answer, Place, Seen
 from tests.simulation.group import Group, GroupClient, GroupRefusal, Metadata, State
 from tests.simulation.kafka import Broker, Fenced
 
