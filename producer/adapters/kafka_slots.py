@@ -113,6 +113,10 @@ class KafkaSlots:
         }
         self._consumer = Consumer(self._config)
         self._assigned: set[int] = set()
+        self._starting: dict[int, TopicPartition] = {}
+        """Slots that are being assigned, and where reading them begins."""
+        self._seeking: dict[int, TopicPartition] = {}
+        """Slots that are to be read from elsewhere; what is read of them before that is old."""
         self._on_orphans = on_orphans
         self._lookout = GroupLookout(
             self._common,
@@ -152,6 +156,7 @@ class KafkaSlots:
         rejoin = self._lookout.look(time.monotonic_ns() // 1_000)
         if rejoin is not None:
             self._adopt(rejoin.orphans)
+        self._seek()
         events: list[Event] = []
         for message in self._consumer.consume(_BATCH_MAX, timeout_s):
             error = message.error()
@@ -174,9 +179,12 @@ class KafkaSlots:
         """Begin to read a slot at its fence's offset; find its end, open transactions included."""
         begin = self._committed(slot)
         place = TopicPartition(self._topic, slot, _OFFSET_BEGINNING if begin is None else begin)
-        self._consumer.incremental_unassign([TopicPartition(self._topic, slot)])
-        self._consumer.incremental_assign([place])
         self._incarnations[slot] = incarnation
+        if slot in self._starting:
+            self._starting[slot] = place
+        else:
+            self._seeking[slot] = place
+            self._seek()
         end = self._uncommitted_end(slot)
         return SlotRecoveryBegun(slot, incarnation, from_beginning=begin is None, end_offset=end)
 
@@ -203,6 +211,8 @@ class KafkaSlots:
         error = message.error()
         slot, offset = message.partition(), message.offset()
         if slot is None or offset is None:
+            return None
+        if slot in self._seeking:
             return None
         incarnation = self._incarnations.get(slot, -1)
         if error is None:
@@ -235,6 +245,7 @@ class KafkaSlots:
         _log.warning("joining the group anew", reason=reason.str())
         former, self._consumer = self._consumer, Consumer(self._config)
         lost, self._assigned = tuple(sorted(self._assigned)), set()
+        self._seeking.clear()
         self._listener.slots_lost(lost)
         former.close()
         self._join()
@@ -260,14 +271,33 @@ class KafkaSlots:
 
         self._insist(ask, "a worker's name cannot be written down", name=self._register)
 
+    def _seek(self) -> None:
+        """Move to where slots are to be read from; what cannot be moved yet is tried again.
+
+        By seeking, and not by assigning anew: outside of its callback that comes between the client
+        and a rebalance that it has not told yet, after which it joined no group any more.
+        """
+        for slot, place in list(self._seeking.items()):
+            if slot in self._assigned:
+                try:
+                    self._consumer.seek(place)
+                except KafkaException:
+                    continue
+            del self._seeking[slot]
+
     def _on_assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        consumer.incremental_assign(
-            [TopicPartition(p.topic, p.partition, _OFFSET_BEGINNING) for p in places]
-        )
-        if consumer is self._consumer:
-            slots = tuple(sorted(place.partition for place in places))
-            self._assigned.update(slots)
+        if consumer is not self._consumer:
+            return
+        slots = tuple(sorted(place.partition for place in places))
+        self._starting = {
+            slot: TopicPartition(self._topic, slot, _OFFSET_BEGINNING) for slot in slots
+        }
+        self._assigned.update(slots)
+        try:
             self._listener.slots_assigned(slots)
+        finally:
+            starting, self._starting = list(self._starting.values()), {}
+        consumer.incremental_assign(starting)
 
     def _on_revoke(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         self._let_go(consumer, places, self._listener.slots_revoked)

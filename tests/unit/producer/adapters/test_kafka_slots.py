@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tidegate.producer.adapters import kafka_slots
 from tidegate.producer.adapters.kafka_slots import KafkaSlots
+from tidegate.producer.core.events import SlotPassed
 from tidegate.producer.core.group_watch import RejoinGroup
 from tidegate.schemas.errors import ProducerError, UnreachableError
 
@@ -54,16 +55,31 @@ class Admin:
 
 
 class Consumer:
-    """Remembers where it was told to read."""
+    """Remembers where it was told to read; refuses the first `refusals` seeks."""
 
-    def __init__(self):
-        self.assigned = []
-
-    def incremental_unassign(self, places):
-        pass
+    def __init__(self, refusals=0):
+        self.refusals = refusals
+        self.places = []
+        self.messages = []
 
     def incremental_assign(self, places):
-        self.assigned += [(place.partition, place.offset) for place in places]
+        self.places += [(place.partition, place.offset) for place in places]
+
+    def seek(self, place):
+        if self.refusals:
+            self.refusals -= 1
+            raise KafkaException(KafkaError(KafkaError._STATE))
+        self.places.append((place.partition, place.offset))
+
+    def consume(self, _count, _timeout):
+        messages, self.messages = self.messages, []
+        return messages
+
+
+def end_of(slot, offset):
+    """The event that a slot's end was reached."""
+    error = KafkaError(KafkaError._PARTITION_EOF)
+    return SimpleNamespace(error=lambda: error, partition=lambda: slot, offset=lambda: offset)
 
 
 @pytest.fixture
@@ -104,10 +120,42 @@ def test_a_restart_of_the_broker_does_not_end_a_recovery(slots, admins, monkeypa
     answers = [GONE, 7, GONE, STALE, 42]
     monkeypatch.setattr(kafka_slots, "AdminClient", lambda _config: Scripted(answers))
     slots._consumer = Consumer()
+    slots._assigned = {3}
     begun = slots.recover(3, 1)
 
     assert (begun.end_offset, begun.from_beginning) == (42, False)
-    assert slots._consumer.assigned == [(3, 7)]
+    assert slots._consumer.places == [(3, 7)]
+
+
+def test_a_slot_that_is_being_assigned_is_read_from_its_fence_at_once(slots, admins):
+    """What is assigned twice within the callback is a rebalance that never ends."""
+    slots._consumer, slots._admin = Consumer(), Scripted([7, 42, -1001, 42])
+    slots._listener = SimpleNamespace(
+        slots_assigned=lambda numbers: [slots.recover(number, 1) for number in numbers]
+    )
+    slots._on_assign(slots._consumer, [TopicPartition("t", 3), TopicPartition("t", 5)])
+
+    assert slots._consumer.places == [(3, 7), (5, 0)]
+
+
+def test_what_is_read_before_the_seek_is_old(slots):
+    slots._consumer, slots._admin = Consumer(refusals=2), Scripted([7, 42])
+    slots._assigned = {3}
+    slots.recover(3, 9)
+    slots._consumer.messages = [end_of(3, 40)]
+    assert slots.poll(0.0) == []
+    slots._consumer.messages = [end_of(3, 42)]
+
+    assert slots.poll(0.0) == [SlotPassed(3, 9, 42)]
+    assert slots._consumer.places == [(3, 7)]
+
+
+def test_a_slot_that_is_gone_is_not_sought(slots):
+    slots._consumer, slots._admin = Consumer(), Scripted([7, 42])
+    slots.recover(3, 9)
+    slots.poll(0.0)
+
+    assert slots._consumer.places == []
 
 
 def test_an_offset_that_cannot_be_read_is_asked_for_again(slots, monkeypatch):
