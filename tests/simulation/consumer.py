@@ -54,6 +54,11 @@ class Consumer:
         self._topics: set[str] = set()
         self._work = self._batches()
 
+    @property
+    def is_superseded(self) -> bool:
+        """Whether another consumer has taken the checkpoint over."""
+        return self._epoch != self._checkpoint.epoch
+
     def step(self) -> None:
         next(self._work)
 

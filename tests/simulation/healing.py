@@ -52,9 +52,8 @@ class Healing:
         for name in list(world.broker.group.members):
             if name not in living:
                 world.broker.group.expire(name)
-        for name in world.broker.open_transactions:
-            if name not in living:
-                world.broker.time_out(name)
+        # A process that is gone began the others, perhaps one of a name that lives again.
+        world.broker.time_out_all_but([node.publisher.handle for node in awake])
         for node in awake:
             node.client.work()
             for _ in range(6):

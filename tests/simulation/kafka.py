@@ -215,6 +215,12 @@ class Broker:
         self._epochs[transactional_id] += 1
         return True
 
+    def time_out_all_but(self, handles: list[Handle]) -> None:
+        """Give up on every transaction that none of these producers has begun."""
+        for name, one in list(self._current.items()):
+            if all(one.handle is not handle for handle in handles):
+                self.time_out(name)
+
     @property
     def open_transactions(self) -> list[str]:
         return [name for name, one in self._current.items() if one.outcome is Outcome.OPEN]

@@ -60,7 +60,7 @@ class Publisher:
 
     def start(self) -> None:
         """Take the transactional id over."""
-        self._handle: Handle = self.broker.init(self.name)
+        self.handle: Handle = self.broker.init(self.name)
         self._queue: list[_Waiting] = []
         self._written: dict[int, dict[Place, int]] = {}
         self._snapshots: dict[int, int] = {}
@@ -110,7 +110,7 @@ class Publisher:
                 return on.Delivered(written, dict(self._snapshots))
             case do.SendOffsets():
                 self._has_reached_broker = True
-                self.broker.send_offsets(self._handle, effect.offsets, self._fence_metadata())
+                self.broker.send_offsets(self.handle, effect.offsets, self._fence_metadata())
             case do.CommitTransaction():
                 return self._commit()
             case do.AbortTransaction():
@@ -150,7 +150,7 @@ class Publisher:
     def _flush(self) -> None:
         for waiting in self._queue:
             self._has_reached_broker = True
-            offset = self.broker.produce(self._handle, waiting.place, waiting.key, waiting.value)
+            offset = self.broker.produce(self.handle, waiting.place, waiting.key, waiting.value)
             if waiting.author_slot is not None:
                 self._written.setdefault(waiting.author_slot, {})[waiting.place] = offset
             elif waiting.snapshot_of is not None:
@@ -172,7 +172,7 @@ class Publisher:
         return on.CommitOutcomeUnknown("no answer, and no way to ask")
 
     def _end(self) -> None:
-        transaction = self.broker.end(self._handle, commit=True)
+        transaction = self.broker.end(self.handle, commit=True)
         if transaction is not None and not self._is_told:
             self._is_told = True
             self.on_commit(transaction, frozenset(self._speaks_for), tuple(self._finished))
@@ -183,7 +183,7 @@ class Publisher:
         if not self._has_reached_broker:
             return on.TransactionAborted(reason)  # the broker has never heard of it
         try:
-            self.broker.end(self._handle, commit=False)
+            self.broker.end(self.handle, commit=False)
         except Fenced:
             return on.ProducerFenced()
         return on.TransactionAborted(reason)

@@ -186,8 +186,10 @@ class World:
             consumer.step()
         except SupersededError:
             return None
-        except TidegateError as error:
+        except (TidegateError, KeyError) as error:
             self.tell("consumer", "failed", error)
+            if consumer.is_superseded:
+                return None  # its successor has deleted what this one was about to read
             self.history.broken.append(f"consumer: {type(error).__name__}: {error}")
             return None
         return consumer

@@ -76,7 +76,7 @@ class Actor:
             (
                 self.name, self.is_refused,
                 names.of_object(node.worker),
-                publisher._handle.epoch, names.of_object(_in_transaction(publisher)),
+                publisher.handle.epoch, names.of_object(_in_transaction(publisher)),
                 (client.state.name, client.member_id, client.generation, client.owned),
                 (tuple(client.callbacks), client.must_rejoin, node._letting_go),
                 frozenset(node._held), node._seeks_start, tuple(queries),
