@@ -77,6 +77,7 @@ class Consumer:
                 checkpoint.offsets[batch] = ends
             yield
             yield from self._run(batch, checkpoint.offsets[batch])
+            yield  # the state is stored, and Spark does not know of it yet
             checkpoint.require(self._epoch)
             checkpoint.committed = batch
             checkpoint.offsets.pop(batch - 2, None)
