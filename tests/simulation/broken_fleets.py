@@ -225,7 +225,7 @@ def _metadata_of_now(self: Publisher) -> Any:
 BROKEN_FLEETS = (
     Mutant(
         "an abort after an unanswered commit believed",
-        "nothing_twice",
+        "single_writer",
         ((TransactionCycle, "is_doubtful", property(_abort_believed)),),
     ),
     Mutant("ack early", "nothing_lost", ((TransactionCycle, "abort", _confirm_at_abort),)),

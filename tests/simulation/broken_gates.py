@@ -163,7 +163,7 @@ BROKEN_GATES = (
     Mutant("state loaded as “latest”", "soundness", ((Consumer, "_state_file", _newest_state),)),
     Mutant(
         "a replay that decides again",
-        "nothing_lost",
+        "commit_order",
         ((BatchRun, "_find_plan", _find_no_plan), (checkpoints.Checkpoint, "create", _write_over)),
     ),
     Mutant(

@@ -20,7 +20,7 @@ from tests.simulation.runner import run_seed
 
 __all__ = ["MUTANTS", "SEEDS_MAX", "caught_after"]
 
-SEEDS_MAX = 400
+SEEDS_MAX = 800
 MUTANTS = (*BROKEN_FLEETS, *BROKEN_GATES)
 
 
