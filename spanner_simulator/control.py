@@ -22,9 +22,9 @@ from tidegate.spanner_simulator.errors import Code, SpannerError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tidegate.spanner_simulator.core.churn import ChurnKind
+    from tidegate.spanner_simulator.core.change_streams.churn import ChurnKind
+    from tidegate.spanner_simulator.core.change_streams.stream_partitions import StreamPartition
     from tidegate.spanner_simulator.core.database import Database
-    from tidegate.spanner_simulator.core.stream_partitions import StreamPartition
     from tidegate.spanner_simulator.core.values import Plain
     from tidegate.spanner_simulator.server.host import Host, HostedDatabase
 
@@ -59,7 +59,7 @@ class Control:
 
         def act() -> list[dict[str, Any]]:
             hosted = self._host.database(database)
-            state = hosted.database.stream_state(stream)
+            state = hosted.database.streams.state(stream)
             return [_describe(hosted, one) for one in state.partitions.live]
 
         return self._on_loop(act)
@@ -76,7 +76,9 @@ class Control:
         """Split by token, at a table's key, or the busiest one."""
         return self._change(
             database,
-            lambda one, now_us: one.split(stream, now_us=now_us, token=token, table=table, key=key),
+            lambda one, now_us: one.streams.split(
+                stream, now_us=now_us, token=token, table=table, key=key
+            ),
         )
 
     def merge(
@@ -84,13 +86,15 @@ class Control:
     ) -> dict[str, Any]:
         """Merge neighbours by token, or the least busy pair."""
         return self._change(
-            database, lambda one, now_us: one.merge(stream, now_us=now_us, tokens=tokens or ())
+            database,
+            lambda one, now_us: one.streams.merge(stream, now_us=now_us, tokens=tokens or ()),
         )
 
     def move(self, *, database: str, stream: str, token: str | None = None) -> dict[str, Any]:
         """Move by token, or the busiest one."""
         return self._change(
-            database, lambda one, now_us: one.move(stream, now_us=now_us, token=token)
+            database,
+            lambda one, now_us: one.streams.move(stream, now_us=now_us, token=token),
         )
 
     def _change(
@@ -132,7 +136,7 @@ class Control:
                     hosted, stream, mean_life_ms=mean_life_ms, weights=chosen, seed=seed
                 )
             else:
-                self._host.stop_churn(hosted, hosted.database.stream_state(stream).name)
+                self._host.stop_churn(hosted, hosted.database.streams.state(stream).name)
             return {"enabled": enabled}
 
         return self._on_loop(act)
@@ -151,7 +155,7 @@ class Control:
 
         def act() -> dict[str, Any]:
             hosted = self._host.database(database)
-            state = hosted.database.stream_state(stream)
+            state = hosted.database.streams.state(stream)
             tokens = [token] if token else list(state.partitions.by_token)
             fault = SpannerError(Code[code], "Injected by the control port")
             return {"interrupted": hosted.interrupt(tokens, fault)}
@@ -161,7 +165,7 @@ class Control:
     def commit_log(self, *, database: str, stream: str, first: int = 0) -> Iterator[dict[str, Any]]:
         """Transactions from number `first` on, as far as they are committed now."""
         log = self._on_loop(
-            lambda: self._host.database(database).database.stream_state(stream).log.transactions
+            lambda: self._host.database(database).database.streams.state(stream).log.transactions
         )
         # The list only grows and its entries never change, so any thread may read it.
         for index in range(max(0, first), len(log)):

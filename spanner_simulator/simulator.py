@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from tidegate.spanner_simulator.core.churn import ChurnKind
+    from tidegate.spanner_simulator.core.change_streams.churn import ChurnKind
     from tidegate.spanner_simulator.core.values import Plain
 
 __all__ = ["PortTakenError", "Simulator", "SimulatorConfig", "serve"]

@@ -2,7 +2,7 @@
 
 Every method is one atomic step; the caller passes the time and calls from one thread only. That is
 the one lock under which transactions are validated and commit, and it gives all readers of change
-streams the same order. `listener` hears which stream partitions have something new.
+streams the same order.
 """
 
 from __future__ import annotations
@@ -10,35 +10,25 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tidegate.spanner_simulator.core.assembly import CommitFacts, assemble
-from tidegate.spanner_simulator.core.catalogue import Catalogue
-from tidegate.spanner_simulator.core.commit_log import CommitLog
-from tidegate.spanner_simulator.core.key_choice import (
-    initial_borders,
-    merge_candidates,
-    split_candidate,
-    split_key,
-)
-from tidegate.spanner_simulator.core.mutations import KeySet, Mutation, WriteSet, key_range
-from tidegate.spanner_simulator.core.mutations import whole_key as encode_whole_key
-from tidegate.spanner_simulator.core.storage import VERSION_RETENTION_US, KeyRange, TableRows
-from tidegate.spanner_simulator.core.stream_partitions import (
-    Chance,
-    StreamPartition,
-    StreamPartitions,
-)
+from tidegate.spanner_simulator.core.change_streams.assembly import CommitFacts
+from tidegate.spanner_simulator.core.change_streams.change_streams import ChangeStreams
+from tidegate.spanner_simulator.core.rows.mutations import KeySet, Mutation, WriteSet, key_range
+from tidegate.spanner_simulator.core.rows.mutations import whole_key as encode_whole_key
+from tidegate.spanner_simulator.core.rows.storage import VERSION_RETENTION_US, KeyRange, TableRows
+from tidegate.spanner_simulator.core.rows.transactions import Transaction
+from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
 from tidegate.spanner_simulator.core.timestamps import CommitClock, format_us
-from tidegate.spanner_simulator.core.transactions import Transaction
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Sequence
 
-    from tidegate.spanner_simulator.core import ddl
-    from tidegate.spanner_simulator.core.schema_objects import ChangeStream, Table
-    from tidegate.spanner_simulator.core.values import Plain, Row
+    from tidegate.spanner_simulator.core.change_streams.stream_partitions import Chance
+    from tidegate.spanner_simulator.core.schema import statements as ddl
+    from tidegate.spanner_simulator.core.schema.schema_objects import Table
+    from tidegate.spanner_simulator.core.values import Dialect, Row
 
-__all__ = ["Database", "DatabaseSettings", "StreamState"]
+__all__ = ["Database", "DatabaseSettings"]
 
 _FINISHED_TRANSACTIONS_MAX = 10_000
 # Clients simply forget read-only transactions; the oldest of this many cannot be in use any more.
@@ -55,16 +45,6 @@ class DatabaseSettings:
 
 
 @dataclass(slots=True)
-class StreamState:
-    """What a change stream has besides its definition, which lives in the catalogue."""
-
-    name: str
-    partitions: StreamPartitions
-    log: CommitLog = field(default_factory=CommitLog)
-    is_dropped: bool = False
-
-
-@dataclass(slots=True)
 class _Instant:
     """The transactions that share the last commit timestamp: what the next one must not touch."""
 
@@ -75,12 +55,19 @@ class _Instant:
 class Database:
     """See the module. Raises `SpannerError` for whatever the service would refuse."""
 
-    def __init__(self, name: str, chance: Chance, settings: DatabaseSettings) -> None:
+    def __init__(
+        self,
+        name: str,
+        chance: Chance,
+        settings: DatabaseSettings,
+        dialect: Dialect = "GOOGLE_STANDARD_SQL",
+    ) -> None:
         self.name = name
-        self.catalogue = Catalogue()
+        self.catalogue = Catalogue(dialect)
         self.clock = CommitClock()
-        self.streams: dict[str, StreamState] = {}
-        self.listener: Callable[[Iterable[str]], None] = lambda _tokens: None
+        self.streams = ChangeStreams(
+            self.catalogue, self.clock, chance, initial_count=settings.stream_partitions
+        )
         self.commit_number = 0
         self._rows: dict[str, TableRows] = {}
         self._chance = chance
@@ -112,25 +99,7 @@ class Database:
             self._rows[name] = TableRows()
         for name in self._rows.keys() - catalogue.tables.keys():
             del self._rows[name]
-        for name in catalogue.streams.keys() - self.streams.keys():
-            self.streams[name] = self._new_stream(catalogue.streams[name], at_us)
-        for name in self.streams.keys() - catalogue.streams.keys():
-            state = self.streams.pop(name)
-            state.is_dropped = True
-            self.listener([one.token for one in state.partitions.by_token.values()])
-
-    def _new_stream(self, stream: ChangeStream, at_us: int) -> StreamState:
-        watched = [
-            table
-            for table in self.catalogue.tables.values()
-            if stream.tracked_columns(table) is not None
-        ]
-        borders = initial_borders(watched, self._rows, self._settings.stream_partitions)
-        return StreamState(stream.name, StreamPartitions(self._chance, borders, start_us=at_us))
-
-    def stream_state(self, name: str) -> StreamState:
-        """A change stream's state, or NOT_FOUND."""
-        return self.streams[self.catalogue.stream(name).name.lower()]
+        self.streams.follow_schema(self._rows, at_us=at_us)
 
     # -- transactions
 
@@ -210,7 +179,9 @@ class Database:
             self._rows[table].write(key, row, commit_us=commit_us, commit_number=self.commit_number)
         transaction.state = "COMMITTED"
         self._finish(transaction, commit_us)
-        self._publish(transaction, writes, commit_us)
+        # Fixed width, so that text order is commit order also within one timestamp.
+        facts = CommitFacts(commit_us, f"{self.commit_number:020d}", transaction.tag)
+        self.streams.publish(writes.changes, facts, is_excluded=transaction.exclude_from_streams)
         return commit_us
 
     def _prepare(
@@ -240,26 +211,6 @@ class Database:
         for mutation in mutations:
             writes.apply(mutation)
         return writes
-
-    def _publish(self, transaction: Transaction, writes: WriteSet, commit_us: int) -> None:
-        changes = writes.changes
-        # Fixed width, so that text order is commit order also within one timestamp.
-        facts = CommitFacts(commit_us, f"{self.commit_number:020d}", transaction.tag)
-        news: list[str] = []
-        for name, state in self.streams.items():
-            stream = self.catalogue.streams[name]
-            if transaction.exclude_from_streams and stream.option("allow_txn_exclusion") is True:
-                continue
-            assembled = assemble(stream, state.partitions, changes, facts)
-            for partition, record in assembled.records:
-                partition.append(record)
-                news.append(partition.token)
-            for change in changes:
-                if stream.tracked_columns(change.table) is not None:
-                    state.partitions.locate(change.key).recent_keys.append(change.key)
-            state.log.note(stream, changes, facts, assembled)
-        if news:
-            self.listener(news)
 
     # -- reading
 
@@ -312,62 +263,6 @@ class Database:
         if transaction is not None and read_us is None:
             transaction.note_range(name, where, commit_number=self.commit_number)
         return list(self._rows[name].scan(where, read_us))
-
-    # -- stream partitions
-
-    def split(
-        self,
-        stream: str,
-        *,
-        now_us: int,
-        token: str | None = None,
-        table: str | None = None,
-        key: list[Plain] | None = None,
-    ) -> list[StreamPartition]:
-        """Split the one with a token, or the one that holds a key, or the busiest one."""
-        partitions = self.stream_state(stream).partitions
-        if table is not None:
-            at = encode_whole_key(self.catalogue.table(table), key or [])
-            parent = partitions.locate(at)
-        else:
-            parent = partitions.find_live(token) if token else split_candidate(partitions.live)
-            at = split_key(parent)
-        at_us = self._turn([parent], now_us)
-        children = partitions.split(parent, at, at_us=at_us)
-        self._announce([parent], at_us)
-        return children
-
-    def merge(
-        self, stream: str, *, now_us: int, tokens: Sequence[str] = ()
-    ) -> list[StreamPartition]:
-        """Merge these neighbours, or the least busy pair."""
-        partitions = self.stream_state(stream).partitions
-        parents = (
-            [partitions.find_live(token) for token in dict.fromkeys(tokens)]
-            if tokens
-            else merge_candidates(partitions.live)
-        )
-        at_us = self._turn(parents, now_us)
-        children = partitions.merge(parents, at_us=at_us)
-        self._announce(parents, at_us)
-        return children
-
-    def move(self, stream: str, *, now_us: int, token: str | None = None) -> list[StreamPartition]:
-        """Move the one with a token, or the busiest one."""
-        partitions = self.stream_state(stream).partitions
-        parent = partitions.find_live(token) if token else split_candidate(partitions.live)
-        at_us = self._turn([parent], now_us)
-        children = partitions.move(parent, at_us=at_us)
-        self._announce([parent], at_us)
-        return children
-
-    def _turn(self, parents: Sequence[StreamPartition], now_us: int) -> int:
-        """The time at which children may start: after all commits and promises, and a life."""
-        return max(self.clock.next_us(now_us), *(parent.start_us + 1 for parent in parents))
-
-    def _announce(self, parents: Sequence[StreamPartition], at_us: int) -> None:
-        self.clock.close(at_us - 1)
-        self.listener([parent.token for parent in parents])
 
 
 def _aborted(message: str) -> SpannerError:

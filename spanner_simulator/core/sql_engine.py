@@ -13,9 +13,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, TypeAlias
 
 from tidegate.spanner_simulator.core import sql_syntax as syntax
-from tidegate.spanner_simulator.core.information_schema import information_schema_table
 from tidegate.spanner_simulator.core.key_encoding import successor
-from tidegate.spanner_simulator.core.storage import KeyRange
+from tidegate.spanner_simulator.core.rows.storage import KeyRange
+from tidegate.spanner_simulator.core.schema.information_schema import information_schema_table
 from tidegate.spanner_simulator.core.values import Plain, Value, ValueType, decode
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tidegate.spanner_simulator.core.database import Database
-    from tidegate.spanner_simulator.core.schema_objects import Table
-    from tidegate.spanner_simulator.core.transactions import Transaction
+    from tidegate.spanner_simulator.core.rows.transactions import Transaction
+    from tidegate.spanner_simulator.core.schema.schema_objects import Table
 
 __all__ = ["run_select"]
 

@@ -19,8 +19,19 @@ from typing import Literal, TypeAlias
 from tidegate.spanner_simulator.core.timestamps import format_ns, parse_ns
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
-__all__ = ["Plain", "Row", "TypeCode", "Value", "ValueType", "decode", "encode", "format_numeric"]
+__all__ = [
+    "Dialect",
+    "Plain",
+    "Row",
+    "TypeCode",
+    "Value",
+    "ValueType",
+    "decode",
+    "encode",
+    "format_numeric",
+]
 
+Dialect = Literal["GOOGLE_STANDARD_SQL", "POSTGRESQL"]
 TypeCode = Literal[
     "BOOL",
     "INT64",

@@ -10,13 +10,14 @@ from google.cloud.spanner_admin_instance_v1 import types as instance_admin
 from google.longrunning import operations_pb2
 from google.protobuf import empty_pb2
 
-from tidegate.spanner_simulator.core.ddl import Statement, parse_ddl
-from tidegate.spanner_simulator.core.ddl_text import catalogue_ddl
+from tidegate.spanner_simulator.core.schema.ddl import parse_ddl
+from tidegate.spanner_simulator.core.schema.ddl_text import catalogue_ddl
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.server.host import HostedDatabase
 from tidegate.spanner_simulator.server.messages import timestamp_message
 
 if TYPE_CHECKING:
+    from tidegate.spanner_simulator.core.schema.statements import Statement
     from tidegate.spanner_simulator.server.host import Host
     from tidegate.spanner_simulator.server.messages import Message
 

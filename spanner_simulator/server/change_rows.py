@@ -11,8 +11,12 @@ from typing import TYPE_CHECKING, Any, assert_never
 import orjson
 from google.cloud.spanner_v1 import types as spanner
 
-from tidegate.spanner_simulator.core.assembly import ColumnType, DataChangeRecord, Mod
-from tidegate.spanner_simulator.core.stream_query import (
+from tidegate.spanner_simulator.core.change_streams.assembly import (
+    ColumnType,
+    DataChangeRecord,
+    Mod,
+)
+from tidegate.spanner_simulator.core.change_streams.stream_query import (
     ChildPartitionsRecord,
     HeartbeatRecord,
     StreamRow,

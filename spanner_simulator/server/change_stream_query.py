@@ -10,14 +10,18 @@ import asyncio
 import zlib
 from typing import TYPE_CHECKING
 
-from tidegate.spanner_simulator.core.change_stream_call import (
+from tidegate.spanner_simulator.core.change_streams.change_stream_call import (
     CallArguments,
     ChangeStreamCall,
     check_partition,
     parse_call,
     resolve,
 )
-from tidegate.spanner_simulator.core.stream_query import PartitionQuery, Position, initial_rows
+from tidegate.spanner_simulator.core.change_streams.stream_query import (
+    PartitionQuery,
+    Position,
+    initial_rows,
+)
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.server.change_rows import CHANGE_RECORD_METADATA
 from tidegate.spanner_simulator.server.messages import parameters
@@ -26,8 +30,8 @@ from tidegate.spanner_simulator.server.wire_bytes import message_bytes
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
-    from tidegate.spanner_simulator.core.database import StreamState
-    from tidegate.spanner_simulator.core.stream_query import StreamRow
+    from tidegate.spanner_simulator.core.change_streams.change_streams import StreamState
+    from tidegate.spanner_simulator.core.change_streams.stream_query import StreamRow
     from tidegate.spanner_simulator.server.host import Host, HostedDatabase, Session
     from tidegate.spanner_simulator.server.messages import Message
 
@@ -45,7 +49,7 @@ async def serve_change_stream_query(
     call = parse_call(request.sql, database.catalogue, role=session.role)
     arguments = resolve(call, parameters(request), now_us=host.now_us())
     _check_transaction(request.transaction)
-    state = database.stream_state(call.stream.name)
+    state = database.streams.state(call.stream.name)
     messages = _Messages(hosted, _digest(call, arguments))
     resumed = messages.parse_resume_token(request.resume_token)
     await asyncio.sleep(max(0, arguments.start_ns // 1000 - host.now_us()) / 1e6)

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tidegate.spanner_simulator.core.churn import ChurnKind, ChurnPolicy
+from tidegate.spanner_simulator.core.change_streams.churn import ChurnKind, ChurnPolicy
 from tidegate.spanner_simulator.core.database import Database, DatabaseSettings
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.server.change_rows import ChangeRowEncoder
@@ -64,7 +64,7 @@ class HostedDatabase:
         self.encoder = ChangeRowEncoder()
         self.readers: dict[str, set[Reader]] = {}
         self.churn: dict[str, Churn] = {}
-        database.listener = self._wake
+        database.streams.listener = self._wake
 
     def _wake(self, tokens: Iterable[str]) -> None:
         for token in tokens:
@@ -175,7 +175,7 @@ class Host:
         seed: int,
     ) -> None:
         """Let stream partitions of a change stream split, merge and move by themselves."""
-        name = hosted.database.stream_state(stream).name.lower()
+        name = hosted.database.streams.state(stream).name.lower()
         self.stop_churn(hosted, name)
         policy = ChurnPolicy(
             _seeded(str(seed)),  # repeatable, not secret
@@ -193,22 +193,22 @@ class Host:
 
     async def _run_churn(self, hosted: HostedDatabase, name: str, policy: ChurnPolicy) -> None:
         database = hosted.database
-        while name in database.streams:
-            live = database.streams[name].partitions.live
+        while name in database.streams.by_name:
+            live = database.streams.by_name[name].partitions.live
             for action in policy.due(self.now_us(), live):
                 now_us = self.now_us()
                 match action.kind:
                     case "split":
                         try:
-                            database.split(name, now_us=now_us, token=action.tokens[0])
+                            database.streams.split(name, now_us=now_us, token=action.tokens[0])
                         except SpannerError:
                             # Too narrow to split: it still has to end its life.
-                            database.move(name, now_us=now_us, token=action.tokens[0])
+                            database.streams.move(name, now_us=now_us, token=action.tokens[0])
                     case "merge":
-                        database.merge(name, now_us=now_us, tokens=action.tokens)
+                        database.streams.merge(name, now_us=now_us, tokens=action.tokens)
                     case "move":
-                        database.move(name, now_us=now_us, token=action.tokens[0])
-            policy.due(self.now_us(), database.streams[name].partitions.live)
+                        database.streams.move(name, now_us=now_us, token=action.tokens[0])
+            policy.due(self.now_us(), database.streams.by_name[name].partitions.live)
             next_us = policy.next_due_us()
             wait_us = 1_000_000 if next_us is None else next_us - self.now_us()
             await asyncio.sleep(max(1_000, wait_us) / 1e6)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from google.cloud.spanner_v1 import types as spanner
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from tidegate.spanner_simulator.core.mutations import (
+from tidegate.spanner_simulator.core.rows.mutations import (
     Delete,
     KeyBound,
     KeySet,
@@ -23,7 +23,7 @@ from tidegate.spanner_simulator.errors import Code, SpannerError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tidegate.spanner_simulator.core.mutations import WriteKind
+    from tidegate.spanner_simulator.core.rows.mutations import WriteKind
     from tidegate.spanner_simulator.core.values import Plain, ValueType
 
 __all__ = [

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from google.cloud.spanner_v1 import types as spanner
 from google.protobuf import empty_pb2
 
-from tidegate.spanner_simulator.core.change_stream_call import is_change_stream_query
-from tidegate.spanner_simulator.core.mutations import Delete, Mutation
+from tidegate.spanner_simulator.core.change_streams.change_stream_call import is_change_stream_query
+from tidegate.spanner_simulator.core.rows.mutations import Delete, Mutation
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.server.change_stream_query import serve_change_stream_query
 from tidegate.spanner_simulator.server.messages import (

@@ -12,7 +12,7 @@ from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.server.messages import timestamp_message, timestamp_us_of
 
 if TYPE_CHECKING:
-    from tidegate.spanner_simulator.core.transactions import Transaction
+    from tidegate.spanner_simulator.core.rows.transactions import Transaction
     from tidegate.spanner_simulator.server.host import Host, Session
     from tidegate.spanner_simulator.server.messages import Message
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from tidegate.spanner_simulator.core.database import Database, DatabaseSettings
-from tidegate.spanner_simulator.core.ddl import parse_ddl
-from tidegate.spanner_simulator.core.mutations import Mutation
+from tidegate.spanner_simulator.core.rows.mutations import Mutation
+from tidegate.spanner_simulator.core.schema.ddl import parse_ddl
 
 BANK = (
     "CREATE TABLE Accounts (Id INT64 NOT NULL, Balance INT64, Name STRING(MAX)) PRIMARY KEY (Id)",

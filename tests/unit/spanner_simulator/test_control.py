@@ -10,8 +10,8 @@ import pytest
 
 from tidegate.spanner_simulator import Simulator, SimulatorConfig
 from tidegate.spanner_simulator.core.database import DatabaseSettings
-from tidegate.spanner_simulator.core.ddl import parse_ddl
-from tidegate.spanner_simulator.core.mutations import Write
+from tidegate.spanner_simulator.core.rows.mutations import Write
+from tidegate.spanner_simulator.core.schema.ddl import parse_ddl
 from tidegate.spanner_simulator.server.host import HostedDatabase
 
 NAME = "projects/p/instances/i/databases/bank"

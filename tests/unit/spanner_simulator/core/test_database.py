@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.spanner_simulator.core.mutations import KeyBound, KeySet, KeySpan, Write
-from tidegate.spanner_simulator.core.storage import VERSION_RETENTION_US
+from tidegate.spanner_simulator.core.rows.mutations import KeyBound, KeySet, KeySpan, Write
+from tidegate.spanner_simulator.core.rows.storage import VERSION_RETENTION_US
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
 ALL = KeySet(everything=True)
@@ -72,7 +72,7 @@ def test_a_refused_mutation_leaves_nothing_behind(bank) -> None:
     with pytest.raises(SpannerError, match="is missing"):
         bank.database.commit(transaction, [account(1), bad], now_us=bank.tick())
     assert read(bank, ALL) == []
-    assert bank.database.stream_state("Bank").log.transactions == []
+    assert bank.database.streams.state("Bank").log.transactions == []
 
 
 def test_a_repeated_commit_gives_the_same_timestamp(bank) -> None:
@@ -80,7 +80,7 @@ def test_a_repeated_commit_gives_the_same_timestamp(bank) -> None:
     times = {bank.database.commit(transaction, [account(1)], now_us=bank.tick()) for _ in range(2)}
 
     assert len(times) == 1
-    assert len(bank.database.stream_state("Bank").log.transactions) == 1
+    assert len(bank.database.streams.state("Bank").log.transactions) == 1
 
 
 def test_forgotten_transactions_do_not_pile_up(bank, monkeypatch) -> None:
@@ -136,7 +136,7 @@ def test_a_timestamp_is_shared_only_by_concurrent_transactions_on_disjoint_rows(
     if key_read is not None:
         read(bank, KeySet(keys=([str(key_read)],)), transaction=second)
     other = bank.database.commit(second, [account(key_written)], now_us=bank.tick())
-    log = bank.database.stream_state("Bank").log.transactions
+    log = bank.database.streams.state("Bank").log.transactions
     order = [(one.facts.commit_timestamp_us, one.facts.server_transaction_id) for one in log]
 
     assert (other == at) == is_shared
@@ -155,24 +155,24 @@ def test_a_closed_timestamp_is_not_shared(make_bank) -> None:
 def test_splits_merges_and_moves_come_after_all_that_is_committed(bank) -> None:
     at = bank.commit(account(1))
     bank.now_us = 0
-    (_, right) = bank.database.split("Bank", now_us=0, table="Accounts", key=["5"])
-    (moved,) = bank.database.move("Bank", now_us=0, token=right.token)
-    (merged,) = bank.database.merge("Bank", now_us=0)
+    (_, right) = bank.database.streams.split("Bank", now_us=0, table="Accounts", key=["5"])
+    (moved,) = bank.database.streams.move("Bank", now_us=0, token=right.token)
+    (merged,) = bank.database.streams.merge("Bank", now_us=0)
 
     assert at < right.start_us < moved.start_us < merged.start_us
     assert bank.commit(account(2)) >= merged.start_us
 
 
 def test_dropping_a_stream_wakes_its_readers_and_ends_its_state(bank) -> None:
-    state = bank.database.stream_state("Bank")
+    state = bank.database.streams.state("Bank")
     woken: list[str] = []
-    bank.database.listener = woken.extend
+    bank.database.streams.listener = woken.extend
     bank.ddl("DROP CHANGE STREAM Bank")
 
     assert state.is_dropped
     assert set(woken) == set(state.partitions.by_token)
     with pytest.raises(SpannerError, match="Change Stream not found: Bank"):
-        bank.database.stream_state("Bank")
+        bank.database.streams.state("Bank")
 
 
 def test_a_transaction_may_be_excluded_where_the_stream_allows_it(bank) -> None:
@@ -182,7 +182,7 @@ def test_a_transaction_may_be_excluded_where_the_stream_allows_it(bank) -> None:
     bank.database.commit(transaction, [account(1)], now_us=bank.tick())
 
     assert read(bank, ALL) == [1]
-    assert bank.database.stream_state("Bank").log.transactions == []
+    assert bank.database.streams.state("Bank").log.transactions == []
 
 
 def test_a_dropped_table_takes_its_rows_along(bank) -> None:

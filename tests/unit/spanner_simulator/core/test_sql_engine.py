@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.spanner_simulator.core.mutations import Write
+from tidegate.spanner_simulator.core.rows.mutations import Write
 from tidegate.spanner_simulator.core.sql_engine import run_select
 from tidegate.spanner_simulator.core.values import Plain, Value
 from tidegate.spanner_simulator.errors import Code, SpannerError
@@ -86,7 +86,7 @@ def test_select_without_a_table(run) -> None:
 
 
 def test_a_read_in_the_past(run, bank) -> None:
-    first_us = bank.database.stream_state("Bank").log.transactions[0].facts.commit_timestamp_us
+    first_us = bank.database.streams.state("Bank").log.transactions[0].facts.commit_timestamp_us
 
     assert run("SELECT Id FROM Accounts", read_us=first_us) == [[1]]
 

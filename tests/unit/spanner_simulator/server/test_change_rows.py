@@ -4,8 +4,12 @@ import json
 
 from google.cloud.spanner_v1 import types as spanner
 
-from tidegate.spanner_simulator.core.assembly import ColumnType, DataChangeRecord, Mod
-from tidegate.spanner_simulator.core.stream_query import (
+from tidegate.spanner_simulator.core.change_streams.assembly import (
+    ColumnType,
+    DataChangeRecord,
+    Mod,
+)
+from tidegate.spanner_simulator.core.change_streams.stream_query import (
     Child,
     ChildPartitionsRecord,
     HeartbeatRecord,

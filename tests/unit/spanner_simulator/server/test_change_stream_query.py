@@ -34,7 +34,7 @@ def session(rig) -> str:
 
 
 def first_token(rig) -> str:
-    return rig.database.stream_state("Bank").partitions.live[-1].token
+    return rig.database.streams.state("Bank").partitions.live[-1].token
 
 
 def bounded(rig, session: str, start_us: int, **parameters: Any) -> Any:
@@ -48,7 +48,7 @@ def bounded(rig, session: str, start_us: int, **parameters: Any) -> Any:
 
 def test_the_initial_query_brings_a_row_for_each_live_one_and_ends(rig, session) -> None:
     messages = run(rig, rig.change_query(session, None))
-    live = [one.token for one in rig.database.stream_state("Bank").partitions.live]
+    live = [one.token for one in rig.database.streams.state("Bank").partitions.live]
 
     assert [row[1][2][0][0] for row in rows_of(messages)] == live
     assert [message.metadata.row_type.fields[0].name for message in messages] == ["ChangeRecord"]
@@ -137,7 +137,7 @@ def test_a_waiting_query_hears_of_commits_and_of_its_end(rig, session) -> None:
         write.values.add().values.add(string_value="5")
         await rig.spanner.commit(commit)
         await rig.until(lambda: found)
-        hosted.database.split("Bank", now_us=rig.now_us, token=token)
+        hosted.database.streams.split("Bank", now_us=rig.now_us, token=token)
         await asyncio.wait_for(task, 20)
         assert hosted.readers == {}
 
@@ -165,7 +165,7 @@ def test_a_waiting_query_ends_with_a_fault_or_when_its_stream_goes(rig, session,
         if how == "interrupt":
             hosted.interrupt([token], SpannerError(Code.UNAVAILABLE, "gone"))
         else:
-            from tidegate.spanner_simulator.core.ddl import parse_ddl
+            from tidegate.spanner_simulator.core.schema.ddl import parse_ddl
 
             hosted.database.apply_ddl([parse_ddl("DROP CHANGE STREAM Bank")], now_us=rig.now_us)
         await asyncio.wait_for(task, 20)

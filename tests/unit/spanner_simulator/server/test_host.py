@@ -33,7 +33,7 @@ def test_dropping_a_database_ends_its_sessions_and_queries(rig) -> None:
 def test_readers_are_woken_interrupted_and_forgotten(rig) -> None:
     hosted = rig.host.database("bank")
     first, second = hosted.attach("a"), hosted.attach("b")
-    hosted.database.listener(["a", "nobody"])
+    hosted.database.streams.listener(["a", "nobody"])
 
     assert (first.news.is_set(), second.news.is_set()) == (True, False)
     assert hosted.interrupt(["a", "b"], SpannerError(Code.UNAVAILABLE, "x")) == 2
@@ -57,7 +57,7 @@ def test_one_seed_gives_the_same_tokens_in_every_run() -> None:
 
 def test_churn_runs_until_it_is_stopped(rig) -> None:
     hosted = rig.host.database("bank")
-    partitions = rig.database.stream_state("Bank").partitions
+    partitions = rig.database.streams.state("Bank").partitions
     rig.host.now_us = wall_clock_us
 
     async def churn() -> int:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from google.cloud.spanner_v1 import types as spanner
 
-from tidegate.spanner_simulator.core.mutations import Delete, KeyBound, KeySet, KeySpan, Write
+from tidegate.spanner_simulator.core.rows.mutations import Delete, KeyBound, KeySet, KeySpan, Write
 from tidegate.spanner_simulator.core.values import ValueType
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.server.messages import (

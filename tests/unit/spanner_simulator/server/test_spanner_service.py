@@ -47,7 +47,7 @@ def test_the_transaction_tag_of_the_commit_or_of_begin_reaches_the_log(rig) -> N
         transaction = rig.run(rig.spanner.begin_transaction(begin))
         options = {"transaction_tag": tag}
         rig.insert(session, key, transaction_id=transaction.id, request_options=options)
-    log = rig.database.stream_state("Bank").log.transactions
+    log = rig.database.streams.state("Bank").log.transactions
 
     assert [one.facts.transaction_tag for one in log] == ["from-begin", "from-commit"]
 
@@ -133,7 +133,7 @@ def test_execute_streaming_sql_serves_both(rig) -> None:
 
 
 def test_a_role_may_do_what_it_was_granted(rig) -> None:
-    from tidegate.spanner_simulator.core.ddl import parse_ddl
+    from tidegate.spanner_simulator.core.schema.ddl import parse_ddl
 
     def ddl(statement: str) -> None:
         rig.database.apply_ddl([parse_ddl(statement)], now_us=rig.now_us)

@@ -1,0 +1,217 @@
+"""From the net changes of one transaction to its data change records for one change stream.
+
+Records are grouped per stream partition: consecutive changes of one table, mod type and column set
+share one. Sequences are unique and increasing over the whole transaction. The commit log (ground
+truth) does not use this module's values, so that a mistake here shows as a difference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from tidegate.spanner_simulator.core.values import Plain, Row, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tidegate.spanner_simulator.core.change_streams.stream_partitions import (
+        StreamPartition,
+        StreamPartitions,
+    )
+    from tidegate.spanner_simulator.core.rows.mutations import ModType, RowChange
+    from tidegate.spanner_simulator.core.schema.schema_objects import (
+        CaptureType,
+        ChangeStream,
+        Table,
+    )
+
+__all__ = ["Assembled", "ColumnType", "CommitFacts", "DataChangeRecord", "Mod", "assemble"]
+
+_MODS_PER_RECORD_MAX = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """One entry of a record's column_types; `type_json` is the JSON text of the type."""
+
+    name: str
+    type_json: str
+    is_primary_key: bool
+    ordinal_position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mod:
+    """One row change in plain form; an absent column is unchanged, a null one is NULL."""
+
+    keys: dict[str, Plain]
+    new_values: dict[str, Plain]
+    old_values: dict[str, Plain]
+
+
+@dataclass(frozen=True, slots=True)
+class DataChangeRecord:
+    """A data change record, field by field as the API has it."""
+
+    commit_timestamp_us: int
+    record_sequence: str
+    server_transaction_id: str
+    is_last_record_in_transaction_in_partition: bool
+    table_name: str
+    column_types: tuple[ColumnType, ...]
+    mods: tuple[Mod, ...]
+    mod_type: ModType
+    value_capture_type: CaptureType
+    number_of_records_in_transaction: int
+    number_of_partitions_in_transaction: int
+    transaction_tag: str
+    is_system_transaction: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CommitFacts:
+    """What is the same for all records of a transaction."""
+
+    commit_timestamp_us: int
+    server_transaction_id: str
+    transaction_tag: str = ""
+    is_system_transaction: bool = False
+
+
+@dataclass(slots=True)
+class Assembled:
+    """The records of one transaction with their stream partitions, in sequence order.
+
+    `places` has, for each change that made a mod, its record sequence and mod number.
+    """
+
+    records: list[tuple[StreamPartition, DataChangeRecord]] = field(default_factory=list)
+    places: dict[int, tuple[str, int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Draft:
+    partition: StreamPartition
+    sequence: int
+    table: Table
+    mod_type: ModType
+    columns: tuple[str, ...]
+    mods: list[Mod] = field(default_factory=list)
+
+    def fits(self, table: Table, mod_type: ModType, columns: tuple[str, ...]) -> bool:
+        return (
+            self.table is table
+            and self.mod_type == mod_type
+            and self.columns == columns
+            and len(self.mods) < _MODS_PER_RECORD_MAX
+        )
+
+
+@lru_cache(maxsize=4096)
+def column_types(table: Table, columns: tuple[str, ...]) -> tuple[ColumnType, ...]:
+    """Types of the key columns and these others, in ordinal order; the same object each time."""
+    wanted = set(columns).union(table.key_names)
+    return tuple(
+        ColumnType(
+            column.name,
+            column.value_type.json_text(),
+            column.name in table.key_names,
+            table.ordinal_of[column.name],
+        )
+        for column in table.columns
+        if column.name in wanted
+    )
+
+
+def assemble(
+    stream: ChangeStream,
+    partitions: StreamPartitions,
+    changes: Sequence[RowChange],
+    facts: CommitFacts,
+) -> Assembled:
+    """All records that a stream gets from one transaction; none when it watches nothing of it."""
+    drafts: list[_Draft] = []
+    open_drafts: dict[str, _Draft] = {}
+    out = Assembled()
+    capture = stream.capture_type
+    for index, change in enumerate(changes):
+        columns = _listed_columns(stream, change, capture)
+        if columns is None:
+            continue
+        partition = partitions.locate(change.key)
+        draft = open_drafts.get(partition.token)
+        if draft is None or not draft.fits(change.table, change.mod_type, columns):
+            draft = _Draft(partition, len(drafts), change.table, change.mod_type, columns)
+            drafts.append(draft)
+            open_drafts[partition.token] = draft
+        out.places[index] = (f"{draft.sequence:08d}", len(draft.mods))
+        draft.mods.append(_mod(stream, change, capture))
+    for draft in drafts:
+        record = DataChangeRecord(
+            commit_timestamp_us=facts.commit_timestamp_us,
+            record_sequence=f"{draft.sequence:08d}",
+            server_transaction_id=facts.server_transaction_id,
+            is_last_record_in_transaction_in_partition=(
+                open_drafts[draft.partition.token] is draft
+            ),
+            table_name=draft.table.name,
+            column_types=column_types(draft.table, draft.columns),
+            mods=tuple(draft.mods),
+            mod_type=draft.mod_type,
+            value_capture_type=capture,
+            number_of_records_in_transaction=len(drafts),
+            number_of_partitions_in_transaction=len(open_drafts),
+            transaction_tag=facts.transaction_tag,
+            is_system_transaction=facts.is_system_transaction,
+        )
+        out.records.append((draft.partition, record))
+    return out
+
+
+def _listed_columns(
+    stream: ChangeStream, change: RowChange, capture: CaptureType
+) -> tuple[str, ...] | None:
+    """Non-key columns that column_types lists; None when the change gives no record."""
+    tracked = stream.tracked_columns(change.table)
+    if tracked is None or change.mod_type in stream.excluded_mod_types:
+        return None
+    if change.mod_type != "UPDATE":
+        return tracked
+    modified = tuple(name for name in tracked if name in change.written)
+    if not modified:
+        return None
+    return modified if capture in ("OLD_AND_NEW_VALUES", "NEW_VALUES") else tracked
+
+
+def _mod(stream: ChangeStream, change: RowChange, capture: CaptureType) -> Mod:
+    tracked = stream.tracked_columns(change.table) or ()
+    modified = [name for name in tracked if name in change.written]
+    new: dict[str, Plain] = {}
+    old: dict[str, Plain] = {}
+    match change.mod_type, capture:
+        case "INSERT", _:
+            new = _plain(change.table, change.new, tracked)
+        case "UPDATE", "OLD_AND_NEW_VALUES":
+            new = _plain(change.table, change.new, modified)
+            old = _plain(change.table, change.old, modified)
+        case "UPDATE", "NEW_VALUES":
+            new = _plain(change.table, change.new, modified)
+        case "UPDATE", "NEW_ROW":
+            new = _plain(change.table, change.new, tracked)
+        case "UPDATE", "NEW_ROW_AND_OLD_VALUES":
+            new = _plain(change.table, change.new, tracked)
+            old = _plain(change.table, change.old, modified)
+        case "DELETE", "OLD_AND_NEW_VALUES" | "NEW_ROW_AND_OLD_VALUES":
+            old = _plain(change.table, change.old, tracked)
+        case _:
+            pass
+    row = change.new if change.new is not None else change.old
+    return Mod(_plain(change.table, row, change.table.key_names), new, old)
+
+
+def _plain(table: Table, row: Row | None, names: Sequence[str]) -> dict[str, Plain]:
+    held = row or {}
+    types = table.type_of
+    return {name: encode(types[name], held.get(name)) for name in names}

@@ -1,0 +1,73 @@
+"""Transactions: what they read, and whether that still holds when they want to commit.
+
+Concurrency control is optimistic: nothing blocks, reads are recorded with the number of the last
+commit at that moment, and a commit is refused (ABORTED) when something it read changed since.
+A committed transaction therefore saw, and acts on, the state right before its own commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tidegate.spanner_simulator.core.rows.storage import KeyRange, TableRows
+
+__all__ = ["Transaction", "TransactionState"]
+
+TransactionState = Literal["ACTIVE", "COMMITTED", "ROLLED_BACK", "ABORTED"]
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One transaction of a session; read-only ones have a `read_us` and never commit.
+
+    `begun_at` is the number of the last commit when it began.
+    """
+
+    transaction_id: bytes
+    begun_at: int
+    read_us: int | None = None
+    tag: str = ""
+    exclude_from_streams: bool = False
+    state: TransactionState = "ACTIVE"
+    key_reads: dict[tuple[str, bytes], int] = field(default_factory=dict)
+    range_reads: list[tuple[str, KeyRange, int]] = field(default_factory=list)
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether it reads at one fixed time."""
+        return self.read_us is not None
+
+    def note_key(self, table: str, key: bytes, *, commit_number: int) -> None:
+        """Record a read of one key; the first read of a key is the one that must still hold."""
+        self.key_reads.setdefault((table, key), commit_number)
+
+    def note_range(self, table: str, where: KeyRange, *, commit_number: int) -> None:
+        """Record a read of a range, rows that were absent included."""
+        self.range_reads.append((table, where, commit_number))
+
+    def conflict(self, rows: Mapping[str, TableRows]) -> str | None:
+        """The table in which something this transaction read has changed since, or None."""
+        for (table, key), commit_number in self.key_reads.items():
+            if table in rows and rows[table].changed_at(key) > commit_number:
+                return table
+        for table, where, commit_number in self.range_reads:
+            if table not in rows:
+                continue
+            for _, history in rows[table].histories(where):
+                if history.changed_at > commit_number:
+                    return table
+        return None
+
+    def has_read_any(self, places: set[tuple[str, bytes]]) -> bool:
+        """Whether one of these rows was read, for the rule of equal timestamps."""
+        if not places.isdisjoint(self.key_reads):
+            return True
+        return any(
+            table == name and where.holds(key)
+            for name, where, _ in self.range_reads
+            for table, key in places
+        )

@@ -1,0 +1,257 @@
+"""Tables, change streams and roles as values: what is, not how it came to be.
+
+All are immutable; a schema change puts a new object in the catalogue, so that whoever holds an old
+one (a running commit, a change record) keeps a consistent picture.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+from tidegate.spanner_simulator.core.key_encoding import KeyPart, encode_key, table_prefix
+from tidegate.spanner_simulator.errors import Code, SpannerError
+
+if TYPE_CHECKING:
+    from tidegate.spanner_simulator.core.schema.statements import (
+        ColumnDefinition,
+        KeyColumn,
+        ObjectKind,
+        OptionValue,
+        Watch,
+    )
+    from tidegate.spanner_simulator.core.values import Row, Value, ValueType
+
+__all__ = [
+    "DEFAULT_RETENTION",
+    "CaptureType",
+    "ChangeStream",
+    "Check",
+    "ForeignKey",
+    "Index",
+    "Interleave",
+    "OnDelete",
+    "Role",
+    "RowDeletionPolicy",
+    "Table",
+    "View",
+    "duration_us",
+]
+
+CaptureType = Literal["OLD_AND_NEW_VALUES", "NEW_ROW", "NEW_VALUES", "NEW_ROW_AND_OLD_VALUES"]
+OnDelete = Literal["CASCADE", "NO ACTION"]
+DEFAULT_RETENTION = "7d"
+_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def duration_us(text: str) -> int:
+    """Microseconds of a duration such as `36h`; FAILED_PRECONDITION when malformed."""
+    found = re.fullmatch(r"(\d+)([smhd])", text)
+    if found is None:
+        raise SpannerError(Code.FAILED_PRECONDITION, f"Invalid time duration format: {text}.")
+    return int(found.group(1)) * _UNIT_S[found.group(2)] * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Interleave:
+    """A table's place below another one; only IN PARENT demands that the parent row exists."""
+
+    parent: str
+    in_parent: bool = True
+    on_delete: OnDelete = "NO ACTION"
+
+
+@dataclass(frozen=True, slots=True)
+class RowDeletionPolicy:
+    """Rows go some time after the timestamp column was this many days old."""
+
+    column: str
+    older_than_days: int
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    """Columns whose values must exist in another table, unless one of them is NULL."""
+
+    name: str
+    columns: tuple[str, ...]
+    referenced_table: str
+    referenced_columns: tuple[str, ...]
+    on_delete: OnDelete = "NO ACTION"
+    is_enforced: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """An expression over a row's columns that must not be false."""
+
+    name: str
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A secondary index: its own key, then the table's key, and columns kept beside them."""
+
+    name: str
+    table: str
+    key: tuple[KeyColumn, ...]
+    storing: tuple[str, ...] = ()
+    is_unique: bool = False
+    is_null_filtered: bool = False
+    interleave_in: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A named query; a change stream cannot watch it."""
+
+    name: str
+    query: str
+    security: Literal["INVOKER", "DEFINER"] = "INVOKER"
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table; columns stand in ordinal order, which starts at 1 and survives dropped columns.
+
+    Compared by identity: it is a key of caches, and each schema change makes a new one.
+    """
+
+    name: str
+    columns: tuple[ColumnDefinition, ...]
+    key: tuple[KeyColumn, ...]
+    ordinals: tuple[int, ...]
+    next_ordinal: int
+    interleave: Interleave | None = None
+    row_deletion: RowDeletionPolicy | None = None
+    foreign_keys: tuple[ForeignKey, ...] = ()
+    checks: tuple[Check, ...] = ()
+
+    @cached_property
+    def by_name(self) -> dict[str, ColumnDefinition]:
+        """Columns by lower-case name."""
+        return {column.name.lower(): column for column in self.columns}
+
+    @cached_property
+    def type_of(self) -> dict[str, ValueType]:
+        """Types by exact column name."""
+        return {column.name: column.value_type for column in self.columns}
+
+    @cached_property
+    def ordinal_of(self) -> dict[str, int]:
+        """Ordinal position by exact column name."""
+        return {
+            column.name: ordinal
+            for column, ordinal in zip(self.columns, self.ordinals, strict=True)
+        }
+
+    @cached_property
+    def prefix(self) -> bytes:
+        """Where the table begins in the keyspace."""
+        return table_prefix(self.name)
+
+    @cached_property
+    def key_names(self) -> tuple[str, ...]:
+        """Exact names of the key columns, in key order."""
+        return tuple(part.name for part in self.key)
+
+    @cached_property
+    def key_parts(self) -> tuple[KeyPart, ...]:
+        """What the key encoding needs."""
+        return tuple((self.column(part.name).value_type, part.descending) for part in self.key)
+
+    @cached_property
+    def value_names(self) -> frozenset[str]:
+        """Exact names of the columns outside the key."""
+        return frozenset(column.name for column in self.columns) - set(self.key_names)
+
+    def column(self, name: str) -> ColumnDefinition:
+        """A column by name in any case; NOT_FOUND otherwise."""
+        column = self.by_name.get(name.lower())
+        if column is None:
+            raise SpannerError(Code.NOT_FOUND, f"Column not found in table {self.name}: {name}")
+        return column
+
+    def encoded_key(self, row: Row) -> bytes:
+        """The place of a row in the keyspace."""
+        return encode_key(self.prefix, self.key_parts, [row.get(name) for name in self.key_names])
+
+    def encoded_key_of(self, values: list[Value]) -> bytes:
+        """The same for key values in key order; fewer than all make a prefix."""
+        return encode_key(self.prefix, self.key_parts, values)
+
+
+@dataclass(frozen=True)
+class ChangeStream:
+    """A change stream's definition. `watch` None: it exists and watches nothing."""
+
+    name: str
+    created_us: int
+    watch: Watch | None
+    options: tuple[tuple[str, OptionValue], ...] = ()
+    _tracked: dict[Table, tuple[str, ...] | None] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    def option(self, name: str) -> OptionValue:
+        """An option that was set explicitly, else None."""
+        return dict(self.options).get(name)
+
+    @cached_property
+    def capture_type(self) -> CaptureType:
+        """The value capture type, with the default filled in."""
+        match self.option("value_capture_type"):
+            case "NEW_ROW":
+                return "NEW_ROW"
+            case "NEW_VALUES":
+                return "NEW_VALUES"
+            case "NEW_ROW_AND_OLD_VALUES":
+                return "NEW_ROW_AND_OLD_VALUES"
+            case _:
+                return "OLD_AND_NEW_VALUES"
+
+    @cached_property
+    def retention_us(self) -> int:
+        """How long records can be read."""
+        return duration_us(str(self.option("retention_period") or DEFAULT_RETENTION))
+
+    @cached_property
+    def excluded_mod_types(self) -> frozenset[str]:
+        """Mod types that exclude_insert, exclude_update and exclude_delete keep out."""
+        return frozenset(
+            kind
+            for kind in ("INSERT", "UPDATE", "DELETE")
+            if self.option(f"exclude_{kind.lower()}") is True
+        )
+
+    def tracked_columns(self, table: Table) -> tuple[str, ...] | None:
+        """Non-key columns tracked, in ordinal order; None when the table is not watched."""
+        if table not in self._tracked:
+            self._tracked[table] = self._find_tracked(table)
+        return self._tracked[table]
+
+    def _find_tracked(self, table: Table) -> tuple[str, ...] | None:
+        if self.watch is None:
+            return None
+        every = tuple(c.name for c in table.columns if c.name in table.value_names)
+        if self.watch.everything:
+            return every
+        for name, columns in self.watch.tables:
+            if name.lower() == table.name.lower():
+                if columns is None:
+                    return every
+                wanted = {column.lower() for column in columns}
+                return tuple(column for column in every if column.lower() in wanted)
+        return None
+
+
+@dataclass(slots=True)
+class Role:
+    """A database role with its direct privileges: (kind, object in lower case, privilege)."""
+
+    name: str
+    privileges: set[tuple[ObjectKind, str, str]] = field(default_factory=set)
+    members_of: set[str] = field(default_factory=set)

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import pytest
+
+from tidegate.spanner_simulator.core.change_streams.assembly import DataChangeRecord
+from tidegate.spanner_simulator.core.change_streams.stream_query import (
+    Child,
+    ChildPartitionsRecord,
+    HeartbeatRecord,
+    PartitionQuery,
+    Position,
+    initial_rows,
+)
+from tidegate.spanner_simulator.core.rows.mutations import Write
+
+HEARTBEAT_US = 1_000
+
+
+def insert(bank, key: int) -> int:
+    return bank.commit(Write("insert", "Accounts", ("Id",), ([str(key)],)))
+
+
+def query(bank, partition, **options) -> PartitionQuery:
+    options.setdefault("start_ns", partition.start_us * 1000)
+    options.setdefault("end_ns", None)
+    return PartitionQuery(
+        partition,
+        bank.database.clock,
+        heartbeat_us=HEARTBEAT_US,
+        opened_at_us=bank.now_us,
+        **options,
+    )
+
+
+@pytest.fixture
+def partition(bank):
+    """The stream partition of all accounts."""
+    return bank.database.streams.state("Bank").partitions.live[0]
+
+
+def test_the_initial_query_names_what_was_active_at_its_start(bank) -> None:
+    partitions = bank.database.streams.state("Bank").partitions
+    old = [one.token for one in partitions.live]
+    start_ns = bank.now_us * 1000 + 7
+    bank.tick()
+    bank.database.streams.split("Bank", now_us=bank.now_us)
+    rows = initial_rows(partitions, start_ns)
+
+    assert rows == [ChildPartitionsRecord(start_ns, "00000000", (Child(t, ()),)) for t in old]
+    assert len(initial_rows(partitions, bank.now_us * 1000)) == 3
+
+
+def test_data_comes_at_once_and_in_order_from_the_start_inclusive(bank, partition) -> None:
+    times = [insert(bank, key) for key in (3, 1, 2)]
+    rows = query(bank, partition, start_ns=times[1] * 1000).poll(bank.now_us).rows
+
+    assert [row.commit_timestamp_us for row in rows] == times[1:]
+
+
+def test_a_start_between_two_microseconds_begins_at_the_later_one(bank, partition) -> None:
+    at = insert(bank, 1)
+    reader = query(bank, partition, start_ns=at * 1000 + 1)
+
+    assert reader.poll(bank.tick()).rows == []
+
+
+def test_a_heartbeat_comes_after_silence_and_closes_its_time(bank, partition) -> None:
+    reader = query(bank, partition)
+    early = reader.poll(bank.tick(HEARTBEAT_US - 1))
+    due = reader.poll(bank.tick(1))
+
+    assert early.rows == []
+    assert early.wake_at_us == bank.now_us
+    assert due.rows == [HeartbeatRecord(bank.now_us * 1000)]
+    bank.now_us -= 100
+    assert insert(bank, 1) > due.rows[0].timestamp_ns // 1000
+
+
+def test_data_puts_the_heartbeat_off(bank, partition) -> None:
+    reader = query(bank, partition)
+    bank.tick(HEARTBEAT_US)
+    insert(bank, 1)
+
+    assert isinstance(reader.poll(bank.now_us).rows[0], DataChangeRecord)
+    assert reader.poll(bank.tick(HEARTBEAT_US - 1)).rows == []
+    assert isinstance(reader.poll(bank.tick(1)).rows[0], HeartbeatRecord)
+
+
+def test_the_end_of_a_life_brings_all_children_after_all_data(bank, partition) -> None:
+    reader = query(bank, partition)
+    at = insert(bank, 1)
+    children = bank.database.streams.split("Bank", now_us=bank.now_us, token=partition.token)
+    step = reader.poll(bank.now_us)
+
+    assert step.is_finished
+    assert step.rows[1:] == [
+        ChildPartitionsRecord(
+            children[0].start_us * 1000,
+            "00000000",
+            tuple(Child(one.token, (partition.token,)) for one in children),
+        )
+    ]
+    assert step.rows[0].commit_timestamp_us == at < children[0].start_us
+
+
+def test_children_may_come_one_by_one(bank, partition) -> None:
+    bank.tick()
+    children = bank.database.streams.split("Bank", now_us=bank.now_us, token=partition.token)
+    step = query(bank, partition, separate_children=True).poll(bank.now_us)
+
+    assert [(row.record_sequence, row.children[0].token) for row in step.rows] == [
+        ("00000000", children[0].token),
+        ("00000001", children[1].token),
+    ]
+
+
+def test_an_end_is_inclusive_and_waited_for(bank, partition) -> None:
+    end_us = bank.now_us + 50
+    reader = query(bank, partition, end_ns=end_us * 1000 + 999)
+    bank.now_us = end_us - 10
+    at = insert(bank, 1)
+    bank.tick(1)
+    late = insert(bank, 2)
+    before = reader.poll(end_us)
+    after = reader.poll(end_us + 1)
+
+    assert (at, late) == (end_us, end_us + 11)
+    assert [row.commit_timestamp_us for row in before.rows] == [end_us]
+    assert (before.is_finished, before.wake_at_us) == (False, end_us + 1)
+    assert (after.rows, after.is_finished) == ([], True)
+
+
+def test_a_bounded_query_without_any_row_ends_with_one_heartbeat_at_its_end(
+    bank, partition
+) -> None:
+    end_ns = bank.now_us * 1000 + 1
+    step = query(bank, partition, end_ns=end_ns).poll(bank.tick())
+
+    assert step.rows == [HeartbeatRecord(end_ns)]
+    assert step.is_finished
+
+
+def test_the_last_instant_of_a_bounded_query_is_closed(bank, partition) -> None:
+    end_us = bank.now_us + 5
+    query(bank, partition, end_ns=end_us * 1000).poll(end_us + 1)
+    bank.now_us = end_us - 20
+
+    assert insert(bank, 1) > end_us
+
+
+def test_a_life_that_ends_after_the_query_brings_no_children(bank, partition) -> None:
+    end_us = bank.now_us
+    bank.tick()
+    bank.database.streams.move("Bank", now_us=bank.now_us, token=partition.token)
+    step = query(bank, partition, end_ns=end_us * 1000).poll(bank.tick())
+
+    assert [type(row) for row in step.rows] == [HeartbeatRecord]
+    assert step.is_finished
+
+
+def test_a_start_in_the_future_is_waited_for(bank, partition) -> None:
+    start_us = bank.now_us + 500
+    step = query(bank, partition, start_ns=start_us * 1000).poll(bank.now_us)
+
+    assert (step.rows, step.is_finished, step.wake_at_us) == ([], False, start_us)
+
+
+def test_every_position_resumes_right_after_its_row(bank, partition) -> None:
+    for key in (1, 2, 3):
+        insert(bank, key)
+    bank.database.streams.split("Bank", now_us=bank.tick(), token=partition.token)
+    rows = query(bank, partition, separate_children=True).poll(bank.now_us).rows
+    position = Position(0, 0, 0)
+    for index, row in enumerate(rows):
+        position = position.after(row)
+        reader = query(bank, partition, separate_children=True, resume=position)
+
+        assert reader.poll(bank.now_us).rows == rows[index + 1 :]
+    assert position.serial == len(rows) == 5
+
+
+def test_a_backlog_is_served_in_slices(bank, partition) -> None:
+    for key in range(1, 1203):
+        insert(bank, key)
+    reader = query(bank, partition)
+    first, second, third = (reader.poll(bank.now_us) for _ in range(3))
+
+    assert [len(one.rows) for one in (first, second, third)] == [1000, 202, 0]
+    assert first.wake_at_us == bank.now_us

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
+from tidegate.spanner_simulator.core.schema.ddl import parse_ddl
+from tidegate.spanner_simulator.core.schema.schema_objects import ChangeStream, Table, duration_us
+from tidegate.spanner_simulator.core.schema.statements import OptionValue, Watch
+from tidegate.spanner_simulator.errors import Code, SpannerError
+
+
+@pytest.fixture
+def table() -> Table:
+    catalogue = Catalogue()
+    statement = "CREATE TABLE T (V INT64, K INT64, W INT64) PRIMARY KEY (K)"
+    catalogue.apply(parse_ddl(statement), now_us=1)
+    return catalogue.table("t")
+
+
+def stream(watch: Watch | None, *options: tuple[str, OptionValue]) -> ChangeStream:
+    return ChangeStream("S", 1, watch, options)
+
+
+@pytest.mark.parametrize(
+    ("watch", "columns"),
+    [
+        (None, None),
+        (Watch(everything=True), ("V", "W")),
+        (Watch(tables=(("t", None),)), ("V", "W")),
+        (Watch(tables=(("T", ("w",)),)), ("W",)),
+        (Watch(tables=(("T", ()),)), ()),
+        (Watch(tables=(("U", None),)), None),
+    ],
+)
+def test_tracked_columns(
+    table: Table, watch: Watch | None, columns: tuple[str, ...] | None
+) -> None:
+    assert stream(watch).tracked_columns(table) == columns
+
+
+def test_options_have_defaults() -> None:
+    plain = stream(None)
+    tuned = stream(
+        None,
+        ("value_capture_type", "NEW_ROW"),
+        ("retention_period", "36h"),
+        ("exclude_delete", True),
+    )
+
+    assert plain.capture_type == "OLD_AND_NEW_VALUES"
+    assert plain.retention_us == 7 * 86_400_000_000
+    assert tuned.capture_type == "NEW_ROW"
+    assert tuned.retention_us == 36 * 3_600_000_000
+    assert tuned.excluded_mod_types == {"DELETE"}
+
+
+def test_a_malformed_duration_is_refused() -> None:
+    with pytest.raises(SpannerError, match=r"Invalid time duration format: abc\.") as caught:
+        duration_us("abc")
+
+    assert caught.value.code is Code.FAILED_PRECONDITION
+
+
+def test_columns_are_found_in_any_case_and_named_as_written(table: Table) -> None:
+    assert table.column("v").name == "V"
+    assert table.key_names == ("K",)
+    assert table.value_names == {"V", "W"}
+    with pytest.raises(SpannerError, match="Column not found in table T: x"):
+        table.column("x")
