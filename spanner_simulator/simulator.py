@@ -56,6 +56,7 @@ async def serve(
         linger_ms=config.linger_ms,
         separate_children=config.separate_children,
     )
+    host.start()
     control = Control(host, asyncio.get_running_loop())
     server, port = await start_grpc_server(host, f"{config.host}:{config.port}")
     try:
@@ -70,9 +71,7 @@ async def serve(
             await asyncio.to_thread(http.shutdown)
             http.server_close()
     finally:
-        for hosted in host.databases.values():
-            for stream in list(hosted.churn):
-                host.stop_churn(hosted, stream)
+        host.close()
         await server.stop(grace=None)
 
 

@@ -13,7 +13,6 @@ from google.protobuf import empty_pb2
 from tidegate.spanner_simulator.core.schema.ddl import parse_ddl
 from tidegate.spanner_simulator.core.schema.ddl_text import catalogue_ddl
 from tidegate.spanner_simulator.errors import Code, SpannerError
-from tidegate.spanner_simulator.server.host import HostedDatabase
 from tidegate.spanner_simulator.server.messages import timestamp_message
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ class InstanceAdminService:
         instance.name = name
         instance.state = instance_admin.Instance.State.READY
         instance.node_count = instance.node_count or 1
-        self._host.instances[name] = instance
+        self._host.add_instance(name, instance)
         return _done(
             self._host,
             f"{name}/operations/create",
@@ -86,10 +85,7 @@ class InstanceAdminService:
     async def delete_instance(self, request: Message) -> Message:
         """Forget an instance and its databases."""
         self._instance(request.name)
-        for name in list(self._host.databases):
-            if name.startswith(request.name + "/"):
-                self._host.drop_database(name)
-        del self._host.instances[request.name]
+        self._host.remove_instance(request.name)
         return empty_pb2.Empty()
 
     async def get_instance_config(self, request: Message) -> Message:
@@ -133,7 +129,7 @@ class DatabaseAdminService:
         now_us = self._host.now_us()
         texts = _statement_texts(request.extra_statements)
         database.apply_ddl([parse_ddl(text) for text in texts], now_us=now_us)
-        self._host.databases[name] = HostedDatabase(database, created_us=now_us)
+        self._host.add_database(database)
         return _done(
             self._host,
             f"{name}/operations/create",

@@ -1,14 +1,13 @@
 """What the server holds beside the core: instances, databases, sessions, operations, readers.
 
-All of it lives on one event loop and is touched from nowhere else.
+All of it lives on one event loop and is touched from nowhere else. `clock` is the time of all of
+it, `faults` what is to go wrong, `holds` the stream partitions that have to keep silent.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-import secrets
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,16 +15,19 @@ from tidegate.spanner_simulator.core.change_streams.churn import ChurnKind, Chur
 from tidegate.spanner_simulator.core.database import Database, DatabaseSettings
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.server.change_rows import ChangeRowEncoder
+from tidegate.spanner_simulator.server.clock import Clock, Timer, wall_clock_us
+from tidegate.spanner_simulator.server.faults import Faults, Holds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from tidegate.spanner_simulator.core.values import Dialect
+
 __all__ = ["Host", "HostedDatabase", "Reader", "Session", "wall_clock_us"]
 
 
-def wall_clock_us() -> int:
-    """Microseconds since the epoch."""
-    return time.time_ns() // 1000
+# Churn does not look more often than this, whatever its lives are.
+_CHURN_PAUSE_US = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +54,31 @@ class Churn:
     """A running churn policy of one change stream."""
 
     policy: ChurnPolicy
-    task: asyncio.Task[None] | None = None
+    timer: Timer | None = None
 
 
 class HostedDatabase:
     """A database with the queries that run on it."""
 
-    def __init__(self, database: Database, *, created_us: int) -> None:
+    def __init__(self, database: Database, *, created_us: int, clock: Clock | None = None) -> None:
+        """`clock` is pushed on where something happens in the database after now."""
         self.database = database
+        self.clock = clock
         self.created_us = created_us
         self.encoder = ChangeRowEncoder()
         self.readers: dict[str, set[Reader]] = {}
         self.churn: dict[str, Churn] = {}
-        database.streams.listener = self._wake
+        database.streams.listener = self._hear
 
-    def _wake(self, tokens: Iterable[str]) -> None:
+    def _hear(self, tokens: Iterable[str]) -> None:
+        if self.clock is not None and self.clock.is_frozen:
+            commits = self.database.clock
+            # A child begins right after what its parent's end has closed.
+            self.clock.reach(max(commits.last_commit_us, commits.closed_us + 1))
+        self.wake(tokens)
+
+    def wake(self, tokens: Iterable[str]) -> None:
+        """Let the queries of these stream partitions look for news."""
         for token in tokens:
             for reader in self.readers.get(token, ()):
                 reader.news.set()
@@ -104,11 +116,18 @@ class Host:
         seed: int,
         settings: DatabaseSettings,
         now_us: Callable[[], int] = wall_clock_us,
+        frozen_at_us: int | None = None,
         linger_ms: int = 5,
         separate_children: bool = False,
     ) -> None:
-        """`linger_ms`: how long a waiting query lets news gather before it sends them."""
-        self.now_us = now_us
+        """`linger_ms`: how long a waiting query lets news gather before it sends them.
+
+        `now_us` is what the clock follows while it runs; `frozen_at_us`: it begins frozen there.
+        """
+        self.clock = Clock(now_us, frozen_at_us=frozen_at_us)
+        self.now_us = self.clock.now_us
+        self.faults = Faults()
+        self.holds = Holds(self._wake)
         self.linger_s = linger_ms / 1000
         self.separate_children = separate_children
         self.instances: dict[str, object] = {}
@@ -117,11 +136,43 @@ class Host:
         self.operations: dict[str, object] = {}
         self._seed = seed
         self._settings = settings
+        self._session_chance = _seeded(f"{seed}:sessions")
 
-    def create_database(self, name: str) -> Database:
-        """A new empty database, not yet published; each has its own chance from the seed."""
+    def start(self) -> None:
+        """Let timers run on the running event loop."""
+        self.clock.start()
+
+    def close(self) -> None:
+        """End all that runs by itself."""
+        self.clock.close()
+        for hosted in self.databases.values():
+            hosted.churn.clear()
+
+    def _wake(self, tokens: Iterable[str]) -> None:
+        chosen = list(tokens)
+        for hosted in self.databases.values():
+            hosted.wake(chosen)
+
+    def create_database(self, name: str, *, dialect: Dialect = "GOOGLE_STANDARD_SQL") -> Database:
+        """A new empty database, not yet served; each has its own chance from the seed."""
         chance = _seeded(f"{self._seed}:{name}")  # repeatable, not secret
-        return Database(name, chance, self._settings)
+        return Database(name, chance, self._settings, dialect)
+
+    def add_instance(self, name: str, instance: object) -> None:
+        """Serve an instance under its full name; the message is what GetInstance answers with."""
+        self.instances[name] = instance
+
+    def remove_instance(self, name: str) -> None:
+        """Forget an instance and its databases."""
+        for database in [one for one in self.databases if one.startswith(name + "/")]:
+            self.drop_database(database)
+        del self.instances[name]
+
+    def add_database(self, database: Database) -> HostedDatabase:
+        """Serve a database from now on, under its own name."""
+        hosted = HostedDatabase(database, created_us=self.now_us(), clock=self.clock)
+        self.databases[database.name] = hosted
+        return hosted
 
     def database(self, name: str) -> HostedDatabase:
         """A database by full resource name, or by its short name when that is unambiguous."""
@@ -153,7 +204,7 @@ class Host:
             raise SpannerError(Code.NOT_FOUND, f"Database not found: {database}")
         if role:
             hosted.database.catalogue.role(role)
-        name = f"{database}/sessions/{secrets.token_urlsafe(18)}"
+        name = f"{database}/sessions/{self._session_chance.getrandbits(144):036x}"
         session = Session(name, hosted, role, is_multiplexed, self.now_us())
         self.sessions[name] = session
         return session
@@ -182,36 +233,40 @@ class Host:
             mean_life_ms=mean_life_ms,
             weights=weights,
         )
-        churn = hosted.churn[name] = Churn(policy)
-        churn.task = asyncio.get_running_loop().create_task(self._run_churn(hosted, name, policy))
+        hosted.churn[name] = Churn(policy)
+        self._churn(hosted, name)
 
     def stop_churn(self, hosted: HostedDatabase, stream: str) -> None:
         """End the policy, if one runs."""
         churn = hosted.churn.pop(stream.lower(), None)
-        if churn is not None and churn.task is not None:
-            churn.task.cancel()
+        if churn is not None and churn.timer is not None:
+            churn.timer.cancel()
 
-    async def _run_churn(self, hosted: HostedDatabase, name: str, policy: ChurnPolicy) -> None:
-        database = hosted.database
-        while name in database.streams.by_name:
-            live = database.streams.by_name[name].partitions.live
-            for action in policy.due(self.now_us(), live):
-                now_us = self.now_us()
-                match action.kind:
-                    case "split":
-                        try:
-                            database.streams.split(name, now_us=now_us, token=action.tokens[0])
-                        except SpannerError:
-                            # Too narrow to split: it still has to end its life.
-                            database.streams.move(name, now_us=now_us, token=action.tokens[0])
-                    case "merge":
-                        database.streams.merge(name, now_us=now_us, tokens=action.tokens)
-                    case "move":
-                        database.streams.move(name, now_us=now_us, token=action.tokens[0])
-            policy.due(self.now_us(), database.streams.by_name[name].partitions.live)
-            next_us = policy.next_due_us()
-            wait_us = 1_000_000 if next_us is None else next_us - self.now_us()
-            await asyncio.sleep(max(1_000, wait_us) / 1e6)
+    def _churn(self, hosted: HostedDatabase, name: str) -> None:
+        """Do what is due, and come back when something is due again."""
+        streams, churn = hosted.database.streams, hosted.churn[name]
+        if name not in streams.by_name:
+            del hosted.churn[name]
+            return
+        now_us = self.now_us()
+        for action in churn.policy.due(now_us, streams.by_name[name].partitions.live):
+            match action.kind:
+                case "split":
+                    try:
+                        streams.split(name, now_us=now_us, token=action.tokens[0])
+                    except SpannerError:
+                        # Too narrow to split: it still has to end its life.
+                        streams.move(name, now_us=now_us, token=action.tokens[0])
+                case "merge":
+                    streams.merge(name, now_us=now_us, tokens=action.tokens)
+                case "move":
+                    streams.move(name, now_us=now_us, token=action.tokens[0])
+        # The newborn get their lives.
+        churn.policy.due(now_us, streams.by_name[name].partitions.live)
+        due_us = churn.policy.next_due_us() or 0
+        churn.timer = self.clock.call_at(
+            max(due_us, now_us + _CHURN_PAUSE_US), lambda: self._churn(hosted, name)
+        )
 
 
 def _seeded(seed: str) -> random.Random:

@@ -123,5 +123,15 @@ def rig() -> Rig:
 
 
 @pytest.fixture
+def make_rig() -> Callable[[], Rig]:
+    def make() -> Rig:
+        made = Rig()
+        made.create()
+        return made
+
+    return make
+
+
+@pytest.fixture
 def empty_rig() -> Rig:
     return Rig()

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-import asyncio
 import itertools
 
 import pytest
 
 from tidegate.spanner_simulator.core.database import DatabaseSettings
+from tidegate.spanner_simulator.core.schema.ddl import parse_ddl
 from tidegate.spanner_simulator.errors import Code, SpannerError
-from tidegate.spanner_simulator.server.host import Host, wall_clock_us
+from tidegate.spanner_simulator.server.host import Host
 
 DATABASE = "projects/p/instances/inst/databases/bank"
 
@@ -55,25 +55,74 @@ def test_one_seed_gives_the_same_tokens_in_every_run() -> None:
     assert len({draw(1, "a"), draw(2, "a"), draw(1, "b")}) == 3
 
 
+def churn(rig, seed: int, *, weights=None) -> None:
+    rig.host.start_churn(
+        rig.host.database("bank"),
+        "Bank",
+        mean_life_ms=1000,
+        weights=weights or {"split": 1, "merge": 1, "move": 1},
+        seed=seed,
+    )
+
+
 def test_churn_runs_until_it_is_stopped(rig) -> None:
-    hosted = rig.host.database("bank")
     partitions = rig.database.streams.state("Bank").partitions
-    rig.host.now_us = wall_clock_us
+    churn(rig, 3)
+    rig.host.clock.advance(20_000_000)
+    count = len(partitions.by_token)
+    rig.host.stop_churn(rig.host.database("bank"), "bank")
+    rig.host.clock.advance(20_000_000)
 
-    async def churn() -> int:
-        rig.host.start_churn(
-            hosted, "Bank", mean_life_ms=1, weights={"split": 1, "merge": 1, "move": 1}, seed=3
-        )
-        await rig.until(lambda: len(partitions.by_token) >= 40)
-        (running,) = hosted.churn.values()
-        rig.host.stop_churn(hosted, "bank")
-        assert running.task is not None
-        await asyncio.wait([running.task], timeout=5)
-        assert running.task.cancelled()
-        return len(partitions.by_token)
-
-    assert asyncio.run(churn()) >= 40
+    assert len(partitions.by_token) == count > 20
     live = sorted(partitions.live, key=lambda one: one.low)
     assert live[0].low == b""
     assert live[-1].high is None
     assert all(one.high == other.low for one, other in itertools.pairwise(live))
+
+
+def test_churn_acts_at_its_own_times_whatever_the_steps(make_rig) -> None:
+    def history(steps: int) -> list[tuple[str, int]]:
+        rig = make_rig()
+        partitions = rig.database.streams.state("Bank").partitions
+        rig.host.clock.freeze()
+        churn(rig, 3)
+        for _ in range(steps):
+            rig.host.clock.advance(12_000_000 // steps)
+        return [(one.token, one.start_us) for one in partitions.by_token.values()]
+
+    assert history(1) == history(4)
+
+
+def test_churn_ends_with_its_change_stream(rig) -> None:
+    churn(rig, 3)
+    rig.database.apply_ddl([parse_ddl("DROP CHANGE STREAM Bank")], now_us=rig.now_us)
+    rig.host.clock.advance(20_000_000)
+
+    assert rig.host.database("bank").churn == {}
+
+
+def test_a_frozen_clock_keeps_up_with_what_commits(rig) -> None:
+    rig.host.clock.freeze()
+    for _ in range(3):
+        (child,) = rig.database.streams.move("Bank", now_us=rig.host.now_us())
+
+    assert rig.host.now_us() == child.start_us
+
+
+def test_released_queries_look_for_news(rig) -> None:
+    reader = rig.host.database("bank").attach("a")
+    rig.host.holds.hold(["a"])
+    assert not reader.news.is_set()
+    rig.host.holds.release()
+
+    assert reader.news.is_set()
+
+
+def test_an_instance_goes_with_its_databases(rig) -> None:
+    rig.host.remove_instance("projects/p/instances/inst")
+
+    assert (rig.host.instances, rig.host.databases) == ({}, {})
+
+
+def test_session_names_come_from_the_seed(make_rig) -> None:
+    assert make_rig().session() == make_rig().session()

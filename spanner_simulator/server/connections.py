@@ -1,0 +1,64 @@
+"""Cuts TCP connections of this process's own server, as a failing network would.
+
+gRPC offers no way to end one connection, so the accepted socket is found among the open files of
+the process by the peer's address, and shut down under gRPC's feet: both sides see the connection
+go in the middle of whatever they were saying.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["connected_peers", "cut_connection"]
+
+_OPEN_FILES = Path("/dev/fd")
+_FAMILIES = (socket.AF_INET, socket.AF_INET6)
+
+
+def cut_connection(peer: str) -> bool:
+    """Cut the connection from a peer as gRPC names it, `ipv4:127.0.0.1:5`; whether it was there."""
+    was_there = False
+    for connection in _connections():
+        if _peer(connection) == unquote(peer):
+            # The other side may be faster.
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            was_there = True
+    return was_there
+
+
+def connected_peers(port: int) -> list[str]:
+    """Who is connected to a local port of this process, in gRPC's words."""
+    return sorted(_peer(one) for one in _connections() if one.getsockname()[1] == port)
+
+
+def _peer(connection: socket.socket) -> str:
+    host, port = connection.getpeername()[:2]
+    if connection.family == socket.AF_INET6:
+        return f"ipv6:[{host}]:{port}"
+    return f"ipv4:{host}:{port}"
+
+
+def _connections() -> Iterator[socket.socket]:
+    """The connected TCP sockets of this process, each as a duplicate that ends with its turn."""
+    for open_file in _OPEN_FILES.iterdir():
+        # Files come and go meanwhile, and most are no sockets: whatever fails here is not meant.
+        with suppress(OSError):
+            duplicate = os.dup(int(open_file.name))
+            try:
+                connection = socket.socket(fileno=duplicate)
+            except OSError:
+                os.close(duplicate)
+                continue
+            with connection:
+                if connection.family in _FAMILIES and connection.type == socket.SOCK_STREAM:
+                    connection.getpeername()
+                    yield connection
