@@ -11,12 +11,12 @@ import datetime as dt
 import math
 import struct
 from decimal import Context, Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from tidegate.spanner_simulator.core.values import Value, ValueType
+    from tidegate.spanner_simulator.core.values import TypeCode, Value, ValueType
 
 __all__ = ["KeyPart", "decode_key", "encode_key", "midpoint", "successor", "table_prefix"]
 
@@ -48,35 +48,72 @@ def encode_key(prefix: bytes, parts: Sequence[KeyPart], values: Sequence[Value])
 
 
 def _payload(value_type: ValueType, value: Value) -> bytes:
-    match value_type.code, value:
-        case "INT64", int():
-            return (value + _INT_BIAS).to_bytes(8, "big")
-        case "STRING", str():
-            return (
-                value.encode("utf-8", "surrogatepass").replace(b"\x00", b"\x00\xff") + b"\x00\x01"
-            )
-        case "BYTES", bytes():
-            return value.replace(b"\x00", b"\x00\xff") + b"\x00\x01"
-        case "BOOL", bool():
-            return b"\x01" if value else b"\x00"
-        case "FLOAT64", float():
-            return _float_payload(value)
-        case "TIMESTAMP", int():
-            return (value + _TIMESTAMP_BIAS).to_bytes(12, "big")
-        case "DATE", dt.date():
-            return value.toordinal().to_bytes(4, "big")
-        case "NUMERIC", Decimal():
-            return (int(_WIDE.multiply(value, _NUMERIC_SCALE)) + _NUMERIC_BIAS).to_bytes(17, "big")
-        case _:
-            raise TypeError(f"{value_type.ddl()} is no key type for {value!r}")
+    write = _PAYLOADS.get(value_type.code)
+    if write is None:
+        raise TypeError(f"{value_type.ddl()} is no key type for {value!r}")
+    return write(value)
 
 
-def _float_payload(value: float) -> bytes:
+def _int_payload(value: int) -> bytes:
+    return (value + _INT_BIAS).to_bytes(8, "big")
+
+
+def _string_payload(value: str) -> bytes:
+    return value.encode("utf-8", "surrogatepass").replace(b"\x00", b"\x00\xff") + b"\x00\x01"
+
+
+def _bytes_payload(value: bytes) -> bytes:
+    return value.replace(b"\x00", b"\x00\xff") + b"\x00\x01"
+
+
+def _bool_payload(value: bool) -> bytes:  # noqa: FBT001  # one of the writers, called by value
+    return b"\x01" if value else b"\x00"
+
+
+def _timestamp_payload(value: int) -> bytes:
+    return (value + _TIMESTAMP_BIAS).to_bytes(12, "big")
+
+
+def _date_payload(value: dt.date) -> bytes:
+    return value.toordinal().to_bytes(4, "big")
+
+
+def _numeric_payload(value: Decimal) -> bytes:
+    return (int(_WIDE.multiply(value, _NUMERIC_SCALE)) + _NUMERIC_BIAS).to_bytes(17, "big")
+
+
+def _float_payload(value: float, form: str = ">d") -> bytes:
+    """IEEE 754 with the bits turned so that byte order is number order."""
+    width = struct.calcsize(form)
     if math.isnan(value):  # sorts before every number
-        return b"\x00" * 8
-    bits = int.from_bytes(struct.pack(">d", value + 0.0), "big")
-    flipped = bits ^ 0xFFFF_FFFF_FFFF_FFFF if bits >> 63 else bits | 1 << 63
-    return flipped.to_bytes(8, "big")
+        return b"\x00" * width
+    bits = int.from_bytes(struct.pack(form, value + 0.0), "big")
+    sign = 1 << (8 * width - 1)
+    flipped = bits ^ (2 * sign - 1) if bits & sign else bits | sign
+    return flipped.to_bytes(width, "big")
+
+
+def _float32_payload(value: float) -> bytes:
+    return _float_payload(value, ">f")
+
+
+def _uuid_payload(value: str) -> bytes:
+    return bytes.fromhex(value.replace("-", ""))
+
+
+_PAYLOADS: Final[dict[TypeCode, Callable[[Any], bytes]]] = {
+    "BOOL": _bool_payload,
+    "INT64": _int_payload,
+    "ENUM": _int_payload,
+    "FLOAT32": _float32_payload,
+    "FLOAT64": _float_payload,
+    "NUMERIC": _numeric_payload,
+    "STRING": _string_payload,
+    "BYTES": _bytes_payload,
+    "DATE": _date_payload,
+    "TIMESTAMP": _timestamp_payload,
+    "UUID": _uuid_payload,
+}
 
 
 def decode_key(key: bytes, prefix: bytes, parts: Sequence[KeyPart]) -> list[Value] | None:
@@ -103,7 +140,7 @@ def decode_key(key: bytes, prefix: bytes, parts: Sequence[KeyPart]) -> list[Valu
 
 def _read_payload(value_type: ValueType, view: bytes) -> tuple[Value, int]:
     match value_type.code:
-        case "INT64":
+        case "INT64" | "ENUM":
             return int.from_bytes(view[:8], "big") - _INT_BIAS, 8
         case "STRING" | "BYTES":
             end = view.index(b"\x00\x01")
@@ -112,11 +149,13 @@ def _read_payload(value_type: ValueType, view: bytes) -> tuple[Value, int]:
         case "BOOL":
             return view[0] == 1, 1
         case "FLOAT64":
-            bits = int.from_bytes(view[:8], "big")
-            if bits == 0:
-                return float("nan"), 8
-            bits = bits & ~(1 << 63) if bits >> 63 else bits ^ 0xFFFF_FFFF_FFFF_FFFF
-            return struct.unpack(">d", bits.to_bytes(8, "big"))[0], 8
+            return _read_float(view, ">d"), 8
+        case "FLOAT32":
+            return _read_float(view, ">f"), 4
+        case "UUID":
+            digits = _exactly(view, 16).hex()
+            parts = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
+            return "-".join(parts), 16
         case "TIMESTAMP":
             return int.from_bytes(view[:12], "big") - _TIMESTAMP_BIAS, 12
         case "DATE":
@@ -126,6 +165,23 @@ def _read_payload(value_type: ValueType, view: bytes) -> tuple[Value, int]:
             return _WIDE.divide(Decimal(scaled), _NUMERIC_SCALE), 17
         case _:
             raise ValueError(value_type.code)
+
+
+def _exactly(view: bytes, size: int) -> bytes:
+    if len(view) < size:
+        raise ValueError("a key ends too early")
+    return view[:size]
+
+
+def _read_float(view: bytes, form: str) -> float:
+    width = struct.calcsize(form)
+    bits = int.from_bytes(_exactly(view, width), "big")
+    if bits == 0:
+        return math.nan
+    sign = 1 << (8 * width - 1)
+    bits = bits & ~sign if bits & sign else bits ^ (2 * sign - 1)
+    number: float = struct.unpack(form, bits.to_bytes(width, "big"))[0]
+    return number
 
 
 def successor(prefix: bytes) -> bytes | None:

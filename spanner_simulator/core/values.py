@@ -1,25 +1,31 @@
 """The type system: column types, Python values for them, and their plain (JSON-like) form.
 
 The plain form is at once the wire form of the API (INT64 as a decimal string, BYTES as base64,
-numbers for FLOAT64) and the form inside change records' keys, new_values and old_values.
+numbers for FLOAT64) and the form inside change records' keys, new_values and old_values. How a
+scalar's plain form is read is in `plain_forms`.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
-import datetime as dt
 import json
 import math
-import re
 from dataclasses import dataclass
-from decimal import Context, Decimal, InvalidOperation
-from typing import Literal, TypeAlias
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from tidegate.spanner_simulator.core.timestamps import format_ns, parse_ns
+from tidegate.spanner_simulator.core import plain_forms
+from tidegate.spanner_simulator.core.timestamps import format_ns
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable
+    from decimal import Decimal
+
 __all__ = [
+    "KEY_CODES",
+    "Annotation",
     "Dialect",
     "Plain",
     "Row",
@@ -27,7 +33,9 @@ __all__ = [
     "Value",
     "ValueType",
     "decode",
+    "decoder",
     "encode",
+    "encoder",
     "format_numeric",
 ]
 
@@ -35,6 +43,7 @@ Dialect = Literal["GOOGLE_STANDARD_SQL", "POSTGRESQL"]
 TypeCode = Literal[
     "BOOL",
     "INT64",
+    "FLOAT32",
     "FLOAT64",
     "NUMERIC",
     "STRING",
@@ -42,36 +51,79 @@ TypeCode = Literal[
     "DATE",
     "TIMESTAMP",
     "JSON",
+    "UUID",
+    "INTERVAL",
+    "PROTO",
+    "ENUM",
     "ARRAY",
 ]
+Annotation = Literal["PG_NUMERIC", "PG_JSONB", "PG_OID"]
 Plain: TypeAlias = "bool | float | str | list[Plain] | dict[str, Plain] | None"
-# TIMESTAMP is int (nanoseconds), DATE is dt.date, JSON its normalised text, ARRAY a tuple.
+# TIMESTAMP is int (nanoseconds), DATE dt.date, NUMERIC Decimal (with annotation PG_NUMERIC it
+# keeps its scale and may be NaN), JSON its normalised text, UUID lower-case text, INTERVAL
+# normalised ISO 8601 text, PROTO bytes, ENUM int, ARRAY a tuple.
 Value: TypeAlias = "bool | float | str | bytes | Decimal | dt.date | tuple[Value, ...] | None"
 Row: TypeAlias = "dict[str, Value]"
 
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
-_NUMERIC = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
-_NUMERIC_STEP = Decimal("1e-9")
-# The default context keeps 28 digits, NUMERIC has 38.
-_WIDE = Context(prec=60)
-_SPECIAL_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+KEY_CODES: Final[frozenset[TypeCode]] = frozenset(
+    (
+        "BOOL", "INT64", "FLOAT32", "FLOAT64", "NUMERIC", "STRING", "BYTES", "DATE", "TIMESTAMP",
+        "UUID", "ENUM",
+    )
+)  # fmt: skip
+_POSTGRES_NAMES: Final[dict[TypeCode, str]] = {
+    "BOOL": "boolean",
+    "INT64": "bigint",
+    "FLOAT32": "real",
+    "FLOAT64": "double precision",
+    "NUMERIC": "numeric",
+    "STRING": "character varying",
+    "BYTES": "bytea",
+    "DATE": "date",
+    "TIMESTAMP": "timestamp with time zone",
+    "JSON": "jsonb",
+    "UUID": "uuid",
+    "INTERVAL": "interval",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class ValueType:
-    """A column's or result's type; `element` only for ARRAY, `length` None for MAX."""
+    """A column's or result's type.
+
+    `element` only for ARRAY, `length` None for MAX, `proto_name` for PROTO and ENUM.
+    """
 
     code: TypeCode
     element: ValueType | None = None
     length: int | None = None
+    annotation: Annotation | None = None
+    proto_name: str | None = None
 
-    def ddl(self) -> str:
+    @property
+    def is_key_type(self) -> bool:
+        """Whether a column of this type may be part of a primary or index key."""
+        return self.code in KEY_CODES and self.annotation is None
+
+    def ddl(self, dialect: Dialect = "GOOGLE_STANDARD_SQL") -> str:
         """The type as DDL and INFORMATION_SCHEMA print it."""
+        if dialect == "POSTGRESQL":
+            return self._postgres_ddl()
         if self.element is not None:
             return f"ARRAY<{self.element.ddl()}>"
+        if self.proto_name is not None:
+            return self.proto_name
         if self.code in ("STRING", "BYTES"):
             return f"{self.code}({'MAX' if self.length is None else self.length})"
         return self.code
+
+    def _postgres_ddl(self) -> str:
+        if self.element is not None:
+            return f"{self.element.ddl('POSTGRESQL')}[]"
+        if self.annotation == "PG_OID":
+            return "oid"
+        name = _POSTGRES_NAMES.get(self.code, self.proto_name or self.code)
+        return f"{name}({self.length})" if self.code == "STRING" and self.length else name
 
     def json_text(self) -> str:
         """The `type` member of a change record's column types; keys are alphabetical."""
@@ -81,139 +133,159 @@ class ValueType:
         """The same as an object."""
         if self.element is not None:
             return {"array_element_type": self.element.json_object(), "code": "ARRAY"}
-        return {"code": self.code}
+        out: dict[str, object] = {"code": self.code}
+        if self.proto_name is not None:
+            out["proto_type_fqn"] = self.proto_name
+        if self.annotation is not None:
+            out["type_annotation"] = self.annotation
+        return out
 
 
 def encode(value_type: ValueType, value: Value) -> Plain:
-    """The plain form of a value that `decode` made for this type."""
-    if value is None:
-        return None
-    match value_type.code:
-        case "STRING" | "BOOL" | "JSON":
-            return value  # type: ignore[return-value]  # str or bool by construction
-        case "INT64":
-            return str(value)
-        case "FLOAT64":
-            return _encode_float(value)
-        case "TIMESTAMP":
-            return format_ns(value)  # type: ignore[arg-type]  # int by construction
-        case "NUMERIC":
-            return format_numeric(value)  # type: ignore[arg-type]  # Decimal by construction
-        case "BYTES":
-            return base64.b64encode(value).decode()  # type: ignore[arg-type]  # bytes
-        case "DATE":
-            return str(value)
-        case "ARRAY":
-            element = value_type.element or value_type
-            return [encode(element, item) for item in value]  # type: ignore[union-attr]  # tuple
+    """The plain form of a value of this type."""
+    return None if value is None else encoder(value_type)(value)
+
+
+@lru_cache(maxsize=4096)
+def encoder(value_type: ValueType) -> Callable[[Value], Plain]:
+    """What turns a value of this type that is not NULL into its plain form."""
+    element = value_type.element
+    if element is not None:
+        encode_element = encoder(element)
+        return lambda value: [
+            None if item is None else encode_element(item)
+            for item in value  # type: ignore[union-attr]  # a tuple by construction
+        ]
+    if value_type.annotation == "PG_NUMERIC":
+        return _encode_pg_numeric
+    return _ENCODERS[value_type.code]
+
+
+def _same(value: Value) -> Plain:
+    return value  # type: ignore[return-value]  # str or bool by construction
 
 
 def _encode_float(value: Value) -> Plain:
     number = float(value)  # type: ignore[arg-type]  # float by construction
+    if math.isfinite(number):
+        return number
     if math.isnan(number):
         return "NaN"
-    if math.isinf(number):
-        return "Infinity" if number > 0 else "-Infinity"
-    return number
+    return "Infinity" if number > 0 else "-Infinity"
+
+
+def _encode_bytes(value: Value) -> Plain:
+    return base64.b64encode(value).decode()  # type: ignore[arg-type]  # bytes by construction
+
+
+def _encode_timestamp(value: Value) -> Plain:
+    return format_ns(value)  # type: ignore[arg-type]  # int by construction
+
+
+def _encode_numeric(value: Value) -> Plain:
+    return format_numeric(value)  # type: ignore[arg-type]  # Decimal by construction
+
+
+def _encode_pg_numeric(value: Value) -> Plain:
+    number: Decimal = value  # type: ignore[assignment]  # by construction
+    return "NaN" if number.is_nan() else f"{number:f}"
+
+
+_ENCODERS: Final[dict[TypeCode, Callable[[Value], Plain]]] = {
+    "BOOL": _same,
+    "INT64": str,
+    "FLOAT32": _encode_float,
+    "FLOAT64": _encode_float,
+    "NUMERIC": _encode_numeric,
+    "STRING": _same,
+    "BYTES": _encode_bytes,
+    "DATE": str,
+    "TIMESTAMP": _encode_timestamp,
+    "JSON": _same,
+    "UUID": _same,
+    "INTERVAL": _same,
+    "PROTO": _encode_bytes,
+    "ENUM": str,
+}
 
 
 def format_numeric(value: Decimal) -> str:
-    """Shortest plain notation: 1.50 is 1.5, never an exponent."""
+    """Shortest plain notation: 1.50 is 1.5, never an exponent, and no negative zero."""
     text = f"{value:f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
 
 
 def decode(value_type: ValueType, plain: Plain, *, where: str) -> Value:
     """The value of a plain form; `where` names the column or parameter in an error.
 
-    Raises `SpannerError` FAILED_PRECONDITION, the code of the real service for a wrong type.
+    Raises `SpannerError`, mostly FAILED_PRECONDITION, the code of the real service for a value
+    of a wrong type.
     """
-    if plain is None:
-        return None
-    match value_type.code, plain:
-        case "STRING", str():
-            _check_length(value_type, len(plain), where)
-            return plain
-        case "INT64", str():
-            return _decode_int(plain, where)
-        case "BOOL", bool():
-            return plain
-        case "FLOAT64", float() | int():
-            return float(plain)
-        case "FLOAT64", str() if plain in _SPECIAL_FLOATS:
-            return _SPECIAL_FLOATS[plain]
-        case "NUMERIC", str():
-            return _decode_numeric(plain, where)
-        case "BYTES", str():
-            return _decode_bytes(value_type, plain, where)
-        case "DATE", str():
-            try:
-                return dt.date.fromisoformat(plain)
-            except ValueError as error:
-                raise _wrong(value_type, plain, where) from error
-        case "TIMESTAMP", str():
-            return parse_ns(plain)
-        case "JSON", str():
-            return _decode_json(plain, where)
-        case "ARRAY", list() if value_type.element is not None:
-            element = value_type.element
-            return tuple(decode(element, item, where=where) for item in plain)
-        case _:
-            raise _wrong(value_type, plain, where)
+    return decoder(value_type, where)(plain)
 
 
-def _wrong(value_type: ValueType, plain: Plain, where: str) -> SpannerError:
+@lru_cache(maxsize=8192)
+def decoder(value_type: ValueType, where: str) -> Callable[[Plain], Value]:
+    """What turns the plain form of a value of this type, or null, into the value."""
+    if value_type.element is not None:
+        return _array_decoder(value_type, decoder(value_type.element, where))
+    read = _READERS_BY_ANNOTATION.get(value_type.annotation) or _READERS[value_type.code]
+    length = value_type.length
+    if length is None:
+        return lambda plain: None if plain is None else read(plain)
+
+    def read_short(plain: Plain) -> Value:
+        value = None if plain is None else read(plain)
+        if isinstance(value, str | bytes) and len(value) > length:
+            raise _too_long(where, len(value), length)
+        return value
+
+    return read_short
+
+
+def _array_decoder(
+    value_type: ValueType, decode_element: Callable[[Plain], Value]
+) -> Callable[[Plain], Value]:
+    def read_array(plain: Plain) -> Value:
+        if plain is None:
+            return None
+        if not isinstance(plain, list):
+            raise SpannerError(
+                Code.FAILED_PRECONDITION,
+                f"Could not parse {plain_forms.proto_text(plain)} as {value_type.ddl()}",
+            )
+        return tuple([decode_element(item) for item in plain])
+
+    return read_array
+
+
+def _too_long(where: str, size: int, limit: int) -> SpannerError:
     return SpannerError(
         Code.FAILED_PRECONDITION,
-        f"Invalid value for {where}: Expected {value_type.ddl()}, got {json.dumps(plain)[:100]}.",
+        f"New value exceeds the maximum size limit for this column: {where}, size: {size}, "
+        f"limit: {limit}.",
     )
 
 
-def _decode_int(plain: str, where: str) -> int:
-    try:
-        number = int(plain)
-    except ValueError as error:
-        raise _wrong(ValueType("INT64"), plain, where) from error
-    if not _INT64_MIN <= number <= _INT64_MAX:
-        raise _wrong(ValueType("INT64"), plain, where)
-    return number
-
-
-def _decode_numeric(plain: str, where: str) -> Decimal:
-    numeric = ValueType("NUMERIC")
-    if _NUMERIC.fullmatch(plain) is None:
-        raise _wrong(numeric, plain, where)
-    try:
-        number = Decimal(plain)
-        exact = number.adjusted() <= 28 and _WIDE.quantize(number, _NUMERIC_STEP) == number
-    except InvalidOperation as error:
-        raise _wrong(numeric, plain, where) from error
-    if not exact:
-        raise _wrong(numeric, plain, where)
-    return number
-
-
-def _decode_bytes(value_type: ValueType, plain: str, where: str) -> bytes:
-    try:
-        raw = base64.b64decode(plain, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise _wrong(value_type, plain, where) from error
-    _check_length(value_type, len(raw), where)
-    return raw
-
-
-def _decode_json(plain: str, where: str) -> str:
-    try:
-        document = json.loads(plain)
-    except ValueError as error:
-        raise _wrong(ValueType("JSON"), plain, where) from error
-    return json.dumps(document, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
-
-
-def _check_length(value_type: ValueType, size: int, where: str) -> None:
-    if value_type.length is not None and size > value_type.length:
-        raise SpannerError(
-            Code.FAILED_PRECONDITION,
-            f"New value exceeds the maximum size limit for this column: {where}, "
-            f"size: {size}, limit: {value_type.length}.",
-        )
+_READERS: Final[dict[TypeCode, Callable[[Plain], Value]]] = {
+    "BOOL": plain_forms.read_bool,
+    "INT64": plain_forms.read_int,
+    "FLOAT32": plain_forms.read_float32,
+    "FLOAT64": plain_forms.read_float64,
+    "NUMERIC": plain_forms.read_numeric,
+    "STRING": plain_forms.read_string,
+    "BYTES": plain_forms.read_bytes,
+    "DATE": plain_forms.read_date,
+    "TIMESTAMP": plain_forms.read_timestamp,
+    "JSON": plain_forms.read_json,
+    "UUID": plain_forms.read_uuid,
+    "INTERVAL": plain_forms.read_interval,
+    "PROTO": plain_forms.read_bytes,
+    "ENUM": plain_forms.read_int,
+}
+_READERS_BY_ANNOTATION: Final[dict[Annotation | None, Callable[[Plain], Value]]] = {
+    "PG_NUMERIC": plain_forms.read_pg_numeric,
+    "PG_JSONB": plain_forms.read_jsonb,
+}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from decimal import Decimal
 
 import pytest
@@ -14,7 +15,7 @@ from tidegate.spanner_simulator.core.key_encoding import (
     successor,
     table_prefix,
 )
-from tidegate.spanner_simulator.core.values import Value, ValueType
+from tidegate.spanner_simulator.core.values import TypeCode, Value, ValueType
 
 PREFIX = table_prefix("T")
 VALUES: dict[ValueType, st.SearchStrategy[Value]] = {
@@ -26,6 +27,9 @@ VALUES: dict[ValueType, st.SearchStrategy[Value]] = {
     ValueType("DATE"): st.dates(),
     ValueType("TIMESTAMP"): st.integers(-(10**20), 10**20),
     ValueType("NUMERIC"): st.decimals(-(10**28), 10**28, places=9),
+    ValueType("FLOAT32"): st.floats(allow_nan=False, width=32),
+    ValueType("UUID"): st.uuids().map(str),
+    ValueType("ENUM", proto_name="a.E"): st.integers(-(2**31), 2**31 - 1),
 }
 
 
@@ -90,6 +94,17 @@ def test_numeric_keys_keep_all_digits() -> None:
     value = Decimal("12345678901234567890123456789.123456789")
 
     assert decode_key(encode_key(PREFIX, parts, [value]), PREFIX, parts) == [value]
+
+
+@pytest.mark.parametrize("code", ["FLOAT32", "FLOAT64"])
+def test_nan_sorts_before_every_number(code: TypeCode) -> None:
+    parts = [(ValueType(code), False)]
+    nan, lowest = (encode_key(PREFIX, parts, [value]) for value in (math.nan, -math.inf))
+    decoded = decode_key(nan, PREFIX, parts)
+
+    assert nan < lowest
+    assert decoded is not None
+    assert math.isnan(decoded[0])  # type: ignore[arg-type]  # a float
 
 
 def test_arrays_are_no_keys() -> None:
