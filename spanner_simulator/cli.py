@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from tidegate.spanner_simulator.control import Control
+from tidegate.spanner_simulator.control import Verbs
 from tidegate.spanner_simulator.simulator import PortTakenError, SimulatorConfig, serve
 
 __all__ = ["main"]
@@ -21,7 +21,7 @@ __all__ = ["main"]
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-def _announce(grpc_address: str, control_address: str, _control: Control) -> None:
+def _announce(grpc_address: str, control_address: str) -> None:
     typer.echo(json.dumps({"grpc": grpc_address, "control": control_address}))
 
 
@@ -30,7 +30,7 @@ async def _run(config: SimulatorConfig) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await serve(config, _announce, stop)
+    await serve(config, Verbs(), _announce, stop)
 
 
 @app.command()

@@ -48,7 +48,7 @@ class Clock:
         """`frozen_at_us`: begin frozen, at this time."""
         self._source = source
         self._ahead_us = 0
-        self._frozen_us = frozen_at_us
+        self._frozen_us = self._frozen_at_us = frozen_at_us
         self._waits: dict[asyncio.Timeout, int] = {}
         self._timers: list[Timer] = []
         self._timers_set = 0
@@ -148,8 +148,14 @@ class Clock:
         self._loop = asyncio.get_running_loop()
         self._rearm()
 
+    def reset(self) -> None:
+        """Forget all timers, and show again what a new clock would."""
+        self._timers.clear()
+        self._ahead_us, self._frozen_us = 0, self._frozen_at_us
+        self._rearm()
+
     def close(self) -> None:
-        """Forget all timers."""
+        """Forget all timers and the event loop."""
         self._timers.clear()
         self._rearm()
         self._loop = None

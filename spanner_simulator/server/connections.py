@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-__all__ = ["connected_peers", "cut_connection"]
+__all__ = ["cut_connection", "cut_connections"]
 
 _OPEN_FILES = Path("/dev/fd")
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
@@ -25,19 +25,23 @@ _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 
 def cut_connection(peer: str) -> bool:
     """Cut the connection from a peer as gRPC names it, `ipv4:127.0.0.1:5`; whether it was there."""
-    was_there = False
+    return _cut(lambda one: _peer(one) == unquote(peer)) > 0
+
+
+def cut_connections(port: int) -> int:
+    """Cut all connections to a local port of this process; how many there were."""
+    return _cut(lambda one: one.getsockname()[1] == port)
+
+
+def _cut(is_meant: Callable[[socket.socket], bool]) -> int:
+    count = 0
     for connection in _connections():
-        if _peer(connection) == unquote(peer):
-            # The other side may be faster.
-            with suppress(OSError):
+        # The other side may be faster.
+        with suppress(OSError):
+            if is_meant(connection):
                 connection.shutdown(socket.SHUT_RDWR)
-            was_there = True
-    return was_there
-
-
-def connected_peers(port: int) -> list[str]:
-    """Who is connected to a local port of this process, in gRPC's words."""
-    return sorted(_peer(one) for one in _connections() if one.getsockname()[1] == port)
+                count += 1
+    return count
 
 
 def _peer(connection: socket.socket) -> str:

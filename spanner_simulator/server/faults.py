@@ -154,6 +154,11 @@ class Faults:
             rule.fault.released.set()
         return len(gone)
 
+    def reset(self) -> None:
+        """Remove all rules, and count from 1 again."""
+        self.clear()
+        self._last_number = 0
+
     def plan(
         self,
         method: str,

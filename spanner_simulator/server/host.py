@@ -16,6 +16,7 @@ from tidegate.spanner_simulator.core.database import Database, DatabaseSettings
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.server.change_rows import ChangeRowEncoder
 from tidegate.spanner_simulator.server.clock import Clock, Timer, wall_clock_us
+from tidegate.spanner_simulator.server.connections import cut_connections
 from tidegate.spanner_simulator.server.faults import Faults, Holds
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ class HostedDatabase:
         self.encoder = ChangeRowEncoder()
         self.readers: dict[str, set[Reader]] = {}
         self.churn: dict[str, Churn] = {}
+        # Set, and replaced, when something has been committed or turned.
+        self.news = asyncio.Event()
         database.streams.listener = self._hear
 
     def _hear(self, tokens: Iterable[str]) -> None:
@@ -75,6 +78,8 @@ class HostedDatabase:
             commits = self.database.clock
             # A child begins right after what its parent's end has closed.
             self.clock.reach(max(commits.last_commit_us, commits.closed_us + 1))
+        self.news.set()
+        self.news = asyncio.Event()
         self.wake(tokens)
 
     def wake(self, tokens: Iterable[str]) -> None:
@@ -137,6 +142,8 @@ class Host:
         self._seed = seed
         self._settings = settings
         self._session_chance = _seeded(f"{seed}:sessions")
+        # Where the API is served, once it is.
+        self.port = 0
 
     def start(self) -> None:
         """Let timers run on the running event loop."""
@@ -147,6 +154,20 @@ class Host:
         self.clock.close()
         for hosted in self.databases.values():
             hosted.churn.clear()
+
+    def reset(self) -> None:
+        """Forget everything, as if made anew with the same seed."""
+        for name in list(self.instances):
+            self.remove_instance(name)
+        self.operations.clear()
+        self.holds.release()
+        self.faults.reset()
+        self.clock.reset()
+        self._session_chance = _seeded(f"{self._seed}:sessions")
+
+    def drop_connections(self) -> int:
+        """Cut every TCP connection of the API; how many there were."""
+        return cut_connections(self.port)
 
     def _wake(self, tokens: Iterable[str]) -> None:
         chosen = list(tokens)

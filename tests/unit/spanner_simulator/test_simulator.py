@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import json
 import socket
 import urllib.request
+from typing import Any
 
 import pytest
+from google.cloud import spanner
 
 from tidegate.spanner_simulator import PortTakenError, Simulator, SimulatorConfig
+from tidegate.spanner_simulator.core.database import DatabaseSettings
 
 
 def taken_port() -> socket.socket:
@@ -44,3 +48,90 @@ def test_verbs_need_a_running_simulator() -> None:
 def test_two_at_a_time() -> None:
     with Simulator() as first, Simulator() as second:
         assert first.grpc_address != second.grpc_address
+
+
+def test_settings_as_keywords_go_over_those_of_a_configuration() -> None:
+    with Simulator(SimulatorConfig(stream_partitions=7), seed=3) as simulator:
+        assert simulator._config == SimulatorConfig(stream_partitions=7, seed=3)
+    with pytest.raises(TypeError, match="bogus"):
+        Simulator(bogus=1)
+
+
+def test_defaults_agree_with_the_core() -> None:
+    assert DatabaseSettings().stream_partitions == SimulatorConfig().stream_partitions == 2
+
+
+def test_what_clients_need_in_their_environment() -> None:
+    with Simulator() as simulator:
+        assert simulator.environment() == {
+            "SPANNER_EMULATOR_HOST": simulator.grpc_address,
+            "SPANNER_DISABLE_BUILTIN_METRICS": "true",
+        }
+
+
+def test_the_official_client_needs_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPANNER_EMULATOR_HOST", raising=False)
+    with Simulator() as simulator:
+        simulator.create_database("bank", ddl=["CREATE TABLE A (K INT64) PRIMARY KEY (K)"])
+        database = simulator.client().instance("test-instance").database("bank")
+        with database.batch() as batch:
+            batch.insert("A", ["K"], [[1]])
+        with database.snapshot() as snapshot:
+            keys = spanner.KeySet(all_=True)
+            assert list(snapshot.read("A", ["K"], keys)) == [[1]]
+
+
+def test_it_may_be_started_and_stopped_by_hand() -> None:
+    simulator = Simulator()
+    simulator.stop()
+    simulator.start()
+    assert simulator.health()["status"] == "ok"
+    simulator.stop()
+    simulator.stop()
+
+    assert not simulator.is_running
+
+
+def test_one_may_run_again_after_its_end() -> None:
+    simulator = Simulator()
+    for _ in range(2):
+        with simulator:
+            assert simulator.health()["status"] == "ok"
+        with pytest.raises(RuntimeError, match="with statement"):
+            simulator.health()
+
+
+HISTORY_DDL = [
+    "CREATE TABLE A (K INT64, V STRING(MAX)) PRIMARY KEY (K)",
+    "CREATE CHANGE STREAM Bank FOR A",
+]
+
+
+def history(seed: int) -> str:
+    """What a few clients' calls, turns, churn and jumps leave behind."""
+    with Simulator(seed=seed, frozen_at="2026-01-01T00:00:00Z", stream_partitions=4) as simulator:
+        simulator.create_database("bank", ddl=HISTORY_DDL)
+        database = simulator.client().instance("test-instance").database("bank")
+        simulator.churn("bank", "Bank", mean_life_ms=500, seed=seed)
+
+        def put(transaction: Any, key: int) -> None:
+            ((found,),) = list(transaction.read("A", ["K"], spanner.KeySet(keys=[[key]]))) or [
+                [key]
+            ]
+            transaction.insert_or_update("A", ["K", "V"], [[found, f"v{key}"]])
+
+        for step in range(12):
+            database.run_in_transaction(put, step * 10**17)
+            simulator.advance(250)
+            if step % 4 == 3:
+                simulator.split("bank", "Bank")
+        document = [
+            simulator.commit_log("bank", "Bank"),
+            simulator.stream_partitions("bank", "Bank", ended=True),
+        ]
+        return json.dumps(document)
+
+
+def test_one_seed_gives_one_history() -> None:
+    assert history(1) == history(1)
+    assert history(1) != history(2)

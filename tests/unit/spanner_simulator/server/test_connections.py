@@ -5,7 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tidegate.spanner_simulator.server.connections import connected_peers, cut_connection
+from tidegate.spanner_simulator.server.connections import (
+    _connections,
+    _peer,
+    cut_connection,
+    cut_connections,
+)
 
 
 @pytest.fixture(params=[socket.AF_INET, socket.AF_INET6])
@@ -23,7 +28,9 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[socket.socket, socket
 
 
 def peer_of(accepted: socket.socket) -> str:
-    return connected_peers(accepted.getsockname()[1])[0]
+    port = accepted.getsockname()[1]
+    (found,) = [_peer(one) for one in _connections() if one.getsockname()[1] == port]
+    return found
 
 
 def test_a_peer_is_named_as_grpc_names_it(pair: tuple[socket.socket, socket.socket]) -> None:
@@ -48,6 +55,14 @@ def test_an_unknown_peer_cuts_nothing(pair: tuple[socket.socket, socket.socket])
     assert not cut_connection("ipv4:127.0.0.1:1")
     client.sendall(b"x")
     assert accepted.recv(1) == b"x"
+
+
+def test_all_connections_to_a_port_are_cut(pair: tuple[socket.socket, socket.socket]) -> None:
+    client, accepted = pair
+
+    assert cut_connections(1) == 0
+    assert cut_connections(accepted.getsockname()[1]) == 1
+    assert client.recv(1) == b""
 
 
 def test_files_and_other_sockets_are_left_alone() -> None:

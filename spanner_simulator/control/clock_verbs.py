@@ -1,0 +1,70 @@
+"""Verbs on time: the clock itself, and what happens when time has passed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidegate.spanner_simulator.control.on_loop import OnLoop
+from tidegate.spanner_simulator.control.verb import action, question
+from tidegate.spanner_simulator.core.timestamps import format_us
+from tidegate.spanner_simulator.errors import Code, SpannerError
+
+if TYPE_CHECKING:
+    from tidegate.spanner_simulator.server.host import Host
+
+__all__ = ["ClockVerbs"]
+
+# Timers run at each of their times within a jump; this bounds how many that can be.
+_ADVANCE_MS_MAX = 400 * 86_400_000
+
+
+class ClockVerbs(OnLoop):
+    """See the module. All raise `SpannerError`."""
+
+    @question()
+    def clock(self) -> dict[str, Any]:
+        """What time it is in the simulator, and whether time stands still."""
+        return self._run(_describe)
+
+    @action
+    def advance(self, by_ms: int) -> dict[str, Any]:
+        """Jump ahead; whatever falls due on the way happens, each at its own time."""
+        if not 0 <= by_ms <= _ADVANCE_MS_MAX:
+            raise SpannerError(
+                Code.INVALID_ARGUMENT, f"The argument by_ms must lie in [0, {_ADVANCE_MS_MAX}]."
+            )
+
+        def act(host: Host) -> dict[str, Any]:
+            host.clock.advance(by_ms * 1000)
+            return _describe(host)
+
+        return self._run(act)
+
+    @action
+    def freeze(self) -> dict[str, Any]:
+        """Let time stand still: it moves by `advance` only, and a step with each commit."""
+
+        def act(host: Host) -> dict[str, Any]:
+            host.clock.freeze()
+            return _describe(host)
+
+        return self._run(act)
+
+    @action
+    def thaw(self) -> dict[str, Any]:
+        """Let time run again from where it stands."""
+
+        def act(host: Host) -> dict[str, Any]:
+            host.clock.thaw()
+            return _describe(host)
+
+        return self._run(act)
+
+
+def _describe(host: Host) -> dict[str, Any]:
+    now_us = host.now_us()
+    return {
+        "now": format_us(now_us),
+        "now_timestamp_us": now_us,
+        "is_frozen": host.clock.is_frozen,
+    }

@@ -1,0 +1,161 @@
+"""The control port: the verbs as JSON over HTTP.
+
+GET takes arguments in the query string, POST as a JSON object. Answers are JSON objects, or lines
+of JSON where a verb gives many. A refusal has code and message; status 404 for what is not there,
+400 for everything else. Knows no verb by name.
+"""
+
+from __future__ import annotations
+
+import threading
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
+
+import orjson
+
+from tidegate.spanner_simulator.control.verb import Verb, verbs_of
+from tidegate.spanner_simulator.control.verbs import Verbs
+from tidegate.spanner_simulator.errors import Code, SpannerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["start_control_server"]
+
+# How long a shutdown may wait for the accepting thread to look up.
+_POLL_S = 0.05
+_BODY_BYTES_MAX = 16 * 1024 * 1024
+_VERBS = verbs_of(Verbs)
+
+
+class _ControlServer(ThreadingHTTPServer):
+    daemon_threads = True
+    # Two simulators on one control port would be a trap.
+    allow_reuse_port = False
+    allow_reuse_address = True
+
+    def __init__(self, address: tuple[str, int], verbs: Verbs) -> None:
+        self.verbs = verbs
+        super().__init__(address, _Handler)
+
+
+def start_control_server(verbs: Verbs, host: str, port: int) -> ThreadingHTTPServer:
+    """A control server that answers on a thread of its own; OSError when the port is taken."""
+    server = _ControlServer((host, port), verbs)
+    threading.Thread(
+        target=server.serve_forever, args=(_POLL_S,), name="simulator-control", daemon=True
+    ).start()
+    return server
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _ControlServer
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """No access log: standard error is for what went wrong."""
+
+    def do_GET(self) -> None:  # the base's name
+        """The list of verbs, or a question."""
+        split = urlsplit(self.path)
+        if split.path == "/":
+            self._send(HTTPStatus.OK, {"verbs": [_describe(verb) for verb in _VERBS.values()]})
+            return
+        self._call(split.path, dict(parse_qsl(split.query, keep_blank_values=True)), is_text=True)
+
+    def do_POST(self) -> None:  # the base's name
+        """An action."""
+        size = self.headers.get("Content-Length") or "0"
+        if not size.isdigit() or int(size) > _BODY_BYTES_MAX:
+            self.close_connection = True
+            self._refuse(_invalid(f"Content-Length must be a number up to {_BODY_BYTES_MAX}."))
+            return
+        try:
+            arguments = orjson.loads(self.rfile.read(int(size)) or b"{}")
+        except ValueError:
+            arguments = None
+        if not isinstance(arguments, dict):
+            self._refuse(_invalid("The body must be a JSON object."))
+            return
+        self._call(urlsplit(self.path).path, arguments, is_text=False)
+
+    def _call(self, path: str, arguments: Mapping[str, Any], *, is_text: bool) -> None:
+        verb = _VERBS.get(path.removeprefix("/"))
+        if verb is None:
+            self._refuse(
+                SpannerError(Code.NOT_FOUND, f"No such path: {path}. GET / lists the verbs.")
+            )
+            return
+        if verb.method != self.command:
+            self._refuse(_invalid(f"{path} is for {verb.method}, not {self.command}."))
+            return
+        try:
+            keywords = verb.read(arguments, is_text=is_text)
+            answer = getattr(self.server.verbs, verb.keyword)(**keywords)
+            if verb.is_lines:
+                self._send_lines(iter(answer))
+            elif isinstance(answer, list):
+                self._send(HTTPStatus.OK, {verb.keyword: answer})
+            else:
+                self._send(HTTPStatus.OK, answer)
+        except SpannerError as error:
+            self._refuse(error)
+        except RuntimeError:
+            # The simulator is ending.
+            self.close_connection = True
+
+    def _refuse(self, error: SpannerError) -> None:
+        missing = error.code is Code.NOT_FOUND
+        self._send(
+            HTTPStatus.NOT_FOUND if missing else HTTPStatus.BAD_REQUEST,
+            {"code": error.code.name, "message": error.message},
+        )
+
+    def _send(self, status: HTTPStatus, document: dict[str, Any]) -> None:
+        body = orjson.dumps(document)
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _send_lines(self, lines: Iterator[dict[str, Any]]) -> None:
+        """One JSON line after the other, as they come; stops when nobody reads any more."""
+        # A refusal comes with the first element, and is to be a status of its own.
+        first = next(lines, None)
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", "application/x-ndjson")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        try:
+            if first is not None:
+                self._send_chunk(first)
+            for line in lines:
+                self._send_chunk(line)
+            self.wfile.write(b"0\r\n\r\n")
+        except (SpannerError, ConnectionError):
+            # Cutting a chunked body short is how HTTP says that it is not whole.
+            self.close_connection = True
+
+    def _send_chunk(self, document: dict[str, Any]) -> None:
+        body = orjson.dumps(document) + b"\n"
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(body), body))
+
+
+def _invalid(message: str) -> SpannerError:
+    return SpannerError(Code.INVALID_ARGUMENT, message)
+
+
+def _describe(verb: Verb) -> dict[str, Any]:
+    return {
+        "method": verb.method,
+        "path": f"/{verb.name}",
+        "summary": verb.summary,
+        "arguments": [
+            {"name": one.name, "type": one.type_name, "required": one.is_required}
+            | ({} if one.is_required else {"default": one.default})
+            for one in verb.arguments
+        ],
+    }
