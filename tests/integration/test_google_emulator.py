@@ -125,6 +125,8 @@ def carried(
         try:
             pipeline.start_workers(2, start=start)
             pipeline.start_consumer()
+            # A release of its own for the opening, so that there are several cuts to compare.
+            pipeline.wait_released(opened_us, deadline_s=DEADLINE_S)
             customers.start()
             pipeline.wait(
                 lambda: customers.has_finished, what="the transfers", deadline_s=DEADLINE_S
