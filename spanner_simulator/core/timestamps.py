@@ -57,15 +57,13 @@ def parse_ns(text: str) -> int:
 
 
 def format_ns(timestamp_ns: int) -> str:
-    """RFC 3339 with Z; the fraction has 0, 6 or 9 digits, as many as it needs."""
+    """RFC 3339 with Z; the fraction has as many digits as it needs, as the service prints it."""
     seconds, fraction_ns = divmod(timestamp_ns, 10**9)
     whole = (_EPOCH + _SECOND * seconds).strftime("%m-%dT%H:%M:%S")
     year = (_EPOCH + _SECOND * seconds).year
     if fraction_ns == 0:
         return f"{year:04d}-{whole}Z"
-    if fraction_ns % 1000 == 0:
-        return f"{year:04d}-{whole}.{fraction_ns // 1000:06d}Z"
-    return f"{year:04d}-{whole}.{fraction_ns:09d}Z"
+    return f"{year:04d}-{whole}.{fraction_ns:09d}".rstrip("0") + "Z"
 
 
 def format_us(timestamp_us: int) -> str:

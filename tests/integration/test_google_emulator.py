@@ -8,16 +8,14 @@ row by row must give them, and at every release the bank's total and ledger must
 
 from __future__ import annotations
 
-import os
-import shutil
 import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.differential.emulator import ABSENT, find_emulator
 from tidegate.local_stack.bank import ACCOUNTS, LEDGER, STREAM, Bank
 from tidegate.local_stack.bank_database import DatabaseName, create_bank_database, open_accounts
 from tidegate.local_stack.config import load_config
@@ -41,32 +39,11 @@ LIFE_S = 3
 DEADLINE_S = 300
 
 
-def emulator() -> Path | None:
-    """The emulator's program: named by the environment, or beside `gcloud`."""
-    if named := os.environ.get("TIDEGATE_SPANNER_EMULATOR"):
-        return Path(named)
-    gcloud = shutil.which("gcloud")
-    if gcloud is None:
-        return None
-    beside = Path(gcloud).parent
-    real = Path(gcloud).resolve().parent
-    below = Path("cloud_spanner_emulator") / "emulator_main"
-    places = (
-        real / below,
-        beside / below,
-        beside.parent / "lib" / "google-cloud-sdk" / "bin" / below,
-    )
-    return next((place for place in places if place.is_file()), None)
-
-
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    program = emulator()
+    program = find_emulator()
     if program is None:
-        pytest.skip(
-            "Google's Spanner emulator is not installed beside gcloud, and "
-            "TIDEGATE_SPANNER_EMULATOR does not name it"
-        )
+        pytest.skip(ABSENT)
     port = choose_ports({"emulator": 0})["emulator"]
     spec = ProcessSpec(
         name="Google's emulator",

@@ -41,6 +41,7 @@ def test_parse_refuses(text: str) -> None:
 def test_the_fraction_is_as_long_as_it_must_be() -> None:
     assert format_us(0) == "1970-01-01T00:00:00Z"
     assert format_us(1) == "1970-01-01T00:00:00.000001Z"
+    assert format_us(500_000) == "1970-01-01T00:00:00.5Z"
     assert format_ns(1) == "1970-01-01T00:00:00.000000001Z"
 
 

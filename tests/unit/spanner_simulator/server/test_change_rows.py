@@ -61,7 +61,7 @@ def test_a_data_change_record_field_by_field() -> None:
     assert row == {
         "data_change_record": [
             {
-                "commit_timestamp": "1970-01-01T00:00:01.500000Z",
+                "commit_timestamp": "1970-01-01T00:00:01.5Z",
                 "record_sequence": "00000001",
                 "server_transaction_id": "7",
                 "is_last_record_in_transaction_in_partition": True,

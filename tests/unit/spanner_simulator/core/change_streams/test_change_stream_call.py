@@ -103,7 +103,7 @@ ERRORS = [
         (
             "Specified start_timestamp is too far in the future. Please specify a start_timestamp "
             "within the earliest read timestamp: 1970-01-01T00:00:01.000012Z, and the current "
-            "maximum start timestamp: 1970-01-01T00:10:01.000020Z. Received start_timestamp: "
+            "maximum start timestamp: 1970-01-01T00:10:01.00002Z. Received start_timestamp: "
             "1970-01-01T00:10:02Z."
         ),
     ),
@@ -112,7 +112,7 @@ ERRORS = [
         Code.INVALID_ARGUMENT,
         (
             "If end_timestamp is specified, start_timestamp must be <= end_timestamp. Received "
-            "start_timestamp: 1970-01-01T00:00:02Z, end_timestamp: 1970-01-01T00:00:01.500000Z."
+            "start_timestamp: 1970-01-01T00:00:02Z, end_timestamp: 1970-01-01T00:00:01.5Z."
         ),
     ),
     ({"heartbeat": None}, Code.INVALID_ARGUMENT, "heartbeat_milliseconds must not be null."),

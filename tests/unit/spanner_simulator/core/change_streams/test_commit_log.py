@@ -18,7 +18,7 @@ def test_an_entry_has_the_transaction_and_its_changes(bank) -> None:
 
     assert state.log.transactions[1].as_json() == {
         "index": 1,
-        "commit_timestamp": "1970-01-01T00:00:01.000040Z",
+        "commit_timestamp": "1970-01-01T00:00:01.00004Z",
         "commit_timestamp_us": at,
         "server_transaction_id": "00000000000000000002",
         "tag": "T",

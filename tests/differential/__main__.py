@@ -1,0 +1,130 @@
+"""`python -m tests.differential`: the same workloads for the simulator and for Google's emulator.
+
+Exit code 0 where every difference is accepted, 1 where one is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from tests.differential.accepted import ACCEPTED
+from tests.differential.emulator import ABSENT, Emulator, find_emulator
+from tests.differential.kinds import GOOGLE, POSTGRES
+from tests.differential.seeds import SeedResult, run_seed
+from tests.differential.workload import FEATURES
+
+__all__ = ["main"]
+
+_SHOWN_MAX = 8
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="make differential", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=20, help="how many seeds to run")
+    parser.add_argument("--first", type=int, default=1, help="the first of them")
+    parser.add_argument("--seed", type=int, help="run this seed alone")
+    parser.add_argument("--only", choices=("google", "postgres"), help="one dialect for all seeds")
+    parser.add_argument(
+        "--without", default="", help=f"features to leave out: {','.join(FEATURES)}"
+    )
+    parser.add_argument("--json", action="store_true", help="the result as JSON, nothing else")
+    parser.add_argument("--all", action="store_true", help="print every difference, accepted too")
+    options = parser.parse_args(arguments)
+    program = find_emulator()
+    if program is None:
+        print(json.dumps({"skipped": ABSENT}) if options.json else f"skipped: {ABSENT}")
+        return 0
+    seeds = range(options.first, options.first + options.seeds)
+    if options.seed is not None:
+        seeds = range(options.seed, options.seed + 1)
+    without = frozenset(filter(None, options.without.split(",")))
+    if unknown := without - set(FEATURES):
+        parser.error(f"no such feature: {', '.join(sorted(unknown))}")
+    results: list[SeedResult] = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Emulator(program, Path(folder) / "emulator.log") as emulator,
+    ):
+        for seed in seeds:
+            result = run_seed(
+                seed,
+                emulator,
+                dialect={"google": GOOGLE, "postgres": POSTGRES, None: None}[options.only],
+                without=without,
+            )
+            results.append(result)
+            if not options.json:
+                _show(result, shows_all=options.all)
+    return _summary(results, as_json=options.json)
+
+
+def _show(result: SeedResult, *, shows_all: bool) -> None:
+    said = f"{len(result.unexplained)} unexplained" if result.unexplained else "as accepted"
+    if result.crash:
+        said = f"the emulator ended: {result.crash}"
+    print(f"seed {result.seed} {result.dialect} {result.steps} steps: {said}", flush=True)
+    for difference in result.unexplained[:_SHOWN_MAX]:
+        print("\n".join(f"    {line}" for line in difference.lines()), flush=True)
+    if shows_all:
+        for name, difference in result.accepted:
+            print(f"    accepted ({name})")
+            print("\n".join(f"      {line}" for line in difference.lines()), flush=True)
+    if len(result.unexplained) > _SHOWN_MAX:
+        print(f"    … and {len(result.unexplained) - _SHOWN_MAX} more")
+
+
+def _summary(results: list[SeedResult], *, as_json: bool) -> int:
+    used = Counter(name for result in results for name, _ in result.accepted)
+    failed = [result for result in results if result.unexplained]
+    figures = {
+        "seeds": len(results),
+        "steps": sum(result.steps for result in results),
+        "transactions": sum(result.transactions for result in results),
+        "records": sum(result.records for result in results),
+        "emulator_crashes": [result.seed for result in results if result.crash],
+        "cut_short": [result.seed for result in results if result.is_cut_short],
+        "accepted": {one.name: used[one.name] for one in ACCEPTED},
+        "unexplained": {
+            result.seed: [
+                {
+                    "kind": one.kind,
+                    "step": one.step,
+                    "where": one.where,
+                    "simulator": repr(one.simulator),
+                    "emulator": repr(one.emulator),
+                }
+                for one in result.unexplained
+            ]
+            for result in failed
+        },
+    }
+    if as_json:
+        print(json.dumps(figures, indent=1))
+        return 1 if failed else 0
+    print(
+        f"{figures['seeds']} seeds, {figures['steps']} steps, {figures['transactions']} "
+        f"transactions in change streams, {figures['records']} records on each side"
+    )
+    for one in ACCEPTED:
+        times = f"{used[one.name]} times" if used[one.name] else "never in these seeds"
+        print(f"accepted {times}: {one.name}: {one.reason}")
+    if figures["emulator_crashes"]:
+        print("the emulator ended by itself in seeds", *figures["emulator_crashes"])
+    if figures["cut_short"]:
+        print("cut short, as a step succeeded on one side only: seeds", *figures["cut_short"])
+    kinds = Counter(one.kind for result in failed for one in result.unexplained)
+    if failed:
+        print("unexplained:", ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()))
+        print("seeds with unexplained differences:", *(result.seed for result in failed))
+        return 1
+    print("no unexplained difference")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,309 @@
+"""Differences that are meant, each with its reason and a test as narrow as it can be.
+
+A difference is accepted where the specification says otherwise than the emulator does, or where the
+emulator lacks what the simulator has. Whatever no entry accepts is unexplained.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tests.differential.difference import Difference
+from tests.differential.steps import Batch, Dml, PartitionedDml, Write
+
+__all__ = ["ACCEPTED", "Accepted", "accepted_by"]
+
+_EMULATOR_PENDING = "9999-12-31T23:59:59Z"
+_ROW_CAPTURES = ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
+_SET = re.compile(r"UPDATE (?P<table>\w+) SET (?P<sets>.*?) WHERE ", re.DOTALL)
+_FRACTION = re.compile(r"\.\d+Z$")
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A name, why the simulator is right, and which differences are meant."""
+
+    name: str
+    reason: str
+    holds: Callable[[Difference], bool]
+
+
+def _is_tag(difference: Difference) -> bool:
+    tag = getattr(difference.facts.get("step"), "tag", "")
+    return (
+        difference.facts.get("about") == "tag"
+        and difference.simulator == [tag]
+        and difference.emulator == [""]
+    )
+
+
+def _is_of_timestamp(difference: Difference) -> bool:
+    kind = difference.facts.get("type", {})
+    return difference.kind == "value" and "TIMESTAMP" in (
+        kind.get("code"),
+        kind.get("array_element_type", {}).get("code"),
+    )
+
+
+def _is_pending_timestamp(difference: Difference) -> bool:
+    return (
+        _is_of_timestamp(difference)
+        and difference.facts["field"] in ("new", "keys")
+        and difference.simulator == f"@{difference.step}"
+        and difference.emulator == _EMULATOR_PENDING
+    )
+
+
+def _is_without_fraction(difference: Difference) -> bool:
+    if not _is_of_timestamp(difference):
+        return False
+    ours = difference.simulator
+    if isinstance(ours, str) and ours.startswith("@"):
+        # The emulator's own commit timestamp of that step.
+        commits = difference.facts["commits"][1]
+        ours = next((stamp for stamp, step in commits.items() if f"@{step}" == ours), ours)
+    return bool(ours != difference.emulator and _whole(ours) == difference.emulator)
+
+
+def _whole(data: Any) -> Any:
+    if isinstance(data, list):
+        return [_whole(item) for item in data]
+    if not isinstance(data, str):
+        return data
+    return re.sub("^000", "", _FRACTION.sub("Z", data))
+
+
+def _is_replaced(difference: Difference) -> bool:
+    step = difference.facts.get("step")
+    replaced = {
+        one.table
+        for one in getattr(step, "mutations", ())
+        if isinstance(one, Write) and one.kind == "replace"
+    }
+    if difference.kind == "mods":
+        ours = list(difference.simulator)
+        if difference.facts["row"][0] not in replaced or "DELETE" not in ours:
+            return False
+        ours.remove("DELETE")
+        return ours == difference.emulator
+    # Where inserts are excluded, the DELETE is all that is left.
+    return (
+        difference.kind == "transaction"
+        and difference.emulator == "nothing"
+        and all(
+            record.table in replaced and record.mod_type == "DELETE"
+            for record in difference.facts["records"][0]
+        )
+    )
+
+
+def _is_infinite(difference: Difference) -> bool:
+    return difference.kind == "value" and _without_specials(difference.simulator) == (
+        difference.emulator,
+        True,
+    )
+
+
+def _without_specials(data: Any) -> tuple[Any, bool]:
+    """The data with NaN and the infinities as null, and whether there were any."""
+    if isinstance(data, list):
+        made = [_without_specials(item) for item in data]
+        return [item for item, _ in made], any(changed for _, changed in made)
+    return (None, True) if data in ("NaN", "Infinity", "-Infinity") else (data, False)
+
+
+def _is_untracked_update(difference: Difference) -> bool:
+    step = difference.facts.get("step")
+    if difference.kind == "transaction" and difference.simulator == "nothing":
+        records = difference.facts["records"][1]
+        return all(
+            record.mod_type == "UPDATE"
+            and record.capture_type in _ROW_CAPTURES
+            and not _tracked_writes(step, record.table, mod.keys, record.columns)
+            for record in records
+            for mod in record.mods
+        )
+    if difference.kind == "mods" and not difference.simulator:
+        return all(
+            change.mod_type == "UPDATE"
+            and change.capture_type in _ROW_CAPTURES
+            and not _tracked_writes(
+                step, difference.facts["row"][0], change.mod.keys, change.columns
+            )
+            for change in difference.facts["changes"][1]
+        )
+    return False
+
+
+def _tracked_writes(step: Any, table: str, keys: dict[str, Any], columns: Any) -> set[str]:
+    """Tracked columns outside the key that a step wrote in a row."""
+    tracked = {one.name for one in columns if not one.is_primary_key}
+    return tracked & written_columns(step, table, keys)
+
+
+def written_columns(step: Any, table: str, keys: dict[str, Any]) -> set[str]:
+    """Columns that a step's statements may have written in a row; of DML, in any row."""
+    found: set[str] = set()
+    for mutation in getattr(step, "mutations", ()):
+        if isinstance(mutation, Write) and mutation.table == table:
+            for row in mutation.rows:
+                named = dict(zip(mutation.columns, row, strict=True))
+                if all(_plain(named.get(name)) == _plain(part) for name, part in keys.items()):
+                    found |= set(mutation.columns)
+    for statement in _statements(step):
+        matched = _SET.match(statement)
+        if matched and matched["table"] == table:
+            found |= set(re.findall(r"(\w+) =", matched["sets"]))
+    return found
+
+
+def _statements(step: Any) -> Iterator[str]:
+    actions = [step.dml] if isinstance(step, PartitionedDml) else getattr(step, "actions", ())
+    for action in actions:
+        for one in action.statements if isinstance(action, Batch) else (action,):
+            if isinstance(one, Dml):
+                yield one.sql
+
+
+def _plain(data: Any) -> Any:
+    return _FRACTION.sub("Z", data) if isinstance(data, str) else data
+
+
+def _is_null_map(difference: Difference) -> bool:
+    return (
+        difference.kind == "rule"
+        and difference.simulator == "obeys"
+        and difference.emulator == "old_values is null, of UPDATE under NEW_ROW_AND_OLD_VALUES"
+    )
+
+
+def _is_dropped_option(difference: Difference) -> bool:
+    """The emulator forgets an option that a later SET OPTIONS does not name."""
+    if difference.kind != "ddl" or not difference.where.startswith("GetDatabaseDdl"):
+        return False
+    both = difference.simulator, difference.emulator
+    if not all(isinstance(one, str) and "CHANGE STREAM" in one for one in both):
+        return False
+    (ours, our_options), (theirs, their_options) = (_options(text) for text in both)
+    return ours == theirs and their_options < our_options
+
+
+def _options(statement: str) -> tuple[str, set[str]]:
+    head, found, tail = statement.partition(" OPTIONS ( ")
+    if not found:
+        head, _, tail = statement.partition(" WITH (")
+    return head, set(filter(None, tail.strip(" )").split(", ")))
+
+
+def _is_update_of_deleted(difference: Difference) -> bool:
+    return (
+        difference.kind == "code"
+        and str(difference.simulator).startswith("NOT_FOUND Row [")
+        and str(difference.emulator).endswith(
+            "was deleted and then updated in the same transaction."
+        )
+    )
+
+
+def _words(simulator: str, emulator: str) -> Callable[[Difference], bool]:
+    """Texts of one error in two services' words; groups of one name must be equal."""
+    ours, theirs = re.compile(simulator, re.DOTALL), re.compile(emulator, re.DOTALL)
+
+    def holds(difference: Difference) -> bool:
+        if difference.kind != "text":
+            return False
+        left, right = ours.fullmatch(difference.simulator), theirs.fullmatch(difference.emulator)
+        if left is None or right is None:
+            return False
+        theirs_named = right.groupdict()
+        return all(theirs_named.get(name, held) == held for name, held in left.groupdict().items())
+
+    return holds
+
+
+ACCEPTED: tuple[Accepted, ...] = (
+    Accepted("tag", "the emulator leaves transaction_tag empty", _is_tag),
+    Accepted(
+        "pending timestamp",
+        "the emulator writes the end of time for a commit timestamp",
+        _is_pending_timestamp,
+    ),
+    Accepted(
+        "fraction",
+        "the emulator drops the fraction of a TIMESTAMP in keys, new_values and old_values, and "
+        "writes the year 1 without its zeros",
+        _is_without_fraction,
+    ),
+    Accepted(
+        "infinity",
+        "NaN and the infinities are strings in mods; the emulator writes null",
+        _is_infinite,
+    ),
+    Accepted(
+        "replace",
+        "a REPLACE of a row is a DELETE and an INSERT; the emulator gives one INSERT",
+        _is_replaced,
+    ),
+    Accepted(
+        "update of no tracked column",
+        "gives no record; the emulator gives one under the two NEW_ROW types",
+        _is_untracked_update,
+    ),
+    Accepted(
+        "null old_values",
+        "an empty map is {}; the emulator writes null where no tracked column was written",
+        _is_null_map,
+    ),
+    Accepted(
+        "forgotten option",
+        "SET OPTIONS leaves the other options as they are; the emulator forgets them",
+        _is_dropped_option,
+    ),
+    Accepted(
+        "update of a deleted row",
+        "mutations apply in their order, so the row is missing: NOT_FOUND",
+        _is_update_of_deleted,
+    ),
+    Accepted(
+        "words: row exists",
+        "the service's own words",
+        _words(
+            r"Row \[.*\] in table (?P<table>\w+) already exists",
+            r"Table (?P<table>\w+): Row \{.*\} already exists\.",
+        ),
+    ),
+    Accepted(
+        "words: row missing",
+        "the service's own words",
+        _words(
+            r"Row \[.*\] in table (?P<table>\w+) is missing\. Row cannot be updated\.",
+            r"Table (?P<table>\w+): Row \{.*\} not found\.",
+        ),
+    ),
+    Accepted(
+        "words: NULL in NOT NULL",
+        "the service's own words, for the first such column",
+        _words(
+            r"\w+ must not be NULL in table (?P<table>\w+)\.",
+            r"(A new row in table (?P<table>\w+) does not specify a non-null value for NOT NULL "
+            r"column: \w+|Cannot specify a null value for column: [\w.]+ in table: \w+)",
+        ),
+    ),
+    Accepted(
+        "words: missing key column",
+        "the service's own words",
+        _words(
+            r"(?P<table>\w+) must specify a value for the key column (?P<column>\w+)\.",
+            r"A new row in table (?P<table>\w+) does not specify a non-null value for NOT NULL "
+            r"column: (?P<column>\w+)",
+        ),
+    ),
+)
+
+
+def accepted_by(difference: Difference) -> Accepted | None:
+    """The first entry that accepts a difference."""
+    return next((one for one in ACCEPTED if one.holds(difference)), None)

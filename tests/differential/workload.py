@@ -1,0 +1,462 @@
+"""A seed's workload: a schema, then steps that write, read, fail and alter it.
+
+Everything comes from the seed, nothing from an answer, so that both sides are asked the same and a
+seed means the same for ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, get_args
+
+from tests.differential.kinds import GOOGLE, Dialect
+from tests.differential.kinds import value as choose_value
+from tests.differential.row_model import RowModel
+from tests.differential.schema import Table, options_text
+from tests.differential.schema_choice import CAPTURE_TYPES, SchemaChoice
+from tests.differential.sql_choice import SqlChoice
+from tests.differential.steps import (
+    Batch,
+    ChangeSchema,
+    Commit,
+    Delete,
+    Interval,
+    Keys,
+    Mutation,
+    PartitionedDml,
+    Query,
+    Read,
+    ReadWrite,
+    ShowSchema,
+    Step,
+    Write,
+)
+
+__all__ = ["FEATURES", "Workload", "dialect_of", "make_workload"]
+
+FEATURES = (
+    "alter_streams",
+    "alter_tables",
+    "arrays",
+    "batch",
+    "checks",
+    "commit_timestamps",
+    "defaults",
+    "descending",
+    "dml",
+    "failures",
+    "foreign_keys",
+    "generated",
+    "indexes",
+    "interleave",
+    "queries",
+    "ranges",
+    "reads",
+)
+_STEPS = 45
+COMMIT_TIMESTAMP = "spanner.commit_timestamp()"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What both sides are asked. `one_partition`: the simulator keeps its streams in one."""
+
+    seed: int
+    dialect: Dialect
+    features: frozenset[str]
+    one_partition: bool
+    steps: tuple[Step, ...]
+
+
+def dialect_of(seed: int) -> Dialect:
+    """Every other seed."""
+    google, postgres = get_args(Dialect)
+    return postgres if seed % 2 == 0 else google
+
+
+def make_workload(
+    seed: int, *, dialect: Dialect | None = None, without: frozenset[str] = frozenset()
+) -> Workload:
+    """The workload of a seed; `without` leaves features out."""
+    chance = Random(seed)  # repeatable, not secret
+    features = frozenset(name for name in FEATURES if chance.random() < 0.75) - without
+    maker = _Maker(chance, dialect or dialect_of(seed), features)
+    one_partition = chance.random() < 0.6
+    return Workload(seed, maker.dialect, features, one_partition, tuple(maker.steps()))
+
+
+class _Maker:
+    def __init__(self, chance: Random, dialect: Dialect, features: frozenset[str]) -> None:
+        self._chance = chance
+        self.dialect: Dialect = dialect
+        self._features = features
+        self._choice = SchemaChoice(chance, dialect, features)
+        self._schema = self._choice.schema()
+        self._rows = RowModel(self._schema)
+        self._sql = SqlChoice(chance, self._schema, self._rows)
+        self._steps: list[Step] = []
+        self._commits: list[int] = []
+        self._serial = 0
+        self._has_dropped_column = False
+
+    def steps(self) -> list[Step]:
+        schema, add = self._schema, self._steps.append
+        for table in schema.tables.values():
+            add(ChangeSchema((table.ddl(self.dialect),)))
+        if schema.indexes:
+            add(ChangeSchema(tuple(one.ddl(self.dialect) for one in schema.indexes.values())))
+        for stream in schema.streams.values():
+            add(ChangeSchema((stream.create(self.dialect),), starts=(stream.name,)))
+        add(ShowSchema())
+        writes: list[tuple[Any, int]] = [(self._commit, 40), (self._mixed, 6)]
+        others: list[tuple[Any, int]] = []
+        if "dml" in self._features:
+            writes += [(self._dml, 25), (self._partitioned, 2)]
+        if "batch" in self._features and "dml" in self._features:
+            writes += [(self._batch, 4)]
+        if "reads" in self._features:
+            others += [(self._read, 12)]
+        if "queries" in self._features:
+            others += [(self._query, 14)]
+        if "failures" in self._features:
+            others += [(self._failure, 8)]
+        if "alter_streams" in self._features:
+            others += [(self._alter_stream, 6)]
+        if "alter_tables" in self._features:
+            others += [(self._alter_table, 4)]
+        makers = writes + others
+        add(self._commit())
+        self._note_commit()
+        while len(self._steps) < _STEPS:
+            make = self._chance.choices([one for one, _ in makers], [w for _, w in makers])[0]
+            add(make())
+            self._note_commit()
+        add(ShowSchema())
+        for name in list(schema.tables):
+            columns = tuple(one.name for one in schema.tables[name].columns)
+            add(Read(name, columns, Keys(is_all=True)))
+        return self._steps
+
+    def _note_commit(self) -> None:
+        if isinstance(self._steps[-1], Commit | ReadWrite):
+            self._commits.append(len(self._steps) - 1)
+
+    # ------------------------------------------------------------ keys and rows
+
+    def _key(self, table: Table, *, known: float = 0.6) -> tuple[Any, ...]:
+        """A key that is there, or a new one below a parent that is there."""
+        chance = self._chance
+        held = self._rows.held(table.name)
+        if held and chance.random() < known:
+            return chance.choice(held)
+        prefix: tuple[Any, ...] = ()
+        if table.parent is not None:
+            above = self._rows.held(table.parent)
+            if above and chance.random() < 0.95:
+                prefix = chance.choice(above)
+        rest = table.key_names[len(prefix) :]
+        return prefix + tuple(self._key_part(table, name) for name in rest)
+
+    def _key_part(self, table: Table, name: str) -> Any:
+        column = table.column(name)
+        if column.nullable and self._chance.random() < 0.1:
+            return None
+        while True:
+            part = choose_value(self._chance, column.kind, self.dialect)
+            # The emulator's records have null for infinities, which makes keys ambiguous.
+            if not str(part).endswith("Infinity"):
+                return part
+
+    def _new_key(self, table: Table) -> tuple[Any, ...]:
+        return self._key(table, known=0.12)
+
+    def _write(self) -> Write:
+        chance = self._chance
+        table = chance.choice(list(self._schema.tables.values()))
+        kind = chance.choice(("insert", "insert", "update", "insert_or_update", "replace"))
+        able = [one for one in table.values if one.is_written]
+        needed = [one for one in able if not one.nullable and one.default is None]
+        some = [one for one in able if one in needed or chance.random() < 0.6]
+        if kind == "update":
+            some = [one for one in able if chance.random() < 0.5]
+        names = [*table.key_names, *(one.name for one in some)]
+        chance.shuffle(names)
+        rows = []
+        for _ in range(chance.choice((1, 1, 1, 2, 3))):
+            known = {"insert": 0.05, "update": 0.93}.get(kind, 0.5)
+            key = dict(zip(table.key_names, self._key(table, known=known), strict=True))
+            row = key | {one.name: self._data(one) for one in some}
+            rows.append(tuple(row[name] for name in names))
+        return Write(kind, table.name, tuple(names), tuple(rows))
+
+    def _data(self, column: Any) -> Any:
+        if column.commit_timestamp and self._chance.random() < 0.8:
+            return COMMIT_TIMESTAMP
+        if column.commit_timestamp and self._chance.random() < 0.9:
+            # Not in the future, which is refused.
+            return "2024-01-02T03:04:05.5Z"
+        if column.nullable and self._chance.random() < 0.15:
+            return None
+        return choose_value(self._chance, column.kind, self.dialect)
+
+    def _delete(self) -> Delete:
+        chance = self._chance
+        table = chance.choice(list(self._schema.tables.values()))
+        draw = chance.random()
+        if draw < 0.06:
+            return Delete(table.name, Keys(is_all=True))
+        if draw < 0.35 and "ranges" in self._features:
+            return Delete(table.name, Keys(intervals=(self._last_part_interval(table),)))
+        keys = tuple(self._key(table, known=0.85) for _ in range(chance.choice((1, 1, 2))))
+        return Delete(table.name, Keys(tuple(dict.fromkeys(keys))))
+
+    def _interval(self, table: Table) -> Interval:
+        """Two keys, or prefixes of them, in whatever order they come."""
+        chance = self._chance
+        start, end = self._key(table), self._key(table)
+        draw = chance.random()
+        if draw < 0.4:
+            length = chance.randrange(1, len(start) + 1)
+            start = end = start[:length]
+        elif draw < 0.6:
+            start, end = start[: chance.randrange(len(start) + 1)], end[:1]
+        return Interval(start, end, chance.random() < 0.7, chance.random() < 0.7)
+
+    def _last_part_interval(self, table: Table) -> Interval:
+        """Keys alike but for their last part: the emulator deletes no other range."""
+        chance = self._chance
+        start, other = self._key(table), self._key(table)
+        length = chance.randrange(1, len(start) + 1)
+        start = start[:length]
+        end = (*start[:-1], other[length - 1])
+        return Interval(start, end, chance.random() < 0.7, chance.random() < 0.7)
+
+    def _mutations(self) -> tuple[Mutation, ...]:
+        """What one transaction writes; the model keeps it when it believes in it."""
+        kept = self._rows.snapshot()
+        made: list[Mutation] = []
+        succeeds = True
+        for _ in range(self._chance.choice((1, 1, 1, 2, 2, 3, 5))):
+            mutation = self._delete() if self._chance.random() < 0.2 else self._write()
+            succeeds = self._rows.apply(mutation) and succeeds
+            made.append(mutation)
+        if not succeeds:
+            self._rows.restore(kept)
+        return tuple(made)
+
+    # ------------------------------------------------------------ steps
+
+    def _tag(self) -> str:
+        return self._chance.choice(("", "", f"tag-{len(self._steps)}"))
+
+    def _commit(self) -> Commit:
+        return Commit(self._mutations(), self._tag())
+
+    def _mixed(self) -> ReadWrite:
+        """Reads within a read-write transaction, then mutations."""
+        actions = tuple(
+            self._read(at=False) if "reads" in self._features else ()
+            for _ in range(self._chance.randrange(2))
+        )
+        commits = self._chance.random() < 0.85
+        kept = self._rows.snapshot()
+        mutations = self._mutations()
+        if not commits:
+            self._rows.restore(kept)
+        return ReadWrite(tuple(one for one in actions if one), mutations, self._tag(), commits)
+
+    def _dml(self) -> ReadWrite:
+        chance = self._chance
+        kept = self._rows.snapshot()
+        actions: list[Any] = []
+        for _ in range(chance.choice((1, 1, 2, 3))):
+            actions.append(self._sql.dml(self._key_for_dml))
+            if chance.random() < 0.2 and "queries" in self._features:
+                actions.append(self._sql.query())
+            if chance.random() < 0.15 and "reads" in self._features:
+                actions.append(self._read(at=False))
+        mutations = self._mutations() if chance.random() < 0.25 else ()
+        commits = chance.random() < 0.9
+        if not commits:
+            self._rows.restore(kept)
+        return ReadWrite(tuple(actions), mutations, self._tag(), commits)
+
+    def _key_for_dml(self, table: Table) -> tuple[Any, ...]:
+        return self._key(table, known=0.5)
+
+    def _batch(self) -> ReadWrite:
+        made = [self._sql.dml(self._key_for_dml) for _ in range(self._chance.randrange(1, 4))]
+        some = tuple(replace(one) for one in made if not one.returns)
+        return ReadWrite((Batch(some),) if some else (), (), self._tag())
+
+    def _partitioned(self) -> Step:
+        for _ in range(10):
+            dml = self._sql.dml(self._key_for_dml)
+            if (
+                not dml.returns
+                and dml.sql.startswith(("UPDATE", "DELETE"))
+                and "PENDING" not in dml.sql
+            ):
+                return PartitionedDml(dml)
+        return self._commit()
+
+    def _read(self, *, at: bool = True) -> Read:
+        chance = self._chance
+        table = chance.choice(list(self._schema.tables.values()))
+        names = [one.name for one in table.columns]
+        index = ""
+        indexes = self._schema.indexes_of(table.name)
+        keys = self._read_keys(table)
+        if indexes and chance.random() < 0.4:
+            one = chance.choice(indexes)
+            index = one.name
+            names = sorted({part for part, _ in one.columns} | {*table.key_names, *one.storing})
+            keys = Keys(is_all=True)
+            if chance.random() < 0.5:
+                kind = table.column(one.columns[0][0]).kind
+                some = (choose_value(chance, kind, self.dialect),)
+                keys = Keys(intervals=(Interval(some, some, True, True),))
+        columns = tuple(chance.sample(names, chance.randrange(1, len(names) + 1)))
+        limit = chance.choice((0, 0, 0, 1, 3))
+        when = chance.choice(self._commits[-8:]) if at and chance.random() < 0.3 else None
+        return Read(table.name, columns, keys, index, limit, when)
+
+    def _read_keys(self, table: Table) -> Keys:
+        draw = self._chance.random()
+        if draw < 0.25:
+            return Keys(is_all=True)
+        some = [self._key(table) for _ in range(self._chance.choice((1, 2, 3)))]
+        if draw < 0.6 or "ranges" not in self._features:
+            return Keys(tuple(dict.fromkeys(some)))
+        if draw < 0.85:
+            return Keys(intervals=(self._interval(table),))
+        return Keys((some[0],), (self._interval(table),))
+
+    def _query(self) -> Query:
+        query = self._sql.query()
+        if self._chance.random() < 0.2:
+            return replace(query, at=self._chance.choice(self._commits[-8:]))
+        return query
+
+    # ------------------------------------------------------------ failures
+
+    def _failure(self) -> Step:
+        """A transaction that must not commit, for a reason that can be told."""
+        chance = self._chance
+        table = chance.choice(list(self._schema.tables.values()))
+        key = self._new_key(table)
+        names, row = list(table.key_names), list(key)
+        draw = chance.randrange(9)
+        if draw == 0:
+            return Commit((Write("insert", "Missing", tuple(names), (tuple(row),)),))
+        if draw == 1:
+            return Commit((Write("insert", table.name, (*names, "nope"), ((*row, "1"),)),))
+        if draw == 2:
+            return Commit((Write("insert", table.name, (*names, names[0]), ((*row, row[0]),)),))
+        if draw == 3 and len(names) > 1:
+            return Commit((Write("insert", table.name, tuple(names[:-1]), (tuple(row[:-1]),)),))
+        if draw == 4:
+            return Commit((Write("update", table.name, tuple(names), (self._unknown(table),)),))
+        if draw == 5:
+            strict = [one for one in table.values if not one.nullable and one.is_written]
+            if strict:
+                column = chance.choice(strict)
+                columns = (*names, column.name)
+                return Commit((Write("insert_or_update", table.name, columns, ((*row, None),)),))
+        if draw == 6:
+            numbers = [one for one in table.values if one.kind.code == "INT64" and one.is_written]
+            if numbers:
+                columns = (*names, chance.choice(numbers).name)
+                wrong = chance.choice(("abc", True, 1.5))
+                return Commit((Write("insert_or_update", table.name, columns, ((*row, wrong),)),))
+        if draw == 7:
+            short = [one for one in table.values if one.kind.length and one.kind.code == "STRING"]
+            if short:
+                columns = (*names, chance.choice(short).name)
+                return Commit(
+                    (Write("insert_or_update", table.name, columns, ((*row, "x" * 50),)),)
+                )
+        return Read(table.name, (*names, "nope"), Keys(is_all=True))
+
+    def _unknown(self, table: Table) -> tuple[Any, ...]:
+        for _ in range(20):
+            key = self._new_key(table)
+            if key not in self._rows.keys.get(table.name, {}):
+                return key
+        return self._new_key(table)
+
+    # ------------------------------------------------------------ DDL in mid-run
+
+    def _alter_stream(self) -> ChangeSchema:
+        chance, schema = self._chance, self._schema
+        stream = chance.choice(list(schema.streams.values()))
+        draw = chance.random()
+        head = f"ALTER CHANGE STREAM {stream.name}"
+        if draw < 0.5:
+            options = {"value_capture_type": chance.choice(CAPTURE_TYPES)}
+            if chance.random() < 0.3:
+                options[chance.choice(("exclude_insert", "exclude_update", "exclude_delete"))] = (
+                    chance.random() < 0.5
+                )
+            word = "SET OPTIONS" if self.dialect == GOOGLE else "SET"
+            return ChangeSchema((f"{head} {word} ({options_text(options)})",))
+        # After a dropped column the emulator ends at SET FOR.
+        if draw < 0.85 and not self._has_dropped_column:
+            watch = self._choice.watch(schema)
+            if watch:
+                # After SET FOR the emulator watches the last of several tables only.
+                table = chance.choice(list(watch))
+                watch = {table: watch[table]}
+            if watch is None or watch:
+                made = replace(stream, watch=watch)
+                schema.streams[stream.name] = made
+                return ChangeSchema((f"{head} SET{made.watch_text()}",))
+        if stream.watch != {} and draw > 0.93 and not self._has_dropped_column:
+            schema.streams[stream.name] = replace(stream, watch={})
+            return ChangeSchema((f"{head} DROP FOR ALL",))
+        tracked = [name for one in schema.streams.values() for name in one.watch or ()]
+        if tracked and chance.random() < 0.5:
+            # Refused while a stream names it.
+            return ChangeSchema((f"DROP TABLE {chance.choice(tracked)}",))
+        return ShowSchema()  # type: ignore[return-value]
+
+    def _alter_table(self) -> Step:
+        chance, schema = self._chance, self._schema
+        draw = chance.random()
+        table = chance.choice(list(schema.tables.values()))
+        if draw < 0.5:
+            self._serial += 1
+            name = f"Added{self._serial}"
+            column = self._choice.column(name if self.dialect == GOOGLE else name.lower())
+            column = replace(column, nullable=column.default is None)
+            if column.default is None or chance.random() < 0.7:
+                column = replace(column, nullable=True)
+            schema.add_column(table.name, column)
+            text = f"ALTER TABLE {table.name} ADD COLUMN {column.ddl(self.dialect)}"
+            return ChangeSchema((text,))
+        if draw < 0.7:
+            made = self._choice.add_table(schema)
+            return ChangeSchema((made.ddl(self.dialect),))
+        if draw < 0.8 and "indexes" in self._features:
+            index = self._choice.add_index(schema)
+            if index is not None:
+                return ChangeSchema((index.ddl(self.dialect),))
+        able = [one.name for one in table.values if self._is_free(table, one.name)]
+        if not able:
+            return ShowSchema()
+        name = chance.choice(able)
+        schema.drop_column(table.name, name)
+        self._has_dropped_column = True
+        return ChangeSchema((f"ALTER TABLE {table.name} DROP COLUMN {name}",))
+
+    def _is_free(self, table: Table, name: str) -> bool:
+        """Whether nothing is known to hold a column."""
+        for index in self._schema.indexes_of(table.name):
+            if name in index.storing or name in {part for part, _ in index.columns}:
+                return False
+        for stream in self._schema.streams.values():
+            if name in ((stream.watch or {}).get(table.name) or ()):
+                return False
+        texts = [one.generated or "" for one in table.columns] + list(table.constraints)
+        return not any(name in text for text in texts)
