@@ -1,199 +1,136 @@
-"""Change stream rows as bytes: GoogleSQL's `ChangeRecord ARRAY<STRUCT<..>>`.
+"""The rows of change streams as bytes, in the form that dialect and partition mode ask for.
 
-`ChangeRowEncoder` keeps the bytes of each data change record, because a record is usually read by
-several queries and always re-read after a resume; other rows are small and encoded when sent.
+A record is usually read by several queries and always re-read after a resume, so its bytes are
+kept: in blocks per stream partition, the least recently used of which go when all of them together
+pass a bound. Rows that are no records of a stream partition are small and encoded when sent.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, assert_never
+from array import array
+from bisect import bisect_right
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Protocol
 
-import orjson
-from google.cloud.spanner_v1 import types as spanner
-
-from tidegate.spanner_simulator.core.change_streams.assembly import (
-    ColumnType,
-    DataChangeRecord,
-    Mod,
+from tidegate.spanner_simulator.core.change_streams.change_stream_call import (
+    is_mutable,
+    read_function,
 )
-from tidegate.spanner_simulator.core.change_streams.stream_query import (
-    ChildPartitionsRecord,
-    HeartbeatRecord,
-    StreamRow,
-)
-from tidegate.spanner_simulator.core.timestamps import format_ns, format_us
-from tidegate.spanner_simulator.server.wire_bytes import (
-    FALSE,
-    TRUE,
-    list_bytes,
-    row_bytes,
-    string_bytes,
-)
+from tidegate.spanner_simulator.server.change_rows_json import JsonRows
+from tidegate.spanner_simulator.server.change_rows_proto import ProtoRows
+from tidegate.spanner_simulator.server.change_rows_struct import StructRows
 
 if TYPE_CHECKING:
-    from tidegate.spanner_simulator.core.values import Plain
+    from tidegate.spanner_simulator.core.change_streams.records import StreamRow
+    from tidegate.spanner_simulator.core.change_streams.stream_partitions import StreamPartition
+    from tidegate.spanner_simulator.core.schema.schema_objects import ChangeStream
+    from tidegate.spanner_simulator.core.values import Dialect
 
-__all__ = ["CHANGE_RECORD_METADATA", "ChangeRowEncoder"]
+__all__ = ["ChangeRowEncoder", "RowForm"]
 
-_CODE = spanner.TypeCode
-
-
-def _scalar(code: Any) -> Any:
-    return spanner.Type(code=code)
-
-
-def _struct(**fields: Any) -> Any:
-    return spanner.Type(
-        code=_CODE.STRUCT,
-        struct_type=spanner.StructType(
-            fields=[
-                spanner.StructType.Field(name=name, type_=kind) for name, kind in fields.items()
-            ]
-        ),
-    )
+_BLOCK_ROWS = 256
+_KEPT_BYTES_MAX = 256 * 1024 * 1024
 
 
-def _array(element: Any) -> Any:
-    return spanner.Type(code=_CODE.ARRAY, array_element_type=element)
+class RowForm(Protocol):
+    """One way to write rows; `metadata` is a serialised ResultSetMetadata."""
 
-
-def _change_record_type() -> Any:
-    string, int64, boolean = _scalar(_CODE.STRING), _scalar(_CODE.INT64), _scalar(_CODE.BOOL)
-    timestamp, json = _scalar(_CODE.TIMESTAMP), _scalar(_CODE.JSON)
-    column_type = _struct(name=string, type=json, is_primary_key=boolean, ordinal_position=int64)
-    data_change_record = _struct(
-        commit_timestamp=timestamp,
-        record_sequence=string,
-        server_transaction_id=string,
-        is_last_record_in_transaction_in_partition=boolean,
-        table_name=string,
-        column_types=_array(column_type),
-        mods=_array(_struct(keys=json, new_values=json, old_values=json)),
-        mod_type=string,
-        value_capture_type=string,
-        number_of_records_in_transaction=int64,
-        number_of_partitions_in_transaction=int64,
-        transaction_tag=string,
-        is_system_transaction=boolean,
-    )
-    child_partitions_record = _struct(
-        start_timestamp=timestamp,
-        record_sequence=string,
-        child_partitions=_array(_struct(token=string, parent_partition_tokens=_array(string))),
-    )
-    return _array(
-        _struct(
-            data_change_record=_array(data_change_record),
-            heartbeat_record=_array(_struct(timestamp=timestamp)),
-            child_partitions_record=_array(child_partitions_record),
-        )
-    )
-
-
-CHANGE_RECORD_METADATA: bytes = spanner.ResultSetMetadata.serialize(
-    spanner.ResultSetMetadata(
-        row_type=spanner.StructType(
-            fields=[spanner.StructType.Field(name="ChangeRecord", type_=_change_record_type())]
-        )
-    )
-)
-"""The serialised metadata of every change stream query's first message."""
-
-_EMPTY = list_bytes([])
-
-
-class ChangeRowEncoder:
-    """Encodes rows of the change streams of one database."""
-
-    def __init__(self) -> None:
-        # Keyed by identity; the value keeps its key alive, so an id is never used twice.
-        self._data: dict[int, tuple[DataChangeRecord, bytes]] = {}
-        self._column_types: dict[int, tuple[tuple[ColumnType, ...], bytes]] = {}
+    @property
+    def metadata(self) -> bytes:
+        """What the first message of a result carries."""
+        ...
 
     def encode(self, row: StreamRow) -> bytes:
         """The row as the `values` field of a PartialResultSet."""
-        match row:
-            case DataChangeRecord():
-                kept = self._data.get(id(row))
-                if kept is None:
-                    kept = self._data[id(row)] = (row, _row(data=self._data_record(row)))
-                return kept[1]
-            case HeartbeatRecord():
-                return _row(heartbeat=list_bytes([string_bytes(format_ns(row.timestamp_ns))]))
-            case ChildPartitionsRecord():
-                return _row(children=_children(row))
-            case _:
-                assert_never(row)
-
-    def _data_record(self, record: DataChangeRecord) -> bytes:
-        return list_bytes(
-            [
-                string_bytes(format_us(record.commit_timestamp_us)),
-                string_bytes(record.record_sequence),
-                string_bytes(record.server_transaction_id),
-                TRUE if record.is_last_record_in_transaction_in_partition else FALSE,
-                string_bytes(record.table_name),
-                self._types(record.column_types),
-                list_bytes([_mod(mod) for mod in record.mods]),
-                string_bytes(record.mod_type),
-                string_bytes(record.value_capture_type),
-                string_bytes(str(record.number_of_records_in_transaction)),
-                string_bytes(str(record.number_of_partitions_in_transaction)),
-                string_bytes(record.transaction_tag),
-                TRUE if record.is_system_transaction else FALSE,
-            ]
-        )
-
-    def _types(self, types: tuple[ColumnType, ...]) -> bytes:
-        kept = self._column_types.get(id(types))
-        if kept is None:
-            encoded = list_bytes(
-                [
-                    list_bytes(
-                        [
-                            string_bytes(one.name),
-                            string_bytes(one.type_json),
-                            TRUE if one.is_primary_key else FALSE,
-                            string_bytes(str(one.ordinal_position)),
-                        ]
-                    )
-                    for one in types
-                ]
-            )
-            kept = self._column_types[id(types)] = (types, encoded)
-        return kept[1]
+        ...
 
 
-def _row(
-    *, data: bytes | None = None, heartbeat: bytes | None = None, children: bytes | None = None
-) -> bytes:
-    fields = [_EMPTY if one is None else list_bytes([one]) for one in (data, heartbeat, children)]
-    return row_bytes([list_bytes([list_bytes(fields)])])
+class _Block:
+    """The bytes of consecutive records; `ends` are where each of them ends in `data`."""
+
+    __slots__ = ("data", "ends", "first")
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.data = bytearray()
+        self.ends = array("Q")
+
+    def cut(self, start: int, stop: int, size_max: int) -> tuple[bytes, int]:
+        """Rows from `start` on, up to `stop` or the size; and the index of the next one."""
+        low = start - self.first
+        begin = self.ends[low - 1] if low else 0
+        count = bisect_right(self.ends, begin + size_max, low, stop - self.first) - low
+        if count == 0:
+            return b"", start
+        return bytes(self.data[begin : self.ends[low + count - 1]]), start + count
 
 
-def _mod(mod: Mod) -> bytes:
-    return list_bytes([_json(mod.keys), _json(mod.new_values), _json(mod.old_values)])
+class ChangeRowEncoder:
+    """Encodes and keeps the rows of the change streams of one database."""
 
+    def __init__(self, *, kept_bytes_max: int = _KEPT_BYTES_MAX) -> None:
+        self.kept_bytes = 0
+        self._kept_bytes_max = kept_bytes_max
+        self._blocks: OrderedDict[tuple[str, int], _Block] = OrderedDict()
+        self._forms: dict[tuple[str, Dialect, bool], RowForm] = {}
 
-def _json(values: dict[str, Plain]) -> bytes:
-    return string_bytes(orjson.dumps(values, option=orjson.OPT_SORT_KEYS))
+    def form(self, stream: ChangeStream, dialect: Dialect) -> RowForm:
+        """The form of a change stream's rows."""
+        function = read_function(stream, dialect)
+        key = (function, dialect, is_mutable(stream))
+        if key not in self._forms:
+            if is_mutable(stream):
+                column = function if dialect == "POSTGRESQL" else "ChangeRecord"
+                self._forms[key] = ProtoRows(column, dialect)
+            elif dialect == "POSTGRESQL":
+                self._forms[key] = JsonRows(function)
+            else:
+                self._forms[key] = StructRows()
+        return self._forms[key]
 
+    def records(
+        self, form: RowForm, partition: StreamPartition, wanted: range, *, size_max: int
+    ) -> tuple[bytes, int]:
+        """Records of a stream partition as one run of rows, and the index of the next one.
 
-def _children(record: ChildPartitionsRecord) -> bytes:
-    return list_bytes(
-        [
-            string_bytes(format_ns(record.start_timestamp_ns)),
-            string_bytes(record.record_sequence),
-            list_bytes(
-                [
-                    list_bytes(
-                        [
-                            string_bytes(child.token),
-                            list_bytes([string_bytes(one) for one in child.parent_tokens]),
-                        ]
-                    )
-                    for child in record.children
-                ]
-            ),
-        ]
-    )
+        At least one row, then as many as `size_max` bytes allow: only a single row is ever larger.
+        """
+        parts: list[bytes] = []
+        size, index = 0, wanted.start
+        while index < wanted.stop:
+            stop = min(wanted.stop, (index // _BLOCK_ROWS + 1) * _BLOCK_ROWS)
+            block = self._block(form, partition, index, stop)
+            part, after = block.cut(index, stop, size_max - size)
+            if after == index and not parts:
+                part, after = block.cut(index, index + 1, len(block.data))
+            parts.append(part)
+            size += len(part)
+            index = after
+            if after < stop:
+                break
+        return b"".join(parts), index
+
+    def _block(self, form: RowForm, partition: StreamPartition, index: int, stop: int) -> _Block:
+        """A block that holds the records from `index` up to `stop`."""
+        key = (partition.token, index // _BLOCK_ROWS)
+        block = self._blocks.get(key)
+        if block is not None and block.first + len(block.ends) < partition.records.first:
+            # What it lacks has expired in part: begin again with what is left.
+            self.kept_bytes -= len(self._blocks.pop(key).data)
+            block = None
+        if block is None:
+            first = max(key[1] * _BLOCK_ROWS, partition.records.first)
+            block = self._blocks[key] = _Block(first)
+        else:
+            self._blocks.move_to_end(key)
+        missing = block.first + len(block.ends)
+        if missing < stop:
+            before = len(block.data)
+            for record in partition.records.span(missing, stop):
+                block.data += form.encode(record)
+                block.ends.append(len(block.data))
+            self.kept_bytes += len(block.data) - before
+            while self.kept_bytes > self._kept_bytes_max and len(self._blocks) > 1:
+                _, gone = self._blocks.popitem(last=False)
+                self.kept_bytes -= len(gone.data)
+        return block

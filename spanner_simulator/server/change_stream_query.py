@@ -1,15 +1,18 @@
 """Serves change stream queries: checks in order, then rows as they come, until the end.
 
-Every message carries a resume token of its own that says how far the query got; the same statement
-with that token goes on right after it. A waiting query sleeps until news or its heartbeat.
+A waiting query sleeps until news or its heartbeat. Injected faults happen here to the row; a held
+stream partition sends nothing at all.
 """
 
 from __future__ import annotations
 
 import asyncio
-import zlib
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from google.cloud.spanner_v1 import types as spanner
+
+from tidegate.spanner_simulator.core.change_streams import query_errors
 from tidegate.spanner_simulator.core.change_streams.change_stream_call import (
     CallArguments,
     ChangeStreamCall,
@@ -18,49 +21,55 @@ from tidegate.spanner_simulator.core.change_streams.change_stream_call import (
     resolve,
 )
 from tidegate.spanner_simulator.core.change_streams.stream_query import (
+    ROWS_PER_POLL_MAX,
     PartitionQuery,
     Position,
     initial_rows,
+    without_ending,
 )
 from tidegate.spanner_simulator.errors import Code, SpannerError
-from tidegate.spanner_simulator.server.change_rows import CHANGE_RECORD_METADATA
+from tidegate.spanner_simulator.server.change_faults import CallFault
+from tidegate.spanner_simulator.server.change_messages import ChangeMessages
 from tidegate.spanner_simulator.server.messages import parameters
-from tidegate.spanner_simulator.server.wire_bytes import message_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncIterator
 
     from tidegate.spanner_simulator.core.change_streams.change_streams import StreamState
-    from tidegate.spanner_simulator.core.change_streams.stream_query import StreamRow
-    from tidegate.spanner_simulator.server.host import Host, HostedDatabase, Session
+    from tidegate.spanner_simulator.core.change_streams.stream_query import Step
+    from tidegate.spanner_simulator.server.host import Host, HostedDatabase, Reader, Session
     from tidegate.spanner_simulator.server.messages import Message
 
 __all__ = ["serve_change_stream_query"]
 
-_MESSAGE_BYTES_MAX = 900_000
-
 
 async def serve_change_stream_query(
-    host: Host, session: Session, request: Message
+    host: Host, session: Session, request: Message, context: Any = None
 ) -> AsyncIterator[bytes]:
-    """All messages of one query. Raises `SpannerError` for the status that ends it."""
+    """All messages of one query. Raises `SpannerError` for the status that ends it.
+
+    `context` is the call's, of which a fault may cut the connection.
+    """
     hosted = session.database
     database = hosted.database
-    call = parse_call(request.sql, database.catalogue, role=session.role)
-    arguments = resolve(call, parameters(request), now_us=host.now_us())
+    call = parse_call(
+        request.sql, database.catalogue, role=session.role, types=_declared_types(request)
+    )
+    arguments = resolve(
+        call, parameters(request), now_us=host.now_us(), is_resumed=bool(request.resume_token)
+    )
     _check_transaction(request.transaction)
     state = database.streams.state(call.stream.name)
-    messages = _Messages(hosted, _digest(call, arguments))
+    form = hosted.encoder.form(call.stream, database.catalogue.dialect)
+    messages = ChangeMessages(hosted.encoder, form, _identity(call, arguments))
     resumed = messages.parse_resume_token(request.resume_token)
-    await asyncio.sleep(max(0, arguments.start_ns // 1000 - host.now_us()) / 1e6)
+    planned = host.faults.plan(
+        "ExecuteStreamingSql", database=database.name, stream=state.name, token=arguments.token
+    )
+    serving = _Serving(host, hosted, state, messages, CallFault(host, planned, context))
     if arguments.token is None:
-        done = resumed.serial if resumed is not None else 0
-        rows = initial_rows(state.partitions, arguments.start_ns)
-        messages.position = Position(0, done, done)
-        for message in messages.cut(rows[done:]):
+        async for message in serving.initial(arguments.start_ns, resumed):
             yield message
-        if rows[done:] == []:
-            yield messages.empty()
         return
     partition = check_partition(
         call.stream,
@@ -69,6 +78,8 @@ async def serve_change_stream_query(
         start_ns=arguments.start_ns,
         now_us=host.now_us(),
     )
+    if len(hosted.readers.get(partition.token, ())) >= query_errors.READERS_MAX:
+        raise query_errors.too_many_readers()
     query = PartitionQuery(
         partition,
         database.clock,
@@ -79,51 +90,119 @@ async def serve_change_stream_query(
         resume=resumed,
         separate_children=host.separate_children,
     )
-    async for message in _follow(host, session, state, query, messages):
-        yield message
-
-
-async def _follow(
-    host: Host,
-    session: Session,
-    state: StreamState,
-    query: PartitionQuery,
-    messages: _Messages,
-) -> AsyncIterator[bytes]:
-    hosted, token = session.database, query.partition.token
-    reader = hosted.attach(token)
+    reader = hosted.attach(partition.token)
     try:
+        async for message in serving.follow(query, reader):
+            yield message
+    finally:
+        hosted.detach(partition.token, reader)
+
+
+@dataclass(frozen=True, slots=True)
+class _Serving:
+    """One query that has passed its checks."""
+
+    host: Host
+    hosted: HostedDatabase
+    state: StreamState
+    messages: ChangeMessages
+    fault: CallFault
+
+    async def initial(self, start_ns: int, resumed: Position | None) -> AsyncIterator[bytes]:
+        """The stream partitions active at the start, once it has come."""
+        messages, fault = self.messages, self.fault
+        if await fault.at_open():
+            return
+        await self.host.clock.sleep_until(start_ns // 1000)
+        done = resumed.serial if resumed is not None else 0
+        messages.position = Position(0, done, done)
+        rows = initial_rows(self.state.partitions, start_ns)[done:]
+        allowed = fault.rows_before_it(len(rows), sent=0)
+        for message in messages.rows(rows[:allowed]):
+            yield await fault.slowed(message)
+        if fault.is_due(allowed) and await fault.strike():
+            return
+        for message in messages.rows(rows[allowed:]):
+            yield message
+        if not messages.has_sent:
+            yield messages.empty()
+        await fault.at_end()
+
+    async def follow(self, query: PartitionQuery, reader: Reader) -> AsyncIterator[bytes]:
+        """A stream partition to the query's end."""
+        messages, fault, partition = self.messages, self.fault, query.partition
+        sent = 0
+        if await fault.at_open():
+            return
+        while True:
+            await self._until_free(reader, partition.token)
+            reader.news.clear()
+            if fault.is_due(sent) and await fault.strike():
+                return
+            messages.position = query.position
+            step = self._poll(query, sent)
+            for message in messages.records(partition, step.data):
+                yield await fault.slowed(message)
+            sent += len(step.data)
+            allowed = fault.rows_before_it(len(step.rows), sent=sent)
+            for message in messages.rows(step.rows[:allowed]):
+                yield await fault.slowed(message)
+            sent += allowed
+            if allowed < len(step.rows) and await fault.strike():
+                return
+            for message in messages.rows(step.rows[allowed:]):
+                yield message
+            if step.is_finished:
+                if not await fault.at_end() and not messages.has_sent:
+                    yield messages.empty()
+                return
+            if not fault.is_due(sent):
+                await self._pause(reader, step.wake_at_us)
+
+    def _poll(self, query: PartitionQuery, sent: int) -> Step:
+        now_us = self.host.now_us()
+        retention_us = self.hosted.database.catalogue.stream(self.state.name).retention_us
+        step = query.poll(
+            now_us,
+            earliest_us=now_us - retention_us,
+            data_max=self.fault.rows_before_it(ROWS_PER_POLL_MAX, sent=sent),
+        )
+        if step.is_finished and self.fault.hides_the_end:
+            return without_ending(query.partition, step)
+        return step
+
+    async def _until_free(self, reader: Reader, token: str) -> None:
+        """Wait as long as the stream partition is held; raise what ends the query."""
         while True:
             if reader.fault is not None:
                 raise reader.fault
-            if state.is_dropped:
-                raise SpannerError(Code.NOT_FOUND, f"Change Stream not found: {state.name}")
-            reader.news.clear()
-            messages.position = query.position
-            step = query.poll(host.now_us())
-            for message in messages.cut(step.rows):
-                yield message
-            if step.is_finished:
-                if not messages.has_sent:
-                    yield messages.empty()
+            if self.state.is_dropped:
+                raise SpannerError(Code.NOT_FOUND, f"Change Stream not found: {self.state.name}")
+            if token not in self.host.holds:
                 return
-            wait_us = step.wake_at_us - host.now_us()
-            if wait_us > 0 and not reader.news.is_set():
-                await _wait(reader.news, wait_us / 1e6)
-            if reader.news.is_set() and host.linger_s > 0:
-                await asyncio.sleep(host.linger_s)
-            else:
-                await asyncio.sleep(0)
-    finally:
-        hosted.detach(token, reader)
+            reader.news.clear()
+            await self.host.clock.wait(reader.news, None)
+
+    async def _pause(self, reader: Reader, wake_at_us: int) -> None:
+        """Until there is news or something to send, with a moment for more news to gather."""
+        if wake_at_us > self.host.now_us():
+            await self.host.clock.wait(reader.news, wake_at_us)
+        if reader.news.is_set() and self.host.linger_s > 0:
+            await asyncio.sleep(self.host.linger_s)
+        else:
+            await asyncio.sleep(0)
 
 
-async def _wait(event: asyncio.Event, timeout_s: float) -> None:
-    try:
-        async with asyncio.timeout(timeout_s):
-            await event.wait()
-    except TimeoutError:
-        pass
+def _declared_types(request: Message) -> dict[str, str]:
+    """Declared types by lower-case name; UNSPECIFIED counts as undeclared."""
+    found: dict[str, str] = {}
+    for name, kind in request.param_types.items():
+        code = spanner.TypeCode(kind.code).name
+        if code == "ARRAY":
+            code = f"ARRAY<{spanner.TypeCode(kind.array_element_type.code).name}>"
+        if kind.code:
+            found[name.lower()] = code
+    return found
 
 
 def _check_transaction(selector: Message) -> None:
@@ -135,70 +214,12 @@ def _check_transaction(selector: Message) -> None:
             bound = selector.single_use.read_only.WhichOneof("timestamp_bound")
             if mode in (None, "read_only") and bound in (None, "strong"):
                 return
-            what = "stale reads" if mode == "read_only" else "read-write transactions"
         case _:
-            what = "multi use transactions"
-    raise SpannerError(
-        Code.INVALID_ARGUMENT,
-        f"Change stream queries are not supported for {what}. Change stream queries must be "
-        "strong reads executed via single use transactions using the ExecuteStreamingSql API.",
-    )
+            pass
+    raise query_errors.wrong_transaction()
 
 
-def _digest(call: ChangeStreamCall, arguments: CallArguments) -> int:
-    text = f"{call.function.lower()}|{arguments.start_ns}|{arguments.end_ns}|{arguments.token}"
-    return zlib.crc32(text.encode())
-
-
-class _Messages:
-    """Cuts rows into messages and numbers them; `position` is before the next row."""
-
-    def __init__(self, hosted: HostedDatabase, digest: int) -> None:
-        self.position = Position(0, 0, 0)
-        self.has_sent = False
-        self._hosted = hosted
-        self._digest = digest
-
-    def parse_resume_token(self, token: bytes) -> Position | None:
-        """The position of an earlier message of the same query; INVALID_ARGUMENT otherwise."""
-        if not token:
-            return None
-        parts = token.split(b".")
-        if len(parts) == 5 and parts[0] == b"cs" and all(part.isdigit() for part in parts[1:]):
-            digest, data_index, child_index, serial = (int(part) for part in parts[1:])
-            if digest == self._digest:
-                return Position(data_index, child_index, serial)
-        raise SpannerError(
-            Code.INVALID_ARGUMENT, "Invalid resume_token: it belongs to another query."
-        )
-
-    def cut(self, rows: Sequence[StreamRow]) -> Iterator[bytes]:
-        """Messages of at most about a megabyte; a single larger row is a message of its own."""
-        pending: list[bytes] = []
-        size = 0
-        for row in rows:
-            encoded = self._hosted.encoder.encode(row)
-            if pending and size + len(encoded) > _MESSAGE_BYTES_MAX:
-                yield self._message(pending)
-                pending, size = [], 0
-            pending.append(encoded)
-            size += len(encoded)
-            self.position = self.position.after(row)
-        if pending:
-            yield self._message(pending)
-
-    def empty(self) -> bytes:
-        """A message without rows, so that even an empty answer carries its metadata."""
-        return self._message([])
-
-    def _message(self, rows: list[bytes]) -> bytes:
-        position = self.position
-        token = b"cs.%d.%d.%d.%d" % (
-            self._digest,
-            position.data_index,
-            position.child_index,
-            position.serial,
-        )
-        metadata = None if self.has_sent else CHANGE_RECORD_METADATA
-        self.has_sent = True
-        return message_bytes(rows, metadata=metadata, resume_token=token)
+def _identity(call: ChangeStreamCall, arguments: CallArguments) -> str:
+    """What two statements have in common when one resumes the other."""
+    parts = (call.function, call.stream.created_us, arguments.start_ns, arguments.end_ns)
+    return f"{parts}|{arguments.token}"

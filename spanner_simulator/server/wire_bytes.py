@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 
     from tidegate.spanner_simulator.core.values import Plain
 
-__all__ = ["list_bytes", "message_bytes", "plain_bytes", "row_bytes", "string_bytes"]
+__all__ = ["list_bytes", "message_bytes", "plain_bytes", "row_bytes", "sized", "string_bytes"]
 
 NULL = b"\x08\x00"
 TRUE, FALSE = b"\x20\x01", b"\x20\x00"
 _METADATA, _VALUES, _RESUME_TOKEN, _PRECOMMIT_TOKEN = b"\x0a", b"\x12", b"\x22", b"\x42"
 
 
-def _sized(tag: bytes, payload: bytes) -> bytes:
+def sized(tag: bytes, payload: bytes) -> bytes:
+    """A length-delimited field: its tag, the size, the payload."""
     size = len(payload)
     if size < 128:
         return tag + bytes((size,)) + payload
@@ -39,12 +40,12 @@ def _sized(tag: bytes, payload: bytes) -> bytes:
 
 def string_bytes(text: str | bytes) -> bytes:
     """A Value that holds a string; bytes must be UTF-8."""
-    return _sized(b"\x1a", text.encode() if isinstance(text, str) else text)
+    return sized(b"\x1a", text.encode() if isinstance(text, str) else text)
 
 
 def list_bytes(values: Iterable[bytes]) -> bytes:
     """A Value that holds a list of encoded Values."""
-    return _sized(b"\x32", b"".join([_sized(b"\x0a", value) for value in values]))
+    return sized(b"\x32", b"".join([sized(b"\x0a", value) for value in values]))
 
 
 def plain_bytes(plain: Plain) -> bytes:
@@ -64,7 +65,7 @@ def plain_bytes(plain: Plain) -> bytes:
 
 def row_bytes(values: Iterable[bytes]) -> bytes:
     """The `values` field of PartialResultSet, once per encoded Value."""
-    return b"".join([_sized(_VALUES, value) for value in values])
+    return b"".join([sized(_VALUES, value) for value in values])
 
 
 def message_bytes(
@@ -75,10 +76,10 @@ def message_bytes(
     precommit_token: bytes | None = None,
 ) -> bytes:
     """A whole PartialResultSet; `metadata` and `precommit_token` are serialised messages."""
-    parts = [] if metadata is None else [_sized(_METADATA, metadata)]
+    parts = [] if metadata is None else [sized(_METADATA, metadata)]
     parts.extend(rows)
     if resume_token is not None:
-        parts.append(_sized(_RESUME_TOKEN, resume_token))
+        parts.append(sized(_RESUME_TOKEN, resume_token))
     if precommit_token is not None:
-        parts.append(_sized(_PRECOMMIT_TOKEN, precommit_token))
+        parts.append(sized(_PRECOMMIT_TOKEN, precommit_token))
     return b"".join(parts)

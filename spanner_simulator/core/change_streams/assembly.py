@@ -11,6 +11,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from tidegate.spanner_simulator.core.change_streams.mutable_events import sequence_text
+from tidegate.spanner_simulator.core.change_streams.records import (
+    ColumnType,
+    DataChangeRecord,
+    Mod,
+)
 from tidegate.spanner_simulator.core.values import Plain, Row, encode
 
 if TYPE_CHECKING:
@@ -27,47 +33,9 @@ if TYPE_CHECKING:
         Table,
     )
 
-__all__ = ["Assembled", "ColumnType", "CommitFacts", "DataChangeRecord", "Mod", "assemble"]
+__all__ = ["Assembled", "CommitFacts", "assemble", "is_captured"]
 
 _MODS_PER_RECORD_MAX = 256
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnType:
-    """One entry of a record's column_types; `type_json` is the JSON text of the type."""
-
-    name: str
-    type_json: str
-    is_primary_key: bool
-    ordinal_position: int
-
-
-@dataclass(frozen=True, slots=True)
-class Mod:
-    """One row change in plain form; an absent column is unchanged, a null one is NULL."""
-
-    keys: dict[str, Plain]
-    new_values: dict[str, Plain]
-    old_values: dict[str, Plain]
-
-
-@dataclass(frozen=True, slots=True)
-class DataChangeRecord:
-    """A data change record, field by field as the API has it."""
-
-    commit_timestamp_us: int
-    record_sequence: str
-    server_transaction_id: str
-    is_last_record_in_transaction_in_partition: bool
-    table_name: str
-    column_types: tuple[ColumnType, ...]
-    mods: tuple[Mod, ...]
-    mod_type: ModType
-    value_capture_type: CaptureType
-    number_of_records_in_transaction: int
-    number_of_partitions_in_transaction: int
-    transaction_tag: str
-    is_system_transaction: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +98,24 @@ def assemble(
     partitions: StreamPartitions,
     changes: Sequence[RowChange],
     facts: CommitFacts,
+    *,
+    order: int = 0,
 ) -> Assembled:
-    """All records that a stream gets from one transaction; none when it watches nothing of it."""
+    """All records that a stream gets from one transaction; none when it watches nothing of it.
+
+    `order` begins the record sequences of mutable key ranges.
+    """
     drafts: list[_Draft] = []
     open_drafts: dict[str, _Draft] = {}
     out = Assembled()
     capture = stream.capture_type
+
+    def sequence(number: int) -> str:
+        return sequence_text(order, number) if partitions.is_mutable else f"{number:08d}"
+
     for index, change in enumerate(changes):
+        if not is_captured(stream, change, facts):
+            continue
         columns = _listed_columns(stream, change, capture)
         if columns is None:
             continue
@@ -146,12 +125,12 @@ def assemble(
             draft = _Draft(partition, len(drafts), change.table, change.mod_type, columns)
             drafts.append(draft)
             open_drafts[partition.token] = draft
-        out.places[index] = (f"{draft.sequence:08d}", len(draft.mods))
+        out.places[index] = (sequence(draft.sequence), len(draft.mods))
         draft.mods.append(_mod(stream, change, capture))
     for draft in drafts:
         record = DataChangeRecord(
             commit_timestamp_us=facts.commit_timestamp_us,
-            record_sequence=f"{draft.sequence:08d}",
+            record_sequence=sequence(draft.sequence),
             server_transaction_id=facts.server_transaction_id,
             is_last_record_in_transaction_in_partition=(
                 open_drafts[draft.partition.token] is draft
@@ -170,12 +149,20 @@ def assemble(
     return out
 
 
+def is_captured(stream: ChangeStream, change: RowChange, facts: CommitFacts) -> bool:
+    """Whether the stream's exclusions let changes of this kind through."""
+    if change.mod_type in stream.excluded_mod_types:
+        return False
+    is_ttl = facts.is_system_transaction and change.mod_type == "DELETE"
+    return not (is_ttl and stream.option("exclude_ttl_deletes") is True)
+
+
 def _listed_columns(
     stream: ChangeStream, change: RowChange, capture: CaptureType
 ) -> tuple[str, ...] | None:
     """Non-key columns that column_types lists; None when the change gives no record."""
     tracked = stream.tracked_columns(change.table)
-    if tracked is None or change.mod_type in stream.excluded_mod_types:
+    if tracked is None:
         return None
     if change.mod_type != "UPDATE":
         return tracked

@@ -23,7 +23,9 @@ from tidegate.spanner_simulator.core.change_streams.stream_partitions import (
     StreamPartition,
     StreamPartitions,
 )
-from tidegate.spanner_simulator.core.rows.mutations import whole_key
+from tidegate.spanner_simulator.core.key_encoding import successor
+from tidegate.spanner_simulator.core.rows.mutations import decode_key, whole_key
+from tidegate.spanner_simulator.core.rows.storage import KeyRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -61,6 +63,8 @@ class ChangeStreams:
         self._clock = clock
         self._chance = chance
         self._initial_count = initial_count
+        self._order = 0
+        self._last_turn_us = 0
 
     def state(self, name: str) -> StreamState:
         """A change stream's state, or NOT_FOUND."""
@@ -85,18 +89,21 @@ class ChangeStreams:
             if stream.tracked_columns(table) is not None
         ]
         borders = initial_borders(watched, rows, self._initial_count)
-        return StreamState(stream.name, StreamPartitions(self._chance, borders, start_us=at_us))
+        is_mutable = stream.option("partition_mode") == "MUTABLE_KEY_RANGE"
+        partitions = StreamPartitions(self._chance, borders, start_us=at_us, is_mutable=is_mutable)
+        return StreamState(stream.name, partitions)
 
     def publish(
         self, changes: Sequence[RowChange], facts: CommitFacts, *, is_excluded: bool
     ) -> None:
         """Give every change stream its records of one committed transaction."""
         news: list[str] = []
+        self._order += 1
         for name, state in self.by_name.items():
             stream = self._catalogue.streams[name]
             if is_excluded and stream.option("allow_txn_exclusion") is True:
                 continue
-            assembled = assemble(stream, state.partitions, changes, facts)
+            assembled = assemble(stream, state.partitions, changes, facts, order=self._order)
             for partition, record in assembled.records:
                 partition.append(record)
                 news.append(partition.token)
@@ -125,7 +132,7 @@ class ChangeStreams:
             parent = partitions.find_live(token) if token else split_candidate(partitions.live)
             at = split_key(parent)
         at_us = self._turn([parent], now_us)
-        children = partitions.split(parent, at, at_us=at_us)
+        children = partitions.split(parent, at, at_us=at_us, order=self._order)
         self._announce([parent], at_us)
         return children
 
@@ -140,23 +147,86 @@ class ChangeStreams:
             else merge_candidates(partitions.live)
         )
         at_us = self._turn(parents, now_us)
-        children = partitions.merge(parents, at_us=at_us)
+        children = partitions.merge(parents, at_us=at_us, order=self._order)
         self._announce(parents, at_us)
         return children
 
     def move(self, stream: str, *, now_us: int, token: str | None = None) -> list[StreamPartition]:
-        """Move the one with a token, or the busiest one."""
+        """Move the one with a token, or the busiest one.
+
+        Immutable: its keys go to a child. Mutable: the upper half of its keys goes to the least
+        busy other one, if there is one.
+        """
         partitions = self.state(stream).partitions
         parent = partitions.find_live(token) if token else split_candidate(partitions.live)
+        others = [one for one in partitions.live if one is not parent]
+        if partitions.is_mutable and others and parent.ranges:
+            quiet = min(others, key=lambda one: len(set(one.recent_keys)))
+            keys = KeyRange(split_key(parent), None)
+            return self._move_keys(partitions, parent, quiet, keys, now_us)
         at_us = self._turn([parent], now_us)
-        children = partitions.move(parent, at_us=at_us)
+        children = partitions.move(parent, at_us=at_us, order=self._order)
         self._announce([parent], at_us)
         return children
 
+    def move_keys(
+        self,
+        stream: str,
+        *,
+        now_us: int,
+        source: str,
+        destination: str,
+        table: str | None = None,
+        first_key: Sequence[Plain] | None = None,
+        last_key: Sequence[Plain] | None = None,
+    ) -> list[StreamPartition]:
+        """Mutable key ranges: give keys of one living stream partition to another one.
+
+        Keys of `table` from `first_key` to `last_key`, both inclusive, prefixes of keys allowed;
+        None is the table's end. Without a table everything goes.
+        """
+        partitions = self.state(stream).partitions
+        keys = KeyRange(b"", None)
+        if table is not None:
+            found = self._catalogue.table(table)
+            low = found.encoded_key_of(decode_key(found, list(first_key or ())))
+            high = successor(found.encoded_key_of(decode_key(found, list(last_key or ()))))
+            keys = KeyRange(low, high)
+        one, other = partitions.find_live(source), partitions.find_live(destination)
+        return self._move_keys(partitions, one, other, keys, now_us)
+
+    def _move_keys(
+        self,
+        partitions: StreamPartitions,
+        source: StreamPartition,
+        destination: StreamPartition,
+        keys: KeyRange,
+        now_us: int,
+    ) -> list[StreamPartition]:
+        at_us = self._turn([source, destination], now_us)
+        partitions.move_keys(source, destination, keys, at_us=at_us, order=self._order)
+        self._announce([source, destination], at_us)
+        return [destination]
+
+    def expire(self, now_us: int) -> int:
+        """Forget what is older than each stream's retention period; how many records that were."""
+        count = 0
+        for name, state in self.by_name.items():
+            earliest_us = now_us - self._catalogue.streams[name].retention_us
+            count += state.partitions.expire(earliest_us)
+            state.log.forget_before(earliest_us)
+        return count
+
     def _turn(self, parents: Sequence[StreamPartition], now_us: int) -> int:
-        """The time at which children may start: after all commits and promises, and a life."""
-        return max(self._clock.next_us(now_us), *(parent.start_us + 1 for parent in parents))
+        """The time of a turn: after all commits, promises and other turns, and after a life."""
+        self._order += 1
+        return max(
+            self._clock.next_us(now_us),
+            self._last_turn_us + 1,
+            *(parent.start_us + 1 for parent in parents),
+        )
 
     def _announce(self, parents: Sequence[StreamPartition], at_us: int) -> None:
+        self._last_turn_us = at_us
         self._clock.close(at_us - 1)
         self.listener([parent.token for parent in parents])

@@ -7,9 +7,11 @@ change that the assembly forgot therefore stands here with null coordinates.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from bisect import bisect_left
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tidegate.spanner_simulator.core.change_streams.assembly import is_captured
 from tidegate.spanner_simulator.core.timestamps import format_us
 from tidegate.spanner_simulator.core.values import Plain, Row, encode
 
@@ -89,11 +91,22 @@ class LoggedTransaction:
         }
 
 
-@dataclass(slots=True)
 class CommitLog:
-    """All transactions of one change stream in commit order; grows, never changes."""
+    """The transactions of one change stream in commit order; the oldest may be forgotten."""
 
-    transactions: list[LoggedTransaction] = field(default_factory=list)
+    __slots__ = ("_first", "transactions")
+
+    def __init__(self) -> None:
+        self.transactions: list[LoggedTransaction] = []
+        self._first = 0
+
+    def forget_before(self, timestamp_us: int) -> None:
+        """Forget transactions older than a time; the numbers of the others stay."""
+        count = bisect_left(
+            self.transactions, timestamp_us, key=lambda one: one.facts.commit_timestamp_us
+        )
+        del self.transactions[:count]
+        self._first += count
 
     def note(
         self,
@@ -106,7 +119,7 @@ class CommitLog:
         logged: list[LoggedChange] = []
         for index, change in enumerate(changes):
             tracked = stream.tracked_columns(change.table)
-            if tracked is None or change.mod_type in stream.excluded_mod_types:
+            if tracked is None or not is_captured(stream, change, facts):
                 continue
             if change.mod_type == "UPDATE" and change.written.isdisjoint(tracked):
                 continue
@@ -115,6 +128,5 @@ class CommitLog:
         if not logged:
             return
         tokens = dict.fromkeys(partition.token for partition, _ in assembled.records)
-        self.transactions.append(
-            LoggedTransaction(len(self.transactions), facts, tuple(tokens), tuple(logged))
-        )
+        number = self._first + len(self.transactions)
+        self.transactions.append(LoggedTransaction(number, facts, tuple(tokens), tuple(logged)))

@@ -86,7 +86,7 @@ def split_key(one: StreamPartition) -> bytes:
         middle = recent[len(recent) // 2]
         if middle > one.low:
             return middle
-    found = midpoint(one.low, one.high)
+    found = midpoint(one.low, one.high) if one.ranges else None
     if found is None:
         raise SpannerError(
             Code.FAILED_PRECONDITION, f"The stream partition {one.token} is too narrow to split"

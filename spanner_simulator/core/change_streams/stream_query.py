@@ -1,101 +1,98 @@
 """Reading one stream partition: rows now, and when to look again.
 
-`PartitionQuery.poll` is given the time and returns what a server sends next. Its promises: data in
-commit order; after a heartbeat at T nothing of this stream partition commits at or before T; the
-child record comes after all data, and only if the life ended at or before the query's end.
+`PartitionQuery.poll` is given the time and returns what a server sends next. Its promises: records
+in commit order; after a heartbeat at T nothing of this stream partition commits at or before T;
+child records come after all data, and only if the life ended at or before the query's end; what
+has expired unread ends the query with an error, never silently.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from tidegate.spanner_simulator.core.change_streams.assembly import DataChangeRecord
+from tidegate.spanner_simulator.core.change_streams.query_errors import (
+    no_longer_valid,
+    start_too_old,
+)
+from tidegate.spanner_simulator.core.change_streams.records import (
+    Child,
+    ChildPartitionsRecord,
+    DataChangeRecord,
+    HeartbeatRecord,
+    PartitionStartRecord,
+)
 
 if TYPE_CHECKING:
+    from tidegate.spanner_simulator.core.change_streams.records import StreamRow
     from tidegate.spanner_simulator.core.change_streams.stream_partitions import (
         StreamPartition,
         StreamPartitions,
     )
     from tidegate.spanner_simulator.core.timestamps import CommitClock
 
-__all__ = [
-    "Child",
-    "ChildPartitionsRecord",
-    "HeartbeatRecord",
-    "PartitionQuery",
-    "Position",
-    "StreamRow",
-    "initial_rows",
-]
+__all__ = ["PartitionQuery", "Position", "Step", "initial_rows", "without_ending"]
 
-ROWS_PER_POLL_MAX = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class HeartbeatRecord:
-    """Everything up to this time, inclusive, was returned."""
-
-    timestamp_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Child:
-    """One child with all its parents."""
-
-    token: str
-    parent_tokens: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ChildPartitionsRecord:
-    """Children that start together."""
-
-    start_timestamp_ns: int
-    record_sequence: str
-    children: tuple[Child, ...]
-
-
-StreamRow: TypeAlias = "DataChangeRecord | HeartbeatRecord | ChildPartitionsRecord"
+ROWS_PER_POLL_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
     """How far a query has got: what a resume token says.
 
-    `data_index` counts the stream partition's records, `child_index` its child records sent,
-    `serial` all rows of the query, which makes each position unlike the one before.
+    `data_index` is the index of the next record of the stream partition, `child_index` the number
+    of child records sent, `serial` that of all rows, which makes each position unlike the one
+    before. `chunk` counts the pieces sent of a row that is too large for one message.
     """
 
     data_index: int
     child_index: int
     serial: int
+    chunk: int = 0
 
     def after(self, row: StreamRow) -> Position:
         """The position once this row was sent."""
-        return Position(
-            self.data_index + isinstance(row, DataChangeRecord),
-            self.child_index + isinstance(row, ChildPartitionsRecord),
-            self.serial + 1,
-        )
+        match row:
+            case HeartbeatRecord():
+                return Position(self.data_index, self.child_index, self.serial + 1)
+            case ChildPartitionsRecord():
+                return Position(self.data_index, self.child_index + 1, self.serial + 1)
+            case _:
+                return self.after_data(1)
+
+    def after_data(self, count: int) -> Position:
+        """The position once this many records of the stream partition were sent."""
+        return Position(self.data_index + count, self.child_index, self.serial + count)
 
 
 @dataclass(slots=True)
 class Step:
-    """What to send now; then the end, or nothing to do before `wake_at_us` or new data."""
+    """What to send now; then the end, or nothing to do before `wake_at_us` or new data.
 
+    First come the stream partition's records of `data`, then `rows`.
+    """
+
+    data: range
     rows: list[StreamRow]
     is_finished: bool
     wake_at_us: int
 
 
-def initial_rows(partitions: StreamPartitions, start_ns: int) -> list[ChildPartitionsRecord]:
+def initial_rows(partitions: StreamPartitions, start_ns: int) -> list[StreamRow]:
     """The answer to a query without a token: a row for each one active at the start."""
-    return [
-        ChildPartitionsRecord(start_ns, "00000000", (Child(one.token, ()),))
-        for one in partitions.active_at(start_ns)
-    ]
+    active = partitions.active_at(start_ns)
+    if partitions.is_mutable:
+        return [PartitionStartRecord(start_ns, f"{0:016x}-{0:08x}", (one.token,)) for one in active]
+    return [ChildPartitionsRecord(start_ns, "00000000", (Child(one.token, ()),)) for one in active]
+
+
+def without_ending(partition: StreamPartition, step: Step) -> Step:
+    """A last step that does not say what comes after the stream partition."""
+    rows: list[StreamRow] = [row for row in step.rows if not isinstance(row, ChildPartitionsRecord)]
+    stop = step.data.stop
+    while stop > step.data.start and not isinstance(partition.records[stop - 1], DataChangeRecord):
+        stop -= 1
+    return Step(range(step.data.start, stop), rows, step.is_finished, step.wake_at_us)
 
 
 class PartitionQuery:
@@ -119,6 +116,7 @@ class PartitionQuery:
         """`separate_children` announces each child in a record of its own, as a server may."""
         self.partition = partition
         self._clock = clock
+        self._start_ns = start_ns
         self._end_ns = end_ns
         self._end_us = None if end_ns is None else end_ns // 1000
         self._heartbeat_us = heartbeat_us
@@ -126,67 +124,83 @@ class PartitionQuery:
         self._start_us = -(-start_ns // 1000)
         self._last_sent_us = max(opened_at_us, self._start_us)
         if resume is None:
-            first = bisect_left(
-                partition.records, self._start_us, key=lambda record: record.commit_timestamp_us
-            )
-            resume = Position(first, 0, 0)
+            resume = Position(partition.records.index_at(self._start_us), 0, 0)
         self.position = resume
 
-    def poll(self, now_us: int) -> Step:
-        """The next rows. Call again at `wake_at_us` or when the stream partition changed."""
+    def poll(self, now_us: int, *, earliest_us: int = 0, data_max: int = ROWS_PER_POLL_MAX) -> Step:
+        """The next rows, at most `data_max` records and then what follows them.
+
+        Call again at `wake_at_us` or when the stream partition changed. Raises OUT_OF_RANGE when a
+        record was not yet returned and is older than `earliest_us`, where the retention begins.
+        """
         if now_us < self._start_us:
-            return Step([], is_finished=False, wake_at_us=self._start_us)
+            return Step(range(0), [], is_finished=False, wake_at_us=self._start_us)
+        self._check_retention(earliest_us)
+        data, is_drained = self._take_data(data_max)
         rows: list[StreamRow] = []
-        is_drained = self._take_data(rows)
         if not is_drained:
-            return self._step(rows, now_us, is_finished=False, wake_at_us=now_us)
+            return self._step(data, rows, now_us, is_finished=False, wake_at_us=now_us)
         ended_us = self.partition.end_us
         if ended_us is not None and (self._end_us is None or ended_us <= self._end_us):
             self._take_children(rows)
-            return self._step(rows, now_us, is_finished=True, wake_at_us=now_us)
+            return self._step(data, rows, now_us, is_finished=True, wake_at_us=now_us)
         if self._end_us is not None and (now_us > self._end_us or ended_us is not None):
             # Without this a commit could still take the very last instant of the query.
             self._clock.close(self._end_us)
-            if not rows and self.position.serial == 0 and self._end_ns is not None:
+            if self.position.serial == 0 and self._end_ns is not None:
                 self._add(rows, HeartbeatRecord(self._end_ns))
-            return self._step(rows, now_us, is_finished=True, wake_at_us=now_us)
-        if not rows and now_us - self._last_sent_us >= self._heartbeat_us:
+            return self._step(data, rows, now_us, is_finished=True, wake_at_us=now_us)
+        if not data and now_us - self._last_sent_us >= self._heartbeat_us:
             self._add(rows, HeartbeatRecord(self._clock.read_now_us(now_us) * 1000))
-        if rows:
+        if data or rows:
             self._last_sent_us = now_us
         wake_at_us = self._last_sent_us + self._heartbeat_us
         if self._end_us is not None:
             wake_at_us = min(wake_at_us, self._end_us + 1)
-        return self._step(rows, now_us, is_finished=False, wake_at_us=wake_at_us)
+        return self._step(data, rows, now_us, is_finished=False, wake_at_us=wake_at_us)
 
     def _step(
-        self, rows: list[StreamRow], now_us: int, *, is_finished: bool, wake_at_us: int
+        self,
+        data: range,
+        rows: list[StreamRow],
+        now_us: int,
+        *,
+        is_finished: bool,
+        wake_at_us: int,
     ) -> Step:
-        if rows:
+        if data or rows:
             self._last_sent_us = now_us
-        return Step(rows, is_finished=is_finished, wake_at_us=wake_at_us)
+        return Step(data, rows, is_finished=is_finished, wake_at_us=wake_at_us)
 
     def _add(self, rows: list[StreamRow], row: StreamRow) -> None:
         rows.append(row)
         self.position = self.position.after(row)
 
-    def _take_data(self, rows: list[StreamRow]) -> bool:
+    def _check_retention(self, earliest_us: int) -> None:
+        partition, records, index = self.partition, self.partition.records, self.position.data_index
+        if partition.end_us is not None and partition.end_us < earliest_us:
+            raise no_longer_valid()
+        if index < records.first:
+            raise start_too_old(self._start_ns, earliest_us)
+        if index < records.end and records[index].commit_timestamp_us < earliest_us:
+            raise start_too_old(self._start_ns, earliest_us)
+
+    def _take_data(self, data_max: int) -> tuple[range, bool]:
         records = self.partition.records
         first = self.position.data_index
-        last = min(len(records), first + ROWS_PER_POLL_MAX)
+        end = records.end
         if self._end_us is not None:
-            past_end = bisect_left(
-                records, self._end_us + 1, key=lambda record: record.commit_timestamp_us
-            )
-            last = min(last, max(first, past_end))
-        for record in records[first:last]:
-            self._add(rows, record)
-        return last - first < ROWS_PER_POLL_MAX
+            end = max(first, min(end, records.index_at(self._end_us + 1)))
+        last = min(end, first + data_max)
+        self.position = self.position.after_data(last - first)
+        return range(first, last), last == end
 
     def _take_children(self, rows: list[StreamRow]) -> None:
         ended_us = self.partition.end_us or 0
         children = [Child(one.token, one.parents) for one in self.partition.children]
         groups = [(child,) for child in children] if self._separate_children else [tuple(children)]
+        if self.partition.is_mutable:
+            groups = []
         for index in range(self.position.child_index, len(groups)):
             record = ChildPartitionsRecord(ended_us * 1000, f"{index:08d}", groups[index])
             self._add(rows, record)

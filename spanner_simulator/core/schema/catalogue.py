@@ -377,12 +377,7 @@ def _check_options(options: tuple[tuple[str, ddl.OptionValue], ...]) -> None:
                     "capture types in OLD_AND_NEW_VALUES, NEW_ROW, and NEW_VALUES."
                 )
         elif name == "partition_mode":
-            if value == "MUTABLE_KEY_RANGE":
-                raise SpannerError(
-                    Code.UNIMPLEMENTED,
-                    "The simulator does not support: partition_mode MUTABLE_KEY_RANGE",
-                )
-            if value not in (None, "IMMUTABLE_KEY_RANGE"):
+            if value not in (None, "IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"):
                 raise _refused(
                     f"Invalid partition_mode: {value}. Change Streams only support partition "
                     "modes in IMMUTABLE_KEY_RANGE and MUTABLE_KEY_RANGE."

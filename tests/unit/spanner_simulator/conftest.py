@@ -45,6 +45,25 @@ def bank() -> Bank:
     return Bank()
 
 
+class PostgresBank(Bank):
+    """The same in the other dialect, as far as change streams see it.
+
+    The stream's name is lower case, as unquoted names are.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.database.catalogue.dialect = "POSTGRESQL"
+        self.now_us = 1_000_000
+        self.ddl("DROP CHANGE STREAM Bank", "CREATE CHANGE STREAM bank FOR Accounts, Ledger")
+        self.now_us = 1_000_040
+
+
+@pytest.fixture
+def postgres_bank() -> PostgresBank:
+    return PostgresBank()
+
+
 @pytest.fixture
 def make_bank() -> Callable[..., Bank]:
     return Bank

@@ -70,9 +70,7 @@ def test_data_up_to_the_end_in_one_message_with_metadata_and_token(rig, session)
 def test_a_large_answer_is_cut_and_every_token_resumes_right_after_its_message(
     rig, session, monkeypatch
 ) -> None:
-    monkeypatch.setattr(
-        "tidegate.spanner_simulator.server.change_stream_query._MESSAGE_BYTES_MAX", 900
-    )
+    monkeypatch.setattr("tidegate.spanner_simulator.server.change_messages._MESSAGE_BYTES_MAX", 900)
     start_us = rig.now_us
     for key in range(1, 8):
         rig.insert(session, key)
@@ -103,7 +101,7 @@ def test_the_initial_query_can_be_resumed_too(rig, session) -> None:
     assert again.metadata.row_type.fields
 
 
-@pytest.mark.parametrize("token", [b"nonsense", b"cs.1.0.0.0", b"cs.x.0.0.0"])
+@pytest.mark.parametrize("token", [b"nonsense", b"cs.1.0.0.0.0", b"cs.x.0.0.0.0"])
 def test_a_resume_token_of_another_query_is_refused(rig, session, token: bytes) -> None:
     request = rig.change_query(session, first_token(rig))
     request.resume_token = token

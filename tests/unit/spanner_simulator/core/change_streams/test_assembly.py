@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.spanner_simulator.core.change_streams.assembly import DataChangeRecord
+from tidegate.spanner_simulator.core.change_streams.records import DataChangeRecord
 from tidegate.spanner_simulator.core.rows.mutations import Delete, KeySet, Mutation, Write
 
 COLUMNS = ("Id", "Balance", "Name")

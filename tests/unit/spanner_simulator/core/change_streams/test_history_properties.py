@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.spanner_simulator.core.change_streams.assembly import DataChangeRecord
-from tidegate.spanner_simulator.core.change_streams.stream_query import (
+from tidegate.spanner_simulator.core.change_streams.records import (
     ChildPartitionsRecord,
+    DataChangeRecord,
     HeartbeatRecord,
+)
+from tidegate.spanner_simulator.core.change_streams.stream_query import (
     PartitionQuery,
     Position,
     initial_rows,
@@ -132,9 +134,13 @@ class World:
         )
         position = query.position
         step = query.poll(self.now_us)
-        cut = self.chance.randint(0, len(step.rows))
-        is_whole = cut == len(step.rows)
-        for row in step.rows[:cut]:
+        rows = [
+            *query.partition.records.span(step.data.start, step.data.stop),
+            *step.rows,
+        ]
+        cut = self.chance.randint(0, len(rows))
+        is_whole = cut == len(rows)
+        for row in rows[:cut]:
             position = position.after(row)
             match row:
                 case DataChangeRecord():
@@ -179,7 +185,7 @@ class World:
     def is_read(self, token: str) -> bool:
         position = self.readings[token].position
         records = self.state.partitions.by_token[token].records
-        return position is not None and position.data_index == len(records)
+        return position is not None and position.data_index == records.end
 
 
 @settings(max_examples=60, deadline=None)

@@ -2,18 +2,26 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.spanner_simulator.core.change_streams.assembly import DataChangeRecord
-from tidegate.spanner_simulator.core.change_streams.stream_query import (
+from tidegate.spanner_simulator.core.change_streams.records import (
     Child,
     ChildPartitionsRecord,
     HeartbeatRecord,
+    StreamRow,
+)
+from tidegate.spanner_simulator.core.change_streams.stream_query import (
     PartitionQuery,
     Position,
+    Step,
     initial_rows,
 )
 from tidegate.spanner_simulator.core.rows.mutations import Write
 
 HEARTBEAT_US = 1_000
+
+
+def rows_of(partition, step: Step) -> list[StreamRow]:
+    """Everything that a step sends."""
+    return [*partition.records.span(step.data.start, step.data.stop), *step.rows]
 
 
 def insert(bank, key: int) -> int:
@@ -52,7 +60,8 @@ def test_the_initial_query_names_what_was_active_at_its_start(bank) -> None:
 
 def test_data_comes_at_once_and_in_order_from_the_start_inclusive(bank, partition) -> None:
     times = [insert(bank, key) for key in (3, 1, 2)]
-    rows = query(bank, partition, start_ns=times[1] * 1000).poll(bank.now_us).rows
+    step = query(bank, partition, start_ns=times[1] * 1000).poll(bank.now_us)
+    rows = rows_of(partition, step)
 
     assert [row.commit_timestamp_us for row in rows] == times[1:]
 
@@ -61,7 +70,7 @@ def test_a_start_between_two_microseconds_begins_at_the_later_one(bank, partitio
     at = insert(bank, 1)
     reader = query(bank, partition, start_ns=at * 1000 + 1)
 
-    assert reader.poll(bank.tick()).rows == []
+    assert rows_of(partition, reader.poll(bank.tick())) == []
 
 
 def test_a_heartbeat_comes_after_silence_and_closes_its_time(bank, partition) -> None:
@@ -81,7 +90,7 @@ def test_data_puts_the_heartbeat_off(bank, partition) -> None:
     bank.tick(HEARTBEAT_US)
     insert(bank, 1)
 
-    assert isinstance(reader.poll(bank.now_us).rows[0], DataChangeRecord)
+    assert len(reader.poll(bank.now_us).data) == 1
     assert reader.poll(bank.tick(HEARTBEAT_US - 1)).rows == []
     assert isinstance(reader.poll(bank.tick(1)).rows[0], HeartbeatRecord)
 
@@ -93,14 +102,15 @@ def test_the_end_of_a_life_brings_all_children_after_all_data(bank, partition) -
     step = reader.poll(bank.now_us)
 
     assert step.is_finished
-    assert step.rows[1:] == [
+    assert step.rows == [
         ChildPartitionsRecord(
             children[0].start_us * 1000,
             "00000000",
             tuple(Child(one.token, (partition.token,)) for one in children),
         )
     ]
-    assert step.rows[0].commit_timestamp_us == at < children[0].start_us
+    assert [row.commit_timestamp_us for row in rows_of(partition, step)[:1]] == [at]
+    assert at < children[0].start_us
 
 
 def test_children_may_come_one_by_one(bank, partition) -> None:
@@ -125,7 +135,7 @@ def test_an_end_is_inclusive_and_waited_for(bank, partition) -> None:
     after = reader.poll(end_us + 1)
 
     assert (at, late) == (end_us, end_us + 11)
-    assert [row.commit_timestamp_us for row in before.rows] == [end_us]
+    assert [row.commit_timestamp_us for row in rows_of(partition, before)] == [end_us]
     assert (before.is_finished, before.wake_at_us) == (False, end_us + 1)
     assert (after.rows, after.is_finished) == ([], True)
 
@@ -169,21 +179,21 @@ def test_every_position_resumes_right_after_its_row(bank, partition) -> None:
     for key in (1, 2, 3):
         insert(bank, key)
     bank.database.streams.split("Bank", now_us=bank.tick(), token=partition.token)
-    rows = query(bank, partition, separate_children=True).poll(bank.now_us).rows
+    rows = rows_of(partition, query(bank, partition, separate_children=True).poll(bank.now_us))
     position = Position(0, 0, 0)
     for index, row in enumerate(rows):
         position = position.after(row)
         reader = query(bank, partition, separate_children=True, resume=position)
 
-        assert reader.poll(bank.now_us).rows == rows[index + 1 :]
+        assert rows_of(partition, reader.poll(bank.now_us)) == rows[index + 1 :]
     assert position.serial == len(rows) == 5
 
 
 def test_a_backlog_is_served_in_slices(bank, partition) -> None:
-    for key in range(1, 1203):
+    for key in range(1, 13):
         insert(bank, key)
     reader = query(bank, partition)
-    first, second, third = (reader.poll(bank.now_us) for _ in range(3))
+    first, second, third = (reader.poll(bank.now_us, data_max=10) for _ in range(3))
 
-    assert [len(one.rows) for one in (first, second, third)] == [1000, 202, 0]
+    assert [len(one.data) for one in (first, second, third)] == [10, 2, 0]
     assert first.wake_at_us == bank.now_us

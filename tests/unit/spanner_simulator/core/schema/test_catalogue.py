@@ -161,11 +161,6 @@ def test_failed_precondition(before: tuple[str, ...], statement: str, message: s
                 "Supported option values are booleans and NULL."
             ),
         ),
-        (
-            "CREATE CHANGE STREAM S OPTIONS (partition_mode = 'MUTABLE_KEY_RANGE')",
-            Code.UNIMPLEMENTED,
-            "The simulator does not support: partition_mode MUTABLE_KEY_RANGE",
-        ),
     ],
 )
 def test_other_refusals(statement: str, code: Code, message: str) -> None:

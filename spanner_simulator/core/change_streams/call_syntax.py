@@ -1,0 +1,367 @@
+"""A read function's call, taken apart: which function, which arguments, and whether nothing else.
+
+Knows the words of both dialects as far as such a call needs them, but no catalogue and no values.
+Other statements are only looked at far enough to tell that they call no read function.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from tidegate.spanner_simulator.core.change_streams.query_errors import located
+from tidegate.spanner_simulator.errors import Code, SpannerError
+
+if TYPE_CHECKING:
+    from tidegate.spanner_simulator.core.values import Dialect
+
+__all__ = [
+    "ARGUMENT_NAMES",
+    "Argument",
+    "CallSyntax",
+    "Expression",
+    "LiteralValue",
+    "Parameter",
+    "Word",
+    "find_call",
+]
+
+ARGUMENT_NAMES = (
+    "start_timestamp",
+    "end_timestamp",
+    "partition_token",
+    "heartbeat_milliseconds",
+    "read_options",
+)
+_FUNCTION = re.compile(r"read_(?:json_|proto_bytes_)?.", re.IGNORECASE | re.DOTALL)
+_HINTS = frozenset(
+    (
+        "ALLOW_DISTRIBUTED_MERGE",
+        "EXECUTION_METHOD",
+        "OPTIMIZER_STATISTICS_PACKAGE",
+        "OPTIMIZER_VERSION",
+        "SCAN_METHOD",
+        "USE_ADDITIONAL_PARALLELISM",
+    )
+)
+_COMMON = r"""
+    |(?P<name>[A-Za-z_][A-Za-z0-9_]*)
+    |(?P<number>0[xX][0-9a-fA-F]+|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)
+    |(?P<symbol>=>|::|<=|>=|<>|!=|\|\||[^\sA-Za-z0-9_'"`])
+"""
+_GOOGLE = re.compile(
+    r"""
+    (?P<blank>\s+|--[^\n]*|\#[^\n]*|/\*.*?\*/)
+    |(?P<quoted>`[^`]+`)
+    |(?P<text>[rR]?(?:\'\'\'.*?\'\'\'|\"\"\".*?\"\"\"|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"))
+    |(?P<parameter>@[A-Za-z_][A-Za-z0-9_]*)
+    """
+    + _COMMON,
+    re.VERBOSE | re.DOTALL,
+)
+_POSTGRES = re.compile(
+    r"""
+    (?P<hint>/\*@.*?\*/)
+    |(?P<blank>\s+|--[^\n]*|/\*.*?\*/)
+    |(?P<quoted>"(?:[^"]|"")+")
+    |(?P<text>[eE]?'(?:[^']|'')*')
+    |(?P<parameter>\$\d+)
+    """
+    + _COMMON,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A query parameter by its lower-case name; PostgreSQL's `$1` is `p1`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class LiteralValue:
+    """A literal; `text` is its content, None for NULL."""
+
+    kind: Literal["null", "text", "timestamp", "integer", "float", "array"]
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """Anything else, which no argument may be."""
+
+
+Argument: TypeAlias = Parameter | LiteralValue | Expression
+
+
+@dataclass(frozen=True, slots=True)
+class CallSyntax:
+    """A statement that calls a read function, whether or not the function exists.
+
+    `function` is the name as the dialect folds it, `at` where it stands. `columns` are the words
+    between SELECT and FROM. `is_alone`: the statement is one SELECT with nothing but the call.
+    """
+
+    function: str
+    at: int
+    schema: str | None
+    columns: tuple[Word, ...]
+    is_alone: bool
+    positional: tuple[Argument, ...]
+    named: tuple[tuple[str, int, Argument], ...]
+    hints: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One lexical element as written, at its offset in the statement."""
+
+    kind: str
+    text: str
+    at: int
+
+    def is_keyword(self, *keywords: str) -> bool:
+        """Whether this is one of these unquoted words, in whatever case."""
+        return self.kind == "name" and self.text.upper() in keywords
+
+    def is_symbol(self, text: str) -> bool:
+        """Whether this is the given punctuation."""
+        return self.kind == "symbol" and self.text == text
+
+
+def _split(sql: str, dialect: Dialect) -> list[Word]:
+    pattern = _POSTGRES if dialect == "POSTGRESQL" else _GOOGLE
+    words: list[Word] = []
+    at = 0
+    while at < len(sql):
+        found = pattern.match(sql, at)
+        if found is None:
+            break
+        kind, text = found.lastgroup or "blank", found.group()
+        if kind != "blank":
+            words.append(Word(kind, text, at))
+        at = found.end()
+    words.append(Word("end", "", len(sql)))
+    return words
+
+
+def find_call(sql: str, dialect: Dialect) -> CallSyntax | None:
+    """The call of a read function in a statement; None when there is none.
+
+    Raises INVALID_ARGUMENT for one whose argument list is broken, and for unknown hints.
+    """
+    if "read_" not in sql.lower():
+        return None
+    words = _split(sql, dialect)
+    for index, word in enumerate(words):
+        if not word.is_keyword("FROM", "JOIN") and not word.is_symbol(","):
+            continue
+        after = words[index + 1]
+        schema = None
+        start = index + 1
+        if words[start + 1 : start + 2] and words[start + 1].is_symbol("."):
+            schema = _identifier(after, dialect)
+            start += 2
+        name = words[min(start, len(words) - 1)]
+        following = words[min(start + 1, len(words) - 1)]
+        if name.kind not in ("name", "quoted") or not following.is_symbol("("):
+            continue
+        function = _identifier(name, dialect)
+        if _FUNCTION.match(function) is not None:
+            return _Reader(sql, dialect, words).read(index, start, function, schema)
+    return None
+
+
+def _identifier(word: Word, dialect: Dialect) -> str:
+    if word.kind == "quoted":
+        return word.text[1:-1].replace('""', '"') if dialect == "POSTGRESQL" else word.text[1:-1]
+    return word.text.lower() if dialect == "POSTGRESQL" else word.text
+
+
+class _Reader:
+    """Reads a call in the words of one statement."""
+
+    def __init__(self, sql: str, dialect: Dialect, words: list[Word]) -> None:
+        self._sql = sql
+        self._dialect = dialect
+        self._words = words
+        self._at = 0
+
+    def read(self, source: int, name: int, function: str, schema: str | None) -> CallSyntax:
+        first, hints = self._hints()
+        opened = 0
+        while self._words[first].is_symbol("("):
+            opened += 1
+            first += 1
+        columns: tuple[Word, ...] = ()
+        is_alone = self._words[first].is_keyword("SELECT") and self._words[source].is_keyword(
+            "FROM"
+        )
+        if is_alone:
+            start = first + 1 + self._words[first + 1].is_keyword("ALL")
+            columns = tuple(self._words[start:source])
+            is_alone = not any(one.is_keyword("SELECT", "FROM") for one in columns)
+        self._at = name + 2
+        positional, named = self._arguments(function)
+        is_alone = is_alone and self._is_end(opened)
+        at = self._words[source + 1].at
+        return CallSyntax(
+            function, at, schema, columns, is_alone, tuple(positional), tuple(named), hints
+        )
+
+    def _hints(self) -> tuple[int, tuple[str, ...]]:
+        first = 0
+        names: list[str] = []
+        if self._words[0].kind == "hint":
+            names = re.findall(r"([A-Za-z_.]+)\s*=", self._words[0].text)
+            first = 1
+        elif self._words[0].is_symbol("@") and self._words[1].is_symbol("{"):
+            while first < len(self._words) - 1 and not self._words[first].is_symbol("}"):
+                first += 1
+                if self._words[first].is_symbol("="):
+                    names.append(self._words[first - 1].text)
+            first += 1
+        for one in names:
+            if one.upper() not in _HINTS:
+                raise SpannerError(Code.INVALID_ARGUMENT, f"Unsupported hint: {one}.")
+        return min(first, len(self._words) - 1), tuple(names)
+
+    def _is_end(self, opened: int) -> bool:
+        for _ in range(opened):
+            if not self._peek().is_symbol(")"):
+                return False
+            self._at += 1
+        if self._peek().is_symbol(";"):
+            self._at += 1
+        if self._peek().is_symbol(";"):
+            raise located(
+                'Syntax error: Expected end of input but got ";"', self._sql, self._peek().at
+            )
+        return self._peek().kind == "end"
+
+    def _peek(self, ahead: int = 0) -> Word:
+        return self._words[min(self._at + ahead, len(self._words) - 1)]
+
+    def _arguments(self, function: str) -> tuple[list[Argument], list[tuple[str, int, Argument]]]:
+        positional: list[Argument] = []
+        named: list[tuple[str, int, Argument]] = []
+        if self._peek().is_symbol(")"):
+            self._at += 1
+            return positional, named
+        while True:
+            start = self._peek()
+            if start.kind in ("name", "quoted") and self._peek(1).is_symbol("=>"):
+                self._at += 2
+                named.append(
+                    (_identifier(start, "GOOGLE_STANDARD_SQL"), start.at, self._argument())
+                )
+            elif named:
+                first = named[0]
+                raise located(
+                    f"Call to function {function} must not specify positional arguments after "
+                    "named arguments; named arguments must be specified last in the argument list",
+                    self._sql,
+                    first[1],
+                )
+            else:
+                positional.append(self._argument())
+            closing = self._peek()
+            self._at += 1
+            if closing.is_symbol(")"):
+                return positional, named
+            if not closing.is_symbol(","):
+                got = "end of statement" if closing.kind == "end" else f'"{closing.text}"'
+                raise located(
+                    f'Syntax error: Expected ")" or "," but got {got}', self._sql, closing.at
+                )
+
+    def _argument(self) -> Argument:
+        """One argument, up to the comma or bracket that ends it."""
+        words: list[Word] = []
+        depth = 0
+        while True:
+            word = self._peek()
+            if word.kind == "end" or (depth == 0 and (word.is_symbol(",") or word.is_symbol(")"))):
+                break
+            depth += word.text in ("(", "[") and word.kind == "symbol"
+            depth -= word.text in (")", "]") and word.kind == "symbol"
+            words.append(word)
+            self._at += 1
+        if not words:
+            word = self._peek()
+            got = "end of statement" if word.kind == "end" else f'"{word.text}"'
+            raise located(f"Syntax error: Unexpected {got}", self._sql, word.at)
+        return _classify(words, self._dialect)
+
+
+def _classify(words: list[Word], dialect: Dialect) -> Argument:
+    words = _bare(words)
+    if not words:
+        return Expression()
+    if len(words) == 1:
+        return _single(words[0], dialect)
+    if len(words) == 2 and words[0].text == "-" and words[1].kind == "number":
+        number = _single(words[1], dialect)
+        if isinstance(number, LiteralValue):
+            return LiteralValue(number.kind, f"-{number.text}")
+    *before, last = words
+    typed = " ".join(word.text.upper() for word in before)
+    if last.kind == "text" and typed in ("TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMP WITH TIME ZONE"):
+        return LiteralValue("timestamp", _unquote(last.text, dialect))
+    if words[0].text == "[" or (words[0].is_keyword("ARRAY") and words[1].text in ("[", "<")):
+        return LiteralValue("array", " ".join(word.text for word in words))
+    return Expression()
+
+
+def _bare(words: list[Word]) -> list[Word]:
+    """Without brackets around the whole and without casts, which change no literal."""
+    while True:
+        if len(words) > 2 and words[0].is_symbol("(") and words[-1].is_symbol(")"):
+            words = words[1:-1]
+        elif len(words) > 4 and words[0].is_keyword("CAST") and words[1].is_symbol("("):
+            inner = words[2:-1]
+            marks = [index for index, word in enumerate(inner) if word.is_keyword("AS")]
+            if not marks:
+                return words
+            words = inner[: marks[-1]]
+        elif any(word.is_symbol("::") for word in words[1:]):
+            marks = [index for index, word in enumerate(words) if word.is_symbol("::")]
+            words = words[: marks[-1]]
+        else:
+            return words
+
+
+def _single(word: Word, dialect: Dialect) -> Argument:
+    match word.kind:
+        case "parameter":
+            name = f"p{word.text[1:]}" if dialect == "POSTGRESQL" else word.text[1:].lower()
+            return Parameter(name)
+        case "text":
+            return LiteralValue("text", _unquote(word.text, dialect))
+        case "number":
+            if re.fullmatch(r"\d+|0[xX][0-9a-fA-F]+", word.text):
+                base = 16 if word.text[:2].lower() == "0x" else 10
+                return LiteralValue("integer", str(int(word.text, base)))
+            return LiteralValue("float", word.text)
+        case "name" if word.is_keyword("NULL"):
+            return LiteralValue("null", None)
+        case _:
+            return Expression()
+
+
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0"}
+
+
+def _unquote(text: str, dialect: Dialect) -> str:
+    is_raw = text[0] in "rR"
+    if text[0] in "rReE":
+        text = text[1:]
+    if dialect == "POSTGRESQL":
+        return text[1:-1].replace("''", "'")
+    width = 3 if text[:3] in ("'''", '"""') else 1
+    inner = text[width:-width]
+    if is_raw or "\\" not in inner:
+        return inner
+    return re.sub(r"\\(.)", lambda m: _ESCAPES.get(m.group(1), m.group(1)), inner, flags=re.DOTALL)
