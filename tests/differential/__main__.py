@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.differential.accepted import ACCEPTED
 from tests.differential.emulator import ABSENT, Emulator, find_emulator
 from tests.differential.kinds import GOOGLE, POSTGRES
-from tests.differential.seeds import SeedResult, run_seed
+from tests.differential.seeds import SeedResult, run_errors, run_seed
 from tests.differential.workload import FEATURES
 
 __all__ = ["main"]
@@ -32,6 +32,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--without", default="", help=f"features to leave out: {','.join(FEATURES)}"
     )
+    parser.add_argument("--errors", metavar="TEXT", help="only the error cases with TEXT in them")
     parser.add_argument("--json", action="store_true", help="the result as JSON, nothing else")
     parser.add_argument("--all", action="store_true", help="print every difference, accepted too")
     options = parser.parse_args(arguments)
@@ -46,6 +47,8 @@ def main(arguments: list[str]) -> int:
     if unknown := without - set(FEATURES):
         parser.error(f"no such feature: {', '.join(sorted(unknown))}")
     results: list[SeedResult] = []
+    if options.errors is not None:
+        seeds = range(0)
     with (
         tempfile.TemporaryDirectory() as folder,
         Emulator(program, Path(folder) / "emulator.log") as emulator,
@@ -60,6 +63,11 @@ def main(arguments: list[str]) -> int:
             results.append(result)
             if not options.json:
                 _show(result, shows_all=options.all)
+        if options.seed is None:
+            result = run_errors(emulator, options.errors or "", options.only or "")
+            results.append(result)
+            if not options.json:
+                _show(result, shows_all=options.all)
     return _summary(results, as_json=options.json)
 
 
@@ -67,30 +75,31 @@ def _show(result: SeedResult, *, shows_all: bool) -> None:
     said = f"{len(result.unexplained)} unexplained" if result.unexplained else "as accepted"
     if result.crash:
         said = f"the emulator ended: {result.crash}"
-    print(f"seed {result.seed} {result.dialect} {result.steps} steps: {said}", flush=True)
-    for difference in result.unexplained[:_SHOWN_MAX]:
+    print(f"{result.name} {result.steps} steps: {said}", flush=True)
+    shown = result.unexplained if shows_all else result.unexplained[:_SHOWN_MAX]
+    for difference in shown:
         print("\n".join(f"    {line}" for line in difference.lines()), flush=True)
     if shows_all:
         for name, difference in result.accepted:
             print(f"    accepted ({name})")
             print("\n".join(f"      {line}" for line in difference.lines()), flush=True)
-    if len(result.unexplained) > _SHOWN_MAX:
-        print(f"    … and {len(result.unexplained) - _SHOWN_MAX} more")
+    if len(result.unexplained) > len(shown):
+        print(f"    … and {len(result.unexplained) - len(shown)} more")
 
 
 def _summary(results: list[SeedResult], *, as_json: bool) -> int:
     used = Counter(name for result in results for name, _ in result.accepted)
     failed = [result for result in results if result.unexplained]
     figures = {
-        "seeds": len(results),
+        "seeds": sum(result.dialect is not None for result in results),
         "steps": sum(result.steps for result in results),
         "transactions": sum(result.transactions for result in results),
         "records": sum(result.records for result in results),
-        "emulator_crashes": [result.seed for result in results if result.crash],
-        "cut_short": [result.seed for result in results if result.is_cut_short],
+        "emulator_crashes": [result.name for result in results if result.crash],
+        "cut_short": [result.name for result in results if result.is_cut_short],
         "accepted": {one.name: used[one.name] for one in ACCEPTED},
         "unexplained": {
-            result.seed: [
+            result.name: [
                 {
                     "kind": one.kind,
                     "step": one.step,
@@ -114,13 +123,13 @@ def _summary(results: list[SeedResult], *, as_json: bool) -> int:
         times = f"{used[one.name]} times" if used[one.name] else "never in these seeds"
         print(f"accepted {times}: {one.name}: {one.reason}")
     if figures["emulator_crashes"]:
-        print("the emulator ended by itself in seeds", *figures["emulator_crashes"])
+        print("the emulator ended by itself in:", ", ".join(figures["emulator_crashes"]))
     if figures["cut_short"]:
-        print("cut short, as a step succeeded on one side only: seeds", *figures["cut_short"])
+        print("cut short, as a step succeeded on one side only:", ", ".join(figures["cut_short"]))
     kinds = Counter(one.kind for result in failed for one in result.unexplained)
     if failed:
         print("unexplained:", ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()))
-        print("seeds with unexplained differences:", *(result.seed for result in failed))
+        print("unexplained differences in:", ", ".join(result.name for result in failed))
         return 1
     print("no unexplained difference")
     return 0

@@ -19,6 +19,7 @@ __all__ = ["ACCEPTED", "Accepted", "accepted_by"]
 _EMULATOR_PENDING = "9999-12-31T23:59:59Z"
 _ROW_CAPTURES = ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
 _SET = re.compile(r"UPDATE (?P<table>\w+) SET (?P<sets>.*?) WHERE ", re.DOTALL)
+_POSITION = re.compile(r"\[at \d+:\d+\]|Syntax error on line \d+, column \d+")
 _FRACTION = re.compile(r"\.\d+Z$")
 
 
@@ -208,6 +209,11 @@ def _is_update_of_deleted(difference: Difference) -> bool:
     )
 
 
+def _is_position(difference: Difference) -> bool:
+    """Words of the parser or analyser, which point into the statement."""
+    return difference.kind == "text" and bool(_POSITION.search(difference.emulator))
+
+
 def _words(simulator: str, emulator: str) -> Callable[[Difference], bool]:
     """Texts of one error in two services' words; groups of one name must be equal."""
     ours, theirs = re.compile(simulator, re.DOTALL), re.compile(emulator, re.DOTALL)
@@ -266,6 +272,19 @@ ACCEPTED: tuple[Accepted, ...] = (
         "update of a deleted row",
         "mutations apply in their order, so the row is missing: NOT_FOUND",
         _is_update_of_deleted,
+    ),
+    Accepted(
+        "words: analysis",
+        "what is wrong with a statement is told in words of one's own; the codes agree",
+        _is_position,
+    ),
+    Accepted(
+        "retention",
+        "30 days are allowed by now; the emulator allows 7",
+        _words(
+            r"(?P<start>Invalid retention_period: .*) \[24h, 30d\]\.",
+            r"(?P<start>Invalid retention_period: .*) \[24h, 7d\]\.",
+        ),
     ),
     Accepted(
         "words: row exists",

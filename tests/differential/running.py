@@ -163,6 +163,10 @@ def _read_write(step: ReadWrite, side: Side, outcome: Outcome) -> None:
     for sequence, action in enumerate(step.actions, start=1):
         done = _act(action, side, transaction=transaction, at=None, sequence=sequence)
         outcome.results.append(done)
+        # The emulator repeats a statement's failure for whatever follows in its transaction.
+        if isinstance(done, Failure) or (isinstance(done, tuple) and done[1] is not None):
+            side.rollback(transaction)
+            return
     if step.commits:
         _commit(outcome, side, step.mutations, transaction=transaction, tag=step.tag)
     else:

@@ -1,4 +1,4 @@
-"""One seed from its workload to its differences, sorted into accepted and unexplained."""
+"""A seed from its workload to its differences, and the error cases, all sorted by acceptance."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from tests.differential.accepted import accepted_by
 from tests.differential.comparing import compare_runs
 from tests.differential.difference import Difference
 from tests.differential.emulator import Emulator
+from tests.differential.error_cases import CASES, run_case
 from tests.differential.kinds import Dialect
 from tests.differential.record_rules import by_transaction
 from tests.differential.running import run_workload
-from tests.differential.side import Side, SideDownError
+from tests.differential.side import RefusedError, Side, SideDownError
 from tests.differential.stream_reading import StreamReading
 from tests.differential.workload import make_workload
 from tidegate.spanner_simulator import Simulator, SimulatorConfig
 
-__all__ = ["SeedResult", "run_seed"]
+__all__ = ["SeedResult", "run_errors", "run_seed"]
 
 
 @dataclass(slots=True)
 class SeedResult:
-    """What a seed has shown."""
+    """What a seed has shown, or the error cases, which have no dialect."""
 
-    seed: int
-    dialect: Dialect
+    name: str
+    dialect: Dialect | None = None
     steps: int = 0
     transactions: int = 0
     records: int = 0
@@ -34,6 +35,14 @@ class SeedResult:
     crash: str = ""
     unexplained: list[Difference] = field(default_factory=list)
     accepted: list[tuple[str, Difference]] = field(default_factory=list)
+
+    def add(self, difference: Difference) -> None:
+        """Sort a difference into accepted and unexplained."""
+        meant = accepted_by(difference)
+        if meant is None:
+            self.unexplained.append(difference)
+        else:
+            self.accepted.append((meant.name, difference))
 
 
 def run_seed(
@@ -45,7 +54,7 @@ def run_seed(
 ) -> SeedResult:
     """Run one seed on both; an emulator that ended is started anew for the next one."""
     workload = make_workload(seed, dialect=dialect, without=without)
-    result = SeedResult(seed, workload.dialect)
+    result = SeedResult(f"seed {seed} {workload.dialect}", workload.dialect)
     config = SimulatorConfig(seed=seed, stream_partitions=1 if workload.one_partition else 4)
     name = f"seed-{seed}"
     with Simulator(config) as simulator:
@@ -59,6 +68,9 @@ def run_seed(
                 disturb = _churn(simulator, sides[0].database, seed)
             runs = run_workload(workload, sides, disturb)
             sides[1].drop_database()
+        except RefusedError as error:
+            result.add(Difference("success", 0, "to begin with", str(error), ""))
+            return result
         except SideDownError as error:
             if not emulator.has_ended(within_s=10):
                 raise
@@ -76,12 +88,43 @@ def run_seed(
             result.records += len(reading.records)
             result.transactions += len(by_transaction(reading))
     for difference in compare_runs(workload, *runs):
-        meant = accepted_by(difference)
-        if meant is None:
-            result.unexplained.append(difference)
-        else:
-            result.accepted.append((meant.name, difference))
+        result.add(difference)
     return result
+
+
+def run_errors(emulator: Emulator, text: str = "", dialect: str = "") -> SeedResult:
+    """Run the error cases that have a text in their name, of one dialect or of both."""
+    result = SeedResult("error cases")
+    with Simulator(SimulatorConfig(stream_partitions=2)) as simulator:
+        ours = Side(simulator.grpc_address, "simulator")
+        ours.create_instance()
+        theirs = _emulator_side(emulator)
+        for number, case in enumerate(CASES):
+            if text not in case.name or dialect not in case.dialect.lower():
+                continue
+            result.steps += len(case.asks)
+            try:
+                for difference in run_case(number, case, ours, theirs):
+                    result.add(difference)
+            except RefusedError as error:
+                result.add(Difference("success", 0, f"case {case.name}", str(error), ""))
+            except SideDownError as error:
+                if not emulator.has_ended(within_s=10):
+                    raise
+                result.crash = str(error)
+                emulator.stop()
+                emulator.start()
+                theirs.close()
+                theirs = _emulator_side(emulator)
+        for side in (ours, theirs):
+            side.close()
+    return result
+
+
+def _emulator_side(emulator: Emulator) -> Side:
+    side = Side(emulator.address, "emulator")
+    side.create_instance()
+    return side
 
 
 def _churn(simulator: Simulator, database: str, seed: int) -> Callable[[int, list[str]], None]:

@@ -20,7 +20,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.struct_pb2 import Value
 from google.protobuf.timestamp_pb2 import Timestamp
 
-__all__ = ["Failure", "Parameters", "Rows", "Side", "SideDownError"]
+__all__ = ["Failure", "Parameters", "RefusedError", "Rows", "Side", "SideDownError"]
 
 _PROJECT = "projects/differential"
 _INSTANCE = f"{_PROJECT}/instances/one"
@@ -32,6 +32,10 @@ _SPANNER = "/google.spanner.v1.Spanner/"
 
 # name -> (plain value, type as the API's JSON has it, or None for an undeclared one)
 Parameters = Mapping[str, tuple[Any, Mapping[str, Any] | None]]
+
+
+class RefusedError(Exception):
+    """A side refuses what nothing can start without: a database, a session, the time."""
 
 
 class SideDownError(Exception):
@@ -124,7 +128,7 @@ class Side:
 
     def _must(self, reply: Any, what: str) -> None:
         if isinstance(reply, Failure):
-            raise RuntimeError(f"{self.name} refuses {what}: {reply}")  # noqa: TRY004
+            raise RefusedError(f"{self.name} refuses {what}: {reply}")
 
     # ------------------------------------------------------------ admin
 
@@ -137,7 +141,7 @@ class Side:
         self._call(_INSTANCES + "CreateInstance", request, operations_pb2.Operation)
 
     def create_database(self, name: str, dialect: str) -> None:
-        """Create and choose a database. Raises `RuntimeError` when refused."""
+        """Create and choose a database. Raises `RefusedError`."""
         quote = '"' if dialect == "POSTGRESQL" else "`"
         request = database_admin.CreateDatabaseRequest.pb()(
             parent=_INSTANCE,
@@ -263,11 +267,13 @@ class Side:
         code = next(one for one in grpc.StatusCode if one.value[0] == done.status.code)
         return counts, Failure(code.name, done.status.message)
 
-    def stream(self, sql: str, parameters: Parameters) -> Rows | Failure:
-        """An ExecuteStreamingSql, read to its end, single use."""
+    def stream(
+        self, sql: str, parameters: Parameters, *, transaction: bytes | None = None
+    ) -> Rows | Failure:
+        """An ExecuteStreamingSql, read to its end; single use without a transaction."""
         request = spanner.ExecuteSqlRequest.pb()(session=self.session, sql=sql)
         _bind(request, parameters)
-        request.transaction.single_use.read_only.strong = True
+        _select(request.transaction, transaction, None)
         call = self._channel.unary_stream(
             _SPANNER + "ExecuteStreamingSql",
             request_serializer=lambda message: message.SerializeToString(),

@@ -112,7 +112,9 @@ class _Maker:
         writes: list[tuple[Any, int]] = [(self._commit, 40), (self._mixed, 6)]
         others: list[tuple[Any, int]] = []
         if "dml" in self._features:
-            writes += [(self._dml, 25), (self._partitioned, 2)]
+            writes += [(self._dml, 25)]
+            # The emulator reads partitioned DML as GoogleSQL whatever the dialect.
+            writes += [(self._partitioned, 2)] if self.dialect == GOOGLE else []
         if "batch" in self._features and "dml" in self._features:
             writes += [(self._batch, 4)]
         if "reads" in self._features:
