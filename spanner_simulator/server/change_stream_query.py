@@ -33,7 +33,7 @@ from tidegate.spanner_simulator.server.change_messages import ChangeMessages
 from tidegate.spanner_simulator.server.messages import parameters
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from tidegate.spanner_simulator.core.change_streams.change_streams import StreamState
     from tidegate.spanner_simulator.core.change_streams.stream_query import Step
@@ -45,7 +45,7 @@ __all__ = ["serve_change_stream_query"]
 
 async def serve_change_stream_query(
     host: Host, session: Session, request: Message, context: Any = None
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes, None]:
     """All messages of one query. Raises `SpannerError` for the status that ends it.
 
     `context` is the call's, of which a fault may cut the connection.
@@ -108,7 +108,7 @@ class _Serving:
     messages: ChangeMessages
     fault: CallFault
 
-    async def initial(self, start_ns: int, resumed: Position | None) -> AsyncIterator[bytes]:
+    async def initial(self, start_ns: int, resumed: Position | None) -> AsyncGenerator[bytes, None]:
         """The stream partitions active at the start, once it has come."""
         messages, fault = self.messages, self.fault
         if await fault.at_open():
@@ -128,7 +128,7 @@ class _Serving:
             yield messages.empty()
         await fault.at_end()
 
-    async def follow(self, query: PartitionQuery, reader: Reader) -> AsyncIterator[bytes]:
+    async def follow(self, query: PartitionQuery, reader: Reader) -> AsyncGenerator[bytes, None]:
         """A stream partition to the query's end."""
         messages, fault, partition = self.messages, self.fault, query.partition
         sent = 0

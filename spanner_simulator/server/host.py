@@ -18,6 +18,8 @@ from tidegate.spanner_simulator.server.change_rows import ChangeRowEncoder
 from tidegate.spanner_simulator.server.clock import Clock, Timer, wall_clock_us
 from tidegate.spanner_simulator.server.connections import cut_connections
 from tidegate.spanner_simulator.server.faults import Faults, Holds
+from tidegate.spanner_simulator.server.open_transactions import OpenTransactions
+from tidegate.spanner_simulator.server.sql_select import SqlEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -40,6 +42,7 @@ class Session:
     role: str
     is_multiplexed: bool
     created_us: int
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -71,6 +74,8 @@ class HostedDatabase:
         self.churn: dict[str, Churn] = {}
         # Set, and replaced, when something has been committed or turned.
         self.news = asyncio.Event()
+        self.transactions = OpenTransactions()
+        self.engine = SqlEngine(database)
         database.streams.listener = self._hear
 
     def _hear(self, tokens: Iterable[str]) -> None:
@@ -218,7 +223,14 @@ class Host:
         for session in [one for one in self.sessions.values() if one.database is hosted]:
             del self.sessions[session.name]
 
-    def create_session(self, database: str, *, role: str, is_multiplexed: bool) -> Session:
+    def create_session(
+        self,
+        database: str,
+        *,
+        role: str,
+        is_multiplexed: bool,
+        labels: dict[str, str] | None = None,
+    ) -> Session:
         """A session; NOT_FOUND for a role that does not exist."""
         hosted = self.databases.get(database)
         if hosted is None:
@@ -226,7 +238,7 @@ class Host:
         if role:
             hosted.database.catalogue.role(role)
         name = f"{database}/sessions/{self._session_chance.getrandbits(144):036x}"
-        session = Session(name, hosted, role, is_multiplexed, self.now_us())
+        session = Session(name, hosted, role, is_multiplexed, self.now_us(), labels or {})
         self.sessions[name] = session
         return session
 

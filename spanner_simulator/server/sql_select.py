@@ -1,111 +1,100 @@
-"""Answers reads and SELECT statements: the core's rows as result messages or one result set."""
+"""The small SELECT of the core in the shape of an engine: prepared statements, typed results."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tidegate.spanner_simulator.core.sql_engine import run_select
-from tidegate.spanner_simulator.core.values import Plain, ValueType, encode
 from tidegate.spanner_simulator.errors import Code, SpannerError
-from tidegate.spanner_simulator.server.messages import key_set, parameters
-from tidegate.spanner_simulator.server.wire_bytes import message_bytes, plain_bytes, row_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from tidegate.spanner_simulator.server.host import Session
-    from tidegate.spanner_simulator.server.messages import Message
-    from tidegate.spanner_simulator.server.transaction_selection import Selected
+    from tidegate.spanner_simulator.core.database import Database
+    from tidegate.spanner_simulator.core.rows.transactions import Transaction
+    from tidegate.spanner_simulator.core.values import Plain, Value, ValueType
 
-__all__ = ["ResultRows", "result_messages", "run_query", "run_read"]
+__all__ = ["DmlResult", "Parameter", "Result", "SqlEngine", "Statement"]
 
-_MESSAGE_BYTES_MAX = 900_000
+_DML_WORDS = ("INSERT", "UPDATE", "DELETE")
 
 
 @dataclass(frozen=True, slots=True)
-class ResultRows:
-    """Named, typed columns and rows in plain form."""
+class Parameter:
+    """A bound value and its declared type, if it has one."""
+
+    plain: Plain
+    value_type: ValueType | None
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement that may be run any number of times."""
+
+    sql: str
+    kind: Literal["query", "dml"]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Columns and rows of a query."""
 
     columns: list[tuple[str, ValueType]]
-    rows: list[list[Plain]]
+    rows: Sequence[Sequence[Value]]
 
 
-def run_read(session: Session, request: Message, selected: Selected) -> ResultRows:
-    """Read or StreamingRead by key set; indexes are not supported."""
-    database = session.database.database
-    if request.index:
-        raise SpannerError(Code.UNIMPLEMENTED, "The simulator does not support: reads by index")
-    table = database.catalogue.table(request.table)
-    _check_select(session, table.name)
-    columns = [table.column(name) for name in request.columns]
-    found = database.read(
-        table,
-        key_set(request.key_set),
-        transaction=selected.transaction,
-        read_us=selected.read_us,
-        limit=request.limit,
-    )
-    typed = [(column.name, column.value_type) for column in columns]
-    return ResultRows(
-        typed, [[encode(kind, row.get(name)) for name, kind in typed] for row in found]
-    )
+@dataclass(frozen=True, slots=True)
+class DmlResult:
+    """How many rows were changed, and what THEN RETURN asked for."""
+
+    count: int
+    columns: list[tuple[str, ValueType]]
+    rows: Sequence[Sequence[Value]]
 
 
-def run_query(session: Session, request: Message, selected: Selected) -> ResultRows:
-    """A SELECT of the subset that the simulator knows."""
-    if request.query_mode not in (0, 2, 3, 4):
-        raise SpannerError(Code.UNIMPLEMENTED, "The simulator does not support: query plans")
-    columns, rows = run_select(
-        session.database.database,
-        request.sql,
-        parameters(request),
-        transaction=selected.transaction,
-        read_us=selected.read_us,
-        check_select=lambda table: _check_select(session, table),
-    )
-    return ResultRows(
-        columns,
-        [
-            [encode(kind, value) for (_, kind), value in zip(columns, row, strict=True)]
-            for row in rows
-        ],
-    )
+class SqlEngine:
+    """Runs the statements of one database."""
 
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
-def _check_select(session: Session, table: str) -> None:
-    role = session.role
-    catalogue = session.database.database.catalogue
-    if role and not catalogue.has_privilege(role, "TABLE", table, "SELECT"):
-        raise SpannerError(
-            Code.PERMISSION_DENIED,
-            f"Role {role} does not have required privileges: SELECT on table {table} is missing.",
+    def prepare(self, sql: str) -> Statement:
+        """Tell queries from DML."""
+        words = sql.split(maxsplit=1)
+        is_dml = bool(words) and words[0].upper() in _DML_WORDS
+        return Statement(sql, "dml" if is_dml else "query")
+
+    def query(
+        self,
+        statement: Statement,
+        parameters: Mapping[str, Parameter],
+        *,
+        transaction: Transaction | None,
+        read_us: int | None,
+        now_us: int,  # noqa: ARG002  # engines that know CURRENT_TIMESTAMP need it
+        check_privilege: Callable[[str, str], None],
+    ) -> Result:
+        """A SELECT of the subset that the simulator knows."""
+        columns, rows = run_select(
+            self._database,
+            statement.sql,
+            {name: one.plain for name, one in parameters.items()},
+            transaction=transaction,
+            read_us=read_us,
+            check_select=lambda table: check_privilege(table, "SELECT"),
         )
+        return Result(columns, rows)
 
-
-def result_messages(
-    rows: Sequence[list[Plain]],
-    metadata: bytes,
-    *,
-    resume_prefix: bytes,
-    skip: int,
-    precommit_token: bytes | None,
-) -> Iterator[bytes]:
-    """PartialResultSets from row `skip` on; a token says how many rows have been sent."""
-    pending: list[bytes] = []
-    size = 0
-    first: bytes | None = metadata
-    for index in range(skip, len(rows)):
-        encoded = row_bytes([plain_bytes(value) for value in rows[index]])
-        if pending and size + len(encoded) > _MESSAGE_BYTES_MAX:
-            token = b"%s.%d" % (resume_prefix, index)
-            yield message_bytes(pending, metadata=first, resume_token=token)
-            pending, size, first = [], 0, None
-        pending.append(encoded)
-        size += len(encoded)
-    yield message_bytes(
-        pending,
-        metadata=first,
-        resume_token=b"%s.%d" % (resume_prefix, len(rows)),
-        precommit_token=precommit_token,
-    )
+    def dml(
+        self,
+        statement: Statement,
+        parameters: Mapping[str, Parameter],  # noqa: ARG002  # as of `query`
+        *,
+        transaction: Transaction,  # noqa: ARG002
+        now_us: int,  # noqa: ARG002
+        check_privilege: Callable[[str, str], None],  # noqa: ARG002
+    ) -> DmlResult:
+        """DML is refused by name."""
+        word = statement.sql.split(maxsplit=1)[0].upper()
+        raise SpannerError(Code.UNIMPLEMENTED, f"The simulator does not support: {word} statements")

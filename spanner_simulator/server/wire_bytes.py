@@ -3,7 +3,8 @@ r"""Result rows straight to protobuf bytes, without a message object per value.
 A field of a serialised message may be appended by concatenation, so a row is encoded once (as the
 `values` field of PartialResultSet) and then goes to any number of readers, in messages of any size.
 Field numbers: google.protobuf.Value {null 1, number 2, string 3, bool 4, list 6}, ListValue
-{values 1}, PartialResultSet {metadata 1, values 2, resume_token 4, precommit_token 8}.
+{values 1}, PartialResultSet {metadata 1, values 2, chunked_value 3, resume_token 4, stats 5,
+precommit_token 8}, ResultSet {metadata 1, rows 2, stats 3, precommit_token 5}.
 """
 
 from __future__ import annotations
@@ -16,11 +17,21 @@ if TYPE_CHECKING:
 
     from tidegate.spanner_simulator.core.values import Plain
 
-__all__ = ["list_bytes", "message_bytes", "plain_bytes", "row_bytes", "sized", "string_bytes"]
+__all__ = [
+    "list_bytes",
+    "message_bytes",
+    "plain_bytes",
+    "result_set_bytes",
+    "row_bytes",
+    "sized",
+    "string_bytes",
+]
 
 NULL = b"\x08\x00"
 TRUE, FALSE = b"\x20\x01", b"\x20\x00"
 _METADATA, _VALUES, _RESUME_TOKEN, _PRECOMMIT_TOKEN = b"\x0a", b"\x12", b"\x22", b"\x42"
+_CHUNKED, _STATS = b"\x18\x01", b"\x2a"
+_SET_ROWS, _SET_STATS, _SET_PRECOMMIT_TOKEN = b"\x12", b"\x1a", b"\x2a"
 
 
 def sized(tag: bytes, payload: bytes) -> bytes:
@@ -72,14 +83,42 @@ def message_bytes(
     rows: Iterable[bytes],
     *,
     metadata: bytes | None = None,
+    is_chunked: bool = False,
     resume_token: bytes | None = None,
+    stats: bytes | None = None,
     precommit_token: bytes | None = None,
 ) -> bytes:
-    """A whole PartialResultSet; `metadata` and `precommit_token` are serialised messages."""
+    """A whole PartialResultSet; `metadata`, `stats` and `precommit_token` are serialised messages.
+
+    `is_chunked`: the last value goes on in the next message.
+    """
     parts = [] if metadata is None else [sized(_METADATA, metadata)]
     parts.extend(rows)
+    if is_chunked:
+        parts.append(_CHUNKED)
     if resume_token is not None:
         parts.append(sized(_RESUME_TOKEN, resume_token))
+    if stats is not None:
+        parts.append(sized(_STATS, stats))
     if precommit_token is not None:
         parts.append(sized(_PRECOMMIT_TOKEN, precommit_token))
+    return b"".join(parts)
+
+
+def result_set_bytes(
+    rows: Iterable[Iterable[bytes]],
+    *,
+    metadata: bytes,
+    stats: bytes | None = None,
+    precommit_token: bytes | None = None,
+) -> bytes:
+    """A whole ResultSet, from rows of encoded Values."""
+    parts = [sized(_METADATA, metadata)]
+    parts.extend(
+        sized(_SET_ROWS, b"".join([sized(b"\x0a", value) for value in row])) for row in rows
+    )
+    if stats is not None:
+        parts.append(sized(_SET_STATS, stats))
+    if precommit_token is not None:
+        parts.append(sized(_SET_PRECOMMIT_TOKEN, precommit_token))
     return b"".join(parts)

@@ -1,0 +1,177 @@
+"""Runs one SQL statement of a request in the transaction that it selected.
+
+Decides what may run where (DML only in read-write and partitioned DML transactions) and what the
+client hears of it; what the statement means is the engine's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from google.cloud.spanner_v1 import types as spanner
+
+from tidegate.spanner_simulator.errors import Code, SpannerError
+from tidegate.spanner_simulator.server.messages import plain_of
+from tidegate.spanner_simulator.server.open_transactions import Answered
+from tidegate.spanner_simulator.server.results import Reply, count_stats, plain_rows
+from tidegate.spanner_simulator.server.sql_select import Parameter
+from tidegate.spanner_simulator.server.type_messages import value_type_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidegate.spanner_simulator.core.values import Plain
+    from tidegate.spanner_simulator.server.host import Session
+    from tidegate.spanner_simulator.server.messages import Message
+    from tidegate.spanner_simulator.server.sql_select import Statement
+    from tidegate.spanner_simulator.server.transaction_selection import Selected
+
+__all__ = ["SqlRequest", "run_dml", "run_statement"]
+
+_MODE = spanner.ExecuteSqlRequest.QueryMode
+_INSERT = re.compile(r"\s*(@\{[^}]*\}\s*)?INSERT\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class SqlRequest:
+    """A statement with its parameters, as the request has them."""
+
+    sql: str
+    params: Message
+    param_types: Message
+    mode: int = 0
+
+    def identity(self) -> tuple[object, ...]:
+        """What makes two requests the same one, sent twice."""
+        bound = sorted((name, repr(plain_of(value))) for name, value in self.params.fields.items())
+        return (self.sql, self.mode, tuple(bound))
+
+    def parameters(self) -> dict[str, Parameter]:
+        """The bound values by lower-case name, with their declared types.
+
+        A type without a value declares a parameter that is NULL.
+        """
+        types = {name.lower(): value_type_of(one) for name, one in self.param_types.items()}
+        found = {
+            name.lower(): Parameter(plain_of(value), types.get(name.lower()))
+            for name, value in self.params.fields.items()
+        }
+        for name, value_type in types.items():
+            found.setdefault(name, Parameter(None, value_type))
+        return found
+
+
+def run_statement(
+    session: Session,
+    one: SqlRequest,
+    selected: Selected,
+    *,
+    seqno: int = 0,
+    now_us: int,
+    must_be_partitionable: bool = False,
+) -> Reply:
+    """A query's rows, or what DML has done."""
+    engine = session.database.engine
+    statement = engine.prepare(one.sql)
+    if statement.kind == "dml":
+        if must_be_partitionable:
+            raise SpannerError(Code.INVALID_ARGUMENT, "DML statements cannot be partitioned.")
+        return _dml_once(session, one, selected, seqno=seqno, now_us=now_us)
+    selected.check_reading()
+    if must_be_partitionable:
+        _check_partitionable(statement)
+    result = engine.query(
+        statement,
+        one.parameters(),
+        transaction=selected.transaction,
+        read_us=selected.read_us,
+        now_us=now_us,
+        check_privilege=_privilege_check(session),
+    )
+    rows: list[list[Plain]] = plain_rows(result.columns, result.rows)
+    return Reply(result.columns, rows)
+
+
+def _dml_once(
+    session: Session, one: SqlRequest, selected: Selected, *, seqno: int, now_us: int
+) -> Reply:
+    opened = selected.writing()
+    asked = one.identity()
+    before = opened.replayed(seqno, asked, sql=one.sql)
+    if before is None:
+        try:
+            before = Answered(asked, run_dml(session, one, selected, now_us=now_us), None)
+        except SpannerError as error:
+            if error.code is Code.ABORTED:
+                raise
+            before = Answered(asked, None, error)
+        opened.note_answer(seqno, before)
+    if before.error is not None:
+        raise before.error
+    reply: Reply = before.reply
+    return reply
+
+
+def run_dml(
+    session: Session, one: SqlRequest, selected: Selected, *, index: int = 0, now_us: int
+) -> Reply:
+    """What a DML statement has done; partitioned DML is committed at once."""
+    opened = selected.writing()
+    engine = session.database.engine
+    statement = engine.prepare(one.sql)
+    if statement.kind != "dml":
+        raise SpannerError(
+            Code.INVALID_ARGUMENT, f"Statement {index}: '{one.sql}' is not valid DML."
+        )
+    is_partitioned = opened.mode == "partitioned_dml"
+    if is_partitioned:
+        if _INSERT.match(one.sql) is not None:
+            raise SpannerError(
+                Code.UNIMPLEMENTED, "INSERT statements are not supported in partitioned DML."
+            )
+        if opened.answered:
+            raise SpannerError(
+                Code.INVALID_ARGUMENT,
+                "PartitionedDml transaction may only be used to execute one statement",
+            )
+    if one.mode == _MODE.PLAN:
+        return Reply([], [], count_stats(0))
+    done = engine.dml(
+        statement,
+        one.parameters(),
+        transaction=opened.core,
+        now_us=now_us,
+        check_privilege=_privilege_check(session),
+    )
+    opened.dml_rows += done.count
+    stats = count_stats(done.count, is_exact=not is_partitioned)
+    if is_partitioned:
+        if done.columns:
+            raise SpannerError(
+                Code.UNIMPLEMENTED, "THEN RETURN is not supported in partitioned DML."
+            )
+        session.database.database.commit(opened.core, [], now_us=now_us)
+    return Reply(done.columns, plain_rows(done.columns, done.rows), stats)
+
+
+def _check_partitionable(statement: Statement) -> None:
+    raise SpannerError(
+        Code.INVALID_ARGUMENT, f"The query is not partitionable: {statement.sql[:200]}"
+    )
+
+
+def _privilege_check(session: Session) -> Callable[[str, str], None]:
+    role = session.role
+    catalogue = session.database.database.catalogue
+
+    def check(table: str, privilege: str) -> None:
+        if role and not catalogue.has_privilege(role, "TABLE", table, privilege):
+            raise SpannerError(
+                Code.PERMISSION_DENIED,
+                f"Role {role} does not have required privileges: {privilege} on table {table} is "
+                "missing.",
+            )
+
+    return check
