@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, get_args
 
+from tests.differential.information_schema import information_schema_queries
 from tests.differential.kinds import GOOGLE, Dialect
 from tests.differential.kinds import value as choose_value
 from tests.differential.row_model import RowModel
@@ -49,6 +50,7 @@ FEATURES = (
     "foreign_keys",
     "generated",
     "indexes",
+    "information_schema",
     "interleave",
     "queries",
     "ranges",
@@ -135,6 +137,8 @@ class _Maker:
             add(make())
             self._note_commit()
         add(ShowSchema())
+        if "information_schema" in self._features:
+            self._steps += information_schema_queries(self.dialect)
         for name in list(schema.tables):
             columns = tuple(one.name for one in schema.tables[name].columns)
             add(Read(name, columns, Keys(is_all=True)))
