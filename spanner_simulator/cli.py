@@ -1,7 +1,7 @@
 """The program `tidegate-spanner-simulator`: flags in, one line of JSON out when ready.
 
-Ends cleanly on SIGTERM and SIGINT. A port that is taken, or a flag that makes no sense, is one line
-on standard error and exit code 2.
+Ends cleanly on SIGTERM and SIGINT. A port that is taken, a folder that cannot be used, a flag or a
+schema that makes no sense: one line on standard error and exit code 2.
 """
 
 from __future__ import annotations
@@ -9,72 +9,201 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from typing import Annotated
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
 
 from tidegate.spanner_simulator.control import Verbs
+from tidegate.spanner_simulator.ddl_file import split_ddl
+from tidegate.spanner_simulator.errors import Code, SpannerError
+from tidegate.spanner_simulator.server.host import Host
+from tidegate.spanner_simulator.server.provision import create_database
 from tidegate.spanner_simulator.simulator import PortTakenError, SimulatorConfig, serve
 
 __all__ = ["main"]
 
+_ADDRESSES = "Where it listens"
+_HISTORY = "Chance and time"
+_STREAMS = "Change streams"
+_DATABASE = "A database from the start"
+_EXAMPLE = """Example, a database with its schema for a program in any language:
+
+$ tidegate-spanner-simulator --port 9010 --database bank --ddl-file schema.sql
+
+$ SPANNER_EMULATOR_HOST=127.0.0.1:9010 your-program
+
+When it is ready it prints one line of JSON with its two addresses, "grpc" and "control".
+GET http://CONTROL/ lists what can be asked of it: splits, merges, faults, time, the commit log.
+"""
+
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+class _Dialect(StrEnum):
+    GOOGLE = "GOOGLE_STANDARD_SQL"
+    POSTGRES = "POSTGRESQL"
+
+
+@dataclass(frozen=True, slots=True)
+class _FirstDatabase:
+    """What is to be there when the first client calls."""
+
+    project: str
+    instance: str
+    database: str
+    dialect: Literal["GOOGLE_STANDARD_SQL", "POSTGRESQL"]
+    statements: list[str]
+
+    async def create(self, host: Host) -> None:
+        """Create it, unless an earlier run has."""
+        try:
+            await create_database(
+                host,
+                project=self.project,
+                instance=self.instance,
+                database=self.database,
+                statements=self.statements,
+                dialect=self.dialect,
+            )
+        except SpannerError as error:
+            if error.code is not Code.ALREADY_EXISTS:
+                raise
 
 
 def _announce(grpc_address: str, control_address: str) -> None:
     typer.echo(json.dumps({"grpc": grpc_address, "control": control_address}))
 
 
-async def _run(config: SimulatorConfig) -> None:
+async def _run(config: SimulatorConfig, first: _FirstDatabase | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await serve(config, Verbs(), _announce, stop)
+    await serve(config, Verbs(), _announce, stop, prepare=first.create if first else None)
 
 
-@app.command()
+@app.command(epilog=_EXAMPLE)
 def run(
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="gRPC port; 0: any free one.")] = 0,
-    control_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="HTTP control port; 0: any free one.")
+    host: Annotated[
+        str, typer.Option(help="Address to listen on.", rich_help_panel=_ADDRESSES)
+    ] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option(
+            min=0, max=65535, help="gRPC port; 0: any free one.", rich_help_panel=_ADDRESSES
+        ),
     ] = 0,
-    seed: Annotated[int, typer.Option(help="Seed of all chance.")] = 0,
-    stream_partitions: Annotated[
-        int, typer.Option(min=1, max=10_000, help="Stream partitions of a new change stream.")
-    ] = 2,
+    control_port: Annotated[
+        int,
+        typer.Option(
+            min=0, max=65535, help="HTTP control port; 0: any free one.", rich_help_panel=_ADDRESSES
+        ),
+    ] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all chance.", rich_help_panel=_HISTORY)] = 0,
     equal_timestamps: Annotated[
         float,
         typer.Option(
-            min=0, max=1, help="Probability that concurrent transactions share a commit timestamp."
+            min=0,
+            max=1,
+            help="Probability that concurrent transactions share a commit timestamp.",
+            rich_help_panel=_HISTORY,
         ),
     ] = 0.0,
+    frozen_at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Let the clock stand still at this RFC 3339 time; without it, time is real.",
+            rich_help_panel=_HISTORY,
+        ),
+    ] = None,
+    stream_partitions: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=10_000,
+            help="Stream partitions of a new change stream.",
+            rich_help_panel=_STREAMS,
+        ),
+    ] = 2,
     linger_ms: Annotated[
-        int, typer.Option(min=0, max=1000, help="How long a waiting query lets news gather.")
+        int,
+        typer.Option(
+            min=0,
+            max=1000,
+            help="How long a waiting query lets news gather.",
+            rich_help_panel=_STREAMS,
+        ),
     ] = 5,
     separate_children: Annotated[
-        bool, typer.Option(help="Announce each child stream partition in a record of its own.")
+        bool,
+        typer.Option(
+            "--separate-children",
+            help="Announce each child stream partition in a record of its own.",
+            rich_help_panel=_STREAMS,
+        ),
     ] = False,
+    database: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID", help="Create this database at the start.", rich_help_panel=_DATABASE
+        ),
+    ] = None,
+    ddl_file: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            metavar="FILE",
+            help="Its schema: DDL statements that end with semicolons.",
+            rich_help_panel=_DATABASE,
+        ),
+    ] = None,
+    dialect: Annotated[
+        _Dialect, typer.Option(help="Its dialect.", rich_help_panel=_DATABASE)
+    ] = _Dialect.GOOGLE,
+    instance: Annotated[
+        str, typer.Option(metavar="ID", help="Its instance.", rich_help_panel=_DATABASE)
+    ] = "test-instance",
+    project: Annotated[
+        str, typer.Option(metavar="ID", help="Its project.", rich_help_panel=_DATABASE)
+    ] = "test-project",
 ) -> None:
     """Run a Spanner with real change streams, for SPANNER_EMULATOR_HOST."""
-    config = SimulatorConfig(
-        host=host,
-        port=port,
-        control_port=control_port,
-        seed=seed,
-        stream_partitions=stream_partitions,
-        equal_timestamps=equal_timestamps,
-        linger_ms=linger_ms,
-        separate_children=separate_children,
-    )
+    if ddl_file is not None and database is None:
+        raise typer.BadParameter("--ddl-file needs --database")
     try:
-        asyncio.run(_run(config))
-    except PortTakenError as error:
-        typer.echo(
-            f"cannot listen on {error}: the address is in use; choose another port", err=True
+        config = SimulatorConfig(
+            host=host,
+            port=port,
+            control_port=control_port,
+            seed=seed,
+            stream_partitions=stream_partitions,
+            equal_timestamps=equal_timestamps,
+            frozen_at=frozen_at,
+            linger_ms=linger_ms,
+            separate_children=separate_children,
         )
-        raise typer.Exit(2) from error
+        first = None
+        if database is not None:
+            ddl = split_ddl(ddl_file.read_text(), dialect.value) if ddl_file is not None else []
+            first = _FirstDatabase(project, instance, database, dialect.value, ddl)
+        asyncio.run(_run(config, first))
+    except PortTakenError as error:
+        _give_up(f"cannot listen on {error}: the address is in use; choose another port")
+    except SpannerError as error:
+        _give_up(f"cannot create the database: {error.message}")
+    except (ValueError, OSError) as error:
+        _give_up(str(error))
+
+
+def _give_up(message: str) -> None:
+    typer.echo(message, err=True)
+    raise typer.Exit(2)
 
 
 def main() -> None:

@@ -9,18 +9,20 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import threading
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from tidegate.spanner_simulator.control import Verbs, start_control_server
 from tidegate.spanner_simulator.core.database import DatabaseSettings
 from tidegate.spanner_simulator.core.timestamps import parse_ns
+from tidegate.spanner_simulator.errors import SpannerError
 from tidegate.spanner_simulator.server.grpc_server import PortTakenError, start_grpc_server
 from tidegate.spanner_simulator.server.host import Host
 from tidegate.spanner_simulator.server.official_client import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from types import TracebackType
 
 __all__ = ["PortTakenError", "Simulator", "SimulatorConfig", "serve"]
@@ -30,8 +32,9 @@ _START_TIMEOUT_S = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatorConfig:
-    """Everything that can be set; ports 0 mean any free one.
+    """Everything that can be set; ports 0 mean any free one. ValueError for what makes no sense.
 
+    `equal_timestamps` is the probability that concurrent transactions share a commit timestamp.
     `frozen_at`: the clock begins frozen at this RFC 3339 time; None: it follows real time.
     `linger_ms` lets news gather before a waiting change stream query sends them.
     `separate_children` announces each child stream partition in a record of its own.
@@ -47,43 +50,67 @@ class SimulatorConfig:
     linger_ms: int = 5
     separate_children: bool = False
 
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense."""
+        refusals = {
+            "port must lie in [0, 65535]": not 0 <= self.port <= 65535,
+            "control_port must lie in [0, 65535]": not 0 <= self.control_port <= 65535,
+            "stream_partitions must lie in [1, 10000]": not 1 <= self.stream_partitions <= 10_000,
+            "equal_timestamps must lie in [0, 1]": not 0 <= self.equal_timestamps <= 1,
+            "linger_ms must lie in [0, 1000]": not 0 <= self.linger_ms <= 1000,
+        }
+        for message, is_wrong in refusals.items():
+            if is_wrong:
+                raise ValueError(message)
+        if self.frozen_at is not None:
+            try:
+                parse_ns(self.frozen_at)
+            except SpannerError as error:
+                raise ValueError(f"frozen_at must be an RFC 3339 time: {error.message}") from error
+
+    @property
+    def frozen_at_us(self) -> int | None:
+        """`frozen_at` in microseconds since the epoch."""
+        return None if self.frozen_at is None else parse_ns(self.frozen_at) // 1000
+
 
 async def serve(
     config: SimulatorConfig,
     verbs: Verbs,
     ready: Callable[[str, str], None],
     stop: asyncio.Event,
+    *,
+    prepare: Callable[[Host], Awaitable[None]] | None = None,
 ) -> None:
-    """Run until `stop` is set; `ready` hears the two addresses, gRPC's first.
+    """Run until `stop` is set. Raises `PortTakenError`.
 
-    The verbs work in between. Raises `PortTakenError`, and `SpannerError` for a `frozen_at` that is
-    no time.
+    `prepare` runs before the first client may call, and what it raises ends the attempt; then
+    `ready` hears the two addresses, gRPC's first, and the verbs work until the end.
     """
-    host = Host(
-        seed=config.seed,
-        settings=DatabaseSettings(config.stream_partitions, config.equal_timestamps),
-        frozen_at_us=None if config.frozen_at is None else parse_ns(config.frozen_at) // 1000,
-        linger_ms=config.linger_ms,
-        separate_children=config.separate_children,
-    )
-    server, host.port = await start_grpc_server(host, f"{config.host}:{config.port}")
-    try:
+    async with AsyncExitStack() as stack:
+        host = Host(
+            seed=config.seed,
+            settings=DatabaseSettings(config.stream_partitions, config.equal_timestamps),
+            frozen_at_us=config.frozen_at_us,
+            linger_ms=config.linger_ms,
+            separate_children=config.separate_children,
+        )
+        stack.callback(host.close)
+        if prepare is not None:
+            await prepare(host)
+        server, host.port = await start_grpc_server(host, f"{config.host}:{config.port}")
+        stack.push_async_callback(server.stop, grace=None)
         try:
             http = start_control_server(verbs, config.host, config.control_port)
         except OSError as error:
             raise PortTakenError(f"{config.host}:{config.control_port}") from error
-        try:
-            host.start()
-            verbs.attach(host, asyncio.get_running_loop())
-            ready(f"{config.host}:{host.port}", f"{config.host}:{http.server_address[1]}")
-            await stop.wait()
-        finally:
-            verbs.detach()
-            await asyncio.to_thread(http.shutdown)
-            http.server_close()
-    finally:
-        host.close()
-        await server.stop(grace=None)
+        stack.callback(http.server_close)
+        stack.push_async_callback(asyncio.to_thread, http.shutdown)
+        host.start()
+        verbs.attach(host, asyncio.get_running_loop())
+        stack.callback(verbs.detach)
+        ready(f"{config.host}:{host.port}", f"{config.host}:{http.server_address[1]}")
+        await stop.wait()
 
 
 class Simulator(Verbs):

@@ -197,6 +197,11 @@ class StreamVerbs(OnLoop):
 
         return self._run(act)
 
+    @action
+    def release_all(self) -> dict[str, Any]:
+        """End all holds, of all databases."""
+        return self._run(lambda host: {"released": host.holds.release()})
+
     @question(is_lines=True, first="from")
     def commit_log(self, database: str, stream: str, *, first: int = 0) -> list[dict[str, Any]]:
         """What was committed so far, from transaction number `first` on: the ground truth."""

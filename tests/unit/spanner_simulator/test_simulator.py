@@ -57,6 +57,22 @@ def test_settings_as_keywords_go_over_those_of_a_configuration() -> None:
         Simulator(bogus=1)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"port": 65536}, "port must lie in"),
+        ({"control_port": -1}, "control_port must lie in"),
+        ({"stream_partitions": 0}, "stream_partitions must lie in"),
+        ({"equal_timestamps": 1.5}, "equal_timestamps must lie in"),
+        ({"linger_ms": -1}, "linger_ms must lie in"),
+        ({"frozen_at": "noon"}, "frozen_at must be an RFC 3339 time: Invalid timestamp: 'noon'"),
+    ],
+)
+def test_settings_that_make_no_sense(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Simulator(**settings)
+
+
 def test_defaults_agree_with_the_core() -> None:
     assert DatabaseSettings().stream_partitions == SimulatorConfig().stream_partitions == 2
 

@@ -22,8 +22,3 @@ def test_a_clock_that_begins_frozen_moves_on_command() -> None:
 def test_a_jump_that_is_none(simulator: Simulator, by_ms: int) -> None:
     with pytest.raises(SpannerError, match="by_ms must lie in"):
         simulator.advance(by_ms)
-
-
-def test_a_clock_that_begins_at_no_time() -> None:
-    with pytest.raises(SpannerError, match="Invalid timestamp"), Simulator(frozen_at="noon"):
-        pass

@@ -106,6 +106,8 @@ def test_holding_and_releasing(simulator: Simulator) -> None:
     assert simulator.hold("bank", "Bank") == {"held": sorted([low, high])}
     assert simulator.release("bank", "Bank", token=low) == {"released": 1}
     assert simulator.release("bank", "Bank") == {"released": 1}
+    simulator.hold("bank", "Bank")
+    assert simulator.release_all() == {"released": 2}
     for verb in (simulator.hold, simulator.release):
         with pytest.raises(SpannerError, match="Stream partition not found: x"):
             verb("bank", "Bank", token="x")
