@@ -29,8 +29,6 @@ __all__ = ["ChangeMessages"]
 # A message has at most a mebibyte; this leaves room for metadata and token.
 _MESSAGE_BYTES_MAX = 1_000_000
 _TOKEN_PARTS = 6
-# The field chunked_value of a PartialResultSet, set.
-_IS_CHUNKED = b"\x18\x01"
 
 
 class ChangeMessages:
@@ -123,6 +121,4 @@ class ChangeMessages:
         )
         metadata = None if self.has_sent else self._form.metadata
         self.has_sent = True
-        if is_chunked:
-            rows = [*rows, _IS_CHUNKED]
-        return message_bytes(rows, metadata=metadata, resume_token=token)
+        return message_bytes(rows, metadata=metadata, is_chunked=is_chunked, resume_token=token)

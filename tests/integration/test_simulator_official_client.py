@@ -14,6 +14,7 @@ from google.cloud import spanner
 from google.cloud.spanner_v1 import param_types
 
 from tidegate.spanner_simulator import Simulator, SimulatorConfig
+from tidegate.spanner_simulator.core.timestamps import format_us
 
 ACCOUNTS = 20
 TABLES = [
@@ -268,12 +269,15 @@ def test_heartbeats_come_while_nothing_happens(bank: Any, simulator: Simulator) 
 def test_ninety_waiting_queries_on_one_channel_all_hear_of_a_commit(
     bank: Any, simulator: Simulator
 ) -> None:
-    token = simulator.stream_partitions("bank", "Bank")[-1]["token"]
+    for key in ("a1", "b1", "c1", "d1"):
+        simulator.split("bank", "Bank", table="Ledger", key=[key])
+    last_five = simulator.stream_partitions("bank", "Bank")[-5:]
     seen = threading.Semaphore(0)
 
-    def read(_: int) -> None:
-        stream = changes(bank, token, bank.opened_at, None, heartbeat=1000)
-        for row in stream:
+    def read(number: int) -> None:
+        one = last_five[number % 5]
+        start = format_us(max(one["start_timestamp_us"], last_five[0]["start_timestamp_us"]))
+        for row in changes(bank, one["token"], start, None, heartbeat=1000):
             if row[0]:
                 seen.release()
             if row[2]:
@@ -282,16 +286,20 @@ def test_ninety_waiting_queries_on_one_channel_all_hear_of_a_commit(
     with ThreadPoolExecutor(90) as pool:
         reading = [pool.submit(read, number) for number in range(90)]
         deadline = time.monotonic() + 120
-        while simulator.stream_partitions("bank", "Bank")[-1]["readers"] < 90:
+        while [one["readers"] for one in simulator.stream_partitions("bank", "Bank")[-5:]] != (
+            [18] * 5
+        ):
             assert time.monotonic() < deadline
             time.sleep(0.05)
         with bank.batch() as batch:
-            batch.insert("Ledger", ["Id", "Amount"], [["ffff", 1]])
+            rows = [[key, 1] for key in ("9", "a2", "b2", "c2", "d2")]
+            batch.insert("Ledger", ["Id", "Amount"], rows)
         for _ in range(90):
             assert seen.acquire(timeout=60)
-        simulator.move("bank", "Bank", token=token)
-        for one in reading:
-            one.result(60)
+        for one in last_five:
+            simulator.move("bank", "Bank", token=one["token"])
+        for query in reading:
+            query.result(60)
 
 
 def test_refusals_have_their_codes(bank: Any, connect: Callable[..., Any]) -> None:
