@@ -2,28 +2,44 @@
 
 Every method is one atomic step; the caller passes the time and calls from one thread only. That is
 the one lock under which transactions are validated and commit, and it gives all readers of change
-streams the same order.
+streams the same order. What must survive a restart goes to `journal` within the same step.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from tidegate.spanner_simulator.core.change_streams.assembly import CommitFacts
 from tidegate.spanner_simulator.core.change_streams.change_streams import ChangeStreams
-from tidegate.spanner_simulator.core.rows.mutations import KeySet, Mutation, WriteSet, key_range
-from tidegate.spanner_simulator.core.rows.mutations import whole_key as encode_whole_key
-from tidegate.spanner_simulator.core.rows.storage import VERSION_RETENTION_US, KeyRange, TableRows
+from tidegate.spanner_simulator.core.journal import (
+    Journal,
+    JournaledCommit,
+    JournaledSchema,
+    JournaledTurn,
+)
+from tidegate.spanner_simulator.core.rows.expiry import EXPIRY_TAG, due_rows
+from tidegate.spanner_simulator.core.rows.expressions import NoExpressions
+from tidegate.spanner_simulator.core.rows.incoming_rows import Evaluation
+from tidegate.spanner_simulator.core.rows.journaled_rows import journaled_change, replay_change
+from tidegate.spanner_simulator.core.rows.row_store import RowStore
+from tidegate.spanner_simulator.core.rows.row_writer import RowWriter
 from tidegate.spanner_simulator.core.rows.transactions import Transaction
 from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
+from tidegate.spanner_simulator.core.schema.ddl import parse_ddl
 from tidegate.spanner_simulator.core.timestamps import CommitClock, format_us
-from tidegate.spanner_simulator.errors import Code, SpannerError
+from tidegate.spanner_simulator.errors import Code, SpannerError, invariant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tidegate.spanner_simulator.core.change_streams.stream_partitions import Chance
+    from tidegate.spanner_simulator.core.journal import JournalEntry
+    from tidegate.spanner_simulator.core.rows.expressions import Expressions
+    from tidegate.spanner_simulator.core.rows.mutations import KeySet, Mutation
+    from tidegate.spanner_simulator.core.rows.schema_changes import BackFill
+    from tidegate.spanner_simulator.core.rows.storage import KeyRange
+    from tidegate.spanner_simulator.core.rows.write_set import WriteSet
     from tidegate.spanner_simulator.core.schema import statements as ddl
     from tidegate.spanner_simulator.core.schema.schema_objects import Table
     from tidegate.spanner_simulator.core.values import Dialect, Row
@@ -34,6 +50,7 @@ _FINISHED_TRANSACTIONS_MAX = 10_000
 # Clients simply forget read-only transactions; the oldest of this many cannot be in use any more.
 _TRANSACTIONS_MAX = 100_000
 _RETRY_DELAY_MS = 5
+_EXPIRED_ROWS_PER_COMMIT = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,45 +78,87 @@ class Database:
         chance: Chance,
         settings: DatabaseSettings,
         dialect: Dialect = "GOOGLE_STANDARD_SQL",
+        *,
+        expressions: Expressions | None = None,
     ) -> None:
+        """`expressions` computes defaults, generated columns and checks; without it none can be."""
         self.name = name
         self.catalogue = Catalogue(dialect)
         self.clock = CommitClock()
+        self.journal = Journal(chance)
         self.streams = ChangeStreams(
-            self.catalogue, self.clock, chance, initial_count=settings.stream_partitions
+            self.catalogue,
+            self.clock,
+            self.journal.chance,
+            initial_count=settings.stream_partitions,
+            journal=self.journal,
         )
-        self.commit_number = 0
-        self._rows: dict[str, TableRows] = {}
+        self._store = RowStore()
         self._chance = chance
         self._settings = settings
+        self._expressions = expressions or NoExpressions()
         self._transactions: dict[bytes, Transaction] = {}
         self._finished: dict[bytes, int] = {}
         self._last_transaction = 0
         self._instant = _Instant()
 
+    @property
+    def commit_number(self) -> int:
+        """How many transactions have committed."""
+        return self._store.commit_number
+
+    def _evaluation(self, now_us: int) -> Evaluation:
+        return Evaluation(self._expressions, self.catalogue.dialect, self.clock.next_us(now_us))
+
     # -- schema
 
-    def apply_ddl(self, statements: Sequence[ddl.Statement], *, now_us: int) -> list[int]:
+    def apply_ddl(self, statements: Sequence[ddl.Statement | str], *, now_us: int) -> list[int]:
         """Apply statements one after the other; the commit timestamp of each.
 
-        The first refusal ends it; what came before stays, as with the real service.
+        The first refusal ends it; what came before stays, as with the real service. Text is
+        parsed whole before anything is applied; only text can be kept by a journal.
         """
-        timestamps: list[int] = []
-        for statement in statements:
-            at_us = self.clock.next_us(now_us)
-            self.catalogue.apply(statement, now_us=at_us)
-            self.clock.close(at_us)
-            self._follow_schema(at_us)
-            timestamps.append(at_us)
-        return timestamps
+        parsed = [
+            (parse_ddl(one, self.catalogue.dialect), one) if isinstance(one, str) else (one, None)
+            for one in statements
+        ]
+        return [self._apply_statement(one, text, now_us) for one, text in parsed]
 
-    def _follow_schema(self, at_us: int) -> None:
+    def _apply_statement(self, statement: ddl.Statement, text: str | None, now_us: int) -> int:
+        at_us = self.clock.next_us(now_us)
+        invariant(text is not None or not self.journal.is_heard, "DDL came without its text")
+        self.journal.begin_step()
+        fills = self._change_schema(statement, at_us)
+        self.journal.note(JournaledSchema(text or "", at_us, self.journal.chance.drawn))
+        if fills:
+            self._back_fill(fills, at_us)
+        return at_us
+
+    def _change_schema(self, statement: ddl.Statement, at_us: int) -> list[BackFill]:
         catalogue = self.catalogue
-        for name in catalogue.tables.keys() - self._rows.keys():
-            self._rows[name] = TableRows()
-        for name in self._rows.keys() - catalogue.tables.keys():
-            del self._rows[name]
-        self.streams.follow_schema(self._rows, at_us=at_us)
+        before = {name: dict(held) for name, held in vars(catalogue).items() if _is_dict(held)}
+        catalogue.apply(statement, now_us=at_us)
+        fills: list[BackFill] = []
+        if catalogue.tables != before["tables"] or catalogue.indexes != before["indexes"]:
+            try:
+                fills = self._store.follow_schema(catalogue, self._evaluation(at_us), at_us=at_us)
+            except SpannerError:
+                for name, held in before.items():
+                    getattr(catalogue, name).clear()
+                    getattr(catalogue, name).update(held)
+                raise
+        self.clock.close(at_us)
+        self.streams.follow_schema(self._store.tables, at_us=at_us)
+        return fills
+
+    def _back_fill(self, fills: Sequence[BackFill], now_us: int) -> None:
+        """Write the defaults of new columns, which change streams report like any other change."""
+        transaction = self.begin()
+        transaction.is_system = True
+        writes = self._store.new_writes()
+        for fill in fills:
+            writes.update(fill.rules, fill.key, fill.row, fill.columns)
+        self._commit_writes(transaction, writes, now_us)
 
     # -- transactions
 
@@ -141,11 +200,51 @@ class Database:
     def _finish(self, transaction: Transaction, commit_us: int) -> None:
         transaction.key_reads.clear()
         transaction.range_reads.clear()
+        transaction.writes = None
         self._finished[transaction.transaction_id] = commit_us
         if len(self._finished) > _FINISHED_TRANSACTIONS_MAX:
             oldest = next(iter(self._finished))
             del self._finished[oldest]
             self._transactions.pop(oldest, None)
+
+    def _abort(self, transaction: Transaction, reason: str) -> SpannerError:
+        transaction.state = "ABORTED"
+        self._finish(transaction, 0)
+        return _aborted(f"Transaction was aborted: {reason}")
+
+    def _check_writable(self, transaction: Transaction, verb: str) -> None:
+        if transaction.is_read_only:
+            raise SpannerError(Code.FAILED_PRECONDITION, f"Cannot {verb} a read-only transaction.")
+        if transaction.state == "ABORTED":
+            raise _aborted("Transaction was aborted")
+        if transaction.state != "ACTIVE":
+            raise SpannerError(
+                Code.FAILED_PRECONDITION,
+                f"Cannot {verb} a transaction that was rolled back or committed.",
+            )
+        if transaction.writes is not None and transaction.writes.rules is not self._store.rules:
+            raise self._abort(transaction, "the schema has changed")
+
+    def execute(
+        self, transaction: Transaction, mutations: Sequence[Mutation], *, now_us: int | None = None
+    ) -> int:
+        """Apply the mutations of a DML statement to the transaction's own rows; how many it meant.
+
+        They are visible to its later reads and to nobody else. When one is refused (ALREADY_EXISTS,
+        NOT_FOUND, a constraint) the statement has no effect and the transaction goes on. What it
+        looked at must still hold at the commit. `now_us` is what expressions take for the time.
+        """
+        self._check_writable(transaction, "write in")
+        if transaction.writes is None:
+            transaction.writes = self._store.new_writes()
+        evaluation = self._evaluation(self.clock.last_commit_us if now_us is None else now_us)
+        writer = RowWriter(
+            transaction.writes,
+            evaluation,
+            reader=transaction,
+            commit_number=self.commit_number,
+        )
+        return writer.apply(mutations)
 
     def commit(
         self, transaction: Transaction, mutations: Sequence[Mutation], *, now_us: int
@@ -157,40 +256,44 @@ class Database:
         """
         if transaction.state == "COMMITTED":
             return self._finished[transaction.transaction_id]
-        if transaction.is_read_only:
-            raise SpannerError(Code.FAILED_PRECONDITION, "Cannot commit a read-only transaction.")
-        if transaction.state != "ACTIVE":
-            raise SpannerError(
-                Code.FAILED_PRECONDITION, "Cannot commit a transaction that was rolled back."
-            )
-        conflict = transaction.conflict(self._rows)
+        self._check_writable(transaction, "commit")
+        conflict = transaction.conflict(self._store.tables)
         if conflict is not None:
-            transaction.state = "ABORTED"
-            self._finish(transaction, 0)
-            raise _aborted(f"Transaction was aborted: something it read in {conflict} has changed")
-        commit_us, writes = self._prepare(transaction, mutations, now_us)
+            raise self._abort(transaction, f"something it read in {conflict} has changed")
+        writes = transaction.writes or self._store.new_writes()
+        mark = writes.mark()
+        try:
+            if mutations:
+                RowWriter(writes, self._evaluation(now_us)).apply(mutations)
+            return self._commit_writes(transaction, writes, now_us)
+        except SpannerError:
+            writes.roll_back_to(mark)
+            raise
+
+    def _commit_writes(self, transaction: Transaction, writes: WriteSet, now_us: int) -> int:
+        commit_us = self._choose_timestamp(transaction, writes, now_us)
+        writes.resolve(commit_us * 1000)
         if commit_us != self.clock.last_commit_us:
             self._instant = _Instant(self.commit_number + 1)
-        self.commit_number += 1
         self.clock.committed(commit_us)
-        touched = writes.touched
-        self._instant.written.update(touched)
-        for (table, key), row in touched.items():
-            self._rows[table].write(key, row, commit_us=commit_us, commit_number=self.commit_number)
+        if self._settings.equal_timestamp_probability > 0:
+            self._instant.written |= writes.places
         transaction.state = "COMMITTED"
         self._finish(transaction, commit_us)
-        # Fixed width, so that text order is commit order also within one timestamp.
-        facts = CommitFacts(commit_us, f"{self.commit_number:020d}", transaction.tag)
-        self.streams.publish(writes.changes, facts, is_excluded=transaction.exclude_from_streams)
+        self._publish(
+            writes,
+            commit_us,
+            tag=transaction.tag,
+            is_system=transaction.is_system,
+            is_excluded=transaction.exclude_from_streams,
+        )
         return commit_us
 
-    def _prepare(
-        self, transaction: Transaction, mutations: Sequence[Mutation], now_us: int
-    ) -> tuple[int, WriteSet]:
-        """Choose the timestamp and apply the mutations under it.
+    def _choose_timestamp(self, transaction: Transaction, writes: WriteSet, now_us: int) -> int:
+        """The last timestamp again, where that may be and chance wants it, else a new one.
 
-        Sharing the last timestamp needs a transaction that had begun before it was used, and
-        rows that none of its sharers wrote: otherwise the order of the two could be observed.
+        Sharing needs a transaction that had begun before the timestamp was used, and rows that
+        none of its sharers wrote or read: otherwise the order of the two could be observed.
         """
         may_share = (
             self._settings.equal_timestamp_probability > 0
@@ -198,31 +301,105 @@ class Database:
             and transaction.begun_at < self._instant.first_commit_number
             and not transaction.has_read_any(self._instant.written)
             and self._chance.random() < self._settings.equal_timestamp_probability
+            and self._instant.written.isdisjoint(writes.places)
+            and not writes.has_pending_key()
         )
-        if may_share:
-            writes = self._apply(mutations, self.clock.last_commit_us)
-            if self._instant.written.isdisjoint(writes.touched):
-                return self.clock.last_commit_us, writes
-        commit_us = self.clock.next_us(now_us)
-        return commit_us, self._apply(mutations, commit_us)
+        return self.clock.last_commit_us if may_share else self.clock.next_us(now_us)
 
-    def _apply(self, mutations: Sequence[Mutation], commit_us: int) -> WriteSet:
-        writes = WriteSet(self.catalogue, self._rows, commit_timestamp_us=commit_us)
-        for mutation in mutations:
-            writes.apply(mutation)
-        return writes
+    def _publish(
+        self, writes: WriteSet, commit_us: int, *, tag: str, is_system: bool, is_excluded: bool
+    ) -> None:
+        """Store what is decided, and tell the journal and the change streams."""
+        self._store.store(writes, commit_us=commit_us)
+        changes = writes.changes()
+        number = self.commit_number
+        if self.journal.is_heard:
+            kept = tuple(journaled_change(change) for change in changes)
+            entry = JournaledCommit(commit_us, number, tag, is_system, is_excluded, kept)
+            self.journal.note(entry)
+        # Fixed width, so that text order is commit order also within one timestamp.
+        facts = CommitFacts(commit_us, f"{number:020d}", tag, is_system)
+        self.streams.publish(changes, facts, is_excluded=is_excluded)
+
+    def expire_rows(self, now_us: int) -> int:
+        """Delete the rows that a row deletion policy lets go; how many those were.
+
+        Each commit is a system transaction. A row whose children hold it stays.
+        """
+        count = 0
+        for name, keys in list(due_rows(self._store.rules, self._store.tables, now_us=now_us)):
+            for start in range(0, len(keys), _EXPIRED_ROWS_PER_COMMIT):
+                count += self._expire(name, keys[start : start + _EXPIRED_ROWS_PER_COMMIT], now_us)
+        return count
+
+    def _expire(self, name: str, keys: Sequence[bytes], now_us: int) -> int:
+        transaction = self.begin(tag=EXPIRY_TAG)
+        transaction.is_system = True
+        writes = self._store.new_writes()
+        writer = RowWriter(writes, self._evaluation(now_us))
+        count = sum(writer.try_to_delete(name, key) for key in keys)
+        if count:
+            self._commit_writes(transaction, writes, now_us)
+        else:
+            self.rollback(transaction.transaction_id)
+        return count
+
+    # -- replaying
+
+    def replay(self, entry: JournalEntry) -> None:
+        """Do again what a journal's entry says; for a database that serves nobody yet.
+
+        INVALID_ARGUMENT, or another `SpannerError`, when the entry does not fit what is here.
+        """
+        self.journal.is_replaying = True
+        try:
+            match entry:
+                case JournaledSchema():
+                    self.journal.chance.begin(entry.draws)
+                    statement = parse_ddl(entry.text, self.catalogue.dialect)
+                    # Back-fills follow as a commit of their own.
+                    self._change_schema(statement, entry.at_us)
+                case JournaledCommit():
+                    self._replay_commit(entry)
+                case JournaledTurn():
+                    self.journal.chance.begin(entry.draws)
+                    self.streams.replay(entry)
+                case _:
+                    assert_never(entry)
+        finally:
+            self.journal.is_replaying = False
+            self.journal.chance.begin()
+
+    def _replay_commit(self, entry: JournaledCommit) -> None:
+        writes = self._store.new_writes()
+        for change in entry.changes:
+            replay_change(writes, change)
+        self._store.commit_number = entry.number - 1
+        self.clock.committed(entry.commit_us)
+        self.clock.close(entry.commit_us)
+        self._publish(
+            writes,
+            entry.commit_us,
+            tag=entry.tag,
+            is_system=entry.is_system,
+            is_excluded=entry.is_excluded,
+        )
 
     # -- reading
 
     def close_read(self, timestamp_us: int, *, now_us: int) -> None:
         """Make a past time readable for good; FAILED_PRECONDITION when its versions are gone."""
-        if timestamp_us < now_us - VERSION_RETENTION_US:
+        if timestamp_us < now_us - self._store.retention_us:
             raise SpannerError(
                 Code.FAILED_PRECONDITION,
-                f"Read timestamp {format_us(timestamp_us)} is older than the version retention "
-                "period of 1 hour.",
+                f"Read-only transaction timestamp {format_us(timestamp_us)} has exceeded the "
+                "maximum timestamp staleness",
             )
         self.clock.close(timestamp_us)
+
+    def index_table(self, table: Table, index: str) -> Table:
+        """The hidden table of a secondary index: its columns are what a read by it can have."""
+        return self._store.index(table, index).table
 
     def read(
         self,
@@ -232,23 +409,19 @@ class Database:
         transaction: Transaction | None,
         read_us: int | None,
         limit: int = 0,
+        index: str | None = None,
+        columns: Sequence[str] = (),
     ) -> list[Row]:
-        """Rows of a key set in key order, at a time or (None) inside a read-write transaction."""
-        name = table.name.lower()
-        rows = self._rows[name]
-        found: dict[bytes, Row] = {}
-        for plain in keys.keys:
-            key = encode_whole_key(table, plain)
-            if transaction is not None and read_us is None:
-                transaction.note_key(name, key, commit_number=self.commit_number)
-            row = rows.read(key, read_us)
-            if row is not None:
-                found[key] = row
-        for span in [None] if keys.everything else keys.spans:
-            where = key_range(table, span)
-            found.update(self.scan(table, where, transaction=transaction, read_us=read_us))
-        ordered = [found[key] for key in sorted(found)]
-        return ordered[:limit] if limit > 0 else ordered
+        """Rows of a key set in key order, at a time or (None) inside a read-write transaction.
+
+        With an index the keys are the index's own, and rows have the columns of `index_table`.
+        `columns` are those that the caller will look at, which must not await their commit.
+        """
+        hidden = self._store.index(table, index) if index else None
+        self._store.check_usable(transaction, columns, table if hidden is None else hidden.table)
+        return self._store.read(
+            table, keys, transaction=transaction, read_us=read_us, limit=limit, index=hidden
+        )
 
     def scan(
         self,
@@ -257,12 +430,15 @@ class Database:
         *,
         transaction: Transaction | None,
         read_us: int | None,
+        columns: Sequence[str] = (),
     ) -> list[tuple[bytes, Row]]:
-        """Rows of a range of encoded keys, with their keys."""
-        name = table.name.lower()
-        if transaction is not None and read_us is None:
-            transaction.note_range(name, where, commit_number=self.commit_number)
-        return list(self._rows[name].scan(where, read_us))
+        """Rows of a range of encoded keys, with their keys; `columns` as in `read`."""
+        self._store.check_usable(transaction, columns, table)
+        return self._store.scan(table, where, transaction=transaction, read_us=read_us)
+
+
+def _is_dict(held: object) -> bool:
+    return isinstance(held, dict)
 
 
 def _aborted(message: str) -> SpannerError:

@@ -13,7 +13,6 @@ from collections import Counter
 from pathlib import Path
 
 from tests.differential.accepted import ACCEPTED
-from tests.differential.difference import Difference
 from tests.differential.emulator import ABSENT, Emulator, find_emulator
 from tests.differential.kinds import GOOGLE, POSTGRES
 from tests.differential.seeds import SeedResult, run_errors, run_seed
@@ -77,20 +76,15 @@ def _show(result: SeedResult, *, shows_all: bool) -> None:
     if result.crash:
         said = f"the emulator ended: {result.crash}"
     print(f"{result.name} {result.steps} steps: {said}", flush=True)
-    alike: dict[tuple[str, str, str], list[Difference]] = {}
-    for difference in result.unexplained:
-        alike.setdefault(difference.likeness, []).append(difference)
-    for group in list(alike.values())[: None if shows_all else _SHOWN_MAX]:
-        lines = group[0].lines()
-        if len(group) > 1:
-            lines.append(f"  and {len(group) - 1} more like it")
-        print("\n".join(f"    {line}" for line in lines), flush=True)
-    if len(alike) > _SHOWN_MAX and not shows_all:
-        print(f"    … and {len(alike) - _SHOWN_MAX} more; --all shows them")
+    shown = result.unexplained if shows_all else result.unexplained[:_SHOWN_MAX]
+    for difference in shown:
+        print("\n".join(f"    {line}" for line in difference.lines()), flush=True)
     if shows_all:
         for name, difference in result.accepted:
             print(f"    accepted ({name})")
             print("\n".join(f"      {line}" for line in difference.lines()), flush=True)
+    if len(result.unexplained) > len(shown):
+        print(f"    … and {len(result.unexplained) - len(shown)} more")
 
 
 def _summary(results: list[SeedResult], *, as_json: bool) -> int:

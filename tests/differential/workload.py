@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, get_args
 
-from tests.differential.information_schema import information_schema_queries
 from tests.differential.kinds import GOOGLE, Dialect
 from tests.differential.kinds import value as choose_value
 from tests.differential.row_model import RowModel
@@ -50,7 +49,6 @@ FEATURES = (
     "foreign_keys",
     "generated",
     "indexes",
-    "information_schema",
     "interleave",
     "queries",
     "ranges",
@@ -137,8 +135,6 @@ class _Maker:
             add(make())
             self._note_commit()
         add(ShowSchema())
-        if "information_schema" in self._features:
-            self._steps += information_schema_queries(self.dialect)
         for name in list(schema.tables):
             columns = tuple(one.name for one in schema.tables[name].columns)
             add(Read(name, columns, Keys(is_all=True)))

@@ -23,6 +23,7 @@ from tidegate.spanner_simulator.core.change_streams.stream_partitions import (
     StreamPartition,
     StreamPartitions,
 )
+from tidegate.spanner_simulator.core.journal import JournaledTurn
 from tidegate.spanner_simulator.core.key_encoding import successor
 from tidegate.spanner_simulator.core.rows.mutations import decode_key, whole_key
 from tidegate.spanner_simulator.core.rows.storage import KeyRange
@@ -30,6 +31,7 @@ from tidegate.spanner_simulator.core.rows.storage import KeyRange
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from tidegate.spanner_simulator.core.journal import Journal, TurnKind
     from tidegate.spanner_simulator.core.rows.mutations import RowChange
     from tidegate.spanner_simulator.core.rows.storage import TableRows
     from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
@@ -54,15 +56,22 @@ class ChangeStreams:
     """See the module. Raises `SpannerError` for whatever cannot be done."""
 
     def __init__(
-        self, catalogue: Catalogue, clock: CommitClock, chance: Chance, *, initial_count: int
+        self,
+        catalogue: Catalogue,
+        clock: CommitClock,
+        chance: Chance,
+        *,
+        initial_count: int,
+        journal: Journal | None = None,
     ) -> None:
-        """`initial_count`: stream partitions of a new change stream."""
+        """`initial_count`: stream partitions of a new change stream; `journal` hears each turn."""
         self.by_name: dict[str, StreamState] = {}
         self.listener: Callable[[Iterable[str]], None] = lambda _tokens: None
         self._catalogue = catalogue
         self._clock = clock
         self._chance = chance
         self._initial_count = initial_count
+        self._journal = journal
         self._order = 0
         self._last_turn_us = 0
 
@@ -132,8 +141,12 @@ class ChangeStreams:
             parent = partitions.find_live(token) if token else split_candidate(partitions.live)
             at = split_key(parent)
         at_us = self._turn([parent], now_us)
-        children = partitions.split(parent, at, at_us=at_us, order=self._order)
+        children = partitions.split(parent, at, at_us=at_us, order=self._order + 1)
         self._announce([parent], at_us)
+        where: dict[str, Plain] = {"token": parent.token}
+        if table is not None:
+            where = {"table": table, "key": list(key or [])}
+        self._note("split", stream, at_us, where)
         return children
 
     def merge(
@@ -147,8 +160,9 @@ class ChangeStreams:
             else merge_candidates(partitions.live)
         )
         at_us = self._turn(parents, now_us)
-        children = partitions.merge(parents, at_us=at_us, order=self._order)
+        children = partitions.merge(parents, at_us=at_us, order=self._order + 1)
         self._announce(parents, at_us)
+        self._note("merge", stream, at_us, {"tokens": [parent.token for parent in parents]})
         return children
 
     def move(self, stream: str, *, now_us: int, token: str | None = None) -> list[StreamPartition]:
@@ -163,10 +177,13 @@ class ChangeStreams:
         if partitions.is_mutable and others and parent.ranges:
             quiet = min(others, key=lambda one: len(set(one.recent_keys)))
             keys = KeyRange(split_key(parent), None)
-            return self._move_keys(partitions, parent, quiet, keys, now_us)
-        at_us = self._turn([parent], now_us)
-        children = partitions.move(parent, at_us=at_us, order=self._order)
-        self._announce([parent], at_us)
+            at_us = self._move_keys(partitions, parent, quiet, keys, now_us)
+            children = [quiet]
+        else:
+            at_us = self._turn([parent], now_us)
+            children = partitions.move(parent, at_us=at_us, order=self._order + 1)
+            self._announce([parent], at_us)
+        self._note("move", stream, at_us, {"token": parent.token})
         return children
 
     def move_keys(
@@ -193,7 +210,14 @@ class ChangeStreams:
             high = successor(found.encoded_key_of(decode_key(found, list(last_key or ()))))
             keys = KeyRange(low, high)
         one, other = partitions.find_live(source), partitions.find_live(destination)
-        return self._move_keys(partitions, one, other, keys, now_us)
+        at_us = self._move_keys(partitions, one, other, keys, now_us)
+        arguments: dict[str, Plain] = {"source": source, "destination": destination}
+        if table is not None:
+            arguments["table"] = table
+            arguments["first_key"] = None if first_key is None else list(first_key)
+            arguments["last_key"] = None if last_key is None else list(last_key)
+        self._note("move_keys", stream, at_us, arguments)
+        return [other]
 
     def _move_keys(
         self,
@@ -202,11 +226,11 @@ class ChangeStreams:
         destination: StreamPartition,
         keys: KeyRange,
         now_us: int,
-    ) -> list[StreamPartition]:
+    ) -> int:
         at_us = self._turn([source, destination], now_us)
-        partitions.move_keys(source, destination, keys, at_us=at_us, order=self._order)
+        partitions.move_keys(source, destination, keys, at_us=at_us, order=self._order + 1)
         self._announce([source, destination], at_us)
-        return [destination]
+        return at_us
 
     def expire(self, now_us: int) -> int:
         """Forget what is older than each stream's retention period; how many records that were."""
@@ -219,7 +243,8 @@ class ChangeStreams:
 
     def _turn(self, parents: Sequence[StreamPartition], now_us: int) -> int:
         """The time of a turn: after all commits, promises and other turns, and after a life."""
-        self._order += 1
+        if self._journal is not None:
+            self._journal.begin_step()
         return max(
             self._clock.next_us(now_us),
             self._last_turn_us + 1,
@@ -227,6 +252,17 @@ class ChangeStreams:
         )
 
     def _announce(self, parents: Sequence[StreamPartition], at_us: int) -> None:
+        self._order += 1
         self._last_turn_us = at_us
         self._clock.close(at_us - 1)
         self.listener([parent.token for parent in parents])
+
+    def _note(self, kind: TurnKind, stream: str, at_us: int, arguments: dict[str, Plain]) -> None:
+        if self._journal is not None:
+            drawn = self._journal.chance.drawn
+            self._journal.note(JournaledTurn(stream, kind, at_us, arguments, drawn))
+
+    def replay(self, entry: JournaledTurn) -> None:
+        """Turn stream partitions as a journal has it, at the same time and with the same tokens."""
+        turn = getattr(self, entry.kind)
+        turn(entry.stream, now_us=entry.at_us, **entry.arguments)

@@ -93,7 +93,11 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A secondary index: its own key, then the table's key, and columns kept beside them."""
+    """A secondary index: its own key, then the table's key, and columns kept beside them.
+
+    A row is left out when one of the key columns is NULL and the index is NULL_FILTERED, or when
+    one of the columns `not_null` is.
+    """
 
     name: str
     table: str
@@ -102,6 +106,7 @@ class Index:
     is_unique: bool = False
     is_null_filtered: bool = False
     interleave_in: str | None = None
+    not_null: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

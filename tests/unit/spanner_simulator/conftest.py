@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tidegate.spanner_simulator.core.database import Database, DatabaseSettings
+from tidegate.spanner_simulator.core.rows.expressions import Expressions
 from tidegate.spanner_simulator.core.rows.mutations import Mutation
 from tidegate.spanner_simulator.core.schema.ddl import parse_ddl
 
@@ -21,16 +22,28 @@ BANK = (
 class Bank:
     """A database and its time; every `commit` is one read-write transaction without reads."""
 
-    def __init__(self, *, stream_partitions: int = 2, equal_timestamps: float = 0.0) -> None:
+    def __init__(
+        self,
+        *,
+        stream_partitions: int = 2,
+        equal_timestamps: float = 0.0,
+        expressions: Expressions | None = None,
+        seed: int = 7,
+        is_empty: bool = False,
+    ) -> None:
         self.now_us = 1_000_000
         self.database = Database(
-            "bank", random.Random(7), DatabaseSettings(stream_partitions, equal_timestamps)
+            "bank",
+            random.Random(seed),
+            DatabaseSettings(stream_partitions, equal_timestamps),
+            expressions=expressions,
         )
-        self.ddl(*BANK)
+        if not is_empty:
+            self.ddl(*BANK)
         self.tick()
 
     def ddl(self, *statements: str) -> None:
-        self.database.apply_ddl([parse_ddl(one) for one in statements], now_us=self.tick())
+        self.database.apply_ddl(statements, now_us=self.tick())
 
     def tick(self, microseconds: int = 10) -> int:
         self.now_us += microseconds
@@ -57,6 +70,9 @@ class PostgresBank(Bank):
         self.now_us = 1_000_000
         self.ddl("DROP CHANGE STREAM Bank", "CREATE CHANGE STREAM bank FOR Accounts, Ledger")
         self.now_us = 1_000_040
+
+    def ddl(self, *statements: str) -> None:
+        self.database.apply_ddl([parse_ddl(one) for one in statements], now_us=self.tick())
 
 
 @pytest.fixture

@@ -1,10 +1,27 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from tidegate.spanner_simulator.core.rows.mutations import KeyBound, KeySet, KeySpan, Write
-from tidegate.spanner_simulator.core.rows.storage import VERSION_RETENTION_US
-from tidegate.spanner_simulator.errors import Code, SpannerError
+from tests.unit.spanner_simulator.conftest import BANK
+from tidegate.spanner_simulator.core.database import Database
+from tidegate.spanner_simulator.core.journal import (
+    JournaledChange,
+    JournaledCommit,
+    entry_from_plain,
+    entry_to_plain,
+)
+from tidegate.spanner_simulator.core.rows.mutations import (
+    Delete,
+    KeyBound,
+    KeySet,
+    KeySpan,
+    Write,
+)
+from tidegate.spanner_simulator.core.rows.storage import VERSION_RETENTION_US, KeyRange
+from tidegate.spanner_simulator.core.schema.ddl import parse_ddl
+from tidegate.spanner_simulator.errors import BrokenInvariantError, Code, SpannerError
 
 ALL = KeySet(everything=True)
 
@@ -194,3 +211,210 @@ def test_a_dropped_table_takes_its_rows_along(bank) -> None:
     )
 
     assert read(bank, ALL) == []
+
+
+class TestDml:
+    """Writes within a transaction, before its commit."""
+
+    def test_they_are_seen_by_itself_only(self, bank) -> None:
+        database, transaction = bank.database, bank.database.begin()
+        bank.commit(account(1, 10))
+
+        assert database.execute(transaction, [account(1, 11), account(2)]) == 2
+        assert read(bank, ALL, transaction=transaction) == [1, 2]
+        assert read(bank, ALL) == [1]
+
+        database.commit(transaction, [], now_us=bank.tick())
+        assert read(bank, ALL) == [1, 2]
+
+    def test_a_refused_statement_leaves_the_others(self, bank) -> None:
+        database, transaction = bank.database, bank.database.begin()
+        database.execute(transaction, [account(1)])
+        insert = Write("insert", "Accounts", ("Id",), (["2"], ["1"]))
+        with pytest.raises(SpannerError, match=r"Row \[1\] in table Accounts already exists"):
+            database.execute(transaction, [insert])
+        database.commit(transaction, [account(3)], now_us=bank.tick())
+
+        assert read(bank, ALL) == [1, 3]
+
+    def test_with_the_commits_mutations_it_is_one_net_change_per_row(self, bank) -> None:
+        bank.commit(account(1, 10), account(2, 20))
+        transaction = bank.database.begin()
+        bank.database.execute(transaction, [account(2, 21)])
+        bank.database.execute(transaction, [account(1, 11), account(3)])
+        name = Write("update", "Accounts", ("Id", "Name"), (["2", "n"],))
+        gone = Delete("Accounts", KeySet(keys=(["3"],)))
+        bank.database.commit(transaction, [name, gone], now_us=bank.tick())
+        log = bank.database.streams.state("Bank").log.transactions[-1].as_json()
+
+        assert [
+            (one["mod_type"], one["keys"], one["old_values"], one["new_values"])
+            for one in log["changes"]
+        ] == [
+            (
+                "UPDATE",
+                {"Id": "2"},
+                {"Balance": "20", "Name": None},
+                {"Balance": "21", "Name": "n"},
+            ),
+            ("UPDATE", {"Id": "1"}, {"Balance": "10"}, {"Balance": "11"}),
+        ]
+
+    def test_the_rows_that_it_wrote_count_as_read(self, bank) -> None:
+        bank.commit(account(1, 10))
+        transaction = bank.database.begin()
+        bank.database.execute(transaction, [account(1, 11)])
+        bank.commit(account(2))
+        bank.commit(account(1, 12))
+
+        with pytest.raises(SpannerError) as caught:
+            bank.database.commit(transaction, [], now_us=bank.tick())
+        assert caught.value.code is Code.ABORTED
+
+    def test_unrelated_transactions_do_not_meet(self, bank) -> None:
+        transactions = [bank.database.begin() for _ in range(3)]
+        for key, transaction in enumerate(transactions):
+            bank.database.execute(transaction, [account(key)])
+        for transaction in reversed(transactions):
+            bank.database.commit(transaction, [], now_us=bank.tick())
+
+        assert read(bank, ALL) == [0, 1, 2]
+
+    def test_nothing_is_accepted_by_one_that_is_over(self, bank) -> None:
+        database = bank.database
+        committed, rolled_back = database.begin(), database.begin()
+        aborted, reader = database.begin(), database.begin(read_us=5)
+        database.commit(committed, [], now_us=bank.tick())
+        database.rollback(rolled_back.transaction_id)
+        read(bank, ALL, transaction=aborted)
+        bank.commit(account(1))
+        with pytest.raises(SpannerError):
+            database.commit(aborted, [], now_us=bank.tick())
+
+        for transaction in (committed, rolled_back, aborted, reader):
+            with pytest.raises(SpannerError) as caught:
+                database.execute(transaction, [account(2)])
+            expected = Code.ABORTED if transaction is aborted else Code.FAILED_PRECONDITION
+            assert caught.value.code is expected
+        for transaction in (committed, rolled_back, aborted):
+            with pytest.raises(SpannerError):
+                read(bank, ALL, transaction=transaction)
+
+    def test_a_change_of_tables_aborts_it_a_new_change_stream_does_not(self, bank) -> None:
+        first, second = bank.database.begin(), bank.database.begin()
+        bank.database.execute(first, [account(1)])
+        bank.ddl("CREATE CHANGE STREAM Other FOR ALL")
+        bank.database.commit(first, [], now_us=bank.tick())
+        bank.database.execute(second, [account(2)])
+        bank.ddl("ALTER TABLE Accounts ADD COLUMN X INT64")
+
+        with pytest.raises(SpannerError, match="the schema has changed") as caught:
+            bank.database.commit(second, [], now_us=bank.tick())
+        assert caught.value.code is Code.ABORTED
+
+    def test_the_commit_timestamp_is_filled_in_at_the_commit(self, bank) -> None:
+        bank.ddl(
+            "CREATE TABLE Log (At TIMESTAMP OPTIONS (allow_commit_timestamp=true), N INT64) "
+            "PRIMARY KEY (At, N)"
+        )
+        table = bank.database.catalogue.table("Log")
+        transaction = bank.database.begin()
+        entry = Write("insert", "Log", ("At", "N"), (["spanner.commit_timestamp()", "1"],))
+        bank.database.execute(transaction, [entry])
+        with pytest.raises(SpannerError, match="Table Log cannot be accessed"):
+            bank.database.scan(
+                table, KeyRange(b"", None), transaction=transaction, read_us=None, columns=["N"]
+            )
+        at_us = bank.database.commit(transaction, [], now_us=bank.tick())
+
+        rows = bank.database.read(table, ALL, transaction=None, read_us=None)
+        assert rows == [{"At": at_us * 1000, "N": 1}]
+
+
+class TestSchemaAndRows:
+    @pytest.fixture
+    def bank(self, bank):
+        bank.ddl("CREATE CHANGE STREAM All FOR ALL")
+        bank.commit(account(1, 10), account(2, 20))
+        return bank
+
+    def test_text_that_cannot_be_read_refuses_all_statements(self, bank) -> None:
+        with pytest.raises(SpannerError):
+            bank.database.apply_ddl(["DROP CHANGE STREAM All", "NONSENSE"], now_us=bank.tick())
+
+        assert bank.database.streams.state("All")
+
+
+class TestJournal:
+    def test_a_replay_has_the_same_rows_records_tokens_and_timestamps(self, make_bank) -> None:
+        """Through JSON, with turns, back-fills, several changes of a row, and other draws."""
+        bank = make_bank(is_empty=True)
+        entries: list[object] = []
+        bank.database.journal.listener = lambda entry: entries.append(entry_to_plain(entry))
+        bank.ddl(*BANK, "CREATE CHANGE STREAM Two FOR ALL")
+        bank.commit(*(account(key) for key in range(6)), tag="first")
+        bank.database.streams.split("Bank", now_us=bank.tick(), table="Accounts", key=["3"])
+        transaction = bank.database.begin()
+        bank.database.execute(transaction, [Write("replace", "Accounts", ("Id",), (["3"],))])
+        bank.database.commit(
+            transaction, [Delete("Accounts", KeySet(keys=(["1"],)))], now_us=bank.tick()
+        )
+        bank.database.streams.move("Two", now_us=bank.tick())
+        bank.database.streams.split("Two", now_us=bank.tick())
+        bank.database.streams.merge("Bank", now_us=bank.tick())
+        bank.ddl("ALTER TABLE Accounts ADD COLUMN D INT64", "DROP CHANGE STREAM Two")
+        bank.commit(account(9))
+        other = make_bank(is_empty=True, seed=8)
+        for entry in json.loads(json.dumps(entries)):
+            other.database.replay(entry_from_plain(entry))
+
+        assert picture(other.database) == picture(bank.database)
+        now_us = bank.tick(1_000)
+        assert bank.database.commit(
+            bank.database.begin(), [account(1)], now_us=now_us
+        ) == other.database.commit(other.database.begin(), [account(1)], now_us=now_us)
+        assert picture(other.database) == picture(bank.database)
+
+    def test_ddl_without_its_text_cannot_be_kept(self, bank) -> None:
+        bank.database.journal.listener = lambda _entry: None
+        with pytest.raises(BrokenInvariantError, match="without its text"):
+            bank.database.apply_ddl([parse_ddl("DROP CHANGE STREAM Bank")], now_us=bank.tick())
+
+    def test_an_entry_that_does_not_fit_is_refused(self, bank) -> None:
+        change = JournaledChange("Accounts", "DELETE", ("1",))
+        with pytest.raises(SpannerError, match="does not fit"):
+            bank.database.replay(JournaledCommit(5, 1, "", False, False, (change,)))
+        assert not bank.database.journal.is_replaying
+
+
+def picture(database: Database) -> object:
+    """Everything that a client can see of a database."""
+    return (
+        {
+            name: [
+                [(key, history.versions) for key, history in rows.histories(KeyRange(b"", None))],
+                rows.created_us,
+            ]
+            for name, rows in database._store.tables.items()
+        },
+        {
+            name: [
+                (
+                    one.token,
+                    one.low,
+                    one.high,
+                    one.start_us,
+                    one.end_us,
+                    one.parents,
+                    list(one.records),
+                )
+                for one in state.partitions.by_token.values()
+            ]
+            for name, state in database.streams.by_name.items()
+        },
+        {
+            name: [one.as_json() for one in state.log.transactions]
+            for name, state in database.streams.by_name.items()
+        },
+        (database.clock.next_us(0), database.commit_number),
+    )

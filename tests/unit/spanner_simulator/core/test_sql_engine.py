@@ -98,8 +98,8 @@ def test_equalities_on_the_key_narrow_what_a_transaction_is_held_to(run, bank) -
     run("SELECT Name FROM Accounts WHERE Name = 'a'", transaction=wide)
     bank.commit(update_two)
 
-    assert narrow.conflict(bank.database._rows) is None
-    assert wide.conflict(bank.database._rows) == "accounts"
+    assert narrow.conflict(bank.database._store.tables) is None
+    assert wide.conflict(bank.database._store.tables) == "accounts"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from tidegate.spanner_simulator.core.change_streams.assembly import Assembled, CommitFacts
 from tidegate.spanner_simulator.core.change_streams.commit_log import CommitLog
-from tidegate.spanner_simulator.core.rows.mutations import Delete, KeySet, Write, WriteSet
+from tidegate.spanner_simulator.core.rows.mutations import Delete, KeySet, RowChange, Write
 
 INSERT = Write("insert", "Accounts", ("Id", "Balance", "Name"), (["1", "1", "n"],))
 UPDATE = Write("update", "Accounts", ("Id", "Balance"), (["1", "5"],))
@@ -55,10 +55,11 @@ def test_the_log_and_the_records_agree_although_made_apart(bank, capture: str) -
 
 def test_a_change_that_the_assembly_forgot_stands_in_the_log_without_coordinates(bank) -> None:
     database = bank.database
-    writes = WriteSet(database.catalogue, database._rows, commit_timestamp_us=5)
-    writes.apply(INSERT)
+    table = database.catalogue.table("Accounts")
+    row = {"Id": 1, "Balance": 2, "Name": None}
+    change = RowChange(table, table.encoded_key(row), "INSERT", None, row, table.value_names)
     log = CommitLog()
-    log.note(database.catalogue.stream("Bank"), writes.changes, CommitFacts(5, "x"), Assembled())
+    log.note(database.catalogue.stream("Bank"), [change], CommitFacts(5, "x"), Assembled())
     (entry,) = (one.as_json() for one in log.transactions)
 
     assert entry["changes"][0]["record_sequence"] is None

@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.spanner_simulator.core.rows.expressions import NoExpressions
+from tidegate.spanner_simulator.core.rows.incoming_rows import Evaluation
 from tidegate.spanner_simulator.core.rows.mutations import (
     Delete,
     KeyBound,
@@ -11,10 +13,12 @@ from tidegate.spanner_simulator.core.rows.mutations import (
     KeySpan,
     Mutation,
     Write,
-    WriteSet,
     key_range,
 )
+from tidegate.spanner_simulator.core.rows.row_writer import RowWriter
 from tidegate.spanner_simulator.core.rows.storage import TableRows
+from tidegate.spanner_simulator.core.rows.table_rules import build_rules
+from tidegate.spanner_simulator.core.rows.write_set import WriteSet
 from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
 from tidegate.spanner_simulator.core.schema.ddl import parse_ddl
 from tidegate.spanner_simulator.errors import Code, SpannerError
@@ -32,14 +36,15 @@ class Rig:
         self.catalogue.apply(parse_ddl(statement), now_us=1)
         self.table = self.catalogue.table("T")
         self.rows = {"t": TableRows()}
+        self.rules = build_rules(self.catalogue)
         for key in (1, 2):
             row = {"K": key, "L": "x", "A": key * 10, "N": 0, "C": None, "D": None}
             self.rows["t"].write(self.table.encoded_key(row), row, commit_us=5, commit_number=1)
 
     def apply(self, *mutations: Mutation) -> WriteSet:
-        writes = WriteSet(self.catalogue, self.rows, commit_timestamp_us=77)
-        for mutation in mutations:
-            writes.apply(mutation)
+        writes = WriteSet(self.rules, self.rows)
+        RowWriter(writes, Evaluation(NoExpressions(), "GOOGLE_STANDARD_SQL", 77)).apply(mutations)
+        writes.resolve(77_000)
         return writes
 
     def summary(self, *mutations: Mutation) -> list[tuple[object, ...]]:
@@ -50,7 +55,7 @@ class Rig:
                 change.old and change.old["A"],
                 change.new and change.new["A"],
             )
-            for change in self.apply(*mutations).changes
+            for change in self.apply(*mutations).changes()
         ]
 
 
@@ -91,7 +96,7 @@ def test_several_writes_to_a_row_collapse(
 
 def test_an_update_keeps_the_columns_that_it_does_not_name() -> None:
     mutation = Write("update", "T", ("K", "L", "A"), (["1", "x", None],))
-    (change,) = Rig().apply(mutation).changes
+    (change,) = Rig().apply(mutation).changes()
 
     assert change.written == {"A"}
     assert change.new == {"K": 1, "L": "x", "A": None, "N": 0, "C": None, "D": None}
@@ -119,7 +124,7 @@ def test_ends_of_a_range(start_inclusive: bool, end_inclusive: bool, keys: list[
 def test_the_commit_timestamp_is_filled_in_where_it_is_allowed() -> None:
     columns = ("K", "L", "N", "C")
     placeholder = "spanner.commit_timestamp()"
-    (change,) = Rig().apply(Write("insert", "T", columns, (["9", "", "0", placeholder],))).changes
+    (change,) = Rig().apply(Write("insert", "T", columns, (["9", "", "0", placeholder],))).changes()
 
     assert change.new is not None
     assert change.new["C"] == 77_000
@@ -138,8 +143,9 @@ def test_the_commit_timestamp_is_filled_in_where_it_is_allowed() -> None:
         (Write("insert", "Nope", ("K",), (["1"],)), Code.NOT_FOUND),
         (Write("insert", "T", ("K", "Nope"), (["1", "1"],)), Code.NOT_FOUND),
         (Write("insert", "T", ("K", "L"), (["1"],)), Code.INVALID_ARGUMENT),
-        (Delete("T", KeySet(keys=(["1"],))), Code.INVALID_ARGUMENT),
-        (Delete("T", KeySet(keys=(["1", "x", "y"],))), Code.INVALID_ARGUMENT),
+        (Write("insert", "T", ("K", "L", "l"), (["1", "x", "x"],)), Code.INVALID_ARGUMENT),
+        (Delete("T", KeySet(keys=(["1"],))), Code.FAILED_PRECONDITION),
+        (Delete("T", KeySet(keys=(["1", "x", "y"],))), Code.FAILED_PRECONDITION),
     ],
 )
 def test_refusals(mutation: Mutation, code: Code) -> None:
@@ -165,9 +171,9 @@ def test_net_changes_lead_from_the_old_rows_to_the_new_ones(
     writes = rig.apply(
         *(delete(key) if kind == "delete" else write(kind, key, a) for kind, key, a in steps)
     )
-    state = {key: rig.rows["t"].current(key) for _, key in writes.touched}
-    for change in writes.changes:
+    state = {key: rig.rows["t"].current(key) for _, key in writes.places}
+    for change in writes.changes():
         assert state[change.key] == change.old
         state[change.key] = change.new
 
-    assert state == {key: row for (_, key), row in writes.touched.items()}
+    assert state == {key: writes.row("t", key) for _, key in writes.places}

@@ -31,7 +31,7 @@ def test_a_scan_is_ordered_and_leaves_out_deleted_rows() -> None:
 
 
 def test_the_last_commit_of_a_row_is_known_also_after_a_delete() -> None:
-    assert [table().changed_at(key) for key in (b"a", b"b", b"c")] == [2, 3, 0]
+    assert [table().row_changed_at(key) for key in (b"a", b"b", b"c")] == [2, 3, 0]
 
 
 def test_versions_that_nobody_may_read_any_more_go() -> None:

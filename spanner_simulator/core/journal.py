@@ -1,0 +1,220 @@
+"""The journal of a database: everything that must survive a restart, as plain values.
+
+A listener hears each entry at the very step that makes it, before the step's caller does; whoever
+keeps the entries may give them to `Database.replay` in the same order, in a fresh database of the
+same settings, and has the same rows, records, tokens and timestamps. Reads are not among them, nor
+are transactions that have not committed.
+
+Steps that draw from chance (the tokens of stream partitions) keep their draws in the entry. They
+draw from `Journal.chance` between `begin_step` and the entry; a replayed step gets its draws back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
+
+from tidegate.spanner_simulator.errors import Code, SpannerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tidegate.spanner_simulator.core.change_streams.stream_partitions import Chance
+    from tidegate.spanner_simulator.core.rows.mutations import ModType
+    from tidegate.spanner_simulator.core.values import Plain
+
+__all__ = [
+    "Draw",
+    "Journal",
+    "JournalChance",
+    "JournalEntry",
+    "JournaledChange",
+    "JournaledCommit",
+    "JournaledSchema",
+    "JournaledTurn",
+    "TurnKind",
+    "entry_from_plain",
+    "entry_to_plain",
+]
+
+Draw: TypeAlias = "int | float"
+TurnKind = Literal["split", "merge", "move", "move_keys"]
+
+
+@dataclass(frozen=True, slots=True)
+class JournaledSchema:
+    """One DDL statement as it was written, and the time at which it took effect."""
+
+    text: str
+    at_us: int
+    draws: tuple[Draw, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JournaledChange:
+    """One net change of a row.
+
+    `values` has the whole row in the table's column order, for a DELETE its key; `written` the
+    names of the non-key columns that an UPDATE wrote.
+    """
+
+    table: str
+    mod_type: ModType
+    values: tuple[Plain, ...]
+    written: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JournaledCommit:
+    """One committed transaction; `number` counts the database's commits from 1."""
+
+    commit_us: int
+    number: int
+    tag: str
+    is_system: bool
+    is_excluded: bool
+    changes: tuple[JournaledChange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JournaledTurn:
+    """A turn of stream partitions: what was asked for, and when it took place.
+
+    `kind` is a method of `ChangeStreams` and `arguments` what it was called with besides.
+    """
+
+    stream: str
+    kind: TurnKind
+    at_us: int
+    arguments: dict[str, Plain]
+    draws: tuple[Draw, ...] = ()
+
+
+JournalEntry: TypeAlias = JournaledSchema | JournaledCommit | JournaledTurn
+
+
+class JournalChance:
+    """A source of chance that remembers what it gave, or gives what it is told to."""
+
+    def __init__(self, chance: Chance) -> None:
+        self._chance = chance
+        self._drawn: list[Draw] = []
+        self._given: deque[Draw] = deque()
+
+    def random(self) -> float:
+        """A float in [0, 1)."""
+        return float(self._given.popleft()) if self._given else self._note(self._chance.random())
+
+    def getrandbits(self, k: int, /) -> int:
+        """An integer of k bits."""
+        if self._given:
+            return int(self._given.popleft())
+        return int(self._note(self._chance.getrandbits(k)))
+
+    def _note(self, draw: Draw) -> Draw:
+        self._drawn.append(draw)
+        return draw
+
+    def begin(self, draws: Sequence[Draw] = ()) -> None:
+        """Start a step, which will get these draws first."""
+        self._drawn.clear()
+        self._given = deque(draws)
+
+    @property
+    def drawn(self) -> tuple[Draw, ...]:
+        """What the step has drawn so far."""
+        return tuple(self._drawn)
+
+
+class Journal:
+    """Where the steps of a database are told to a listener; see the module."""
+
+    def __init__(self, chance: Chance) -> None:
+        self.listener: Callable[[JournalEntry], None] | None = None
+        self.chance = JournalChance(chance)
+        self.is_replaying = False
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether entries are wanted; while one is replayed they are not."""
+        return self.listener is not None and not self.is_replaying
+
+    def begin_step(self) -> None:
+        """Start a step that may draw from chance; a replayed one has been given its draws."""
+        if not self.is_replaying:
+            self.chance.begin()
+
+    def note(self, entry: JournalEntry) -> None:
+        """Tell the listener, unless nobody listens or this is a replay."""
+        if self.listener is not None and not self.is_replaying:
+            self.listener(entry)
+
+
+def entry_to_plain(entry: JournalEntry) -> list[Plain]:
+    """An entry as a JSON-like list."""
+    match entry:
+        case JournaledSchema():
+            return ["schema", entry.at_us, entry.text, list(entry.draws)]
+        case JournaledCommit():
+            changes: list[Plain] = [
+                [one.table, one.mod_type, list(one.values), list(one.written)]
+                for one in entry.changes
+            ]
+            return [
+                "commit", entry.commit_us, entry.number, entry.tag, entry.is_system,
+                entry.is_excluded, changes,
+            ]  # fmt: skip
+        case JournaledTurn():
+            return [
+                "turn", entry.at_us, entry.stream, entry.kind, entry.arguments,
+                list(entry.draws),
+            ]  # fmt: skip
+        case _:
+            assert_never(entry)
+
+
+def entry_from_plain(plain: Plain) -> JournalEntry:
+    """The entry that `entry_to_plain` made a list of; INVALID_ARGUMENT for anything else."""
+    match plain:
+        case ["schema", int(at_us), str(text), list(draws)]:
+            return JournaledSchema(text, at_us, _draws(draws))
+        case [
+            "commit",
+            int(commit_us),
+            int(number),
+            str(tag),
+            bool(is_system),
+            bool(is_excluded),
+            list(changes),
+        ]:
+            read = tuple(_change(one) for one in changes)
+            return JournaledCommit(commit_us, number, tag, is_system, is_excluded, read)
+        case [
+            "turn",
+            int(at_us),
+            str(stream),
+            "split" | "merge" | "move" | "move_keys" as kind,
+            dict(arguments),
+            list(draws),
+        ]:
+            return JournaledTurn(stream, kind, at_us, arguments, _draws(draws))
+        case _:
+            raise _unreadable(plain)
+
+
+def _change(plain: Plain) -> JournaledChange:
+    match plain:
+        case [str(table), "INSERT" | "UPDATE" | "DELETE" as mod_type, list(values), list(written)]:
+            names = tuple(str(name) for name in written)
+            return JournaledChange(table, mod_type, tuple(values), names)
+        case _:
+            raise _unreadable(plain)
+
+
+def _draws(plain: list[Plain]) -> tuple[Draw, ...]:
+    return tuple(draw for draw in plain if isinstance(draw, int | float))
+
+
+def _unreadable(plain: Plain) -> SpannerError:
+    return SpannerError(Code.INVALID_ARGUMENT, f"This is no entry of a journal: {str(plain)[:200]}")
