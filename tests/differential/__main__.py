@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.differential.accepted import ACCEPTED
+from tests.differential.difference import Difference
 from tests.differential.emulator import ABSENT, Emulator, find_emulator
 from tests.differential.kinds import GOOGLE, POSTGRES
 from tests.differential.seeds import SeedResult, run_errors, run_seed
@@ -76,15 +77,20 @@ def _show(result: SeedResult, *, shows_all: bool) -> None:
     if result.crash:
         said = f"the emulator ended: {result.crash}"
     print(f"{result.name} {result.steps} steps: {said}", flush=True)
-    shown = result.unexplained if shows_all else result.unexplained[:_SHOWN_MAX]
-    for difference in shown:
-        print("\n".join(f"    {line}" for line in difference.lines()), flush=True)
+    alike: dict[tuple[str, str, str], list[Difference]] = {}
+    for difference in result.unexplained:
+        alike.setdefault(difference.likeness, []).append(difference)
+    for group in list(alike.values())[: None if shows_all else _SHOWN_MAX]:
+        lines = group[0].lines()
+        if len(group) > 1:
+            lines.append(f"  and {len(group) - 1} more like it")
+        print("\n".join(f"    {line}" for line in lines), flush=True)
+    if len(alike) > _SHOWN_MAX and not shows_all:
+        print(f"    … and {len(alike) - _SHOWN_MAX} more; --all shows them")
     if shows_all:
         for name, difference in result.accepted:
             print(f"    accepted ({name})")
             print("\n".join(f"      {line}" for line in difference.lines()), flush=True)
-    if len(result.unexplained) > len(shown):
-        print(f"    … and {len(result.unexplained) - len(shown)} more")
 
 
 def _summary(results: list[SeedResult], *, as_json: bool) -> int:
@@ -120,8 +126,11 @@ def _summary(results: list[SeedResult], *, as_json: bool) -> int:
         f"transactions in change streams, {figures['records']} records on each side"
     )
     for one in ACCEPTED:
-        times = f"{used[one.name]} times" if used[one.name] else "never in these seeds"
-        print(f"accepted {times}: {one.name}: {one.reason}")
+        if used[one.name]:
+            print(f"accepted {used[one.name]} times: {one.name}: {one.reason}")
+    unused = [one.name for one in ACCEPTED if not used[one.name]]
+    if unused:
+        print("accepted, but never met here:", ", ".join(unused))
     if figures["emulator_crashes"]:
         print("the emulator ended by itself in:", ", ".join(figures["emulator_crashes"]))
     if figures["cut_short"]:

@@ -37,6 +37,11 @@ class Difference:
     emulator: Any
     facts: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def likeness(self) -> tuple[str, str, str]:
+        """Equal for differences that are likely to be one."""
+        return self.kind, repr(self.simulator), repr(self.emulator)
+
     def lines(self) -> list[str]:
         """For a reader: what, and both sides."""
         return [

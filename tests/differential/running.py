@@ -93,7 +93,7 @@ def run_workload(workload: Workload, sides: tuple[Side, Side], disturb: Any = No
             try:
                 run.note(number, _perform(step, run))
             except SideDownError as error:
-                raise SideDownError(f"{error}; step {number}, {told(step)}") from error
+                raise SideDownError(error.side, f"{error}; step {number}, {told(step)}") from error
             if isinstance(step, PartitionedDml):
                 run.windows[number] = (before, run.side.now())
             if isinstance(step, ChangeSchema) and run.outcomes[-1].failure is None:
@@ -169,6 +169,9 @@ def _read_write(step: ReadWrite, side: Side, outcome: Outcome) -> None:
             return
     if step.commits:
         _commit(outcome, side, step.mutations, transaction=transaction, tag=step.tag)
+        if outcome.commit is None:
+            # On the emulator a refused commit may leave its locks behind, and hang what follows.
+            side.rollback(transaction)
     else:
         outcome.results.append(side.rollback(transaction))
 

@@ -72,7 +72,7 @@ def run_seed(
             result.add(Difference("success", 0, "to begin with", str(error), ""))
             return result
         except SideDownError as error:
-            if not emulator.has_ended(within_s=10):
+            if error.side != sides[1].name:
                 raise
             result.crash = str(error)
             emulator.stop()
@@ -109,7 +109,7 @@ def run_errors(emulator: Emulator, text: str = "", dialect: str = "") -> SeedRes
             except RefusedError as error:
                 result.add(Difference("success", 0, f"case {case.name}", str(error), ""))
             except SideDownError as error:
-                if not emulator.has_ended(within_s=10):
+                if error.side != theirs.name:
                     raise
                 result.crash = str(error)
                 emulator.stop()

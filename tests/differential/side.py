@@ -24,7 +24,7 @@ __all__ = ["Failure", "Parameters", "RefusedError", "Rows", "Side", "SideDownErr
 
 _PROJECT = "projects/differential"
 _INSTANCE = f"{_PROJECT}/instances/one"
-_DEADLINE_S = 60
+_DEADLINE_S = 30
 
 _DATABASES = "/google.spanner.admin.database.v1.DatabaseAdmin/"
 _INSTANCES = "/google.spanner.admin.instance.v1.InstanceAdmin/"
@@ -39,7 +39,11 @@ class RefusedError(Exception):
 
 
 class SideDownError(Exception):
-    """The program on this side does not answer any more."""
+    """The program on this side (`side`) does not answer any more."""
+
+    def __init__(self, side: str, text: str) -> None:
+        super().__init__(f"{side}: {text}")
+        self.side = side
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,8 @@ class Side:
 
     def _failure(self, error: Any) -> Failure:
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-            raise SideDownError(f"{self.name}: {error.code().name} {error.details()}") from error
+            text = f"{error.code().name} {error.details()}"
+            raise SideDownError(self.name, text) from error
         return Failure(error.code().name, error.details() or "")
 
     def _must(self, reply: Any, what: str) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, get_args
 
+from tests.differential.information_schema import information_schema_queries
 from tests.differential.kinds import GOOGLE, Dialect
 from tests.differential.kinds import value as choose_value
 from tests.differential.row_model import RowModel
@@ -49,6 +50,7 @@ FEATURES = (
     "foreign_keys",
     "generated",
     "indexes",
+    "information_schema",
     "interleave",
     "queries",
     "ranges",
@@ -135,6 +137,8 @@ class _Maker:
             add(make())
             self._note_commit()
         add(ShowSchema())
+        if "information_schema" in self._features:
+            self._steps += information_schema_queries(self.dialect)
         for name in list(schema.tables):
             columns = tuple(one.name for one in schema.tables[name].columns)
             add(Read(name, columns, Keys(is_all=True)))
@@ -344,42 +348,42 @@ class _Maker:
     # ------------------------------------------------------------ failures
 
     def _failure(self) -> Step:
-        """A transaction that must not commit, for a reason that can be told."""
+        """A transaction that must not commit, for one reason."""
         chance = self._chance
         table = chance.choice(list(self._schema.tables.values()))
-        key = self._new_key(table)
-        names, row = list(table.key_names), list(key)
+        row = dict(zip(table.key_names, self._new_key(table), strict=True))
+        for one in table.values:
+            if one.is_written and not one.nullable and one.default is None:
+                row[one.name] = choose_value(chance, one.kind, self.dialect)
+        written = [one for one in table.values if one.is_written]
         draw = chance.randrange(9)
         if draw == 0:
-            return Commit((Write("insert", "Missing", tuple(names), (tuple(row),)),))
+            return self._refused("insert", "Missing", row)
         if draw == 1:
-            return Commit((Write("insert", table.name, (*names, "nope"), ((*row, "1"),)),))
+            return self._refused("insert", table.name, row | {"nope": "1"})
         if draw == 2:
-            return Commit((Write("insert", table.name, (*names, names[0]), ((*row, row[0]),)),))
-        if draw == 3 and len(names) > 1:
-            return Commit((Write("insert", table.name, tuple(names[:-1]), (tuple(row[:-1]),)),))
+            first = table.key_names[0]
+            columns, values = (*row, first), (*row.values(), row[first])
+            return Commit((Write("insert", table.name, columns, (values,)),))
+        if draw == 3 and not table.column(table.key_names[-1]).nullable:
+            del row[table.key_names[-1]]
+            return self._refused("insert", table.name, row)
         if draw == 4:
-            return Commit((Write("update", table.name, tuple(names), (self._unknown(table),)),))
-        if draw == 5:
-            strict = [one for one in table.values if not one.nullable and one.is_written]
-            if strict:
-                column = chance.choice(strict)
-                columns = (*names, column.name)
-                return Commit((Write("insert_or_update", table.name, columns, ((*row, None),)),))
-        if draw == 6:
-            numbers = [one for one in table.values if one.kind.code == "INT64" and one.is_written]
-            if numbers:
-                columns = (*names, chance.choice(numbers).name)
-                wrong = chance.choice(("abc", True, 1.5))
-                return Commit((Write("insert_or_update", table.name, columns, ((*row, wrong),)),))
+            keys = dict(zip(table.key_names, self._unknown(table), strict=True))
+            return self._refused("update", table.name, keys)
+        if draw == 5 and (able := [one for one in written if not one.nullable]):
+            return self._refused("insert_or_update", table.name, row | {able[0].name: None})
+        if draw == 6 and (able := [one for one in written if one.kind.code == "INT64"]):
+            wrong = chance.choice(("abc", True, 1.5))
+            return self._refused("insert_or_update", table.name, row | {able[0].name: wrong})
         if draw == 7:
-            short = [one for one in table.values if one.kind.length and one.kind.code == "STRING"]
-            if short:
-                columns = (*names, chance.choice(short).name)
-                return Commit(
-                    (Write("insert_or_update", table.name, columns, ((*row, "x" * 50),)),)
-                )
-        return Read(table.name, (*names, "nope"), Keys(is_all=True))
+            able = [one for one in written if one.kind.length and one.kind.code == "STRING"]
+            if able:
+                return self._refused("insert_or_update", table.name, row | {able[0].name: "x" * 50})
+        return Read(table.name, (*table.key_names, "nope"), Keys(is_all=True))
+
+    def _refused(self, kind: Any, table: str, row: dict[str, Any]) -> Commit:
+        return Commit((Write(kind, table, tuple(row), (tuple(row.values()),)),))
 
     def _unknown(self, table: Table) -> tuple[Any, ...]:
         for _ in range(20):
