@@ -21,7 +21,7 @@ TABLES = [
     "CREATE TABLE Accounts (Id INT64 NOT NULL, Balance INT64 NOT NULL) PRIMARY KEY (Id)",
     (
         "CREATE TABLE Ledger (Id STRING(36) NOT NULL, Amount INT64, "
-        "At TIMESTAMP OPTIONS (allow_commit_timestamp = true)) PRIMARY KEY (Id)"
+        "WrittenAt TIMESTAMP OPTIONS (allow_commit_timestamp = true)) PRIMARY KEY (Id)"
     ),
     "CREATE CHANGE STREAM Bank FOR Accounts, Ledger",
     "CREATE ROLE stranger",
@@ -77,7 +77,7 @@ def transfer(transaction: Any, name: str, source: int, target: int) -> None:
         keys = spanner.KeySet(keys=[[key]])
         ((balance,),) = transaction.read("Accounts", ["Balance"], keys)
         transaction.update("Accounts", ["Id", "Balance"], [[key, balance + amount]])
-    columns = ["Id", "Amount", "At"]
+    columns = ["Id", "Amount", "WrittenAt"]
     transaction.insert("Ledger", columns, [[name, 1, spanner.COMMIT_TIMESTAMP]])
 
 

@@ -22,6 +22,7 @@ ELSEWHERE = {
     "*/__main__.py": "calls the command",
     "*/core/batch_e[vf]*.py": "only classes of fields: test_batch_run.py",
     "*/core/files.py": "a port: protocols without behaviour",
+    "*/core/schema/statements.py": "only classes of fields",
     "local_stack/customers.py": "needs Spanner: the demo is its test",
     "local_stack/demo*.py": "needs the whole stack: the demo is its test",
     "local_stack/judge_*.py": "one judge in several files: test_judge.py",

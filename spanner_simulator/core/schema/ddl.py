@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from tidegate.spanner_simulator.core.schema import google_ddl
-from tidegate.spanner_simulator.errors import Code, SpannerError
+from tidegate.spanner_simulator.core.schema import google_ddl, postgres_ddl
 
 if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.schema.statements import Statement
@@ -20,8 +19,6 @@ def parse_ddl(text: str, dialect: Dialect = "GOOGLE_STANDARD_SQL") -> Statement:
         case "GOOGLE_STANDARD_SQL":
             return google_ddl.parse_ddl(text)
         case "POSTGRESQL":
-            raise SpannerError(
-                Code.UNIMPLEMENTED, "The simulator does not support: DDL in PostgreSQL"
-            )
+            return postgres_ddl.parse_ddl(text)
         case _:
             assert_never(dialect)

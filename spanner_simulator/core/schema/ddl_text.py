@@ -1,74 +1,87 @@
-"""The catalogue as DDL, in the form that GetDatabaseDdl prints."""
+"""The catalogue as DDL, in the form that GetDatabaseDdl prints, in the database's dialect.
+
+The order makes the schema again when the statements are run one after the other: a foreign key to
+a table that was made later comes as ALTER TABLE at the end of the tables.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+
+from tidegate.spanner_simulator.core.schema import google_text, postgres_text
+from tidegate.spanner_simulator.core.schema.expression_names import object_names
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
-    from tidegate.spanner_simulator.core.schema.schema_objects import ChangeStream, Role, Table
+    from tidegate.spanner_simulator.core.schema.schema_objects import (
+        ChangeStream,
+        ForeignKey,
+        Index,
+        Role,
+        Table,
+        View,
+    )
     from tidegate.spanner_simulator.core.schema.statements import OptionValue
 
 __all__ = ["catalogue_ddl"]
 
 
+class _Text(Protocol):
+    """What the printing module of a dialect has."""
+
+    def database_options(self, name: str, options: Mapping[str, OptionValue]) -> list[str]: ...
+    def schema(self, name: str) -> str: ...
+    def table(self, one: Table, *, without: Sequence[ForeignKey] = ()) -> str: ...
+    def index(self, one: Index) -> str: ...
+    def foreign_key(self, table_name: str, key: ForeignKey) -> str: ...
+    def view(self, one: View) -> str: ...
+    def stream(self, one: ChangeStream) -> str: ...
+    def roles(self, all_roles: Mapping[str, Role]) -> list[str]: ...
+
+
 def catalogue_ddl(catalogue: Catalogue) -> list[str]:
     """Statements that would make this schema again, in an order that works."""
+    text: _Text = google_text if catalogue.dialect == "GOOGLE_STANDARD_SQL" else postgres_text
+    late = {table.name: _late_keys(catalogue, table) for table in catalogue.tables.values()}
+    tables: list[str] = []
+    for table in catalogue.tables.values():
+        tables.append(text.table(table, without=late[table.name]))
+        tables += [text.index(index) for index in catalogue.indexes_of(table.name)]
     return [
-        *(_table(table) for table in catalogue.tables.values()),
-        *(_stream(stream) for stream in catalogue.streams.values()),
-        *(f"CREATE ROLE {role.name}" for role in catalogue.roles.values()),
-        *(grant for role in catalogue.roles.values() for grant in _grants(role)),
+        *text.database_options(catalogue.database_name, catalogue.options),
+        *(text.schema(name) for name in catalogue.schemas.values()),
+        *tables,
+        *(text.foreign_key(name, key) for name, keys in late.items() for key in keys),
+        *(text.view(view) for view in _views_in_order(catalogue)),
+        *(text.stream(stream) for stream in catalogue.streams.values()),
+        *text.roles(catalogue.roles),
     ]
 
 
-def _table(table: Table) -> str:
-    lines = []
-    for column in table.columns:
-        line = f"  {column.name} {column.value_type.ddl()}"
-        if not column.is_nullable:
-            line += " NOT NULL"
-        if column.commit_timestamp:
-            line += " OPTIONS (\n    allow_commit_timestamp = true\n  )"
-        lines.append(line + ",\n")
-    key = ", ".join(part.name + (" DESC" if part.descending else "") for part in table.key)
-    return f"CREATE TABLE {table.name} (\n{''.join(lines)}) PRIMARY KEY({key})"
+def _late_keys(catalogue: Catalogue, table: Table) -> tuple[ForeignKey, ...]:
+    """Foreign keys to tables that are printed after this one."""
+    order = list(catalogue.tables)
+    here = order.index(table.name.lower())
+    return tuple(
+        key for key in table.foreign_keys if order.index(key.referenced_table.lower()) > here
+    )
 
 
-def _stream(stream: ChangeStream) -> str:
-    text = f"CREATE CHANGE STREAM {stream.name}"
-    if stream.watch is not None:
-        if stream.watch.everything:
-            text += " FOR ALL"
-        else:
-            names = [
-                table if columns is None else f"{table}({', '.join(columns)})"
-                for table, columns in stream.watch.tables
-            ]
-            text += " FOR " + ", ".join(names)
-    if stream.options:
-        options = ", ".join(f"{name} = {_option(value)}" for name, value in stream.options)
-        text += f" OPTIONS ( {options} )"
-    return text
+def _views_in_order(catalogue: Catalogue) -> list[View]:
+    """Each view after those that it is made of."""
+    done: dict[str, View] = {}
 
+    def add(view: View) -> None:
+        if view.name.lower() in done:
+            return
+        for name in sorted(object_names(view.query, catalogue.dialect)):
+            other = catalogue.views.get(name)
+            if other is not None and other is not view:
+                add(other)
+        done[view.name.lower()] = view
 
-def _option(value: OptionValue) -> str:
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return f"'{value}'"
-        case None:
-            return "NULL"
-        case int():
-            return str(value)
-
-
-def _grants(role: Role) -> list[str]:
-    return [
-        *(
-            f"GRANT {privilege} ON {kind} {name} TO ROLE {role.name}"
-            for kind, name, privilege in sorted(role.privileges)
-        ),
-        *(f"GRANT ROLE {parent} TO ROLE {role.name}" for parent in sorted(role.members_of)),
-    ]
+    for view in catalogue.views.values():
+        add(view)
+    return list(done.values())

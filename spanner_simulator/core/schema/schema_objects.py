@@ -33,15 +33,19 @@ __all__ = [
     "Index",
     "Interleave",
     "OnDelete",
+    "PartitionMode",
     "Role",
     "RowDeletionPolicy",
     "Table",
     "View",
+    "ViewSecurity",
     "duration_us",
 ]
 
 CaptureType = Literal["OLD_AND_NEW_VALUES", "NEW_ROW", "NEW_VALUES", "NEW_ROW_AND_OLD_VALUES"]
 OnDelete = Literal["CASCADE", "NO ACTION"]
+PartitionMode = Literal["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"]
+ViewSecurity = Literal["INVOKER", "DEFINER"]
 DEFAULT_RETENTION = "7d"
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -81,14 +85,17 @@ class ForeignKey:
     referenced_columns: tuple[str, ...]
     on_delete: OnDelete = "NO ACTION"
     is_enforced: bool = True
+    is_named: bool = True
+    """False: the name was made up, and GetDatabaseDdl does not print it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """An expression over a row's columns that must not be false."""
+    """An expression over a row's columns that must not be false; `is_named` as in ForeignKey."""
 
     name: str
     expression: str
+    is_named: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +122,7 @@ class View:
 
     name: str
     query: str
-    security: Literal["INVOKER", "DEFINER"] = "INVOKER"
+    security: ViewSecurity = "INVOKER"
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,8 +239,28 @@ class ChangeStream:
             if self.option(f"exclude_{kind.lower()}") is True
         )
 
+    @property
+    def excludes_ttl_deletes(self) -> bool:
+        """Whether deletes by a row deletion policy are kept out."""
+        return self.option("exclude_ttl_deletes") is True
+
+    @property
+    def allows_txn_exclusion(self) -> bool:
+        """Whether a transaction may ask to be kept out (exclude_txn_from_change_streams)."""
+        return self.option("allow_txn_exclusion") is True
+
+    @property
+    def partition_mode(self) -> PartitionMode:
+        """How stream partitions succeed each other; fixed when the stream is created."""
+        if self.option("partition_mode") == "MUTABLE_KEY_RANGE":
+            return "MUTABLE_KEY_RANGE"
+        return "IMMUTABLE_KEY_RANGE"
+
     def tracked_columns(self, table: Table) -> tuple[str, ...] | None:
-        """Non-key columns tracked, in ordinal order; None when the table is not watched."""
+        """Non-key columns tracked, in ordinal order; None when the table is not watched.
+
+        Generated ones never are.
+        """
         if table not in self._tracked:
             self._tracked[table] = self._find_tracked(table)
         return self._tracked[table]
@@ -241,7 +268,11 @@ class ChangeStream:
     def _find_tracked(self, table: Table) -> tuple[str, ...] | None:
         if self.watch is None:
             return None
-        every = tuple(c.name for c in table.columns if c.name in table.value_names)
+        every = tuple(
+            column.name
+            for column in table.columns
+            if column.name in table.value_names and column.generated is None
+        )
         if self.watch.everything:
             return every
         for name, columns in self.watch.tables:
@@ -253,10 +284,10 @@ class ChangeStream:
         return None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Role:
     """A database role with its direct privileges: (kind, object in lower case, privilege)."""
 
     name: str
-    privileges: set[tuple[ObjectKind, str, str]] = field(default_factory=set)
-    members_of: set[str] = field(default_factory=set)
+    privileges: frozenset[tuple[ObjectKind, str, str]] = frozenset()
+    members_of: frozenset[str] = frozenset()

@@ -314,12 +314,12 @@ class TestDml:
 
     def test_the_commit_timestamp_is_filled_in_at_the_commit(self, bank) -> None:
         bank.ddl(
-            "CREATE TABLE Log (At TIMESTAMP OPTIONS (allow_commit_timestamp=true), N INT64) "
-            "PRIMARY KEY (At, N)"
+            "CREATE TABLE Log (Written TIMESTAMP OPTIONS (allow_commit_timestamp=true), N INT64) "
+            "PRIMARY KEY (Written, N)"
         )
         table = bank.database.catalogue.table("Log")
         transaction = bank.database.begin()
-        entry = Write("insert", "Log", ("At", "N"), (["spanner.commit_timestamp()", "1"],))
+        entry = Write("insert", "Log", ("Written", "N"), (["spanner.commit_timestamp()", "1"],))
         bank.database.execute(transaction, [entry])
         with pytest.raises(SpannerError, match="Table Log cannot be accessed"):
             bank.database.scan(
@@ -328,21 +328,21 @@ class TestDml:
         at_us = bank.database.commit(transaction, [], now_us=bank.tick())
 
         rows = bank.database.read(table, ALL, transaction=None, read_us=None)
-        assert rows == [{"At": at_us * 1000, "N": 1}]
+        assert rows == [{"Written": at_us * 1000, "N": 1}]
 
 
 class TestSchemaAndRows:
     @pytest.fixture
     def bank(self, bank):
-        bank.ddl("CREATE CHANGE STREAM All FOR ALL")
+        bank.ddl("CREATE CHANGE STREAM Whole FOR ALL")
         bank.commit(account(1, 10), account(2, 20))
         return bank
 
     def test_text_that_cannot_be_read_refuses_all_statements(self, bank) -> None:
         with pytest.raises(SpannerError):
-            bank.database.apply_ddl(["DROP CHANGE STREAM All", "NONSENSE"], now_us=bank.tick())
+            bank.database.apply_ddl(["DROP CHANGE STREAM Whole", "NONSENSE"], now_us=bank.tick())
 
-        assert bank.database.streams.state("All")
+        assert bank.database.streams.state("Whole")
 
 
 class TestJournal:

@@ -52,3 +52,52 @@ def test_a_refusal_says_what_stands_where() -> None:
 def test_an_illegal_character_is_refused() -> None:
     with pytest.raises(SpannerError, match="Illegal input character"):
         Words("SELECT ?")
+
+
+def test_strings_of_googlesql() -> None:
+    words = Words("'''a'b''' r'\\n' '\\x41\\u00e9\\101\\n' b'\\x00'")
+
+    assert [(words.peek().kind, words.take().text) for _ in range(4)] == [
+        ("text", "a'b"),
+        ("text", "\\n"),
+        ("text", "AéA\n"),
+        ("bytes", "\0"),
+    ]
+
+
+def test_words_of_postgresql() -> None:
+    words = Words(
+        "Tab \"Q\"\"x\" 'it''s\\' E'a\\n' $$d'q$$ $t$x$t$ $2 a::text -- no",
+        dialect="POSTGRESQL",
+    )
+    found = []
+    while words.peek().kind != "end":
+        word = words.take()
+        found.append((word.kind, word.text))
+
+    assert found == [
+        ("name", "Tab"),
+        ("quoted_name", 'Q"x'),
+        ("text", "it's\\"),
+        ("text", "a\n"),
+        ("text", "d'q"),
+        ("text", "x"),
+        ("parameter", "p2"),
+        ("name", "a"),
+        ("symbol", "::"),
+        ("name", "text"),
+    ]
+
+
+def test_postgresql_folds_and_cuts_names_that_are_not_quoted() -> None:
+    words = Words(f'Tab "Tab" {"X" * 70}', dialect="POSTGRESQL")
+
+    assert [words.name() for _ in range(3)] == ["tab", "Tab", "x" * 63]
+
+
+def test_a_word_knows_where_it_stands() -> None:
+    words = Words("a 'b c' d")
+    words.take()
+    word = words.take()
+
+    assert words.statement[word.at : word.until] == "'b c'"

@@ -1,205 +1,127 @@
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import pytest
 
 from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
 from tidegate.spanner_simulator.core.schema.ddl import parse_ddl
-from tidegate.spanner_simulator.errors import Code, SpannerError
+from tidegate.spanner_simulator.errors import SpannerError
 
-TABLE = "CREATE TABLE U (k INT64 NOT NULL, a INT64, b INT64) PRIMARY KEY (k)"
+if TYPE_CHECKING:
+    from tidegate.spanner_simulator.core.values import Dialect
+
+# What Google's emulator answered to long lists of statements, of which those on which it is no
+# authority (what it has not, what it accepts and ignores) are left out.
+CORPUS = Path(__file__).parent / "corpus"
 
 
-def make(*statements: str) -> Catalogue:
-    catalogue = Catalogue()
+def sections(name: str) -> list[list[tuple[str, str]]]:
+    """Databases, each with its statements and their answers in order."""
+    found: list[list[tuple[str, str]]] = []
+    for line in (CORPUS / name).read_text().splitlines():
+        if line.startswith("#"):
+            found.append([])
+        elif line.startswith("    "):
+            statement, answer = found[-1][-1]
+            found[-1][-1] = (statement, f"{answer}\n{line[4:]}" if answer else line[4:])
+        else:
+            found[-1].append((line, ""))
+    return found
+
+
+def answers(dialect: Dialect, statements: list[str]) -> list[str]:
+    catalogue, found = Catalogue(dialect), []
     for statement in statements:
-        catalogue.apply(parse_ddl(statement), now_us=1)
-    return catalogue
-
-
-REFUSALS = [
-    (
-        (TABLE,),
-        "CREATE CHANGE STREAM S FOR U(k)",
-        (
-            "The FOR clause of Change Stream S should not list the primary key column k of Table "
-            "U. Please list non-key columns only, because primary key columns are always tracked "
-            "if the table is tracked."
-        ),
-    ),
-    (
-        (TABLE,),
-        "CREATE CHANGE STREAM S FOR U(nope)",
-        "Change Stream S cannot track column nope because it does not exist in Table U.",
-    ),
-    (
-        (),
-        "CREATE CHANGE STREAM S FOR Nope",
-        (
-            "Change Stream S cannot track Nope because either Change Streams do not track database "
-            "objects of this type, or this Table does not exist."
-        ),
-    ),
-    (
-        (TABLE,),
-        "CREATE CHANGE STREAM S FOR U, U",
-        "Change Stream S should not list Table U more than once in the FOR clause.",
-    ),
-    (
-        (),
-        "CREATE CHANGE STREAM S OPTIONS (retention_period = '31d')",
-        (
-            "Invalid retention_period: 31d. Change Streams retention period must be a value in the "
-            "range [24h, 30d]."
-        ),
-    ),
-    (
-        (),
-        "CREATE CHANGE STREAM S OPTIONS (retention_period = 'abc')",
-        "Invalid time duration format: abc.",
-    ),
-    (
-        (),
-        "CREATE CHANGE STREAM S OPTIONS (value_capture_type = 'OLD')",
-        (
-            "Invalid value_capture_type: OLD. Change Streams only support value capture types in "
-            "OLD_AND_NEW_VALUES, NEW_ROW, and NEW_VALUES."
-        ),
-    ),
-    (
-        (TABLE, *(f"CREATE CHANGE STREAM S{n} FOR U" for n in (1, 2, 3))),
-        "CREATE CHANGE STREAM S4 FOR U(a)",
-        (
-            "Failed to create or alter Change Stream S4 : because it is not allowed to have more "
-            "than 3 Change Streams tracking the same table or non-key column or ALL: a."
-        ),
-    ),
-    (
-        tuple(f"CREATE CHANGE STREAM S{n}" for n in range(10)),
-        "CREATE CHANGE STREAM S",
-        (
-            "Cannot add Change Stream S : because the maximum number of Change Streams per "
-            "Database (limit 10) has been reached."
-        ),
-    ),
-    (
-        (TABLE, "CREATE CHANGE STREAM S1 FOR U", "CREATE CHANGE STREAM S3 FOR U(a)"),
-        "DROP TABLE U",
-        (
-            "Cannot drop table U. Table U is tracked by 2 Change Stream: S1,S3. Tables explicitly "
-            "tracked by a Change Stream cannot be dropped. Please drop the Change Stream or modify "
-            "its FOR clause to stop tracking the table explicitly before dropping the table."
-        ),
-    ),
-    (
-        (TABLE, "CREATE CHANGE STREAM S1 FOR U(a)"),
-        "ALTER TABLE U DROP COLUMN a",
-        (
-            "Cannot drop column U.a . Column U.a is tracked by 1 Change Stream: S1. Columns "
-            "explicitly tracked by a Change Stream cannot be dropped. Please drop the Change "
-            "Stream or modify its FOR clause to stop tracking the column explicitly before "
-            "dropping the column."
-        ),
-    ),
-    (
-        ("CREATE CHANGE STREAM S3",),
-        "ALTER CHANGE STREAM S3 DROP FOR ALL",
-        (
-            "The ALTER CHANGE STREAM DROP FOR clause cannot be applied on Change Stream S3, "
-            "because it does not have a FOR clause and it does not track any database object."
-        ),
-    ),
-    (("CREATE CHANGE STREAM S1",), "CREATE CHANGE STREAM S1", "Duplicate name in schema: S1."),
-    (
-        ("CREATE CHANGE STREAM S1",),
-        "CREATE TABLE READ_S1 (k INT64) PRIMARY KEY (k)",
-        "Duplicate name in schema: READ_S1.",
-    ),
-    (
-        (),
-        "CREATE CHANGE STREAM S OPTIONS (partition_mode = 'X')",
-        (
-            "Invalid partition_mode: X. Change Streams only support partition modes in "
-            "IMMUTABLE_KEY_RANGE and MUTABLE_KEY_RANGE."
-        ),
-    ),
-    (
-        (),
-        "CREATE TABLE T (A INT64) PRIMARY KEY (B)",
-        "Table T references nonexistent key column B.",
-    ),
-    ((TABLE,), "ALTER TABLE U ADD COLUMN a INT64", "Duplicate column name U.a."),
-]
-
-
-@pytest.mark.parametrize(("before", "statement", "message"), REFUSALS)
-def test_failed_precondition(before: tuple[str, ...], statement: str, message: str) -> None:
-    catalogue = make(*before)
-
-    with pytest.raises(SpannerError) as caught:
-        catalogue.apply(parse_ddl(statement), now_us=2)
-
-    assert caught.value.message == message
-    assert caught.value.code is Code.FAILED_PRECONDITION
+        try:
+            catalogue.apply(parse_ddl(statement, dialect), now_us=1)
+            found.append("OK")
+        except SpannerError as error:
+            found.append(f"{error.code.name} {error.message}")
+    return found
 
 
 @pytest.mark.parametrize(
-    ("statement", "code", "message"),
+    ("dialect", "section"),
     [
-        ("DROP CHANGE STREAM S9", Code.NOT_FOUND, "Change Stream not found: S9"),
-        ("DROP TABLE T9", Code.NOT_FOUND, "Table not found: T9"),
-        ("GRANT ROLE r TO ROLE r", Code.NOT_FOUND, "Role not found: r."),
+        *(("GOOGLE_STANDARD_SQL", section) for section in sections("google.txt")),
+        *(("POSTGRESQL", section) for section in sections("postgres.txt")),
+    ],
+)
+def test_the_emulator_answered_the_same(dialect: Dialect, section: list[tuple[str, str]]) -> None:
+    statements = [statement for statement, _ in section]
+
+    assert list(zip(statements, answers(dialect, statements), strict=True)) == section
+
+
+def test_names_are_found_in_any_case(make) -> None:
+    catalogue = make(
+        "CREATE TABLE Tab (A INT64) PRIMARY KEY (A)",
+        "CREATE INDEX Ind ON tab (a DESC)",
+        "CREATE VIEW Vie SQL SECURITY INVOKER AS SELECT 1 AS a",
+        "CREATE CHANGE STREAM Str",
+        "CREATE ROLE Rol",
+    ).catalogue
+
+    assert catalogue.table("TAB").name == "Tab"
+    assert catalogue.index("IND").name == "Ind"
+    assert catalogue.view("VIE").name == "Vie"
+    assert catalogue.stream("STR").name == "Str"
+    assert catalogue.role("ROL").name == "Rol"
+
+
+@pytest.mark.parametrize(
+    ("statement", "refusal"),
+    [
+        ("DROP TABLE T9", "NOT_FOUND Table not found: T9"),
+        ("DROP INDEX T9", "NOT_FOUND Index not found: T9"),
+        ("DROP VIEW T9", "NOT_FOUND View not found: T9"),
+        ("DROP ROLE T9", "NOT_FOUND Role not found: T9."),
+        ("CREATE TABLE _x (a INT64) PRIMARY KEY (a)", "INVALID_ARGUMENT Table name not valid: _x."),
         (
-            "CREATE CHANGE STREAM S OPTIONS (bogus = 1)",
-            Code.INVALID_ARGUMENT,
-            "Error parsing Spanner DDL statement: Option: bogus is unknown.",
-        ),
-        (
-            "CREATE CHANGE STREAM S OPTIONS (exclude_insert = 'x')",
-            Code.INVALID_ARGUMENT,
-            (
-                "Error parsing Spanner DDL statement: Unexpected value for option: exclude_insert. "
-                "Supported option values are booleans and NULL."
-            ),
+            "CREATE TABLE z.x (a INT64) PRIMARY KEY (a)",
+            "NOT_FOUND Schema not found: z",
         ),
     ],
 )
-def test_other_refusals(statement: str, code: Code, message: str) -> None:
-    with pytest.raises(SpannerError) as caught:
-        make().apply(parse_ddl(statement), now_us=2)
-
-    assert (caught.value.code, caught.value.message) == (code, message)
+def test_refusals(make, statement: str, refusal: str) -> None:
+    assert make().refusal(statement) == refusal
 
 
-def test_whole_table_streams_follow_new_and_dropped_columns() -> None:
-    catalogue = make(TABLE, "CREATE CHANGE STREAM S FOR U")
-    catalogue.apply(parse_ddl("ALTER TABLE U ADD COLUMN c INT64"), now_us=2)
-    catalogue.apply(parse_ddl("ALTER TABLE U DROP COLUMN a"), now_us=3)
-    table = catalogue.table("U")
+def test_all_kinds_of_things_share_one_namespace(make) -> None:
+    before = [
+        "CREATE SCHEMA a1",
+        "CREATE TABLE a2 (k INT64, CONSTRAINT a3 CHECK (k > 1)) PRIMARY KEY (k)",
+        "CREATE INDEX a4 ON a2 (k)",
+        "CREATE VIEW a5 SQL SECURITY INVOKER AS SELECT 1 AS k",
+        "CREATE CHANGE STREAM a6",
+    ]
+    made = make(*before)
 
-    assert catalogue.stream("S").tracked_columns(table) == ("b", "c")
-    assert table.ordinal_of == {"k": 1, "b": 3, "c": 4}
+    for number in range(1, 7):
+        for statement in (
+            f"CREATE SCHEMA A{number}",
+            f"CREATE TABLE A{number} (k INT64) PRIMARY KEY (k)",
+            f"CREATE INDEX A{number} ON a2 (k)",
+            f"CREATE VIEW A{number} SQL SECURITY INVOKER AS SELECT 1 AS k",
+            f"CREATE CHANGE STREAM A{number}",
+        ):
+            assert made.refusal(statement) == (
+                f"FAILED_PRECONDITION Duplicate name in schema: A{number}."
+            )
 
 
-def test_an_option_set_to_null_is_reset() -> None:
-    catalogue = make("CREATE CHANGE STREAM S OPTIONS (value_capture_type = 'NEW_ROW')")
-    statement = "ALTER CHANGE STREAM S SET OPTIONS (value_capture_type = NULL)"
-    catalogue.apply(parse_ddl(statement), now_us=2)
-
-    assert catalogue.stream("S").options == ()
-    assert catalogue.stream("S").capture_type == "OLD_AND_NEW_VALUES"
-
-
-def test_privileges_come_directly_or_through_roles_and_can_be_revoked() -> None:
-    catalogue = make(
-        TABLE,
-        "CREATE CHANGE STREAM S FOR U",
-        "CREATE ROLE a",
-        "CREATE ROLE b",
-        "GRANT EXECUTE ON TABLE FUNCTION READ_S TO ROLE a",
-        "GRANT ROLE a TO ROLE b",
+def test_a_statement_that_is_refused_half_way_leaves_nothing_behind(make) -> None:
+    made = make("CREATE TABLE P (k INT64) PRIMARY KEY (k)")
+    made.refusal(
+        "CREATE TABLE T (a INT64, CONSTRAINT c CHECK (a > 1), FOREIGN KEY (a) REFERENCES P (nope)) "
+        "PRIMARY KEY (a)",
     )
 
-    assert catalogue.has_privilege("b", "TABLE FUNCTION", "read_s", "EXECUTE")
-    assert not catalogue.has_privilege("b", "CHANGE STREAM", "S", "SELECT")
-    catalogue.apply(parse_ddl("REVOKE ROLE a FROM ROLE b"), now_us=2)
-    assert not catalogue.has_privilege("b", "TABLE FUNCTION", "READ_S", "EXECUTE")
+    assert list(made.catalogue.tables) == ["p"]
+    made.apply("CREATE TABLE T (a INT64, CONSTRAINT c CHECK (a > 1)) PRIMARY KEY (a)")
+
+
+def test_analyze_changes_nothing(make) -> None:
+    assert make("ANALYZE").ddl() == []

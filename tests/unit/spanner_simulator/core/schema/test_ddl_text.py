@@ -1,14 +1,18 @@
 from __future__ import annotations
 
-from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
-from tidegate.spanner_simulator.core.schema.ddl import parse_ddl
-from tidegate.spanner_simulator.core.schema.ddl_text import catalogue_ddl
-
 STATEMENTS = [
+    "ALTER DATABASE d SET OPTIONS (version_retention_period = '2d')",
+    "CREATE SCHEMA n",
     (
         "CREATE TABLE T (A INT64 NOT NULL, B STRING(36), C TIMESTAMP OPTIONS "
         "(allow_commit_timestamp = true)) PRIMARY KEY (A, B DESC)"
     ),
+    "CREATE VIEW Later SQL SECURITY INVOKER AS SELECT 1 AS a",
+    "CREATE TABLE n.U (A INT64, CONSTRAINT c CHECK (A > 1)) PRIMARY KEY (A)",
+    "CREATE INDEX n.I ON n.U (A)",
+    "ALTER TABLE T ADD CONSTRAINT f FOREIGN KEY (A) REFERENCES n.U (A)",
+    "CREATE VIEW V SQL SECURITY INVOKER AS SELECT T.A FROM T",
+    "CREATE OR REPLACE VIEW Later SQL SECURITY INVOKER AS SELECT V.A FROM V",
     "CREATE CHANGE STREAM S FOR T(C) OPTIONS (retention_period = '36h', exclude_insert = true)",
     "CREATE CHANGE STREAM Everything FOR ALL",
     "CREATE CHANGE STREAM Nothing",
@@ -19,24 +23,35 @@ STATEMENTS = [
 ]
 
 
-def make(statements: list[str]) -> Catalogue:
-    catalogue = Catalogue()
-    for statement in statements:
-        catalogue.apply(parse_ddl(statement), now_us=1)
-    return catalogue
+def test_the_text_makes_the_same_schema_again(make) -> None:
+    text = make(*STATEMENTS).ddl()
+
+    assert make(*text).ddl() == text
+    assert len(text) == len(STATEMENTS) - 1
 
 
-def test_the_text_makes_the_same_schema_again() -> None:
-    text = catalogue_ddl(make(STATEMENTS))
+def test_each_thing_stands_after_what_it_is_made_of(make) -> None:
+    text = make(*STATEMENTS).ddl()
+    order = [
+        next(index for index, line in enumerate(text) if line.startswith(start))
+        for start in (
+            "ALTER DATABASE",
+            "CREATE SCHEMA n",
+            "CREATE TABLE n.U",
+            "CREATE INDEX n.I",
+            "ALTER TABLE T ADD CONSTRAINT f FOREIGN KEY",
+            "CREATE VIEW V",
+            "CREATE VIEW Later",
+            "CREATE CHANGE STREAM S",
+            "CREATE ROLE",
+            "GRANT",
+        )
+    ]
 
-    assert catalogue_ddl(make(text)) == text
-    assert len(text) == len(STATEMENTS)
+    assert order == sorted(order)
 
 
-def test_options_are_printed_as_the_service_prints_them() -> None:
-    text = catalogue_ddl(make(STATEMENTS))
+def test_postgresql_has_its_own_text(make) -> None:
+    made = make("CREATE TABLE t (a bigint PRIMARY KEY)", dialect="POSTGRESQL")
 
-    assert text[1] == (
-        "CREATE CHANGE STREAM S FOR T(C) OPTIONS ( retention_period = '36h', "
-        "exclude_insert = true )"
-    )
+    assert made.ddl() == ["CREATE TABLE t (\n  a bigint NOT NULL,\n  PRIMARY KEY(a)\n)"]

@@ -84,7 +84,10 @@ QUERIES: list[tuple[str, dict[str, Plain], list[list[Value]]]] = [
 
 @pytest.mark.parametrize(("sql", "parameters", "rows"), QUERIES)
 def test_the_queries_that_readers_send(
-    bank, sql: str, parameters: dict[str, Plain], rows: list[list[Value]]
+    bank,
+    sql: str,
+    parameters: dict[str, Plain],
+    rows: list[list[Value]],
 ) -> None:
     bank.ddl(
         "CREATE CHANGE STREAM Tuned FOR Accounts(Name), Ledger OPTIONS (retention_period='36h')",
@@ -107,7 +110,9 @@ def test_the_queries_that_readers_send(
     [("TABLES", 2), ("indexes", 2), ("column_options", 1), ("change_stream_columns", 0)],
 )
 def test_views_have_a_row_for_each_object(bank, view: str, count: int) -> None:
-    bank.ddl("ALTER TABLE Ledger ADD COLUMN At TIMESTAMP OPTIONS (allow_commit_timestamp = true)")
+    bank.ddl(
+        "ALTER TABLE Ledger ADD COLUMN WrittenAt TIMESTAMP OPTIONS (allow_commit_timestamp = true)",
+    )
     columns, rows = information_schema_table(bank.database.catalogue, view)
 
     assert len(rows) == count
