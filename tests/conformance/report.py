@@ -68,6 +68,10 @@ def run_program(name: str, command: list[str], server: Server, log: Path) -> Pro
         "METADATA_SERVER_DETECTION": "none",
         "GRPC_VERBOSITY": "NONE",
     }
+    if not server.control:
+        # Google's emulator takes multiplexed sessions for ordinary ones, and clients trip over that.
+        for what in ("", "_PARTITIONED_OPS", "_FOR_RW"):
+            environ[f"GOOGLE_CLOUD_SPANNER_MULTIPLEXED_SESSIONS{what}"] = "false"
     report = ProgramReport(name)
     with log.open("w") as errors:
         try:

@@ -188,7 +188,7 @@ func pgChanges(d *databases) reader {
 func pgStream(d *databases) {
 	start := pgApply(d, spanner.Insert("accounts", []string{"id", "balance", "owner"}, []any{1, 7, "a"}))
 	last := pgApply(d, spanner.Delete("accounts", spanner.Key{1}))
-	found, _ := follow(pgChanges(d), start, last)
+	found, _, _ := follow(pgChanges(d), start, last)
 	mods := [][]any{}
 	for _, record := range found {
 		for _, one := range record.Mods {

@@ -146,7 +146,7 @@ def pg_stream(databases: Databases) -> None:
         first.insert("accounts", columns, [[1, 7, "a"]])
     with databases.postgres.batch() as last:
         last.delete("accounts", KeySet(keys=[[1]]))
-    found, _ = follow(_changes(databases.postgres), first.committed, last.committed)
+    found, _, _ = follow(_changes(databases.postgres), first.committed, last.committed)
     equal(["INSERT", "DELETE"], [one["mod_type"] for one in found])
     values = {"balance": "7", "owner": "a"}
     equal([{"keys": {"id": "1"}, "new_values": values, "old_values": {}}], found[0]["mods"])
