@@ -20,6 +20,8 @@ __all__ = ["CHECKS", "ProgramReport", "run_program", "show"]
 HERE = Path(__file__).resolve().parent
 RUN_TIMEOUT_S = 900
 DETAIL_LENGTH = 300
+# One failure early on brings others after it.
+SHOWN_FAILURES = 20
 
 
 def _listed() -> tuple[str, ...]:
@@ -69,7 +71,7 @@ def run_program(name: str, command: list[str], server: Server, log: Path) -> Pro
         "GRPC_VERBOSITY": "NONE",
     }
     if not server.control:
-        # Google's emulator takes multiplexed sessions for ordinary ones, and clients trip over that.
+        # Google's emulator takes multiplexed sessions for ordinary ones: clients trip over that.
         for what in ("", "_PARTITIONED_OPS", "_FOR_RW"):
             environ[f"GOOGLE_CLOUD_SPANNER_MULTIPLEXED_SESSIONS{what}"] = "false"
     report = ProgramReport(name)
@@ -112,5 +114,7 @@ def show(reports: Iterable[ProgramReport], console: Console) -> None:
         )
     console.print(table)
     for one in reports:
-        for line in one.failures:
+        for line in one.failures[:SHOWN_FAILURES]:
             console.print(line, markup=False, soft_wrap=True)
+        if len(one.failures) > SHOWN_FAILURES:
+            console.print(f"{one.name}: and {len(one.failures) - SHOWN_FAILURES} more")
