@@ -21,6 +21,10 @@ _ROW_CAPTURES = ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
 _SET = re.compile(r"UPDATE (?P<table>\w+) SET (?P<sets>.*?) WHERE ", re.DOTALL)
 _POSITION = re.compile(r"\[at \d+:\d+\]|Syntax error on line \d+, column \d+")
 _TRACKED = re.compile(r"(?<=Change Stream: )([\w,]+)(?=\.)")
+_CAST = re.compile(
+    r"::(character varying|double precision|timestamp with time zone|bigint|boolean|bytea|date|"
+    r"jsonb|numeric|real|text)(\[\])?"
+)
 _FRACTION = re.compile(r"\.\d+Z$")
 
 
@@ -199,6 +203,37 @@ def _is_split_record(difference: Difference) -> bool:
     )
 
 
+def _is_postgres_expression(difference: Difference) -> bool:
+    """Alike but for how an expression is written."""
+    both = difference.simulator, difference.emulator
+    return (
+        difference.kind in ("ddl", "rows")
+        and all("bigint" in repr(one) or "character varying" in repr(one) for one in both)
+        and _bare(repr(both[0])) == _bare(repr(both[1]))
+    )
+
+
+def _bare(text: str) -> str:
+    """SQL without casts to a type, blanks, brackets and quotes."""
+    return re.sub(r"[\s()'\"\\]", "", _CAST.sub("", text)).lower()
+
+
+def _is_schema_statement(difference: Difference) -> bool:
+    return (
+        difference.kind == "ddl"
+        and difference.emulator == "nothing"
+        and difference.simulator.startswith("CREATE SCHEMA ")
+    )
+
+
+def _is_reset_option(difference: Difference) -> bool:
+    return (
+        difference.kind == "ddl"
+        and isinstance(difference.emulator, str)
+        and difference.emulator == f"{difference.simulator}\nWITH (exclude_insert = false)"
+    )
+
+
 def _is_dropped_option(difference: Difference) -> bool:
     """The emulator forgets an option that a later SET OPTIONS does not name."""
     if difference.kind != "ddl" or not difference.where.startswith("GetDatabaseDdl"):
@@ -243,6 +278,12 @@ def _is_update_of_deleted(difference: Difference) -> bool:
         and str(difference.emulator).endswith(
             "was deleted and then updated in the same transaction."
         )
+    )
+
+
+def _is_internal(difference: Difference) -> bool:
+    return difference.kind == "code" and str(difference.emulator).startswith(
+        ("INTERNAL ZETASQL_RET_CHECK", "UNKNOWN Unexpected error in RPC handling")
     )
 
 
@@ -307,6 +348,21 @@ ACCEPTED: tuple[Accepted, ...] = (
         _is_split_record,
     ),
     Accepted(
+        "expressions in PostgreSQL",
+        "are printed as they were written; the emulator prints its own reading of them",
+        _is_postgres_expression,
+    ),
+    Accepted(
+        "CREATE SCHEMA",
+        "is part of the schema; the emulator does not print it",
+        _is_schema_statement,
+    ),
+    Accepted(
+        "reset option",
+        "a reset option is not set; the emulator prints it as false",
+        _is_reset_option,
+    ),
+    Accepted(
         "forgotten option",
         "SET OPTIONS leaves the other options as they are; the emulator forgets them",
         _is_dropped_option,
@@ -340,6 +396,11 @@ ACCEPTED: tuple[Accepted, ...] = (
         ),
     ),
     Accepted(
+        "internal errors of the emulator",
+        "are crashes that were caught; the simulator names what is wrong",
+        _is_internal,
+    ),
+    Accepted(
         "words: row exists",
         "the service's own words",
         _words(
@@ -353,6 +414,46 @@ ACCEPTED: tuple[Accepted, ...] = (
         _words(
             r"Row \[.*\] in table (?P<table>\w+) is missing\. Row cannot be updated\.",
             r"Table (?P<table>\w+): Row \{.*\} not found\.",
+        ),
+    ),
+    Accepted(
+        "words: parent missing",
+        "the service's own words",
+        _words(
+            r"Parent row for row \[.*\] in table (?P<child>\w+) is missing\. "
+            r"Row cannot be written\.",
+            r"Insert failed because key was not found in parent table:  Parent Table: \w+  "
+            r"Child Table: (?P<child>\w+)  Key: \{.*\}",
+        ),
+    ),
+    Accepted(
+        "words: child found",
+        "the service's own words",
+        _words(
+            r"Integrity constraint violation during DELETE/REPLACE\. Found child row \[.*\] in "
+            r"table (?P<child>\w+)\.",
+            r"Delete failed because one or more keys exist within the child table:  "
+            r"Parent Table: \w+  Child Table: (?P<child>\w+)  Key: \{.*\}",
+        ),
+    ),
+    Accepted(
+        "words: unique index",
+        "the service's own words",
+        _words(
+            r"Unique index violation on index (?P<index>\w+) at index key \[.*\]\. "
+            r"It conflicts with row \[.*\] in table \w+\.",
+            r"UNIQUE violation on index (?P<index>\w+),  duplicate key: \{.*\} in this "
+            r"transaction\.",
+        ),
+    ),
+    Accepted(
+        "words: foreign key",
+        "the service's own words",
+        _words(
+            r"Foreign key constraint `(?P<name>\w+)` is violated on table `(?P<table>\w+)`\. "
+            r"Cannot find referenced values in (?P<to>\w+)\(.*\)\.",
+            r"Foreign key `(?P<name>\w+)` constraint violation on table `(?P<table>\w+)`\. "
+            r"Cannot find referenced key `\{.*\}` in table `(?P<to>\w+)`\.",
         ),
     ),
     Accepted(

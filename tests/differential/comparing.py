@@ -6,6 +6,7 @@ Yields all differences; whether one is accepted is decided elsewhere.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Any
 
 from tests.differential.canonical import canonical_rows, canonical_text
@@ -69,11 +70,11 @@ def compare_results(
         if ours.count != theirs.count:
             yield "count", "", ours.count, theirs.count
     elif isinstance(ours, list) and isinstance(theirs, list):
-        for left, right in zip(ours, theirs, strict=False):
-            if left != right:
-                yield "ddl", "", left, right
-        if len(ours) != len(theirs):
-            yield "ddl", " (how many statements)", ours, theirs
+        # The order of tables and indexes is each side's own.
+        left_only = sorted(set(ours) - set(theirs))
+        right_only = sorted(set(theirs) - set(ours))
+        for left, right in zip_longest(left_only, right_only, fillvalue="nothing"):
+            yield "ddl", "", left, right
     elif isinstance(ours, tuple) and isinstance(theirs, tuple):
         if ours[0] != theirs[0]:
             yield "count", " (batch)", ours[0], theirs[0]

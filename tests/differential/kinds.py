@@ -7,10 +7,21 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass
+from decimal import Decimal
 from random import Random
 from typing import Any, Literal
 
-__all__ = ["COLUMN_KINDS", "GOOGLE", "KEY_KINDS", "POSTGRES", "Dialect", "Kind", "literal", "value"]
+__all__ = [
+    "COLUMN_KINDS",
+    "GOOGLE",
+    "KEY_KINDS",
+    "POSTGRES",
+    "Dialect",
+    "Kind",
+    "literal",
+    "sort_key",
+    "value",
+]
 
 Dialect = Literal["GOOGLE_STANDARD_SQL", "POSTGRESQL"]
 GOOGLE: Dialect = "GOOGLE_STANDARD_SQL"
@@ -151,6 +162,25 @@ def value(chance: Random, kind: Kind, dialect: Dialect) -> Any:
     if kind.code == "STRING" and chance.random() < 0.4:
         return chance.choice("abcdef") * chance.randrange(1, 4)
     return chance.choice(pool(kind, dialect))
+
+
+def sort_key(kind: Kind, data: Any) -> Any:
+    """What orders a key's values; NULL comes first."""
+    if data is None:
+        return (0,)
+    match kind.code:
+        case "INT64":
+            return 1, int(data)
+        case "FLOAT64" | "FLOAT32":
+            return 1, float(data)
+        case "NUMERIC":
+            return 1, Decimal(data)
+        case "BYTES":
+            return 1, base64.b64decode(data)
+        case "TIMESTAMP":
+            return 1, data.removesuffix("Z")
+        case _:
+            return 1, data
 
 
 def literal(kind: Kind, data: Any, dialect: Dialect) -> str:

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, get_args
 
 from tests.differential.information_schema import information_schema_queries
-from tests.differential.kinds import GOOGLE, Dialect
+from tests.differential.kinds import GOOGLE, Dialect, sort_key
 from tests.differential.kinds import value as choose_value
 from tests.differential.row_model import RowModel
 from tests.differential.schema import Table, options_text
@@ -230,12 +230,17 @@ class _Maker:
         return Interval(start, end, chance.random() < 0.7, chance.random() < 0.7)
 
     def _last_part_interval(self, table: Table) -> Interval:
-        """Keys alike but for their last part: the emulator deletes no other range."""
+        """Keys in order and alike but for their last part: of others the emulator ends or hangs."""
         chance = self._chance
-        start, other = self._key(table), self._key(table)
-        length = chance.randrange(1, len(start) + 1)
-        start = start[:length]
-        end = (*start[:-1], other[length - 1])
+        first, second = self._key(table), self._key(table)
+        length = chance.randrange(1, len(first) + 1)
+        name, is_descending = table.key[length - 1]
+        ends = sorted(
+            (first[length - 1], second[length - 1]),
+            key=lambda part: sort_key(table.key_kind(name), part),
+            reverse=is_descending,
+        )
+        start, end = ((*first[: length - 1], part) for part in ends)
         return Interval(start, end, chance.random() < 0.7, chance.random() < 0.7)
 
     def _mutations(self) -> tuple[Mutation, ...]:

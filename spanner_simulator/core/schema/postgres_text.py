@@ -43,6 +43,19 @@ __all__ = [
 ]
 
 
+# However they were given.
+_STREAM_OPTIONS = (
+    "value_capture_type",
+    "retention_period",
+    "exclude_insert",
+    "exclude_update",
+    "exclude_delete",
+    "exclude_ttl_deletes",
+    "allow_txn_exclusion",
+    "partition_mode",
+)
+
+
 def quoted(name: str) -> str:
     """A name, in quotes where it needs them; a schema's dot stays outside."""
     return ".".join(_quoted_part(part) for part in name.split("."))
@@ -125,7 +138,7 @@ def _column(column: ColumnDefinition) -> str:
 def _foreign_key(key: ForeignKey) -> str:
     text = f"CONSTRAINT {quoted(key.name)} " if key.is_named else ""
     text += (
-        f"FOREIGN KEY({_list(key.columns)}) REFERENCES {quoted(key.referenced_table)}"
+        f"FOREIGN KEY ({_list(key.columns)}) REFERENCES {quoted(key.referenced_table)}"
         f"({_list(key.referenced_columns)})"
     )
     if key.on_delete == "CASCADE":
@@ -181,7 +194,8 @@ def stream(one: ChangeStream) -> str:
         ]
         lines.append("FOR " + ", ".join(tables))
     if one.options:
-        options = ", ".join(f"{name} = {_option(value)}" for name, value in one.options)
+        in_order = sorted(one.options, key=lambda option: _STREAM_OPTIONS.index(option[0]))
+        options = ", ".join(f"{name} = {_option(value)}" for name, value in in_order)
         lines.append(f"WITH ({options})")
     return "\n".join(lines)
 

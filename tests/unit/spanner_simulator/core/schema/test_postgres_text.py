@@ -79,8 +79,8 @@ STATEMENTS = [
     ),
     (
         (
-            "CREATE CHANGE STREAM S1 FOR Singers, C() WITH (retention_period='36h', "
-            "exclude_insert=true)"
+            "CREATE CHANGE STREAM S1 FOR Singers, C() WITH (exclude_insert=true, "
+            "retention_period='36h')"
         ),
         (
             "CREATE CHANGE STREAM s1\n"
