@@ -19,6 +19,7 @@ import typer
 from tidegate.spanner_simulator.control import Verbs
 from tidegate.spanner_simulator.ddl_file import split_ddl
 from tidegate.spanner_simulator.errors import Code, SpannerError
+from tidegate.spanner_simulator.server.data_directory import DataDirectoryError
 from tidegate.spanner_simulator.server.host import Host
 from tidegate.spanner_simulator.server.provision import create_database
 from tidegate.spanner_simulator.simulator import PortTakenError, SimulatorConfig, serve
@@ -146,6 +147,14 @@ def run(
             rich_help_panel=_STREAMS,
         ),
     ] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Keep databases here over restarts; without it, they end with the program.",
+            rich_help_panel=_DATABASE,
+        ),
+    ] = None,
     database: Annotated[
         str | None,
         typer.Option(
@@ -185,6 +194,7 @@ def run(
             stream_partitions=stream_partitions,
             equal_timestamps=equal_timestamps,
             frozen_at=frozen_at,
+            data_directory=data,
             linger_ms=linger_ms,
             separate_children=separate_children,
         )
@@ -197,7 +207,7 @@ def run(
         _give_up(f"cannot listen on {error}: the address is in use; choose another port")
     except SpannerError as error:
         _give_up(f"cannot create the database: {error.message}")
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, DataDirectoryError) as error:
         _give_up(str(error))
 
 

@@ -11,21 +11,24 @@ import dataclasses
 import threading
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from tidegate.spanner_simulator.control import Verbs, start_control_server
 from tidegate.spanner_simulator.core.database import DatabaseSettings
 from tidegate.spanner_simulator.core.timestamps import parse_ns
 from tidegate.spanner_simulator.errors import SpannerError
+from tidegate.spanner_simulator.server.data_directory import DataDirectory, DataDirectoryError
 from tidegate.spanner_simulator.server.grpc_server import PortTakenError, start_grpc_server
 from tidegate.spanner_simulator.server.host import Host
 from tidegate.spanner_simulator.server.official_client import connect
+from tidegate.spanner_simulator.server.restoration import restore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from types import TracebackType
 
-__all__ = ["PortTakenError", "Simulator", "SimulatorConfig", "serve"]
+__all__ = ["DataDirectoryError", "PortTakenError", "Simulator", "SimulatorConfig", "serve"]
 
 _START_TIMEOUT_S = 30
 
@@ -36,6 +39,7 @@ class SimulatorConfig:
 
     `equal_timestamps` is the probability that concurrent transactions share a commit timestamp.
     `frozen_at`: the clock begins frozen at this RFC 3339 time; None: it follows real time.
+    `data_directory` keeps databases over restarts; None: in memory only.
     `linger_ms` lets news gather before a waiting change stream query sends them.
     `separate_children` announces each child stream partition in a record of its own.
     """
@@ -47,6 +51,7 @@ class SimulatorConfig:
     stream_partitions: int = 2
     equal_timestamps: float = 0.0
     frozen_at: str | None = None
+    data_directory: Path | str | None = None
     linger_ms: int = 5
     separate_children: bool = False
 
@@ -82,20 +87,26 @@ async def serve(
     *,
     prepare: Callable[[Host], Awaitable[None]] | None = None,
 ) -> None:
-    """Run until `stop` is set. Raises `PortTakenError`.
+    """Run until `stop` is set. Raises `PortTakenError` and `DataDirectoryError`.
 
     `prepare` runs before the first client may call, and what it raises ends the attempt; then
     `ready` hears the two addresses, gRPC's first, and the verbs work until the end.
     """
     async with AsyncExitStack() as stack:
+        directory = None
+        if config.data_directory is not None:
+            directory = DataDirectory(Path(config.data_directory))
+            stack.callback(directory.close)
         host = Host(
             seed=config.seed,
             settings=DatabaseSettings(config.stream_partitions, config.equal_timestamps),
             frozen_at_us=config.frozen_at_us,
             linger_ms=config.linger_ms,
             separate_children=config.separate_children,
+            directory=directory,
         )
         stack.callback(host.close)
+        restore(host)
         if prepare is not None:
             await prepare(host)
         server, host.port = await start_grpc_server(host, f"{config.host}:{config.port}")
@@ -106,11 +117,14 @@ async def serve(
             raise PortTakenError(f"{config.host}:{config.control_port}") from error
         stack.callback(http.server_close)
         stack.push_async_callback(asyncio.to_thread, http.shutdown)
+        host.keeper.on_failure = stop.set
         host.start()
         verbs.attach(host, asyncio.get_running_loop())
         stack.callback(verbs.detach)
         ready(f"{config.host}:{host.port}", f"{config.host}:{http.server_address[1]}")
         await stop.wait()
+    if host.keeper.failure is not None:
+        raise DataDirectoryError(f"stopped, as data cannot be kept: {host.keeper.failure}")
 
 
 class Simulator(Verbs):

@@ -35,10 +35,28 @@ class ClockVerbs(OnLoop):
             )
 
         def act(host: Host) -> dict[str, Any]:
-            host.clock.advance(by_ms * 1000)
+            host.keeper.keep_time(host.clock.advance(by_ms * 1000))
             return _describe(host)
 
         return self._run(act)
+
+    @action
+    def expire_retention(self, database: str, stream: str) -> dict[str, Any]:
+        """Jump ahead by the retention period of a change stream, and forget what is too old."""
+
+        def act(host: Host) -> dict[str, Any]:
+            hosted = host.database(database)
+            retention_us = hosted.database.catalogue.stream(stream).retention_us
+            # One step further, so that what is happening right now is too old as well.
+            host.keeper.keep_time(host.clock.advance(retention_us + 1))
+            return {"records": host.expire(hosted).records, **_describe(host)}
+
+        return self._run(act)
+
+    @action
+    def delete_expired_rows(self, database: str) -> dict[str, Any]:
+        """Delete now what row deletion policies let go, as the service does from time to time."""
+        return self._run(lambda host: {"rows": host.expire(host.database(database)).rows})
 
     @action
     def freeze(self) -> dict[str, Any]:

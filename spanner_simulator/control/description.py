@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidegate.spanner_simulator.core.key_encoding import decode_key
+from tidegate.spanner_simulator.core.rows.storage import KeyRange
 from tidegate.spanner_simulator.core.values import encode
 
 if TYPE_CHECKING:
@@ -26,13 +27,21 @@ def describe_stream_partition(
         "end_timestamp_us": one.end_us,
         "parents": list(one.parents),
         "children": [child.token for child in one.children],
-        "low": _bound(hosted.database, one.low),
-        "high": None if one.high is None else _bound(hosted.database, one.high),
+        **_range(hosted.database, KeyRange(one.low, one.high)),
+        # With mutable key ranges, the keys between the two bounds need not all be its own.
+        "ranges": [_range(hosted.database, keys) for keys in one.ranges],
         "tables": _tables(hosted.database, one),
         "records": len(one.records),
         "recently_written_keys": len(set(one.recent_keys)),
         "readers": len(hosted.readers.get(one.token, ())),
         "is_held": is_held,
+    }
+
+
+def _range(database: Database, keys: KeyRange) -> dict[str, Any]:
+    return {
+        "low": _bound(database, keys.low),
+        "high": None if keys.high is None else _bound(database, keys.high),
     }
 
 
@@ -55,7 +64,11 @@ def _tables(database: Database, one: StreamPartition) -> list[str]:
     return [
         table.name
         for table in database.catalogue.tables.values()
-        if (one.high is None or table.prefix < one.high) and one.low < table.prefix[:-1] + b"\x01"
+        if any(
+            (keys.high is None or table.prefix < keys.high)
+            and keys.low < table.prefix[:-1] + b"\x01"
+            for keys in one.ranges
+        )
     ]
 
 

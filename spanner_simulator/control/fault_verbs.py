@@ -8,12 +8,16 @@ from tidegate.spanner_simulator.control.description import describe_fault
 from tidegate.spanner_simulator.control.on_loop import OnLoop
 from tidegate.spanner_simulator.control.stream_verbs import status_code
 from tidegate.spanner_simulator.control.verb import action, question
+from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.server.faults import Fault, FaultKind, FaultRule, FaultTime
+from tidegate.spanner_simulator.server.methods import METHODS
 
 if TYPE_CHECKING:
     from tidegate.spanner_simulator.server.host import Host
 
 __all__ = ["FaultVerbs"]
+
+_METHODS = frozenset(method for methods in METHODS.values() for method in methods)
 
 
 class FaultVerbs(OnLoop):
@@ -46,6 +50,11 @@ class FaultVerbs(OnLoop):
 
         `count` null: for ever. A change stream query is one of method ExecuteStreamingSql.
         """
+        if method is not None and method not in _METHODS:
+            raise SpannerError(
+                Code.INVALID_ARGUMENT,
+                f"The argument method must be the bare name of a method, not {method!r}.",
+            )
         fault = Fault(
             kind=kind,
             when=when,

@@ -91,10 +91,42 @@ class StreamVerbs(OnLoop):
 
     @action
     def move(self, database: str, stream: str, *, token: str | None = None) -> dict[str, Any]:
-        """Replace the stream partition of a token, or the busiest, by a child with its keys."""
+        """Replace the stream partition of a token, or the busiest, by a child with its keys.
+
+        With mutable key ranges, half of its keys go to the least busy other one instead.
+        """
         return self._turn(
             database,
             lambda one, now_us: one.streams.move(stream, now_us=now_us, token=token),
+        )
+
+    @action
+    def move_keys(
+        self,
+        database: str,
+        stream: str,
+        *,
+        source: str,
+        destination: str,
+        table: str | None = None,
+        first_key: list[Any] | None = None,
+        last_key: list[Any] | None = None,
+    ) -> dict[str, Any]:
+        """Mutable key ranges: give keys of one living stream partition (a token) to another.
+
+        Keys of `table` from `first_key` to `last_key`, both inclusive; without a table, all.
+        """
+        return self._turn(
+            database,
+            lambda one, now_us: one.streams.move_keys(
+                stream,
+                now_us=now_us,
+                source=source,
+                destination=destination,
+                table=table,
+                first_key=first_key,
+                last_key=last_key,
+            ),
         )
 
     def _turn(
@@ -103,9 +135,11 @@ class StreamVerbs(OnLoop):
         def run(host: Host) -> dict[str, Any]:
             hosted = host.database(database)
             children = act(hosted.database, host.now_us())
+            # A turn closes all time before it, and is the next thing that happens.
+            at_us = hosted.database.clock.closed_us + 1
             return {
-                "start_timestamp_us": children[0].start_us,
-                "parents": list(children[0].parents),
+                "start_timestamp_us": at_us,
+                "parents": list(children[0].parents) if children[0].start_us == at_us else [],
                 "children": [_describe(host, hosted, child) for child in children],
             }
 

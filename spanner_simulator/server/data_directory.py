@@ -53,6 +53,8 @@ class DataDirectory:
         self.messages: list[str] = []
         self.instances: dict[str, bytes] = {}
         self.databases: dict[str, KeptDatabase] = {}
+        # Where a virtual clock stood last.
+        self.time_us = 0
         # How often the folder was opened before: the same chance twice would repeat tokens.
         self.openings = 0
         self._numbers: dict[str, int] = {}
@@ -107,6 +109,8 @@ class DataDirectory:
                 match entry:
                     case ["opened"]:
                         self.openings += 1
+                    case ["time", int(now_us)]:
+                        self.time_us = now_us
                     case ["instance", name, message]:
                         self.instances[name] = base64.b64decode(message)
                     case ["no instance", name]:
@@ -142,6 +146,11 @@ class DataDirectory:
     def _append(self, entry: list[Any]) -> None:
         self._list.append(entry)
         self._list.sync()
+
+    def keep_time(self, now_us: int) -> None:
+        """Keep where a virtual clock stands."""
+        self.time_us = now_us
+        self._append(["time", now_us])
 
     def keep_instance(self, name: str, message: bytes) -> None:
         """Keep an instance, or what it has become."""

@@ -23,7 +23,6 @@ from tidegate.spanner_simulator.server.paging import page_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tidegate.spanner_simulator.core.schema.statements import Statement
     from tidegate.spanner_simulator.core.values import Dialect
     from tidegate.spanner_simulator.server.host import Host, HostedDatabase
     from tidegate.spanner_simulator.server.messages import Message
@@ -61,7 +60,7 @@ class DatabaseAdminService:
         if name in self._host.databases:
             raise SpannerError(Code.ALREADY_EXISTS, f"Database already exists: {name}")
         database = self._host.create_database(name, dialect=dialect)
-        statements = _parsed(request.extra_statements, dialect)
+        statements = _parsable(request.extra_statements, dialect)
         database.apply_ddl(statements, now_us=self._host.now_us())
         self._host.add_database(database)
         return done_operation(
@@ -134,7 +133,7 @@ class DatabaseAdminService:
             raise SpannerError(Code.INVALID_ARGUMENT, "Missing statements in the request.")
         name = operation_name(self._host, request.database, request.operation_id)
         database = hosted.database
-        statements = _parsed(request.statements, database.catalogue.dialect)
+        statements = _parsable(request.statements, database.catalogue.dialect)
         outcome: Any = empty_pb2.Empty()
         metadata = database_admin.UpdateDatabaseDdlMetadata.pb()(
             database=request.database, statements=request.statements
@@ -200,13 +199,14 @@ def _refuse(request: Message, field: str, what: str) -> None:
         raise SpannerError(Code.UNIMPLEMENTED, f"The simulator does not support: {what}")
 
 
-def _parsed(texts: Iterable[str], dialect: Dialect) -> list[Statement]:
-    statements: list[Statement] = []
-    for text in texts:
+def _parsable(texts: Iterable[str], dialect: Dialect) -> list[str]:
+    """The same texts, once all of them are known to be statements."""
+    found = list(texts)
+    for text in found:
         if not text.strip():
             raise SpannerError(Code.INVALID_ARGUMENT, "DDL statement is empty.")
-        statements.append(parse_ddl(text, dialect))
-    return statements
+        parse_ddl(text, dialect)
+    return found
 
 
 def _database_id(statement: str, dialect: Dialect) -> str:

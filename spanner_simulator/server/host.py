@@ -18,6 +18,7 @@ from tidegate.spanner_simulator.server.change_rows import ChangeRowEncoder
 from tidegate.spanner_simulator.server.clock import Clock, Timer, wall_clock_us
 from tidegate.spanner_simulator.server.connections import cut_connections
 from tidegate.spanner_simulator.server.faults import Faults, Holds
+from tidegate.spanner_simulator.server.keeper import Keeper
 from tidegate.spanner_simulator.server.open_transactions import OpenTransactions
 from tidegate.spanner_simulator.server.sql_select import SqlEngine
 
@@ -25,12 +26,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from tidegate.spanner_simulator.core.values import Dialect
+    from tidegate.spanner_simulator.server.data_directory import DataDirectory, KeptDatabase
+    from tidegate.spanner_simulator.server.messages import Message
 
 __all__ = ["Host", "HostedDatabase", "Reader", "Session", "wall_clock_us"]
 
 
 # Churn does not look more often than this, whatever its lives are.
 _CHURN_PAUSE_US = 1_000
+# How often policies and retention periods are looked at; the service itself takes longer.
+_EXPIRY_PAUSE_US = 3_600_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,14 @@ class Reader:
 
     news: asyncio.Event = field(default_factory=asyncio.Event)
     fault: SpannerError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """What has gone, because its time was over."""
+
+    rows: int
+    records: int
 
 
 @dataclass(slots=True)
@@ -129,10 +142,12 @@ class Host:
         frozen_at_us: int | None = None,
         linger_ms: int = 5,
         separate_children: bool = False,
+        directory: DataDirectory | None = None,
     ) -> None:
         """`linger_ms`: how long a waiting query lets news gather before it sends them.
 
-        `now_us` is what the clock follows while it runs; `frozen_at_us`: it begins frozen there.
+        `directory` keeps everything over a restart; None: it ends with the process. `now_us` is
+        what the clock follows while it runs; `frozen_at_us`: it begins frozen there.
         """
         self.clock = Clock(now_us, frozen_at_us=frozen_at_us)
         self.now_us = self.clock.now_us
@@ -140,19 +155,32 @@ class Host:
         self.holds = Holds(self._wake)
         self.linger_s = linger_ms / 1000
         self.separate_children = separate_children
-        self.instances: dict[str, object] = {}
+        self.instances: dict[str, Message] = {}
         self.databases: dict[str, HostedDatabase] = {}
         self.sessions: dict[str, Session] = {}
         self.operations: dict[str, object] = {}
+        self.keeper = Keeper(directory)
         self._seed = seed
         self._settings = settings
-        self._session_chance = _seeded(f"{seed}:sessions")
+        self._session_chance = self._chance("sessions")
         # Where the API is served, once it is.
         self.port = 0
 
     def start(self) -> None:
         """Let timers run on the running event loop."""
         self.clock.start()
+        self._expire_hourly()
+
+    def _expire_hourly(self) -> None:
+        for hosted in list(self.databases.values()):
+            self.expire(hosted)
+        self.clock.call_at(self.now_us() + _EXPIRY_PAUSE_US, self._expire_hourly)
+
+    def expire(self, hosted: HostedDatabase) -> Expired:
+        """Delete what row deletion policies and retention periods let go by now."""
+        now_us = self.now_us()
+        rows = hosted.database.expire_rows(now_us)
+        return Expired(rows, hosted.database.streams.expire(now_us))
 
     def close(self) -> None:
         """End all that runs by itself."""
@@ -168,7 +196,8 @@ class Host:
         self.holds.release()
         self.faults.reset()
         self.clock.reset()
-        self._session_chance = _seeded(f"{self._seed}:sessions")
+        self._expire_hourly()
+        self._session_chance = self._chance("sessions")
 
     def drop_connections(self) -> int:
         """Cut every TCP connection of the API; how many there were."""
@@ -179,26 +208,49 @@ class Host:
         for hosted in self.databases.values():
             hosted.wake(chosen)
 
-    def create_database(self, name: str, *, dialect: Dialect = "GOOGLE_STANDARD_SQL") -> Database:
-        """A new empty database, not yet served; each has its own chance from the seed."""
-        chance = _seeded(f"{self._seed}:{name}")  # repeatable, not secret
-        return Database(name, chance, self._settings, dialect)
+    def _chance(self, purpose: str) -> random.Random:
+        """Chance from the seed: the same in every run, another one after each restart."""
+        directory = self.keeper.directory
+        openings = 0 if directory is None else directory.openings
+        return _seeded(f"{self._seed}:{purpose}" + (f":{openings}" if openings else ""))
 
-    def add_instance(self, name: str, instance: object) -> None:
-        """Serve an instance under its full name; the message is what GetInstance answers with."""
+    def create_database(self, name: str, *, dialect: Dialect = "GOOGLE_STANDARD_SQL") -> Database:
+        """A new empty database to be served; each has its own chance from the seed."""
+        database = self.new_database(name, dialect=dialect)
+        self.keeper.watch(database)
+        return database
+
+    def new_database(self, name: str, *, dialect: Dialect) -> Database:
+        """A new empty database that nobody keeps."""
+        return Database(name, self._chance(name), self._settings, dialect)
+
+    def add_database(self, database: Database, *, created_us: int | None = None) -> HostedDatabase:
+        """Serve a new database from now on, under its own name."""
+        created_us = self.now_us() if created_us is None else created_us
+        self.keeper.keep(database, created_us=created_us)
+        return self._serve(database, created_us)
+
+    def resume_database(self, database: Database, kept: KeptDatabase) -> HostedDatabase:
+        """Serve a database again whose past has been replayed."""
+        self.keeper.resume(database, kept.journal)
+        return self._serve(database, kept.created_us)
+
+    def _serve(self, database: Database, created_us: int) -> HostedDatabase:
+        hosted = HostedDatabase(database, created_us=created_us, clock=self.clock)
+        self.databases[database.name] = hosted
+        return hosted
+
+    def add_instance(self, name: str, instance: Message) -> None:
+        """Serve an instance, or what it has become; the message is GetInstance's answer."""
+        self.keeper.keep_instance(name, instance.SerializeToString())
         self.instances[name] = instance
 
     def remove_instance(self, name: str) -> None:
         """Forget an instance and its databases."""
         for database in [one for one in self.databases if one.startswith(name + "/")]:
             self.drop_database(database)
+        self.keeper.forget_instance(name)
         del self.instances[name]
-
-    def add_database(self, database: Database) -> HostedDatabase:
-        """Serve a database from now on, under its own name."""
-        hosted = HostedDatabase(database, created_us=self.now_us(), clock=self.clock)
-        self.databases[database.name] = hosted
-        return hosted
 
     def database(self, name: str) -> HostedDatabase:
         """A database by full resource name, or by its short name when that is unambiguous."""
@@ -215,6 +267,7 @@ class Host:
         hosted = self.databases.pop(name, None)
         if hosted is None:
             return
+        self.keeper.forget(name)
         hosted.interrupt(
             list(hosted.readers), SpannerError(Code.NOT_FOUND, f"Database not found: {name}")
         )

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from tidegate.spanner_simulator import Simulator
@@ -22,3 +24,71 @@ def test_a_clock_that_begins_frozen_moves_on_command() -> None:
 def test_a_jump_that_is_none(simulator: Simulator, by_ms: int) -> None:
     with pytest.raises(SpannerError, match="by_ms must lie in"):
         simulator.advance(by_ms)
+
+
+DAY_MS = 86_400_000
+DUE_DDL = [
+    (
+        "CREATE TABLE Notes (K INT64 NOT NULL, Due TIMESTAMP) PRIMARY KEY (K), "
+        "ROW DELETION POLICY (OLDER_THAN(Due, INTERVAL 1 DAY))"
+    ),
+    "CREATE CHANGE STREAM S FOR Notes OPTIONS (retention_period = '3d')",
+]
+
+
+@pytest.fixture
+def notes() -> Iterator[Simulator]:
+    """Two notes: one is due after a day, one after two."""
+    with Simulator(frozen_at="2026-01-01T00:00:00Z") as simulator:
+        simulator.create_database("notes", ddl=DUE_DDL)
+        database = simulator.client().instance("test-instance").database("notes")
+        with database.batch() as batch:
+            rows = [[1, "2026-01-01T00:00:00Z"], [2, "2026-01-02T00:00:00Z"]]
+            batch.insert("Notes", ["K", "Due"], rows)
+        yield simulator
+
+
+def tags(simulator: Simulator) -> list[str]:
+    return [one["tag"] for one in simulator.commit_log("notes", "S")]
+
+
+def test_row_deletion_policies_run_by_themselves(notes: Simulator) -> None:
+    notes.advance(DAY_MS - 1)
+    assert tags(notes) == [""]
+    notes.advance(2 * 3_600_000)
+    assert tags(notes) == ["", "RowDeletionPolicy"]
+    notes.advance(DAY_MS)
+
+    assert tags(notes) == ["", "RowDeletionPolicy", "RowDeletionPolicy"]
+    (_, first, _) = notes.commit_log("notes", "S")
+    assert [change["keys"] for change in first["changes"]] == [{"K": "1"}]
+    assert first["commit_timestamp"] < "2026-01-02T01:30:00"
+
+
+def test_rows_are_deleted_on_command(notes: Simulator) -> None:
+    assert notes.delete_expired_rows("notes") == {"rows": 0}
+    database = notes.client().instance("test-instance").database("notes")
+    with database.batch() as batch:
+        batch.insert("Notes", ["K", "Due"], [[3, "2025-01-01T00:00:00Z"]])
+
+    assert notes.delete_expired_rows("notes") == {"rows": 1}
+    assert notes.delete_expired_rows("notes") == {"rows": 0}
+    assert tags(notes) == ["", "", "RowDeletionPolicy"]
+
+
+def test_records_expire_by_themselves(notes: Simulator) -> None:
+    notes.advance(4 * DAY_MS)
+    kept = [one["commit_timestamp"] for one in notes.commit_log("notes", "S")]
+
+    assert kept == sorted(kept)
+    assert all(moment >= "2026-01-01T23" for moment in kept)
+    assert sum(one["records"] for one in notes.stream_partitions("notes", "S")) == len(kept)
+
+
+def test_retention_expires_on_command(notes: Simulator) -> None:
+    expired = notes.expire_retention("notes", "S")
+
+    assert expired["now"] >= "2026-01-04T00:00:00"
+    # The rows that fell due on the way are news, and stay.
+    assert tags(notes) == ["RowDeletionPolicy"] * 2
+    assert sum(one["records"] for one in notes.stream_partitions("notes", "S")) == 2

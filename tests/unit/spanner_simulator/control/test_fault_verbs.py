@@ -46,6 +46,7 @@ def test_calls_meet_them(simulator: Simulator) -> None:
 def test_refusals(simulator: Simulator) -> None:
     for settings, message in (
         ({"code": "FINE"}, "The argument code"),
+        ({"method": "Comit"}, "The argument method must be the bare name of a method, not 'Comit'"),
         ({"kind": "slow"}, "delay_ms"),
         ({"database": "nope"}, "Database not found"),
     ):

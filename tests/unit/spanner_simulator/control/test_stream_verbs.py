@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.spanner_simulator.control.conftest import insert
+from tests.unit.spanner_simulator.control.conftest import DDL, insert
 from tidegate.spanner_simulator import Simulator
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
@@ -48,6 +48,7 @@ def test_split_by_key_then_merge_then_move(simulator: Simulator) -> None:
     assert sorted(merged["parents"]) == sorted(tokens)
     assert moved["children"][0]["low"] == left["low"]
     assert moved["start_timestamp_us"] > merged["start_timestamp_us"]
+    assert moved["start_timestamp_us"] == moved["children"][0]["start_timestamp_us"]
 
 
 def test_without_arguments_the_busiest_is_split_and_a_pair_merged(simulator: Simulator) -> None:
@@ -56,6 +57,23 @@ def test_without_arguments_the_busiest_is_split_and_a_pair_merged(simulator: Sim
 
     assert split["children"][1]["low"]["key"] == ["7"]
     assert sorted(merged["parents"]) == sorted(one["token"] for one in split["children"])
+
+
+def test_keys_move_between_living_ones_that_are_mutable(simulator: Simulator) -> None:
+    ddl = [DDL[0], "CREATE CHANGE STREAM M FOR A OPTIONS (partition_mode = 'MUTABLE_KEY_RANGE')"]
+    simulator.create_database("shop", ddl=ddl)
+    low, high = (one["token"] for one in simulator.stream_partitions("shop", "M"))
+    moved = simulator.move_keys(
+        "shop", "M", source=high, destination=low, table="A", first_key=["10"], last_key=["19"]
+    )
+    (kept,) = [one for one in simulator.stream_partitions("shop", "M") if one["token"] == high]
+
+    assert [one["token"] for one in moved["children"]] == [low]
+    assert moved["parents"] == []
+    assert moved["start_timestamp_us"] > kept["start_timestamp_us"]
+    assert [one["low"]["key"] for one in kept["ranges"]] == [["0"], ["20"]]
+    with pytest.raises(SpannerError):
+        simulator.move_keys("bank", "Bank", source=low, destination=high)
 
 
 def test_churn_starts_and_stops(simulator: Simulator) -> None:
