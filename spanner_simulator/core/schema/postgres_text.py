@@ -117,8 +117,7 @@ def table(one: Table, *, without: Sequence[ForeignKey] = ()) -> str:
         )
     if one.row_deletion is not None:
         days = one.row_deletion.older_than_days
-        unit = "day" if days == 1 else "days"
-        text += f" TTL INTERVAL '{days} {unit}' ON {quoted(one.row_deletion.column)}"
+        text += f" TTL INTERVAL '{days} DAYS' ON {quoted(one.row_deletion.column)}"
     return text
 
 

@@ -35,7 +35,7 @@ STATEMENTS = [
             '  PRIMARY KEY(id, "Name"),\n'
             "  CONSTRAINT ck CHECK(id > i),\n"
             "  CHECK(n IS NULL)\n"
-            ") TTL INTERVAL '5 days' ON ts"
+            ") TTL INTERVAL '5 DAYS' ON ts"
         ),
     ),
     (

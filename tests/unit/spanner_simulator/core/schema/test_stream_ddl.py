@@ -165,7 +165,8 @@ def test_postgresql_refusals(statement: str, refusal: str) -> None:
 
 def test_streams_are_in_no_named_schema() -> None:
     with pytest.raises(
-        SpannerError, match=r"Change Stream not yet supported in named schema: n\.S\."
+        SpannerError,
+        match=r"Change Stream not yet supported in named schema: n\.S\.",
     ):
         parse_ddl("CREATE CHANGE STREAM n.S FOR ALL")
     with pytest.raises(SpannerError, match="change stream option per_placement_tvf"):
