@@ -15,13 +15,19 @@ from pathlib import Path
 from tests.differential.accepted import ACCEPTED
 from tests.differential.difference import Difference
 from tests.differential.emulator import ABSENT, Emulator, find_emulator
-from tests.differential.kinds import GOOGLE, POSTGRES
-from tests.differential.seeds import SeedResult, run_errors, run_seed
+from tests.differential.kinds import GOOGLE, POSTGRES, Dialect
+from tests.differential.seeds import SeedResult, run_errors, run_seed, shrunk_seed
+from tests.differential.steps import told
 from tests.differential.workload import FEATURES
 
 __all__ = ["main"]
 
 _SHOWN_MAX = 8
+_DIALECTS: dict[str | None, Dialect | None] = {
+    "google": GOOGLE,
+    "postgres": POSTGRES,
+    None: None,
+}
 
 
 def main(arguments: list[str]) -> int:
@@ -29,6 +35,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seeds", type=int, default=20, help="how many seeds to run")
     parser.add_argument("--first", type=int, default=1, help="the first of them")
     parser.add_argument("--seed", type=int, help="run this seed alone")
+    parser.add_argument("--shrink", action="store_true", help="with --seed: what it needs to fail")
     parser.add_argument("--only", choices=("google", "postgres"), help="one dialect for all seeds")
     parser.add_argument(
         "--without", default="", help=f"features to leave out: {','.join(FEATURES)}"
@@ -54,11 +61,18 @@ def main(arguments: list[str]) -> int:
         tempfile.TemporaryDirectory() as folder,
         Emulator(program, Path(folder) / "emulator.log") as emulator,
     ):
+        if options.seed is not None and options.shrink:
+            dialect = _DIALECTS[options.only]
+            small, result = shrunk_seed(options.seed, emulator, dialect=dialect, without=without)
+            for number, step in enumerate(small.steps):
+                print(f"{number:>4} {told(step)}")
+            _show(result, shows_all=options.all)
+            return 1 if result.unexplained else 0
         for seed in seeds:
             result = run_seed(
                 seed,
                 emulator,
-                dialect={"google": GOOGLE, "postgres": POSTGRES, None: None}[options.only],
+                dialect=_DIALECTS[options.only],
                 without=without,
             )
             results.append(result)
