@@ -214,7 +214,8 @@ def _is_postgres_expression(difference: Difference) -> bool:
 
 
 def _bare(text: str) -> str:
-    """SQL without casts to a type, blanks, brackets and quotes."""
+    """SQL without casts to a type, blanks, brackets and quotes; the emulator knows no VIRTUAL."""
+    text = text.replace(") VIRTUAL", ") STORED")
     return re.sub(r"[\s()'\"\\]", "", _CAST.sub("", text)).lower()
 
 
@@ -284,6 +285,12 @@ def _is_update_of_deleted(difference: Difference) -> bool:
 def _is_internal(difference: Difference) -> bool:
     return difference.kind == "code" and str(difference.emulator).startswith(
         ("INTERNAL ZETASQL_RET_CHECK", "UNKNOWN Unexpected error in RPC handling")
+    )
+
+
+def _is_far_past(difference: Difference) -> bool:
+    return "api: read in the far past" in difference.where and str(difference.simulator).startswith(
+        "FAILED_PRECONDITION Read-only transaction timestamp"
     )
 
 
@@ -394,6 +401,11 @@ ACCEPTED: tuple[Accepted, ...] = (
             r"(?P<start>Invalid retention_period: .*) \[24h, 30d\]\.",
             r"(?P<start>Invalid retention_period: .*) \[24h, 7d\]\.",
         ),
+    ),
+    Accepted(
+        "far past",
+        "a read before the version retention is refused as such; the emulator has no such limit",
+        _is_far_past,
     ),
     Accepted(
         "internal errors of the emulator",

@@ -9,6 +9,7 @@ from itertools import count
 from random import Random
 
 from tests.differential.accepted import accepted_by
+from tests.differential.api_cases import API_CASES, run_api_cases
 from tests.differential.comparing import compare_runs
 from tests.differential.difference import Difference
 from tests.differential.emulator import Emulator
@@ -155,6 +156,10 @@ def run_errors(emulator: Emulator, text: str = "", dialect: str = "") -> SeedRes
                 emulator.start()
                 theirs.close()
                 theirs = _emulator_side(emulator)
+        if not dialect or dialect == "google":
+            for difference in run_api_cases(ours, theirs, text):
+                result.add(difference)
+            result.steps += len(API_CASES)
         for side in (ours, theirs):
             side.close()
     return result

@@ -195,7 +195,9 @@ class Side:
 
     # ------------------------------------------------------------ transactions
 
-    def begin(self, kind: Literal["read_write", "partitioned_dml"], *, tag: str = "") -> Any:
+    def begin(
+        self, kind: Literal["read_write", "read_only", "partitioned_dml"], *, tag: str = ""
+    ) -> Any:
         """A transaction's id, or a `Failure`."""
         request = spanner.BeginTransactionRequest.pb()(session=self.session)
         getattr(request.options, kind).SetInParent()
