@@ -12,7 +12,6 @@ from google.cloud.spanner_admin_database_v1 import types as database_admin
 from google.iam.v1 import iam_policy_pb2
 from google.protobuf import empty_pb2
 
-from tidegate.spanner_simulator.core.rows.storage import VERSION_RETENTION_US
 from tidegate.spanner_simulator.core.schema.ddl import parse_ddl
 from tidegate.spanner_simulator.core.schema.ddl_text import catalogue_ddl
 from tidegate.spanner_simulator.errors import Code, SpannerError
@@ -82,16 +81,15 @@ class DatabaseAdminService:
 
     def _message(self, name: str) -> Message:
         hosted = self._hosted(name)
+        catalogue = hosted.database.catalogue
         message = database_admin.Database.pb()(
             name=name,
             state=database_admin.Database.State.READY,
-            version_retention_period="1h",
-            database_dialect=getattr(
-                database_admin.DatabaseDialect, hosted.database.catalogue.dialect
-            ),
+            version_retention_period=str(catalogue.options.get("version_retention_period") or "1h"),
+            database_dialect=getattr(database_admin.DatabaseDialect, catalogue.dialect),
         )
         message.create_time.CopyFrom(timestamp_message(hosted.created_us))
-        earliest_us = max(hosted.created_us, self._host.now_us() - VERSION_RETENTION_US)
+        earliest_us = max(hosted.created_us, self._host.now_us() - catalogue.version_retention_us)
         message.earliest_version_time.CopyFrom(timestamp_message(earliest_us))
         return message
 
@@ -159,12 +157,12 @@ class DatabaseAdminService:
         return database_admin.GetDatabaseDdlResponse.pb()(statements=catalogue_ddl(catalogue))
 
     async def list_database_roles(self, request: Message) -> Message:
-        """The roles of a database: those created, and the ones that every database has."""
+        """The roles of a database, the ones that every database has among them."""
         catalogue = self._hosted(request.parent).database.catalogue
-        names = ["public", "spanner_info_reader", "spanner_sys_reader", *sorted(catalogue.roles)]
+        names = sorted(role.name for role in catalogue.roles.values())
         reply = database_admin.ListDatabaseRolesResponse.pb()()
         page, reply.next_page_token = page_of(
-            list(dict.fromkeys(names)), size=request.page_size, token=request.page_token
+            names, size=request.page_size, token=request.page_token
         )
         for name in page:
             reply.database_roles.add(name=f"{request.parent}/databaseRoles/{name}")

@@ -24,6 +24,9 @@ from tidegate.spanner_simulator.server.transaction_selection import (
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from tidegate.spanner_simulator.core.database import Database
+    from tidegate.spanner_simulator.core.schema.schema_objects import Table
+    from tidegate.spanner_simulator.core.schema.statements import ColumnDefinition
     from tidegate.spanner_simulator.server.host import Host, Session
     from tidegate.spanner_simulator.server.messages import Message
 
@@ -111,7 +114,7 @@ def _run(session: Session, request: Message, selected: Selected) -> Reply:
     database = session.database.database
     table = database.catalogue.table(request.table)
     _check_select(session, table.name)
-    columns = [table.column(name) for name in request.columns]
+    columns = _columns(database, table, request)
     share = None
     if request.partition_token:
         if request.limit:
@@ -126,11 +129,27 @@ def _run(session: Session, request: Message, selected: Selected) -> Reply:
         transaction=selected.transaction,
         read_us=selected.read_us,
         limit=request.limit,
+        index=request.index or None,
     )
     names = [column.name for column in columns]
     typed = [(column.name, column.value_type) for column in columns]
     rows = plain_rows(typed, ([row.get(name) for name in names] for row in found))
     return Reply(typed, rows if share is None else share.of(rows))
+
+
+def _columns(database: Database, table: Table, request: Message) -> list[ColumnDefinition]:
+    if not request.index:
+        return [table.column(name) for name in request.columns]
+    present = database.index_table(table, request.index).by_name
+    for name in request.columns:
+        if table.column(name).name.lower() not in present:
+            raise SpannerError(
+                Code.NOT_FOUND,
+                f"Index '{request.index}' which indexes '{table.name}' does not have a column "
+                f"named {name}. Reads with an index can only query columns present in the index "
+                "(see https://cloud.google.com/spanner/docs/secondary-indexes#read-with-index).",
+            )
+    return [table.column(name) for name in request.columns]
 
 
 def _check_select(session: Session, table: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from google.cloud.spanner_v1 import types as spanner
 
+from tidegate.spanner_simulator.core.timestamps import MAX_NS, MIN_NS
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.server.messages import timestamp_message, timestamp_us_of
 from tidegate.spanner_simulator.server.open_transactions import OpenTransaction
@@ -219,6 +220,8 @@ async def _read_time_us(
                 read_us = max(timestamp_us_of(bound.min_read_timestamp), now_us)
         case _:
             return database.clock.read_now_us(host.now_us())
+    if not MIN_NS <= read_us * 1000 <= MAX_NS:
+        raise SpannerError(Code.INVALID_ARGUMENT, f"Timestamp out of range: {kind}")
     # A time to come is waited for, so that nothing can commit behind the read.
     await host.clock.sleep_until(read_us)
     database.close_read(read_us, now_us=host.now_us())

@@ -84,6 +84,18 @@ class Rig:
         name: str = self.run(self.spanner.create_session(request)).name
         return name
 
+    def write(self, session: str, **values: str | None) -> Any:
+        """Insert or update one row of Accounts."""
+        self.now_us += 10
+        request = spanner.CommitRequest.pb()(session=session)
+        request.single_use_transaction.read_write.SetInParent()
+        write = request.mutations.add().insert_or_update
+        write.table = "Accounts"
+        write.columns.extend(values)
+        row = write.values.add()
+        row.extend(list(values.values()))
+        return self.run(self.spanner.commit(request))
+
     def insert(self, session: str, key: int, **options: Any) -> Any:
         self.now_us += 10
         request = spanner.CommitRequest.pb()(session=session, **options)

@@ -142,8 +142,9 @@ def test_a_batch_write_of_nothing_is_refused(rig) -> None:
         rig.collect(rig.spanner.batch_write(request))
 
 
-def test_commit_stats_count_columns_and_deleted_keys_and_ranges(rig) -> None:
+def test_commit_stats_count_columns_index_entries_and_deleted_keys_and_ranges(rig) -> None:
     session = rig.session()
+    rig.database.apply_ddl(["CREATE INDEX ByBalance ON Accounts (Balance)"], now_us=rig.now_us)
     written = rig.insert(session, 1, return_commit_stats=True)
     request = spanner.CommitRequest.pb()(session=session, return_commit_stats=True)
     request.single_use_transaction.read_write.SetInParent()
@@ -154,5 +155,5 @@ def test_commit_stats_count_columns_and_deleted_keys_and_ranges(rig) -> None:
     deleted.key_set.all_ = True
     rig.now_us += 10
 
-    assert written.commit_stats.mutation_count == 2
-    assert rig.run(rig.spanner.commit(request)).commit_stats.mutation_count == 3
+    assert written.commit_stats.mutation_count == 3
+    assert rig.run(rig.spanner.commit(request)).commit_stats.mutation_count == 5

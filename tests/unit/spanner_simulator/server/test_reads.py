@@ -149,3 +149,27 @@ def test_the_shares_of_a_read_are_the_whole_in_any_session(rig) -> None:
 
     assert len(found) == 4
     assert [key for part in found for key in part] == [str(key) for key in range(7)]
+
+
+def test_a_read_by_index_has_the_order_and_the_columns_of_the_index(rig) -> None:
+    rig.database.apply_ddl(["CREATE INDEX ByBalance ON Accounts (Balance DESC)"], now_us=rig.now_us)
+    session = rig.session()
+    for key, balance in ((1, 5), (2, 7), (3, 6)):
+        rig.write(session, Id=str(key), Balance=str(balance))
+    request = read_request(session, index="bybalance")
+    whole = spanner.ResultSet.pb().FromString(rig.run(rig.spanner.read(request)))
+    one = spanner.ReadRequest.pb()(
+        session=session, table="Accounts", columns=["Id"], index="ByBalance", limit=1
+    )
+    one.key_set.keys.add().values.add(string_value="6")
+
+    assert [plain_of(row.values[0]) for row in whole.rows] == ["2", "3", "1"]
+    found = spanner.ResultSet.pb().FromString(rig.run(rig.spanner.read(one)))
+    assert [plain_of(row.values[0]) for row in found.rows] == ["3"]
+    request.columns.append("Name")
+    with pytest.raises(SpannerError, match="does not have a column named Name") as caught:
+        rig.run(rig.spanner.read(request))
+    assert caught.value.code is Code.NOT_FOUND
+    request.index = "Nope"
+    with pytest.raises(SpannerError, match="No index 'Nope' was found for table 'Accounts'"):
+        rig.run(rig.spanner.read(request))

@@ -190,3 +190,11 @@ def test_partitioned_dml_reads_nothing_and_others_write_nothing(rig) -> None:
         select(rig, selector()).writing()
     with pytest.raises(SpannerError, match="read-only transaction"):
         selected.read_only_transaction()
+
+
+@pytest.mark.parametrize("bound", ["exact_staleness", "min_read_timestamp", "read_timestamp"])
+def test_a_time_that_no_calendar_has_is_refused(rig, bound: str) -> None:
+    one = selector()
+    getattr(one.single_use.read_only, bound).seconds = 2**62
+    with pytest.raises(SpannerError, match="Timestamp out of range"):
+        select(rig, one)
