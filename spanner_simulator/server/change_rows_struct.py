@@ -25,12 +25,13 @@ from tidegate.spanner_simulator.server.wire_bytes import (
     row_bytes,
     sized,
     string_bytes,
+    varint,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tidegate.spanner_simulator.core.change_streams.records import ColumnType, StreamRow
+    from tidegate.spanner_simulator.core.change_streams.records import ColumnType, Mod, StreamRow
     from tidegate.spanner_simulator.core.values import Plain
 
 __all__ = ["CHANGE_RECORD_METADATA", "StructRows", "time_text"]
@@ -101,15 +102,40 @@ CHANGE_RECORD_METADATA: bytes = spanner.ResultSetMetadata.serialize(
 
 _EMPTY_LISTS = b"\x0a\x02\x32\x00" * 2
 _IS_TRUE, _IS_FALSE = sized(b"\x0a", TRUE), sized(b"\x0a", FALSE)
-# An element of a list that is a string: the two tags and sizes before a short one.
-_SHORT = [bytes((0x0A, size + 2, 0x1A, size)) for size in range(126)]
 _SHARED_MAX = 4096
+
+
+class _Heads(dict[int, bytes]):
+    """The tags and sizes before a payload of so many bytes, for values inside values.
+
+    `tags` are from the outside in; `beside` bytes stand behind the payload in what the tag at
+    the same place holds. Depends on the size alone, so it is found out once a size.
+    """
+
+    def __init__(self, tags: bytes, beside: tuple[int, ...] = ()) -> None:
+        super().__init__()
+        self._levels = tuple(zip(tags, beside or (0,) * len(tags), strict=True))[::-1]
+
+    def __missing__(self, size: int) -> bytes:
+        head, inside = b"", size
+        for tag, beside in self._levels:
+            inside += beside
+            head = varint(bytes((tag,)), len(head) + inside) + head
+        if len(self) < 16_384:
+            self[size] = head
+        return head
+
+
+# A string in a list; a list of one list in a list; and all that is around a data change record.
+_STRING = _Heads(b"\x0a\x1a")
+_LIST = _Heads(b"\x0a\x32")
+_ONE_LIST = _Heads(b"\x0a\x32\x0a\x32")
+_ROW = _Heads(b"\x12\x32\x0a\x32\x0a\x32\x0a\x32", (0, 0, 0, len(_EMPTY_LISTS), 0, 0, 0, 0))
 
 
 def _element(raw: bytes) -> bytes:
     """A string as an element of a list value."""
-    size = len(raw)
-    return _SHORT[size] + raw if size < 126 else sized(b"\x0a", sized(b"\x1a", raw))
+    return _STRING[len(raw)] + raw
 
 
 @lru_cache(maxsize=_SHARED_MAX)
@@ -138,10 +164,8 @@ class StructRows:
         """The row as the `values` field of a PartialResultSet."""
         match row:
             case DataChangeRecord():
-                record = sized(b"\x32", sized(b"\x0a", sized(b"\x32", self._data_record(row))))
-                fields = sized(b"\x0a", record) + _EMPTY_LISTS
-                element = sized(b"\x0a", sized(b"\x32", fields))
-                return sized(b"\x12", sized(b"\x32", element))
+                record = self._data_record(row)
+                return b"".join((_ROW[len(record)], record, _EMPTY_LISTS))
             case HeartbeatRecord():
                 time = list_bytes([string_bytes(format_ns(row.timestamp_ns))])
                 return _small_row(heartbeat=time)
@@ -152,16 +176,27 @@ class StructRows:
 
     def _data_record(self, record: DataChangeRecord) -> bytes:
         """The elements of the record's list value."""
-        is_last = record.is_last_record_in_transaction_in_partition
-        mods = b"".join([_mod(mod.keys, mod.new_values, mod.old_values) for mod in record.mods])
+        time, sequence = time_text(record.commit_timestamp_us).encode(), record.record_sequence
+        transaction = record.server_transaction_id.encode()
+        if len(record.mods) == 1:
+            (mod,) = record.mods
+            mods = _json(mod.keys) + _json(mod.new_values) + _json(mod.old_values)
+            head = _ONE_LIST[len(mods)]
+        else:
+            mods = b"".join([_mod(mod) for mod in record.mods])
+            head = _LIST[len(mods)]
         return b"".join(
             (
-                _element(time_text(record.commit_timestamp_us).encode()),
-                _element(record.record_sequence.encode()),
-                _element(record.server_transaction_id.encode()),
-                _IS_TRUE if is_last else _IS_FALSE,
+                _STRING[len(time)],
+                time,
+                _STRING[len(sequence)],
+                sequence.encode(),
+                _STRING[len(transaction)],
+                transaction,
+                _IS_TRUE if record.is_last_record_in_transaction_in_partition else _IS_FALSE,
                 self._table(record),
-                sized(b"\x0a", sized(b"\x32", mods)),
+                head,
+                mods,
                 self._tail(record),
             )
         )
@@ -221,11 +256,13 @@ _NOTHING = _element(b"{}")
 def _json(values: Mapping[str, Plain]) -> bytes:
     if not values:
         return _NOTHING
-    return _element(orjson.dumps(values, option=orjson.OPT_SORT_KEYS))
+    raw = orjson.dumps(values, option=orjson.OPT_SORT_KEYS)
+    return _STRING[len(raw)] + raw
 
 
-def _mod(keys: Mapping[str, Plain], new: Mapping[str, Plain], old: Mapping[str, Plain]) -> bytes:
-    return sized(b"\x0a", sized(b"\x32", _json(keys) + _json(new) + _json(old)))
+def _mod(mod: Mod) -> bytes:
+    parts = _json(mod.keys) + _json(mod.new_values) + _json(mod.old_values)
+    return _LIST[len(parts)] + parts
 
 
 def _small_row(*, heartbeat: bytes | None = None, children: bytes | None = None) -> bytes:

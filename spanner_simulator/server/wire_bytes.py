@@ -25,6 +25,7 @@ __all__ = [
     "row_bytes",
     "sized",
     "string_bytes",
+    "varint",
 ]
 
 NULL = b"\x08\x00"
@@ -34,19 +35,23 @@ _CHUNKED, _STATS = b"\x18\x01", b"\x2a"
 _SET_ROWS, _SET_STATS, _SET_PRECOMMIT_TOKEN = b"\x12", b"\x1a", b"\x2a"
 
 
+def varint(tag: bytes, size: int) -> bytes:
+    """A tag and a size behind it."""
+    if size < 128:
+        return tag + bytes((size,))
+    if size < 16384:
+        return tag + bytes((size & 127 | 128, size >> 7))
+    digits = bytearray(tag)
+    while size > 127:
+        digits.append(size & 127 | 128)
+        size >>= 7
+    digits.append(size)
+    return bytes(digits)
+
+
 def sized(tag: bytes, payload: bytes) -> bytes:
     """A length-delimited field: its tag, the size, the payload."""
-    size = len(payload)
-    if size < 128:
-        return tag + bytes((size,)) + payload
-    if size < 16384:
-        return tag + bytes((size & 127 | 128, size >> 7)) + payload
-    varint = bytearray()
-    while size > 127:
-        varint.append(size & 127 | 128)
-        size >>= 7
-    varint.append(size)
-    return tag + bytes(varint) + payload
+    return varint(tag, len(payload)) + payload
 
 
 def string_bytes(text: str | bytes) -> bytes:

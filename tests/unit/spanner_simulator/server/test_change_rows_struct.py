@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import pytest
 from google.cloud.spanner_v1 import types as spanner
 
 from tidegate.spanner_simulator.core.change_streams.records import (
@@ -106,3 +108,15 @@ def test_keys_of_a_mod_are_alphabetical() -> None:
     _, new_values, _ = decode(RECORD)[0][0][6][0]
 
     assert list(json.loads(new_values)) == ["a", "b"]
+
+
+@pytest.mark.parametrize("size", [0, 1, 60, 100, 120, 127, 128, 5_000, 16_000, 16_384, 3_000_000])
+def test_values_of_any_size(size: int) -> None:
+    for mods in (1, 3):
+        new = {"a": "ä" * size}
+        record = replace(RECORD, mods=(Mod({"K": "1"}, new, {}),) * mods)
+        ((data,), heartbeats, children) = decode(record)
+
+        assert (heartbeats, children) == ([], [])
+        assert len(data) == 13
+        assert [json.loads(one[1]) for one in data[6]] == [new] * mods
