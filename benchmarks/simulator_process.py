@@ -14,16 +14,18 @@ import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from tidegate.spanner_simulator import SimulatorConfig
 from tidegate.spanner_simulator.control.verbs import Verbs
 from tidegate.spanner_simulator.core.rows.mutations import Write
 from tidegate.spanner_simulator.core.timestamps import format_us
-from tidegate.spanner_simulator.core.values import Plain
-from tidegate.spanner_simulator.server.host import Host, HostedDatabase
 from tidegate.spanner_simulator.server.provision import create_database
 from tidegate.spanner_simulator.simulator import serve
+
+if TYPE_CHECKING:
+    from tidegate.spanner_simulator.core.values import Plain
+    from tidegate.spanner_simulator.server.host import Host, HostedDatabase
 
 DATABASE = "projects/bench/instances/bench/databases/bench"
 TABLE = (

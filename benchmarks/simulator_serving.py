@@ -19,6 +19,8 @@ HEADER = (
     "| mode | read | rows | bytes a row | rows a message | rows/s | simulator CPU us a row"
     " | rows per CPU second |"
 )
+NOTES = """State: the rows themselves, their change records and the commit log. Kept bytes are bounded
+(256 MiB a database); what was dropped is encoded again."""
 
 
 def utc(at_s: float) -> str:
@@ -78,8 +80,7 @@ def main() -> None:
         record(
             "Serving a backlog",
             f"python benchmarks/simulator_serving.py --rows {chosen.rows}",
-            f"{text}\n\nState: the rows themselves, their change records and the commit log. Kept bytes"
-            " are bounded (256 MiB a database); what was dropped is encoded again.",
+            f"{text}\n\n{NOTES}",
             machine(),
         )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
@@ -56,14 +57,18 @@ def parse_ns(text: str) -> int:
     return nanoseconds
 
 
+@lru_cache(maxsize=4096)
+def _second_text(seconds: int) -> str:
+    moment = _EPOCH + _SECOND * seconds
+    return f"{moment.year:04d}-{moment:%m-%dT%H:%M:%S}"
+
+
 def format_ns(timestamp_ns: int) -> str:
     """RFC 3339 with Z; the fraction has as many digits as it needs, as the service prints it."""
     seconds, fraction_ns = divmod(timestamp_ns, 10**9)
-    whole = (_EPOCH + _SECOND * seconds).strftime("%m-%dT%H:%M:%S")
-    year = (_EPOCH + _SECOND * seconds).year
     if fraction_ns == 0:
-        return f"{year:04d}-{whole}Z"
-    return f"{year:04d}-{whole}.{fraction_ns:09d}".rstrip("0") + "Z"
+        return f"{_second_text(seconds)}Z"
+    return f"{_second_text(seconds)}.{fraction_ns:09d}".rstrip("0") + "Z"
 
 
 def format_us(timestamp_us: int) -> str:

@@ -16,8 +16,7 @@ from tidegate.spanner_simulator.core.change_streams.records import (
     DataChangeRecord,
     HeartbeatRecord,
 )
-from tidegate.spanner_simulator.core.timestamps import format_ns
-from tidegate.spanner_simulator.server.change_rows_struct import time_text
+from tidegate.spanner_simulator.core.timestamps import format_ns, format_us
 from tidegate.spanner_simulator.server.wire_bytes import row_bytes, string_bytes
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class JsonRows:
     def _data_record(self, record: DataChangeRecord) -> dict[str, Any]:
         return {
             "column_types": self._column_types(record.column_types),
-            "commit_timestamp": time_text(record.commit_timestamp_us),
+            "commit_timestamp": format_us(record.commit_timestamp_us),
             "is_last_record_in_transaction_in_partition": (
                 record.is_last_record_in_transaction_in_partition
             ),

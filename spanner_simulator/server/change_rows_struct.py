@@ -6,7 +6,6 @@ once, the rest is put together from bytes without a protobuf object.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -17,7 +16,7 @@ from tidegate.spanner_simulator.core.change_streams.records import (
     DataChangeRecord,
     HeartbeatRecord,
 )
-from tidegate.spanner_simulator.core.timestamps import format_ns
+from tidegate.spanner_simulator.core.timestamps import format_ns, format_us
 from tidegate.spanner_simulator.server.wire_bytes import (
     FALSE,
     TRUE,
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.change_streams.records import ColumnType, Mod, StreamRow
     from tidegate.spanner_simulator.core.values import Plain
 
-__all__ = ["CHANGE_RECORD_METADATA", "StructRows", "time_text"]
+__all__ = ["CHANGE_RECORD_METADATA", "StructRows"]
 
 _CODE = spanner.TypeCode
 
@@ -138,18 +137,6 @@ def _element(raw: bytes) -> bytes:
     return _STRING[len(raw)] + raw
 
 
-@lru_cache(maxsize=_SHARED_MAX)
-def _second_text(second: int) -> str:
-    return format_ns(second * 10**9).removesuffix("Z")
-
-
-def time_text(timestamp_us: int) -> str:
-    """As `format_us`, for many times that lie close together."""
-    second, micro = divmod(timestamp_us, 10**6)
-    text = _second_text(second)
-    return f"{text}.{micro:06d}".rstrip("0") + "Z" if micro else f"{text}Z"
-
-
 class StructRows:
     """Encodes rows of change streams of a GoogleSQL database with immutable key ranges."""
 
@@ -176,7 +163,7 @@ class StructRows:
 
     def _data_record(self, record: DataChangeRecord) -> bytes:
         """The elements of the record's list value."""
-        time, sequence = time_text(record.commit_timestamp_us).encode(), record.record_sequence
+        time, sequence = format_us(record.commit_timestamp_us).encode(), record.record_sequence
         transaction = record.server_transaction_id.encode()
         if len(record.mods) == 1:
             (mod,) = record.mods

@@ -17,10 +17,10 @@ from tidegate.spanner_simulator.core.change_streams.records import (
     DataChangeRecord,
     Mod,
 )
-from tidegate.spanner_simulator.core.values import Plain, Row, encode
+from tidegate.spanner_simulator.core.values import Plain, Row, Value, encoder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tidegate.spanner_simulator.core.change_streams.stream_partitions import (
         StreamPartition,
@@ -105,14 +105,13 @@ def assemble(
 
     `order` begins the record sequences of mutable key ranges.
     """
+    if len(changes) == 1:
+        return _assemble_one(stream, partitions, changes[0], facts, order)
     drafts: list[_Draft] = []
     open_drafts: dict[str, _Draft] = {}
     out = Assembled()
     capture = stream.capture_type
-
-    def sequence(number: int) -> str:
-        return sequence_text(order, number) if partitions.is_mutable else f"{number:08d}"
-
+    is_mutable = partitions.is_mutable
     for index, change in enumerate(changes):
         if not is_captured(stream, change, facts):
             continue
@@ -125,12 +124,13 @@ def assemble(
             draft = _Draft(partition, len(drafts), change.table, change.mod_type, columns)
             drafts.append(draft)
             open_drafts[partition.token] = draft
-        out.places[index] = (sequence(draft.sequence), len(draft.mods))
+        sequence = _sequence(draft.sequence, order, is_mutable=is_mutable)
+        out.places[index] = (sequence, len(draft.mods))
         draft.mods.append(_mod(stream, change, capture))
     for draft in drafts:
         record = DataChangeRecord(
             commit_timestamp_us=facts.commit_timestamp_us,
-            record_sequence=sequence(draft.sequence),
+            record_sequence=_sequence(draft.sequence, order, is_mutable=is_mutable),
             server_transaction_id=facts.server_transaction_id,
             is_last_record_in_transaction_in_partition=(
                 open_drafts[draft.partition.token] is draft
@@ -147,6 +147,47 @@ def assemble(
         )
         out.records.append((draft.partition, record))
     return out
+
+
+def _assemble_one(
+    stream: ChangeStream,
+    partitions: StreamPartitions,
+    change: RowChange,
+    facts: CommitFacts,
+    order: int,
+) -> Assembled:
+    """The same for a transaction with one change, as most are: no grouping, nothing to count."""
+    capture = stream.capture_type
+    columns = _listed_columns(stream, change, capture)
+    if columns is None or not is_captured(stream, change, facts):
+        return Assembled()
+    table = change.table
+    sequence = _sequence(0, order, is_mutable=partitions.is_mutable)
+    record = DataChangeRecord(
+        facts.commit_timestamp_us,
+        sequence,
+        facts.server_transaction_id,
+        True,  # noqa: FBT003  # the last record: there is no other
+        table.name,
+        column_types(table, columns),
+        (_mod(stream, change, capture),),
+        change.mod_type,
+        capture,
+        1,
+        1,
+        facts.transaction_tag,
+        facts.is_system_transaction,
+    )
+    return Assembled([(partitions.locate(change.key), record)], {0: (sequence, 0)})
+
+
+def _sequence(number: int, order: int, *, is_mutable: bool) -> str:
+    return sequence_text(order, number) if is_mutable else _decimal(number)
+
+
+@lru_cache(maxsize=4096)
+def _decimal(number: int) -> str:
+    return f"{number:08d}"
 
 
 def is_captured(stream: ChangeStream, change: RowChange, facts: CommitFacts) -> bool:
@@ -173,32 +214,41 @@ def _listed_columns(
 
 
 def _mod(stream: ChangeStream, change: RowChange, capture: CaptureType) -> Mod:
-    tracked = stream.tracked_columns(change.table) or ()
-    modified = [name for name in tracked if name in change.written]
-    new: dict[str, Plain] = {}
-    old: dict[str, Plain] = {}
-    match change.mod_type, capture:
+    table, mod_type = change.table, change.mod_type
+    tracked = stream.tracked_columns(table) or ()
+    new = old = _NOTHING
+    row = change.new if change.new is not None else change.old
+    match mod_type, capture:
         case "INSERT", _:
-            new = _plain(change.table, change.new, tracked)
-        case "UPDATE", "OLD_AND_NEW_VALUES":
-            new = _plain(change.table, change.new, modified)
-            old = _plain(change.table, change.old, modified)
-        case "UPDATE", "NEW_VALUES":
-            new = _plain(change.table, change.new, modified)
-        case "UPDATE", "NEW_ROW":
-            new = _plain(change.table, change.new, tracked)
-        case "UPDATE", "NEW_ROW_AND_OLD_VALUES":
-            new = _plain(change.table, change.new, tracked)
-            old = _plain(change.table, change.old, modified)
+            new = _plain(table, change.new, tracked)
+        case "UPDATE", _:
+            modified = tuple(name for name in tracked if name in change.written)
+            is_whole = capture in ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
+            new = _plain(table, change.new, tracked if is_whole else modified)
+            if capture in ("OLD_AND_NEW_VALUES", "NEW_ROW_AND_OLD_VALUES"):
+                old = _plain(table, change.old, modified)
         case "DELETE", "OLD_AND_NEW_VALUES" | "NEW_ROW_AND_OLD_VALUES":
-            old = _plain(change.table, change.old, tracked)
+            old = _plain(table, change.old, tracked)
         case _:
             pass
-    row = change.new if change.new is not None else change.old
-    return Mod(_plain(change.table, row, change.table.key_names), new, old)
+    return Mod(_plain(table, row, table.key_names), new, old)
 
 
-def _plain(table: Table, row: Row | None, names: Sequence[str]) -> dict[str, Plain]:
+# Shared by all mods, and never changed.
+_NOTHING: dict[str, Plain] = {}
+
+
+def _plain(table: Table, row: Row | None, names: tuple[str, ...]) -> dict[str, Plain]:
     held = row or {}
-    types = table.type_of
-    return {name: encode(types[name], held.get(name)) for name in names}
+    return {
+        name: None if (value := held.get(name)) is None else write(value)
+        for name, write in _writers(table, names)
+    }
+
+
+@lru_cache(maxsize=4096)
+def _writers(
+    table: Table, names: tuple[str, ...]
+) -> tuple[tuple[str, Callable[[Value], Plain]], ...]:
+    """How to write the values of these columns that are not NULL."""
+    return tuple((name, encoder(table.type_of[name])) for name in names)

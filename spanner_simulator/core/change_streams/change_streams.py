@@ -116,9 +116,10 @@ class ChangeStreams:
             for partition, record in assembled.records:
                 partition.append(record)
                 news.append(partition.token)
-            for change in changes:
-                if stream.tracked_columns(change.table) is not None:
-                    state.partitions.locate(change.key).recent_keys.append(change.key)
+            if assembled.records:
+                for change in changes:
+                    if stream.tracked_columns(change.table) is not None:
+                        state.partitions.locate(change.key).recent_keys.append(change.key)
             state.log.note(stream, changes, facts, assembled)
         if news:
             self.listener(news)

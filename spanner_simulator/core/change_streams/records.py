@@ -2,12 +2,13 @@
 
 Data change records are the same in both partition modes. Immutable key ranges add child records,
 mutable ones add start, end and event records; both have heartbeats. Nothing here knows a wire form.
+What each commit makes is a tuple: that takes a fifth of the time that a frozen dataclass does.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.rows.mutations import ModType
@@ -39,8 +40,7 @@ class ColumnType:
     ordinal_position: int
 
 
-@dataclass(frozen=True, slots=True)
-class Mod:
+class Mod(NamedTuple):
     """One row change in plain form; an absent column is unchanged, a null one is NULL."""
 
     keys: dict[str, Plain]
@@ -48,8 +48,7 @@ class Mod:
     old_values: dict[str, Plain]
 
 
-@dataclass(frozen=True, slots=True)
-class DataChangeRecord:
+class DataChangeRecord(NamedTuple):
     """Changes of one kind to one table by one transaction in one stream partition."""
 
     commit_timestamp_us: int

@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 
 from tests.unit.spanner_simulator.core.change_streams.histories import MutableWorld, World
 from tidegate.spanner_simulator.core.change_streams.records import DataChangeRecord
-from tidegate.spanner_simulator.core.timestamps import format_us, parse_ns
+from tidegate.spanner_simulator.core.timestamps import format_us
 from tidegate.spanner_simulator.server.change_rows_json import JsonRows
 from tidegate.spanner_simulator.server.change_rows_proto import ProtoRows
 from tidegate.spanner_simulator.server.change_rows_struct import (
     CHANGE_RECORD_METADATA,
     StructRows,
-    time_text,
 )
 from tidegate.spanner_simulator.server.messages import plain_of
 
@@ -153,9 +152,3 @@ def test_mutable_key_ranges(seed: int) -> None:
         text = value_of(rows.encode(record))
         if isinstance(record, DataChangeRecord):
             assert from_proto(text) == described(record)
-
-
-@given(st.integers(0, 4 * 10**15))
-def test_times_are_written_as_everywhere(timestamp_us: int) -> None:
-    assert time_text(timestamp_us) == format_us(timestamp_us)
-    assert parse_ns(time_text(timestamp_us)) == timestamp_us * 1000

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from google.cloud.spanner_v1 import types as spanner
@@ -114,7 +113,7 @@ def test_keys_of_a_mod_are_alphabetical() -> None:
 def test_values_of_any_size(size: int) -> None:
     for mods in (1, 3):
         new = {"a": "ä" * size}
-        record = replace(RECORD, mods=(Mod({"K": "1"}, new, {}),) * mods)
+        record = RECORD._replace(mods=(Mod({"K": "1"}, new, {}),) * mods)
         ((data,), heartbeats, children) = decode(record)
 
         assert (heartbeats, children) == ([], [])
