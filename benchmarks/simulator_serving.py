@@ -19,8 +19,10 @@ HEADER = (
     "| mode | read | rows | bytes a row | rows a message | rows/s | simulator CPU us a row"
     " | rows per CPU second |"
 )
-NOTES = """State: the rows themselves, their change records and the commit log. Kept bytes are bounded
-(256 MiB a database); what was dropped is encoded again."""
+NOTES = (
+    "State: the rows themselves, their change records and the commit log. Kept bytes are bounded"
+    " (256 MiB a database); what was dropped is encoded again."
+)
 
 
 def utc(at_s: float) -> str:

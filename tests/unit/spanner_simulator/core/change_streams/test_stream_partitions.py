@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -95,10 +94,10 @@ def test_only_live_ones_are_found_by_token(partitions: StreamPartitions) -> None
 def test_records_outside_the_life_break_an_invariant(partitions: StreamPartitions) -> None:
     parent = partitions.live[0]
     with pytest.raises(BrokenInvariantError):
-        parent.append(replace(RECORD, commit_timestamp_us=4))
+        parent.append(RECORD._replace(commit_timestamp_us=4))
     parent.append(RECORD)
     with pytest.raises(BrokenInvariantError):
         partitions.move(parent, at_us=10)
     partitions.move(parent, at_us=11)
     with pytest.raises(BrokenInvariantError):
-        parent.append(replace(RECORD, commit_timestamp_us=12))
+        parent.append(RECORD._replace(commit_timestamp_us=12))
