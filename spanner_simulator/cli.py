@@ -147,6 +147,14 @@ def run(
             rich_help_panel=_STREAMS,
         ),
     ] = False,
+    strict_emulator: Annotated[
+        bool,
+        typer.Option(
+            "--strict-emulator",
+            help="Keep retention to 1 to 7 days, by default 1, as Google's emulator does.",
+            rich_help_panel=_STREAMS,
+        ),
+    ] = False,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -197,6 +205,7 @@ def run(
             data_directory=data,
             linger_ms=linger_ms,
             separate_children=separate_children,
+            strict_emulator=strict_emulator,
         )
         first = None
         if database is not None:

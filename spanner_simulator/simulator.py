@@ -42,6 +42,7 @@ class SimulatorConfig:
     `data_directory` keeps databases over restarts; None: in memory only.
     `linger_ms` lets news gather before a waiting change stream query sends them.
     `separate_children` announces each child stream partition in a record of its own.
+    `strict_emulator` keeps retention periods to those of Google's emulator: 1 to 7 days.
     """
 
     host: str = "127.0.0.1"
@@ -54,6 +55,7 @@ class SimulatorConfig:
     data_directory: Path | str | None = None
     linger_ms: int = 5
     separate_children: bool = False
+    strict_emulator: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense."""
@@ -99,7 +101,9 @@ async def serve(
             stack.callback(directory.close)
         host = Host(
             seed=config.seed,
-            settings=DatabaseSettings(config.stream_partitions, config.equal_timestamps),
+            settings=DatabaseSettings(
+                config.stream_partitions, config.equal_timestamps, config.strict_emulator
+            ),
             frozen_at_us=config.frozen_at_us,
             linger_ms=config.linger_ms,
             separate_children=config.separate_children,

@@ -55,10 +55,11 @@ _EXPIRED_ROWS_PER_COMMIT = 1_000
 
 @dataclass(frozen=True, slots=True)
 class DatabaseSettings:
-    """What a simulator decides for its databases."""
+    """What a simulator decides for its databases; `strict_emulator` as in `Catalogue`."""
 
     stream_partitions: int = 2
     equal_timestamp_probability: float = 0.0
+    strict_emulator: bool = False
 
 
 @dataclass(slots=True)
@@ -83,7 +84,7 @@ class Database:
     ) -> None:
         """`expressions` computes defaults, generated columns and checks; without it none can be."""
         self.name = name
-        self.catalogue = Catalogue(dialect)
+        self.catalogue = Catalogue(dialect, strict_emulator=settings.strict_emulator)
         self.clock = CommitClock()
         self.journal = Journal(chance)
         self.streams = ChangeStreams(

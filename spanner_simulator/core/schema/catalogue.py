@@ -45,8 +45,12 @@ _NAME_MAX = 128
 class Catalogue:
     """Everything that DDL makes, by lower-case name, in the order in which it was made."""
 
-    def __init__(self, dialect: Dialect = "GOOGLE_STANDARD_SQL") -> None:
+    def __init__(
+        self, dialect: Dialect = "GOOGLE_STANDARD_SQL", *, strict_emulator: bool = False
+    ) -> None:
+        """`strict_emulator` keeps to what Google's emulator has narrower than the service."""
         self.dialect: Dialect = dialect
+        self.strict_emulator = strict_emulator
         self.schemas: dict[str, str] = {}
         self.tables: dict[str, Table] = {}
         self.indexes: dict[str, Index] = {}

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_RETENTION",
+    "EMULATOR_RETENTION",
     "CaptureType",
     "ChangeStream",
     "Check",
@@ -47,6 +48,7 @@ OnDelete = Literal["CASCADE", "NO ACTION"]
 PartitionMode = Literal["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"]
 ViewSecurity = Literal["INVOKER", "DEFINER"]
 DEFAULT_RETENTION = "7d"
+EMULATOR_RETENTION = "1d"
 _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -198,12 +200,16 @@ class Table:
 
 @dataclass(frozen=True)
 class ChangeStream:
-    """A change stream's definition. `watch` None: it exists and watches nothing."""
+    """A change stream's definition. `watch` None: it exists and watches nothing.
+
+    `default_retention` holds where the option retention_period is not set.
+    """
 
     name: str
     created_us: int
     watch: Watch | None
     options: tuple[tuple[str, OptionValue], ...] = ()
+    default_retention: str = DEFAULT_RETENTION
     _tracked: dict[Table, tuple[str, ...] | None] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -228,7 +234,7 @@ class ChangeStream:
     @cached_property
     def retention_us(self) -> int:
         """How long records can be read."""
-        return duration_us(str(self.option("retention_period") or DEFAULT_RETENTION))
+        return duration_us(str(self.option("retention_period") or self.default_retention))
 
     @cached_property
     def excluded_mod_types(self) -> frozenset[str]:

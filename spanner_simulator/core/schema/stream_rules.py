@@ -8,7 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidegate.spanner_simulator.core.schema import statements as ddl
-from tidegate.spanner_simulator.core.schema.schema_objects import ChangeStream, duration_us
+from tidegate.spanner_simulator.core.schema.schema_objects import (
+    DEFAULT_RETENTION,
+    EMULATOR_RETENTION,
+    ChangeStream,
+    duration_us,
+)
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
 if TYPE_CHECKING:
@@ -27,7 +32,8 @@ __all__ = [
 STREAMS_MAX = 10
 STREAMS_PER_OBJECT_MAX = 3
 NAME_LENGTH_MAX = 118
-RETENTION_MIN, RETENTION_MAX = "24h", "30d"
+RETENTION_MIN = "24h"
+RETENTION_MAX, EMULATOR_RETENTION_MAX = "30d", "7d"
 _CAPTURE_TYPES = ("OLD_AND_NEW_VALUES", "NEW_ROW", "NEW_VALUES", "NEW_ROW_AND_OLD_VALUES")
 _PARTITION_MODES = ("IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE")
 _TRACKABLE = (
@@ -56,10 +62,11 @@ def create_stream(catalogue: Catalogue, statement: ddl.CreateStream, now_us: int
             f"Cannot add Change Stream {name} : because the maximum number of Change Streams per "
             f"Database (limit {STREAMS_MAX}) has been reached."
         )
-    _check_options(statement.options)
+    _check_options(catalogue, statement.options)
     options = tuple((key, value) for key, value in statement.options if value is not None)
     watch = _checked_watch(catalogue, name, statement.watch)
-    catalogue.streams[name.lower()] = ChangeStream(name, now_us, watch, options)
+    retention = EMULATOR_RETENTION if catalogue.strict_emulator else DEFAULT_RETENTION
+    catalogue.streams[name.lower()] = ChangeStream(name, now_us, watch, options, retention)
 
 
 def alter_watch(catalogue: Catalogue, statement: ddl.AlterStreamWatch) -> None:
@@ -71,18 +78,14 @@ def alter_watch(catalogue: Catalogue, statement: ddl.AlterStreamWatch) -> None:
             f"{stream.name}, because it does not have a FOR clause and it does not track any "
             "database object."
         )
-    catalogue.streams[stream.name.lower()] = ChangeStream(
-        stream.name,
-        stream.created_us,
-        _checked_watch(catalogue, stream.name, statement.watch),
-        stream.options,
-    )
+    watch = _checked_watch(catalogue, stream.name, statement.watch)
+    catalogue.streams[stream.name.lower()] = _changed(stream, watch, stream.options)
 
 
 def alter_options(catalogue: Catalogue, statement: ddl.AlterStreamOptions) -> None:
     """Set options, or reset those that are None, as the documentation has it."""
     stream = catalogue.stream(statement.name)
-    _check_options(statement.options)
+    _check_options(catalogue, statement.options)
     options = dict(stream.options)
     for name, value in statement.options:
         if name == "partition_mode":
@@ -95,9 +98,16 @@ def alter_options(catalogue: Catalogue, statement: ddl.AlterStreamOptions) -> No
             options.pop(name, None)
         else:
             options[name] = value
-    catalogue.streams[stream.name.lower()] = ChangeStream(
-        stream.name, stream.created_us, stream.watch, tuple(options.items())
-    )
+    catalogue.streams[stream.name.lower()] = _changed(stream, stream.watch, tuple(options.items()))
+
+
+def _changed(
+    stream: ChangeStream,
+    watch: ddl.Watch | None,
+    options: tuple[tuple[str, ddl.OptionValue], ...],
+) -> ChangeStream:
+    """A new object, because what the old one has worked out no longer holds."""
+    return ChangeStream(stream.name, stream.created_us, watch, options, stream.default_retention)
 
 
 def drop_stream(catalogue: Catalogue, statement: ddl.DropStream) -> None:
@@ -110,12 +120,12 @@ def drop_stream(catalogue: Catalogue, statement: ddl.DropStream) -> None:
 # -- options
 
 
-def _check_options(options: tuple[tuple[str, ddl.OptionValue], ...]) -> None:
+def _check_options(catalogue: Catalogue, options: tuple[tuple[str, ddl.OptionValue], ...]) -> None:
     for name, value in options:
         if value is None:
             continue
         if name == "retention_period":
-            _check_retention(str(value))
+            _check_retention(catalogue, str(value))
         elif name == "value_capture_type" and value not in _CAPTURE_TYPES:
             raise _refused(
                 f"Invalid value_capture_type: {value}. Change Streams only support value capture "
@@ -128,11 +138,12 @@ def _check_options(options: tuple[tuple[str, ddl.OptionValue], ...]) -> None:
             )
 
 
-def _check_retention(value: str) -> None:
-    if not duration_us(RETENTION_MIN) <= duration_us(value) <= duration_us(RETENTION_MAX):
+def _check_retention(catalogue: Catalogue, value: str) -> None:
+    longest = EMULATOR_RETENTION_MAX if catalogue.strict_emulator else RETENTION_MAX
+    if not duration_us(RETENTION_MIN) <= duration_us(value) <= duration_us(longest):
         raise _refused(
             f"Invalid retention_period: {value}. Change Streams retention period must be a value "
-            f"in the range [{RETENTION_MIN}, {RETENTION_MAX}]."
+            f"in the range [{RETENTION_MIN}, {longest}]."
         )
 
 

@@ -69,3 +69,20 @@ def test_columns_are_found_in_any_case_and_named_as_written(table: Table) -> Non
     assert table.value_names == {"V", "W"}
     with pytest.raises(SpannerError, match="Column not found in table T: x"):
         table.column("x")
+
+
+def test_switches_are_off_until_they_are_set() -> None:
+    plain = stream(None)
+    tuned = stream(
+        None,
+        ("exclude_ttl_deletes", True),
+        ("allow_txn_exclusion", True),
+        ("partition_mode", "MUTABLE_KEY_RANGE"),
+    )
+
+    assert not plain.excludes_ttl_deletes
+    assert not plain.allows_txn_exclusion
+    assert plain.partition_mode == "IMMUTABLE_KEY_RANGE"
+    assert tuned.excludes_ttl_deletes
+    assert tuned.allows_txn_exclusion
+    assert tuned.partition_mode == "MUTABLE_KEY_RANGE"

@@ -2,6 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
+from tidegate.spanner_simulator.core.schema.ddl import parse_ddl
+from tidegate.spanner_simulator.core.schema.schema_objects import duration_us
+from tidegate.spanner_simulator.errors import SpannerError
+
 TABLE = (
     "CREATE TABLE U (k INT64 NOT NULL, a INT64, b INT64, g INT64 AS (a + 1) STORED) PRIMARY KEY (k)"
 )
@@ -403,3 +408,23 @@ def test_suspending_and_retargeting(make) -> None:
     made.apply("DROP CHANGE STREAM s", "DROP CHANGE STREAM IF EXISTS s")
     assert made.catalogue.streams == {}
     made.apply("CREATE CHANGE STREAM IF NOT EXISTS S", "CREATE CHANGE STREAM IF NOT EXISTS s")
+
+
+def test_the_emulator_keeps_records_for_a_week_at_most() -> None:
+    catalogue = Catalogue(strict_emulator=True)
+    for statement in (
+        "CREATE CHANGE STREAM S",
+        "ALTER CHANGE STREAM S SET FOR ALL",
+        "CREATE CHANGE STREAM T OPTIONS (retention_period = '7d')",
+    ):
+        catalogue.apply(parse_ddl(statement), now_us=1)
+
+    assert catalogue.stream("S").retention_us == duration_us("1d")
+    with pytest.raises(SpannerError) as caught:
+        catalogue.apply(
+            parse_ddl("ALTER CHANGE STREAM T SET OPTIONS (retention_period = '8d')"), now_us=2
+        )
+    assert caught.value.message == (
+        "Invalid retention_period: 8d. Change Streams retention period must be a value in the "
+        "range [24h, 7d]."
+    )
