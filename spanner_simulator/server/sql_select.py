@@ -98,3 +98,25 @@ class SqlEngine:
         """DML is refused by name."""
         word = statement.sql.split(maxsplit=1)[0].upper()
         raise SpannerError(Code.UNIMPLEMENTED, f"The simulator does not support: {word} statements")
+
+    def columns(
+        self,
+        statement: Statement,
+        parameters: Mapping[str, Parameter],  # noqa: ARG002  # as of `query`
+    ) -> list[tuple[str, ValueType]]:
+        """The columns of a statement that is not run."""
+        raise _no_plans(statement)
+
+    def parameter_types(
+        self,
+        statement: Statement,
+        parameters: Mapping[str, Parameter],  # noqa: ARG002  # as of `query`
+    ) -> dict[str, ValueType]:
+        """The types of undeclared parameters."""
+        raise _no_plans(statement)
+
+
+def _no_plans(statement: Statement) -> SpannerError:
+    return SpannerError(
+        Code.UNIMPLEMENTED, f"The simulator does not support: plans of {statement.kind} statements"
+    )

@@ -7,6 +7,7 @@ client hears of it; what the statement means is the engine's.
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -82,16 +83,42 @@ def run_statement(
     selected.check_reading()
     if must_be_partitionable:
         _check_partitionable(statement)
+    parameters = one.parameters()
+    if one.mode == _MODE.PLAN:
+        undeclared = list(engine.parameter_types(statement, parameters).items())
+        columns = engine.columns(statement, parameters)
+        return Reply(columns, [], _execution_stats(one), undeclared)
+    started_s = time.perf_counter()
     result = engine.query(
         statement,
-        one.parameters(),
+        parameters,
         transaction=selected.transaction,
         read_us=selected.read_us,
         now_us=now_us,
         check_privilege=_privilege_check(session),
     )
     rows: list[list[Plain]] = plain_rows(result.columns, result.rows)
-    return Reply(result.columns, rows)
+    stats = _execution_stats(one, rows=len(rows), elapsed_s=time.perf_counter() - started_s)
+    return Reply(result.columns, rows, stats)
+
+
+def _execution_stats(
+    one: SqlRequest, *, rows: int = 0, elapsed_s: float = 0.0, stats: Message | None = None
+) -> Message | None:
+    """What the query mode asks for beside the rows; the plan is one node that says there is none.
+
+    `stats` is what to add it to.
+    """
+    if one.mode == _MODE.NORMAL:
+        return stats
+    found = spanner.ResultSetStats.pb()() if stats is None else stats
+    if one.mode != _MODE.WITH_STATS:
+        found.query_plan.plan_nodes.add(display_name="No query plan")
+    if one.mode != _MODE.PLAN:
+        found.query_stats["rows_returned"] = str(rows)
+        found.query_stats["elapsed_time"] = f"{elapsed_s * 1000:.2f} msecs"
+        found.query_stats["query_text"] = one.sql
+    return found
 
 
 def _dml_once(
@@ -136,11 +163,15 @@ def run_dml(
                 Code.INVALID_ARGUMENT,
                 "PartitionedDml transaction may only be used to execute one statement",
             )
+    parameters = one.parameters()
     if one.mode == _MODE.PLAN:
-        return Reply([], [], count_stats(0))
+        undeclared = list(engine.parameter_types(statement, parameters).items())
+        columns = engine.columns(statement, parameters)
+        return Reply(columns, [], _execution_stats(one, stats=count_stats(0)), undeclared)
+    started_s = time.perf_counter()
     done = engine.dml(
         statement,
-        one.parameters(),
+        parameters,
         transaction=opened.core,
         now_us=now_us,
         check_privilege=_privilege_check(session),
@@ -153,7 +184,10 @@ def run_dml(
                 Code.UNIMPLEMENTED, "THEN RETURN is not supported in partitioned DML."
             )
         session.database.database.commit(opened.core, [], now_us=now_us)
-    return Reply(done.columns, plain_rows(done.columns, done.rows), stats)
+    rows = plain_rows(done.columns, done.rows)
+    elapsed_s = time.perf_counter() - started_s
+    stats = _execution_stats(one, rows=len(rows), elapsed_s=elapsed_s, stats=stats)
+    return Reply(done.columns, rows, stats)
 
 
 def _check_partitionable(statement: Statement) -> None:

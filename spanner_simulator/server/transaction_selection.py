@@ -119,7 +119,9 @@ async def select_transaction(
     match selector.WhichOneof("selector"):
         case "id":
             found = find_transaction(session, selector.id)
-            found.check_active()
+            if found.mode != "partitioned_dml":
+                # Partitioned DML is over once it has run, and its one statement may come again.
+                found.check_active()
             return Selected(found, found.core.read_us)
         case "begin":
             opened, message = await begin_transaction(host, session, selector.begin, tag=tag)
