@@ -288,6 +288,12 @@ def _is_internal(difference: Difference) -> bool:
     )
 
 
+def _is_write_and_delete(difference: Difference) -> bool:
+    return difference.kind in ("success", "code") and str(difference.emulator).startswith(
+        "FAILED_PRECONDITION Cannot write and delete the row with key "
+    )
+
+
 def _is_far_past(difference: Difference) -> bool:
     return "api: read in the far past" in difference.where and str(difference.simulator).startswith(
         "FAILED_PRECONDITION Read-only transaction timestamp"
@@ -401,6 +407,11 @@ ACCEPTED: tuple[Accepted, ...] = (
             r"(?P<start>Invalid retention_period: .*) \[24h, 30d\]\.",
             r"(?P<start>Invalid retention_period: .*) \[24h, 7d\]\.",
         ),
+    ),
+    Accepted(
+        "write and delete of a referenced row",
+        "is no harm in one transaction; the emulator cannot do it",
+        _is_write_and_delete,
     ),
     Accepted(
         "far past",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from tests.differential.kinds import GOOGLE, POSTGRES, Dialect, Kind
 
-__all__ = ["Column", "Index", "Schema", "Stream", "Table"]
+__all__ = ["Column", "Index", "Schema", "Stream", "Table", "View"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +114,21 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class View:
+    """A view of some of a table's columns; `where` is SQL text."""
+
+    name: str
+    table: str
+    columns: tuple[str, ...]
+    where: str = ""
+
+    def ddl(self) -> str:
+        columns = ", ".join(f"{self.table}.{name}" for name in self.columns)
+        text = f"CREATE VIEW {self.name} SQL SECURITY INVOKER AS SELECT {columns} FROM {self.table}"
+        return f"{text} WHERE {self.where}" if self.where else text
+
+
+@dataclass(frozen=True, slots=True)
 class Stream:
     """A change stream; `watch` maps tables to column names, None for all columns; None is ALL."""
 
@@ -156,6 +171,7 @@ class Schema:
     tables: dict[str, Table] = field(default_factory=dict)
     indexes: dict[str, Index] = field(default_factory=dict)
     streams: dict[str, Stream] = field(default_factory=dict)
+    views: dict[str, View] = field(default_factory=dict)
 
     def children(self, table: str) -> list[Table]:
         return [one for one in self.tables.values() if one.parent == table]

@@ -14,7 +14,7 @@ from tests.differential.kinds import (
     literal,
 )
 from tests.differential.kinds import value as choose_value
-from tests.differential.schema import Column, Index, Schema, Stream, Table
+from tests.differential.schema import Column, Index, Schema, Stream, Table, View
 
 __all__ = ["CAPTURE_TYPES", "SchemaChoice"]
 
@@ -40,6 +40,8 @@ class SchemaChoice:
         if "indexes" in self._features:
             for _ in range(self._chance.randrange(1, 4)):
                 self.add_index(made)
+        if "views" in self._features:
+            self.add_view(made)
         for number in range(self._chance.randrange(1, 4)):
             self.add_stream(made, number)
         return made
@@ -181,6 +183,22 @@ class SchemaChoice:
         )
         schema.indexes[index.name] = index
         return index
+
+    # ------------------------------------------------------------ views
+
+    def add_view(self, schema: Schema) -> View:
+        """A view of some columns of a table."""
+        chance = self._chance
+        table = chance.choice(list(schema.tables.values()))
+        names = [one.name for one in table.columns]
+        columns = chance.sample(names, chance.randrange(1, len(names) + 1))
+        nullable = [one.name for one in table.columns if one.nullable]
+        where = ""
+        if nullable and chance.random() < 0.4:
+            where = f"{table.name}.{chance.choice(nullable)} IS NOT NULL"
+        view = View(self._name("View"), table.name, tuple(columns), where)
+        schema.views[view.name] = view
+        return view
 
     # ------------------------------------------------------------ change streams
 

@@ -205,6 +205,8 @@ class SqlChoice:
         shapes = [self._rows_of, self._rows_of, self._counted, self._grouped, self._computed]
         if table.parent is not None:
             shapes += [self._joined, self._joined]
+        if self._schema.views:
+            shapes += [self._viewed]
         if self._forced_indexes(table):
             shapes += [self._by_index]
         return chance.choice(shapes)(table)
@@ -329,6 +331,11 @@ class SqlChoice:
                 f"(SELECT 1 FROM {table.name} AS b WHERE b.{key} = a.{key})"
             )
         return Query(sql, text.parameters)
+
+    def _viewed(self, _: Table) -> Query:
+        view = self._chance.choice(list(self._schema.views.values()))
+        text = _Text(self._chance, self._schema)
+        return Query(f"SELECT * FROM {view.name}", text.parameters)
 
     def _by_index(self, table: Table) -> Query:
         chance = self._chance

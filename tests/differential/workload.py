@@ -55,6 +55,7 @@ FEATURES = (
     "queries",
     "ranges",
     "reads",
+    "views",
 )
 _STEPS = 45
 COMMIT_TIMESTAMP = "spanner.commit_timestamp()"
@@ -108,6 +109,8 @@ class _Maker:
             add(ChangeSchema((table.ddl(self.dialect),)))
         if schema.indexes:
             add(ChangeSchema(tuple(one.ddl(self.dialect) for one in schema.indexes.values())))
+        for view in schema.views.values():
+            add(ChangeSchema((view.ddl(),)))
         for stream in schema.streams.values():
             add(ChangeSchema((stream.create(self.dialect),), starts=(stream.name,)))
         add(ShowSchema())
@@ -469,5 +472,8 @@ class _Maker:
         for stream in self._schema.streams.values():
             if name in ((stream.watch or {}).get(table.name) or ()):
                 return False
+        viewed = [one for one in self._schema.views.values() if one.table == table.name]
+        if any(name in one.columns or name in one.where for one in viewed):
+            return False
         texts = [one.generated or "" for one in table.columns] + list(table.constraints)
         return not any(name in text for text in texts)
