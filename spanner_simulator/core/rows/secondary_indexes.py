@@ -59,13 +59,7 @@ def hidden_index(index: Index, base: Table) -> HiddenIndex:
     taken.update(part.name for part in key)
     stored = [base.column(name).name for name in index.storing]
     names = (*(part.name for part in key), *(name for name in stored if name not in taken))
-    table = Table(
-        index.name,
-        tuple(base.column(name) for name in names),
-        key,
-        tuple(range(1, len(names) + 1)),
-        len(names) + 1,
-    )
+    table = Table(index.name, tuple(base.column(name) for name in names), key)
     if index.is_null_filtered:
         not_null = tuple(part.name for part in own)
     else:

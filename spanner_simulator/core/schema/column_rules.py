@@ -156,12 +156,7 @@ def add_column(catalogue: Catalogue, statement: ddl.AddColumn) -> None:
             f"Cannot add NOT NULL column {table.name}.{column.name} to existing table "
             f"{table.name}.",
         )
-    changed = replace(
-        table,
-        columns=(*table.columns, column),
-        ordinals=(*table.ordinals, table.next_ordinal),
-        next_ordinal=table.next_ordinal + 1,
-    )
+    changed = replace(table, columns=(*table.columns, column))
     check_column(catalogue, changed, column)
     check_generated_columns(catalogue, changed)
     catalogue.tables[table.name.lower()] = changed
@@ -197,12 +192,8 @@ def drop_column(catalogue: Catalogue, statement: ddl.DropColumn) -> None:
             f"{','.join(views)}."
         )
     _check_row_deletion(table, column, None)
-    kept = [index for index, old in enumerate(table.columns) if old != column]
-    catalogue.tables[table.name.lower()] = replace(
-        table,
-        columns=tuple(table.columns[index] for index in kept),
-        ordinals=tuple(table.ordinals[index] for index in kept),
-    )
+    kept = tuple(old for old in table.columns if old != column)
+    catalogue.tables[table.name.lower()] = replace(table, columns=kept)
 
 
 def _check_no_constraints(catalogue: Catalogue, table: Table, column: ddl.ColumnDefinition) -> None:

@@ -129,7 +129,7 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table; columns stand in ordinal order, which starts at 1 and survives dropped columns.
+    """A table; a column's ordinal is its place among those that are there now, from 1 on.
 
     Compared by identity: it is a key of caches, and each schema change makes a new one.
     """
@@ -137,8 +137,6 @@ class Table:
     name: str
     columns: tuple[ColumnDefinition, ...]
     key: tuple[KeyColumn, ...]
-    ordinals: tuple[int, ...]
-    next_ordinal: int
     interleave: Interleave | None = None
     row_deletion: RowDeletionPolicy | None = None
     foreign_keys: tuple[ForeignKey, ...] = ()
@@ -157,10 +155,7 @@ class Table:
     @cached_property
     def ordinal_of(self) -> dict[str, int]:
         """Ordinal position by exact column name."""
-        return {
-            column.name: ordinal
-            for column, ordinal in zip(self.columns, self.ordinals, strict=True)
-        }
+        return {column.name: place for place, column in enumerate(self.columns, start=1)}
 
     @cached_property
     def prefix(self) -> bytes:

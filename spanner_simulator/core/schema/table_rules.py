@@ -51,13 +51,10 @@ def create_table(catalogue: Catalogue, statement: ddl.CreateTable) -> None:
     if statement.if_not_exists and statement.name.lower() in catalogue.tables:
         return
     catalogue.check_new_name("Table", statement.name)
-    count = len(statement.columns)
     table = Table(
         statement.name,
         statement.columns,
         _key(statement),
-        tuple(range(1, count + 1)),
-        count + 1,
         statement.interleave,
         statement.row_deletion,
     )

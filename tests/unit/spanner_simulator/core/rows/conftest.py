@@ -77,13 +77,10 @@ class Shop:
         """Make a table, or another form of it; key columns may have a leading minus."""
         made = tuple(column(one) if isinstance(one, str) else one for one in columns)
         parts = tuple(KeyColumn(one.lstrip("-"), one.startswith("-")) for one in key.split())
-        count = len(made)
         self.catalogue.tables[name.lower()] = table = Table(
             name,
             made,
             parts,
-            tuple(range(1, count + 1)),
-            count + 1,
             **extra,  # type: ignore[arg-type]
         )
         return table

@@ -20,7 +20,7 @@ def filled(shop):
 
 def alter(shop, *columns: object) -> None:
     made = tuple(column(one) if isinstance(one, str) else one for one in columns)
-    shop.alter("T", columns=made, ordinals=tuple(range(1, len(made) + 1)))
+    shop.alter("T", columns=made)
 
 
 def refusal(shop) -> SpannerError:
