@@ -7,6 +7,7 @@ streams the same order. What must survive a restart goes to `journal` within the
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
@@ -98,8 +99,9 @@ class Database:
         self._chance = chance
         self._settings = settings
         self._expressions = expressions or NoExpressions()
-        self._transactions: dict[bytes, Transaction] = {}
-        self._finished: dict[bytes, int] = {}
+        # Ordered, as an ordinary dictionary does not find its oldest entry fast.
+        self._transactions: OrderedDict[bytes, Transaction] = OrderedDict()
+        self._finished: OrderedDict[bytes, int] = OrderedDict()
         self._last_transaction = 0
         self._instant = _Instant()
 
@@ -174,8 +176,7 @@ class Database:
         )
         self._transactions[transaction.transaction_id] = transaction
         if len(self._transactions) > _TRANSACTIONS_MAX:
-            oldest = next(iter(self._transactions))
-            del self._transactions[oldest]
+            oldest, _ = self._transactions.popitem(last=False)
             self._finished.pop(oldest, None)
         return transaction
 
@@ -204,8 +205,7 @@ class Database:
         transaction.writes = None
         self._finished[transaction.transaction_id] = commit_us
         if len(self._finished) > _FINISHED_TRANSACTIONS_MAX:
-            oldest = next(iter(self._finished))
-            del self._finished[oldest]
+            oldest, _ = self._finished.popitem(last=False)
             self._transactions.pop(oldest, None)
 
     def _abort(self, transaction: Transaction, reason: str) -> SpannerError:

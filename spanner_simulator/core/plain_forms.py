@@ -43,6 +43,7 @@ __all__ = [
 ]
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_SAFE_DIGITS: Final = 18
 _INTEGER = re.compile(r"\s*[+-]?[0-9]{1,40}\s*")
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,6})?")
 _DATE = re.compile(r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})")
@@ -93,6 +94,8 @@ def read_int(plain: Plain, name: str = "INT64") -> int:
     """INT64, and ENUM by number: a decimal string."""
     if not isinstance(plain, str):
         _wrong_kind(plain, name)
+    if len(plain) <= _SAFE_DIGITS and plain.isascii() and plain.isdigit():
+        return int(plain)
     if _INTEGER.fullmatch(plain) is None or not _INT64_MIN <= (number := int(plain)) <= _INT64_MAX:
         _refuse(f"{plain} as an integer")
     return number

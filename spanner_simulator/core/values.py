@@ -37,6 +37,7 @@ __all__ = [
     "encode",
     "encoder",
     "format_numeric",
+    "reader",
 ]
 
 Dialect = Literal["GOOGLE_STANDARD_SQL", "POSTGRESQL"]
@@ -229,15 +230,22 @@ def decode(value_type: ValueType, plain: Plain, *, where: str) -> Value:
 @lru_cache(maxsize=8192)
 def decoder(value_type: ValueType, where: str) -> Callable[[Plain], Value]:
     """What turns the plain form of a value of this type, or null, into the value."""
+    read = reader(value_type, where)
+    return lambda plain: None if plain is None else read(plain)
+
+
+@lru_cache(maxsize=8192)
+def reader(value_type: ValueType, where: str) -> Callable[[Plain], Value]:
+    """As `decoder`, for what is not null."""
     if value_type.element is not None:
-        return _array_decoder(value_type, decoder(value_type.element, where))
+        return _array_reader(value_type, decoder(value_type.element, where))
     read = _READERS_BY_ANNOTATION.get(value_type.annotation) or _READERS[value_type.code]
     length = value_type.length
     if length is None:
-        return lambda plain: None if plain is None else read(plain)
+        return read
 
     def read_short(plain: Plain) -> Value:
-        value = None if plain is None else read(plain)
+        value = read(plain)
         if isinstance(value, str | bytes) and len(value) > length:
             raise _too_long(where, len(value), length)
         return value
@@ -245,12 +253,10 @@ def decoder(value_type: ValueType, where: str) -> Callable[[Plain], Value]:
     return read_short
 
 
-def _array_decoder(
+def _array_reader(
     value_type: ValueType, decode_element: Callable[[Plain], Value]
 ) -> Callable[[Plain], Value]:
     def read_array(plain: Plain) -> Value:
-        if plain is None:
-            return None
         if not isinstance(plain, list):
             raise SpannerError(
                 Code.FAILED_PRECONDITION,

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 from tidegate.spanner_simulator.core.rows.mutations import COMMIT_TIMESTAMP, PENDING
 from tidegate.spanner_simulator.core.rows.write_set import key_text
 from tidegate.spanner_simulator.core.timestamps import format_ns
-from tidegate.spanner_simulator.core.values import ValueType, decoder
+from tidegate.spanner_simulator.core.values import ValueType
+from tidegate.spanner_simulator.core.values import reader as value_reader
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
 if TYPE_CHECKING:
@@ -37,14 +38,15 @@ __all__ = [
 
 STRING_CHARACTERS_MAX: Final = 2_621_440
 CELL_BYTES_MAX: Final = 10 * 1024 * 1024
+_CERTAINLY_SHORT: Final = 1_000
 _KEY_BYTES_MAX: Final = 8_192
 _KEY_PART_OVERHEAD: Final = 3
 _BOOL: Final = ValueType("BOOL")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Evaluation:
-    """How expressions are computed within one statement."""
+    """How expressions are computed within one statement; not to be changed."""
 
     expressions: Expressions
     dialect: Dialect
@@ -174,7 +176,7 @@ def column_reader(table: Table, column: ColumnDefinition) -> Callable[[Plain], V
     """What turns a plain value into the column's, or refuses it."""
     value_type, is_nullable = column.value_type, column.is_nullable
     where = f"{table.name}.{column.name}"
-    read = decoder(value_type, where)
+    read = value_reader(value_type, where)
     if value_type.code == "TIMESTAMP":
         return _timestamp_reader(column, where, table.name)
     is_sized = value_type.code in ("STRING", "BYTES", "JSON", "PROTO", "ARRAY")
@@ -185,7 +187,8 @@ def column_reader(table: Table, column: ColumnDefinition) -> Callable[[Plain], V
                 raise _null_refused(where, table.name)
             return None
         value = read(plain)
-        if is_sized:
+        # Most values are far too short for any limit.
+        if is_sized and not (value.__class__ is str and len(value) < _CERTAINLY_SHORT):
             _check_size(value_type, value, where)
         return value
 
@@ -193,11 +196,13 @@ def column_reader(table: Table, column: ColumnDefinition) -> Callable[[Plain], V
 
 
 def _timestamp_reader(column: ColumnDefinition, where: str, table: str) -> Callable[[Plain], Value]:
-    read = decoder(column.value_type, where)
+    read = value_reader(column.value_type, where)
 
     def read_timestamp(plain: Plain) -> Value:
-        if plain is None and not column.is_nullable:
-            raise _null_refused(where, table)
+        if plain is None:
+            if not column.is_nullable:
+                raise _null_refused(where, table)
+            return None
         if plain != COMMIT_TIMESTAMP:
             return read(plain)
         if not column.commit_timestamp:
