@@ -54,7 +54,7 @@ def _bound(database: Database, key: bytes) -> dict[str, Any]:
         if values is not None:
             plain = [
                 encode(kind, value)
-                for (kind, _), value in zip(table.key_parts, values, strict=True)
+                for (kind, *_), value in zip(table.key_parts, values, strict=True)
             ]
             return {"table": table.name, "key": plain, "hex": key.hex()}
     return {"table": None, "key": None, "hex": key.hex()}

@@ -150,6 +150,7 @@ class Database:
                     getattr(catalogue, name).clear()
                     getattr(catalogue, name).update(held)
                 raise
+        self._store.retention_us = catalogue.version_retention_us
         self.clock.close(at_us)
         self.streams.follow_schema(self._store.tables, at_us=at_us)
         return fills

@@ -1,6 +1,6 @@
 r"""Primary keys as byte strings that sort as the keys do, in one keyspace over all tables.
 
-A key is the table's prefix and then its parts. A part is a tag (NULL first) and a payload that is
+A key is the table's prefix and then its parts. A part is a tag and a payload that is
 of fixed length or ends with 00 01, so no part is a prefix of another one; that is why a
 descending part can simply be inverted, and why any byte string is a legal range bound.
 """
@@ -11,7 +11,7 @@ import datetime as dt
 import math
 import struct
 from decimal import Context, Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,10 +27,15 @@ _NUMERIC_SCALE = Decimal(10) ** 9
 # The default context keeps 28 digits, NUMERIC has 38.
 _WIDE = Context(prec=60)
 _INVERT = bytes(255 - byte for byte in range(256))
-_NULL, _PRESENT = b"\x00", b"\x01"
+_NULL, _PRESENT, _GREATEST_NULL = b"\x00", b"\x01", b"\x02"
 
-KeyPart = tuple["ValueType", bool]
-"""A key column's type and whether it is descending."""
+
+class KeyPart(NamedTuple):
+    """A key column's type and order; NULL is the smallest value unless it is the greatest."""
+
+    value_type: ValueType
+    descending: bool = False
+    null_is_greatest: bool = False
 
 
 def table_prefix(table: str) -> bytes:
@@ -41,8 +46,11 @@ def table_prefix(table: str) -> bytes:
 def encode_key(prefix: bytes, parts: Sequence[KeyPart], values: Sequence[Value]) -> bytes:
     """The byte string of a key, or of its first parts when fewer values are given."""
     out = [prefix]
-    for (value_type, descending), value in zip(parts, values, strict=False):
-        piece = _NULL if value is None else _PRESENT + _payload(value_type, value)
+    for (value_type, descending, null_is_greatest), value in zip(parts, values, strict=False):
+        if value is None:
+            piece = _GREATEST_NULL if null_is_greatest else _NULL
+        else:
+            piece = _PRESENT + _payload(value_type, value)
         out.append(piece.translate(_INVERT) if descending else piece)
     return b"".join(out)
 
@@ -123,9 +131,9 @@ def decode_key(key: bytes, prefix: bytes, parts: Sequence[KeyPart]) -> list[Valu
     rest = key[len(prefix) :]
     values: list[Value] = []
     try:
-        for value_type, descending in parts:
+        for value_type, descending, _ in parts:
             view = rest.translate(_INVERT) if descending else rest
-            if view[:1] == _NULL:
+            if view[:1] in (_NULL, _GREATEST_NULL):
                 values.append(None)
                 used = 1
             else:

@@ -48,7 +48,7 @@ def initial_borders(
 def _typed_borders(table: Table, share: int) -> list[bytes]:
     if share < 2 or not table.key_parts:
         return []
-    value_type, _ = table.key_parts[0]
+    value_type = table.key_parts[0].value_type
     if value_type.code == "INT64":
         step = (1 << 64) // share
         points = [-(1 << 63) + step * index for index in range(1, share)]

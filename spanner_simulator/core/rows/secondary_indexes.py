@@ -7,7 +7,7 @@ that either side is found without a search through the whole table.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -53,7 +53,7 @@ class HiddenIndex:
 @lru_cache(maxsize=4096)
 def hidden_index(index: Index, base: Table) -> HiddenIndex:
     """The hidden table of an index; the same object each time."""
-    own = [KeyColumn(base.column(part.name).name, part.descending) for part in index.key]
+    own = [replace(part, name=base.column(part.name).name) for part in index.key]
     taken = {part.name for part in own}
     key = (*own, *(part for part in base.key if part.name not in taken))
     taken.update(part.name for part in key)

@@ -170,7 +170,14 @@ class Table:
     @cached_property
     def key_parts(self) -> tuple[KeyPart, ...]:
         """What the key encoding needs."""
-        return tuple((self.column(part.name).value_type, part.descending) for part in self.key)
+        return tuple(
+            KeyPart(
+                self.column(part.name).value_type,
+                part.descending,
+                part.nulls is not None and (part.nulls == "LAST") != part.descending,
+            )
+            for part in self.key
+        )
 
     @cached_property
     def value_names(self) -> frozenset[str]:

@@ -66,6 +66,19 @@ def test_versions_older_than_their_retention_are_refused(bank) -> None:
     assert caught.value.code is Code.FAILED_PRECONDITION
 
 
+def test_versions_are_kept_as_long_as_the_database_says(bank) -> None:
+    at_us = bank.commit(account(1))
+    bank.ddl("ALTER DATABASE bank SET OPTIONS (version_retention_period = '2h')")
+    bank.tick(VERSION_RETENTION_US)
+    bank.commit(Delete("Accounts", ALL))
+    bank.commit(account(2))
+    bank.database.close_read(at_us, now_us=bank.tick())
+
+    assert read(bank, ALL, read_us=at_us) == [1]
+    with pytest.raises(SpannerError, match="has exceeded the maximum timestamp staleness"):
+        bank.database.close_read(at_us, now_us=bank.tick(VERSION_RETENTION_US))
+
+
 def test_of_two_transactions_that_read_and_write_one_row_the_second_is_aborted(bank) -> None:
     bank.commit(account(1, 10))
     first, second = bank.database.begin(), bank.database.begin()
@@ -314,12 +327,12 @@ class TestDml:
 
     def test_the_commit_timestamp_is_filled_in_at_the_commit(self, bank) -> None:
         bank.ddl(
-            "CREATE TABLE Log (Written TIMESTAMP OPTIONS (allow_commit_timestamp=true), N INT64) "
-            "PRIMARY KEY (Written, N)"
+            "CREATE TABLE Log (Moment TIMESTAMP OPTIONS (allow_commit_timestamp=true), N INT64) "
+            "PRIMARY KEY (Moment, N)"
         )
         table = bank.database.catalogue.table("Log")
         transaction = bank.database.begin()
-        entry = Write("insert", "Log", ("Written", "N"), (["spanner.commit_timestamp()", "1"],))
+        entry = Write("insert", "Log", ("Moment", "N"), (["spanner.commit_timestamp()", "1"],))
         bank.database.execute(transaction, [entry])
         with pytest.raises(SpannerError, match="Table Log cannot be accessed"):
             bank.database.scan(
@@ -328,32 +341,92 @@ class TestDml:
         at_us = bank.database.commit(transaction, [], now_us=bank.tick())
 
         rows = bank.database.read(table, ALL, transaction=None, read_us=None)
-        assert rows == [{"Written": at_us * 1000, "N": 1}]
+        assert rows == [{"Moment": at_us * 1000, "N": 1}]
 
 
 class TestSchemaAndRows:
     @pytest.fixture
     def bank(self, bank):
-        bank.ddl("CREATE CHANGE STREAM Whole FOR ALL")
+        bank.ddl("CREATE CHANGE STREAM Every FOR ALL")
         bank.commit(account(1, 10), account(2, 20))
         return bank
 
     def test_text_that_cannot_be_read_refuses_all_statements(self, bank) -> None:
         with pytest.raises(SpannerError):
-            bank.database.apply_ddl(["DROP CHANGE STREAM Whole", "NONSENSE"], now_us=bank.tick())
+            bank.database.apply_ddl(["DROP CHANGE STREAM Every", "NONSENSE"], now_us=bank.tick())
 
-        assert bank.database.streams.state("Whole")
+        assert bank.database.streams.state("Every")
+
+    def test_a_default_is_filled_in_as_a_system_transaction(self, make_bank) -> None:
+        bank = make_bank(expressions=Seven())
+        bank.ddl("CREATE CHANGE STREAM Every FOR ALL")
+        before_us = bank.commit(account(1, 10), account(2, 20))
+        bank.ddl("ALTER TABLE Accounts ADD COLUMN D INT64 DEFAULT (7)")
+        log = bank.database.streams.state("Every").log.transactions
+        table = bank.database.catalogue.table("Accounts")
+
+        def column(read_us: int | None) -> list[object]:
+            rows = bank.database.read(table, ALL, transaction=None, read_us=read_us)
+            return [row["D"] for row in rows]
+
+        assert (column(None), column(before_us)) == ([7, 7], [None, None])
+        assert len(log) == 2
+        assert log[1].facts.is_system_transaction
+        assert [one["new_values"] for one in log[1].as_json()["changes"]] == [{"D": "7"}] * 2
+
+    def test_rows_that_forbid_a_change_leave_the_schema_as_it_was(self, bank) -> None:
+        bank.commit(account(3, 20))
+        tables = dict(bank.database.catalogue.tables)
+        with pytest.raises(SpannerError, match="uniqueness violation"):
+            bank.ddl("CREATE UNIQUE INDEX ByBalance ON Accounts (Balance)")
+
+        assert bank.database.catalogue.tables == tables
+        assert bank.database.catalogue.indexes == {}
+        bank.commit(account(4, 20))
+
+    def test_reads_by_index(self, bank) -> None:
+        bank.ddl("CREATE INDEX ByBalance ON Accounts (Balance DESC)")
+        bank.commit(account(3, 15))
+        table = bank.database.catalogue.table("Accounts")
+        rows = bank.database.read(
+            table, ALL, transaction=None, read_us=None, index="bybalance", columns=["Id"]
+        )
+
+        assert rows == [
+            {"Balance": 20, "Id": 2},
+            {"Balance": 15, "Id": 3},
+            {"Balance": 10, "Id": 1},
+        ]
+        assert bank.database.index_table(table, "ByBalance").key_names == ("Balance", "Id")
+
+
+class TestExpiry:
+    def test_due_rows_go_in_system_transactions(self, bank) -> None:
+        bank.ddl(
+            "CREATE TABLE Old (Id INT64, Moment TIMESTAMP) PRIMARY KEY (Id), "
+            "ROW DELETION POLICY (OLDER_THAN(Moment, INTERVAL 1 DAY))",
+            "CREATE CHANGE STREAM Every FOR ALL",
+        )
+        rows = (["1", "1970-01-01T00:00:00Z"], ["2", "1970-01-03T00:00:00Z"], ["3", None])
+        bank.commit(Write("insert", "Old", ("Id", "Moment"), rows))
+
+        assert bank.database.expire_rows(bank.now_us) == 0
+        assert bank.database.expire_rows(86_400_000_000) == 1
+        assert bank.database.expire_rows(86_400_000_000) == 0
+        facts = bank.database.streams.state("Every").log.transactions[-1].facts
+        assert (facts.transaction_tag, facts.is_system_transaction) == ("RowDeletionPolicy", True)
 
 
 class TestJournal:
     def test_a_replay_has_the_same_rows_records_tokens_and_timestamps(self, make_bank) -> None:
         """Through JSON, with turns, back-fills, several changes of a row, and other draws."""
-        bank = make_bank(is_empty=True)
+        bank = make_bank(expressions=Seven(), is_empty=True)
         entries: list[object] = []
         bank.database.journal.listener = lambda entry: entries.append(entry_to_plain(entry))
         bank.ddl(*BANK, "CREATE CHANGE STREAM Two FOR ALL")
         bank.commit(*(account(key) for key in range(6)), tag="first")
         bank.database.streams.split("Bank", now_us=bank.tick(), table="Accounts", key=["3"])
+        bank.ddl("CREATE INDEX ByBalance ON Accounts (Balance)")
         transaction = bank.database.begin()
         bank.database.execute(transaction, [Write("replace", "Accounts", ("Id",), (["3"],))])
         bank.database.commit(
@@ -362,9 +435,9 @@ class TestJournal:
         bank.database.streams.move("Two", now_us=bank.tick())
         bank.database.streams.split("Two", now_us=bank.tick())
         bank.database.streams.merge("Bank", now_us=bank.tick())
-        bank.ddl("ALTER TABLE Accounts ADD COLUMN D INT64", "DROP CHANGE STREAM Two")
+        bank.ddl("ALTER TABLE Accounts ADD COLUMN D INT64 DEFAULT (7)", "DROP CHANGE STREAM Two")
         bank.commit(account(9))
-        other = make_bank(is_empty=True, seed=8)
+        other = make_bank(expressions=Seven(), is_empty=True, seed=8)
         for entry in json.loads(json.dumps(entries)):
             other.database.replay(entry_from_plain(entry))
 
@@ -418,3 +491,10 @@ def picture(database: Database) -> object:
         },
         (database.clock.next_us(0), database.commit_number),
     )
+
+
+class Seven:
+    """Every expression is 7."""
+
+    def evaluate(self, expression: str, **_rest: object) -> int:
+        return 7

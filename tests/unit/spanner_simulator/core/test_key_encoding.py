@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.spanner_simulator.core.key_encoding import (
+    KeyPart,
     decode_key,
     encode_key,
     midpoint,
@@ -40,7 +41,7 @@ def test_keys_sort_as_their_values_do(
     value_type: ValueType, descending: bool, data: st.DataObject
 ) -> None:
     first, second = (data.draw(VALUES[value_type]) for _ in range(2))
-    parts = [(value_type, descending), (ValueType("INT64"), False)]
+    parts = [KeyPart(value_type, descending), KeyPart(ValueType("INT64"), False)]
     one, other = (encode_key(PREFIX, parts, [value, 5]) for value in (first, second))
 
     if first == second:
@@ -52,15 +53,24 @@ def test_keys_sort_as_their_values_do(
 
 def test_null_sorts_first_and_last_when_descending() -> None:
     for descending in (False, True):
-        parts = [(ValueType("INT64"), descending)]
+        parts = [KeyPart(ValueType("INT64"), descending)]
         null, low = (encode_key(PREFIX, parts, [value]) for value in (None, -(2**63)))
 
         assert (null < low) != descending
         assert decode_key(null, PREFIX, parts) == [None]
 
 
+@pytest.mark.parametrize("descending", [False, True])
+def test_null_may_be_the_greatest_value(descending: bool) -> None:
+    parts = [KeyPart(ValueType("INT64"), descending, null_is_greatest=True)]
+    null, high = (encode_key(PREFIX, parts, [value]) for value in (None, 2**63 - 1))
+
+    assert (null > high) != descending
+    assert decode_key(null, PREFIX, parts) == [None]
+
+
 def test_a_prefix_of_a_key_bounds_all_keys_that_begin_with_it() -> None:
-    parts = [(ValueType("STRING"), False), (ValueType("INT64"), False)]
+    parts = [KeyPart(ValueType("STRING"), False), KeyPart(ValueType("INT64"), False)]
     low = encode_key(PREFIX, parts, ["a"])
     high = successor(low)
 
@@ -69,7 +79,7 @@ def test_a_prefix_of_a_key_bounds_all_keys_that_begin_with_it() -> None:
 
 
 def test_bytes_that_are_no_whole_key_are_not_decoded() -> None:
-    parts = [(ValueType("INT64"), False)]
+    parts = [KeyPart(ValueType("INT64"), False)]
     key = encode_key(PREFIX, parts, [1])
 
     assert decode_key(key[:-1], PREFIX, parts) is None
@@ -90,7 +100,7 @@ def test_a_midpoint_lies_strictly_inside(low: bytes, high: bytes | None) -> None
 
 
 def test_numeric_keys_keep_all_digits() -> None:
-    parts = [(ValueType("NUMERIC"), False)]
+    parts = [KeyPart(ValueType("NUMERIC"), False)]
     value = Decimal("12345678901234567890123456789.123456789")
 
     assert decode_key(encode_key(PREFIX, parts, [value]), PREFIX, parts) == [value]
@@ -98,7 +108,7 @@ def test_numeric_keys_keep_all_digits() -> None:
 
 @pytest.mark.parametrize("code", ["FLOAT32", "FLOAT64"])
 def test_nan_sorts_before_every_number(code: TypeCode) -> None:
-    parts = [(ValueType(code), False)]
+    parts = [KeyPart(ValueType(code), False)]
     nan, lowest = (encode_key(PREFIX, parts, [value]) for value in (math.nan, -math.inf))
     decoded = decode_key(nan, PREFIX, parts)
 
@@ -109,11 +119,11 @@ def test_nan_sorts_before_every_number(code: TypeCode) -> None:
 
 def test_arrays_are_no_keys() -> None:
     with pytest.raises(TypeError):
-        encode_key(PREFIX, [(ValueType("ARRAY", ValueType("INT64")), False)], [(1,)])
+        encode_key(PREFIX, [KeyPart(ValueType("ARRAY", ValueType("INT64")), False)], [(1,)])
 
 
 def test_dates_decode_to_dates() -> None:
-    parts = [(ValueType("DATE"), True)]
+    parts = [KeyPart(ValueType("DATE"), True)]
     day = datetime.date(2024, 2, 29)
 
     assert decode_key(encode_key(PREFIX, parts, [day]), PREFIX, parts) == [day]

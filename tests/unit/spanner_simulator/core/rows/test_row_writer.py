@@ -9,6 +9,7 @@ from tidegate.spanner_simulator.core.rows.mutations import (
     KeySet,
     KeySpan,
     Mutation,
+    key_range,
 )
 from tidegate.spanner_simulator.core.rows.row_writer import RowWriter
 from tidegate.spanner_simulator.core.schema.schema_objects import ForeignKey, Interleave
@@ -242,6 +243,10 @@ def test_a_statement_remembers_what_it_looked_at(family) -> None:
         keys.keys()
     )
     assert {"c", "d", "n"} <= ranges
+
+    family.apply(Delete("G", KeySet(everything=True)))
+
+    assert ("g", key_range(family.catalogue.table("G"), None)) in family.transaction.range_reads
 
 
 def test_an_unknown_table_is_not_found(family) -> None:
