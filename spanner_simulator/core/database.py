@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.change_streams.stream_partitions import Chance
     from tidegate.spanner_simulator.core.journal import JournalEntry
     from tidegate.spanner_simulator.core.rows.expressions import Expressions
-    from tidegate.spanner_simulator.core.rows.mutations import KeySet, Mutation
+    from tidegate.spanner_simulator.core.rows.mutations import KeySet, Mutation, RowChange
     from tidegate.spanner_simulator.core.rows.schema_changes import BackFill
     from tidegate.spanner_simulator.core.rows.storage import KeyRange
     from tidegate.spanner_simulator.core.rows.write_set import WriteSet
@@ -275,6 +275,18 @@ class Database:
     def _commit_writes(self, transaction: Transaction, writes: WriteSet, now_us: int) -> int:
         commit_us = self._choose_timestamp(transaction, writes, now_us)
         writes.resolve(commit_us * 1000)
+        facts = CommitFacts(
+            commit_us,
+            # Fixed width, so that text order is commit order also within one timestamp.
+            f"{self.commit_number + 1:020d}",
+            transaction.tag,
+            transaction.is_system,
+        )
+        changes = writes.changes()
+        is_excluded = transaction.exclude_from_streams
+        if self.journal.is_heard:
+            # First of all, as what cannot be kept must not happen.
+            self.journal.note(self._entry(facts, changes, is_excluded=is_excluded))
         if commit_us != self.clock.last_commit_us:
             self._instant = _Instant(self.commit_number + 1)
         self.clock.committed(commit_us)
@@ -282,14 +294,21 @@ class Database:
             self._instant.written |= writes.places
         transaction.state = "COMMITTED"
         self._finish(transaction, commit_us)
-        self._publish(
-            writes,
-            commit_us,
-            tag=transaction.tag,
-            is_system=transaction.is_system,
-            is_excluded=transaction.exclude_from_streams,
-        )
+        self._store.store(writes, commit_us=commit_us)
+        self.streams.publish(changes, facts, is_excluded=is_excluded)
         return commit_us
+
+    def _entry(
+        self, facts: CommitFacts, changes: Sequence[RowChange], *, is_excluded: bool
+    ) -> JournaledCommit:
+        return JournaledCommit(
+            facts.commit_timestamp_us,
+            self.commit_number + 1,
+            facts.transaction_tag,
+            facts.is_system_transaction,
+            is_excluded,
+            tuple(journaled_change(change) for change in changes),
+        )
 
     def _choose_timestamp(self, transaction: Transaction, writes: WriteSet, now_us: int) -> int:
         """The last timestamp again, where that may be and chance wants it, else a new one.
@@ -307,21 +326,6 @@ class Database:
             and not writes.has_pending_key()
         )
         return self.clock.last_commit_us if may_share else self.clock.next_us(now_us)
-
-    def _publish(
-        self, writes: WriteSet, commit_us: int, *, tag: str, is_system: bool, is_excluded: bool
-    ) -> None:
-        """Store what is decided, and tell the journal and the change streams."""
-        self._store.store(writes, commit_us=commit_us)
-        changes = writes.changes()
-        number = self.commit_number
-        if self.journal.is_heard:
-            kept = tuple(journaled_change(change) for change in changes)
-            entry = JournaledCommit(commit_us, number, tag, is_system, is_excluded, kept)
-            self.journal.note(entry)
-        # Fixed width, so that text order is commit order also within one timestamp.
-        facts = CommitFacts(commit_us, f"{number:020d}", tag, is_system)
-        self.streams.publish(changes, facts, is_excluded=is_excluded)
 
     def expire_rows(self, now_us: int) -> int:
         """Delete the rows that a row deletion policy lets go; how many those were.
@@ -379,13 +383,10 @@ class Database:
         self._store.commit_number = entry.number - 1
         self.clock.committed(entry.commit_us)
         self.clock.close(entry.commit_us)
-        self._publish(
-            writes,
-            entry.commit_us,
-            tag=entry.tag,
-            is_system=entry.is_system,
-            is_excluded=entry.is_excluded,
-        )
+        facts = CommitFacts(entry.commit_us, f"{entry.number:020d}", entry.tag, entry.is_system)
+        changes = writes.changes()
+        self._store.store(writes, commit_us=entry.commit_us)
+        self.streams.publish(changes, facts, is_excluded=entry.is_excluded)
 
     # -- reading
 

@@ -448,6 +448,17 @@ class TestJournal:
         ) == other.database.commit(other.database.begin(), [account(1)], now_us=now_us)
         assert picture(other.database) == picture(bank.database)
 
+    def test_what_cannot_be_kept_does_not_happen(self, bank) -> None:
+        bank.database.journal.listener = full_disk
+        with pytest.raises(OSError, match="disk"):
+            bank.commit(account(1))
+
+        assert read(bank, ALL) == []
+        assert bank.database.streams.state("Bank").log.transactions == []
+        bank.database.journal.listener = None
+        bank.commit(account(2))
+        assert read(bank, ALL) == [2]
+
     def test_ddl_without_its_text_cannot_be_kept(self, bank) -> None:
         bank.database.journal.listener = lambda _entry: None
         with pytest.raises(BrokenInvariantError, match="without its text"):
@@ -458,6 +469,10 @@ class TestJournal:
         with pytest.raises(SpannerError, match="does not fit"):
             bank.database.replay(JournaledCommit(5, 1, "", False, False, (change,)))
         assert not bank.database.journal.is_replaying
+
+
+def full_disk(_entry: object) -> None:
+    raise OSError("disk is full")
 
 
 def picture(database: Database) -> object:
