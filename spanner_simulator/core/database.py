@@ -418,10 +418,12 @@ class Database:
         """Rows of a key set in key order, at a time or (None) inside a read-write transaction.
 
         With an index the keys are the index's own, and rows have the columns of `index_table`.
-        `columns` are those that the caller will look at, which must not await their commit.
+        `columns` are those that the caller will look at: they must not await their commit, and
+        must have existed at the time.
         """
         hidden = self._store.index(table, index) if index else None
-        self._store.check_usable(transaction, columns, table if hidden is None else hidden.table)
+        source = table if hidden is None else hidden.table
+        self._store.check_readable(source, columns, transaction=transaction, read_us=read_us)
         return self._store.read(
             table, keys, transaction=transaction, read_us=read_us, limit=limit, index=hidden
         )
@@ -436,7 +438,7 @@ class Database:
         columns: Sequence[str] = (),
     ) -> list[tuple[bytes, Row]]:
         """Rows of a range of encoded keys, with their keys; `columns` as in `read`."""
-        self._store.check_usable(transaction, columns, table)
+        self._store.check_readable(table, columns, transaction=transaction, read_us=read_us)
         return self._store.scan(table, where, transaction=transaction, read_us=read_us)
 
 

@@ -93,7 +93,8 @@ class WritePlan:
             if isinstance(moment, int) and now_us * 1000 < moment != PENDING:
                 raise SpannerError(
                     Code.FAILED_PRECONDITION,
-                    f"Cannot write timestamps in the future, found: {format_ns(moment)}",
+                    "Cannot write timestamps in the future, found: "
+                    f"{format_ns(moment).removesuffix('Z')}+00:00",
                 )
         return row
 

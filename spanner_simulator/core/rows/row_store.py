@@ -147,9 +147,25 @@ class RowStore:
             raise SpannerError(Code.NOT_FOUND, f"Table not found: {table.name}")
         return rows
 
-    @staticmethod
-    def check_usable(transaction: Transaction | None, columns: Sequence[str], table: Table) -> None:
-        """Refuse a read in a transaction that is over, or of columns that cannot be read yet."""
+    def check_readable(
+        self,
+        table: Table,
+        columns: Sequence[str],
+        *,
+        transaction: Transaction | None,
+        read_us: int | None,
+    ) -> None:
+        """Refuse a read in a transaction that is over, or of columns that cannot be read.
+
+        Those are columns that await their commit, and at a time those that were added later.
+        """
+        if read_us is not None:
+            added_us = self._existing(table, read_us).added_us
+            for column in columns if added_us else ():
+                if added_us.get(column.lower(), 0) > read_us:
+                    raise SpannerError(
+                        Code.NOT_FOUND, f"Column not found in table {table.name}: {column}"
+                    )
         if transaction is None:
             return
         if transaction.state == "ABORTED":

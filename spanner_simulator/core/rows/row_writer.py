@@ -264,9 +264,9 @@ class RowWriter:
                 )
 
     def _check_unique(self, index: HiddenIndex, row: Row) -> None:
-        if index.entry(row) is None:
+        values = index.unique_key(row)
+        if values is None:
             return
-        values = index.own_key(row)
         entries = self._having(index.table, values)
         if len(entries) > 1:
             base = index.base
@@ -274,7 +274,7 @@ class RowWriter:
             raise SpannerError(
                 Code.ALREADY_EXISTS,
                 f"Unique index violation on index {index.index.name} at index key "
-                f"[{','.join(map(str, values))}]. It conflicts with row "
+                f"{key_text(index.table, row, index.key_length)}. It conflicts with row "
                 f"{key_text(base, (others or [row])[0])} in table {base.name}.",
             )
 

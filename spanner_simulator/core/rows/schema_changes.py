@@ -48,6 +48,7 @@ class RowChangePlan:
     gone: list[str] = field(default_factory=list)
     built: dict[str, TableRows] = field(default_factory=dict)
     rewritten: list[tuple[str, Callable[[Row], Row]]] = field(default_factory=list)
+    added_us: dict[tuple[str, str], int] = field(default_factory=dict)
     fills: list[BackFill] = field(default_factory=list)
 
     def carry_out(self, rows: dict[str, TableRows]) -> None:
@@ -56,6 +57,8 @@ class RowChangePlan:
             del rows[name]
         for name, change in self.rewritten:
             rows[name].rewrite(change)
+        for (name, column), at_us in self.added_us.items():
+            rows[name].added_us[column] = at_us
         rows.update(self.built)
 
 
@@ -83,6 +86,7 @@ def plan_rows(
             form.check(rows[name])
             if form.changes_rows:
                 plan.rewritten.append((name, form.whole))
+            plan.added_us.update({(name, one.name.lower()): at_us for one in form.adds})
             plan.fills.extend(form.fills(rows[name]))
     current = _CurrentRows(rows, plan, forms)
     for name, rules in new.items():
@@ -270,21 +274,21 @@ def _is_same(old: HiddenIndex | None, new: HiddenIndex) -> bool:
 def _build(index: HiddenIndex, rows: Iterator[tuple[bytes, Row, int]], at_us: int) -> TableRows:
     """An index over the rows; FAILED_PRECONDITION when it is unique and they are not."""
     built = TableRows(at_us)
-    seen: dict[bytes, None] = {}
+    seen: set[bytes] = set()
     for _, row, commit_number in rows:
         entry = index.entry(row)
         if entry is None:
             continue
-        if index.index.is_unique:
-            own = index.table.encoded_key_of(index.own_key(row))
+        values = index.unique_key(row)
+        if values is not None:
+            own = index.table.encoded_key_of(values)
             if own in seen:
-                values = ",".join(str(value) for value in index.own_key(row))
                 raise SpannerError(
                     Code.FAILED_PRECONDITION,
                     f"Found uniqueness violation on index {index.index.name},  duplicate key: "
-                    f"[{values}]",
+                    f"{key_text(index.table, row, index.key_length)}",
                 )
-            seen[own] = None
+            seen.add(own)
         built.write(entry[0], entry[1], commit_us=at_us, commit_number=commit_number)
     return built
 

@@ -16,14 +16,17 @@ from tidegate.spanner_simulator.core.schema.statements import KeyColumn
 
 if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.schema.schema_objects import ForeignKey
-    from tidegate.spanner_simulator.core.values import Row, Value
+    from tidegate.spanner_simulator.core.values import Dialect, Row, Value
 
 __all__ = ["HiddenIndex", "hidden_index", "referenced_index", "referencing_index"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HiddenIndex:
-    """An index with its hidden table; a row with NULL in a column of `not_null` is left out."""
+    """An index with its hidden table; a row with NULL in a column of `not_null` is left out.
+
+    NULL equals NULL in a unique index of GoogleSQL, but not in one of PostgreSQL.
+    """
 
     index: Index
     base: Table
@@ -31,6 +34,7 @@ class HiddenIndex:
     name: str
     names: tuple[str, ...]
     not_null: tuple[str, ...]
+    null_equals_null: bool
 
     @property
     def key_length(self) -> int:
@@ -45,13 +49,20 @@ class HiddenIndex:
         entry = {name: row.get(name) for name in self.names}
         return self.table.encoded_key(entry), entry
 
+    def unique_key(self, row: Row) -> list[Value] | None:
+        """What no other row may have in its own key; None when any number of rows may."""
+        if not self.index.is_unique or any(row.get(name) is None for name in self.not_null):
+            return None
+        own = self.own_key(row)
+        return None if None in own and not self.null_equals_null else own
+
     def own_key(self, row: Row) -> list[Value]:
         """The values of the index's own key in a row."""
         return [row.get(name) for name in self.table.key_names[: self.key_length]]
 
 
 @lru_cache(maxsize=4096)
-def hidden_index(index: Index, base: Table) -> HiddenIndex:
+def hidden_index(index: Index, base: Table, dialect: Dialect) -> HiddenIndex:
     """The hidden table of an index; the same object each time."""
     own = [replace(part, name=base.column(part.name).name) for part in index.key]
     taken = {part.name for part in own}
@@ -64,7 +75,9 @@ def hidden_index(index: Index, base: Table) -> HiddenIndex:
         not_null = tuple(part.name for part in own)
     else:
         not_null = tuple(base.column(name).name for name in index.not_null)
-    return HiddenIndex(index, base, table, index.name.lower(), names, not_null)
+    return HiddenIndex(
+        index, base, table, index.name.lower(), names, not_null, dialect == "GOOGLE_STANDARD_SQL"
+    )
 
 
 def referencing_index(base: Table, key: ForeignKey) -> Index:

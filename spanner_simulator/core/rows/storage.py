@@ -74,11 +74,13 @@ class RowHistory:
 class TableRows:
     """The rows of one table or index, ordered by encoded key. Rows are never changed in place.
 
-    `created_us` is when the table began to exist; `changed_at` the number of the last commit.
+    `created_us` is when the table began to exist, `added_us` when those of its columns did (by
+    lower-case name) that were added later; `changed_at` the number of the last commit.
     """
 
     def __init__(self, created_us: int = 0) -> None:
         self.created_us = created_us
+        self.added_us: dict[str, int] = {}
         self.changed_at = 0
         self._keys = SortedKeys()
         self._rows: dict[bytes, RowHistory] = {}

@@ -92,7 +92,7 @@ def build_rules(catalogue: Catalogue) -> Rules:
     indexes: dict[str, dict[str, HiddenIndex]] = {name: {} for name in tables}
 
     def index(table: Table, definition: Index) -> HiddenIndex:
-        hidden = hidden_index(definition, table)
+        hidden = hidden_index(definition, table, catalogue.dialect)
         return indexes[table.name.lower()].setdefault(hidden.name, hidden)
 
     for definition in catalogue.indexes.values():

@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidegate.spanner_simulator.core.rows.mutations import PENDING, RowChange
+from tidegate.spanner_simulator.core.rows.mutations import COMMIT_TIMESTAMP, PENDING, RowChange
+from tidegate.spanner_simulator.core.values import encode
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
 if TYPE_CHECKING:
@@ -260,6 +261,16 @@ def _changes_of(table: Table, key: bytes, state: RowState) -> Iterator[tuple[int
         yield state.written_at, change
 
 
-def key_text(table: Table, row: Row) -> str:
-    """A row's key as the service's messages print it."""
-    return "[" + ",".join(str(row.get(name)) for name in table.key_names) + "]"
+def key_text(table: Table, row: Row, parts: int | None = None) -> str:
+    """A row's key, or its first parts, as the service's messages print it."""
+    return "[" + ",".join(_text(table, row, name) for name in table.key_names[:parts]) + "]"
+
+
+def _text(table: Table, row: Row, name: str) -> str:
+    value = row.get(name)
+    if value is None:
+        return "NULL"
+    if value == PENDING:
+        return COMMIT_TIMESTAMP
+    plain = encode(table.type_of[name], value)
+    return str(plain).lower() if isinstance(plain, bool) else str(plain)

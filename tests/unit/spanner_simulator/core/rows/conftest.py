@@ -60,8 +60,8 @@ def column(text: str, **extra: object) -> ColumnDefinition:
 class Shop:
     """Tables, a write set that the test fills, and a way to commit it."""
 
-    def __init__(self) -> None:
-        self.catalogue = Catalogue()
+    def __init__(self, dialect: Dialect = "GOOGLE_STANDARD_SQL") -> None:
+        self.catalogue = Catalogue(dialect)
         self.store = RowStore()
         self.now_us = 1_000
         self.writes = self.store.new_writes()
@@ -158,5 +158,5 @@ def shop() -> Shop:
 
 
 @pytest.fixture
-def make_shop() -> Callable[[], Shop]:
+def make_shop() -> Callable[..., Shop]:
     return Shop

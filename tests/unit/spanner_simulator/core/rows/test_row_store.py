@@ -5,6 +5,7 @@ import pytest
 from tests.unit.spanner_simulator.core.rows.conftest import column, delete, write
 from tidegate.spanner_simulator.core.rows.mutations import COMMIT_TIMESTAMP, KeySet
 from tidegate.spanner_simulator.core.rows.transactions import Transaction
+from tidegate.spanner_simulator.core.schema.schema_objects import Table
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
 ALL = KeySet(everything=True)
@@ -78,18 +79,37 @@ def test_a_table_is_not_found_before_it_was_made(filled) -> None:
     assert caught.value.code is Code.NOT_FOUND
 
 
+def test_a_column_is_not_found_before_it_was_added(filled) -> None:
+    before_us = filled.now_us
+    table = filled.table("T", ["K INT64", "A INT64", "S STRING", "Later INT64"], "K")
+    filled.follow()
+
+    def check(read_us: int | None, *columns: str) -> None:
+        filled.store.check_readable(table, columns, transaction=None, read_us=read_us)
+
+    check(before_us, "K", "A")
+    check(filled.now_us, "later")
+    check(None, "later")
+    with pytest.raises(SpannerError, match="Column not found in table T: later") as caught:
+        check(before_us, "K", "later")
+    assert caught.value.code is Code.NOT_FOUND
+
+
 def test_reading_what_awaits_the_commit_timestamp_is_refused(shop) -> None:
     stamp = column("C TIMESTAMP", commit_timestamp=True)
     table = shop.table("T", ["K INT64", stamp, "V INT64"], "K")
     keyed = shop.table("S", [stamp, "V INT64"], "C")
     shop.index("TC", "T", "C")
     shop.follow()
-    check = shop.store.check_usable
     transaction = shop.transaction
+
+    def check(which: Table, columns: list[str]) -> None:
+        shop.store.check_readable(which, columns, transaction=transaction, read_us=None)
+
     transaction.writes = shop.writes
     shop.apply(write("insert", "T", "K C", ["1", COMMIT_TIMESTAMP]))
-    check(transaction, ["K", "V"], table)
-    check(transaction, ["V"], keyed)
+    check(table, ["K", "V"])
+    check(keyed, ["V"])
     shop.apply(write("insert", "S", "C V", [COMMIT_TIMESTAMP, "1"]))
 
     refused = [
@@ -99,7 +119,7 @@ def test_reading_what_awaits_the_commit_timestamp_is_refused(shop) -> None:
     ]
     for which, columns, message in refused:
         with pytest.raises(SpannerError, match=message) as caught:
-            check(transaction, columns, which)
+            check(which, columns)
         assert caught.value.code is Code.INVALID_ARGUMENT
 
 
@@ -110,6 +130,8 @@ def test_reading_what_awaits_the_commit_timestamp_is_refused(shop) -> None:
 def test_nothing_is_read_in_a_transaction_that_is_over(filled, state, code: Code) -> None:
     transaction = Transaction(b"1", 0, state=state)
     with pytest.raises(SpannerError) as caught:
-        filled.store.check_usable(transaction, [], filled.catalogue.table("T"))
+        filled.store.check_readable(
+            filled.catalogue.table("T"), [], transaction=transaction, read_us=None
+        )
 
     assert caught.value.code is code

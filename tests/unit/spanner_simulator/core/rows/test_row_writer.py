@@ -147,6 +147,19 @@ class TestUniqueIndexes:
         assert error.code is Code.ALREADY_EXISTS
         unique.apply(write("insert", "M", "K V", *nulls))
 
+    def test_in_postgresql_null_equals_nothing(self, make_shop) -> None:
+        shop = make_shop("POSTGRESQL")
+        shop.table("R", ["K INT64", "V INT64", "W INT64"], "K")
+        shop.index("RV", "R", "V W", is_unique=True)
+        shop.follow()
+        shop.commit(write("insert", "R", "K V W", ["1", None, "6"], ["2", None, "6"]))
+        shop.index("RW", "R", "V", is_unique=True)
+        shop.follow()
+
+        assert refusal(shop, write("insert", "R", "K V", ["3", "5"], ["4", "5"])).code is (
+            Code.ALREADY_EXISTS
+        )
+
     def test_values_may_change_places_within_a_statement(self, unique) -> None:
         unique.apply(write("update", "R", "K V", ["1", "b"], ["2", "a"]))
         unique.apply(delete("R", ["1"]), write("insert", "R", "K V", ["3", "b"]))

@@ -17,14 +17,16 @@ def table(shop):
 
 
 def test_the_hidden_table_has_the_indexs_key_then_the_rest_of_the_rows_key(shop, table) -> None:
-    hidden = hidden_index(shop.index("I", "T", "-b K", storing=("c",)), table)
+    hidden = hidden_index(
+        shop.index("I", "T", "-b K", storing=("c",)), table, "GOOGLE_STANDARD_SQL"
+    )
 
     assert [(part.name, part.descending) for part in hidden.table.key] == [
         ("B", True),
         ("K", False),
     ]
     assert hidden.names == ("B", "K", "C")
-    assert hidden_index(hidden.index, table) is hidden
+    assert hidden_index(hidden.index, table, "GOOGLE_STANDARD_SQL") is hidden
     assert hidden.entry({"K": 1, "A": 2, "B": None, "C": 3}) == (
         hidden.table.encoded_key({"B": None, "K": 1}),
         {"B": None, "K": 1, "C": 3},
@@ -33,7 +35,7 @@ def test_the_hidden_table_has_the_indexs_key_then_the_rest_of_the_rows_key(shop,
 
 @pytest.mark.parametrize("extra", [{"is_null_filtered": True}, {"not_null": ("a",)}])
 def test_rows_with_null_may_be_left_out(shop, table, extra: dict[str, object]) -> None:
-    hidden = hidden_index(shop.index("I", "T", "A", **extra), table)
+    hidden = hidden_index(shop.index("I", "T", "A", **extra), table, "GOOGLE_STANDARD_SQL")
 
     assert hidden.entry({"K": 1, "A": None}) is None
     assert hidden.entry({"K": 1, "A": 0}) is not None

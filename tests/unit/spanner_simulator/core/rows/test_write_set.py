@@ -4,6 +4,7 @@ import pytest
 
 from tests.unit.spanner_simulator.core.rows.conftest import column, delete, write
 from tidegate.spanner_simulator.core.rows.mutations import COMMIT_TIMESTAMP, PENDING
+from tidegate.spanner_simulator.core.rows.write_set import key_text
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
 
@@ -87,3 +88,12 @@ def test_a_row_put_in_the_place_of_a_deleted_one_by_its_timestamp_is_delete_and_
     filled.writes.resolve(9)
 
     assert filled.changes() == [("S", "DELETE", [9, 1]), ("S", "INSERT", [9, 1])]
+
+
+def test_keys_are_printed_as_the_service_does(shop) -> None:
+    columns = ["A BOOL", "B TIMESTAMP", "C STRING", "D BYTES", "E TIMESTAMP"]
+    table = shop.table("T", columns, "A B C D E")
+    row = {"A": True, "B": 0, "C": "x", "D": None, "E": PENDING}
+
+    assert key_text(table, row) == ("[true,1970-01-01T00:00:00Z,x,NULL,spanner.commit_timestamp()]")
+    assert key_text(table, row, 1) == "[true]"
