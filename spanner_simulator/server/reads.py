@@ -130,6 +130,7 @@ def _run(session: Session, request: Message, selected: Selected) -> Reply:
         read_us=selected.read_us,
         limit=request.limit,
         index=request.index or None,
+        columns=request.columns,
     )
     names = [column.name for column in columns]
     typed = [(column.name, column.value_type) for column in columns]
