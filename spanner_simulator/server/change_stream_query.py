@@ -55,6 +55,14 @@ async def serve_change_stream_query(
     call = parse_call(
         request.sql, database.catalogue, role=session.role, types=_declared_types(request)
     )
+    if request.query_mode == spanner.ExecuteSqlRequest.QueryMode.PLAN:
+        form = hosted.encoder.form(call.stream, database.catalogue.dialect)
+        yield ChangeMessages(hosted.encoder, form, "").empty()
+        return
+    if request.partition_token:
+        raise SpannerError(
+            Code.INVALID_ARGUMENT, "Change stream queries do not take partition tokens of queries."
+        )
     arguments = resolve(
         call, parameters(request), now_us=host.now_us(), is_resumed=bool(request.resume_token)
     )

@@ -177,8 +177,7 @@ def _check_privileges(catalogue: Catalogue, role: str, stream: ChangeStream, fun
             f"Role {role} does not have required privileges: SELECT on change stream "
             f"{stream.name} is missing.",
         )
-    names = (function, f"spanner.{function}")
-    if not any(catalogue.has_privilege(role, "TABLE FUNCTION", name, "EXECUTE") for name in names):
+    if not catalogue.has_privilege(role, "TABLE FUNCTION", function, "EXECUTE"):
         raise SpannerError(
             Code.PERMISSION_DENIED,
             f"Role {role} does not have required privileges: EXECUTE on table function "

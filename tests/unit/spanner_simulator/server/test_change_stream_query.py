@@ -203,3 +203,49 @@ def test_only_strong_single_use_reads(rig, session) -> None:
     request.transaction.single_use.read_write.SetInParent()
     with pytest.raises(SpannerError, match="must be strong reads"):
         run(rig, request)
+
+
+def test_a_plan_is_only_the_metadata(rig, session) -> None:
+    request = rig.change_query(session, None)
+    request.query_mode = spanner.ExecuteSqlRequest.QueryMode.PLAN
+    (message,) = run(rig, request)
+
+    assert message.metadata.row_type.fields[0].name == "ChangeRecord"
+    assert not message.values
+
+
+def test_no_part_of_a_partitioned_query(rig, session) -> None:
+    request = rig.change_query(session, None)
+    request.partition_token = b"x"
+
+    with pytest.raises(SpannerError, match="do not take partition tokens") as caught:
+        run(rig, request)
+    assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+def test_a_parameter_s_declared_type_counts(rig, session) -> None:
+    request = rig.change_query(session, None)
+    request.param_types["start"].code = spanner.TypeCode.STRING
+    with pytest.raises(SpannerError, match="Argument 0 is not a literal or parameter"):
+        run(rig, request)
+
+    request.param_types["start"].code = spanner.TypeCode.TIMESTAMP
+    request.param_types["unused"].code = spanner.TypeCode.ARRAY
+    request.param_types["unused"].array_element_type.code = spanner.TypeCode.STRING
+    assert run(rig, request)
+
+
+def test_a_role_reads_with_both_privileges(rig) -> None:
+    from tidegate.spanner_simulator.core.schema.ddl import parse_ddl
+
+    for statement in (
+        "CREATE ROLE reader",
+        "GRANT SELECT ON CHANGE STREAM Bank TO ROLE reader",
+        "GRANT EXECUTE ON TABLE FUNCTION READ_Bank TO ROLE reader",
+    ):
+        if statement.startswith("GRANT EXECUTE"):
+            with pytest.raises(SpannerError, match="EXECUTE on table function READ_Bank"):
+                run(rig, rig.change_query(rig.session("reader"), None))
+        rig.database.apply_ddl([parse_ddl(statement)], now_us=rig.now_us)
+
+    assert run(rig, rig.change_query(rig.session("reader"), None))

@@ -2,8 +2,15 @@ from __future__ import annotations
 
 import pytest
 
+from tidegate.spanner_simulator.core.change_streams.assembly import CommitFacts, assemble
 from tidegate.spanner_simulator.core.change_streams.records import DataChangeRecord
-from tidegate.spanner_simulator.core.rows.mutations import Delete, KeySet, Mutation, Write
+from tidegate.spanner_simulator.core.rows.mutations import (
+    Delete,
+    KeySet,
+    Mutation,
+    RowChange,
+    Write,
+)
 
 COLUMNS = ("Id", "Balance", "Name")
 
@@ -144,3 +151,62 @@ def test_a_large_transaction_is_cut_into_records(bank) -> None:
 
     assert [len(record.mods) for record in records] == [256, 44]
     assert [one.is_last_record_in_transaction_in_partition for one in records] == [False, True]
+
+
+def test_a_table_in_a_named_schema_has_its_schema_in_its_name(bank) -> None:
+    bank.ddl(
+        "CREATE SCHEMA Sales",
+        "CREATE TABLE Sales.Orders (Id INT64, Total INT64) PRIMARY KEY (Id)",
+        "CREATE CHANGE STREAM Everything FOR ALL",
+    )
+    bank.commit(Write("insert", "Sales.Orders", ("Id", "Total"), (["1", "2"],)))
+    (record,) = [
+        record
+        for one in bank.database.streams.state("Everything").partitions.live
+        for record in one.records
+    ]
+
+    assert record.table_name == "Sales.Orders"
+
+
+def test_generated_columns_never_appear(bank) -> None:
+    bank.ddl(
+        "CREATE TABLE Doubled (Id INT64, V INT64, W INT64 AS (V * 2) STORED) PRIMARY KEY (Id)",
+        "CREATE CHANGE STREAM Everything FOR ALL OPTIONS (value_capture_type = 'NEW_ROW')",
+    )
+    table = bank.database.catalogue.table("Doubled")
+    row = {"Id": 1, "V": 2, "W": 4}
+    change = RowChange(table, table.encoded_key(row), "INSERT", None, row, table.value_names)
+    facts = CommitFacts(bank.tick(), "9")
+    bank.database.streams.publish([change], facts, is_excluded=False)
+    (record,) = [
+        record
+        for one in bank.database.streams.state("Everything").partitions.live
+        for record in one.records
+    ]
+
+    assert [one.name for one in record.column_types] == ["Id", "V"]
+    assert record.mods[0].new_values == {"V": "2"}
+
+
+def test_one_change_and_many_are_assembled_alike(bank) -> None:
+    stream = bank.database.catalogue.stream("Bank")
+    partitions = bank.database.streams.state("Bank").partitions
+    table = bank.database.catalogue.table("Accounts")
+    before: dict[str, object] = {"Id": 1, "Balance": 1, "Name": "n"}
+    after = {**before, "Balance": 2}
+    for mod_type, old, new in (
+        ("INSERT", None, after),
+        ("UPDATE", before, after),
+        ("DELETE", before, None),
+    ):
+        change = RowChange(table, table.encoded_key(before), mod_type, old, new, {"Balance"})
+        facts = CommitFacts(5, "9", "tag")
+        alone = assemble(stream, partitions, [change], facts)
+        twice = assemble(stream, partitions, [change, change], facts)
+        ((where, record),) = alone.records
+        ((also_where, both),) = twice.records
+
+        assert where is also_where
+        assert both._replace(mods=both.mods[:1]) == record
+        assert alone.places == {0: ("00000000", 0)}

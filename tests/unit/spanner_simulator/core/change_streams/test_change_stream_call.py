@@ -217,3 +217,17 @@ def test_a_role_needs_both_privileges_and_the_missing_one_is_named(bank) -> None
         bank.ddl(grant)
 
     assert call(bank, role="reader").token is None
+
+
+def test_a_postgres_role_is_granted_the_function_without_its_schema(postgres_bank) -> None:
+    catalogue = postgres_bank.database.catalogue
+    catalogue.dialect = "GOOGLE_STANDARD_SQL"
+    postgres_bank.ddl("CREATE ROLE reader", "GRANT SELECT ON CHANGE STREAM bank TO ROLE reader")
+    catalogue.dialect = "POSTGRESQL"
+    sql = "SELECT * FROM spanner.read_json_bank($1)"
+    with pytest.raises(SpannerError, match="EXECUTE on table function read_json_bank is missing"):
+        parse_call(sql, catalogue, role="reader")
+    grant = "GRANT EXECUTE ON FUNCTION spanner.read_json_bank TO reader"
+    postgres_bank.database.apply_ddl([grant], now_us=postgres_bank.tick())
+
+    assert parse_call(sql, catalogue, role="reader").function == "read_json_bank"
