@@ -79,11 +79,20 @@ class Step:
 
 
 def initial_rows(partitions: StreamPartitions, start_ns: int) -> list[StreamRow]:
-    """The answer to a query without a token: a row for each one active at the start."""
-    active = partitions.active_at(start_ns)
+    """The answer to a query without a token: a row for each one active at the start.
+
+    All rows have one start timestamp, so their sequence numbers count.
+    """
+    active = enumerate(partitions.active_at(start_ns))
     if partitions.is_mutable:
-        return [PartitionStartRecord(start_ns, f"{0:016x}-{0:08x}", (one.token,)) for one in active]
-    return [ChildPartitionsRecord(start_ns, "00000000", (Child(one.token, ()),)) for one in active]
+        return [
+            PartitionStartRecord(start_ns, f"{0:016x}-{number:08x}", (one.token,))
+            for number, one in active
+        ]
+    return [
+        ChildPartitionsRecord(start_ns, f"{number:08d}", (Child(one.token, ()),))
+        for number, one in active
+    ]
 
 
 def without_ending(partition: StreamPartition, step: Step) -> Step:

@@ -91,9 +91,11 @@ def session_multiplexed(databases: Databases) -> None:
     session = api.create_session(request=request)
     equal(True, session.multiplexed)
     begun = api.begin_transaction(
-        session=session.name,
-        options=wire.TransactionOptions(read_write=wire.TransactionOptions.ReadWrite()),
-        mutation_key=_insert("Counters", ["Name", "Value"], ["multiplexed", "1"]),
+        wire.BeginTransactionRequest(
+            session=session.name,
+            options=wire.TransactionOptions(read_write=wire.TransactionOptions.ReadWrite()),
+            mutation_key=_insert("Counters", ["Name", "Value"], ["multiplexed", "1"]),
+        )
     )
     answer = api.commit(
         wire.CommitRequest(
