@@ -28,6 +28,7 @@ from tidegate.spanner_simulator.errors import Code, SpannerError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tidegate.spanner_simulator.core.schema.analysis import Analysis
     from tidegate.spanner_simulator.core.schema.schema_objects import (
         ChangeStream,
         Index,
@@ -46,10 +47,18 @@ class Catalogue:
     """Everything that DDL makes, by lower-case name, in the order in which it was made."""
 
     def __init__(
-        self, dialect: Dialect = "GOOGLE_STANDARD_SQL", *, strict_emulator: bool = False
+        self,
+        dialect: Dialect = "GOOGLE_STANDARD_SQL",
+        *,
+        analysis: Analysis | None = None,
+        strict_emulator: bool = False,
     ) -> None:
-        """`strict_emulator` keeps to what Google's emulator has narrower than the service."""
+        """`analysis` looks at the SQL in statements; without it, it is accepted as it is.
+
+        `strict_emulator` keeps to what Google's emulator has narrower than the service.
+        """
         self.dialect: Dialect = dialect
+        self.analysis = analysis
         self.strict_emulator = strict_emulator
         self.schemas: dict[str, str] = {}
         self.tables: dict[str, Table] = {}

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from tidegate.spanner_simulator.core.schema import statements as ddl
 from tidegate.spanner_simulator.core.schema import stream_rules
+from tidegate.spanner_simulator.core.schema.analysis import analyse_column
 from tidegate.spanner_simulator.core.schema.expression_names import column_names
+from tidegate.spanner_simulator.core.schema.type_names import type_name
 from tidegate.spanner_simulator.core.schema.view_rules import views_of
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
 if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
     from tidegate.spanner_simulator.core.schema.schema_objects import Table
-    from tidegate.spanner_simulator.core.values import Dialect, ValueType
+    from tidegate.spanner_simulator.core.values import Dialect
 
 __all__ = [
     "add_column",
@@ -26,7 +28,6 @@ __all__ = [
     "check_column",
     "check_generated_columns",
     "drop_column",
-    "type_name",
 ]
 
 _LENGTH_MAX = {"STRING": 2_621_440, "BYTES": 10_485_760}
@@ -46,15 +47,6 @@ def _refused(message: str) -> SpannerError:
 
 def _invalid(message: str) -> SpannerError:
     return SpannerError(Code.INVALID_ARGUMENT, message)
-
-
-def type_name(value_type: ValueType, *, element: bool = True) -> str:
-    """A type as error texts name it: no length, PG.NUMERIC, and ARRAY with its element or not."""
-    if value_type.element is not None:
-        return f"ARRAY<{type_name(value_type.element)}>" if element else "ARRAY"
-    if value_type.annotation is not None:
-        return value_type.annotation.replace("_", ".", 1)
-    return value_type.code
 
 
 # -- what a column may be
@@ -83,6 +75,7 @@ def check_column(catalogue: Catalogue, table: Table, column: ddl.ColumnDefinitio
         )
     if column.default is not None:
         _check_default(table, column, catalogue.dialect)
+    analyse_column(catalogue, table, column)
 
 
 def _check_default(table: Table, column: ddl.ColumnDefinition, dialect: Dialect) -> None:

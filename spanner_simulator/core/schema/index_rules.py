@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidegate.spanner_simulator.core.schema.column_rules import type_name
 from tidegate.spanner_simulator.core.schema.schema_objects import Index
+from tidegate.spanner_simulator.core.schema.type_names import type_name
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
 if TYPE_CHECKING:

@@ -120,11 +120,15 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A named query; a change stream cannot watch it."""
+    """A named query; a change stream cannot watch it.
+
+    `columns` are its names and types, when the catalogue has an analyser that knows them.
+    """
 
     name: str
     query: str
     security: ViewSecurity = "INVOKER"
+    columns: tuple[tuple[str, ValueType], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING
 
 from tidegate.spanner_simulator.core.schema import column_rules, stream_rules
 from tidegate.spanner_simulator.core.schema import statements as ddl
+from tidegate.spanner_simulator.core.schema.analysis import analyse_check
 from tidegate.spanner_simulator.core.schema.schema_objects import Check, ForeignKey, Table
+from tidegate.spanner_simulator.core.schema.type_names import type_name
 from tidegate.spanner_simulator.core.schema.view_rules import check_no_views
+from tidegate.spanner_simulator.core.values import ValueType
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
 if TYPE_CHECKING:
@@ -145,7 +148,7 @@ def _check_key_types(table: Table) -> None:
         if not column.value_type.is_key_type:
             raise _invalid(
                 f"Column {table.name}.{column.name} has type "
-                f"{column_rules.type_name(column.value_type, element=False)}, but is part of the "
+                f"{type_name(column.value_type, element=False)}, but is part of the "
                 "primary key."
             )
 
@@ -179,8 +182,8 @@ def _check_parent_key(table: Table, parent: Table, position: int, part: ddl.KeyC
     theirs, ours = parent.column(part.name), table.column(part.name)
     if theirs.value_type.code != ours.value_type.code:
         raise _refused(
-            f"{what} with incorrect type {column_rules.type_name(ours.value_type)} (should be "
-            f"{column_rules.type_name(theirs.value_type)})."
+            f"{what} with incorrect type {type_name(ours.value_type)} (should be "
+            f"{type_name(theirs.value_type)})."
         )
     if theirs.value_type.length != ours.value_type.length:
         lengths = [_length(column.value_type.length) for column in (ours, theirs)]
@@ -312,6 +315,7 @@ def _add_constraint(catalogue: Catalogue, name: str, constraint: ForeignKey | Ch
         catalogue.check_free_name(f"{schema}.{constraint.name}" if schema else constraint.name)
     if isinstance(constraint, Check):
         constraint = replace(constraint, name=constraint.name or _free_name(table, "CK", ""))
+        analyse_check(catalogue, table, constraint, is_true=ValueType("BOOL"))
         changed = replace(table, checks=(*table.checks, constraint))
     else:
         other = catalogue.table(constraint.referenced_table)

@@ -5,8 +5,10 @@ A view's query is text; what it depends on is known by the words in it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from tidegate.spanner_simulator.core.schema.analysis import analyse_view
 from tidegate.spanner_simulator.core.schema.expression_names import column_names, object_names
 from tidegate.spanner_simulator.core.schema.schema_objects import View
 from tidegate.spanner_simulator.errors import Code, SpannerError
@@ -57,7 +59,8 @@ def create_view(catalogue: Catalogue, statement: ddl.CreateView) -> None:
         raise _refused(
             f"Cannot replace VIEW `{statement.name}` because new definition is recursive."
         )
-    catalogue.views[key] = View(statement.name, statement.query, statement.security)
+    view = View(statement.name, statement.query, statement.security)
+    catalogue.views[key] = replace(view, columns=analyse_view(catalogue, view))
 
 
 def _reachable(catalogue: Catalogue, query: str) -> set[str]:

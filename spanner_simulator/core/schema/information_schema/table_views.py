@@ -97,10 +97,13 @@ def spanner_type(catalogue: Catalogue, column: ColumnDefinition) -> str:
 
 
 def columns(catalogue: Catalogue) -> Iterator[ViewRow]:
-    """Columns of tables and of INFORMATION_SCHEMA; what a view yields is not known here."""
+    """Columns of tables, of views (if an analyser knows them), and of INFORMATION_SCHEMA."""
     for table in catalogue.tables.values():
         for column in table.columns:
             yield located(table.name) | _column(catalogue, table, column)
+    for made in catalogue.views.values():
+        for position, (name, value_type) in enumerate(made.columns, start=1):
+            yield located(made.name) | _view_column(catalogue, name, position, value_type)
     for view in view_names(catalogue.dialect):
         own = columns_of(catalogue.dialect, view) or ()
         for position, one in enumerate(own, start=1):
@@ -140,6 +143,19 @@ def _column(catalogue: Catalogue, table: Table, column: ColumnDefinition) -> Vie
         if column.commit_timestamp:
             row["data_type"] = spanner_type(catalogue, column)
     return row
+
+
+def _view_column(catalogue: Catalogue, name: str, position: int, value_type: ValueType) -> ViewRow:
+    row: ViewRow = {
+        "column_name": name,
+        "ordinal_position": position,
+        "is_nullable": "YES",
+        "spanner_type": value_type.ddl(catalogue.dialect),
+        "is_generated": "NEVER",
+        "spanner_state": "COMMITTED",
+        "is_identity": "NO",
+    }
+    return row | _data_type(value_type) if catalogue.dialect == "POSTGRESQL" else row
 
 
 def _data_type(value_type: ValueType) -> ViewRow:

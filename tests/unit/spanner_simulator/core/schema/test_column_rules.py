@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.spanner_simulator.core.schema.column_rules import type_name
 from tidegate.spanner_simulator.core.values import ValueType
 
 TABLE = (
@@ -182,15 +181,3 @@ def test_postgresql_alters_one_property_at_a_time(make) -> None:
     column = made.catalogue.table("t").column("s")
 
     assert (column.value_type.length, column.is_nullable, column.default) == (9, False, "'x'")
-
-
-@pytest.mark.parametrize(
-    ("value_type", "name"),
-    [
-        (ValueType("STRING", None, 9), "STRING"),
-        (ValueType("ARRAY", ValueType("INT64")), "ARRAY<INT64>"),
-        (ValueType("NUMERIC", annotation="PG_NUMERIC"), "PG.NUMERIC"),
-    ],
-)
-def test_type_names(value_type: ValueType, name: str) -> None:
-    assert type_name(value_type) == name

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
+from tidegate.spanner_simulator.core.schema.ddl import parse_ddl
+from tidegate.spanner_simulator.core.schema.information_schema import information_schema_table
+from tidegate.spanner_simulator.core.values import ValueType
+from tidegate.spanner_simulator.errors import Code, SpannerError
+
+if TYPE_CHECKING:
+    from tidegate.spanner_simulator.core.schema.schema_objects import Table
+
+
+class Numbers:
+    """An analyser that knows numbers and the columns of the table, and one query."""
+
+    def mismatch(
+        self, expression: str, *, table: Table, result: ValueType, catalogue: Catalogue
+    ) -> str | None:
+        name = expression.strip("()")
+        if name == "odd":
+            raise SpannerError(Code.UNIMPLEMENTED, "The simulator does not support: odd")
+        if name.isdigit():
+            found = ValueType("INT64")
+        elif name in table.by_name:
+            found = table.column(name).value_type
+        else:
+            raise SpannerError(Code.INVALID_ARGUMENT, f"Unrecognized name: {name} [at 1:1]")
+        return None if found.code == result.code else found.code
+
+    def view_columns(
+        self, query: str, *, catalogue: Catalogue
+    ) -> tuple[tuple[str, ValueType], ...]:
+        if query == "SELECT 1 AS a":
+            return (("a", ValueType("INT64")),)
+        if query == "SELECT 1":
+            return (("", ValueType("INT64")),)
+        raise SpannerError(Code.INVALID_ARGUMENT, f"Table not found: x [at 1:15]\n{query}\n^")
+
+
+def catalogue(*statements: str) -> Catalogue:
+    made = Catalogue(analysis=Numbers())
+    for statement in statements:
+        made.apply(parse_ddl(statement), now_us=1)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (
+            "a STRING(9) DEFAULT (1)",
+            (
+                "Error parsing the default value of column `T`.`a`: Expected type STRING; found "
+                "INT64 "
+                "[at 1:1]\n1\n^"
+            ),
+        ),
+        (
+            "a INT64 AS (z) STORED",
+            (
+                "Error parsing the definition of generated column `T`.`a`: Unrecognized name: z "
+                "[at 1:1]"
+            ),
+        ),
+        (
+            "a INT64, CHECK(a)",
+            (
+                "Error parsing expression 'a' from check constraint '<unnamed>' in table 'T': "
+                "Expected "
+                "type BOOL; found INT64 [at 1:1]\na\n^"
+            ),
+        ),
+        (
+            "a INT64, CONSTRAINT c CHECK(z)",
+            (
+                "Error parsing expression 'z' from check constraint 'c' in table 'T': Unrecognized "
+                "name: z [at 1:1]"
+            ),
+        ),
+    ],
+)
+def test_an_expression_that_makes_no_sense_is_refused(columns: str, message: str) -> None:
+    with pytest.raises(SpannerError) as caught:
+        catalogue(f"CREATE TABLE T (k INT64, {columns}) PRIMARY KEY (k)")
+
+    assert (caught.value.code, caught.value.message) == (Code.INVALID_ARGUMENT, message)
+
+
+def test_what_the_analyser_has_not_is_said_as_it_says_it() -> None:
+    with pytest.raises(SpannerError, match=r"^UNIMPLEMENTED: The simulator does not support: odd$"):
+        catalogue("CREATE TABLE T (k INT64 DEFAULT (odd)) PRIMARY KEY (k)")
+
+
+def test_an_alteration_is_looked_at_as_well() -> None:
+    made = catalogue("CREATE TABLE T (k INT64, s STRING(9)) PRIMARY KEY (k)")
+
+    with pytest.raises(SpannerError, match="Expected type STRING; found INT64"):
+        made.apply(parse_ddl("ALTER TABLE T ALTER COLUMN s SET DEFAULT (1)"), now_us=2)
+
+
+def test_a_view_that_makes_no_sense_is_refused_where_it_goes_wrong() -> None:
+    with pytest.raises(SpannerError) as caught:
+        catalogue("CREATE VIEW V SQL SECURITY INVOKER AS SELECT a FROM x")
+
+    assert caught.value.message == (
+        "Error parsing the definition of view `V`: Table not found: x [at 1:55]\n"
+        "CREATE VIEW `V` SQL SECURITY INVOKER AS SELECT a FROM x\n" + " " * 54 + "^"
+    )
+
+
+def test_a_views_columns_have_names_and_are_shown() -> None:
+    with pytest.raises(SpannerError, match="columns must be named, but column 1 has no name"):
+        catalogue("CREATE VIEW V SQL SECURITY INVOKER AS SELECT 1")
+    made = catalogue("CREATE VIEW V SQL SECURITY INVOKER AS SELECT 1 AS a")
+    _, rows = information_schema_table(made, "columns")
+
+    assert [
+        (row["COLUMN_NAME"], row["SPANNER_TYPE"]) for row in rows if row["TABLE_NAME"] == "V"
+    ] == [("a", "INT64")]
