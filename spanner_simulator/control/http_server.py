@@ -8,6 +8,7 @@ of JSON where a verb gives many. A refusal has code and message; status 404 for 
 from __future__ import annotations
 
 import threading
+from concurrent.futures import CancelledError
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -102,7 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(HTTPStatus.OK, answer)
         except SpannerError as error:
             self._refuse(error)
-        except RuntimeError:
+        except (CancelledError, RuntimeError):
             # The simulator is ending.
             self.close_connection = True
 

@@ -49,4 +49,15 @@ class OnLoop:
         if self._attached is None:
             raise RuntimeError("the simulator is not running: use it in a with statement")
         host, loop = self._attached
+        if _running_loop() is loop:
+            raise RuntimeError(
+                "a verb waits for the simulator, so its own event loop cannot call it"
+            )
         return asyncio.run_coroutine_threadsafe(act(host), loop).result(_TIMEOUT_S)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

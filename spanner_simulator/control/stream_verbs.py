@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["StreamVerbs"]
 
 _WEIGHTS: dict[Literal["split", "merge", "move"], float] = {"split": 1.0, "merge": 1.0, "move": 0.5}
+# Beyond that nothing ever happens.
+_LIFE_MS_MAX = 10**12
 # How long a follower of a commit log sleeps before it looks whether it is still wanted.
 _PATIENCE_S = 0.5
 
@@ -158,9 +160,9 @@ class StreamVerbs(OnLoop):
     ) -> dict[str, Any]:
         """Let stream partitions split, merge and move by themselves, or end that."""
         chosen = _WEIGHTS if weights is None else weights
-        if mean_life_ms < 1:
+        if not 1 <= mean_life_ms <= _LIFE_MS_MAX:
             raise SpannerError(
-                Code.INVALID_ARGUMENT, "The argument mean_life_ms must be 1 or more."
+                Code.INVALID_ARGUMENT, f"The argument mean_life_ms must lie in [1, {_LIFE_MS_MAX}]."
             )
         if (
             set(chosen) - set(_WEIGHTS)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Clock", "Timer", "wall_clock_us"]
 
+# A jump of a year with something every hour stays below; churn over such a time would never end.
+_TIMERS_PER_JUMP_MAX = 20_000
+
 
 def wall_clock_us() -> int:
     """Microseconds since the epoch."""
@@ -69,11 +72,16 @@ class Clock:
         return self._source() + self._ahead_us
 
     def advance(self, by_us: int) -> int:
-        """Jump ahead and return the new time. Timers on the way run, each at its own instant."""
+        """Jump ahead and return the new time. Timers on the way run, each at its own instant.
+
+        After very many of them the rest of the way is one step, and what fell due on it runs soon.
+        """
         if by_us < 0:
             raise ValueError("a clock does not go back")
         target_us = self.now_us() + by_us
-        while self._timers and self._timers[0].at_us <= target_us:
+        for _ in range(_TIMERS_PER_JUMP_MAX):
+            if not self._timers or self._timers[0].at_us > target_us:
+                break
             timer = heapq.heappop(self._timers)
             if not timer.is_cancelled:
                 self._set(max(self.now_us(), timer.at_us))

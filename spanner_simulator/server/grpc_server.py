@@ -6,6 +6,7 @@ thousands, and the core needs no lock.
 
 from __future__ import annotations
 
+import errno
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -62,4 +63,6 @@ def _check_free(address: str) -> None:
         try:
             probe.bind((name, int(port)))
         except OSError as error:
-            raise PortTakenError(address) from error
+            if error.errno == errno.EADDRINUSE:
+                raise PortTakenError(address) from error
+            raise OSError(f"cannot listen on {address}: {error.strerror or error}") from error

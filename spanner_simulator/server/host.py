@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tidegate.spanner_simulator.core.change_streams.churn import ChurnKind, ChurnPolicy
+from tidegate.spanner_simulator.core.change_streams.churn import ChurnAction, ChurnKind, ChurnPolicy
 from tidegate.spanner_simulator.core.database import Database, DatabaseSettings
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.server.change_rows import ChangeRowEncoder
@@ -25,6 +25,7 @@ from tidegate.spanner_simulator.server.sql_select import SqlEngine
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from tidegate.spanner_simulator.core.change_streams.change_streams import ChangeStreams
     from tidegate.spanner_simulator.core.values import Dialect
     from tidegate.spanner_simulator.server.data_directory import DataDirectory, KeptDatabase
     from tidegate.spanner_simulator.server.messages import Message
@@ -336,23 +337,34 @@ class Host:
             return
         now_us = self.now_us()
         for action in churn.policy.due(now_us, streams.by_name[name].partitions.live):
-            match action.kind:
-                case "split":
-                    try:
-                        streams.split(name, now_us=now_us, token=action.tokens[0])
-                    except SpannerError:
-                        # Too narrow to split: it still has to end its life.
-                        streams.move(name, now_us=now_us, token=action.tokens[0])
-                case "merge":
-                    streams.merge(name, now_us=now_us, tokens=action.tokens)
-                case "move":
-                    streams.move(name, now_us=now_us, token=action.tokens[0])
+            if not _turn(streams, name, action, now_us):
+                for token in action.tokens:
+                    churn.policy.spare(token, now_us)
         # The newborn get their lives.
         churn.policy.due(now_us, streams.by_name[name].partitions.live)
         due_us = churn.policy.next_due_us() or 0
         churn.timer = self.clock.call_at(
             max(due_us, now_us + _CHURN_PAUSE_US), lambda: self._churn(hosted, name)
         )
+
+
+def _turn(streams: ChangeStreams, name: str, action: ChurnAction, now_us: int) -> bool:
+    """Do what churn has decided, or at least move; False where neither can be done."""
+    token = action.tokens[0]
+    try:
+        match action.kind:
+            case "split":
+                streams.split(name, now_us=now_us, token=token)
+            case "merge":
+                streams.merge(name, now_us=now_us, tokens=action.tokens)
+            case "move":
+                streams.move(name, now_us=now_us, token=token)
+    except SpannerError:
+        if action.kind == "move":
+            return False
+        # Too narrow to split, say: it still has to end its life.
+        return _turn(streams, name, ChurnAction("move", (token,)), now_us)
+    return True
 
 
 def _seeded(seed: str) -> random.Random:

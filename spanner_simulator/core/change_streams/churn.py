@@ -66,6 +66,10 @@ class ChurnPolicy:
                 actions.append(action)
         return actions
 
+    def spare(self, token: str, now_us: int) -> None:
+        """Give one whose action was impossible another life."""
+        self._due_us[token] = now_us + self._life_us()
+
     def next_due_us(self) -> int | None:
         """When `due` has something to say again, as far as is known."""
         return min(self._due_us.values(), default=None)

@@ -111,6 +111,8 @@ def test_a_database_from_the_start_and_a_clock_that_stands_still(tmp_path: Path)
         (["--database", "bank"], "CREATE TABLE", "cannot create the database: "),
         ([], "CREATE TABLE", "--ddl-file needs --database"),
         (["--frozen-at", "noon"], "", "frozen_at must be an RFC 3339 time"),
+        (["--host", "no.such.host.invalid"], "", "cannot listen on no.such.host.invalid:0: "),
+        (["--data", "/dev/null"], "", "cannot keep data in /dev/null: "),
     ],
 )
 def test_a_start_that_cannot_be_made_is_exit_code_2(

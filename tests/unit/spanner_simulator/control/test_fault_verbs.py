@@ -1,7 +1,11 @@
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
+import pytest
+from google.cloud import spanner
+
+from tests.unit.spanner_simulator.control.conftest import insert
 from tidegate.spanner_simulator import Simulator
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
@@ -68,3 +72,37 @@ def test_the_official_client_survives_a_cut_connection(simulator: Simulator) -> 
         "100",
         "101",
     ]
+
+
+def test_the_official_client_tries_again_when_aborted(simulator: Simulator) -> None:
+    database = simulator.client().instance("test-instance").database("bank")
+    simulator.add_fault(method="Commit", code="ABORTED", count=2)
+    attempts: list[int] = []
+
+    def put(transaction: Any) -> None:
+        attempts.append(1)
+        transaction.insert_or_update("A", ["K"], [[50]])
+
+    database.run_in_transaction(put)
+
+    assert len(attempts) == 3
+    assert simulator.faults()[0]["fired"] == 2
+    assert simulator.commit_log("bank", "Bank")[-1]["changes"][0]["keys"] == {"K": "50"}
+
+
+@pytest.mark.parametrize("kind", ["status", "drop"])
+def test_the_official_client_resumes_a_read_that_breaks(simulator: Simulator, kind: str) -> None:
+    database = simulator.client().instance("test-instance").database("bank")
+    insert(simulator, *range(100, 600))
+    simulator.add_fault(
+        method="StreamingRead",
+        kind=kind,  # type: ignore[arg-type]
+        when="after_rows",
+        after_rows=3,
+        count=2,
+    )
+    with database.snapshot() as snapshot:
+        rows = [row[0] for row in snapshot.read("A", ["K"], spanner.KeySet(all_=True))]
+
+    assert rows == [5, 7, *range(100, 600)]
+    assert simulator.faults()[0]["fired"] == 2

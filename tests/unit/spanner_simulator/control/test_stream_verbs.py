@@ -91,6 +91,7 @@ def test_churn_starts_and_stops(simulator: Simulator) -> None:
     ("settings", "message"),
     [
         ({"mean_life_ms": 0}, "mean_life_ms"),
+        ({"mean_life_ms": 10**400}, "mean_life_ms"),
         ({"weights": {"jump": 1}}, "weights"),
         ({"weights": {"split": 0}}, "weights"),
         ({"weights": {"split": -1, "merge": 2}}, "weights"),

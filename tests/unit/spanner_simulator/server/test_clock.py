@@ -164,6 +164,18 @@ class TestTimers:
             ("hour", 2 * HOUR_US),
         ]
 
+    def test_a_jump_over_very_many_of_them_ends_all_the_same(self) -> None:
+        clock, seen = Clock(frozen_at_us=0), list[int]()
+
+        def again() -> None:
+            seen.append(clock.now_us())
+            clock.call_at(clock.now_us() + 1, again)
+
+        clock.call_at(1, again)
+
+        assert clock.advance(10**12) == 10**12
+        assert seen == list(range(1, 20_001))
+
     def test_a_cancelled_one_does_not_act(self) -> None:
         clock, seen = Clock(frozen_at_us=0), list[str]()
         clock.call_at(5, lambda: seen.append("no")).cancel()

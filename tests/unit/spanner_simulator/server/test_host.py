@@ -126,3 +126,19 @@ def test_an_instance_goes_with_its_databases(rig) -> None:
 
 def test_session_names_come_from_the_seed(make_rig) -> None:
     assert make_rig().session() == make_rig().session()
+
+
+def test_churn_goes_on_where_a_turn_is_impossible(make_rig) -> None:
+    """With mutable key ranges some stream partition soon has too few keys to give any away."""
+    rig = make_rig()
+    statement = "CREATE CHANGE STREAM M FOR Accounts OPTIONS (partition_mode = 'MUTABLE_KEY_RANGE')"
+    rig.database.apply_ddl([parse_ddl(statement)], now_us=rig.now_us)
+    partitions = rig.database.streams.state("M").partitions
+    rig.host.start_churn(
+        rig.host.database("bank"), "M", mean_life_ms=100, weights={"split": 3, "merge": 1}, seed=0
+    )
+    rig.host.clock.advance(20_000_000)
+    count = len(partitions.by_token)
+    rig.host.clock.advance(10_000_000)
+
+    assert len(partitions.by_token) > count > 100

@@ -66,3 +66,15 @@ def test_at_the_bound_a_split_becomes_a_merge() -> None:
     one.due(0, live.live)
 
     assert "split" not in {action.kind for action in one.due(10**9, live.live)}
+
+
+def test_one_that_is_spared_lives_another_life() -> None:
+    one, live = policy(), partitions(1)
+    one.due(0, live.live)
+    (action,) = one.due(10**9, live.live)
+    one.spare(action.tokens[0], 10**9)
+
+    assert one.due(10**9, live.live) == []
+    due_us = one.next_due_us()
+    assert due_us is not None
+    assert due_us > 10**9
