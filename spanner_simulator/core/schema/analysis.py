@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.schema.statements import ColumnDefinition
     from tidegate.spanner_simulator.core.values import ValueType
 
-__all__ = ["Analysis", "analyse_check", "analyse_column", "analyse_view"]
+__all__ = [
+    "Analysis",
+    "analyse_check",
+    "analyse_column",
+    "analyse_view",
+    "refreshed_view",
+]
 
 _PLACE = re.compile(r" \[at (\d+):(\d+)\]")
 
@@ -100,6 +106,23 @@ def analyse_view(catalogue: Catalogue, view: View) -> tuple[tuple[str, ValueType
             message = f"CREATE VIEW columns must be named, but column {position} has no name"
             raise SpannerError(Code.INVALID_ARGUMENT, what + message)
     return columns
+
+
+def refreshed_view(
+    catalogue: Catalogue, view: View, *, kind: str, changed: str
+) -> tuple[tuple[str, ValueType], ...]:
+    """The columns of a view after a change beneath it, or a refusal of that change."""
+    try:
+        return analyse_view(catalogue, view)
+    except SpannerError as error:
+        diagnosis = error.message.removeprefix(
+            f"Error parsing the definition of view `{view.name}`: "
+        )
+        raise SpannerError(
+            Code.FAILED_PRECONDITION,
+            f"Cannot alter {kind} `{changed}`. The new definition causes the definition of VIEW "
+            f"`{view.name}` to become invalid with the following diagnostic message: {diagnosis}",
+        ) from error
 
 
 def _moved(message: str, head: str, query: str) -> str:

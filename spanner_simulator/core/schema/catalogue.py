@@ -224,7 +224,7 @@ class Catalogue:
         schema, _, own = name.rpartition(".")
         if schema and schema.lower() not in self.schemas:
             raise SpannerError(Code.NOT_FOUND, f"Schema not found: {schema}")
-        if not self.is_valid_name(own):
+        if kind != "View" and not self.is_valid_name(own):
             raise SpannerError(Code.INVALID_ARGUMENT, f"{kind} name not valid: {name}.")
         self.check_free_name(name)
 
@@ -234,7 +234,7 @@ class Catalogue:
             raise SpannerError(Code.FAILED_PRECONDITION, f"Duplicate name in schema: {name}.")
 
     def is_valid_name(self, name: str) -> bool:
-        """Whether a table, column or other object may be called so."""
+        """Whether a table, index, stream or schema may be so called; others are freer."""
         if not 0 < len(name) <= _NAME_MAX:
             return False
         return (

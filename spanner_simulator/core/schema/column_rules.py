@@ -14,7 +14,7 @@ from tidegate.spanner_simulator.core.schema import stream_rules
 from tidegate.spanner_simulator.core.schema.analysis import analyse_column
 from tidegate.spanner_simulator.core.schema.expression_names import column_names
 from tidegate.spanner_simulator.core.schema.type_names import type_name
-from tidegate.spanner_simulator.core.schema.view_rules import views_of
+from tidegate.spanner_simulator.core.schema.view_rules import refresh_views, views_of
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ __all__ = [
     "drop_column",
 ]
 
+NAME_LENGTH_MAX = 128
 _LENGTH_MAX = {"STRING": 2_621_440, "BYTES": 10_485_760}
 _TEXTUAL = ("STRING", "BYTES")
 Alteration: TypeAlias = (
@@ -54,7 +55,7 @@ def _invalid(message: str) -> SpannerError:
 
 def check_column(catalogue: Catalogue, table: Table, column: ddl.ColumnDefinition) -> None:
     """Refuse a definition that contradicts itself."""
-    if not catalogue.is_valid_name(column.name):
+    if len(column.name) > NAME_LENGTH_MAX:
         raise _invalid(f"Column name not valid: {table.name}.{column.name}.")
     scalar = column.value_type.element or column.value_type
     limit = _LENGTH_MAX.get(scalar.code)
@@ -263,6 +264,8 @@ def alter_column(catalogue: Catalogue, statement: Alteration) -> None:
     check_column(catalogue, changed, new)
     check_generated_columns(catalogue, changed)
     catalogue.tables[table.name.lower()] = changed
+    if new.value_type != old.value_type:
+        refresh_views(catalogue, "TABLE", table.name)
 
 
 def _altered(old: ddl.ColumnDefinition, statement: Alteration) -> ddl.ColumnDefinition:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from tidegate.spanner_simulator.core.schema.analysis import analyse_view
+from tidegate.spanner_simulator.core.schema.analysis import analyse_view, refreshed_view
 from tidegate.spanner_simulator.core.schema.expression_names import column_names, object_names
 from tidegate.spanner_simulator.core.schema.schema_objects import View
 from tidegate.spanner_simulator.errors import Code, SpannerError
@@ -23,6 +23,7 @@ __all__ = [
     "create_view",
     "drop_schema",
     "drop_view",
+    "refresh_views",
     "views_of",
 ]
 
@@ -61,6 +62,17 @@ def create_view(catalogue: Catalogue, statement: ddl.CreateView) -> None:
         )
     view = View(statement.name, statement.query, statement.security)
     catalogue.views[key] = replace(view, columns=analyse_view(catalogue, view))
+    refresh_views(catalogue, "VIEW", view.name)
+
+
+def refresh_views(catalogue: Catalogue, kind: Literal["TABLE", "VIEW"], changed: str) -> None:
+    """Look again at the views that are made of a changed table or view, and at theirs."""
+    for name in views_of(catalogue, changed):
+        view = catalogue.view(name)
+        columns = refreshed_view(catalogue, view, kind=kind, changed=changed)
+        catalogue.views[name.lower()] = replace(view, columns=columns)
+        if name.lower() != changed.lower() and columns != view.columns:
+            refresh_views(catalogue, "VIEW", name)
 
 
 def _reachable(catalogue: Catalogue, query: str) -> set[str]:

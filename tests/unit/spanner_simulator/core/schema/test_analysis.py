@@ -34,11 +34,22 @@ class Numbers:
     def view_columns(
         self, query: str, *, catalogue: Catalogue
     ) -> tuple[tuple[str, ValueType], ...]:
-        if query == "SELECT 1 AS a":
-            return (("a", ValueType("INT64")),)
+        if query.startswith("SELECT a FROM "):
+            return self._column_a(query.removeprefix("SELECT a FROM "), catalogue)
+        if query.startswith("SELECT 1 AS "):
+            return ((query[-1], ValueType("INT64")),)
         if query == "SELECT 1":
             return (("", ValueType("INT64")),)
-        raise SpannerError(Code.INVALID_ARGUMENT, f"Table not found: x [at 1:15]\n{query}\n^")
+        raise SpannerError(Code.INVALID_ARGUMENT, "Syntax error [at 2:1]")
+
+    def _column_a(self, name: str, catalogue: Catalogue) -> tuple[tuple[str, ValueType], ...]:
+        if name.lower() in catalogue.tables:
+            return (("a", catalogue.table(name).column("a").value_type),)
+        if name.lower() not in catalogue.views:
+            raise SpannerError(Code.INVALID_ARGUMENT, f"Table not found: {name} [at 1:15]\n..\n^")
+        if "a" not in dict(catalogue.view(name).columns):
+            raise SpannerError(Code.INVALID_ARGUMENT, "Unrecognized name: a [at 1:8]\n..\n^")
+        return (("a", dict(catalogue.view(name).columns)["a"]),)
 
 
 def catalogue(*statements: str) -> Catalogue:
@@ -121,3 +132,34 @@ def test_a_views_columns_have_names_and_are_shown() -> None:
     assert [
         (row["COLUMN_NAME"], row["SPANNER_TYPE"]) for row in rows if row["TABLE_NAME"] == "V"
     ] == [("a", "INT64")]
+
+
+def test_views_follow_what_they_are_made_of() -> None:
+    made = catalogue(
+        "CREATE TABLE T (k INT64, a STRING(9)) PRIMARY KEY (k)",
+        "CREATE VIEW V SQL SECURITY INVOKER AS SELECT a FROM T",
+        "CREATE VIEW W SQL SECURITY INVOKER AS SELECT a FROM V",
+    )
+    made.apply(parse_ddl("ALTER TABLE T ALTER COLUMN a BYTES(9)"), now_us=2)
+
+    assert made.view("W").columns == (("a", ValueType("BYTES", None, 9)),)
+
+
+def test_a_view_may_not_be_replaced_beneath_another() -> None:
+    made = catalogue(
+        "CREATE TABLE T (k INT64, a STRING(9)) PRIMARY KEY (k)",
+        "CREATE VIEW V SQL SECURITY INVOKER AS SELECT a FROM T",
+        "CREATE VIEW W SQL SECURITY INVOKER AS SELECT a FROM V",
+    )
+
+    with pytest.raises(SpannerError) as caught:
+        made.apply(
+            parse_ddl("CREATE OR REPLACE VIEW V SQL SECURITY INVOKER AS SELECT 1 AS b"), now_us=2
+        )
+
+    assert caught.value.code is Code.FAILED_PRECONDITION
+    assert caught.value.message.startswith(
+        "Cannot alter VIEW `V`. The new definition causes the definition of VIEW `W` to become "
+        "invalid with the following diagnostic message: Unrecognized name: a [at 1:48]"
+    )
+    assert made.view("V").query == "SELECT a FROM T"
