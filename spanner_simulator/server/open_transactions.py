@@ -6,6 +6,7 @@ and the replies to its DML by sequence number, so that a statement sent twice ru
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -125,13 +126,13 @@ class OpenTransactions:
     """The transactions of one database that were begun by name."""
 
     def __init__(self) -> None:
-        self._by_id: dict[bytes, OpenTransaction] = {}
+        self._by_id: OrderedDict[bytes, OpenTransaction] = OrderedDict()
 
     def add(self, transaction: OpenTransaction) -> None:
         """Remember a new transaction, and forget the oldest when there are too many."""
         self._by_id[transaction.transaction_id] = transaction
         if len(self._by_id) > _TRANSACTIONS_MAX:
-            del self._by_id[next(iter(self._by_id))]
+            self._by_id.popitem(last=False)
 
     def find(self, transaction_id: bytes, *, session: str) -> OpenTransaction:
         """A transaction of this session, or NOT_FOUND.
