@@ -16,7 +16,7 @@ from tidegate.spanner_simulator.errors import Code, SpannerError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tidegate.spanner_simulator.core.values import Plain
+    from tidegate.spanner_simulator.core.values import Value
     from tidegate.spanner_simulator.server.messages import Message
     from tidegate.spanner_simulator.server.transaction_selection import Selected
 
@@ -65,7 +65,7 @@ class Share:
                 "Partitioned request was created for a different transaction.",
             )
 
-    def of(self, rows: Sequence[Sequence[Plain]]) -> Sequence[Sequence[Plain]]:
+    def of(self, rows: Sequence[Sequence[Value]]) -> Sequence[Sequence[Value]]:
         """The rows of this share."""
         total = len(rows)
         return rows[total * self.index // self.count : total * (self.index + 1) // self.count]

@@ -12,7 +12,6 @@ from tidegate.spanner_simulator.server.read_shares import Share, check_partition
 from tidegate.spanner_simulator.server.results import (
     Reply,
     ResumePoint,
-    plain_rows,
     reply_messages,
     reply_result_set,
 )
@@ -134,7 +133,7 @@ def _run(session: Session, request: Message, selected: Selected) -> Reply:
     )
     names = [column.name for column in columns]
     typed = [(column.name, column.value_type) for column in columns]
-    rows = plain_rows(typed, ([row.get(name) for name in names] for row in found))
+    rows = [[row.get(name) for name in names] for row in found]
     return Reply(typed, rows if share is None else share.of(rows))
 
 

@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from google.cloud.spanner_v1 import types as spanner
 
-from tidegate.spanner_simulator.core.values import Plain, Value, ValueType, encode
+from tidegate.spanner_simulator.core.values import Value, ValueType, encode, encoder
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.server.chunks import pieces_of
 from tidegate.spanner_simulator.server.type_messages import metadata_bytes
 from tidegate.spanner_simulator.server.wire_bytes import (
+    FALSE,
+    NULL,
+    TRUE,
     message_bytes,
     plain_bytes,
     result_set_bytes,
     row_bytes,
+    string_bytes,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tidegate.spanner_simulator.server.messages import Message
 
@@ -32,14 +37,22 @@ __all__ = [
     "Reply",
     "ResumePoint",
     "count_stats",
-    "plain_rows",
     "reply_messages",
     "reply_result_set",
+    "value_encoder",
 ]
 
 _MESSAGE_BYTES_MAX = 900_000
 # What the service allows in one ResultSet; more has to be streamed.
 _RESULT_SET_BYTES_MAX = 10 * 1024 * 1024
+_BOOLEANS: dict[Value, bytes] = {None: NULL, True: TRUE, False: FALSE}
+# Types whose values always travel as strings.
+_TEXT_CODES = frozenset(
+    (
+        "INT64", "NUMERIC", "STRING", "BYTES", "DATE", "TIMESTAMP", "JSON", "UUID", "INTERVAL",
+        "PROTO", "ENUM",
+    )
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +64,7 @@ class Reply:
     """
 
     columns: Sequence[tuple[str, ValueType]]
-    rows: Sequence[Sequence[Plain]]
+    rows: Sequence[Sequence[Value]]
     stats: Message | None = None
     undeclared: Sequence[tuple[str, ValueType]] = ()
 
@@ -97,18 +110,24 @@ def _is_number(text: bytes) -> bool:
     return text.isdigit() and len(text) < 20
 
 
-def plain_rows(
-    columns: Sequence[tuple[str, ValueType]], rows: Iterable[Sequence[Value]]
-) -> list[list[Plain]]:
-    """Values in the form that the API sends."""
-    kinds = [kind for _, kind in columns]
-    return [[encode(kind, value) for kind, value in zip(kinds, row, strict=True)] for row in rows]
+@lru_cache(maxsize=1024)
+def value_encoder(value_type: ValueType) -> Callable[[Value], bytes]:
+    """What turns a value of this type, or NULL, into an encoded google.protobuf.Value."""
+    if value_type.code == "BOOL":
+        return _BOOLEANS.__getitem__
+    plain_of_value: Callable[[Value], Any] = encoder(value_type)
+    write = string_bytes if value_type.code in _TEXT_CODES else plain_bytes
+
+    def encoded(value: Value) -> bytes:
+        return NULL if value is None else write(plain_of_value(value))
+
+    return encoded
 
 
 def reply_result_set(reply: Reply, *, begun: Message | None, token: Message | None) -> bytes:
     """A ResultSet; FAILED_PRECONDITION when it is larger than the service allows."""
     serialised = result_set_bytes(
-        ([plain_bytes(value) for value in row] for row in reply.rows),
+        _encoded_rows(reply),
         metadata=reply.metadata(begun),
         stats=reply.stats_bytes(),
         precommit_token=None if token is None else token.SerializeToString(),
@@ -132,7 +151,7 @@ def reply_messages(
 ) -> Iterator[bytes]:
     """PartialResultSets after the first `resume.sent`; each has a token that says how many."""
     metadata: bytes | None = reply.metadata(begun)
-    portions = _cut(reply.rows)
+    portions = _cut(reply)
     following = next(portions, None)
     number = 0
     while following is not None:
@@ -153,31 +172,37 @@ def reply_messages(
         metadata = None
 
 
-def _cut(rows: Iterable[Sequence[Plain]]) -> Iterator[tuple[list[bytes], bool]]:
+def _encoded_rows(reply: Reply) -> Iterator[list[bytes]]:
+    encoders = [value_encoder(kind) for _, kind in reply.columns]
+    for row in reply.rows:
+        yield [encoded(value) for encoded, value in zip(encoders, row, strict=True)]
+
+
+def _cut(reply: Reply) -> Iterator[tuple[list[bytes], bool]]:
     """Encoded values in portions that fit a message, and whether the last one goes on."""
     pending: list[bytes] = []
     size = 0
-    for row in rows:
-        encoded = [plain_bytes(value) for value in row]
-        row_size = sum(map(len, encoded)) + 5 * len(encoded)
-        if pending and size + row_size > _MESSAGE_BYTES_MAX:
+    for row, encoded in zip(reply.rows, _encoded_rows(reply), strict=True):
+        whole = row_bytes(encoded)
+        if pending and size + len(whole) > _MESSAGE_BYTES_MAX:
             yield pending, False
             pending, size = [], 0
-        if row_size <= _MESSAGE_BYTES_MAX:
-            pending.append(row_bytes(encoded))
-            size += row_size
+        if len(whole) <= _MESSAGE_BYTES_MAX:
+            pending.append(whole)
+            size += len(whole)
             continue
-        for plain, value in zip(row, encoded, strict=True):
+        for (_, kind), item, value in zip(reply.columns, row, encoded, strict=True):
+            rest = value
             if pending and size + len(value) > _MESSAGE_BYTES_MAX:
                 yield pending, False
                 pending, size = [], 0
             if len(value) > _MESSAGE_BYTES_MAX:
-                *pieces, last = pieces_of(plain, _MESSAGE_BYTES_MAX)
+                *pieces, last = pieces_of(encode(kind, item), _MESSAGE_BYTES_MAX)
                 for piece in pieces:
                     yield [row_bytes([plain_bytes(piece)])], True
-                value = plain_bytes(last)  # noqa: PLW2901  # what is left of it
-            pending.append(row_bytes([value]))
-            size += len(value)
+                rest = plain_bytes(last)
+            pending.append(row_bytes([rest]))
+            size += len(rest)
     yield pending, False
 
 

@@ -16,14 +16,13 @@ from google.cloud.spanner_v1 import types as spanner
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.server.messages import plain_of
 from tidegate.spanner_simulator.server.open_transactions import Answered
-from tidegate.spanner_simulator.server.results import Reply, count_stats, plain_rows
+from tidegate.spanner_simulator.server.results import Reply, count_stats
 from tidegate.spanner_simulator.server.sql_select import Parameter
 from tidegate.spanner_simulator.server.type_messages import value_type_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tidegate.spanner_simulator.core.values import Plain
     from tidegate.spanner_simulator.server.host import Session
     from tidegate.spanner_simulator.server.messages import Message
     from tidegate.spanner_simulator.server.sql_select import Statement
@@ -97,7 +96,7 @@ def run_statement(
         now_us=now_us,
         check_privilege=_privilege_check(session),
     )
-    rows: list[list[Plain]] = plain_rows(result.columns, result.rows)
+    rows = list(result.rows)
     stats = _execution_stats(one, rows=len(rows), elapsed_s=time.perf_counter() - started_s)
     return Reply(result.columns, rows, stats)
 
@@ -184,7 +183,7 @@ def run_dml(
                 Code.UNIMPLEMENTED, "THEN RETURN is not supported in partitioned DML."
             )
         session.database.database.commit(opened.core, [], now_us=now_us)
-    rows = plain_rows(done.columns, done.rows)
+    rows = list(done.rows)
     elapsed_s = time.perf_counter() - started_s
     stats = _execution_stats(one, rows=len(rows), elapsed_s=elapsed_s, stats=stats)
     return Reply(done.columns, rows, stats)

@@ -32,6 +32,9 @@ NULL = b"\x08\x00"
 TRUE, FALSE = b"\x20\x01", b"\x20\x00"
 _METADATA, _VALUES, _RESUME_TOKEN, _PRECOMMIT_TOKEN = b"\x0a", b"\x12", b"\x22", b"\x42"
 _CHUNKED, _STATS = b"\x18\x01", b"\x2a"
+# Nearly all strings are short: tag and size of those, made once.
+_STRING_HEADS = tuple(b"\x1a" + bytes((size,)) for size in range(128))
+_VALUE_HEADS = tuple(_VALUES + bytes((size,)) for size in range(128))
 _SET_ROWS, _SET_STATS, _SET_PRECOMMIT_TOKEN = b"\x12", b"\x1a", b"\x2a"
 
 
@@ -56,7 +59,9 @@ def sized(tag: bytes, payload: bytes) -> bytes:
 
 def string_bytes(text: str | bytes) -> bytes:
     """A Value that holds a string; bytes must be UTF-8."""
-    return sized(b"\x1a", text.encode() if isinstance(text, str) else text)
+    raw = text.encode() if isinstance(text, str) else text
+    size = len(raw)
+    return _STRING_HEADS[size] + raw if size < 128 else varint(b"\x1a", size) + raw
 
 
 def list_bytes(values: Iterable[bytes]) -> bytes:
@@ -81,7 +86,12 @@ def plain_bytes(plain: Plain) -> bytes:
 
 def row_bytes(values: Iterable[bytes]) -> bytes:
     """The `values` field of PartialResultSet, once per encoded Value."""
-    return b"".join([sized(_VALUES, value) for value in values])
+    return b"".join(
+        [
+            _VALUE_HEADS[len(value)] + value if len(value) < 128 else sized(_VALUES, value)
+            for value in values
+        ]
+    )
 
 
 def message_bytes(

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import datetime as dt
+
 import pytest
 from google.cloud.spanner_v1 import types as spanner
+from google.protobuf.struct_pb2 import Value
 
 from tidegate.spanner_simulator.core.values import Plain, ValueType
 from tidegate.spanner_simulator.errors import Code, SpannerError
@@ -11,9 +14,9 @@ from tidegate.spanner_simulator.server.results import (
     Reply,
     ResumePoint,
     count_stats,
-    plain_rows,
     reply_messages,
     reply_result_set,
+    value_encoder,
 )
 
 TEXT = ValueType("STRING")
@@ -32,7 +35,7 @@ def values(parsed) -> list[Plain]:
 
 
 def test_messages_are_cut_numbered_and_carry_metadata_once(monkeypatch) -> None:
-    monkeypatch.setattr(results, "_MESSAGE_BYTES_MAX", 20)
+    monkeypatch.setattr(results, "_MESSAGE_BYTES_MAX", 14)
     parsed = messages([["aaaaaa"], ["b"], ["c"]], token=TOKEN, stats=count_stats(3))
 
     assert values(parsed) == ["aaaaaa", "b", "c"]
@@ -105,7 +108,19 @@ def test_counts_of_partitioned_dml_are_lower_bounds() -> None:
     assert count_stats(3, is_exact=False).row_count_lower_bound == 3
 
 
-def test_rows_are_encoded_by_their_columns() -> None:
-    columns = [("a", ValueType("INT64")), ("b", ValueType("BYTES"))]
-
-    assert plain_rows(columns, [[1, b"a"], [None, None]]) == [["1", "YQ=="], [None, None]]
+@pytest.mark.parametrize(
+    ("value_type", "value", "plain"),
+    [
+        (ValueType("INT64"), 1, "1"),
+        (ValueType("BYTES"), b"a", "YQ=="),
+        (ValueType("BOOL"), False, False),
+        (ValueType("BOOL"), True, True),
+        (ValueType("FLOAT64"), 1.5, 1.5),
+        (ValueType("FLOAT64"), float("nan"), "NaN"),
+        (ValueType("DATE"), dt.date(2024, 1, 2), "2024-01-02"),
+        (ValueType("ARRAY", ValueType("INT64")), (1, None), ["1", None]),
+        *((ValueType(code), None, None) for code in ("INT64", "BOOL", "FLOAT64")),
+    ],
+)
+def test_values_are_encoded_by_their_types(value_type: ValueType, value, plain: Plain) -> None:
+    assert plain_of(Value.FromString(value_encoder(value_type)(value))) == plain
