@@ -21,6 +21,7 @@ _ROW_CAPTURES = ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
 _SET = re.compile(r"UPDATE (?P<table>\w+) SET (?P<sets>.*?) WHERE ", re.DOTALL)
 _POSITION = re.compile(r"\[at \d+:\d+\]|Syntax error on line \d+, column \d+")
 _TRACKED = re.compile(r"(?<=Change Stream: )([\w,]+)(?=\.)")
+_POSTGRES = re.compile(r"bigint|boolean|bytea|character varying|with time zone|CREATE VIEW \w+ SQL")
 _CAST = re.compile(
     r"::(character varying|double precision|timestamp with time zone|bigint|boolean|bytea|date|"
     r"jsonb|numeric|real|text)(\[\])?"
@@ -106,8 +107,8 @@ def _may_replace(step: Any, table: str) -> bool:
     mutations = getattr(step, "mutations", ())
     statements = list(_statements(step))
     kinds = {one.kind for one in mutations if isinstance(one, Write) and one.table == table}
-    # Deletes may cascade to this table from another one.
-    deletes = any(isinstance(one, Delete) for one in mutations) or any(
+    # Deletes, and what a replaced row loses, may cascade to this table from another one.
+    deletes = any(isinstance(one, Delete) or one.kind == "replace" for one in mutations) or any(
         text.startswith("DELETE") for text in statements
     )
     inserts = any(re.match(rf"INSERT .*INTO {table} ", f"{text} ") for text in statements)
@@ -208,14 +209,14 @@ def _is_postgres_expression(difference: Difference) -> bool:
     both = difference.simulator, difference.emulator
     return (
         difference.kind in ("ddl", "rows")
-        and all("bigint" in repr(one) or "character varying" in repr(one) for one in both)
+        and all(_POSTGRES.search(repr(one)) for one in both)
         and _bare(repr(both[0])) == _bare(repr(both[1]))
     )
 
 
 def _bare(text: str) -> str:
-    """SQL without casts to a type, blanks, brackets and quotes; the emulator knows no VIRTUAL."""
-    text = text.replace(") VIRTUAL", ") STORED")
+    """SQL without casts, qualifiers, blanks, brackets and quotes; the emulator has no VIRTUAL."""
+    text = re.sub(r"\b\w+\.", "", text.replace(") VIRTUAL", ") STORED"))
     return re.sub(r"[\s()'\"\\]", "", _CAST.sub("", text)).lower()
 
 
