@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.differential.difference import Difference
+from tests.differential.fault_words import FAULT_WORDS
+from tests.differential.kinds import POSTGRES
 from tests.differential.steps import Batch, Delete, Dml, PartitionedDml, Write
 
 __all__ = ["ACCEPTED", "Accepted", "accepted_by"]
@@ -26,6 +28,7 @@ _CAST = re.compile(
     r"::(character varying|double precision|timestamp with time zone|bigint|boolean|bytea|date|"
     r"jsonb|numeric|real|text)(\[\])?"
 )
+_IN_ROW = re.compile(r" \(row \d+\)$")
 _FRACTION = re.compile(r"\.\d+Z$")
 
 
@@ -188,6 +191,63 @@ def _plain(data: Any) -> Any:
     return _FRACTION.sub("Z", data) if isinstance(data, str) else data
 
 
+def _is_unmodified_column(difference: Difference) -> bool:
+    """Columns that DML did not write, told as modified by the emulator, from a value to itself."""
+    facts = difference.facts
+    table = facts.get("table", "")
+    if not any(
+        re.match(rf"(UPDATE {table} |INSERT )", one) for one in _statements(facts.get("step"))
+    ):
+        return False
+    if difference.kind == "column_types" and "names" in facts:
+        ours, theirs = facts["names"]
+        mod = facts["mods"][1]
+        unlike = {name for name in mod.old if mod.new.get(name) != mod.old[name]}
+        return facts["mod_type"] == "UPDATE" and ours < theirs and not (theirs - ours) & unlike
+    if difference.kind == "value" and facts["field"] == "old" and difference.simulator == "absent":
+        mod, name = facts["mods"][1], facts["name"]
+        return bool(mod.new.get(name) == mod.old[name])
+    return False
+
+
+def _is_null_return(difference: Difference) -> bool:
+    """A column that the statement did not name, of a row that it wrote, returned as null.
+
+    The emulator does so for generated columns in PostgreSQL, and for every column of a row that
+    an insert has updated.
+    """
+    action = difference.facts.get("action")
+    if difference.kind != "rows" or not isinstance(action, Dml) or not action.returns:
+        return False
+    if not _IN_ROW.search(difference.where):
+        return False
+    statement, _, returned = re.split(r" (THEN RETURN|RETURNING) ", action.sql)
+    updates = "INSERT OR UPDATE" in statement or "DO UPDATE" in statement
+    named = re.search(r"\((.*?)\) VALUES", statement)
+    listed = named[1].split(", ") if named else []
+    pairs = zip(returned.split(", "), difference.simulator, difference.emulator, strict=True)
+    unlike = [(name, theirs) for name, ours, theirs in pairs if ours != theirs]
+    return all(
+        theirs is None and (name == "gen" or (updates and name not in listed))
+        for name, theirs in unlike
+    )
+
+
+def _is_order_of_faults(difference: Difference) -> bool:
+    """Two faults of rows, of which each side told the one that it met first."""
+    step = difference.facts.get("step")
+    rows = sum(len(getattr(one, "rows", ())) or 1 for one in getattr(step, "mutations", ()))
+    statements = sum(len(re.findall(r"\), \(", text)) + 1 for text in _statements(step))
+    if difference.kind not in ("code", "text") or rows + statements < 2:
+        return False
+    ours, theirs = str(difference.simulator), str(difference.emulator)
+    if difference.kind == "code":
+        ours, theirs = ours.partition(" ")[2], theirs.partition(" ")[2]
+    return any(one.fullmatch(ours) for one, _ in _ROW_FAULTS) and any(
+        one.fullmatch(theirs) for _, one in _ROW_FAULTS
+    )
+
+
 def _is_null_map(difference: Difference) -> bool:
     return (
         difference.kind == "rule"
@@ -207,9 +267,12 @@ def _is_split_record(difference: Difference) -> bool:
 def _is_postgres_expression(difference: Difference) -> bool:
     """Alike but for how an expression is written."""
     both = difference.simulator, difference.emulator
+    if difference.kind == "rows" and "information_schema" not in difference.where:
+        return False
     return (
         difference.kind in ("ddl", "rows")
-        and all(_POSTGRES.search(repr(one)) for one in both)
+        and difference.facts.get("dialect", POSTGRES) == POSTGRES
+        and bool(difference.facts or _POSTGRES.search(repr(both)))
         and _bare(repr(both[0])) == _bare(repr(both[1]))
     )
 
@@ -260,6 +323,17 @@ def _is_exclusion_option(difference: Difference) -> bool:
         and "information_schema.change_stream_options" in difference.where
         and difference.emulator == []
         and all(str(row[1]).startswith("exclude_") for row in difference.simulator)
+    )
+
+
+def _is_suspended_all(difference: Difference) -> bool:
+    """A stream that watched everything and was told DROP FOR ALL."""
+    return (
+        difference.kind == "rows"
+        and "FROM information_schema.change_streams " in difference.where
+        and difference.simulator[1:] in ([False], ["NO"])
+        and [difference.simulator[0], *difference.emulator[1:]]
+        in ([difference.emulator[0], True], [difference.emulator[0], "YES"])
     )
 
 
@@ -322,6 +396,10 @@ def _words(simulator: str, emulator: str) -> Callable[[Difference], bool]:
     return holds
 
 
+_ROW_FAULTS = tuple(
+    (re.compile(ours, re.DOTALL), re.compile(theirs, re.DOTALL)) for _, ours, theirs in FAULT_WORDS
+)
+
 ACCEPTED: tuple[Accepted, ...] = (
     Accepted("tag", "the emulator leaves transaction_tag empty", _is_tag),
     Accepted(
@@ -350,6 +428,11 @@ ACCEPTED: tuple[Accepted, ...] = (
         "update of no tracked column",
         "gives no record; the emulator gives one under the two NEW_ROW types",
         _is_untracked_update,
+    ),
+    Accepted(
+        "unmodified columns of DML",
+        "an UPDATE tells the columns that it wrote; the emulator tells them all for DML",
+        _is_unmodified_column,
     ),
     Accepted(
         "null old_values",
@@ -385,6 +468,11 @@ ACCEPTED: tuple[Accepted, ...] = (
         "exclusions in CHANGE_STREAM_OPTIONS",
         "every option that is set is listed; the emulator leaves the exclusions out",
         _is_exclusion_option,
+    ),
+    Accepted(
+        "suspended FOR ALL",
+        "a stream that watches nothing does not watch ALL; on the emulator it keeps the flag",
+        _is_suspended_all,
     ),
     Accepted(
         "order of tracking streams",
@@ -424,79 +512,20 @@ ACCEPTED: tuple[Accepted, ...] = (
         "are crashes that were caught; the simulator names what is wrong",
         _is_internal,
     ),
-    Accepted(
-        "words: row exists",
-        "the service's own words",
-        _words(
-            r"Row \[.*\] in table (?P<table>\w+) already exists",
-            r"Table (?P<table>\w+): Row \{.*\} already exists\.",
-        ),
+    *(
+        Accepted(f"words: {name}", "the service's own words", _words(ours, theirs))
+        for name, ours, theirs in FAULT_WORDS
     ),
     Accepted(
-        "words: row missing",
-        "the service's own words",
-        _words(
-            r"Row \[.*\] in table (?P<table>\w+) is missing\. Row cannot be updated\.",
-            r"Table (?P<table>\w+): Row \{.*\} not found\.",
-        ),
+        "order of faults",
+        "of several rows at fault each side tells the one that it meets first",
+        _is_order_of_faults,
     ),
     Accepted(
-        "words: parent missing",
-        "the service's own words",
-        _words(
-            r"Parent row for row \[.*\] in table (?P<child>\w+) is missing\. "
-            r"Row cannot be written\.",
-            r"Insert failed because key was not found in parent table:  Parent Table: \w+  "
-            r"Child Table: (?P<child>\w+)  Key: \{.*\}",
-        ),
-    ),
-    Accepted(
-        "words: child found",
-        "the service's own words",
-        _words(
-            r"Integrity constraint violation during DELETE/REPLACE\. Found child row \[.*\] in "
-            r"table (?P<child>\w+)\.",
-            r"Delete failed because one or more keys exist within the child table:  "
-            r"Parent Table: \w+  Child Table: (?P<child>\w+)  Key: \{.*\}",
-        ),
-    ),
-    Accepted(
-        "words: unique index",
-        "the service's own words",
-        _words(
-            r"Unique index violation on index (?P<index>\w+) at index key \[.*\]\. "
-            r"It conflicts with row \[.*\] in table \w+\.",
-            r"UNIQUE violation on index (?P<index>\w+),  duplicate key: \{.*\} in this "
-            r"transaction\.",
-        ),
-    ),
-    Accepted(
-        "words: foreign key",
-        "the service's own words",
-        _words(
-            r"Foreign key constraint `(?P<name>\w+)` is violated on table `(?P<table>\w+)`\. "
-            r"Cannot find referenced values in (?P<to>\w+)\(.*\)\.",
-            r"Foreign key `(?P<name>\w+)` constraint violation on table `(?P<table>\w+)`\. "
-            r"Cannot find referenced key `\{.*\}` in table `(?P<to>\w+)`\.",
-        ),
-    ),
-    Accepted(
-        "words: NULL in NOT NULL",
-        "the service's own words, for the first such column",
-        _words(
-            r"\w+ must not be NULL in table (?P<table>\w+)\.",
-            r"(A new row in table (?P<table>\w+) does not specify a non-null value for NOT NULL "
-            r"column: \w+|Cannot specify a null value for column: [\w.]+ in table: \w+)",
-        ),
-    ),
-    Accepted(
-        "words: missing key column",
-        "the service's own words",
-        _words(
-            r"(?P<table>\w+) must specify a value for the key column (?P<column>\w+)\.",
-            r"A new row in table (?P<table>\w+) does not specify a non-null value for NOT NULL "
-            r"column: (?P<column>\w+)",
-        ),
+        "columns that DML did not name",
+        "are returned as they are; the emulator returns null for those that are generated in "
+        "PostgreSQL, and for those of a row that an insert has updated",
+        _is_null_return,
     ),
 )
 

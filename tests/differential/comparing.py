@@ -48,9 +48,8 @@ def _compare_step(
             or (isinstance(action, Query) and action.is_ordered),
         ):
             kind, here, left, right = found
-            yield Difference(
-                kind, number, f"{where}{here}", left, right, {"step": step, "action": action}
-            )
+            facts = {"step": step, "action": action, "dialect": workload.dialect}
+            yield Difference(kind, number, f"{where}{here}", left, right, facts)
 
 
 def compare_results(

@@ -166,7 +166,8 @@ def _of_change(
     left = {one.name: one for one in ours.columns}
     right = {one.name: one for one in theirs.columns}
     if list(left) != list(right):
-        more = {"names": (set(left), set(right)), "mods": (ours.mod, theirs.mod)}
+        more: dict[str, Any] = {"names": (set(left), set(right)), "mods": (ours.mod, theirs.mod)}
+        more |= {"table": where.split(" ", 1)[0]}
         more |= {"mod_type": ours.mod_type}
         yield "column_types", where, list(left), list(right), more
     for name in left.keys() & right.keys():
@@ -190,5 +191,6 @@ def _of_change(
                     "mod_type": ours.mod_type,
                     "table": where.split(" ", 1)[0],
                     "name": name,
+                    "mods": (ours.mod, theirs.mod),
                 }
                 yield "value", f"{where}: {field}.{name}", *values, more
