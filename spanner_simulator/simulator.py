@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["DataDirectoryError", "PortTakenError", "Simulator", "SimulatorConfig", "serve"]
 
 _START_TIMEOUT_S = 30
+_END_TIMEOUT_S = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +115,7 @@ async def serve(
         if prepare is not None:
             await prepare(host)
         server, host.port = await start_grpc_server(host, f"{config.host}:{config.port}")
+        stack.push_async_callback(_let_calls_end)
         stack.push_async_callback(server.stop, grace=None)
         try:
             http = start_control_server(verbs, config.host, config.control_port)
@@ -129,6 +131,13 @@ async def serve(
         await stop.wait()
     if host.keeper.failure is not None:
         raise DataDirectoryError(f"stopped, as data cannot be kept: {host.keeper.failure}")
+
+
+async def _let_calls_end() -> None:
+    """Wait for calls that the server has ended; cut off, each would print a trace of its own."""
+    calls = asyncio.all_tasks() - {asyncio.current_task()}
+    if calls:
+        await asyncio.wait(calls, timeout=_END_TIMEOUT_S)
 
 
 class Simulator(Verbs):
