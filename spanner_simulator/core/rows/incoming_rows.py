@@ -64,7 +64,8 @@ class Evaluation:
 class WritePlan:
     """How mutations of one table that name these columns are read.
 
-    `written` has the non-key columns; `missing_keys` the key columns that are not named.
+    `written` has the non-key columns; `missing_keys` the key columns that are not named;
+    `required` the other NOT NULL columns, `unfilled` those of them that nothing fills in.
     """
 
     rules: TableRules
@@ -75,6 +76,7 @@ class WritePlan:
     missing_keys: tuple[ColumnDefinition, ...]
     defaults: tuple[ColumnDefinition, ...]
     required: tuple[str, ...]
+    unfilled: tuple[str, ...]
     blank: Row
 
     def read(self, plain: list[Plain], *, now_us: int) -> Row:
@@ -97,6 +99,11 @@ class WritePlan:
                     f"{format_ns(moment).removesuffix('Z')}+00:00",
                 )
         return row
+
+    def check_given(self) -> None:
+        """Refuse an insert_or_update without a NOT NULL column, even where the row exists."""
+        if self.unfilled:
+            raise _not_given(self.rules.table, self.unfilled[0])
 
     def fill_key(self, row: Row, kind: WriteKind, evaluation: Evaluation) -> None:
         """Give the key columns that are not named their values."""
@@ -152,6 +159,8 @@ def write_plan(rules: TableRules, columns: tuple[str, ...], kind: WriteKind) -> 
                 Code.FAILED_PRECONDITION,
                 f"Cannot write into generated column `{table.name}.{column.name}`.",
             )
+    rest = [column for column in table.columns if column.name not in names]
+    required = [column for column in rest if not column.is_nullable]
     return WritePlan(
         rules,
         names,
@@ -159,16 +168,9 @@ def write_plan(rules: TableRules, columns: tuple[str, ...], kind: WriteKind) -> 
         tuple(column.name for column in found if column.commit_timestamp),
         frozenset(names) & table.value_names,
         tuple(table.column(name) for name in table.key_names if name not in names),
-        tuple(
-            column
-            for column in table.columns
-            if column.default is not None and column.name not in names
-        ),
-        tuple(
-            column.name
-            for column in table.columns
-            if not column.is_nullable and column.name not in names
-        ),
+        tuple(column for column in rest if column.default is not None),
+        tuple(column.name for column in required),
+        tuple(one.name for one in required if one.default is None and one.generated is None),
         {column.name: None for column in table.columns},
     )
 

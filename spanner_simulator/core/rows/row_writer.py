@@ -146,6 +146,7 @@ class RowWriter:
                     )
                 self._update(plan, key, old, given)
             case "insert_or_update":
+                plan.check_given()
                 if old is None:
                     self._insert(plan, key, given)
                 else:

@@ -51,6 +51,14 @@ def test_a_given_null_is_not_the_default_and_an_update_computes_only_what_is_gen
     assert rules.rows("T")[0][:5] == [1, 8, None, 9, None]
 
 
+def test_an_insert_or_update_names_all_that_must_not_be_null_even_if_the_row_exists(rules) -> None:
+    rules.apply(write("insert", "T", "K N", ["1", "4"]))
+
+    with pytest.raises(SpannerError, match="non-null value for NOT NULL column: N"):
+        rules.apply(write("insert_or_update", "T", "K D", ["1", "5"]))
+    rules.apply(write("update", "T", "K D", ["1", "5"]))
+
+
 def test_keys_may_be_generated_or_have_defaults(rules) -> None:
     rules.apply(write("insert", "X", "A V", ["1", "5"]), write("insert", "Y", "V", ["5"]))
     rules.apply(write("update", "X", "K V", ["2", "6"]))
