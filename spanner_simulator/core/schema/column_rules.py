@@ -19,7 +19,7 @@ from tidegate.spanner_simulator.errors import Code, SpannerError
 
 if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
-    from tidegate.spanner_simulator.core.schema.schema_objects import Table
+    from tidegate.spanner_simulator.core.schema.schema_objects import RowDeletionPolicy, Table
     from tidegate.spanner_simulator.core.values import Dialect
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "alter_column",
     "check_column",
     "check_generated_columns",
+    "check_row_deletion",
     "drop_column",
 ]
 
@@ -185,7 +186,7 @@ def drop_column(catalogue: Catalogue, statement: ddl.DropColumn) -> None:
             f"Cannot drop column `{column.name}` on which there are dependent views: "
             f"{','.join(views)}."
         )
-    _check_row_deletion(table, column, None)
+    _check_own_row_deletion(table, column, None)
     kept = tuple(old for old in table.columns if old != column)
     catalogue.tables[table.name.lower()] = replace(table, columns=kept)
 
@@ -222,15 +223,21 @@ def _foreign_keys_with(
     ]
 
 
-def _check_row_deletion(
+def _check_own_row_deletion(
     table: Table, column: ddl.ColumnDefinition, changed: ddl.ColumnDefinition | None
 ) -> None:
     policy = table.row_deletion
-    if policy is None or policy.column.lower() != column.name.lower():
-        return
-    if changed is None or changed.value_type.code != "TIMESTAMP":
+    if policy is not None and policy.column.lower() == column.name.lower():
+        check_row_deletion(table, policy, changed)
+
+
+def check_row_deletion(
+    table: Table, policy: RowDeletionPolicy, column: ddl.ColumnDefinition | None
+) -> None:
+    """Refuse an alteration that leaves a policy with a column of another type, or with none."""
+    if column is None or column.value_type.code != "TIMESTAMP":
         raise _invalid(
-            f"ROW DELETION POLICY will break if drop/alter column named {column.name} in table "
+            f"ROW DELETION POLICY will break if drop/alter column named {policy.column} in table "
             f"{table.name}. Row Deletion Policy must be set on column of type TIMESTAMP."
         )
 
@@ -244,7 +251,7 @@ def alter_column(catalogue: Catalogue, statement: Alteration) -> None:
     named = statement.column if isinstance(statement.column, str) else statement.column.name
     old = table.column(named)
     new = _altered(old, statement)
-    _check_row_deletion(table, old, new)
+    _check_own_row_deletion(table, old, new)
     if isinstance(statement, ddl.ReplaceColumn | ddl.SetColumnDefault):
         _check_generated_change(table, old, new)
     if old.name in table.key_names:

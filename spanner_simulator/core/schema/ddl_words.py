@@ -55,10 +55,14 @@ class DdlWords(Words):
 
     # -- names
 
-    def name(self, what: str = "identifier") -> str:
-        """An identifier; reserved words must be quoted."""
+    def starts_name(self) -> bool:
+        """Whether an identifier stands here; reserved words must be quoted."""
         word = self.peek()
-        if word.kind not in ("name", "quoted_name") or word.is_keyword(*self._reserved):
+        return word.kind in ("name", "quoted_name") and not word.is_keyword(*self._reserved)
+
+    def name(self, what: str = "identifier") -> str:
+        """An identifier."""
+        if not self.starts_name():
             self.encountered(what)
         return super().name(what)
 

@@ -65,7 +65,7 @@ def create_table(words: DdlWords) -> ddl.CreateTable:
     words.expect_symbol("(")
     parts = _Parts([], [], [], [])
     key: tuple[ddl.KeyColumn, ...] | None = None
-    while words.peek().kind in ("name", "quoted_name"):
+    while words.starts_name():
         if words.accept("PRIMARY", "KEY"):
             key = key_columns(words)
         elif words.peek().is_keyword("SYNONYM") and words.peek(1).is_symbol("("):

@@ -25,6 +25,7 @@ _TYPES = {
     "FLOAT": ValueType("FLOAT64"),
     "NUMERIC": ValueType("NUMERIC", annotation="PG_NUMERIC"),
     "DECIMAL": ValueType("NUMERIC", annotation="PG_NUMERIC"),
+    "DEC": ValueType("NUMERIC", annotation="PG_NUMERIC"),
     "VARCHAR": ValueType("STRING"),
     "TEXT": ValueType("STRING"),
     "BYTEA": ValueType("BYTES"),
@@ -34,16 +35,23 @@ _TYPES = {
     "UUID": ValueType("UUID"),
     "INTERVAL": ValueType("INTERVAL"),
 }
-# The name that the parser knows it by, and what to use instead.
-_REFUSED = {
-    "INT2": ("int2", "; use bigint or int8 instead"),
-    "SMALLINT": ("int2", "; use bigint or int8 instead"),
-    "INT4": ("int4", "; use bigint or int8 instead"),
-    "SERIAL": ("serial", "; use bigint, int8 instead"),
-    "BIGSERIAL": ("bigserial", "; use bigint, int8 instead"),
-    "JSON": ("json", "; use jsonb instead"),
-    "CHAR": ("bpchar", ""),
-    "CHARACTER": ("bpchar", ""),
+# Types that PostgreSQL has and Spanner has not, some under another name.
+_REFUSED = frozenset(
+    (
+        "bit", "varbit", "box", "cidr", "circle", "inet", "line", "lseg", "macaddr", "macaddr8",
+        "money", "path", "pg_lsn", "point", "polygon", "time", "timetz", "timestamp", "tsquery",
+        "tsvector", "xml", "name", "oid", "regclass", "xid", "void", "record", "int2vector", "json",
+        "int2", "int4", "bpchar", "serial", "serial4", "serial8", "bigserial", "smallserial",
+    )
+)  # fmt: skip
+_ALIASES = {"smallint": "int2", "char": "bpchar", "character": "bpchar", "nchar": "bpchar"}
+_INTEGERS = ("int2", "int4", "serial4", "serial8", "bigserial", "smallserial")
+_INSTEAD = {
+    **dict.fromkeys(_INTEGERS, "bigint or int8"),
+    **dict.fromkeys(("cidr", "inet", "macaddr", "xml"), "text"),
+    "json": "jsonb",
+    "money": "numeric or decimal",
+    "serial": "bigint, int8",
 }
 _LENGTH_MAX = 2_621_440
 
@@ -52,12 +60,22 @@ def _refused(message: str) -> SpannerError:
     return SpannerError(Code.FAILED_PRECONDITION, message)
 
 
+def _unknown(name: str) -> SpannerError:
+    shown = _ALIASES.get(name, name)
+    if shown not in _REFUSED:
+        return _refused(f"Type <{shown}> does not exist.")
+    instead = f"; use {_INSTEAD[shown]} instead" if shown in _INSTEAD else ""
+    return _refused(f"Type <{shown}> is not supported{instead}.")
+
+
 def column_type(words: DdlWords) -> tuple[ValueType, bool]:
     """A type, and whether it is spanner.commit_timestamp."""
     if words.accept("SPANNER"):
         words.expect_symbol(".")
         words.expect("COMMIT_TIMESTAMP")
         return ValueType("TIMESTAMP"), True
+    if words.accept("PG_CATALOG"):
+        words.expect_symbol(".")
     scalar = _scalar(words)
     dimensions = 0
     while words.accept_symbol("["):
@@ -88,8 +106,7 @@ def _scalar(words: DdlWords) -> ValueType:
             words.expect("TIME", "ZONE")
     found = _TYPES.get(name)
     if found is None:
-        shown, instead = _REFUSED.get(name, (name.lower(), ""))
-        raise _refused(f"Type <{shown}> is not supported{instead}.")
+        raise _unknown(name.lower())
     if not words.accept_symbol("("):
         return found
     if name != "VARCHAR":

@@ -109,7 +109,7 @@ def _options(words: DdlWords, verb: str) -> _Options:
                 f"Contains duplicate change stream option '{name}' in <{verb} CHANGE STREAM> "
                 "statement."
             )
-        options[name.lower()] = _as_bool(value) if name.lower() in _BOOLS else value
+        options[name.lower()] = _converted(name.lower(), value)
         if not words.accept_symbol(","):
             break
     words.expect_symbol(")")
@@ -135,9 +135,13 @@ def _value(words: DdlWords) -> ddl.OptionValue:
     return words.encountered("option value")
 
 
-def _as_bool(value: ddl.OptionValue) -> ddl.OptionValue:
-    """PostgreSQL also takes 'true' and 'false' as texts."""
-    return value.lower() == "true" if isinstance(value, str) else value
+def _converted(name: str, value: ddl.OptionValue) -> ddl.OptionValue:
+    """PostgreSQL takes 'true' for a boolean, and true for a text, which then fits nothing."""
+    if name in _BOOLS and isinstance(value, str):
+        return value.lower() == "true"
+    if name in _TEXTS and isinstance(value, bool):
+        return str(value).lower()
+    return value
 
 
 def _check_kind(words: DdlWords, verb: str, name: str, value: ddl.OptionValue) -> None:
@@ -163,8 +167,7 @@ def _check_kind(words: DdlWords, verb: str, name: str, value: ddl.OptionValue) -
     statement = f"in <{verb} CHANGE STREAM> statement."
     if known not in (*_TEXTS, *_BOOLS):
         words.reject(f"Invalid change stream option '{name}' {statement}")
-    wrong = isinstance(value, bool) and known in _TEXTS
-    if (isinstance(value, int) and not isinstance(value, bool)) or wrong:
+    if isinstance(value, int) and not isinstance(value, bool):
         words.reject(f"Failed to provide valid option value for '{name}' {statement}")
     if known in _BOOLS and isinstance(value, str) and value.lower() not in ("true", "false"):
         raise SpannerError(

@@ -246,6 +246,9 @@ def set_row_deletion(catalogue: Catalogue, statement: ddl.SetRowDeletion) -> Non
             f"{table.row_deletion.column} in table {table.name}."
         )
     if statement.policy is not None:
+        column = table.by_name.get(statement.policy.column.lower())
+        if column is not None:
+            column_rules.check_row_deletion(table, statement.policy, column)
         _check_row_deletion(catalogue, table, statement.policy)
     catalogue.tables[table.name.lower()] = replace(table, row_deletion=statement.policy)
 

@@ -137,6 +137,10 @@ def test_parse(text: str, statement: Statement) -> None:
             "Syntax error on line 1, column 89: Expecting 'DAY' but found 'HOUR'",
         ),
         (
+            "CREATE TABLE T (At INT64) PRIMARY KEY (At)",
+            "Syntax error on line 1, column 17: Expecting ')' but found 'At'",
+        ),
+        (
             "CREATE TABLE T (a INT64 DEFAULT 1) PRIMARY KEY (a)",
             "Syntax error on line 1, column 33: Expecting '(' but found '1'",
         ),

@@ -308,6 +308,15 @@ POSTGRES_ERRORS = {
             "be a value in the range [24h, 30d]."
         ),
     ),
+    "capture type no text": (
+        (),
+        "CREATE CHANGE STREAM s WITH (value_capture_type = true)",
+        (
+            "FAILED_PRECONDITION Invalid value_capture_type: true. Change Streams only support "
+            "value "
+            "capture types in OLD_AND_NEW_VALUES, NEW_ROW, and NEW_VALUES."
+        ),
+    ),
     "capture type": (
         ("CREATE CHANGE STREAM s",),
         "ALTER CHANGE STREAM s SET (value_capture_type = 'X')",

@@ -125,6 +125,15 @@ REFUSALS = [
         ),
     ),
     (
+        (PARENT,),
+        "ALTER TABLE P ADD ROW DELETION POLICY (OLDER_THAN(s, INTERVAL 1 DAY))",
+        (
+            "INVALID_ARGUMENT ROW DELETION POLICY will break if drop/alter column named s in "
+            "table P. "
+            "Row Deletion Policy must be set on column of type TIMESTAMP."
+        ),
+    ),
+    (
         (TARGET,),
         "ALTER TABLE C4 DROP CONSTRAINT nope",
         "NOT_FOUND nope is not a constraint in C4",
