@@ -86,6 +86,10 @@ async def serve_change_stream_query(
         start_ns=arguments.start_ns,
         now_us=host.now_us(),
     )
+    if resumed is not None and resumed.data_index > partition.records.end:
+        raise SpannerError(
+            Code.INVALID_ARGUMENT, "Invalid resume_token: it is ahead of the stream partition."
+        )
     if len(hosted.readers.get(partition.token, ())) >= query_errors.READERS_MAX:
         raise query_errors.too_many_readers()
     query = PartitionQuery(

@@ -111,6 +111,17 @@ def test_a_resume_token_of_another_query_is_refused(rig, session, token: bytes) 
     assert caught.value.code is Code.INVALID_ARGUMENT
 
 
+def test_a_resume_token_from_ahead_is_refused(rig, session) -> None:
+    request = bounded(rig, session, rig.now_us)
+    (message,) = run(rig, request)
+    digest = message.resume_token.split(b".")[1]
+    request.resume_token = b"cs.%s.9.0.9.0" % digest
+
+    with pytest.raises(SpannerError, match="Invalid resume_token: it is ahead") as caught:
+        run(rig, request)
+    assert caught.value.code is Code.INVALID_ARGUMENT
+
+
 def test_a_waiting_query_hears_of_commits_and_of_its_end(rig, session) -> None:
     token = first_token(rig)
     request = rig.change_query(session, token)

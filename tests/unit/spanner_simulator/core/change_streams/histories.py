@@ -26,9 +26,10 @@ from tidegate.spanner_simulator.core.change_streams.stream_query import (
     initial_rows,
 )
 from tidegate.spanner_simulator.core.database import Database, DatabaseSettings
+from tidegate.spanner_simulator.core.journal import entry_to_plain
 from tidegate.spanner_simulator.core.rows.mutations import Delete, KeySet, Mutation, Write
 from tidegate.spanner_simulator.core.rows.transactions import Transaction
-from tidegate.spanner_simulator.core.schema.ddl import parse_ddl
+from tidegate.spanner_simulator.core.values import Plain
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
 HEARTBEAT_US = 40
@@ -72,6 +73,8 @@ class World:
         self.chance = random.Random(seed)
         self.now_us = 1_000
         self.database = Database("d", random.Random(seed + 1), DatabaseSettings(3, 0.5))
+        self.journal: list[Plain] = []
+        self.database.journal.listener = lambda entry: self.journal.append(entry_to_plain(entry))
         self.ddl(
             *TABLES,
             f"CREATE CHANGE STREAM S FOR A, B OPTIONS (partition_mode = '{self.MODE}')",
@@ -90,7 +93,7 @@ class World:
         return row.children[0].token
 
     def ddl(self, *statements: str) -> None:
-        self.database.apply_ddl([parse_ddl(one) for one in statements], now_us=self.now_us)
+        self.database.apply_ddl(statements, now_us=self.now_us)
 
     def run(self, steps: int) -> None:
         for _ in range(steps):

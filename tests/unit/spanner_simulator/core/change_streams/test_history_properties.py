@@ -5,18 +5,24 @@ The commit log is the judge. See `histories` for what a history is.
 
 from __future__ import annotations
 
+import json
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.spanner_simulator.core.change_streams.histories import MutableWorld, Reading, World
 from tidegate.spanner_simulator.core.change_streams.records import DataChangeRecord
+from tidegate.spanner_simulator.core.change_streams.stream_partitions import StreamPartition
+from tidegate.spanner_simulator.core.database import Database, DatabaseSettings
+from tidegate.spanner_simulator.core.journal import entry_from_plain
 
 WORLDS = [World, MutableWorld]
 
 
 @pytest.mark.parametrize("kind", WORLDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_reading_by_the_rules_gives_each_change_once_and_each_key_in_order(
     kind: type[World], seed: int
@@ -110,6 +116,36 @@ def test_expiry_takes_what_is_too_old_and_nothing_else(
     assert list(world.records()) == before
     assert live <= partitions.by_token.keys()
     assert partitions.by_token.keys().isdisjoint(partitions.expired_tokens)
+
+
+@pytest.mark.parametrize("kind", WORLDS)
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_a_journal_gives_the_same_stream_partitions_and_records_again(
+    kind: type[World], seed: int
+) -> None:
+    world = kind(seed)
+    world.run(120)
+    again = Database("d", random.Random(999), DatabaseSettings(3, 0.5))
+    for entry in json.loads(json.dumps(world.journal)):
+        again.replay(entry_from_plain(entry))
+    partitions = again.streams.state("S").partitions
+
+    def described(one: StreamPartition) -> tuple[object, ...]:
+        return (one.token, one.ranges, one.start_us, one.end_us, one.parents, list(one.records))
+
+    kept = world.state.partitions.by_token
+    assert list(partitions.by_token) == list(kept)
+    for token, one in kept.items():
+        assert described(partitions.by_token[token]) == described(one)
+    assert [one.token for one in partitions.live] == [
+        one.token for one in world.state.partitions.live
+    ]
+    logged = [
+        [one.as_json() for one in each.log.transactions]
+        for each in (world.state, again.streams.state("S"))
+    ]
+    assert logged[0] == logged[1]
 
 
 class Impatient(MutableWorld):
