@@ -138,6 +138,7 @@ def _split(sql: str, dialect: Dialect) -> list[Word]:
     while at < len(sql):
         found = pattern.match(sql, at)
         if found is None:
+            words.append(Word("illegal", sql[at:], at))
             break
         kind, text = found.lastgroup or "blank", found.group()
         if kind != "blank":

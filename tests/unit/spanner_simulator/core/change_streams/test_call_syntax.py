@@ -92,6 +92,7 @@ def test_names_fold_as_the_dialect_says() -> None:
         ("SELECT * FROM T, READ_s(1)", False),
         ("SELECT (SELECT 1 FROM T) FROM READ_s(1)", False),
         ("INSERT INTO T SELECT * FROM READ_s(1)", False),
+        ("SELECT * FROM READ_s(1) 'unclosed", False),
     ],
 )
 def test_alone_is_one_select_of_one_call(sql: str, *, is_alone: bool) -> None:
