@@ -23,6 +23,7 @@ from tidegate.spanner_simulator.server.wire_bytes import plain_bytes, row_bytes,
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tidegate.spanner_simulator.core.change_streams.assembly import RowMod
     from tidegate.spanner_simulator.core.change_streams.records import ColumnType, Mod, StreamRow
     from tidegate.spanner_simulator.core.values import Dialect, Plain
 
@@ -136,7 +137,7 @@ def _fill_type(out: Any, document: Mapping[str, Any]) -> None:
         _fill_type(out.array_element_type, document["array_element_type"])
 
 
-def _fill_mod(out: Any, mod: Mod, index_of: Mapping[str, int]) -> None:
+def _fill_mod(out: Any, mod: Mod | RowMod, index_of: Mapping[str, int]) -> None:
     for values, wanted in (
         (out.keys, mod.keys),
         (out.new_values, mod.new_values),

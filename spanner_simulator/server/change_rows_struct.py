@@ -30,6 +30,7 @@ from tidegate.spanner_simulator.server.wire_bytes import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tidegate.spanner_simulator.core.change_streams.assembly import RowMod
     from tidegate.spanner_simulator.core.change_streams.records import ColumnType, Mod, StreamRow
     from tidegate.spanner_simulator.core.values import Plain
 
@@ -247,7 +248,7 @@ def _json(values: Mapping[str, Plain]) -> bytes:
     return _STRING[len(raw)] + raw
 
 
-def _mod(mod: Mod) -> bytes:
+def _mod(mod: Mod | RowMod) -> bytes:
     parts = _json(mod.keys) + _json(mod.new_values) + _json(mod.old_values)
     return _LIST[len(parts)] + parts
 

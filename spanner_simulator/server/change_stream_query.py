@@ -199,10 +199,10 @@ class _Serving:
         """Until there is news or something to send, with a moment for more news to gather."""
         if wake_at_us > self.host.now_us():
             await self.host.clock.wait(reader.news, wake_at_us)
-        if reader.news.is_set() and self.host.linger_s > 0:
-            await asyncio.sleep(self.host.linger_s)
-        else:
-            await asyncio.sleep(0)
+            if reader.news.is_set() and self.host.linger_s > 0:
+                await asyncio.sleep(self.host.linger_s)
+                return
+        await asyncio.sleep(0)
 
 
 def _declared_types(request: Message) -> dict[str, str]:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidegate.spanner_simulator.core.change_streams.mutable_events import sequence_text
 from tidegate.spanner_simulator.core.change_streams.records import (
     ColumnType,
     DataChangeRecord,
-    Mod,
 )
 from tidegate.spanner_simulator.core.values import Plain, Row, Value, encoder
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
         Table,
     )
 
-__all__ = ["Assembled", "CommitFacts", "assemble", "is_captured"]
+__all__ = ["Assembled", "CommitFacts", "RowMod", "assemble", "is_captured"]
 
 _MODS_PER_RECORD_MAX = 256
 
@@ -66,7 +65,7 @@ class _Draft:
     table: Table
     mod_type: ModType
     columns: tuple[str, ...]
-    mods: list[Mod] = field(default_factory=list)
+    mods: list[RowMod] = field(default_factory=list)
 
     def fits(self, table: Table, mod_type: ModType, columns: tuple[str, ...]) -> bool:
         return (
@@ -75,6 +74,34 @@ class _Draft:
             and self.columns == columns
             and len(self.mods) < _MODS_PER_RECORD_MAX
         )
+
+
+class RowMod(NamedTuple):
+    """A `Mod` whose plain values are made when they are wanted, from the rows that storage keeps.
+
+    Rows are never changed in place, so this costs a commit no dictionary and no text.
+    """
+
+    table: Table
+    old: Row | None
+    new: Row | None
+    new_names: tuple[str, ...]
+    old_names: tuple[str, ...]
+
+    @property
+    def keys(self) -> dict[str, Plain]:
+        """The key columns."""
+        return _plain(self.table, self.old if self.new is None else self.new, self.table.key_names)
+
+    @property
+    def new_values(self) -> dict[str, Plain]:
+        """Columns after the change, as far as they are captured."""
+        return _plain(self.table, self.new, self.new_names)
+
+    @property
+    def old_values(self) -> dict[str, Plain]:
+        """Columns before the change, as far as they are captured."""
+        return _plain(self.table, self.old, self.old_names)
 
 
 @lru_cache(maxsize=4096)
@@ -213,29 +240,22 @@ def _listed_columns(
     return modified if capture in ("OLD_AND_NEW_VALUES", "NEW_VALUES") else tracked
 
 
-def _mod(stream: ChangeStream, change: RowChange, capture: CaptureType) -> Mod:
-    table, mod_type = change.table, change.mod_type
-    tracked = stream.tracked_columns(table) or ()
-    new = old = _NOTHING
-    row = change.new if change.new is not None else change.old
-    match mod_type, capture:
+def _mod(stream: ChangeStream, change: RowChange, capture: CaptureType) -> RowMod:
+    tracked = stream.tracked_columns(change.table) or ()
+    new: tuple[str, ...] = ()
+    old: tuple[str, ...] = ()
+    match change.mod_type, capture:
         case "INSERT", _:
-            new = _plain(table, change.new, tracked)
+            new = tracked
         case "UPDATE", _:
             modified = tuple(name for name in tracked if name in change.written)
-            is_whole = capture in ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
-            new = _plain(table, change.new, tracked if is_whole else modified)
-            if capture in ("OLD_AND_NEW_VALUES", "NEW_ROW_AND_OLD_VALUES"):
-                old = _plain(table, change.old, modified)
+            new = tracked if capture in ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES") else modified
+            old = modified if capture in ("OLD_AND_NEW_VALUES", "NEW_ROW_AND_OLD_VALUES") else ()
         case "DELETE", "OLD_AND_NEW_VALUES" | "NEW_ROW_AND_OLD_VALUES":
-            old = _plain(table, change.old, tracked)
+            old = tracked
         case _:
             pass
-    return Mod(_plain(table, row, table.key_names), new, old)
-
-
-# Shared by all mods, and never changed.
-_NOTHING: dict[str, Plain] = {}
+    return RowMod(change.table, change.old, change.new, new, old)
 
 
 def _plain(table: Table, row: Row | None, names: tuple[str, ...]) -> dict[str, Plain]:

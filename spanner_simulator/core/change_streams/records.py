@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
+    from tidegate.spanner_simulator.core.change_streams.assembly import RowMod
     from tidegate.spanner_simulator.core.rows.mutations import ModType
     from tidegate.spanner_simulator.core.schema.schema_objects import CaptureType
     from tidegate.spanner_simulator.core.values import Plain
@@ -57,7 +58,7 @@ class DataChangeRecord(NamedTuple):
     is_last_record_in_transaction_in_partition: bool
     table_name: str
     column_types: tuple[ColumnType, ...]
-    mods: tuple[Mod, ...]
+    mods: tuple[Mod | RowMod, ...]
     mod_type: ModType
     value_capture_type: CaptureType
     number_of_records_in_transaction: int
