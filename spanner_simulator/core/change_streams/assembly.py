@@ -15,6 +15,7 @@ from tidegate.spanner_simulator.core.change_streams.mutable_events import sequen
 from tidegate.spanner_simulator.core.change_streams.records import (
     ColumnType,
     DataChangeRecord,
+    Mod,
 )
 from tidegate.spanner_simulator.core.values import Plain, Row, Value, encoder
 
@@ -76,7 +77,7 @@ class _Draft:
         )
 
 
-class RowMod(NamedTuple):
+class RowMod(NamedTuple):  # noqa: PLW1641  # rows cannot be hashed, and neither can this
     """A `Mod` whose plain values are made when they are wanted, from the rows that storage keeps.
 
     Rows are never changed in place, so this costs a commit no dictionary and no text.
@@ -87,6 +88,16 @@ class RowMod(NamedTuple):
     new: Row | None
     new_names: tuple[str, ...]
     old_names: tuple[str, ...]
+
+    def __eq__(self, other: object) -> bool:
+        """Whether another mod says the same, whatever it is made from."""
+        if not isinstance(other, RowMod | Mod):
+            return NotImplemented
+        return (self.keys, self.new_values, self.old_values) == (
+            other.keys,
+            other.new_values,
+            other.old_values,
+        )
 
     @property
     def keys(self) -> dict[str, Plain]:
