@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Host", "HostedDatabase", "Reader", "Session", "wall_clock_us"]
 
 
+_DATABASE_NAME = re.compile(r"(projects/[^/]+/instances/[^/]+)/databases/[^/]+")
 # Churn does not look more often than this, whatever its lives are.
 _CHURN_PAUSE_US = 1_000
 # How often policies and retention periods are looked at; the service itself takes longer.
@@ -286,9 +288,8 @@ class Host:
         labels: dict[str, str] | None = None,
     ) -> Session:
         """A session; NOT_FOUND for a role that does not exist."""
-        hosted = self.databases.get(database)
-        if hosted is None:
-            raise SpannerError(Code.NOT_FOUND, f"Database not found: {database}")
+        self._check_database(database)
+        hosted = self.databases[database]
         if role:
             hosted.database.catalogue.role(role)
         name = f"{database}/sessions/{self._session_chance.getrandbits(144):036x}"
@@ -297,11 +298,26 @@ class Host:
         return session
 
     def session(self, name: str) -> Session:
-        """A session by name, or NOT_FOUND in the words that clients look for."""
+        """A session by name, or NOT_FOUND in the words that clients look for.
+
+        INVALID_ARGUMENT for what is no session's name.
+        """
         session = self.sessions.get(name)
         if session is None:
+            database, separator, _ = name.partition("/sessions/")
+            self._check_database(database if separator else name)
             raise SpannerError(Code.NOT_FOUND, f"Session not found: {name}")
         return session
+
+    def _check_database(self, name: str) -> None:
+        """Say what is missing of a database that a session is asked of."""
+        found = _DATABASE_NAME.fullmatch(name)
+        if found is None:
+            raise SpannerError(Code.INVALID_ARGUMENT, f"Invalid project uri: {name}")
+        if found.group(1) not in self.instances:
+            raise SpannerError(Code.NOT_FOUND, f"Instance not found: {found.group(1)}")
+        if name not in self.databases:
+            raise SpannerError(Code.NOT_FOUND, f"Database not found: {name}")
 
     def start_churn(
         self,

@@ -63,6 +63,10 @@ def mutation(message: Message) -> Mutation:
     match operation:
         case "insert" | "update" | "insert_or_update" | "replace":
             write = getattr(message, operation)
+            if not write.values:
+                raise SpannerError(
+                    Code.INVALID_ARGUMENT, "No value provided for required field: Write.values"
+                )
             return Write(
                 _WRITE_KINDS[operation],
                 write.table,

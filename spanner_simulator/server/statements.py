@@ -154,9 +154,7 @@ def run_dml(
     is_partitioned = opened.mode == "partitioned_dml"
     if is_partitioned:
         if _INSERT.match(one.sql) is not None:
-            raise SpannerError(
-                Code.UNIMPLEMENTED, "INSERT statements are not supported in partitioned DML."
-            )
+            raise SpannerError(Code.INVALID_ARGUMENT, "INSERT is not supported for Partitioned DML")
         if opened.answered:
             raise SpannerError(
                 Code.INVALID_ARGUMENT,
@@ -180,7 +178,7 @@ def run_dml(
     if is_partitioned:
         if done.columns:
             raise SpannerError(
-                Code.UNIMPLEMENTED, "THEN RETURN is not supported in partitioned DML."
+                Code.INVALID_ARGUMENT, "THEN RETURN is not supported for Partitioned DML"
             )
         session.database.database.commit(opened.core, [], now_us=now_us)
     rows = list(done.rows)

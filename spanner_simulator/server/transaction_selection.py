@@ -77,7 +77,12 @@ class Selected:
 
     def writing(self) -> OpenTransaction:
         """The open transaction in which DML may run."""
-        if self.open is None or self.open.mode == "read_only":
+        if self.open is None:
+            raise SpannerError(
+                Code.INVALID_ARGUMENT,
+                "DML statements may not be performed in single-use transactions, to avoid replay.",
+            )
+        if self.open.mode == "read_only":
             raise SpannerError(
                 Code.INVALID_ARGUMENT,
                 "DML statements can only be performed in a read-write or partitioned-dml "

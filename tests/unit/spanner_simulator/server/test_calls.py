@@ -22,6 +22,11 @@ def simulator() -> Iterator[Simulator]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def database(simulator: Simulator) -> str:
+    return str(simulator.create_database("calls")["name"])
+
+
 @pytest.fixture
 def channel(simulator: Simulator) -> Iterator[grpc.Channel]:
     with grpc.insecure_channel(simulator.grpc_address) as opened:
@@ -40,15 +45,18 @@ def failure(channel: grpc.Channel, method: str, request: bytes, **options) -> gr
     return caught.value
 
 
-def test_a_lost_session_has_the_detail_that_clients_look_for(channel: grpc.Channel) -> None:
-    request = spanner.GetSessionRequest.pb()(name="s").SerializeToString()
+def test_a_lost_session_has_the_detail_that_clients_look_for(
+    channel: grpc.Channel, database: str
+) -> None:
+    name = f"{database}/sessions/gone"
+    request = spanner.GetSessionRequest.pb()(name=name).SerializeToString()
     error = failure(channel, "GetSession", request)
     trailers = dict(error.trailing_metadata())
     info = error_details_pb2.ResourceInfo.FromString(trailers["google.rpc.resourceinfo-bin"])
 
     assert error.code() is grpc.StatusCode.NOT_FOUND
-    assert error.details() == "Session not found: s"
-    assert info.resource_name == "s"
+    assert error.details() == f"Session not found: {name}"
+    assert info.resource_name == name
 
 
 def test_an_aborted_call_says_when_to_retry(channel: grpc.Channel, monkeypatch) -> None:
@@ -94,11 +102,15 @@ def test_a_bug_is_internal_and_the_server_goes_on(channel: grpc.Channel, monkeyp
         patched.setattr(Host, "session", broken)
         error = failure(channel, "GetSession", b"")
     assert error.code() is grpc.StatusCode.INTERNAL
-    assert failure(channel, "GetSession", b"").code() is grpc.StatusCode.NOT_FOUND
+    assert failure(channel, "GetSession", b"").code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_headers_that_nobody_knows_and_compression_are_taken(channel: grpc.Channel) -> None:
-    request = spanner.GetSessionRequest.pb()(name="s" * 5000).SerializeToString()
+def test_headers_that_nobody_knows_and_compression_are_taken(
+    channel: grpc.Channel, database: str
+) -> None:
+    request = spanner.GetSessionRequest.pb()(
+        name=f"{database}/sessions/{'s' * 5000}"
+    ).SerializeToString()
     error = failure(
         channel,
         "GetSession",

@@ -106,6 +106,7 @@ def test_a_mutation_key_is_looked_at(rig) -> None:
     session = rig.session(multiplexed=True)
     request = spanner.BeginTransactionRequest.pb()(session=session, options={"read_write": {}})
     request.mutation_key.insert.table = "Accounts"
+    request.mutation_key.insert.values.add()
     assert rig.run(rig.spanner.begin_transaction(request)).id
     request.mutation_key.ack.SetInParent()
     with pytest.raises(SpannerError, match="mutations of kind ack"):

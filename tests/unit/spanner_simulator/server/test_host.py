@@ -26,7 +26,7 @@ def test_dropping_a_database_ends_its_sessions_and_queries(rig) -> None:
 
     assert reader.fault is not None
     assert reader.fault.code is Code.NOT_FOUND
-    with pytest.raises(SpannerError, match="Session not found"):
+    with pytest.raises(SpannerError, match="Database not found"):
         rig.host.session(session)
 
 
@@ -142,3 +142,23 @@ def test_churn_goes_on_where_a_turn_is_impossible(make_rig) -> None:
     rig.host.clock.advance(10_000_000)
 
     assert len(partitions.by_token) > count > 100
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "words"),
+    [
+        ("nonsense", Code.INVALID_ARGUMENT, "Invalid project uri: nonsense"),
+        (f"{DATABASE}/sessions/s", Code.NOT_FOUND, f"Session not found: {DATABASE}/sessions/s"),
+        (f"{DATABASE}x/sessions/s", Code.NOT_FOUND, f"Database not found: {DATABASE}x"),
+        (
+            "projects/p/instances/no/databases/d/sessions/s",
+            Code.NOT_FOUND,
+            "Instance not found: projects/p/instances/no",
+        ),
+    ],
+)
+def test_what_is_missing_of_a_session_is_named(rig, name: str, code: Code, words: str) -> None:
+    with pytest.raises(SpannerError) as caught:
+        rig.host.session(name)
+
+    assert (caught.value.code, caught.value.message) == (code, words)

@@ -114,7 +114,7 @@ def test_an_error_is_repeated_too_but_not_an_abort(rig, engine, session) -> None
 @pytest.mark.parametrize(
     ("transaction", "words"),
     [
-        (None, "Current transaction type is ReadOnly"),
+        (None, "may not be performed in single-use"),
         ({"begin": {"read_only": {}}}, "Current transaction type is ReadOnly"),
         ({"single_use": {"read_write": {}}}, "should be read_only"),
     ],
@@ -149,7 +149,7 @@ def test_partitioned_dml_is_one_statement_committed_at_once(rig, engine, session
 
 @pytest.mark.parametrize(
     ("sql", "words"),
-    [("SELECT", "only be used to execute DML"), ("INSERT", "not supported in partitioned DML")],
+    [("SELECT", "only be used to execute DML"), ("INSERT", "not supported for Partitioned DML")],
 )
 def test_what_partitioned_dml_refuses(rig, engine, session, sql: str, words: str) -> None:
     transaction = {"id": begin(rig, session, "partitioned_dml")}

@@ -186,7 +186,7 @@ def test_partitioned_dml_reads_nothing_and_others_write_nothing(rig) -> None:
     assert selected.writing() is selected.open
     with pytest.raises(SpannerError, match="only be used to execute DML"):
         selected.check_reading()
-    with pytest.raises(SpannerError, match="Current transaction type is ReadOnly"):
+    with pytest.raises(SpannerError, match="single-use transactions, to avoid replay"):
         select(rig, selector()).writing()
     with pytest.raises(SpannerError, match="read-only transaction"):
         selected.read_only_transaction()
