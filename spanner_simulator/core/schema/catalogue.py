@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from tidegate.spanner_simulator.core.schema import (
     column_rules,
+    constraint_rules,
     database_options,
     index_rules,
     role_rules,
@@ -163,9 +164,9 @@ class Catalogue:
             case ddl.DropTable():
                 table_rules.drop_table(self, statement)
             case ddl.AddConstraint():
-                table_rules.add_constraint(self, statement)
+                constraint_rules.add_constraint(self, statement)
             case ddl.DropConstraint():
-                table_rules.drop_constraint(self, statement)
+                constraint_rules.drop_constraint(self, statement)
             case ddl.SetRowDeletion():
                 table_rules.set_row_deletion(self, statement)
             case ddl.SetOnDelete():

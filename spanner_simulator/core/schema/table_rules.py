@@ -1,26 +1,27 @@
-"""Rules for tables as a whole: keys, interleaving, constraints and row deletion policies.
+"""Rules for tables as a whole: keys, interleaving and row deletion policies.
 
 The texts are the service's own, learnt from Google's emulator.
 """
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidegate.spanner_simulator.core.schema import column_rules, stream_rules
 from tidegate.spanner_simulator.core.schema import statements as ddl
-from tidegate.spanner_simulator.core.schema.analysis import analyse_check
-from tidegate.spanner_simulator.core.schema.schema_objects import Check, ForeignKey, Table
+from tidegate.spanner_simulator.core.schema.constraint_rules import (
+    add_to_table,
+    check_unreferenced,
+    foreign_keys_to,
+    quoted_names,
+)
+from tidegate.spanner_simulator.core.schema.schema_objects import Table
 from tidegate.spanner_simulator.core.schema.type_names import type_name
 from tidegate.spanner_simulator.core.schema.view_rules import check_no_views
-from tidegate.spanner_simulator.core.values import ValueType
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
     from tidegate.spanner_simulator.core.schema.schema_objects import (
         Interleave,
@@ -28,10 +29,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "add_constraint",
-    "check_foreign_key",
     "create_table",
-    "drop_constraint",
     "drop_table",
     "set_on_delete",
     "set_row_deletion",
@@ -77,9 +75,9 @@ def create_table(catalogue: Catalogue, statement: ddl.CreateTable) -> None:
         _check_row_deletion(catalogue, table, table.row_deletion)
     catalogue.tables[table.name.lower()] = table
     for key in statement.foreign_keys:
-        _add_constraint(catalogue, statement.name, key)
+        add_to_table(catalogue, statement.name, key)
     for check in statement.checks:
-        _add_constraint(catalogue, statement.name, check)
+        add_to_table(catalogue, statement.name, check)
 
 
 def drop_table(catalogue: Catalogue, statement: ddl.DropTable) -> None:
@@ -96,27 +94,16 @@ def drop_table(catalogue: Catalogue, statement: ddl.DropTable) -> None:
     indexes = sorted(index.name for index in catalogue.indexes_of(table.name))
     if indexes:
         raise _refused(f"Cannot drop table {table.name} with indices: {','.join(indexes)}.")
-    referring = [key.name for key in _keys_to(catalogue, table) if key not in table.foreign_keys]
+    referring = [
+        key.name for key in foreign_keys_to(catalogue, table) if key not in table.foreign_keys
+    ]
     if referring:
         raise _refused(
             f"Cannot drop table `{table.name}`. It is referenced by one or more foreign keys: "
-            f"{_quoted(referring)}. You must drop the foreign keys before dropping the table."
+            f"{quoted_names(referring)}. You must drop the foreign keys before dropping the table."
         )
     check_no_views(catalogue, "TABLE", table.name)
     del catalogue.tables[table.name.lower()]
-
-
-def _quoted(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
-
-
-def _keys_to(catalogue: Catalogue, table: Table) -> list[ForeignKey]:
-    return [
-        key
-        for other in catalogue.tables.values()
-        for key in other.foreign_keys
-        if key.referenced_table.lower() == table.name.lower()
-    ]
 
 
 # -- keys
@@ -265,7 +252,7 @@ def _check_row_deletion(catalogue: Catalogue, table: Table, policy: RowDeletionP
             f"Cannot create ROW DELETION POLICY because column {column.name} in table "
             f"{table.name} is not of type TIMESTAMP."
         )
-    _check_unreferenced(catalogue, table)
+    check_unreferenced(catalogue, table)
     for child in _descendants(catalogue, table):
         if child.interleave is not None and child.interleave.on_delete == "NO ACTION":
             raise _invalid(
@@ -280,126 +267,4 @@ def _descendants(catalogue: Catalogue, table: Table) -> list[Table]:
     for child in catalogue.children_of(table.name):
         if child.interleave is not None and child.interleave.in_parent:
             found += [child, *_descendants(catalogue, child)]
-    return found
-
-
-def _check_unreferenced(catalogue: Catalogue, table: Table) -> None:
-    blocking = [key.name for key in _keys_to(catalogue, table) if key.is_enforced]
-    if blocking:
-        raise _invalid(
-            f"Cannot add a row deletion policy to table `{table.name}`. It is referenced by one or "
-            f"more foreign keys: {_quoted(blocking)}."
-        )
-
-
-# -- constraints
-
-
-def add_constraint(catalogue: Catalogue, statement: ddl.AddConstraint) -> None:
-    """Add a foreign key or a check; whether the rows obey it is the caller's to see."""
-    _add_constraint(catalogue, catalogue.table(statement.table).name, statement.constraint)
-
-
-def drop_constraint(catalogue: Catalogue, statement: ddl.DropConstraint) -> None:
-    """Remove a foreign key or a check."""
-    table = catalogue.table(statement.table)
-    name = statement.name.lower()
-    keys = tuple(key for key in table.foreign_keys if key.name.lower() != name)
-    checks = tuple(check for check in table.checks if check.name.lower() != name)
-    if len(keys) == len(table.foreign_keys) and len(checks) == len(table.checks):
-        raise SpannerError(Code.NOT_FOUND, f"{statement.name} is not a constraint in {table.name}")
-    catalogue.tables[table.name.lower()] = replace(table, foreign_keys=keys, checks=checks)
-
-
-def _add_constraint(catalogue: Catalogue, name: str, constraint: ForeignKey | Check) -> None:
-    table = catalogue.table(name)
-    schema = table.name.rpartition(".")[0]
-    if constraint.is_named:
-        catalogue.check_free_name(f"{schema}.{constraint.name}" if schema else constraint.name)
-    if isinstance(constraint, Check):
-        constraint = replace(constraint, name=constraint.name or _free_name(table, "CK", ""))
-        analyse_check(catalogue, table, constraint, is_true=ValueType("BOOL"))
-        changed = replace(table, checks=(*table.checks, constraint))
-    else:
-        other = catalogue.table(constraint.referenced_table)
-        made_up = _free_name(table, "FK", other.name)
-        constraint = check_foreign_key(
-            catalogue, table, replace(constraint, name=constraint.name or made_up)
-        )
-        changed = replace(table, foreign_keys=(*table.foreign_keys, constraint))
-    catalogue.tables[table.name.lower()] = changed
-    if isinstance(constraint, ForeignKey) and constraint.is_enforced:
-        referenced = catalogue.table(constraint.referenced_table)
-        if referenced.row_deletion is not None:
-            _check_unreferenced(catalogue, referenced)
-
-
-def _free_name(table: Table, kind: str, other: str) -> str:
-    """A name such as FK_T_U_0123456789ABCDEF_1, the next one that the table has free."""
-    names = [name.rpartition(".")[2] for name in (table.name, other) if name]
-    digest = hashlib.sha256(f"{kind}/{table.name}/{other}".encode()).hexdigest()[:16].upper()
-    taken = {key.name for key in table.foreign_keys} | {check.name for check in table.checks}
-    number = 1
-    while True:
-        name = "_".join((kind, *names, digest, str(number)))
-        if name not in taken:
-            return name
-        number += 1
-
-
-def check_foreign_key(catalogue: Catalogue, table: Table, key: ForeignKey) -> ForeignKey:
-    """A foreign key with its names as the tables write them, or a refusal."""
-    if key.referenced_table.lower() == table.name.lower():
-        other = table
-    else:
-        other = catalogue.table(key.referenced_table)
-    if not key.referenced_columns:
-        raise _refused("At least one referenced column is required in foreign key.")
-    if len(key.columns) != len(key.referenced_columns):
-        raise _refused(
-            f"The number of columns are different for table `{table.name}` and table "
-            f"`{other.name}` in foreign key `{key.name}`."
-        )
-    ours = _foreign_key_columns(table, key.columns, key)
-    theirs = _foreign_key_columns(other, key.referenced_columns, key)
-    for one, two in zip(ours, theirs, strict=True):
-        if replace(one.value_type, length=None) != replace(two.value_type, length=None):
-            raise _refused(
-                f"The column types are different for column `{one.name}` of table `{table.name}` "
-                f"and column `{two.name}` of table `{other.name}` in foreign key `{key.name}`."
-            )
-    return replace(
-        key,
-        columns=tuple(column.name for column in ours),
-        referenced_table=other.name,
-        referenced_columns=tuple(column.name for column in theirs),
-    )
-
-
-def _foreign_key_columns(
-    table: Table, names: tuple[str, ...], key: ForeignKey
-) -> list[ddl.ColumnDefinition]:
-    found: list[ddl.ColumnDefinition] = []
-    for name in names:
-        column = table.by_name.get(name.lower())
-        if column is None:
-            raise _refused(
-                f"Column `{name}` not found for table `{table.name}` in foreign key `{key.name}`."
-            )
-        if column in found:
-            raise _refused(
-                f"Column `{column.name}` used more than once for table `{table.name}` in foreign "
-                f"key `{key.name}`."
-            )
-        if not column.value_type.is_key_type:
-            raise _refused(
-                f"Column `{column.name}` for foreign key `{key.name}` on table `{table.name}` has "
-                "an unsupported type."
-            )
-        if column.generated is not None and not column.is_stored:
-            raise _refused(
-                f"Column `{column.name}` for foreign key `{key.name}` on table `{table.name}` is a "
-                "generated column that is not stored."
-            )
-        found.append(column)
     return found

@@ -175,36 +175,6 @@ def test_a_table_keeps_its_parent_as_the_parent_writes_itself(make) -> None:
     assert [table.name for table in made.catalogue.children_of("PARENT")] == ["Child"]
 
 
-def test_unnamed_constraints_get_names_of_their_own(make) -> None:
-    made = make(
-        TARGET,
-        "CREATE TABLE R (a INT64, b INT64, FOREIGN KEY (a) REFERENCES C4 (x), "
-        "FOREIGN KEY (B) REFERENCES c4 (X), CHECK (a > 1), CHECK (b > 1)) PRIMARY KEY (a)",
-    )
-    table = made.catalogue.table("R")
-    first, second = table.foreign_keys
-
-    assert first.name.startswith("FK_R_C4_")
-    assert first.name[:-1] == second.name[:-1]
-    assert (first.name[-2:], second.name[-2:]) == ("_1", "_2")
-    assert (second.columns, second.referenced_table, second.referenced_columns) == (
-        ("b",),
-        "C4",
-        ("x",),
-    )
-    assert [check.name[-2:] for check in table.checks] == ["_1", "_2"]
-
-
-def test_a_constraint_that_was_dropped_is_gone(make) -> None:
-    made = make(
-        TARGET,
-        "ALTER TABLE C4 ADD CONSTRAINT ck CHECK (x > 1)",
-        "ALTER TABLE C4 DROP CONSTRAINT CK",
-    )
-
-    assert made.catalogue.table("C4").checks == ()
-
-
 def test_seven_tables_may_be_nested(make) -> None:
     made = make("CREATE TABLE L1 (k1 INT64) PRIMARY KEY (k1)")
     keys = ["k1"]
