@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.spanner_simulator.core.rows.mutations import COMMIT_TIMESTAMP, PENDING, RowChange
+from tidegate.spanner_simulator.core.rows.sorted_keys import SortedKeys
 from tidegate.spanner_simulator.core.values import encode
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
@@ -57,7 +58,9 @@ class WriteSet:
         self.rules = rules
         self._rows = rows
         self._states: dict[str, dict[bytes, RowState]] = {}
-        self._undo: list[tuple[dict[bytes, RowState], bytes, RowState | None]] = []
+        # Touched keys in order, only of what has been scanned.
+        self._ordered: dict[str, SortedKeys] = {}
+        self._undo: list[tuple[str, bytes, RowState | None]] = []
         self._next_place = 0
         self._pending: dict[tuple[str, bytes], None] = {}
 
@@ -86,16 +89,25 @@ class WriteSet:
         states = self._states.get(name)
         if not states:
             return list(found)
+        touched = list(self._touched_keys(name, states).between(where.low, where.high))
+        if not touched:
+            return list(found)
         rows = dict(found)
-        changed = False
-        for key, state in states.items():
-            if where.holds(key):
-                changed = changed or key not in rows
-                if state.after is None:
-                    rows.pop(key, None)
-                else:
-                    rows[key] = state.after
-        return sorted(rows.items(), key=_by_key) if changed else list(rows.items())
+        for key in touched:
+            row = states[key].after
+            if row is None:
+                rows.pop(key, None)
+            else:
+                rows[key] = row
+        return sorted(rows.items(), key=_by_key)
+
+    def _touched_keys(self, name: str, states: dict[bytes, RowState]) -> SortedKeys:
+        ordered = self._ordered.get(name)
+        if ordered is None:
+            ordered = self._ordered[name] = SortedKeys()
+            for key in sorted(states):
+                ordered.add(key)
+        return ordered
 
     def pending_columns(self, name: str) -> set[str]:
         """The columns of a table, or an index, that await the commit timestamp."""
@@ -164,15 +176,23 @@ class WriteSet:
         return self._next_place - 1
 
     def _put(self, rules: TableRules, key: bytes, state: RowState) -> None:
-        name = rules.name
-        states = self._states.setdefault(name, {})
-        old = states.get(key)
-        self._undo.append((states, key, old))
-        states[key] = state
+        old = self._set(rules.name, key, state)
         for index in rules.indexes:
             self._index(index, state.before if old is None else old.after, state.after)
         if state.after is not None and PENDING in state.after.values():
-            self._pending[name, key] = None
+            self._pending[rules.name, key] = None
+
+    def _set(self, name: str, key: bytes, state: RowState) -> RowState | None:
+        """Put a state in its place; the one that was there."""
+        states = self._states.get(name)
+        if states is None:
+            states = self._states[name] = {}
+        old = states.get(key)
+        self._undo.append((name, key, old))
+        states[key] = state
+        if old is None and name in self._ordered:
+            self._ordered[name].add(key)
+        return old
 
     def _index(self, index: HiddenIndex, old: Row | None, new: Row | None) -> None:
         old_entry = None if old is None else index.entry(old)
@@ -185,9 +205,7 @@ class WriteSet:
             self._put_entry(index, *new_entry)
 
     def _put_entry(self, index: HiddenIndex, key: bytes, entry: Row | None) -> None:
-        states = self._states.setdefault(index.name, {})
-        self._undo.append((states, key, states.get(key)))
-        states[key] = RowState(self._rows[index.name].current(key), entry)
+        self._set(index.name, key, RowState(self._rows[index.name].current(key), entry))
 
     # -- taking back, and the commit timestamp
 
@@ -198,11 +216,13 @@ class WriteSet:
     def roll_back_to(self, mark: int) -> None:
         """Forget everything written since a mark."""
         while len(self._undo) > mark:
-            states, key, old = self._undo.pop()
-            if old is None:
-                del states[key]
-            else:
-                states[key] = old
+            name, key, old = self._undo.pop()
+            if old is not None:
+                self._states[name][key] = old
+                continue
+            del self._states[name][key]
+            if name in self._ordered:
+                self._ordered[name].remove(key)
 
     def has_pending_key(self) -> bool:
         """Whether a row's place depends on the commit timestamp."""
