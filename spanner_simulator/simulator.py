@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import errno
 import threading
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -120,7 +121,10 @@ async def serve(
         try:
             http = start_control_server(verbs, config.host, config.control_port)
         except OSError as error:
-            raise PortTakenError(f"{config.host}:{config.control_port}") from error
+            address = f"{config.host}:{config.control_port}"
+            if error.errno == errno.EADDRINUSE:
+                raise PortTakenError(address) from error
+            raise OSError(f"cannot listen on {address}: {error.strerror or error}") from error
         stack.callback(http.server_close)
         stack.push_async_callback(asyncio.to_thread, http.shutdown)
         host.keeper.on_failure = stop.set

@@ -12,7 +12,7 @@ import base64
 import fcntl
 import os
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -189,7 +189,9 @@ class DataDirectory:
     def _sync(self) -> None:
         while not self._closing.wait(_SYNC_S):
             for kept in list(self.databases.values()):
-                kept.journal.sync()
+                # Whoever appends next hears of it.
+                with suppress(OSError):
+                    kept.journal.sync()
 
     def _close_databases(self) -> None:
         for kept in self.databases.values():

@@ -43,6 +43,7 @@ class JournalFile:
         self.cut_bytes = 0
         self._is_dirty = False
         self._is_open = True
+        self._failure: OSError | None = None
         # Whoever syncs is another thread, and must not meet a file that is closed meanwhile.
         self._closing = threading.Lock()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -107,7 +108,12 @@ class JournalFile:
                 ) from error
 
     def append(self, entry: Any) -> None:
-        """Add an entry; when this returns, it outlives the process. OSError: it does not."""
+        """Add an entry; when this returns, it outlives the process. OSError: it does not.
+
+        Nothing is taken any more once the disk has failed, be it for earlier entries.
+        """
+        if self._failure is not None:
+            raise self._failure
         plain = json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode()
         length = _LENGTH.pack(len(plain))
         header = _HEADER.pack(len(plain), zlib.crc32(length), zlib.crc32(plain))
@@ -119,11 +125,15 @@ class JournalFile:
         self._is_dirty = True
 
     def sync(self) -> None:
-        """Take everything to the disk; from any thread."""
+        """Take everything to the disk; from any thread. OSError: not all of it may be there."""
         with self._closing:
             if self._is_dirty and self._is_open:
                 self._is_dirty = False
-                os.fsync(self._file)
+                try:
+                    os.fsync(self._file)
+                except OSError as error:
+                    self._failure = error
+                    raise
 
     def close(self) -> None:
         """Sync and let go."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import zlib
 from pathlib import Path
 from typing import Any
@@ -139,3 +140,20 @@ def test_a_closed_one_is_not_synced(path: Path) -> None:
     journal.append("a")
     journal.close()
     journal.sync()
+
+
+def test_after_the_disk_has_failed_nothing_is_taken(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_file: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    journal = JournalFile(path)
+    journal.append("a")
+    monkeypatch.setattr(os, "fsync", fail)
+    for act in (journal.sync, lambda: journal.append("b")):
+        with pytest.raises(OSError, match="Input/output error"):
+            act()
+    monkeypatch.undo()
+    journal.close()
+    assert read(path) == (["a"], 0)
