@@ -437,8 +437,16 @@ class Database:
         read_us: int | None,
         columns: Sequence[str] = (),
     ) -> list[tuple[bytes, Row]]:
-        """Rows of a range of encoded keys, with their keys; `columns` as in `read`."""
-        self._store.check_readable(table, columns, transaction=transaction, read_us=read_us)
+        """Rows of a range of encoded keys, with their keys; `columns` as in `read`.
+
+        A query comes here: what did not exist at the time is an INVALID_ARGUMENT to it.
+        """
+        try:
+            self._store.check_readable(table, columns, transaction=transaction, read_us=read_us)
+        except SpannerError as error:
+            if error.code is Code.NOT_FOUND:
+                raise SpannerError(Code.INVALID_ARGUMENT, error.message) from error
+            raise
         return self._store.scan(table, where, transaction=transaction, read_us=read_us)
 
 

@@ -25,7 +25,8 @@ __all__ = ["HiddenIndex", "hidden_index", "referenced_index", "referencing_index
 class HiddenIndex:
     """An index with its hidden table; a row with NULL in a column of `not_null` is left out.
 
-    NULL equals NULL in a unique index of GoogleSQL, but not in one of PostgreSQL.
+    Rows with NULL in their key are always left out of PostgreSQL's unique indexes, for there NULL
+    equals nothing; in GoogleSQL it equals itself.
     """
 
     index: Index
@@ -34,7 +35,6 @@ class HiddenIndex:
     name: str
     names: tuple[str, ...]
     not_null: tuple[str, ...]
-    null_equals_null: bool
 
     @property
     def key_length(self) -> int:
@@ -53,8 +53,7 @@ class HiddenIndex:
         """What no other row may have in its own key; None when any number of rows may."""
         if not self.index.is_unique or any(row.get(name) is None for name in self.not_null):
             return None
-        own = self.own_key(row)
-        return None if None in own and not self.null_equals_null else own
+        return self.own_key(row)
 
     def own_key(self, row: Row) -> list[Value]:
         """The values of the index's own key in a row."""
@@ -71,13 +70,11 @@ def hidden_index(index: Index, base: Table, dialect: Dialect) -> HiddenIndex:
     stored = [base.column(name).name for name in index.storing]
     names = (*(part.name for part in key), *(name for name in stored if name not in taken))
     table = Table(index.name, tuple(base.column(name) for name in names), key)
-    if index.is_null_filtered:
+    if index.is_null_filtered or (index.is_unique and dialect == "POSTGRESQL"):
         not_null = tuple(part.name for part in own)
     else:
         not_null = tuple(base.column(name).name for name in index.not_null)
-    return HiddenIndex(
-        index, base, table, index.name.lower(), names, not_null, dialect == "GOOGLE_STANDARD_SQL"
-    )
+    return HiddenIndex(index, base, table, index.name.lower(), names, not_null)
 
 
 def referencing_index(base: Table, key: ForeignKey) -> Index:

@@ -52,6 +52,16 @@ def test_a_read_at_a_time_sees_that_time(bank) -> None:
     assert read(bank, ALL, read_us=times[0] - 1) == []
 
 
+def test_what_did_not_exist_yet_is_not_found_by_a_read_and_invalid_in_a_query(bank) -> None:
+    table = bank.database.catalogue.table("Accounts")
+    with pytest.raises(SpannerError, match="Table not found: Accounts") as caught:
+        read(bank, ALL, read_us=1)
+    assert caught.value.code is Code.NOT_FOUND
+    with pytest.raises(SpannerError, match="Table not found: Accounts") as caught:
+        bank.database.scan(table, KeyRange(b"", None), transaction=None, read_us=1)
+    assert caught.value.code is Code.INVALID_ARGUMENT
+
+
 def test_a_closed_read_time_cannot_be_written_any_more(bank) -> None:
     ahead_us = bank.now_us + 1000
     bank.database.close_read(ahead_us, now_us=ahead_us)

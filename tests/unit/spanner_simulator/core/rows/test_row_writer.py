@@ -155,6 +155,7 @@ class TestUniqueIndexes:
         shop.commit(write("insert", "R", "K V W", ["1", None, "6"], ["2", None, "6"]))
         shop.index("RW", "R", "V", is_unique=True)
         shop.follow()
+        assert shop.rows("RV") == shop.rows("RW") == []
 
         assert refusal(shop, write("insert", "R", "K V", ["3", "5"], ["4", "5"])).code is (
             Code.ALREADY_EXISTS
