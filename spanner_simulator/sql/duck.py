@@ -1,0 +1,183 @@
+"""The DuckDB connection of one engine: closed to files and network, used by one thread.
+
+Every failure leaves as a `SpannerError`: what a routine refused as it is, DuckDB's own errors in
+Spanner's words.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+import duckdb
+
+from tidegate.spanner_simulator.errors import Code, SpannerError
+from tidegate.spanner_simulator.sql import (
+    json_routines,
+    number_routines,
+    text_routines,
+    time_formats,
+    time_routines,
+)
+from tidegate.spanner_simulator.sql.routines import ROUTINES, Routine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import pyarrow as pa
+
+__all__ = ["Duck"]
+
+# Imported so that their routines are registered.
+_ROUTINE_MODULES: Final = (
+    json_routines, number_routines, text_routines, time_formats, time_routines,
+)  # fmt: skip
+_SETTINGS: Final = (
+    "SET autoinstall_known_extensions = false",
+    "SET autoload_known_extensions = false",
+    "SET python_enable_replacements = false",
+    "SET enable_external_access = false",
+    "SET lock_configuration = true",
+)
+_MACROS: Final = (
+    "double_checked(r, a, op, b) AS CASE WHEN isfinite(r) OR NOT isfinite(a) OR NOT isfinite(b) "
+    "THEN r ELSE CAST(error('OUT_OF_RANGE|double overflow: ' || float_text(a) || ' ' || op || ' ' "
+    "|| float_text(CAST(b AS DOUBLE))) AS DOUBLE) END",
+    "double_quotient(a, b) AS CASE WHEN b = 0 THEN CAST(error('OUT_OF_RANGE|division by zero: ' || "
+    "float_text(a) || ' / ' || float_text(b)) AS DOUBLE) ELSE double_checked(a / b, a, '/', b) END",
+    "ieee_quotient(a, b) AS CASE WHEN b <> 0 OR isnan(a) OR isnan(b) THEN a / b WHEN a = 0 THEN "
+    "CAST('NaN' AS DOUBLE) WHEN a > 0 THEN CAST('Infinity' AS DOUBLE) ELSE "
+    "CAST('-Infinity' AS DOUBLE) END",
+    "array_at(items, i) AS CASE WHEN i >= 0 THEN items[i + 1] END",
+    "array_at_checked(items, i, shown) AS CASE WHEN i >= 0 AND i < len(items) THEN items[i + 1] "
+    "WHEN items IS NULL OR i IS NULL THEN NULL ELSE "
+    "error('OUT_OF_RANGE|Array index ' || shown || ' is out of bounds') END",
+    "double_half_even(n) AS CASE WHEN isfinite(n) AND abs(n - trunc(n)) = 0.5 AND "
+    "CAST(abs(trunc(n)) % 2 AS BIGINT) = 0 THEN trunc(n) ELSE round(n) END",
+    "non_negative(n, what) AS CASE WHEN n >= 0 THEN n ELSE CAST(error('OUT_OF_RANGE|' || what || "
+    "' must not be negative or NULL') AS BIGINT) END",
+)
+_INT_OVERFLOW = re.compile(
+    r"Overflow in (?:addition|subtraction|multiplication) of INT\d+ \((-?\d+) ([+*-]) (-?\d+)\)"
+)
+_BY_ZERO = re.compile(r"Division by zero in expression \((-?\d+) (//|%) (-?\d+)\)")
+_UNGROUPED = re.compile(r'column "([^"]+)" must appear in the GROUP BY clause')
+
+
+class Duck:
+    """A connection; create it in the thread that uses it."""
+
+    def __init__(self) -> None:
+        self._connection = duckdb.connect(config={"threads": 1})
+        self._refusals: list[SpannerError] = []
+        self._registered: set[str] = set()
+        for name, one in ROUTINES.items():
+            self._connection.create_function(
+                name,
+                _guarded(one, self._refusals),
+                list(one.arguments),  # type: ignore[arg-type]  # names of types will do
+                one.result,  # type: ignore[arg-type]
+                null_handling="special" if one.takes_null else "default",  # type: ignore[arg-type]
+                side_effects=one.is_volatile,
+            )
+        for macro in _MACROS:
+            self._connection.execute(f"CREATE MACRO {macro}")
+        for setting in _SETTINGS:
+            self._connection.execute(setting)
+
+        # Also at exit: DuckDB complains loudly about connections that outlive the interpreter.
+        self._close = weakref.finalize(self, self._connection.close)
+
+    def close(self) -> None:
+        """Give the memory back; the object is then of no more use."""
+        self._close()
+
+    def run(
+        self, sql: str, parameters: Mapping[str, Any], tables: Mapping[str, pa.Table]
+    ) -> list[tuple[Any, ...]]:
+        """All rows of a query over Arrow tables. Raises `SpannerError`."""
+        self._refusals.clear()
+        try:
+            for name, table in tables.items():
+                self._connection.register(name, table)
+            return self._connection.execute(sql, dict(parameters) or None).fetchall()
+        except duckdb.Error as error:
+            raise _translated(error, self._refusals[0] if self._refusals else None) from None
+        finally:
+            for name in tables:
+                self._connection.unregister(name)
+
+
+def _guarded(one: Routine, refusals: list[SpannerError]) -> Callable[..., Any]:
+    """A routine whose refusals are remembered: DuckDB only passes their text on."""
+    function = one.function
+
+    def call(*arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except SpannerError as error:
+            refusals.append(error)
+            raise
+        except (ArithmeticError, ValueError, OverflowError) as error:
+            refusals.append(SpannerError(Code.OUT_OF_RANGE, str(error)))
+            raise
+
+    # DuckDB counts the parameters.
+    call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(f"a{index}", inspect.Parameter.POSITIONAL_ONLY)
+            for index in range(len(one.arguments))
+        ]
+    )
+    return call
+
+
+def _translated(error: duckdb.Error, refusal: SpannerError | None) -> SpannerError:
+    text = str(error)
+    if refusal is not None:
+        return refusal
+    marked = re.search(r"OUT_OF_RANGE\|(.*)", text, re.DOTALL)
+    if marked is not None:
+        return SpannerError(Code.OUT_OF_RANGE, marked[1].strip())
+    overflow = _INT_OVERFLOW.search(text)
+    if overflow is not None:
+        return _out_of_range(f"int64 overflow: {overflow[1]} {overflow[2]} {overflow[3]}")
+    by_zero = _BY_ZERO.search(text)
+    if by_zero is not None:
+        one, operator, other = by_zero.groups()
+        shown = f"{one} / {other}" if operator == "//" else f"MOD({one}, {other})"
+        return _out_of_range(f"division by zero: {shown}")
+    if "More than one row returned by a subquery" in text:
+        return _out_of_range("More than one element")
+    ungrouped = _UNGROUPED.search(text)
+    if ungrouped is not None:
+        return SpannerError(
+            Code.INVALID_ARGUMENT,
+            f"Expression references column {ungrouped[1]} which is neither grouped nor aggregated",
+        )
+    return _by_class(error, text)
+
+
+def _out_of_range(message: str) -> SpannerError:
+    return SpannerError(Code.OUT_OF_RANGE, message)
+
+
+def _by_class(error: duckdb.Error, text: str) -> SpannerError:
+    first = text.split("\n", 1)[0].split(": ", 1)[-1]
+    match error:
+        case duckdb.OutOfRangeException():
+            if "INT64" in text or "HUGEINT" in text or "INT128" in text:
+                return _out_of_range("int64 overflow")
+            return _out_of_range(first)
+        case duckdb.ConversionException():
+            return _out_of_range(f"{'numeric' if 'DECIMAL' in text else 'int64'} overflow")
+        case duckdb.InvalidInputException():
+            return _out_of_range(first)
+        case duckdb.BinderException() | duckdb.ParserException() | duckdb.CatalogException():
+            return SpannerError(
+                Code.UNIMPLEMENTED, f"The simulator does not support: this query ({first})"
+            )
+        case _:
+            return SpannerError(Code.INVALID_ARGUMENT, f"The query failed: {first}")

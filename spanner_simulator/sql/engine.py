@@ -1,0 +1,193 @@
+"""Runs queries for one database: parse once, bind once per types, read, compute.
+
+An engine is used by one thread. Statements are cached by their text, plans by the types of their
+parameters for as long as the schema objects that they name stay the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from sqlglot import exp
+
+from tidegate.spanner_simulator.errors import Code, SpannerError
+from tidegate.spanner_simulator.sql.binding import Binding, Parameter
+from tidegate.spanner_simulator.sql.plans import Plan, ReadAt, check_privileges, make_plan
+from tidegate.spanner_simulator.sql.query_binder import BoundQuery, bind_query
+from tidegate.spanner_simulator.sql.syntax import Syntax, parse_statement
+from tidegate.spanner_simulator.sql.tables import check_hints
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from tidegate.spanner_simulator.core.database import Database
+    from tidegate.spanner_simulator.core.rows.transactions import Transaction
+    from tidegate.spanner_simulator.core.values import Dialect, Plain, Value, ValueType
+    from tidegate.spanner_simulator.sql.duck import Duck
+
+__all__ = ["CheckPrivilege", "Parameter", "Result", "SqlEngine", "Statement"]
+
+_STATEMENTS_MAX: Final = 2000
+_PLANS_MAX: Final = 32
+CheckPrivilege = "Callable[[str, str], None]"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Names and types of the columns, and the rows."""
+
+    columns: list[tuple[str, ValueType]]
+    rows: Iterable[list[Value]]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A parsed statement; `parameters` are the names that it mentions, in lower case."""
+
+    sql: str
+    dialect: Dialect
+    kind: Literal["query", "dml"]
+    syntax: Syntax
+    parameters: frozenset[str]
+    plans: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
+
+
+class SqlEngine:
+    """See the module. Raises `SpannerError` for whatever Spanner, or this engine, refuses."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._statements: dict[str, Statement] = {}
+        self._duck: Duck | None = None
+
+    @property
+    def duck(self) -> Duck:
+        """The connection, made when the first statement needs it."""
+        if self._duck is None:
+            # Loading DuckDB takes a noticeable time, and many databases never need it.
+            from tidegate.spanner_simulator.sql.duck import Duck  # noqa: PLC0415
+
+            self._duck = Duck()
+        return self._duck
+
+    def close(self) -> None:
+        """Give DuckDB's memory back; a later statement opens it anew."""
+        if self._duck is not None:
+            self._duck.close()
+            self._duck = None
+
+    def prepare(self, sql: str) -> Statement:
+        """Parse a query or a DML statement; INVALID_ARGUMENT or UNIMPLEMENTED for anything else."""
+        found = self._statements.get(sql)
+        if found is None:
+            dialect = self.database.catalogue.dialect
+            syntax = parse_statement(sql, dialect)
+            found = Statement(sql, dialect, syntax.kind, syntax, _parameter_names(syntax))
+            if len(self._statements) >= _STATEMENTS_MAX:
+                del self._statements[next(iter(self._statements))]
+            self._statements[sql] = found
+        return found
+
+    def query(
+        self,
+        statement: Statement,
+        parameters: Mapping[str, Parameter],
+        *,
+        transaction: Transaction | None,
+        read_us: int | None,
+        now_us: int,
+        check_privilege: Callable[[str, str], None] | None = None,
+    ) -> Result:
+        """Run a query. `check_privilege(privilege, table)` may raise PERMISSION_DENIED."""
+        if statement.kind != "query":
+            raise SpannerError(
+                Code.INVALID_ARGUMENT,
+                "DML statements can only be performed in a read-write or partitioned-dml "
+                "transaction. Current transaction type is ReadOnly.",
+            )
+        plan = self._plan(statement, parameters)
+        check_privileges(plan.reads, check_privilege)
+        at = ReadAt(self.database, transaction, read_us, now_us)
+        return Result(plan.columns, plan.run(self.duck, parameters, at))
+
+    def parameter_types(
+        self, statement: Statement, parameters: Mapping[str, Parameter] | None = None
+    ) -> dict[str, ValueType]:
+        """The types that parameters without a declared type have in this statement."""
+        given = dict(parameters or {})
+        for name in statement.parameters:
+            given.setdefault(name, Parameter(None))
+        types = self._plan(statement, given).types
+        return {name: kind for name, kind in types.items() if given[name].value_type is None}
+
+    def columns(
+        self, statement: Statement, parameters: Mapping[str, Parameter] | None = None
+    ) -> list[tuple[str, ValueType]]:
+        """The result columns of a query that is not run."""
+        given = dict(parameters or {})
+        for name in statement.parameters:
+            given.setdefault(name, Parameter(None))
+        return self._plan(statement, given).columns
+
+    def _plan(self, statement: Statement, parameters: Mapping[str, Parameter]) -> Plan:
+        return cached_plan(
+            statement,
+            parameters,
+            self.database,
+            lambda binding: make_plan(binding, _bind(binding, statement.syntax)),
+        )
+
+
+def _bind(binding: Binding, syntax: Syntax) -> BoundQuery:
+    check_hints(binding)
+    query = bind_query(binding, syntax.tree, parent=None, ctes={})
+    for column in query.columns:
+        if column.value_type.code == "STRUCT":
+            raise SpannerError(
+                Code.UNIMPLEMENTED,
+                "Unsupported query shape: A struct value cannot be returned as a column value. "
+                "Rewrite the query to flatten the struct fields in the result.",
+            )
+    return query
+
+
+def cached_plan(
+    statement: Statement,
+    parameters: Mapping[str, Parameter],
+    database: Database,
+    make: Callable[[Binding], Any],
+) -> Any:
+    """A plan for these types of parameters that still holds, made when there is none."""
+    signature = tuple(
+        (name, given.value_type or _shape(given.plain))
+        for name in sorted(statement.parameters)
+        if (given := parameters.get(name)) is not None
+    )
+    plan = statement.plans.get(signature)
+    if plan is None or not plan.holds(database.catalogue):
+        binding = Binding(
+            statement.syntax.text, statement.dialect, database.catalogue, parameters
+        )
+        plan = make(binding)
+        if len(statement.plans) >= _PLANS_MAX:
+            statement.plans.clear()
+        statement.plans[signature] = plan
+    return plan
+
+
+def _shape(plain: Plain) -> object:
+    """What of an untyped parameter's value decides its type."""
+    if isinstance(plain, list):
+        return ("list", *{_shape(item) for item in plain if item is not None})
+    return type(plain)
+
+
+def _parameter_names(syntax: Syntax) -> frozenset[str]:
+    trees = [syntax.tree, *syntax.returning]
+    prefix = "p" if syntax.dialect == "POSTGRESQL" else ""
+    return frozenset(
+        f"{prefix}{node.this.name}".lower()
+        for tree in trees
+        for node in tree.find_all(exp.Parameter)
+    )

@@ -1,0 +1,560 @@
+"""One expression of the tree: names, literals, operators, conditionals, arrays and structs.
+
+Calls go to `function_binder`, subqueries to `query_binder`. A node that is not in the table below
+is refused by name, never passed on.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from sqlglot import exp
+
+from tidegate.spanner_simulator.core.values import ValueType
+from tidegate.spanner_simulator.errors import SpannerError
+from tidegate.spanner_simulator.sql import conditions, function_binder, query_binder
+from tidegate.spanner_simulator.sql.bound import Bound, Constant, Scope
+from tidegate.spanner_simulator.sql.coercion import cast_sql, read_literal
+from tidegate.spanner_simulator.sql.literals import literal, text_literal
+from tidegate.spanner_simulator.sql.names import access_field, bind_name, name_parts
+from tidegate.spanner_simulator.sql.sql_types import (
+    BOOL,
+    BYTES,
+    FLOAT64,
+    INT64,
+    JSON,
+    PG_JSONB,
+    PG_NUMERIC,
+    STRING,
+    TIMESTAMP,
+    array_of,
+    carrier,
+    field_key,
+    is_same,
+)
+from tidegate.spanner_simulator.sql.syntax import literal_of, position, unsupported
+from tidegate.spanner_simulator.sql.type_names import read_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tidegate.spanner_simulator.sql.binding import Binding
+    from tidegate.spanner_simulator.sql.syntax import Node
+
+__all__ = ["bind", "bind_condition", "coerced_all"]
+
+_COMPARISONS: Final[dict[type[Any], str]] = {
+    exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
+}  # fmt: skip
+_OPERATORS: Final[dict[type[Any], str]] = {
+    exp.Add: "OP.ADD", exp.Sub: "OP.SUB", exp.Mul: "OP.MUL", exp.Div: "OP.DIV",
+    exp.Mod: "OP.MOD", exp.Pow: "OP.POW", exp.Neg: "OP.NEG", exp.BitwiseAnd: "OP.AND",
+    exp.BitwiseOr: "OP.OR", exp.BitwiseXor: "OP.XOR", exp.BitwiseNot: "OP.NOT",
+    exp.BitwiseLeftShift: "OP.SHL", exp.BitwiseRightShift: "OP.SHR", exp.DPipe: "OP.CONCAT",
+    exp.Like: "OP.LIKE", exp.RegexpLike: "OP.REGEXP",
+}  # fmt: skip
+_SYMBOLS: Final = {
+    "OP.ADD": "+", "OP.SUB": "-", "OP.MUL": "*", "OP.DIV": "/", "OP.MOD": "%", "OP.POW": "^",
+    "OP.NEG": "-", "OP.AND": "&", "OP.OR": "|", "OP.XOR": "^", "OP.NOT": "~", "OP.SHL": "<<",
+    "OP.SHR": ">>", "OP.CONCAT": "||", "OP.LIKE": "LIKE", "OP.REGEXP": "~",
+}  # fmt: skip
+_INT64_MAX = 2**63 - 1
+
+
+def bind(binding: Binding, scope: Scope, node: Node) -> Bound:
+    """DuckDB's text and Spanner's type of an expression. Raises `SpannerError`."""
+    kind = type(node)
+    if kind in _COMPARISONS:
+        return _comparison(binding, scope, node, _COMPARISONS[kind])
+    if kind in _OPERATORS:
+        bound = _operator(binding, scope, node, _OPERATORS[kind])
+        return conditions.negated(bound) if node.args.get("negate") else bound
+    binder = _BINDERS.get(kind)
+    if binder is None:
+        return function_binder.bind_special(binding, scope, node)
+    return binder(binding, scope, node)
+
+
+def bind_condition(binding: Binding, scope: Scope, node: Node, clause: str) -> Bound:
+    """An expression that must be a BOOL."""
+    return conditions.as_condition(binding, bind(binding, scope, node), clause, node)
+
+
+def coerced_all(
+    binding: Binding, bounds: Sequence[Bound], node: Node, what: str
+) -> tuple[list[Bound], ValueType]:
+    """All as their common type; INVALID_ARGUMENT when there is none."""
+    kind = binding.common_type(bounds)
+    if kind is None:
+        if any(bound.value_type is not None for bound in bounds):
+            names = ", ".join(dict.fromkeys(binding.type_name(bound) for bound in bounds))
+            raise binding.error(
+                f"{what} of types {{{names}}} do not have a common supertype", node
+            )
+        kind = binding.settled(bounds[0]).value_type or INT64
+    return [binding.coerce(bound, kind) for bound in bounds], kind
+
+
+def _comparison(binding: Binding, scope: Scope, node: Node, operator: str) -> Bound:
+    right = node.expression
+    if isinstance(right, exp.Any) and operator == "=":
+        array = right.this.unnest()
+        if isinstance(array, exp.Query):
+            return query_binder.bind_in_query(binding, scope, node.this, array, node)
+        value = bind(binding, scope, node.this)
+        return conditions.is_in_array(binding, value, bind(binding, scope, array), node)
+    if isinstance(right, exp.Any | exp.All):
+        raise unsupported(f"{operator} ANY and ALL")
+    one, other = node.this, node.expression
+    return conditions.compare(
+        binding, operator, bind(binding, scope, one), bind(binding, scope, other), node
+    )
+
+
+def _operator(binding: Binding, scope: Scope, node: Node, name: str) -> Bound:
+    operands = [node.this] if isinstance(node, exp.Unary) else [node.this, node.expression]
+    if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal):
+        number = bind(binding, scope, node.this)
+        value = number.constant.value if number.constant is not None else None
+        if isinstance(value, int | float) and number.value_type is not None:
+            return literal(number.value_type, -value)
+        if number.sql == "9223372036854775808":
+            return literal(INT64, -(2**63))
+    bounds = [bind(binding, scope, one) for one in operands]
+    return function_binder.apply(binding, name, bounds, node, symbol=_SYMBOLS[name])
+
+
+# -- leaves
+
+
+def _literal(binding: Binding, _scope: Scope, node: Node) -> Bound:
+    text = literal_of(binding.text, node)
+    if isinstance(text, str):
+        return literal(STRING, text)
+    if isinstance(text, bytes):
+        return literal(BYTES, text)
+    digits = node.name
+    if re.fullmatch(r"[0-9]+", digits):
+        number = int(digits)
+        if number <= _INT64_MAX:
+            return literal(INT64, number)
+        if binding.is_postgres:
+            return _pg_numeric(digits)
+        if number == _INT64_MAX + 1:  # only good with a minus before it
+            return Bound(digits, INT64)
+        raise binding.error(f"Invalid integer literal: {digits}", node)
+    if binding.is_postgres:
+        return _pg_numeric(digits)
+    return literal(FLOAT64, float(digits))
+
+
+def _pg_numeric(digits: str) -> Bound:
+    read = read_literal(digits, PG_NUMERIC, "POSTGRESQL")
+    return cast("Bound", read)
+
+
+def _hexadecimal(binding: Binding, _scope: Scope, node: Node) -> Bound:
+    if not node.args.get("is_integer"):
+        raise binding.error("Syntax error: Unexpected hexadecimal string", node)
+    number = int(node.name, 16)
+    return literal(INT64, number - 2**64 if number > _INT64_MAX else number)
+
+
+def _boolean(_binding: Binding, _scope: Scope, node: Node) -> Bound:
+    return literal(BOOL, bool(node.this))
+
+
+def _null(_binding: Binding, _scope: Scope, _node: Node) -> Bound:
+    return Bound("NULL", None, is_literal=True)
+
+
+def _parameter(binding: Binding, _scope: Scope, node: Node) -> Bound:
+    name = node.this.name
+    return binding.parameter(f"p{name}" if binding.is_postgres else name)
+
+
+def _column(binding: Binding, scope: Scope, node: Node) -> Bound:
+    column = cast("exp.Column", node)
+    if isinstance(column.this, exp.Star):
+        raise binding.error("Star is not allowed here", node)
+    parts = name_parts(column)
+    if binding.is_postgres and len(parts) == 1 and parts[0].name.upper() == "CURRENT_TIMESTAMP":
+        return function_binder.apply(binding, "CURRENT_TIMESTAMP", [], node)
+    return bind_name(binding, scope, parts)
+
+
+def _dot(binding: Binding, scope: Scope, node: Node) -> Bound:
+    if isinstance(node.expression, exp.Anonymous):
+        return function_binder.bind_call(binding, scope, node)
+    parts = name_parts(cast("exp.Dot", node))
+    if parts:
+        return bind_name(binding, scope, parts)
+    whole = bind(binding, scope, node.this)
+    bound = access_field(binding, whole, cast("exp.Identifier", node.expression))
+    return replace(bound, name=node.expression.name)
+
+
+def _paren(binding: Binding, scope: Scope, node: Node) -> Bound:
+    bound = bind(binding, scope, node.this)
+    return replace(bound, sql=f"({bound.sql})")
+
+
+# -- logic
+
+
+def _operands(binding: Binding, scope: Scope, node: Node, word: str) -> list[Bound]:
+    written = [node.this] if word == "NOT" else list(node.flatten())
+    bounds = [bind(binding, scope, one) for one in written]
+    if binding.is_postgres or all(binding.accepts(one, BOOL) for one in bounds):
+        return [
+            conditions.as_condition(binding, bound, word, one)
+            for bound, one in zip(bounds, written, strict=True)
+        ]
+    names = ", ".join(binding.type_name(one) for one in bounds)
+    shown = "NOT (BOOL)" if word == "NOT" else f"BOOL {word} ([BOOL, ...])"
+    raise binding.error(
+        f"No matching signature for operator {word} for argument types: {names}. "
+        f"Supported signature: {shown}",
+        node,
+    )
+
+
+def _and(binding: Binding, scope: Scope, node: Node) -> Bound:
+    return conditions.all_of(_operands(binding, scope, node, "AND"))
+
+
+def _or(binding: Binding, scope: Scope, node: Node) -> Bound:
+    return conditions.any_of(_operands(binding, scope, node, "OR"))
+
+
+def _not(binding: Binding, scope: Scope, node: Node) -> Bound:
+    return conditions.negated(_operands(binding, scope, node, "NOT")[0])
+
+
+def _is(binding: Binding, scope: Scope, node: Node) -> Bound:
+    bound = bind(binding, scope, node.this)
+    other = node.expression
+    if isinstance(other, exp.Null):
+        return Bound(f"({bound.sql} IS NULL)", BOOL, is_aggregate=bound.is_aggregate)
+    if isinstance(other, exp.Boolean):
+        tested = conditions.as_condition(binding, bound, "IS operand", node)
+        word = "TRUE" if other.this else "FALSE"
+        return Bound(f"({tested.sql} IS NOT DISTINCT FROM {word})", BOOL)
+    raise unsupported(f"IS {other.sql()}")
+
+
+def _is_distinct(binding: Binding, scope: Scope, node: Node) -> Bound:
+    bounds = [bind(binding, scope, one) for one in (node.this, node.expression)]
+    (one, other), _ = coerced_all(binding, bounds, node, "Operands of IS DISTINCT FROM")
+    word = "IS NOT DISTINCT FROM" if isinstance(node, exp.NullSafeEQ) else "IS DISTINCT FROM"
+    return Bound(f"({one.sql} {word} {other.sql})", BOOL)
+
+
+def _between(binding: Binding, scope: Scope, node: Node) -> Bound:
+    value, low, high = (
+        bind(binding, scope, one) for one in (node.this, node.args["low"], node.args["high"])
+    )
+    if node.args.get("symmetric"):
+        raise unsupported("BETWEEN SYMMETRIC")
+    tests = [
+        conditions.compare(binding, ">=", value, low, node),
+        conditions.compare(binding, "<=", value, high, node),
+    ]
+    return conditions.all_of(tests)
+
+
+def _in(binding: Binding, scope: Scope, node: Node) -> Bound:
+    if node.args.get("query") is not None:
+        query = node.args["query"].unnest()
+        return query_binder.bind_in_query(binding, scope, node.this, query, node)
+    value = bind(binding, scope, node.this)
+    unnested = node.args.get("unnest")
+    if unnested is not None:
+        array = bind(binding, scope, unnested.expressions[0])
+        return conditions.is_in_array(binding, value, array, node)
+    items = [bind(binding, scope, one) for one in node.expressions]
+    return conditions.is_in(binding, value, items, node)
+
+
+def _ilike(binding: Binding, scope: Scope, node: Node) -> Bound:
+    del scope
+    raise unsupported("ILIKE") if binding.is_postgres else binding.error("ILIKE", node)
+
+
+# -- conditionals
+
+
+def _if(binding: Binding, scope: Scope, node: Node) -> Bound:
+    test = bind(binding, scope, node.this)
+    chosen = [node.args["true"], node.args.get("false") or exp.Null()]
+    bounds = [bind(binding, scope, one) for one in chosen]
+    if not binding.accepts(test, BOOL):
+        names = ", ".join(binding.type_name(one) for one in (test, *bounds))
+        raise binding.error(
+            f"No matching signature for function IF for argument types: {names}. "
+            "Supported signature: IF(BOOL, ANY, ANY)",
+            node,
+        )
+    if binding.common_type(bounds) is None and any(one.value_type for one in bounds):
+        names = ", ".join(binding.type_name(one) for one in (test, *bounds))
+        raise binding.error(
+            f"No matching signature for function IF for argument types: {names}. "
+            "Supported signature: IF(BOOL, ANY, ANY)",
+            node,
+        )
+    (yes, no), kind = coerced_all(binding, bounds, node, "Results of IF")
+    condition = binding.coerce(test, BOOL)
+    aggregate = any(one.is_aggregate for one in (test, *bounds))
+    return Bound(
+        f"(CASE WHEN {condition.sql} THEN {yes.sql} ELSE {no.sql} END)",
+        kind,
+        is_aggregate=aggregate,
+    )
+
+
+def _case(binding: Binding, scope: Scope, node: Node) -> Bound:
+    subject = None if node.this is None else bind(binding, scope, node.this)
+    tests: list[Bound] = []
+    results: list[Bound] = []
+    for branch in node.args["ifs"]:
+        if subject is None:
+            tests.append(bind_condition(binding, scope, branch.this, "CASE WHEN"))
+        else:
+            value = bind(binding, scope, branch.this)
+            tests.append(conditions.compare(binding, "=", subject, value, branch))
+        results.append(bind(binding, scope, branch.args["true"]))
+    results.append(bind(binding, scope, node.args.get("default") or exp.Null()))
+    typed, kind = coerced_all(binding, results, node, "Results of CASE")
+    branches = " ".join(
+        f"WHEN {test.sql} THEN {result.sql}" for test, result in zip(tests, typed, strict=False)
+    )
+    return Bound(
+        f"(CASE {branches} ELSE {typed[-1].sql} END)",
+        kind,
+        is_aggregate=any(one.is_aggregate for one in (*tests, *results)),
+    )
+
+
+def _cast(binding: Binding, scope: Scope, node: Node) -> Bound:
+    target = read_type(binding, node.args["to"])
+    if isinstance(node.this, exp.Struct) and target.code == "STRUCT":
+        return _typed_struct(binding, scope, node.this, target)
+    is_safe = isinstance(node, exp.TryCast) and not binding.is_postgres
+    if isinstance(node.this, exp.Array) and target.element is not None:
+        items = [bind(binding, scope, one) for one in node.this.expressions]
+        for item, written in zip(items, node.this.expressions, strict=True):
+            if not binding.accepts(item, target.element) and not binding.is_postgres:
+                raise binding.error(
+                    f"Array element type {binding.type_name(item)} does not coerce to "
+                    f"{binding.type_name(Bound('', target.element))}",
+                    written,
+                )
+        return _list_of(binding, items, target.element)
+    bound = bind(binding, scope, node.this)
+    if bound.value_type is None:
+        return replace(binding.coerce(bound, target), is_literal=False)
+    value = None if bound.constant is None else bound.constant.value
+    if isinstance(value, str) and bound.value_type.code == "STRING" and not is_safe:
+        read = _read(binding, value, target, node)
+        if read is not None:
+            return read
+    sql = cast_sql(bound.sql, bound.value_type, target, binding.dialect, is_safe=is_safe)
+    constant = bound.constant if is_same(bound.value_type, target) else None
+    return Bound(
+        sql, target, constant=constant, column=None, is_aggregate=bound.is_aggregate
+    )
+
+
+def _read(binding: Binding, text: str, target: ValueType, node: Node) -> Bound | None:
+    """CAST of a string literal, or a literal such as DATE '..', which is wrong at once."""
+    try:
+        return read_literal(text, target, binding.dialect)
+    except SpannerError:
+        at = position(node)
+        before = binding.text.parsed[: at or 0].rstrip().upper()
+        if binding.is_postgres or not before.endswith(target.code):
+            raise
+        shown = f': "{text}"' if target.code in ("NUMERIC", "JSON") else ""
+        raise binding.text.error(
+            f"Invalid {target.code} literal{shown}", len(before) - len(target.code)
+        ) from None
+
+
+def _parse_json(binding: Binding, _scope: Scope, node: Node) -> Bound:
+    text = literal_of(binding.text, node.this)
+    return cast("Bound", _read(binding, str(text), JSON, node.this))
+
+
+# -- arrays and structs
+
+
+def _list_of(binding: Binding, items: Sequence[Bound], element: ValueType) -> Bound:
+    typed = [binding.coerce(item, element) for item in items]
+    kind = array_of(element)
+    values = [item.constant.value if item.constant is not None else None for item in typed]
+    known = all(
+        item.is_literal and item.constant is not None and item.constant.parameter is None
+        for item in typed
+    )
+    listed = ", ".join(item.sql for item in typed)
+    return Bound(
+        f"CAST([{listed}] AS {carrier(kind)})",
+        kind,
+        constant=Constant(tuple(values)) if known else None,
+        is_literal=known,
+        is_aggregate=any(item.is_aggregate for item in typed),
+    )
+
+
+def _array(binding: Binding, scope: Scope, node: Node) -> Bound:
+    if len(node.expressions) == 1 and isinstance(node.expressions[0].unnest(), exp.Query):
+        return query_binder.bind_array_query(binding, scope, node.expressions[0].unnest())
+    if not node.expressions:
+        return _list_of(binding, [], INT64)
+    bounds = [bind(binding, scope, one) for one in node.expressions]
+    typed, kind = coerced_all(binding, bounds, node, "Array elements")
+    if kind.element is not None:
+        raise binding.error(
+            "Cannot construct array with element type "
+            f"{binding.type_name(Bound('', kind))} because nested arrays are not supported",
+            node,
+        )
+    return _list_of(binding, typed, kind)
+
+
+def _struct(binding: Binding, scope: Scope, node: Node) -> Bound:
+    names = [one.alias if isinstance(one, exp.Alias) else "" for one in node.expressions]
+    written = [one.this if isinstance(one, exp.Alias) else one for one in node.expressions]
+    bounds = [binding.settled(bind(binding, scope, one)) for one in written]
+    fields = tuple(
+        (name or (bound.name if isinstance(one, exp.Column) else ""), bound.value_type or INT64)
+        for name, bound, one in zip(names, bounds, written, strict=True)
+    )
+    return _pack(bounds, ValueType("STRUCT", fields=fields))
+
+
+def _typed_struct(binding: Binding, scope: Scope, node: Node, target: ValueType) -> Bound:
+    bounds = [bind(binding, scope, one) for one in node.expressions]
+    if len(bounds) != len(target.fields):
+        raise binding.error(
+            f"STRUCT type has {len(target.fields)} fields but constructor call has "
+            f"{len(bounds)} fields",
+            node,
+        )
+    typed = [
+        binding.coerce(bound, kind) for bound, (_, kind) in zip(bounds, target.fields, strict=True)
+    ]
+    return _pack(typed, target)
+
+
+def _pack(bounds: Sequence[Bound], kind: ValueType) -> Bound:
+    packed = ", ".join(f"{field_key(index)} := {one.sql}" for index, one in enumerate(bounds))
+    aggregate = any(bound.is_aggregate for bound in bounds)
+    return Bound(f"struct_pack({packed})", kind, is_aggregate=aggregate)
+
+
+def _bracket(binding: Binding, scope: Scope, node: Node) -> Bound:
+    whole = bind(binding, scope, node.this)
+    kind = whole.value_type
+    index = bind(binding, scope, node.expressions[0])
+    if kind is not None and kind.code == "JSON":
+        if index.value_type is not None and index.value_type.code == "STRING":
+            return Bound(f"json_field({whole.sql}, {index.sql})", kind)
+        place = binding.coerce(index, INT64)
+        return Bound(f"json_element({whole.sql}, {place.sql})", kind)
+    if kind is None or kind.element is None:
+        raise binding.error(
+            f"Subscript access using [{binding.type_name(index)}] is not supported on values of "
+            f"type {binding.type_name(whole)}",
+            node,
+        )
+    if not binding.accepts(index, INT64):
+        raise binding.error(
+            f"Array position in [] must be coercible to INT64 type, but has type "
+            f"{binding.type_name(index)}",
+            node,
+        )
+    place = binding.coerce(index, INT64)
+    if binding.is_postgres or node.args.get("safe"):
+        shift = int(node.args.get("offset") or 0) if not binding.is_postgres else 0
+        at = f"{place.sql} - {shift}" if shift else place.sql
+        return Bound(f"array_at({whole.sql}, {at})", kind.element)
+    shift = int(node.args.get("offset") or 0)
+    return Bound(f"array_at_checked({whole.sql}, {place.sql} - {shift}, {place.sql})", kind.element)
+
+
+def _json_arrow(binding: Binding, scope: Scope, node: Node) -> Bound:
+    whole = binding.coerce(bind(binding, scope, node.this), PG_JSONB)
+    step = node.expression
+    if isinstance(step, exp.JSONPath):
+        last = step.expressions[-1]
+        key = last.this
+        if isinstance(key, str) and key.startswith("~") and key[1:].isdigit():
+            key = str(binding.text.literals[int(key[1:])])
+        by = text_literal(str(key)) if isinstance(last, exp.JSONPathKey) else f"CAST({key} AS BIGINT)"
+        name = "jsonb_field" if isinstance(last, exp.JSONPathKey) else "jsonb_element"
+    else:
+        bound = binding.settled(bind(binding, scope, step))
+        by = bound.sql
+        is_text = bound.value_type is not None and bound.value_type.code == "STRING"
+        name = "jsonb_field" if is_text else "jsonb_element"
+    found = f"{name}({whole.sql}, {by})"
+    if isinstance(node, exp.JSONExtractScalar):
+        return Bound(f"jsonb_text({found})", STRING)
+    return Bound(found, PG_JSONB)
+
+
+def _subquery(binding: Binding, scope: Scope, node: Node) -> Bound:
+    return query_binder.bind_scalar_query(binding, scope, node.unnest(), node)
+
+
+def _exists(binding: Binding, scope: Scope, node: Node) -> Bound:
+    return query_binder.bind_exists(binding, scope, node.this.unnest())
+
+
+def _current_timestamp(binding: Binding, _scope: Scope, node: Node) -> Bound:
+    bound = function_binder.apply(binding, "CURRENT_TIMESTAMP", [], node)
+    return replace(bound, value_type=TIMESTAMP)
+
+
+def _call(binding: Binding, scope: Scope, node: Node) -> Bound:
+    return function_binder.bind_call(binding, scope, node)
+
+
+_BINDERS: Final[dict[type[Any], Callable[[Binding, Scope, Node], Bound]]] = {
+    exp.Literal: _literal,
+    exp.ByteString: _literal,
+    exp.HexString: _hexadecimal,
+    exp.Boolean: _boolean,
+    exp.Null: _null,
+    exp.Parameter: _parameter,
+    exp.Column: _column,
+    exp.Dot: _dot,
+    exp.Paren: _paren,
+    exp.And: _and,
+    exp.Or: _or,
+    exp.Not: _not,
+    exp.Is: _is,
+    exp.NullSafeEQ: _is_distinct,
+    exp.NullSafeNEQ: _is_distinct,
+    exp.Between: _between,
+    exp.In: _in,
+    exp.ILike: _ilike,
+    exp.If: _if,
+    exp.Case: _case,
+    exp.Cast: _cast,
+    exp.TryCast: _cast,
+    exp.ParseJSON: _parse_json,
+    exp.Array: _array,
+    exp.Struct: _struct,
+    exp.Tuple: _struct,
+    exp.Bracket: _bracket,
+    exp.JSONExtract: _json_arrow,
+    exp.JSONExtractScalar: _json_arrow,
+    exp.Subquery: _subquery,
+    exp.Exists: _exists,
+    exp.CurrentTimestamp: _current_timestamp,
+    exp.Anonymous: _call,
+}

@@ -1,0 +1,227 @@
+"""A bound query made ready to run: DuckDB's text, its scans, the types of its parameters.
+
+A plan holds as long as the catalogue has the very objects that it was bound to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tidegate.spanner_simulator.core.values import Value, ValueType, decode
+from tidegate.spanner_simulator.errors import Code, SpannerError
+from tidegate.spanner_simulator.sql.binding import NOW, Binding, Parameter
+from tidegate.spanner_simulator.sql.bound import Constant, quoted
+from tidegate.spanner_simulator.sql.carriers import arrow_column, from_duck, to_duck
+from tidegate.spanner_simulator.sql.scans import Scan, key_plan
+from tidegate.spanner_simulator.sql.sql_types import carrier
+from tidegate.spanner_simulator.sql.tables import PENDING
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from tidegate.spanner_simulator.core.database import Database
+    from tidegate.spanner_simulator.core.rows.transactions import Transaction
+    from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
+    from tidegate.spanner_simulator.sql.duck import Duck
+    from tidegate.spanner_simulator.sql.query_binder import BoundQuery, Lookup
+
+__all__ = ["Plan", "ReadAt", "make_plan"]
+
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAt:
+    """Where and when a statement reads: inside a transaction, or at a timestamp."""
+
+    database: Database
+    transaction: Transaction | None
+    read_us: int | None
+    now_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """See the module. `reads` are the tables for which SELECT is needed."""
+
+    sql: str
+    columns: list[tuple[str, ValueType]]
+    scans: tuple[Scan, ...]
+    types: Mapping[str, ValueType]
+    dependencies: tuple[tuple[str, str, object], ...]
+    reads: frozenset[str]
+    lookup: Lookup | None
+
+    def holds(self, catalogue: Catalogue) -> bool:
+        """Whether the catalogue still has what this was bound to."""
+        return all(
+            getattr(catalogue, kind).get(key) is found for kind, key, found in self.dependencies
+        )
+
+    def run(
+        self, duck: Duck, parameters: Mapping[str, Parameter], at: ReadAt
+    ) -> list[list[Value]]:
+        """Read the rows that are needed and compute the result. Raises `SpannerError`."""
+        values = {
+            name: decode_parameter(name, parameters[name].plain, kind)
+            for name, kind in self.types.items()
+        }
+        if self.lookup is not None:
+            rows, is_exact = _fetch(self.scans[0], values, at)
+            if is_exact:
+                wanted = self.lookup.columns
+                _check_pending(self.scans[0], rows)
+                return [[row.get(name) for name in wanted] for row in rows]
+            fetched = {"raw1": _arrow(self.scans[0], rows)}
+        else:
+            fetched = {
+                f"raw{scan.number}": _arrow(scan, _fetch(scan, values, at)[0])
+                for scan in self.scans
+            }
+        bound: dict[str, Any] = {
+            f"p_{name}": to_duck(kind, values[name])
+            for name, kind in self.types.items()
+            if f"$p_{name}" in self.sql
+        }
+        if NOW in self.sql:
+            bound[NOW.removeprefix("$")] = at.now_us * 1000
+        return _converted(self.columns, duck.run(self.sql, bound, fetched))
+
+
+def _converted(
+    columns: Sequence[tuple[str, ValueType]], rows: Iterable[Sequence[Any]]
+) -> list[list[Value]]:
+    converters = [from_duck(kind) for _, kind in columns]
+    if not any(converters):
+        return [list(row) for row in rows]
+    return [
+        [
+            value if convert is None or value is None else convert(value)
+            for convert, value in zip(converters, row, strict=True)
+        ]
+        for row in rows
+    ]
+
+
+def make_plan(binding: Binding, query: BoundQuery) -> Plan:
+    """What the engine runs for a bound query."""
+    types = {
+        name: kind
+        for name, kind in binding.types.items()
+        if name in binding.used_parameters
+    }
+    for name in binding.used_parameters - types.keys():
+        untyped = binding.settled(binding.parameter(name))
+        if untyped.value_type is not None:
+            types[name] = untyped.value_type
+    scans = ", ".join(_scan_sql(scan) for scan in binding.scans)
+    sql = f"WITH {scans} {query.sql}" if scans else query.sql
+    return Plan(
+        sql,
+        [(column.name, column.value_type) for column in query.columns],
+        tuple(binding.scans),
+        types,
+        tuple(binding.dependencies),
+        frozenset(binding.reads),
+        query.lookup,
+    )
+
+
+def _scan_sql(scan: Scan) -> str:
+    columns = [
+        f"CAST({quoted(name)} AS {carrier(kind)}) AS {quoted(name)}"
+        if kind.code == "TIMESTAMP" or (kind.element and kind.element.code == "TIMESTAMP")
+        else quoted(name)
+        for name in scan.used
+        if (kind := scan.types[name])
+    ]
+    shown = ", ".join(columns) or '"_"'
+    return f"scan{scan.number} AS (SELECT {shown} FROM raw{scan.number})"
+
+
+def _arrow(scan: Scan, rows: Sequence[Mapping[str, Value]]) -> pa.Table:
+    _check_pending(scan, rows)
+    columns = {
+        name: arrow_column(scan.types[name], [row.get(name) for row in rows]) for name in scan.used
+    }
+    return pa.table(columns or {"_": pa.array([True] * len(rows), pa.bool_())})
+
+
+def _check_pending(scan: Scan, rows: Sequence[Mapping[str, Value]]) -> None:
+    """A commit timestamp that this transaction wrote has no value yet."""
+    pending = [name for name in scan.used if scan.types[name].code == "TIMESTAMP"]
+    for name in pending:
+        if any(row.get(name) is PENDING for row in rows):
+            raise SpannerError(
+                Code.FAILED_PRECONDITION,
+                f"The column {scan.name}.{name} has a pending commit timestamp, which cannot be "
+                "read before the transaction commits.",
+            )
+
+
+def _fetch(
+    scan: Scan, values: Mapping[str, Value], at: ReadAt
+) -> tuple[list[Mapping[str, Value]], bool]:
+    if scan.table is None:
+        return list(scan.rows() if scan.rows is not None else ()), not scan.restrictions
+
+    def value_of(constant: Constant, kind: ValueType) -> list[Value]:
+        value = constant.value if constant.parameter is None else values[constant.parameter]
+        if constant.is_list:
+            return list(value) if isinstance(value, tuple) else []
+        return [_read_as(value, kind)]
+
+    plan = key_plan(scan, scan.table, value_of)
+    rows: list[Mapping[str, Value]] = []
+    for where in plan.ranges:
+        found = at.database.scan(
+            scan.table, where, transaction=at.transaction, read_us=at.read_us
+        )
+        rows.extend(row for _, row in found)
+    return rows, plan.is_exact
+
+
+def _read_as(value: Value, kind: ValueType) -> Value:
+    """A constant as its column's type; it has that type already but for integers as floats."""
+    if kind.code in ("FLOAT64", "FLOAT32") and isinstance(value, int):
+        return float(value)
+    return value
+
+
+def decode_parameter(name: str, plain: Any, kind: ValueType) -> Value:
+    """A parameter's value. INVALID_ARGUMENT when it is none of its type."""
+    try:
+        return _decode(name, plain, kind)
+    except SpannerError as error:
+        raise SpannerError(
+            Code.INVALID_ARGUMENT, f"Invalid value for bind parameter {name}: {error.message}"
+        ) from None
+
+
+def _decode(name: str, plain: Any, kind: ValueType) -> Value:
+    if plain is None:
+        return None
+    if kind.code == "STRUCT":
+        if not isinstance(plain, list) or len(plain) != len(kind.fields):
+            raise SpannerError(
+                Code.INVALID_ARGUMENT, f"Expected STRUCT with {len(kind.fields)} fields."
+            )
+        return tuple(
+            _decode(name, item, field) for item, (_, field) in zip(plain, kind.fields, strict=True)
+        )
+    if kind.element is not None and kind.element.code == "STRUCT" and isinstance(plain, list):
+        return tuple(_decode(name, item, kind.element) for item in plain)
+    return decode(kind, plain, where=name)
+
+
+def check_privileges(
+    reads: Iterable[str], check: Callable[[str, str], None] | None, privilege: str = "SELECT"
+) -> None:
+    """Ask the caller about each table."""
+    if check is not None:
+        for table in sorted(reads):
+            check(privilege, table)
+
+
