@@ -57,12 +57,13 @@ TypeCode = Literal[
     "PROTO",
     "ENUM",
     "ARRAY",
+    "STRUCT",
 ]
 Annotation = Literal["PG_NUMERIC", "PG_JSONB", "PG_OID"]
 Plain: TypeAlias = "bool | float | str | list[Plain] | dict[str, Plain] | None"
 # TIMESTAMP is int (nanoseconds), DATE dt.date, NUMERIC Decimal (with annotation PG_NUMERIC it
 # keeps its scale and may be NaN), JSON its normalised text, UUID lower-case text, INTERVAL
-# normalised ISO 8601 text, PROTO bytes, ENUM int, ARRAY a tuple.
+# normalised ISO 8601 text, PROTO bytes, ENUM int, ARRAY and STRUCT a tuple.
 Value: TypeAlias = "bool | float | str | bytes | Decimal | dt.date | tuple[Value, ...] | None"
 Row: TypeAlias = "dict[str, Value]"
 
@@ -92,7 +93,8 @@ _POSTGRES_NAMES: Final[dict[TypeCode, str]] = {
 class ValueType:
     """A column's or result's type.
 
-    `element` only for ARRAY, `length` None for MAX, `proto_name` for PROTO and ENUM.
+    `element` only for ARRAY, `length` None for MAX, `proto_name` for PROTO and ENUM. A STRUCT,
+    which results and parameters may be but columns may not, has its `fields` by name and type.
     """
 
     code: TypeCode
@@ -100,6 +102,7 @@ class ValueType:
     length: int | None = None
     annotation: Annotation | None = None
     proto_name: str | None = None
+    fields: tuple[tuple[str, ValueType], ...] = ()
 
     @property
     def is_key_type(self) -> bool:
@@ -114,6 +117,9 @@ class ValueType:
             return f"ARRAY<{self.element.ddl()}>"
         if self.proto_name is not None:
             return self.proto_name
+        if self.code == "STRUCT":
+            fields = [f"{name} {kind.ddl()}".strip() for name, kind in self.fields]
+            return f"STRUCT<{', '.join(fields)}>"
         if self.code in ("STRING", "BYTES"):
             return f"{self.code}({'MAX' if self.length is None else self.length})"
         return self.code
@@ -159,7 +165,17 @@ def encoder(value_type: ValueType) -> Callable[[Value], Plain]:
         ]
     if value_type.annotation == "PG_NUMERIC":
         return _encode_pg_numeric
+    if value_type.code == "STRUCT":
+        return _struct_encoder(value_type)
     return _ENCODERS[value_type.code]
+
+
+def _struct_encoder(value_type: ValueType) -> Callable[[Value], Plain]:
+    encoders = [encoder(kind) for _, kind in value_type.fields]
+    return lambda value: [
+        None if item is None else encode_field(item)
+        for encode_field, item in zip(encoders, value, strict=True)  # type: ignore[arg-type]
+    ]
 
 
 def _same(value: Value) -> Plain:
@@ -239,6 +255,8 @@ def reader(value_type: ValueType, where: str) -> Callable[[Plain], Value]:
     """As `decoder`, for what is not null."""
     if value_type.element is not None:
         return _array_reader(value_type, decoder(value_type.element, where))
+    if value_type.code == "STRUCT":
+        return _struct_reader(value_type, where)
     read = _READERS_BY_ANNOTATION.get(value_type.annotation) or _READERS[value_type.code]
     length = value_type.length
     if length is None:
@@ -265,6 +283,20 @@ def _array_reader(
         return tuple([decode_element(item) for item in plain])
 
     return read_array
+
+
+def _struct_reader(value_type: ValueType, where: str) -> Callable[[Plain], Value]:
+    decoders = [decoder(kind, where) for _, kind in value_type.fields]
+
+    def read_struct(plain: Plain) -> Value:
+        if not isinstance(plain, list) or len(plain) != len(decoders):
+            raise SpannerError(
+                Code.FAILED_PRECONDITION,
+                f"Could not parse {plain_forms.proto_text(plain)} as {value_type.ddl()}",
+            )
+        return tuple([read(item) for read, item in zip(decoders, plain, strict=True)])
+
+    return read_struct
 
 
 def _too_long(where: str, size: int, limit: int) -> SpannerError:

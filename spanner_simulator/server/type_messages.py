@@ -28,6 +28,10 @@ def type_message(value_type: ValueType) -> Message:
     message = spanner.Type.pb()(code=getattr(spanner.TypeCode, value_type.code))
     if value_type.element is not None:
         message.array_element_type.CopyFrom(type_message(value_type.element))
+    for name, kind in value_type.fields:
+        message.struct_type.fields.add(name=name).type_.CopyFrom(type_message(kind))
+    if value_type.code == "STRUCT":
+        message.struct_type.SetInParent()
     if value_type.annotation is not None:
         message.type_annotation = getattr(spanner.TypeAnnotationCode, value_type.annotation)
     if value_type.proto_name is not None:
@@ -36,14 +40,16 @@ def type_message(value_type: ValueType) -> Message:
 
 
 _CODES: dict[int, TypeCode] = {
-    int(getattr(spanner.TypeCode, code)): code for code in get_args(TypeCode) if code != "ARRAY"
+    int(getattr(spanner.TypeCode, code)): code
+    for code in get_args(TypeCode)
+    if code not in ("ARRAY", "STRUCT")
 }
 
 
 def value_type_of(message: Message, *, depth: int = 0) -> ValueType | None:
     """The type that a message declares; None for no declaration.
 
-    UNIMPLEMENTED by name for STRUCT and codes that nobody knows.
+    UNIMPLEMENTED by name for codes that nobody knows.
     """
     code = message.code
     if code == spanner.TypeCode.TYPE_CODE_UNSPECIFIED:
@@ -58,6 +64,8 @@ def value_type_of(message: Message, *, depth: int = 0) -> ValueType | None:
                 "No value provided for required field: Type.array_element_type",
             )
         return ValueType("ARRAY", element)
+    if code == spanner.TypeCode.STRUCT:
+        return _struct_type(message)
     if code not in _CODES:
         name = spanner.Type.pb().DESCRIPTOR.fields_by_name["code"].enum_type.values_by_number
         text = name[code].name if code in name else str(code)
@@ -66,6 +74,18 @@ def value_type_of(message: Message, *, depth: int = 0) -> ValueType | None:
         )
     annotation = _annotation(message.type_annotation)
     return ValueType(_CODES[code], annotation=annotation, proto_name=message.proto_type_fqn or None)
+
+
+def _struct_type(message: Message) -> ValueType:
+    fields: list[tuple[str, ValueType]] = []
+    for field in message.struct_type.fields:
+        found = value_type_of(field.type_)
+        if found is None:
+            raise SpannerError(
+                Code.INVALID_ARGUMENT, "No value provided for required field: Field.type"
+            )
+        fields.append((field.name, found))
+    return ValueType("STRUCT", fields=tuple(fields))
 
 
 def _annotation(code: int) -> Annotation | None:

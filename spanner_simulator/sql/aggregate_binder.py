@@ -28,9 +28,7 @@ def bind_wrapped(binding: Binding, scope: Scope, node: Node) -> Bound:
     if not isinstance(node, exp.Filter) or not isinstance(node.this, exp.Anonymous):
         raise unsupported(f"{node.key.upper()} outside of an aggregate function")
     call = node.this
-    condition = expression_binder.bind_condition(
-        binding, scope, node.expression.this, "FILTER"
-    )
+    condition = expression_binder.bind_condition(binding, scope, node.expression.this, "FILTER")
     return bind_aggregate(
         binding, scope, call.name.upper(), list(call.expressions), call, condition=condition
     )
@@ -49,7 +47,9 @@ def bind_aggregate(
     if scope.forbids_aggregates is not None:
         shown = "COUNT(*)" if name == "COUNT" and _is_star(arguments) else name
         if binding.is_postgres:
-            raise binding.error(f"aggregate functions are not allowed in {scope.forbids_aggregates}")
+            raise binding.error(
+                f"aggregate functions are not allowed in {scope.forbids_aggregates}"
+            )
         raise binding.error(
             f"Aggregate function {shown} not allowed in {scope.forbids_aggregates}", node
         )
@@ -60,7 +60,7 @@ def bind_aggregate(
     outer = scope.forbids_aggregates
     scope.forbids_aggregates = "an aggregate function"
     try:
-        return _bind(binding, scope, name, list(arguments), node, filters)
+        return _bind(binding, scope, name, arguments=list(arguments), node=node, filters=filters)
     finally:
         scope.forbids_aggregates = outer
 
@@ -77,6 +77,7 @@ def _bind(
     binding: Binding,
     scope: Scope,
     name: str,
+    *,
     arguments: list[Node],
     node: Node,
     filters: list[str],
@@ -99,7 +100,7 @@ def _bind(
             elif isinstance(inner, exp.Distinct):
                 distinct = "DISTINCT "
                 arguments[index : index + 1] = inner.expressions
-                inner = arguments[index]
+                inner = argument
                 continue
             elif not isinstance(inner, exp.RespectNulls):
                 break
@@ -115,10 +116,8 @@ def _bind(
             f"{name} is not defined for arguments of type {binding.type_name(bounds[0])}", node
         )
     if found is None:
-        raise function_binder.unresolved(binding, name, signatures, bounds, node, False)  # noqa: FBT003
-    typed = [
-        binding.coerce(one, kind).sql for one, kind in zip(bounds, found.types, strict=True)
-    ]
+        raise function_binder.unresolved(binding, name, signatures, bounds, node=node)
+    typed = [binding.coerce(one, kind).sql for one, kind in zip(bounds, found.types, strict=True)]
     if ignores_nulls:
         filters.append(f"{typed[0]} IS NOT NULL")
     if having:

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.sql.bound import Bound, Constant
-from tidegate.spanner_simulator.sql.coercion import cast_sql, implicit_cost, read_literal
+from tidegate.spanner_simulator.sql.coercion import (
+    cast_sql,
+    implicit_cost,
+    is_blank_array,
+    read_literal,
+)
 from tidegate.spanner_simulator.sql.literals import literal, value_sql
 from tidegate.spanner_simulator.sql.sql_types import (
     INT64,
@@ -30,8 +35,8 @@ if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
     from tidegate.spanner_simulator.core.values import Dialect, Plain, ValueType
     from tidegate.spanner_simulator.sql.scans import Scan
-    from tidegate.spanner_simulator.sql.syntax import Node
     from tidegate.spanner_simulator.sql.statement_text import StatementText
+    from tidegate.spanner_simulator.sql.syntax import Node
 
 __all__ = ["NOW", "Binding", "Parameter", "default_type", "parameter_sql"]
 
@@ -130,9 +135,7 @@ class Binding:
         """A parameter. INVALID_ARGUMENT when it is not bound."""
         lowered = name.lower()
         if lowered not in self.parameters:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT, f"No parameter found for binding: {name}"
-            )
+            raise SpannerError(Code.INVALID_ARGUMENT, f"No parameter found for binding: {name}")
         self.used_parameters.add(lowered)
         declared = self.parameters[lowered].value_type
         value_type = self.types.get(lowered) or declared
@@ -163,7 +166,9 @@ class Binding:
             return replace(bound, sql=value_sql(target, None), value_type=target)
         if is_same(source, target):
             return bound
-        value = None if bound.constant is None else bound.constant.value
+        value: Any = None if bound.constant is None else bound.constant.value
+        if bound.is_literal and target.element is not None and is_blank_array(bound):
+            return literal(target, value)
         if bound.is_literal and isinstance(value, str) and source.code == "STRING":
             read = self.read(value, target)
             if read is not None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from tidegate.spanner_simulator.core.values import Value, ValueType
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from tidegate.spanner_simulator.core.values import Value, ValueType
 
 __all__ = [
     "Bound",

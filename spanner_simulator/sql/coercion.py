@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from tidegate.spanner_simulator.core.values import Dialect, Value, ValueType
 
-__all__ = ["cast_sql", "implicit_cost", "read_literal"]
+__all__ = ["cast_sql", "implicit_cost", "is_blank_array", "read_literal"]
 
 _ZONE = f"'{time_routines.DEFAULT_ZONE}'"
 _IMPLICIT: Final = {
@@ -153,6 +153,12 @@ def read_literal(text: str, value_type: ValueType, dialect: Dialect) -> Bound | 
     return literal(value_type, reader(text))
 
 
+def is_blank_array(bound: Bound) -> bool:
+    """Whether an array literal has no element that would give it a type."""
+    value = None if bound.constant is None else bound.constant.value
+    return isinstance(value, tuple) and all(item is None for item in value)
+
+
 def implicit_cost(bound: Bound, target: ValueType, dialect: Dialect) -> int | None:
     """How far an expression is from a type without CAST: 0 is there, None unreachable."""
     source = bound.value_type
@@ -162,6 +168,8 @@ def implicit_cost(bound: Bound, target: ValueType, dialect: Dialect) -> int | No
         return 0
     pair = (_kind(source), _kind(target))
     if bound.is_literal:
+        if target.element is not None and is_blank_array(bound):
+            return 1
         if dialect == "POSTGRESQL" and source.code == "STRING" and target.element is None:
             return 2
         if pair in _IMPLICIT_LITERALS:
@@ -228,5 +236,3 @@ def _no_cast(source: ValueType, target: ValueType, dialect: Dialect) -> SpannerE
         else f"Invalid cast from {one} to {other}"
     )
     return SpannerError(Code.INVALID_ARGUMENT, message)
-
-

@@ -162,9 +162,7 @@ def is_in(binding: Binding, value: Bound, items: Sequence[Bound], node: Node) ->
         value = binding.settled(value)
         kind = value.value_type
     if kind is None or not all(binding.accepts(one, kind) for one in (value, *items)):
-        wrong = next(
-            (one for one in items if binding.common_type([value, one]) is None), items[0]
-        )
+        wrong = next((one for one in items if binding.common_type([value, one]) is None), items[0])
         raise _no_operator(binding, "=", value, wrong, node)
     _check_comparable(binding, "=", kind, node)
     first = binding.coerce(value, kind)
@@ -193,8 +191,7 @@ def is_in_array(binding: Binding, value: Bound, array: Bound, node: Node) -> Bou
     element = None if array.value_type is None else array.value_type.element
     if array.value_type is not None and element is None:
         raise binding.error(
-            "Second argument of IN UNNEST must be an array but was "
-            f"{binding.type_name(array)}",
+            f"Second argument of IN UNNEST must be an array but was {binding.type_name(array)}",
             node,
         )
     if element is None:

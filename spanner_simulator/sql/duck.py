@@ -9,9 +9,10 @@ from __future__ import annotations
 import inspect
 import re
 import weakref
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import duckdb
+from duckdb.func import SPECIAL
 
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.sql import (
@@ -21,14 +22,17 @@ from tidegate.spanner_simulator.sql import (
     time_formats,
     time_routines,
 )
-from tidegate.spanner_simulator.sql.routines import ROUTINES, Routine
+from tidegate.spanner_simulator.sql.arrow_tables import arrow_table
+from tidegate.spanner_simulator.sql.routines import ROUTINES, Routine, out_of_range
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    import pyarrow as pa
+    from tidegate.spanner_simulator.core.values import Value, ValueType
 
-__all__ = ["Duck"]
+__all__ = ["Duck", "TableRows"]
+
+TableRows: TypeAlias = "tuple[Mapping[str, ValueType], Sequence[Mapping[str, Value]]]"
 
 # Imported so that their routines are registered.
 _ROUTINE_MODULES: Final = (
@@ -41,24 +45,50 @@ _SETTINGS: Final = (
     "SET enable_external_access = false",
     "SET lock_configuration = true",
 )
-_MACROS: Final = (
-    "double_checked(r, a, op, b) AS CASE WHEN isfinite(r) OR NOT isfinite(a) OR NOT isfinite(b) "
-    "THEN r ELSE CAST(error('OUT_OF_RANGE|double overflow: ' || float_text(a) || ' ' || op || ' ' "
-    "|| float_text(CAST(b AS DOUBLE))) AS DOUBLE) END",
-    "double_quotient(a, b) AS CASE WHEN b = 0 THEN CAST(error('OUT_OF_RANGE|division by zero: ' || "
-    "float_text(a) || ' / ' || float_text(b)) AS DOUBLE) ELSE double_checked(a / b, a, '/', b) END",
-    "ieee_quotient(a, b) AS CASE WHEN b <> 0 OR isnan(a) OR isnan(b) THEN a / b WHEN a = 0 THEN "
-    "CAST('NaN' AS DOUBLE) WHEN a > 0 THEN CAST('Infinity' AS DOUBLE) ELSE "
-    "CAST('-Infinity' AS DOUBLE) END",
-    "array_at(items, i) AS CASE WHEN i >= 0 THEN items[i + 1] END",
-    "array_at_checked(items, i, shown) AS CASE WHEN i >= 0 AND i < len(items) THEN items[i + 1] "
-    "WHEN items IS NULL OR i IS NULL THEN NULL ELSE "
-    "error('OUT_OF_RANGE|Array index ' || shown || ' is out of bounds') END",
-    "double_half_even(n) AS CASE WHEN isfinite(n) AND abs(n - trunc(n)) = 0.5 AND "
-    "CAST(abs(trunc(n)) % 2 AS BIGINT) = 0 THEN trunc(n) ELSE round(n) END",
-    "non_negative(n, what) AS CASE WHEN n >= 0 THEN n ELSE CAST(error('OUT_OF_RANGE|' || what || "
-    "' must not be negative or NULL') AS BIGINT) END",
-)
+_MACROS: Final = """
+double_checked(r, a, op, b) AS
+    CASE WHEN isfinite(r) OR NOT isfinite(a) OR NOT isfinite(b) THEN r
+    ELSE CAST(refuse('double overflow: ' || float_text(a) || ' ' || op || ' '
+        || float_text(CAST(b AS DOUBLE))) AS DOUBLE) END;
+double_quotient(a, b) AS
+    CASE WHEN b = 0
+    THEN CAST(refuse('division by zero: ' || float_text(a) || ' / ' || float_text(b)) AS DOUBLE)
+    ELSE double_checked(a / b, a, '/', b) END;
+ieee_quotient(a, b) AS
+    CASE WHEN b <> 0 OR isnan(a) OR isnan(b) THEN a / b
+    WHEN a = 0 THEN CAST('NaN' AS DOUBLE)
+    WHEN a > 0 THEN CAST('Infinity' AS DOUBLE)
+    ELSE CAST('-Infinity' AS DOUBLE) END;
+double_half_even(n) AS
+    CASE WHEN isfinite(n) AND abs(n - trunc(n)) = 0.5 AND CAST(abs(trunc(n)) % 2 AS BIGINT) = 0
+    THEN trunc(n) ELSE round(n) END;
+date_series(first, last) AS
+    CAST(generate_series(first, last, INTERVAL 1 DAY) AS DATE[]);
+numeric_average(total, n) AS
+    CASE WHEN n > 0
+    THEN numeric_divide(CAST(total AS DECIMAL(38,9)), CAST(n AS DECIMAL(38,9))) END;
+pg_integer_average(total, n) AS
+    CASE WHEN n > 0 THEN pg_numeric_divide(CAST(total AS VARCHAR), CAST(n AS VARCHAR)) END;
+refused(typed, message) AS
+    CASE WHEN refuse(message) IS NULL THEN typed END;
+array_at(items, i) AS
+    CASE WHEN i >= 0 THEN items[i + 1] END;
+array_at_checked(items, i, shown) AS
+    CASE WHEN i >= 0 AND i < len(items) THEN items[i + 1]
+    WHEN items IS NULL OR i IS NULL THEN NULL
+    ELSE refused(items[1], 'Array index ' || shown || ' is out of bounds') END;
+array_part(items, first, last) AS
+    list_slice(items, CASE WHEN first < 0 THEN first ELSE first + 1 END,
+        CASE WHEN last < 0 THEN last ELSE last + 1 END);
+array_is_distinct(items) AS
+    len(list_distinct(items)) + CASE WHEN len(items) > list_aggregate(items, 'count') THEN 1
+    ELSE 0 END = len(items);
+replace_every(s, part, other) AS
+    CASE WHEN part = '' THEN s ELSE replace(s, part, other) END;
+non_negative(n, what) AS
+    CASE WHEN n >= 0 THEN n
+    ELSE CAST(refuse(what || ' must not be negative or NULL') AS BIGINT) END
+"""
 _INT_OVERFLOW = re.compile(
     r"Overflow in (?:addition|subtraction|multiplication) of INT\d+ \((-?\d+) ([+*-]) (-?\d+)\)"
 )
@@ -77,12 +107,13 @@ class Duck:
             self._connection.create_function(
                 name,
                 _guarded(one, self._refusals),
-                list(one.arguments),  # type: ignore[arg-type]  # names of types will do
-                one.result,  # type: ignore[arg-type]
-                null_handling="special" if one.takes_null else "default",  # type: ignore[arg-type]
+                list(one.arguments),
+                one.result,
+                # Otherwise a routine could not give NULL for what is not NULL.
+                null_handling=SPECIAL,
                 side_effects=one.is_volatile,
             )
-        for macro in _MACROS:
+        for macro in _MACROS.split(";"):
             self._connection.execute(f"CREATE MACRO {macro}")
         for setting in _SETTINGS:
             self._connection.execute(setting)
@@ -95,16 +126,16 @@ class Duck:
         self._close()
 
     def run(
-        self, sql: str, parameters: Mapping[str, Any], tables: Mapping[str, pa.Table]
+        self, sql: str, parameters: Mapping[str, Any], tables: Mapping[str, TableRows]
     ) -> list[tuple[Any, ...]]:
-        """All rows of a query over Arrow tables. Raises `SpannerError`."""
+        """All rows of a query over rows that are given by table. Raises `SpannerError`."""
         self._refusals.clear()
         try:
             for name, table in tables.items():
-                self._connection.register(name, table)
+                self._connection.register(name, arrow_table(*table))
             return self._connection.execute(sql, dict(parameters) or None).fetchall()
         except duckdb.Error as error:
-            raise _translated(error, self._refusals[0] if self._refusals else None) from None
+            raise _translated(error, self._refusals) from None
         finally:
             for name in tables:
                 self._connection.unregister(name)
@@ -115,14 +146,17 @@ def _guarded(one: Routine, refusals: list[SpannerError]) -> Callable[..., Any]:
     function = one.function
 
     def call(*arguments: Any) -> Any:
+        if not one.takes_null and None in arguments:
+            return None
         try:
             return function(*arguments)
         except SpannerError as error:
             refusals.append(error)
             raise
-        except (ArithmeticError, ValueError, OverflowError) as error:
-            refusals.append(SpannerError(Code.OUT_OF_RANGE, str(error)))
-            raise
+        except (ArithmeticError, ValueError) as error:
+            refusal = out_of_range(str(error))
+            refusals.append(refusal)
+            raise refusal from None
 
     # DuckDB counts the parameters.
     call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -134,13 +168,12 @@ def _guarded(one: Routine, refusals: list[SpannerError]) -> Callable[..., Any]:
     return call
 
 
-def _translated(error: duckdb.Error, refusal: SpannerError | None) -> SpannerError:
+def _translated(error: duckdb.Error, refusals: Sequence[SpannerError]) -> SpannerError:
     text = str(error)
-    if refusal is not None:
-        return refusal
-    marked = re.search(r"OUT_OF_RANGE\|(.*)", text, re.DOTALL)
-    if marked is not None:
-        return SpannerError(Code.OUT_OF_RANGE, marked[1].strip())
+    # DuckDB folds constants on trial: not every refusal is what ended the query.
+    for refusal in refusals:
+        if str(refusal) in text:
+            return refusal
     overflow = _INT_OVERFLOW.search(text)
     if overflow is not None:
         return _out_of_range(f"int64 overflow: {overflow[1]} {overflow[2]} {overflow[3]}")

@@ -13,8 +13,9 @@ from sqlglot import exp
 
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.sql.binding import Binding, Parameter
+from tidegate.spanner_simulator.sql.dml import DmlPlan, DmlResult, make_dml_plan
 from tidegate.spanner_simulator.sql.plans import Plan, ReadAt, check_privileges, make_plan
-from tidegate.spanner_simulator.sql.query_binder import BoundQuery, bind_query
+from tidegate.spanner_simulator.sql.query_binder import bind_query
 from tidegate.spanner_simulator.sql.syntax import Syntax, parse_statement
 from tidegate.spanner_simulator.sql.tables import check_hints
 
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.database import Database
     from tidegate.spanner_simulator.core.rows.transactions import Transaction
     from tidegate.spanner_simulator.core.values import Dialect, Plain, Value, ValueType
+    from tidegate.spanner_simulator.sql.bound_query import BoundQuery
     from tidegate.spanner_simulator.sql.duck import Duck
 
-__all__ = ["CheckPrivilege", "Parameter", "Result", "SqlEngine", "Statement"]
+__all__ = ["DmlResult", "Parameter", "Result", "SqlEngine", "Statement"]
 
 _STATEMENTS_MAX: Final = 2000
 _PLANS_MAX: Final = 32
-CheckPrivilege = "Callable[[str, str], None]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,8 @@ class SqlEngine:
         self._statements: dict[str, Statement] = {}
         self._duck: Duck | None = None
 
-    @property
-    def duck(self) -> Duck:
-        """The connection, made when the first statement needs it."""
+    def _open_duck(self) -> Duck:
+        """The connection, made when a statement needs it first."""
         if self._duck is None:
             # Loading DuckDB takes a noticeable time, and many databases never need it.
             from tidegate.spanner_simulator.sql.duck import Duck  # noqa: PLC0415
@@ -99,17 +99,33 @@ class SqlEngine:
         now_us: int,
         check_privilege: Callable[[str, str], None] | None = None,
     ) -> Result:
-        """Run a query. `check_privilege(privilege, table)` may raise PERMISSION_DENIED."""
+        """Run a query. `check_privilege(table, privilege)` may raise PERMISSION_DENIED."""
         if statement.kind != "query":
             raise SpannerError(
                 Code.INVALID_ARGUMENT,
                 "DML statements can only be performed in a read-write or partitioned-dml "
                 "transaction. Current transaction type is ReadOnly.",
             )
-        plan = self._plan(statement, parameters)
+        plan: Plan = self._plan(statement, parameters)
         check_privileges(plan.reads, check_privilege)
         at = ReadAt(self.database, transaction, read_us, now_us)
-        return Result(plan.columns, plan.run(self.duck, parameters, at))
+        return Result(plan.columns, plan.run(self._open_duck, parameters, at))
+
+    def dml(
+        self,
+        statement: Statement,
+        parameters: Mapping[str, Parameter],
+        *,
+        transaction: Transaction,
+        now_us: int,
+        check_privilege: Callable[[str, str], None] | None = None,
+    ) -> DmlResult:
+        """Run a DML statement in a read-write transaction; all of it or, raising, nothing."""
+        if statement.kind != "dml":
+            raise SpannerError(Code.INVALID_ARGUMENT, "The statement is not valid DML.")
+        plan: DmlPlan = self._plan(statement, parameters)
+        at = ReadAt(self.database, transaction, None, now_us)
+        return plan.run(self._open_duck, parameters, at, check_privilege)
 
     def parameter_types(
         self, statement: Statement, parameters: Mapping[str, Parameter] | None = None
@@ -118,7 +134,7 @@ class SqlEngine:
         given = dict(parameters or {})
         for name in statement.parameters:
             given.setdefault(name, Parameter(None))
-        types = self._plan(statement, given).types
+        types: Mapping[str, ValueType] = self._plan(statement, given).types
         return {name: kind for name, kind in types.items() if given[name].value_type is None}
 
     def columns(
@@ -128,14 +144,20 @@ class SqlEngine:
         given = dict(parameters or {})
         for name in statement.parameters:
             given.setdefault(name, Parameter(None))
-        return self._plan(statement, given).columns
+        columns: list[tuple[str, ValueType]] = self._plan(statement, given).columns
+        return columns
 
-    def _plan(self, statement: Statement, parameters: Mapping[str, Parameter]) -> Plan:
+    def _plan(self, statement: Statement, parameters: Mapping[str, Parameter]) -> Any:
+        syntax = statement.syntax
+        if statement.kind == "dml":
+            return cached_plan(
+                statement, parameters, self.database, lambda one: make_dml_plan(one, syntax)
+            )
         return cached_plan(
             statement,
             parameters,
             self.database,
-            lambda binding: make_plan(binding, _bind(binding, statement.syntax)),
+            lambda one: make_plan(one, _bind(one, syntax)),
         )
 
 
@@ -166,9 +188,7 @@ def cached_plan(
     )
     plan = statement.plans.get(signature)
     if plan is None or not plan.holds(database.catalogue):
-        binding = Binding(
-            statement.syntax.text, statement.dialect, database.catalogue, parameters
-        )
+        binding = Binding(statement.syntax.text, statement.dialect, database.catalogue, parameters)
         plan = make(binding)
         if len(statement.plans) >= _PLANS_MAX:
             statement.plans.clear()

@@ -6,40 +6,32 @@ is refused by name, never passed on.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from sqlglot import exp
 
-from tidegate.spanner_simulator.core.values import ValueType
-from tidegate.spanner_simulator.errors import SpannerError
-from tidegate.spanner_simulator.sql import conditions, function_binder, query_binder
-from tidegate.spanner_simulator.sql.bound import Bound, Constant, Scope
-from tidegate.spanner_simulator.sql.coercion import cast_sql, read_literal
-from tidegate.spanner_simulator.sql.literals import literal, text_literal
+from tidegate.spanner_simulator.sql import (
+    composites,
+    conditions,
+    function_binder,
+    leaves,
+    subqueries,
+)
+from tidegate.spanner_simulator.sql.bound import Bound, Scope
+from tidegate.spanner_simulator.sql.literals import literal
 from tidegate.spanner_simulator.sql.names import access_field, bind_name, name_parts
 from tidegate.spanner_simulator.sql.sql_types import (
     BOOL,
-    BYTES,
-    FLOAT64,
     INT64,
-    JSON,
-    PG_JSONB,
-    PG_NUMERIC,
-    STRING,
     TIMESTAMP,
-    array_of,
-    carrier,
-    field_key,
-    is_same,
 )
-from tidegate.spanner_simulator.sql.syntax import literal_of, position, unsupported
-from tidegate.spanner_simulator.sql.type_names import read_type
+from tidegate.spanner_simulator.sql.syntax import unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tidegate.spanner_simulator.core.values import ValueType
     from tidegate.spanner_simulator.sql.binding import Binding
     from tidegate.spanner_simulator.sql.syntax import Node
 
@@ -90,9 +82,7 @@ def coerced_all(
     if kind is None:
         if any(bound.value_type is not None for bound in bounds):
             names = ", ".join(dict.fromkeys(binding.type_name(bound) for bound in bounds))
-            raise binding.error(
-                f"{what} of types {{{names}}} do not have a common supertype", node
-            )
+            raise binding.error(f"{what} of types {{{names}}} do not have a common supertype", node)
         kind = binding.settled(bounds[0]).value_type or INT64
     return [binding.coerce(bound, kind) for bound in bounds], kind
 
@@ -102,7 +92,7 @@ def _comparison(binding: Binding, scope: Scope, node: Node, operator: str) -> Bo
     if isinstance(right, exp.Any) and operator == "=":
         array = right.this.unnest()
         if isinstance(array, exp.Query):
-            return query_binder.bind_in_query(binding, scope, node.this, array, node)
+            return subqueries.bind_in_query(binding, scope, node.this, array, node)
         value = bind(binding, scope, node.this)
         return conditions.is_in_array(binding, value, bind(binding, scope, array), node)
     if isinstance(right, exp.Any | exp.All):
@@ -126,53 +116,7 @@ def _operator(binding: Binding, scope: Scope, node: Node, name: str) -> Bound:
     return function_binder.apply(binding, name, bounds, node, symbol=_SYMBOLS[name])
 
 
-# -- leaves
-
-
-def _literal(binding: Binding, _scope: Scope, node: Node) -> Bound:
-    text = literal_of(binding.text, node)
-    if isinstance(text, str):
-        return literal(STRING, text)
-    if isinstance(text, bytes):
-        return literal(BYTES, text)
-    digits = node.name
-    if re.fullmatch(r"[0-9]+", digits):
-        number = int(digits)
-        if number <= _INT64_MAX:
-            return literal(INT64, number)
-        if binding.is_postgres:
-            return _pg_numeric(digits)
-        if number == _INT64_MAX + 1:  # only good with a minus before it
-            return Bound(digits, INT64)
-        raise binding.error(f"Invalid integer literal: {digits}", node)
-    if binding.is_postgres:
-        return _pg_numeric(digits)
-    return literal(FLOAT64, float(digits))
-
-
-def _pg_numeric(digits: str) -> Bound:
-    read = read_literal(digits, PG_NUMERIC, "POSTGRESQL")
-    return cast("Bound", read)
-
-
-def _hexadecimal(binding: Binding, _scope: Scope, node: Node) -> Bound:
-    if not node.args.get("is_integer"):
-        raise binding.error("Syntax error: Unexpected hexadecimal string", node)
-    number = int(node.name, 16)
-    return literal(INT64, number - 2**64 if number > _INT64_MAX else number)
-
-
-def _boolean(_binding: Binding, _scope: Scope, node: Node) -> Bound:
-    return literal(BOOL, bool(node.this))
-
-
-def _null(_binding: Binding, _scope: Scope, _node: Node) -> Bound:
-    return Bound("NULL", None, is_literal=True)
-
-
-def _parameter(binding: Binding, _scope: Scope, node: Node) -> Bound:
-    name = node.this.name
-    return binding.parameter(f"p{name}" if binding.is_postgres else name)
+# -- names
 
 
 def _column(binding: Binding, scope: Scope, node: Node) -> Bound:
@@ -268,7 +212,7 @@ def _between(binding: Binding, scope: Scope, node: Node) -> Bound:
 def _in(binding: Binding, scope: Scope, node: Node) -> Bound:
     if node.args.get("query") is not None:
         query = node.args["query"].unnest()
-        return query_binder.bind_in_query(binding, scope, node.this, query, node)
+        return subqueries.bind_in_query(binding, scope, node.this, query, node)
     value = bind(binding, scope, node.this)
     unnested = node.args.get("unnest")
     if unnested is not None:
@@ -337,181 +281,12 @@ def _case(binding: Binding, scope: Scope, node: Node) -> Bound:
     )
 
 
-def _cast(binding: Binding, scope: Scope, node: Node) -> Bound:
-    target = read_type(binding, node.args["to"])
-    if isinstance(node.this, exp.Struct) and target.code == "STRUCT":
-        return _typed_struct(binding, scope, node.this, target)
-    is_safe = isinstance(node, exp.TryCast) and not binding.is_postgres
-    if isinstance(node.this, exp.Array) and target.element is not None:
-        items = [bind(binding, scope, one) for one in node.this.expressions]
-        for item, written in zip(items, node.this.expressions, strict=True):
-            if not binding.accepts(item, target.element) and not binding.is_postgres:
-                raise binding.error(
-                    f"Array element type {binding.type_name(item)} does not coerce to "
-                    f"{binding.type_name(Bound('', target.element))}",
-                    written,
-                )
-        return _list_of(binding, items, target.element)
-    bound = bind(binding, scope, node.this)
-    if bound.value_type is None:
-        return replace(binding.coerce(bound, target), is_literal=False)
-    value = None if bound.constant is None else bound.constant.value
-    if isinstance(value, str) and bound.value_type.code == "STRING" and not is_safe:
-        read = _read(binding, value, target, node)
-        if read is not None:
-            return read
-    sql = cast_sql(bound.sql, bound.value_type, target, binding.dialect, is_safe=is_safe)
-    constant = bound.constant if is_same(bound.value_type, target) else None
-    return Bound(
-        sql, target, constant=constant, column=None, is_aggregate=bound.is_aggregate
-    )
-
-
-def _read(binding: Binding, text: str, target: ValueType, node: Node) -> Bound | None:
-    """CAST of a string literal, or a literal such as DATE '..', which is wrong at once."""
-    try:
-        return read_literal(text, target, binding.dialect)
-    except SpannerError:
-        at = position(node)
-        before = binding.text.parsed[: at or 0].rstrip().upper()
-        if binding.is_postgres or not before.endswith(target.code):
-            raise
-        shown = f': "{text}"' if target.code in ("NUMERIC", "JSON") else ""
-        raise binding.text.error(
-            f"Invalid {target.code} literal{shown}", len(before) - len(target.code)
-        ) from None
-
-
-def _parse_json(binding: Binding, _scope: Scope, node: Node) -> Bound:
-    text = literal_of(binding.text, node.this)
-    return cast("Bound", _read(binding, str(text), JSON, node.this))
-
-
-# -- arrays and structs
-
-
-def _list_of(binding: Binding, items: Sequence[Bound], element: ValueType) -> Bound:
-    typed = [binding.coerce(item, element) for item in items]
-    kind = array_of(element)
-    values = [item.constant.value if item.constant is not None else None for item in typed]
-    known = all(
-        item.is_literal and item.constant is not None and item.constant.parameter is None
-        for item in typed
-    )
-    listed = ", ".join(item.sql for item in typed)
-    return Bound(
-        f"CAST([{listed}] AS {carrier(kind)})",
-        kind,
-        constant=Constant(tuple(values)) if known else None,
-        is_literal=known,
-        is_aggregate=any(item.is_aggregate for item in typed),
-    )
-
-
-def _array(binding: Binding, scope: Scope, node: Node) -> Bound:
-    if len(node.expressions) == 1 and isinstance(node.expressions[0].unnest(), exp.Query):
-        return query_binder.bind_array_query(binding, scope, node.expressions[0].unnest())
-    if not node.expressions:
-        return _list_of(binding, [], INT64)
-    bounds = [bind(binding, scope, one) for one in node.expressions]
-    typed, kind = coerced_all(binding, bounds, node, "Array elements")
-    if kind.element is not None:
-        raise binding.error(
-            "Cannot construct array with element type "
-            f"{binding.type_name(Bound('', kind))} because nested arrays are not supported",
-            node,
-        )
-    return _list_of(binding, typed, kind)
-
-
-def _struct(binding: Binding, scope: Scope, node: Node) -> Bound:
-    names = [one.alias if isinstance(one, exp.Alias) else "" for one in node.expressions]
-    written = [one.this if isinstance(one, exp.Alias) else one for one in node.expressions]
-    bounds = [binding.settled(bind(binding, scope, one)) for one in written]
-    fields = tuple(
-        (name or (bound.name if isinstance(one, exp.Column) else ""), bound.value_type or INT64)
-        for name, bound, one in zip(names, bounds, written, strict=True)
-    )
-    return _pack(bounds, ValueType("STRUCT", fields=fields))
-
-
-def _typed_struct(binding: Binding, scope: Scope, node: Node, target: ValueType) -> Bound:
-    bounds = [bind(binding, scope, one) for one in node.expressions]
-    if len(bounds) != len(target.fields):
-        raise binding.error(
-            f"STRUCT type has {len(target.fields)} fields but constructor call has "
-            f"{len(bounds)} fields",
-            node,
-        )
-    typed = [
-        binding.coerce(bound, kind) for bound, (_, kind) in zip(bounds, target.fields, strict=True)
-    ]
-    return _pack(typed, target)
-
-
-def _pack(bounds: Sequence[Bound], kind: ValueType) -> Bound:
-    packed = ", ".join(f"{field_key(index)} := {one.sql}" for index, one in enumerate(bounds))
-    aggregate = any(bound.is_aggregate for bound in bounds)
-    return Bound(f"struct_pack({packed})", kind, is_aggregate=aggregate)
-
-
-def _bracket(binding: Binding, scope: Scope, node: Node) -> Bound:
-    whole = bind(binding, scope, node.this)
-    kind = whole.value_type
-    index = bind(binding, scope, node.expressions[0])
-    if kind is not None and kind.code == "JSON":
-        if index.value_type is not None and index.value_type.code == "STRING":
-            return Bound(f"json_field({whole.sql}, {index.sql})", kind)
-        place = binding.coerce(index, INT64)
-        return Bound(f"json_element({whole.sql}, {place.sql})", kind)
-    if kind is None or kind.element is None:
-        raise binding.error(
-            f"Subscript access using [{binding.type_name(index)}] is not supported on values of "
-            f"type {binding.type_name(whole)}",
-            node,
-        )
-    if not binding.accepts(index, INT64):
-        raise binding.error(
-            f"Array position in [] must be coercible to INT64 type, but has type "
-            f"{binding.type_name(index)}",
-            node,
-        )
-    place = binding.coerce(index, INT64)
-    if binding.is_postgres or node.args.get("safe"):
-        shift = int(node.args.get("offset") or 0) if not binding.is_postgres else 0
-        at = f"{place.sql} - {shift}" if shift else place.sql
-        return Bound(f"array_at({whole.sql}, {at})", kind.element)
-    shift = int(node.args.get("offset") or 0)
-    return Bound(f"array_at_checked({whole.sql}, {place.sql} - {shift}, {place.sql})", kind.element)
-
-
-def _json_arrow(binding: Binding, scope: Scope, node: Node) -> Bound:
-    whole = binding.coerce(bind(binding, scope, node.this), PG_JSONB)
-    step = node.expression
-    if isinstance(step, exp.JSONPath):
-        last = step.expressions[-1]
-        key = last.this
-        if isinstance(key, str) and key.startswith("~") and key[1:].isdigit():
-            key = str(binding.text.literals[int(key[1:])])
-        by = text_literal(str(key)) if isinstance(last, exp.JSONPathKey) else f"CAST({key} AS BIGINT)"
-        name = "jsonb_field" if isinstance(last, exp.JSONPathKey) else "jsonb_element"
-    else:
-        bound = binding.settled(bind(binding, scope, step))
-        by = bound.sql
-        is_text = bound.value_type is not None and bound.value_type.code == "STRING"
-        name = "jsonb_field" if is_text else "jsonb_element"
-    found = f"{name}({whole.sql}, {by})"
-    if isinstance(node, exp.JSONExtractScalar):
-        return Bound(f"jsonb_text({found})", STRING)
-    return Bound(found, PG_JSONB)
-
-
 def _subquery(binding: Binding, scope: Scope, node: Node) -> Bound:
-    return query_binder.bind_scalar_query(binding, scope, node.unnest(), node)
+    return subqueries.bind_scalar_query(binding, scope, node.unnest(), node)
 
 
 def _exists(binding: Binding, scope: Scope, node: Node) -> Bound:
-    return query_binder.bind_exists(binding, scope, node.this.unnest())
+    return subqueries.bind_exists(binding, scope, node.this.unnest())
 
 
 def _current_timestamp(binding: Binding, _scope: Scope, node: Node) -> Bound:
@@ -524,12 +299,12 @@ def _call(binding: Binding, scope: Scope, node: Node) -> Bound:
 
 
 _BINDERS: Final[dict[type[Any], Callable[[Binding, Scope, Node], Bound]]] = {
-    exp.Literal: _literal,
-    exp.ByteString: _literal,
-    exp.HexString: _hexadecimal,
-    exp.Boolean: _boolean,
-    exp.Null: _null,
-    exp.Parameter: _parameter,
+    exp.Literal: leaves.bind_literal,
+    exp.ByteString: leaves.bind_literal,
+    exp.HexString: leaves.bind_hexadecimal,
+    exp.Boolean: leaves.bind_boolean,
+    exp.Null: leaves.bind_null,
+    exp.Parameter: leaves.bind_parameter,
     exp.Column: _column,
     exp.Dot: _dot,
     exp.Paren: _paren,
@@ -544,15 +319,15 @@ _BINDERS: Final[dict[type[Any], Callable[[Binding, Scope, Node], Bound]]] = {
     exp.ILike: _ilike,
     exp.If: _if,
     exp.Case: _case,
-    exp.Cast: _cast,
-    exp.TryCast: _cast,
-    exp.ParseJSON: _parse_json,
-    exp.Array: _array,
-    exp.Struct: _struct,
-    exp.Tuple: _struct,
-    exp.Bracket: _bracket,
-    exp.JSONExtract: _json_arrow,
-    exp.JSONExtractScalar: _json_arrow,
+    exp.Cast: composites.bind_cast,
+    exp.TryCast: composites.bind_cast,
+    exp.ParseJSON: composites.bind_json_literal,
+    exp.Array: composites.bind_array,
+    exp.Struct: composites.bind_struct,
+    exp.Tuple: composites.bind_struct,
+    exp.Bracket: composites.bind_bracket,
+    exp.JSONExtract: composites.bind_json_arrow,
+    exp.JSONExtractScalar: composites.bind_json_arrow,
     exp.Subquery: _subquery,
     exp.Exists: _exists,
     exp.CurrentTimestamp: _current_timestamp,

@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from tidegate.spanner_simulator.sql import expression_binder, query_binder
 from tidegate.spanner_simulator.sql.bound import Bound, Relation, RelationColumn, Scope
+from tidegate.spanner_simulator.sql.bound_query import relation_of
 from tidegate.spanner_simulator.sql.conditions import all_of, compare
 from tidegate.spanner_simulator.sql.output_names import identifier_name
 from tidegate.spanner_simulator.sql.sql_types import BOOL, INT64, field_key
@@ -143,17 +144,13 @@ def _unnest_path(
     return _elements(binding, array, alias or parts[-1].name, None, node, is_first=False)
 
 
-def _derived(
-    binding: Binding, scope: Scope, query: Node, alias: str
-) -> tuple[str, Relation]:
+def _derived(binding: Binding, scope: Scope, query: Node, alias: str) -> tuple[str, Relation]:
     bound = query_binder.bind_query(binding, query, parent=None, ctes=scope.ctes)
     name = binding.fresh("r")
-    return f"({bound.sql}) AS {name}", query_binder.relation_of(bound, alias, name)
+    return f"({bound.sql}) AS {name}", relation_of(bound, alias, name)
 
 
-def _view(
-    binding: Binding, node: exp.Table, view: View, alias: str
-) -> tuple[str, Relation]:
+def _view(binding: Binding, node: exp.Table, view: View, alias: str) -> tuple[str, Relation]:
     if len(binding.views) >= _VIEWS_MAX:
         raise unsupported(f"more than {_VIEWS_MAX} views inside one another")
     syntax = parse_statement(view.query, binding.dialect)
@@ -264,7 +261,7 @@ def _join(binding: Binding, scope: Scope, node: exp.Join) -> str:
     text, relation = bind_relation(binding, scope, node.this)
     scope.relations.append(relation)
     text += _own_joins(binding, scope, node.this)
-    condition = _condition(binding, scope, node, left, relation, side)
+    condition = _condition(binding, scope, node, left=left, right=relation, side=side)
     scope.forbids_aggregates = outer
     if condition is None:
         if side and not isinstance(node.this, exp.Unnest):
@@ -281,6 +278,7 @@ def _condition(
     binding: Binding,
     scope: Scope,
     node: exp.Join,
+    *,
     left: list[Relation],
     right: Relation,
     side: str,
@@ -290,7 +288,9 @@ def _condition(
     if on is not None:
         bound = expression_binder.bind_condition(binding, scope, on, "JOIN ON clause")
     elif using:
-        bound = all_of([_using(binding, scope, one, left, right, side) for one in using])
+        bound = all_of(
+            [_using(binding, scope, one, left=left, right=right, side=side) for one in using]
+        )
     else:
         return None
     if side in ("", "LEFT"):
@@ -305,6 +305,7 @@ def _using(
     binding: Binding,
     scope: Scope,
     part: exp.Identifier,
+    *,
     left: list[Relation],
     right: Relation,
     side: str,
@@ -337,5 +338,3 @@ def _using(
         if relation.find(name):
             relation.hidden = relation.hidden | {name}
     return test
-
-

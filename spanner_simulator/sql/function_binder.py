@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
+from tidegate.spanner_simulator.core.rows.mutations import PENDING
 from tidegate.spanner_simulator.core.values import ValueType
 from tidegate.spanner_simulator.errors import Code, SpannerError
-from tidegate.spanner_simulator.sql import aggregate_binder, expression_binder, query_binder
+from tidegate.spanner_simulator.sql import aggregate_binder, expression_binder, subqueries
 from tidegate.spanner_simulator.sql.binding import NOW, Binding
 from tidegate.spanner_simulator.sql.bound import Bound, Scope
 from tidegate.spanner_simulator.sql.coercion import cast_sql
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from tidegate.spanner_simulator.sql.syntax import Node
 
 __all__ = [
-    "PENDING_NS",
     "apply",
     "bind_call",
     "bind_special",
@@ -47,8 +47,6 @@ __all__ = [
     "unresolved",
 ]
 
-# Stands for PENDING_COMMIT_TIMESTAMP() on its way through DuckDB: no timestamp is that large.
-PENDING_NS: Final = 2**100
 _PART: Final = ValueType("PART")  # type: ignore[arg-type]  # no value has it; see `signatures`
 _SLOT = re.compile(r"\{(\d+)(?:\.(count|part))?\}")
 _SCHEMAS: Final = frozenset(("spanner", "pg_catalog"))
@@ -72,7 +70,7 @@ def bind_call(binding: Binding, scope: Scope, node: Node) -> Bound:
     if name == "PENDING_COMMIT_TIMESTAMP":
         return _pending(binding)
     if name == "ARRAY" and len(arguments) == 1 and isinstance(arguments[0].unnest(), exp.Query):
-        return query_binder.bind_array_query(binding, scope, arguments[0].unnest())
+        return subqueries.bind_array_query(binding, scope, arguments[0].unnest())
     if name == "STRUCT":
         return expression_binder.bind(binding, scope, exp.Struct(expressions=arguments))
     if name in ("TO_JSON", "TO_JSON_STRING", "JSON_ARRAY", "JSON_OBJECT") and (
@@ -150,7 +148,14 @@ def apply(
         raise not_found(binding, node.name or name.lower(), arguments, node)
     found = resolve(signatures, arguments, binding.dialect)
     if found is None:
-        raise unresolved(binding, symbol or name, signatures, arguments, node, symbol is not None)
+        raise unresolved(
+            binding,
+            symbol or name,
+            signatures,
+            arguments,
+            node=node,
+            is_operator=symbol is not None,
+        )
     typed = [
         one if kind.code in ("PART", "INTERVAL") else binding.coerce(one, kind)
         for one, kind in zip(arguments, found.types, strict=True)
@@ -181,9 +186,7 @@ def _filled(text: str, arguments: Sequence[Bound]) -> str:
     return filled
 
 
-def not_found(
-    binding: Binding, name: str, arguments: Sequence[Bound], node: Node
-) -> SpannerError:
+def not_found(binding: Binding, name: str, arguments: Sequence[Bound], node: Node) -> SpannerError:
     """There is no such function."""
     if binding.is_postgres:
         types = ", ".join(binding.type_name(one) for one in arguments)
@@ -200,8 +203,9 @@ def unresolved(
     name: str,
     signatures: Sequence[Signature],
     arguments: Sequence[Bound],
+    *,
     node: Node,
-    is_operator: bool,  # noqa: FBT001  # private to this package's two callers
+    is_operator: bool = False,
 ) -> SpannerError:
     """The function exists, but not for these types."""
     names = [binding.type_name(one) for one in arguments]
@@ -241,15 +245,13 @@ def _pending(binding: Binding) -> Bound:
             "UPDATE of an appropriately typed column. It cannot be used in SELECT, or as the input "
             "to any other scalar expression.",
         )
-    return Bound(f"CAST('{PENDING_NS}' AS HUGEINT)", TIMESTAMP)
+    return Bound(f"CAST('{PENDING}' AS HUGEINT)", TIMESTAMP)
 
 
 def _to_json(
     binding: Binding, scope: Scope, name: str, arguments: Sequence[Node], node: Node
 ) -> Bound:
-    bounds = [
-        binding.settled(expression_binder.bind(binding, scope, one)) for one in arguments
-    ]
+    bounds = [binding.settled(expression_binder.bind(binding, scope, one)) for one in arguments]
     texts = [json_document_sql(one.sql, one.value_type or INT64) for one in bounds]
     match name:
         case "JSON_ARRAY":
@@ -323,7 +325,7 @@ def bind_special(binding: Binding, scope: Scope, node: Node) -> Bound:
         case exp.Alias():
             raise binding.error("An alias is not allowed here", node)
         case exp.Subquery() | exp.Query():
-            return query_binder.bind_scalar_query(binding, scope, node.unnest(), node)
+            return subqueries.bind_scalar_query(binding, scope, node.unnest(), node)
         case exp.Func():
             raise unsupported(f"the function {node.sql_name()}")
         case _:
@@ -349,9 +351,7 @@ def _extract(binding: Binding, scope: Scope, node: Node) -> Bound:
         call = f"timestamp_extract({bound.sql}, {text_literal(part)}, {place})"
         found = Bound(call, INT64)
     else:
-        raise binding.error(
-            f"EXTRACT from {binding.type_name(bound)} is not supported", node
-        )
+        raise binding.error(f"EXTRACT from {binding.type_name(bound)} is not supported", node)
     if binding.is_postgres:
         return Bound(cast_sql(found.sql, INT64, PG_NUMERIC, binding.dialect), PG_NUMERIC)
     return found

@@ -9,8 +9,6 @@ from tidegate.spanner_simulator.sql.signatures import read_signatures
 __all__ = ["GOOGLE_FUNCTIONS"]
 
 
-
-
 _TABLE = """
 OP.ADD(INT64, INT64) -> INT64 = ({0} + {1})
 OP.ADD(FLOAT64, FLOAT64) -> FLOAT64 = double_checked({0} + {1}, {0}, '+', {1})
@@ -101,7 +99,7 @@ BIT_REVERSE(INT64, BOOL) -> INT64 = bit_reversed({0}, {1})
 COALESCE(ANY...) -> ANY = coalesce({*})
 IFNULL(ANY, ANY) -> ANY = coalesce({0}, {1})
 NULLIF(ANY, ANY) -> ANY
-ERROR(STRING) -> INT64 = CAST(error('OUT_OF_RANGE|' || {0}) AS BIGINT)
+ERROR(STRING) -> INT64 = CAST(refuse({0}) AS BIGINT)
 GENERATE_UUID() -> STRING
 NEW_UUID() -> UUID = generate_uuid()
 STARTS_WITH(STRING, STRING) -> BOOL
@@ -141,7 +139,7 @@ STRPOS(STRING, STRING) -> INT64 = strpos({0}, {1})
 INSTR(STRING, STRING) -> INT64 = instr_text({0}, {1}, 1, 1)
 INSTR(STRING, STRING, INT64) -> INT64 = instr_text({0}, {1}, {2}, 1)
 INSTR(STRING, STRING, INT64, INT64) -> INT64 = instr_text({0}, {1}, {2}, {3})
-REPLACE(STRING, STRING, STRING) -> STRING = CASE WHEN {1} = '' THEN {0} ELSE replace({0}, {1}, {2}) END
+REPLACE(STRING, STRING, STRING) -> STRING = replace_every({0}, {1}, {2})
 LEFT(STRING, INT64) -> STRING = text_part({0}, 1, {1})
 RIGHT(STRING, INT64) -> STRING = right({0}, {1})
 CONCAT(STRING...) -> STRING = ({||})
@@ -228,13 +226,13 @@ ARRAY_TO_STRING(ARRAY<STRING>, STRING, STRING) -> STRING = join_texts({0}, {1}, 
 ARRAY_INCLUDES(ARRAY<ANY>, ANY) -> BOOL = list_contains({0}, {1})
 ARRAY_FIRST(ARRAY<ANY>) -> ANY = array_at({0}, 0)
 ARRAY_LAST(ARRAY<ANY>) -> ANY = array_at({0}, len({0}) - 1)
-ARRAY_SLICE(ARRAY<ANY>, INT64, INT64) -> ARRAY<ANY> = list_slice({0}, CASE WHEN {1} < 0 THEN {1} ELSE {1} + 1 END, CASE WHEN {2} < 0 THEN {2} ELSE {2} + 1 END)
-ARRAY_IS_DISTINCT(ARRAY<ANY>) -> BOOL = (len(list_distinct({0})) + CASE WHEN len({0}) > list_aggregate({0}, 'count') THEN 1 ELSE 0 END = len({0}))
+ARRAY_SLICE(ARRAY<ANY>, INT64, INT64) -> ARRAY<ANY> = array_part({0}, {1}, {2})
+ARRAY_IS_DISTINCT(ARRAY<ANY>) -> BOOL
 ARRAY_MAX(ARRAY<ORDERED>) -> ORDERED = list_aggregate({0}, 'max')
 ARRAY_MIN(ARRAY<ORDERED>) -> ORDERED = list_aggregate({0}, 'min')
 GENERATE_ARRAY(INT64, INT64) -> ARRAY<INT64> = generate_series({0}, {1})
 GENERATE_ARRAY(INT64, INT64, INT64) -> ARRAY<INT64> = generate_series({0}, {1}, {2})
-GENERATE_DATE_ARRAY(DATE, DATE) -> ARRAY<DATE> = CAST(generate_series({0}, {1}, INTERVAL 1 DAY) AS DATE[])
+GENERATE_DATE_ARRAY(DATE, DATE) -> ARRAY<DATE> = date_series({0}, {1})
 """
 
 _AGGREGATES = """
@@ -245,7 +243,7 @@ _AGGREGATES = """
 @SUM(NUMERIC) -> NUMERIC = CAST(sum({args}) AS DECIMAL(38,9))
 @AVG(INT64) -> FLOAT64 = avg({args})
 @AVG(FLOAT64) -> FLOAT64 = avg({args})
-@AVG(NUMERIC) -> NUMERIC = numeric_divide(CAST(sum({args}) AS DECIMAL(38,9)), CAST(count({args}) AS DECIMAL(38,9)))
+@AVG(NUMERIC) -> NUMERIC = numeric_average(sum({args}), count({args}))
 @MIN(ORDERED) -> ORDERED = min({args})
 @MAX(ORDERED) -> ORDERED = max({args})
 @ANY_VALUE(ANY) -> ANY = any_value({args})

@@ -46,10 +46,8 @@ def value_sql(value_type: ValueType, value: Value) -> str:
             return text_literal("NaN" if value.is_nan() else f"{value:f}")
         case Decimal():
             return f"CAST('{value:f}' AS {kind})"
-        case float():
-            return f"CAST('{value!r}' AS {kind})"
-        case _:
-            return f"CAST('{value}' AS {kind})"
+        case number:
+            return f"CAST('{number!r}' AS {kind})"
 
 
 def literal(value_type: ValueType, value: Value, name: str = "") -> Bound:

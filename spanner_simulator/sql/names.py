@@ -122,9 +122,7 @@ def access_field(binding: Binding, bound: Bound, part: exp.Identifier) -> Bound:
             index, field_type = found[0]
             return Bound(f"struct_extract({bound.sql}, '{field_key(index)}')", field_type)
         what = "is ambiguous" if found else "does not exist"
-        raise binding.error(
-            f"Field name {part.name} {what} in {binding.type_name(bound)}", part
-        )
+        raise binding.error(f"Field name {part.name} {what} in {binding.type_name(bound)}", part)
     if kind is not None and kind.code == "JSON" and not binding.is_postgres:
         return Bound(f"json_field({bound.sql}, {text_literal(part.name)})", JSON)
     message = f"Cannot access field {part.name} on a value with type {binding.type_name(bound)}"

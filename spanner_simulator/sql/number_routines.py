@@ -257,9 +257,7 @@ def pg_numeric_divide(one: str, other: str) -> str:
         return "NaN"
     if divisor == 0:
         raise out_of_range(f"division by zero: {one} / {other}")
-    scale = max(
-        _scale(dividend), _scale(divisor), 16 - 4 * _quotient_weight(dividend, divisor), 0
-    )
+    scale = max(_scale(dividend), _scale(divisor), 16 - 4 * _quotient_weight(dividend, divisor), 0)
     return pg_text(
         _CONTEXT.divide(dividend, divisor).quantize(Decimal(1).scaleb(-scale), context=_CONTEXT)
     )

@@ -8,16 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidegate.spanner_simulator.core.values import Value, ValueType, decode
+from tidegate.spanner_simulator.core.values import Plain, Value, ValueType, decode
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.sql.binding import NOW, Binding, Parameter
 from tidegate.spanner_simulator.sql.bound import Constant, quoted
-from tidegate.spanner_simulator.sql.carriers import arrow_column, from_duck, to_duck
+from tidegate.spanner_simulator.sql.carriers import from_duck, to_duck
 from tidegate.spanner_simulator.sql.scans import Scan, key_plan
 from tidegate.spanner_simulator.sql.sql_types import carrier
-from tidegate.spanner_simulator.sql.tables import PENDING
-
-import pyarrow as pa
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,11 +22,10 @@ if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.database import Database
     from tidegate.spanner_simulator.core.rows.transactions import Transaction
     from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
-    from tidegate.spanner_simulator.sql.duck import Duck
-    from tidegate.spanner_simulator.sql.query_binder import BoundQuery, Lookup
+    from tidegate.spanner_simulator.sql.bound_query import BoundQuery, Lookup
+    from tidegate.spanner_simulator.sql.duck import Duck, TableRows
 
-__all__ = ["Plan", "ReadAt", "make_plan"]
-
+__all__ = ["Plan", "ReadAt", "check_privileges", "decode_parameter", "make_plan", "scan_sql"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,25 +57,27 @@ class Plan:
         )
 
     def run(
-        self, duck: Duck, parameters: Mapping[str, Parameter], at: ReadAt
+        self,
+        duck: Callable[[], Duck],
+        parameters: Mapping[str, Parameter],
+        at: ReadAt,
+        *,
+        given: Sequence[Mapping[str, Value]] | None = None,
     ) -> list[list[Value]]:
-        """Read the rows that are needed and compute the result. Raises `SpannerError`."""
+        """Read the rows that are needed and compute the result. Raises `SpannerError`.
+
+        With `given` those are the rows of the only scan, and nothing is read.
+        """
         values = {
             name: decode_parameter(name, parameters[name].plain, kind)
             for name, kind in self.types.items()
         }
-        if self.lookup is not None:
-            rows, is_exact = _fetch(self.scans[0], values, at)
-            if is_exact:
-                wanted = self.lookup.columns
-                _check_pending(self.scans[0], rows)
-                return [[row.get(name) for name in wanted] for row in rows]
-            fetched = {"raw1": _arrow(self.scans[0], rows)}
-        else:
-            fetched = {
-                f"raw{scan.number}": _arrow(scan, _fetch(scan, values, at)[0])
-                for scan in self.scans
-            }
+        fetched: dict[str, TableRows] = {}
+        for scan in self.scans:
+            rows, is_exact = (given, False) if given is not None else _fetch(scan, values, at)
+            if self.lookup is not None and is_exact:
+                return [[row.get(name) for name in self.lookup.columns] for row in rows]
+            fetched[f"raw{scan.number}"] = ({name: scan.types[name] for name in scan.used}, rows)
         bound: dict[str, Any] = {
             f"p_{name}": to_duck(kind, values[name])
             for name, kind in self.types.items()
@@ -87,7 +85,7 @@ class Plan:
         }
         if NOW in self.sql:
             bound[NOW.removeprefix("$")] = at.now_us * 1000
-        return _converted(self.columns, duck.run(self.sql, bound, fetched))
+        return _converted(self.columns, duck().run(self.sql, bound, fetched))
 
 
 def _converted(
@@ -107,16 +105,12 @@ def _converted(
 
 def make_plan(binding: Binding, query: BoundQuery) -> Plan:
     """What the engine runs for a bound query."""
-    types = {
-        name: kind
-        for name, kind in binding.types.items()
-        if name in binding.used_parameters
-    }
+    types = {name: kind for name, kind in binding.types.items() if name in binding.used_parameters}
     for name in binding.used_parameters - types.keys():
         untyped = binding.settled(binding.parameter(name))
         if untyped.value_type is not None:
             types[name] = untyped.value_type
-    scans = ", ".join(_scan_sql(scan) for scan in binding.scans)
+    scans = ", ".join(scan_sql(scan) for scan in binding.scans)
     sql = f"WITH {scans} {query.sql}" if scans else query.sql
     return Plan(
         sql,
@@ -129,41 +123,21 @@ def make_plan(binding: Binding, query: BoundQuery) -> Plan:
     )
 
 
-def _scan_sql(scan: Scan) -> str:
+def scan_sql(scan: Scan) -> str:
+    """One entry of the WITH clause: the columns that are used, in their carriers."""
     columns = [
         f"CAST({quoted(name)} AS {carrier(kind)}) AS {quoted(name)}"
-        if kind.code == "TIMESTAMP" or (kind.element and kind.element.code == "TIMESTAMP")
+        if "TIMESTAMP" in (kind.code, kind.element.code if kind.element else "")
         else quoted(name)
-        for name in scan.used
-        if (kind := scan.types[name])
+        for name, kind in ((name, scan.types[name]) for name in scan.used)
     ]
     shown = ", ".join(columns) or '"_"'
-    return f"scan{scan.number} AS (SELECT {shown} FROM raw{scan.number})"
-
-
-def _arrow(scan: Scan, rows: Sequence[Mapping[str, Value]]) -> pa.Table:
-    _check_pending(scan, rows)
-    columns = {
-        name: arrow_column(scan.types[name], [row.get(name) for row in rows]) for name in scan.used
-    }
-    return pa.table(columns or {"_": pa.array([True] * len(rows), pa.bool_())})
-
-
-def _check_pending(scan: Scan, rows: Sequence[Mapping[str, Value]]) -> None:
-    """A commit timestamp that this transaction wrote has no value yet."""
-    pending = [name for name in scan.used if scan.types[name].code == "TIMESTAMP"]
-    for name in pending:
-        if any(row.get(name) is PENDING for row in rows):
-            raise SpannerError(
-                Code.FAILED_PRECONDITION,
-                f"The column {scan.name}.{name} has a pending commit timestamp, which cannot be "
-                "read before the transaction commits.",
-            )
+    return f"scan{scan.number} AS (SELECT {shown} FROM raw{scan.number})"  # noqa: S608  # own text
 
 
 def _fetch(
     scan: Scan, values: Mapping[str, Value], at: ReadAt
-) -> tuple[list[Mapping[str, Value]], bool]:
+) -> tuple[Sequence[Mapping[str, Value]], bool]:
     if scan.table is None:
         return list(scan.rows() if scan.rows is not None else ()), not scan.restrictions
 
@@ -177,7 +151,11 @@ def _fetch(
     rows: list[Mapping[str, Value]] = []
     for where in plan.ranges:
         found = at.database.scan(
-            scan.table, where, transaction=at.transaction, read_us=at.read_us
+            scan.table,
+            where,
+            transaction=at.transaction,
+            read_us=at.read_us,
+            columns=list(scan.used),
         )
         rows.extend(row for _, row in found)
     return rows, plan.is_exact
@@ -190,30 +168,14 @@ def _read_as(value: Value, kind: ValueType) -> Value:
     return value
 
 
-def decode_parameter(name: str, plain: Any, kind: ValueType) -> Value:
+def decode_parameter(name: str, plain: Plain, kind: ValueType) -> Value:
     """A parameter's value. INVALID_ARGUMENT when it is none of its type."""
     try:
-        return _decode(name, plain, kind)
+        return decode(kind, plain, where=name)
     except SpannerError as error:
         raise SpannerError(
             Code.INVALID_ARGUMENT, f"Invalid value for bind parameter {name}: {error.message}"
         ) from None
-
-
-def _decode(name: str, plain: Any, kind: ValueType) -> Value:
-    if plain is None:
-        return None
-    if kind.code == "STRUCT":
-        if not isinstance(plain, list) or len(plain) != len(kind.fields):
-            raise SpannerError(
-                Code.INVALID_ARGUMENT, f"Expected STRUCT with {len(kind.fields)} fields."
-            )
-        return tuple(
-            _decode(name, item, field) for item, (_, field) in zip(plain, kind.fields, strict=True)
-        )
-    if kind.element is not None and kind.element.code == "STRUCT" and isinstance(plain, list):
-        return tuple(_decode(name, item, kind.element) for item in plain)
-    return decode(kind, plain, where=name)
 
 
 def check_privileges(
@@ -222,6 +184,4 @@ def check_privileges(
     """Ask the caller about each table."""
     if check is not None:
         for table in sorted(reads):
-            check(privilege, table)
-
-
+            check(table, privilege)

@@ -91,7 +91,7 @@ RPAD(STRING, INT64, STRING) -> STRING = rpad_text({0}, {1}, {2})
 REPEAT(STRING, INT64) -> STRING = repeat_text({0}, {1})
 REVERSE(STRING) -> STRING
 STRPOS(STRING, STRING) -> INT64 = strpos({0}, {1})
-REPLACE(STRING, STRING, STRING) -> STRING = CASE WHEN {1} = '' THEN {0} ELSE replace({0}, {1}, {2}) END
+REPLACE(STRING, STRING, STRING) -> STRING = replace_every({0}, {1}, {2})
 LEFT(STRING, INT64) -> STRING = left({0}, {1})
 RIGHT(STRING, INT64) -> STRING = right({0}, {1})
 CONCAT(STRING...) -> STRING = concat({*})
@@ -123,7 +123,7 @@ _AGGREGATES = """
 @SUM(INT64) -> PG_NUMERIC = CAST(sum({args}) AS VARCHAR)
 @SUM(FLOAT64) -> FLOAT64 = sum({args})
 @SUM(PG_NUMERIC) -> PG_NUMERIC = pg_numeric_sum(list({args}))
-@AVG(INT64) -> PG_NUMERIC = pg_numeric_divide(CAST(sum({args}) AS VARCHAR), CAST(count({args}) AS VARCHAR))
+@AVG(INT64) -> PG_NUMERIC = pg_integer_average(sum({args}), count({args}))
 @AVG(FLOAT64) -> FLOAT64 = avg({args})
 @AVG(PG_NUMERIC) -> PG_NUMERIC = pg_numeric_average(list({args}))
 @MIN(PG_NUMERIC) -> PG_NUMERIC = pg_numeric_extreme(list({args}), FALSE)

@@ -45,6 +45,12 @@ def routine(
     return register
 
 
+@routine("VARCHAR", "VARCHAR")
+def refuse(message: str) -> str:
+    """ERROR(): end the statement with this message."""
+    raise out_of_range(message)
+
+
 def out_of_range(message: str) -> SpannerError:
     """The code of a value that an expression cannot take."""
     return SpannerError(Code.OUT_OF_RANGE, message)

@@ -68,9 +68,7 @@ def key_plan(
         values = _listed(equal[0], kind, value_of)
         if len(prefixes) * len(values) > _RANGES_MAX:
             break
-        prefixes = [
-            [*prefix, value] for prefix, value in itertools.product(prefixes, values)
-        ]
+        prefixes = [[*prefix, value] for prefix, value in itertools.product(prefixes, values)]
         used += 1
     rest = table.key_names[used] if used < len(table.key_names) else None
     bounds = [one for one in by_column.get(rest or "", ()) if one.comparison != "="]

@@ -4,7 +4,8 @@ One line per signature: `NAME(TYPE, ..) -> TYPE = text`, where `{0}` is the firs
 ANY2 stand for any type, ORDERED for one that has an order; `TYPE...` takes the rest, which the text
 places as `{*}`. PART is a date part such as DAY, and INTERVAL an INTERVAL, which the text takes
 apart as `{0.count}` and `{0.part}`. Without `= text` the function is called like the name in lower
-case. Lines that begin with `@` are aggregates: `{args}` are their arguments with DISTINCT and ORDER BY.
+case. Lines that begin with `@` are aggregates: `{args}` are their arguments with DISTINCT and
+ORDER BY.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def supertype(one: ValueType, other: ValueType) -> ValueType | None:
     if not (is_numeric(one) and is_numeric(other)):
         return None
     codes = {one.code, other.code}
-    if "FLOAT64" in codes or codes == {"FLOAT32", "NUMERIC"} or codes == {"FLOAT32", "INT64"}:
+    if "FLOAT64" in codes or codes in ({"FLOAT32", "NUMERIC"}, {"FLOAT32", "INT64"}):
         return FLOAT64
     numeric = next((kind for kind in (one, other) if kind.code == "NUMERIC"), None)
     invariant(numeric is not None, "INT64 with something else is a float or a NUMERIC")

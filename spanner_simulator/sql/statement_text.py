@@ -120,7 +120,7 @@ def read_statement_text(sql: str, dialect: Dialect) -> StatementText:
             case "comment":
                 put(" " * length, source_length=length)
             case "hint":
-                length = _read_hint(sql, found, dialect, size, "".join(pieces), hints) - at
+                length = _read_hint(sql, found, dialect, before="".join(pieces), hints=hints) - at
                 put(" " * length, source_length=length)
             case "literal":
                 literal = _decode_literal(sql, found, dialect)
@@ -147,7 +147,7 @@ def _syntax_error(sql: str, message: str, at: int, dialect: Dialect) -> SpannerE
 
 
 def _read_hint(
-    sql: str, found: re.Match[str], dialect: Dialect, size: int, before: str, hints: list[Hint]
+    sql: str, found: re.Match[str], dialect: Dialect, *, before: str, hints: list[Hint]
 ) -> int:
     """Add a hint's entries; where the hint ends."""
     closing = "}" if dialect == "GOOGLE_STANDARD_SQL" else "*/"
@@ -159,7 +159,7 @@ def _read_hint(
         read = _HINT_ENTRY.fullmatch(entry)
         if read is None:
             raise _syntax_error(sql, f"Malformed hint {entry.strip()!r}", found.start(), dialect)
-        hints.append(Hint(read.group(1).lower(), read.group(2).strip("`'\""), min(after, size)))
+        hints.append(Hint(read.group(1).lower(), read.group(2).strip("`'\""), after))
     return end + len(closing)
 
 
@@ -184,9 +184,7 @@ def _unescape(sql: str, found: re.Match[str], inner: str, *, is_bytes: bool) -> 
     def refuse(text: str) -> NoReturn:
         raise SpannerError(
             Code.INVALID_ARGUMENT,
-            _located(
-                sql, f"Syntax error: Illegal escape sequence: {text}", found.start("literal")
-            ),
+            _located(sql, f"Syntax error: Illegal escape sequence: {text}", found.start("literal")),
         )
 
     def one(escape: re.Match[str]) -> str:

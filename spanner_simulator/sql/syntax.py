@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-from sqlglot import exp
+from sqlglot import TokenType, exp
 from sqlglot.dialects.bigquery import BigQuery
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import ParseError, TokenError
-from sqlglot.tokens import TokenType
+from sqlglot.parsers.bigquery import BigQueryParser
+from sqlglot.parsers.postgres import PostgresParser
 
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.sql.statement_text import StatementText, read_statement_text
@@ -47,30 +48,35 @@ _THEN_RETURN = re.compile(
 
 _FIRST_WORDS = frozenset(("SELECT", "WITH", "INSERT", "UPDATE", "DELETE", "VALUES"))
 _OTHER_STATEMENTS = frozenset(
-    ("ALTER", "ANALYZE", "CALL", "CREATE", "DROP", "EXPLAIN", "FROM", "GRANT", "GRAPH", "MERGE")
-    + ("REVOKE", "TABLE", "TRUNCATE")
-)
+    (
+        "ALTER", "ANALYZE", "CALL", "CREATE", "DROP", "EXPLAIN", "FROM", "GRANT", "GRAPH", "MERGE",
+        "REVOKE", "TABLE", "TRUNCATE",
+    )
+)  # fmt: skip
 
 
 class _GoogleSql(BigQuery):
     class Tokenizer(BigQuery.Tokenizer):
-        KEYWORDS = {**BigQuery.Tokenizer.KEYWORDS, "FLOAT32": TokenType.FLOAT}  # noqa: RUF012
+        KEYWORDS: ClassVar[dict[str, Any]] = {
+            **BigQuery.Tokenizer.KEYWORDS,
+            "FLOAT32": TokenType.FLOAT,
+        }
 
-    class Parser(BigQuery.Parser):
-        FUNCTIONS = {}  # noqa: RUF012  # sqlglot's way to say it
-        FUNCTION_PARSERS = {  # noqa: RUF012
+    class Parser(BigQueryParser):
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
             name: parser
-            for name, parser in BigQuery.Parser.FUNCTION_PARSERS.items()
+            for name, parser in BigQueryParser.FUNCTION_PARSERS.items()
             if name in ("CAST", "SAFE_CAST", "EXTRACT")
         }
 
 
 class _PostgreSql(Postgres):
-    class Parser(Postgres.Parser):
-        FUNCTIONS = {}  # noqa: RUF012
-        FUNCTION_PARSERS = {  # noqa: RUF012
+    class Parser(PostgresParser):
+        FUNCTIONS: ClassVar[dict[str, Any]] = {}
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
             name: parser
-            for name, parser in Postgres.Parser.FUNCTION_PARSERS.items()
+            for name, parser in PostgresParser.FUNCTION_PARSERS.items()
             if name in ("CAST", "EXTRACT", "SUBSTRING", "TRIM", "POSITION")
         }
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
-from tidegate.spanner_simulator.core.rows import mutations
 from tidegate.spanner_simulator.core.schema.information_schema import information_schema_table
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.sql.bound import Bound, ColumnRef, Relation, RelationColumn, quoted
@@ -17,9 +16,8 @@ if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.schema.schema_objects import Table, View
     from tidegate.spanner_simulator.sql.binding import Binding
 
-__all__ = ["PENDING", "check_hints", "find_view", "path_of", "table_not_found", "table_relation"]
+__all__ = ["check_hints", "find_view", "path_of", "table_not_found", "table_relation"]
 
-PENDING: Final = getattr(mutations, "PENDING", object())
 _STATEMENT_HINTS: Final = frozenset(
     (
         "use_additional_parallelism", "optimizer_version", "optimizer_statistics_package",
@@ -76,8 +74,10 @@ def table_relation(binding: Binding, node: exp.Table, alias: str | None) -> tupl
     written, key = _name(binding, node)
     table = binding.catalogue.tables.get(key)
     quoted_name = path_of(node)[-1]
-    is_other_case = binding.is_postgres and quoted_name.args.get("quoted") and (
-        table is not None and table.name.split(".")[-1] != quoted_name.name
+    is_other_case = (
+        binding.is_postgres
+        and quoted_name.args.get("quoted")
+        and (table is not None and table.name.split(".")[-1] != quoted_name.name)
     )
     if table is not None and not is_other_case:
         binding.dependencies.append(("tables", key, table))
@@ -103,9 +103,7 @@ def _relation(binding: Binding, scan: Scan, alias: str) -> tuple[str, Relation]:
         )
         for column, kind in scan.types.items()
     ]
-    return f"scan{scan.number} AS {name}", Relation(
-        alias, columns, scans=frozenset((scan.number,))
-    )
+    return f"scan{scan.number} AS {name}", Relation(alias, columns, scans=frozenset((scan.number,)))
 
 
 def _system_scan(binding: Binding, node: exp.Table, key: str) -> Scan | None:
@@ -135,9 +133,7 @@ def check_hints(binding: Binding) -> None:
     """Refuse hints that Spanner does not know."""
     for hint in binding.text.hints:
         if hint.name not in _STATEMENT_HINTS | _TABLE_HINTS:
-            raise SpannerError(
-                Code.INVALID_ARGUMENT, f"Unsupported hint: {hint.name.upper()}."
-            )
+            raise SpannerError(Code.INVALID_ARGUMENT, f"Unsupported hint: {hint.name.upper()}.")
 
 
 def _check_force_index(binding: Binding, node: exp.Table, table: Table) -> None:

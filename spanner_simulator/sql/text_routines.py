@@ -8,7 +8,7 @@ import hashlib
 import re
 import uuid
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.sql.routines import out_of_range, routine
@@ -116,13 +116,10 @@ def bytes_part(value: bytes, start: int, length: int) -> bytes:
     return bytes(_part(value, start, length))
 
 
-def _part(value: str | bytes, start: int, length: int) -> str | bytes:
+def _part(value: Any, start: int, length: int) -> Any:
     if length < 0:
         raise out_of_range("Third argument in SUBSTR() cannot be negative")
-    if start < 0:
-        start = max(0, len(value) + start)
-    else:
-        start = max(0, start - 1)
+    start = max(0, len(value) + start if start < 0 else start - 1)
     return value[start : start + length]
 
 
@@ -137,9 +134,11 @@ def pg_part(text: str, start: int, length: int) -> str:
 @routine("VARCHAR", "VARCHAR", "BIGINT", "VARCHAR")
 def lpad_text(text: str, length: int, pattern: str) -> str:
     """LPAD; longer texts are cut."""
-    return (_padding("LPAD", len(text), length, pattern) + text)[:length] if length > len(
-        text
-    ) else _cut("LPAD", text, length)
+    return (
+        (_padding("LPAD", len(text), length, pattern) + text)[:length]
+        if length > len(text)
+        else _cut("LPAD", text, length)
+    )
 
 
 @routine("VARCHAR", "VARCHAR", "BIGINT", "VARCHAR")

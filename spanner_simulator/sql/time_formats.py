@@ -50,15 +50,15 @@ def _element(name: str, local: dt.datetime, nanoseconds: int) -> str:
         "s": lambda: str(int(local.timestamp())),
         "z": lambda: f"{sign}{hours:02d}{rest:02d}",
         "Ez": lambda: f"{sign}{hours:02d}:{rest:02d}",
-        "Z": lambda: "UTC" if offset_s == 0 else f"UTC{sign}{hours}" + (f":{rest:02d}" if rest else ""),
+        "Z": lambda: f"UTC{sign}{hours}{f':{rest:02d}' if rest else ''}" if offset_s else "UTC",
         "Q": lambda: str(date_parts_of(local.date(), "QUARTER")),
         "C": lambda: f"{local.year // 100:02d}",
         "h": lambda: f"{local:%b}",
         "n": lambda: "\n",
         "t": lambda: "\t",
         "%": lambda: "%",
-        "P": lambda: f"{local:%p}".lower(),
-        "E*S": lambda: f"{local.second:02d}" + (f".{nanoseconds:09d}".rstrip("0") if nanoseconds else ""),
+        "P": lambda: local.strftime("%p").lower(),
+        "E*S": lambda: f"{local.second:02d}.{nanoseconds:09d}".rstrip("0").rstrip("."),
     }  # fmt: skip
     if name in simple:
         return simple[name]()

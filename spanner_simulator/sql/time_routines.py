@@ -228,7 +228,8 @@ def timestamp_trunc(timestamp_ns: int, part: str, zone_name: str) -> int:
     local, _ = local_time(timestamp_ns, zone_name)
     if part == "HOUR":
         return _to_ns(local.replace(minute=0, second=0), 0, "TIMESTAMP_TRUNC")
-    return date_timestamp(date_trunc_part(local.date(), part), zone_name)
+    midnight: int = date_timestamp(date_trunc_part(local.date(), part), zone_name)
+    return midnight
 
 
 @routine("DATE", "DATE", "BIGINT", "VARCHAR")
@@ -269,7 +270,8 @@ def date_diff_part(one: dt.date, other: dt.date, part: str) -> int:
         case "ISOYEAR":
             return one.isocalendar().year - other.isocalendar().year
         case _:
-            return (date_trunc_part(one, part) - date_trunc_part(other, part)).days // 7
+            days: int = (date_trunc_part(one, part) - date_trunc_part(other, part)).days
+            return days // 7
 
 
 _WEEKDAYS: Final = (
@@ -335,9 +337,11 @@ def date_parts_of(day: dt.date, part: str) -> int:
                 )
             first = _WEEKDAYS.index(found[1] or "SUNDAY")
             january = dt.date(day.year, 1, 1)
-            return (day.timetuple().tm_yday + 6 - (day.weekday() - first) % 7) // 7 if (
-                day >= january
-            ) else 0
+            return (
+                (day.timetuple().tm_yday + 6 - (day.weekday() - first) % 7) // 7
+                if (day >= january)
+                else 0
+            )
 
 
 @routine("BIGINT", "DATE", "VARCHAR")

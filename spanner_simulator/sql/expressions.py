@@ -1,0 +1,135 @@
+"""Defaults, generated columns and checks: the core's port for expressions, computed by DuckDB.
+
+Expressions are bound once per table; those that are mere constants never reach DuckDB.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.spanner_simulator.core.rows.mutations import PENDING
+from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
+from tidegate.spanner_simulator.errors import Code, SpannerError
+from tidegate.spanner_simulator.sql import expression_binder
+from tidegate.spanner_simulator.sql.binding import NOW, Binding
+from tidegate.spanner_simulator.sql.bound import (
+    Bound,
+    ColumnRef,
+    Relation,
+    RelationColumn,
+    Scope,
+    quoted,
+)
+from tidegate.spanner_simulator.sql.carriers import from_duck
+from tidegate.spanner_simulator.sql.plans import scan_sql
+from tidegate.spanner_simulator.sql.scans import Scan
+from tidegate.spanner_simulator.sql.syntax import parse_expression
+
+if TYPE_CHECKING:
+    from tidegate.spanner_simulator.core.schema.schema_objects import Table
+    from tidegate.spanner_simulator.core.values import Dialect, Row, Value, ValueType
+    from tidegate.spanner_simulator.sql.duck import Duck
+
+__all__ = ["DuckExpressions"]
+
+_EXPRESSIONS_MAX: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _BoundExpression:
+    """`sql` None: always `constant`, or the time of the statement when `is_now`."""
+
+    sql: str | None
+    scan: Scan
+    constant: Value = None
+    is_now: bool = False
+
+
+class DuckExpressions:
+    """Evaluates expressions over one row; used by one thread."""
+
+    def __init__(self) -> None:
+        self._bound: dict[tuple[str, Table, ValueType], _BoundExpression] = {}
+        self._duck: Duck | None = None
+
+    def close(self) -> None:
+        """Give DuckDB's memory back."""
+        if self._duck is not None:
+            self._duck.close()
+            self._duck = None
+
+    def evaluate(
+        self,
+        expression: str,
+        *,
+        table: Table,
+        row: Row,
+        result: ValueType,
+        dialect: Dialect,
+        now_us: int,
+    ) -> Value:
+        """The value as `result` has it; PENDING for the commit timestamp. Raises `SpannerError`."""
+        key = (expression, table, result)
+        bound = self._bound.get(key)
+        if bound is None:
+            bound = _bind(expression, table, result, dialect)
+            if len(self._bound) >= _EXPRESSIONS_MAX:
+                self._bound.clear()
+            self._bound[key] = bound
+        if bound.is_now:
+            return now_us * 1000
+        if bound.sql is None:
+            return bound.constant
+        parameters: dict[str, Any] = {}
+        if NOW in bound.sql:
+            parameters[NOW.removeprefix("$")] = now_us * 1000
+        types = {name: bound.scan.types[name] for name in bound.scan.used}
+        found = self._open_duck().run(bound.sql, parameters, {"raw1": (types, [row])})[0][0]
+        convert = from_duck(result)
+        return found if convert is None or found is None else convert(found)
+
+    def _open_duck(self) -> Duck:
+        if self._duck is None:
+            # Most databases have no expression that needs it.
+            from tidegate.spanner_simulator.sql.duck import Duck  # noqa: PLC0415
+
+            self._duck = Duck()
+        return self._duck
+
+
+def _bind(expression: str, table: Table, result: ValueType, dialect: Dialect) -> _BoundExpression:
+    syntax = parse_expression(expression, dialect)
+    trees = syntax.tree.expressions
+    if len(trees) != 1 or syntax.tree.args.get("from_"):
+        raise SpannerError(Code.INVALID_ARGUMENT, f"Invalid expression: {expression}")
+    binding = Binding(syntax.text, dialect, Catalogue(dialect), {}, allows_pending=True)
+    scan = Scan(1, table.name, table.type_of, table)
+    binding.scans.append(scan)
+    columns = [
+        RelationColumn(
+            column.name,
+            Bound(f"r.{quoted(column.name)}", column.value_type, column=ColumnRef(1, column.name)),
+        )
+        for column in table.columns
+    ]
+    relation = Relation(table.name.split(".")[-1], columns)
+    scope = Scope(relations=[relation], forbids_aggregates="an expression of a table")
+    bound = expression_binder.bind(binding, scope, trees[0])
+    if not binding.accepts(bound, result):
+        raise SpannerError(
+            Code.INVALID_ARGUMENT,
+            f"Expression {expression} of table {table.name} has type {binding.type_name(bound)}, "
+            f"which does not convert to {result.ddl(dialect)}",
+        )
+    typed = binding.coerce(bound, result)
+    if typed.sql == f"CAST('{PENDING}' AS HUGEINT)":
+        return _BoundExpression(None, scan, PENDING)
+    if typed.sql == f"CAST({NOW} AS HUGEINT)":
+        return _BoundExpression(None, scan, is_now=True)
+    if typed.constant is not None and typed.constant.parameter is None and typed.is_literal:
+        return _BoundExpression(None, scan, typed.constant.value)
+    return _BoundExpression(
+        f"WITH {scan_sql(scan)} SELECT {typed.sql} FROM scan1 AS r",  # noqa: S608  # own text
+        scan,
+    )
