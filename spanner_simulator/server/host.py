@@ -21,7 +21,8 @@ from tidegate.spanner_simulator.server.connections import cut_connections
 from tidegate.spanner_simulator.server.faults import Faults, Holds
 from tidegate.spanner_simulator.server.keeper import Keeper
 from tidegate.spanner_simulator.server.open_transactions import OpenTransactions
-from tidegate.spanner_simulator.server.sql_select import SqlEngine
+from tidegate.spanner_simulator.sql.engine import SqlEngine
+from tidegate.spanner_simulator.sql.expressions import DuckExpressions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -165,6 +166,7 @@ class Host:
         self.keeper = Keeper(directory)
         self._seed = seed
         self._settings = settings
+        self._expressions = DuckExpressions()
         self._session_chance = self._chance("sessions")
         # Where the API is served, once it is.
         self.port = 0
@@ -225,7 +227,9 @@ class Host:
 
     def new_database(self, name: str, *, dialect: Dialect) -> Database:
         """A new empty database that nobody keeps."""
-        return Database(name, self._chance(name), self._settings, dialect)
+        return Database(
+            name, self._chance(name), self._settings, dialect, expressions=self._expressions
+        )
 
     def add_database(self, database: Database, *, created_us: int | None = None) -> HostedDatabase:
         """Serve a new database from now on, under its own name."""

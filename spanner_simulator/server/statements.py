@@ -17,16 +17,16 @@ from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.server.messages import plain_of
 from tidegate.spanner_simulator.server.open_transactions import Answered
 from tidegate.spanner_simulator.server.results import Reply, count_stats
-from tidegate.spanner_simulator.server.sql_select import Parameter
 from tidegate.spanner_simulator.server.type_messages import value_type_of
+from tidegate.spanner_simulator.sql.engine import Parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tidegate.spanner_simulator.server.host import Session
     from tidegate.spanner_simulator.server.messages import Message
-    from tidegate.spanner_simulator.server.sql_select import Statement
     from tidegate.spanner_simulator.server.transaction_selection import Selected
+    from tidegate.spanner_simulator.sql.engine import Statement
 
 __all__ = ["SqlRequest", "run_dml", "run_statement"]
 

@@ -85,28 +85,31 @@ def _bind(
     limit = order = None
     distinct = having = ""
     ignores_nulls = False
-    for index, argument in enumerate(arguments):
-        inner = argument
-        while True:
-            if isinstance(inner, exp.Limit):
+    written: list[Node] = []
+    waiting = list(arguments)
+    while waiting:
+        inner = waiting.pop(0)
+        match inner:
+            case exp.Limit():
                 limit = expression_binder.bind(binding, scope, inner.expression)
-            elif isinstance(inner, exp.Order):
+            case exp.Order():
                 order = inner
-            elif isinstance(inner, exp.IgnoreNulls):
+            case exp.IgnoreNulls():
                 ignores_nulls = True
-            elif isinstance(inner, exp.HavingMax):
+            case exp.HavingMax():
                 measured = expression_binder.bind(binding, scope, inner.expression)
                 having = f"arg_{'max' if inner.args.get('max') else 'min'}({{}}, {measured.sql})"
-            elif isinstance(inner, exp.Distinct):
+            case exp.Distinct():
                 distinct = "DISTINCT "
-                arguments[index : index + 1] = inner.expressions
-                inner = argument
+                waiting[:0] = inner.expressions
                 continue
-            elif not isinstance(inner, exp.RespectNulls):
-                break
-            inner = inner.this
-        arguments[index] = inner
-    bounds = [expression_binder.bind(binding, scope, one) for one in arguments]
+            case exp.RespectNulls():
+                pass
+            case _:
+                written.append(inner)
+                continue
+        waiting.insert(0, inner.this)
+    bounds = [expression_binder.bind(binding, scope, one) for one in written]
     if name == "STRING_AGG" and len(bounds) == 1:
         bounds.append(literal(STRING, ","))
     signatures = [one for one in function_binder.functions_of(binding)[name] if one.is_aggregate]

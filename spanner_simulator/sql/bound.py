@@ -119,7 +119,10 @@ class Relation:
 
 @dataclass(slots=True)
 class Scope:
-    """The names in sight: relations, columns merged by USING, aliases of the SELECT list."""
+    """The names in sight: relations, columns merged by USING, aliases of the SELECT list.
+
+    `links` are what joins say of columns, as far as conditions may be led through them.
+    """
 
     parent: Scope | None = None
     relations: list[Relation] = field(default_factory=list)
@@ -127,4 +130,5 @@ class Scope:
     aliases: Mapping[str, Bound] = field(default_factory=dict)
     forbids_aggregates: str | None = None
     has_aggregates: bool = False
+    links: list[Restriction] = field(default_factory=list)
     ctes: Mapping[str, Any] = field(default_factory=dict)

@@ -262,7 +262,5 @@ class _Written:
             case "update":
                 return Write("update", name, self._dml.columns, tuple(rows))
             case _:
-                kind: WriteKind = (
-                    "insert_or_update" if self._dml.conflict == "update" else "insert"
-                )
+                kind: WriteKind = "insert_or_update" if self._dml.conflict == "update" else "insert"
                 return Write(kind, name, self._dml.columns, tuple(rows))

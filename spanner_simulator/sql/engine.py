@@ -14,6 +14,7 @@ from sqlglot import exp
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.sql.binding import Binding, Parameter
 from tidegate.spanner_simulator.sql.dml import DmlPlan, DmlResult, make_dml_plan
+from tidegate.spanner_simulator.sql.open_duck import open_duck
 from tidegate.spanner_simulator.sql.plans import Plan, ReadAt, check_privileges, make_plan
 from tidegate.spanner_simulator.sql.query_binder import bind_query
 from tidegate.spanner_simulator.sql.syntax import Syntax, parse_statement
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.rows.transactions import Transaction
     from tidegate.spanner_simulator.core.values import Dialect, Plain, Value, ValueType
     from tidegate.spanner_simulator.sql.bound_query import BoundQuery
-    from tidegate.spanner_simulator.sql.duck import Duck
 
 __all__ = ["DmlResult", "Parameter", "Result", "SqlEngine", "Statement"]
 
@@ -60,22 +60,6 @@ class SqlEngine:
     def __init__(self, database: Database) -> None:
         self.database = database
         self._statements: dict[str, Statement] = {}
-        self._duck: Duck | None = None
-
-    def _open_duck(self) -> Duck:
-        """The connection, made when a statement needs it first."""
-        if self._duck is None:
-            # Loading DuckDB takes a noticeable time, and many databases never need it.
-            from tidegate.spanner_simulator.sql.duck import Duck  # noqa: PLC0415
-
-            self._duck = Duck()
-        return self._duck
-
-    def close(self) -> None:
-        """Give DuckDB's memory back; a later statement opens it anew."""
-        if self._duck is not None:
-            self._duck.close()
-            self._duck = None
 
     def prepare(self, sql: str) -> Statement:
         """Parse a query or a DML statement; INVALID_ARGUMENT or UNIMPLEMENTED for anything else."""
@@ -109,7 +93,7 @@ class SqlEngine:
         plan: Plan = self._plan(statement, parameters)
         check_privileges(plan.reads, check_privilege)
         at = ReadAt(self.database, transaction, read_us, now_us)
-        return Result(plan.columns, plan.run(self._open_duck, parameters, at))
+        return Result(plan.columns, plan.run(open_duck, parameters, at))
 
     def dml(
         self,
@@ -125,7 +109,7 @@ class SqlEngine:
             raise SpannerError(Code.INVALID_ARGUMENT, "The statement is not valid DML.")
         plan: DmlPlan = self._plan(statement, parameters)
         at = ReadAt(self.database, transaction, None, now_us)
-        return plan.run(self._open_duck, parameters, at, check_privilege)
+        return plan.run(open_duck, parameters, at, check_privilege)
 
     def parameter_types(
         self, statement: Statement, parameters: Mapping[str, Parameter] | None = None

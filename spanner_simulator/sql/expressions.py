@@ -22,6 +22,7 @@ from tidegate.spanner_simulator.sql.bound import (
     quoted,
 )
 from tidegate.spanner_simulator.sql.carriers import from_duck
+from tidegate.spanner_simulator.sql.open_duck import open_duck
 from tidegate.spanner_simulator.sql.plans import scan_sql
 from tidegate.spanner_simulator.sql.scans import Scan
 from tidegate.spanner_simulator.sql.syntax import parse_expression
@@ -29,7 +30,6 @@ from tidegate.spanner_simulator.sql.syntax import parse_expression
 if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.schema.schema_objects import Table
     from tidegate.spanner_simulator.core.values import Dialect, Row, Value, ValueType
-    from tidegate.spanner_simulator.sql.duck import Duck
 
 __all__ = ["DuckExpressions"]
 
@@ -51,13 +51,6 @@ class DuckExpressions:
 
     def __init__(self) -> None:
         self._bound: dict[tuple[str, Table, ValueType], _BoundExpression] = {}
-        self._duck: Duck | None = None
-
-    def close(self) -> None:
-        """Give DuckDB's memory back."""
-        if self._duck is not None:
-            self._duck.close()
-            self._duck = None
 
     def evaluate(
         self,
@@ -85,17 +78,9 @@ class DuckExpressions:
         if NOW in bound.sql:
             parameters[NOW.removeprefix("$")] = now_us * 1000
         types = {name: bound.scan.types[name] for name in bound.scan.used}
-        found = self._open_duck().run(bound.sql, parameters, {"raw1": (types, [row])})[0][0]
+        found = open_duck().run(bound.sql, parameters, {"raw1": (types, [row])})[0][0]
         convert = from_duck(result)
         return found if convert is None or found is None else convert(found)
-
-    def _open_duck(self) -> Duck:
-        if self._duck is None:
-            # Most databases have no expression that needs it.
-            from tidegate.spanner_simulator.sql.duck import Duck  # noqa: PLC0415
-
-            self._duck = Duck()
-        return self._duck
 
 
 def _bind(expression: str, table: Table, result: ValueType, dialect: Dialect) -> _BoundExpression:

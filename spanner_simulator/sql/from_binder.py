@@ -293,11 +293,13 @@ def _condition(
         )
     else:
         return None
+    sides: frozenset[int] = frozenset()
     if side in ("", "LEFT"):
-        query_binder.restrict(binding, right.scans, bound.restrictions)
+        sides |= right.scans
     if side in ("", "RIGHT"):
-        for relation in left:
-            query_binder.restrict(binding, relation.scans, bound.restrictions)
+        sides = sides.union(*(relation.scans for relation in left))
+    query_binder.restrict(binding, sides, bound.restrictions)
+    scope.links += [one for one in bound.restrictions if one.column.scan in sides]
     return bound
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from tidegate.spanner_simulator.sql.bound import (
     Bound,
+    Constant,
     Scope,
 )
 from tidegate.spanner_simulator.sql.coercion import read_literal
@@ -79,7 +80,7 @@ def bind_boolean(_binding: Binding, _scope: Scope, node: Node) -> Bound:
 
 def bind_null(_binding: Binding, _scope: Scope, _node: Node) -> Bound:
     """NULL, which takes any type."""
-    return Bound("NULL", None, is_literal=True)
+    return Bound("NULL", None, constant=Constant(), is_literal=True)
 
 
 def bind_parameter(binding: Binding, _scope: Scope, node: Node) -> Bound:

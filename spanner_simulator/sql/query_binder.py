@@ -150,7 +150,7 @@ def _where(binding: Binding, scope: Scope, node: Node) -> Bound | None:
         binding, scope, clause.this, "WHERE" if binding.is_postgres else "WHERE clause"
     )
     for relation in scope.relations:
-        restrict(binding, relation.scans, bound.restrictions)
+        restrict(binding, relation.scans, (*bound.restrictions, *scope.links))
     return bound
 
 

@@ -110,6 +110,12 @@ def _range(
     if column is None:
         return KeyRange(low, high)
     part = next(one for one in table.key if one.name == column)
+    if bounds:  # a comparison with NULL is never true
+        nothing = table.encoded_key_of([*prefix, None])
+        if part.descending:
+            high = nothing
+        else:
+            low = successor(nothing) or low
     for bound in bounds:
         value = value_of(bound.constants[0], table.type_of[column])[0]
         if value is None:
