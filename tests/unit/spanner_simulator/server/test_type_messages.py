@@ -36,7 +36,6 @@ def test_no_type_is_no_declaration() -> None:
 @pytest.mark.parametrize(
     ("fields", "code", "words"),
     [
-        ({"code": 9}, Code.UNIMPLEMENTED, "type STRUCT"),
         ({"code": 12345}, Code.UNIMPLEMENTED, "type 12345"),
         ({"code": 8}, Code.INVALID_ARGUMENT, "array_element_type"),
         ({"code": 8, "array_element_type": {"code": 8}}, Code.INVALID_ARGUMENT, "Arrays of arrays"),
