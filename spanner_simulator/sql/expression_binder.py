@@ -55,14 +55,33 @@ _SYMBOLS: Final = {
 _INT64_MAX = 2**63 - 1
 
 
+# What the parser may attach to a node that is bound here; anything else is refused, not ignored.
+_KNOWN_ARGS: Final = frozenset(
+    (
+        "this", "expression", "expressions", "negate", "table", "db", "catalog", "is_string",
+        "is_integer", "is_bytes", "is_literal", "true", "false", "ifs", "default", "to", "safe",
+        "low", "high", "symmetric", "query", "unnest", "offset", "nested", "value_constructor",
+        "struct_name_inheritance", "only_json_types", "bracket_notation", "typed",
+    )
+)  # fmt: skip
+
+
 def bind(binding: Binding, scope: Scope, node: Node) -> Bound:
     """DuckDB's text and Spanner's type of an expression. Raises `SpannerError`."""
+    bound = _bind(binding, scope, node)
+    # IS NOT, NOT IN, NOT LIKE and NOT BETWEEN.
+    return conditions.negated(bound) if node.args.get("negate") else bound
+
+
+def _bind(binding: Binding, scope: Scope, node: Node) -> Bound:
     kind = type(node)
+    for name, value in node.args.items():
+        if value and name not in _KNOWN_ARGS and kind in _BINDERS:
+            raise unsupported(f"{name.upper()} in {node.key.upper()}")
     if kind in _COMPARISONS:
         return _comparison(binding, scope, node, _COMPARISONS[kind])
     if kind in _OPERATORS:
-        bound = _operator(binding, scope, node, _OPERATORS[kind])
-        return conditions.negated(bound) if node.args.get("negate") else bound
+        return _operator(binding, scope, node, _OPERATORS[kind])
     binder = _BINDERS.get(kind)
     if binder is None:
         return function_binder.bind_special(binding, scope, node)

@@ -33,9 +33,15 @@ def test_no_type_is_no_declaration() -> None:
     assert value_type_of(spanner.Type.pb()()) is None
 
 
+def test_a_struct_has_its_fields_in_order() -> None:
+    kind = ValueType("STRUCT", fields=(("a", ValueType("INT64")), ("", ValueType("STRING"))))
+    assert value_type_of(type_message(kind)) == kind
+
+
 @pytest.mark.parametrize(
     ("fields", "code", "words"),
     [
+        ({"code": 9, "struct_type": {"fields": [{}]}}, Code.INVALID_ARGUMENT, "Field.type"),
         ({"code": 12345}, Code.UNIMPLEMENTED, "type 12345"),
         ({"code": 8}, Code.INVALID_ARGUMENT, "array_element_type"),
         ({"code": 8, "array_element_type": {"code": 8}}, Code.INVALID_ARGUMENT, "Arrays of arrays"),

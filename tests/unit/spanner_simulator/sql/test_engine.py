@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.unit.spanner_simulator.sql.conftest import NOW_US
 from tidegate.spanner_simulator.core.values import ValueType
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.sql.engine import Parameter
-
-from .conftest import NOW_US
 
 INT64, STRING = ValueType("INT64"), ValueType("STRING")
 
@@ -119,6 +118,29 @@ def test_dml_is_no_query(world) -> None:
     statement = world.engine.prepare("DELETE FROM T WHERE TRUE")
     with pytest.raises(SpannerError, match="DML statements can only be performed"):
         world.engine.query(statement, {}, transaction=None, read_us=None, now_us=NOW_US)
+
+
+@pytest.mark.parametrize(
+    ("where", "ids"),
+    [
+        ("s IS NOT NULL", ["1", "3"]),
+        ("s IS NULL", ["2"]),
+        ("id NOT IN (1, 2)", ["3"]),
+        ("id NOT BETWEEN 1 AND 2", ["3"]),
+        ("s NOT LIKE 'a%'", ["3"]),
+        ("b IS NOT TRUE", ["2", "3"]),
+        ("b IS NOT FALSE", ["1", "2"]),
+        ("id NOT IN (SELECT id FROM c)", ["2"]),
+        ("NOT EXISTS (SELECT 1 FROM c WHERE c.id = t.id)", ["2"]),
+    ],
+)
+def test_negations_mean_the_same_in_both_dialects(
+    shared_world, shared_pg_world, where: str, ids: list[str]
+) -> None:
+    sql = f"SELECT id FROM t WHERE {where} ORDER BY id"
+
+    assert shared_world.rows(sql) == [[one] for one in ids]
+    assert shared_pg_world.rows(sql) == [[one] for one in ids]
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.unit.spanner_simulator.sql.conftest import NOW_US
 from tidegate.spanner_simulator.core.rows.mutations import PENDING
 from tidegate.spanner_simulator.core.values import ValueType
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.sql.expressions import DuckExpressions
-
-from .conftest import NOW_US
 
 ROW = {"Id": 2, "S": "é", "N": None, "B": True, "Ts": 1, "A": ("x",)}
 

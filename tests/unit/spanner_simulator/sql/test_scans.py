@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.unit.spanner_simulator.sql.conftest import NOW_US
 from tidegate.spanner_simulator.core.rows.mutations import Write
 from tidegate.spanner_simulator.errors import Code, SpannerError
-
-from .conftest import NOW_US
 
 
 @pytest.mark.parametrize(
