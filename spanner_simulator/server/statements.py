@@ -19,6 +19,7 @@ from tidegate.spanner_simulator.server.open_transactions import Answered
 from tidegate.spanner_simulator.server.results import Reply, count_stats
 from tidegate.spanner_simulator.server.type_messages import value_type_of
 from tidegate.spanner_simulator.sql.engine import Parameter
+from tidegate.spanner_simulator.sql.partitioning import check_partitionable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from tidegate.spanner_simulator.server.host import Session
     from tidegate.spanner_simulator.server.messages import Message
     from tidegate.spanner_simulator.server.transaction_selection import Selected
-    from tidegate.spanner_simulator.sql.engine import Statement
 
 __all__ = ["SqlRequest", "run_dml", "run_statement"]
 
@@ -81,7 +81,7 @@ def run_statement(
         return _dml_once(session, one, selected, seqno=seqno, now_us=now_us)
     selected.check_reading()
     if must_be_partitionable:
-        _check_partitionable(statement)
+        check_partitionable(statement)
     parameters = one.parameters()
     if one.mode == _MODE.PLAN:
         undeclared = list(engine.parameter_types(statement, parameters).items())
@@ -185,12 +185,6 @@ def run_dml(
     elapsed_s = time.perf_counter() - started_s
     stats = _execution_stats(one, rows=len(rows), elapsed_s=elapsed_s, stats=stats)
     return Reply(done.columns, rows, stats)
-
-
-def _check_partitionable(statement: Statement) -> None:
-    raise SpannerError(
-        Code.INVALID_ARGUMENT, f"The query is not partitionable: {statement.sql[:200]}"
-    )
 
 
 def _privilege_check(session: Session) -> Callable[[str, str], None]:

@@ -375,6 +375,12 @@ def _is_far_past(difference: Difference) -> bool:
     )
 
 
+def _is_partitioned_returning(difference: Difference) -> bool:
+    return "api: partitioned returning" in difference.where and str(
+        difference.simulator
+    ).startswith("INVALID_ARGUMENT THEN RETURN is not supported for Partitioned DML")
+
+
 def _is_position(difference: Difference) -> bool:
     """Words of the parser or analyser, which point into the statement."""
     return difference.kind == "text" and bool(_POSITION.search(difference.emulator))
@@ -506,6 +512,11 @@ ACCEPTED: tuple[Accepted, ...] = (
         "far past",
         "a read before the version retention is refused as such; the emulator has no such limit",
         _is_far_past,
+    ),
+    Accepted(
+        "rows of partitioned DML",
+        "the service runs it in many transactions and gives no rows back; the emulator in one",
+        _is_partitioned_returning,
     ),
     Accepted(
         "internal errors of the emulator",

@@ -29,3 +29,84 @@ def test_execute_streaming_sql_serves_both(rig) -> None:
 
     assert plain_of(select.values[0]) == "1"
     assert len(changes[0].values) == 2
+
+
+SCAN = "SELECT Id FROM Accounts WHERE Balance = @balance"
+
+
+def test_the_shares_of_a_query_are_the_whole(rig) -> None:
+    session = rig.session()
+    for key in range(9):
+        rig.insert(session, key)
+    request = spanner.PartitionQueryRequest.pb()(
+        session=session, sql=SCAN, params={"balance": "10"}, partition_options={"max_partitions": 3}
+    )
+    request.transaction.begin.read_only.strong = True
+    parts = rig.run(rig.spanner.partition_query(request))
+    rig.insert(session, 99)
+    found = []
+    for part in parts.partitions:
+        query = rig.query(session, SCAN, balance="10")
+        query.transaction.id = parts.transaction.id
+        query.partition_token = part.partition_token
+        messages = rig.collect(rig.spanner.execute_streaming_sql(query))
+        found.extend(plain_of(value) for one in messages for value in one.values)
+        query.params.update({"balance": "11"})
+        with pytest.raises(SpannerError, match="different request"):
+            rig.collect(rig.spanner.execute_streaming_sql(query))
+
+    assert len(parts.partitions) == 3
+    assert sorted(found) == [str(key) for key in range(9)]
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT COUNT(*) FROM Accounts", "DELETE FROM Accounts WHERE true"]
+)
+def test_what_has_no_shares_is_refused(rig, sql: str) -> None:
+    request = spanner.PartitionQueryRequest.pb()(session=rig.session(), sql=sql)
+    request.transaction.begin.read_only.strong = True
+    with pytest.raises(SpannerError, match=r"partition") as caught:
+        rig.run(rig.spanner.partition_query(request))
+    assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+def test_a_resumed_query_goes_on_at_the_same_time_after_the_same_row(rig, monkeypatch) -> None:
+    monkeypatch.setattr("tidegate.spanner_simulator.server.results._MESSAGE_BYTES_MAX", 1)
+    session = rig.session()
+    for key in (1, 2, 3):
+        rig.insert(session, key)
+    request = rig.query(session, "SELECT Id FROM Accounts ORDER BY Id")
+    first, *rest = rig.collect(rig.spanner.execute_streaming_sql(request))
+    rig.insert(session, 0)
+    request.resume_token = first.resume_token
+    again = rig.collect(rig.spanner.execute_streaming_sql(request))
+
+    assert [list(one.values) for one in again] == [list(one.values) for one in rest]
+    request.sql = "SELECT Id FROM Accounts"
+    with pytest.raises(SpannerError, match="Invalid resume_token"):
+        rig.collect(rig.spanner.execute_streaming_sql(request))
+
+
+def test_dml_is_seen_by_its_own_transaction_and_by_others_after_the_commit(rig) -> None:
+    session = rig.session()
+    rig.insert(session, 1)
+    update = rig.query(session, "UPDATE Accounts SET Balance = 77 WHERE Id = 1")
+    update.transaction.begin.read_write.SetInParent()
+    update.seqno = 1
+    done = spanner.ResultSet.pb().FromString(rig.run(rig.spanner.execute_sql(update)))
+    inside = rig.query(session, "SELECT Balance FROM Accounts")
+    inside.transaction.id = done.metadata.transaction.id
+    outside = rig.query(session, "SELECT Balance FROM Accounts")
+
+    def balance(request) -> object:
+        rows = spanner.ResultSet.pb().FromString(rig.run(rig.spanner.execute_sql(request))).rows
+        return plain_of(rows[0].values[0])
+
+    assert done.stats.row_count_exact == 1
+    assert (balance(inside), balance(outside)) == ("77", "10")
+    rig.now_us += 10
+    commit = spanner.CommitRequest.pb()(
+        session=session, transaction_id=done.metadata.transaction.id
+    )
+    rig.run(rig.spanner.commit(commit))
+    assert balance(outside) == "77"
