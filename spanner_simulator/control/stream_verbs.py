@@ -177,11 +177,11 @@ class StreamVerbs(OnLoop):
         def act(host: Host) -> dict[str, Any]:
             hosted, state = _find(host, database, stream)
             if enabled:
-                host.start_churn(
-                    hosted, stream, mean_life_ms=mean_life_ms, weights=chosen, seed=seed
+                host.churn.start(
+                    hosted.database, stream, mean_life_ms=mean_life_ms, weights=chosen, seed=seed
                 )
             else:
-                host.stop_churn(hosted, state.name)
+                host.churn.stop(hosted.database, state.name)
             return {"enabled": enabled}
 
         return self._run(act)

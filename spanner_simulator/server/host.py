@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tidegate.spanner_simulator.core.change_streams.churn import ChurnAction, ChurnKind, ChurnPolicy
 from tidegate.spanner_simulator.core.database import Database, DatabaseSettings
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.server.change_rows import ChangeRowEncoder
-from tidegate.spanner_simulator.server.clock import Clock, Timer, wall_clock_us
+from tidegate.spanner_simulator.server.churn_timers import ChurnTimers
+from tidegate.spanner_simulator.server.clock import Clock, wall_clock_us
 from tidegate.spanner_simulator.server.connections import cut_connections
 from tidegate.spanner_simulator.server.faults import Faults, Holds
 from tidegate.spanner_simulator.server.keeper import Keeper
@@ -27,7 +28,6 @@ from tidegate.spanner_simulator.sql.expressions import DuckExpressions
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tidegate.spanner_simulator.core.change_streams.change_streams import ChangeStreams
     from tidegate.spanner_simulator.core.values import Dialect
     from tidegate.spanner_simulator.server.data_directory import DataDirectory, KeptDatabase
     from tidegate.spanner_simulator.server.messages import Message
@@ -36,8 +36,6 @@ __all__ = ["Host", "HostedDatabase", "Reader", "Session", "wall_clock_us"]
 
 
 _DATABASE_NAME = re.compile(r"(projects/[^/]+/instances/[^/]+)/databases/[^/]+")
-# Churn does not look more often than this, whatever its lives are.
-_CHURN_PAUSE_US = 1_000
 # How often policies and retention periods are looked at; the service itself takes longer.
 _EXPIRY_PAUSE_US = 3_600_000_000
 
@@ -70,14 +68,6 @@ class Expired:
     records: int
 
 
-@dataclass(slots=True)
-class Churn:
-    """A running churn policy of one change stream."""
-
-    policy: ChurnPolicy
-    timer: Timer | None = None
-
-
 class HostedDatabase:
     """A database with the queries that run on it."""
 
@@ -88,7 +78,6 @@ class HostedDatabase:
         self.created_us = created_us
         self.encoder = ChangeRowEncoder()
         self.readers: dict[str, set[Reader]] = {}
-        self.churn: dict[str, Churn] = {}
         # Set, and replaced, when something has been committed or turned.
         self.news = asyncio.Event()
         self.transactions = OpenTransactions()
@@ -157,6 +146,7 @@ class Host:
         self.now_us = self.clock.now_us
         self.faults = Faults()
         self.holds = Holds(self._wake)
+        self.churn = ChurnTimers(self.clock)
         self.linger_s = linger_ms / 1000
         self.separate_children = separate_children
         self.instances: dict[str, Message] = {}
@@ -167,6 +157,7 @@ class Host:
         self._seed = seed
         self._settings = settings
         self._expressions = DuckExpressions()
+        self._chances: Counter[str] = Counter()
         self._session_chance = self._chance("sessions")
         # Where the API is served, once it is.
         self.port = 0
@@ -177,9 +168,10 @@ class Host:
         self._expire_hourly()
 
     def _expire_hourly(self) -> None:
+        # First of all, so that there is a next time whatever happens now.
+        self.clock.call_at(self.now_us() + _EXPIRY_PAUSE_US, self._expire_hourly)
         for hosted in list(self.databases.values()):
             self.expire(hosted)
-        self.clock.call_at(self.now_us() + _EXPIRY_PAUSE_US, self._expire_hourly)
 
     def expire(self, hosted: HostedDatabase) -> Expired:
         """Delete what row deletion policies and retention periods let go by now."""
@@ -190,8 +182,6 @@ class Host:
     def close(self) -> None:
         """End all that runs by itself."""
         self.clock.close()
-        for hosted in self.databases.values():
-            hosted.churn.clear()
 
     def reset(self) -> None:
         """Forget everything, as if made anew with the same seed."""
@@ -202,6 +192,7 @@ class Host:
         self.faults.reset()
         self.clock.reset()
         self._expire_hourly()
+        self._chances.clear()
         self._session_chance = self._chance("sessions")
 
     def drop_connections(self) -> int:
@@ -214,10 +205,14 @@ class Host:
             hosted.wake(chosen)
 
     def _chance(self, purpose: str) -> random.Random:
-        """Chance from the seed: the same in every run, another one after each restart."""
+        """Chance from the seed: the same in every run.
+
+        Another one after a restart, and for what is made again under its name: no token twice.
+        """
         directory = self.keeper.directory
-        openings = 0 if directory is None else directory.openings
-        return _seeded(f"{self._seed}:{purpose}" + (f":{openings}" if openings else ""))
+        self._chances[purpose] += 1
+        times = (0 if directory is None else directory.openings, self._chances[purpose])
+        return _seeded(f"{self._seed}:{purpose}:{times}")
 
     def create_database(self, name: str, *, dialect: Dialect = "GOOGLE_STANDARD_SQL") -> Database:
         """A new empty database to be served; each has its own chance from the seed."""
@@ -278,8 +273,7 @@ class Host:
         hosted.interrupt(
             list(hosted.readers), SpannerError(Code.NOT_FOUND, f"Database not found: {name}")
         )
-        for stream in list(hosted.churn):
-            self.stop_churn(hosted, stream)
+        self.churn.stop_all(hosted.database)
         for session in [one for one in self.sessions.values() if one.database is hosted]:
             del self.sessions[session.name]
 
@@ -322,69 +316,6 @@ class Host:
             raise SpannerError(Code.NOT_FOUND, f"Instance not found: {found.group(1)}")
         if name not in self.databases:
             raise SpannerError(Code.NOT_FOUND, f"Database not found: {name}")
-
-    def start_churn(
-        self,
-        hosted: HostedDatabase,
-        stream: str,
-        *,
-        mean_life_ms: int,
-        weights: dict[ChurnKind, float],
-        seed: int,
-    ) -> None:
-        """Let stream partitions of a change stream split, merge and move by themselves."""
-        name = hosted.database.streams.state(stream).name.lower()
-        self.stop_churn(hosted, name)
-        policy = ChurnPolicy(
-            _seeded(str(seed)),  # repeatable, not secret
-            mean_life_ms=mean_life_ms,
-            weights=weights,
-        )
-        hosted.churn[name] = Churn(policy)
-        self._churn(hosted, name)
-
-    def stop_churn(self, hosted: HostedDatabase, stream: str) -> None:
-        """End the policy, if one runs."""
-        churn = hosted.churn.pop(stream.lower(), None)
-        if churn is not None and churn.timer is not None:
-            churn.timer.cancel()
-
-    def _churn(self, hosted: HostedDatabase, name: str) -> None:
-        """Do what is due, and come back when something is due again."""
-        streams, churn = hosted.database.streams, hosted.churn[name]
-        if name not in streams.by_name:
-            del hosted.churn[name]
-            return
-        now_us = self.now_us()
-        for action in churn.policy.due(now_us, streams.by_name[name].partitions.live):
-            if not _turn(streams, name, action, now_us):
-                for token in action.tokens:
-                    churn.policy.spare(token, now_us)
-        # The newborn get their lives.
-        churn.policy.due(now_us, streams.by_name[name].partitions.live)
-        due_us = churn.policy.next_due_us() or 0
-        churn.timer = self.clock.call_at(
-            max(due_us, now_us + _CHURN_PAUSE_US), lambda: self._churn(hosted, name)
-        )
-
-
-def _turn(streams: ChangeStreams, name: str, action: ChurnAction, now_us: int) -> bool:
-    """Do what churn has decided, or at least move; False where neither can be done."""
-    token = action.tokens[0]
-    try:
-        match action.kind:
-            case "split":
-                streams.split(name, now_us=now_us, token=token)
-            case "merge":
-                streams.merge(name, now_us=now_us, tokens=action.tokens)
-            case "move":
-                streams.move(name, now_us=now_us, token=token)
-    except SpannerError:
-        if action.kind == "move":
-            return False
-        # Too narrow to split, say: it still has to end its life.
-        return _turn(streams, name, ChurnAction("move", (token,)), now_us)
-    return True
 
 
 def _seeded(seed: str) -> random.Random:

@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
 from tidegate.spanner_simulator.core.database import DatabaseSettings
-from tidegate.spanner_simulator.core.schema.ddl import parse_ddl
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.server.host import Host
 
@@ -55,52 +52,6 @@ def test_one_seed_gives_the_same_tokens_in_every_run() -> None:
     assert len({draw(1, "a"), draw(2, "a"), draw(1, "b")}) == 3
 
 
-def churn(rig, seed: int, *, weights=None) -> None:
-    rig.host.start_churn(
-        rig.host.database("bank"),
-        "Bank",
-        mean_life_ms=1000,
-        weights=weights or {"split": 1, "merge": 1, "move": 1},
-        seed=seed,
-    )
-
-
-def test_churn_runs_until_it_is_stopped(rig) -> None:
-    partitions = rig.database.streams.state("Bank").partitions
-    churn(rig, 3)
-    rig.host.clock.advance(20_000_000)
-    count = len(partitions.by_token)
-    rig.host.stop_churn(rig.host.database("bank"), "bank")
-    rig.host.clock.advance(20_000_000)
-
-    assert len(partitions.by_token) == count > 20
-    live = sorted(partitions.live, key=lambda one: one.low)
-    assert live[0].low == b""
-    assert live[-1].high is None
-    assert all(one.high == other.low for one, other in itertools.pairwise(live))
-
-
-def test_churn_acts_at_its_own_times_whatever_the_steps(make_rig) -> None:
-    def history(steps: int) -> list[tuple[str, int]]:
-        rig = make_rig()
-        partitions = rig.database.streams.state("Bank").partitions
-        rig.host.clock.freeze()
-        churn(rig, 3)
-        for _ in range(steps):
-            rig.host.clock.advance(12_000_000 // steps)
-        return [(one.token, one.start_us) for one in partitions.by_token.values()]
-
-    assert history(1) == history(4)
-
-
-def test_churn_ends_with_its_change_stream(rig) -> None:
-    churn(rig, 3)
-    rig.database.apply_ddl([parse_ddl("DROP CHANGE STREAM Bank")], now_us=rig.now_us)
-    rig.host.clock.advance(20_000_000)
-
-    assert rig.host.database("bank").churn == {}
-
-
 def test_a_frozen_clock_keeps_up_with_what_commits(rig) -> None:
     rig.host.clock.freeze()
     for _ in range(3):
@@ -118,6 +69,14 @@ def test_released_queries_look_for_news(rig) -> None:
     assert reader.news.is_set()
 
 
+def test_a_database_made_again_has_tokens_of_its_own(rig) -> None:
+    first = set(rig.database.streams.state("Bank").partitions.by_token)
+    rig.host.remove_instance("projects/p/instances/inst")
+    rig.create()
+
+    assert first.isdisjoint(rig.database.streams.state("Bank").partitions.by_token)
+
+
 def test_an_instance_goes_with_its_databases(rig) -> None:
     rig.host.remove_instance("projects/p/instances/inst")
 
@@ -126,22 +85,6 @@ def test_an_instance_goes_with_its_databases(rig) -> None:
 
 def test_session_names_come_from_the_seed(make_rig) -> None:
     assert make_rig().session() == make_rig().session()
-
-
-def test_churn_goes_on_where_a_turn_is_impossible(make_rig) -> None:
-    """With mutable key ranges some stream partition soon has too few keys to give any away."""
-    rig = make_rig()
-    statement = "CREATE CHANGE STREAM M FOR Accounts OPTIONS (partition_mode = 'MUTABLE_KEY_RANGE')"
-    rig.database.apply_ddl([parse_ddl(statement)], now_us=rig.now_us)
-    partitions = rig.database.streams.state("M").partitions
-    rig.host.start_churn(
-        rig.host.database("bank"), "M", mean_life_ms=100, weights={"split": 3, "merge": 1}, seed=0
-    )
-    rig.host.clock.advance(20_000_000)
-    count = len(partitions.by_token)
-    rig.host.clock.advance(10_000_000)
-
-    assert len(partitions.by_token) > count > 100
 
 
 @pytest.mark.parametrize(
