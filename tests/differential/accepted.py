@@ -14,7 +14,15 @@ from typing import Any
 from tests.differential.difference import Difference
 from tests.differential.fault_words import FAULT_WORDS
 from tests.differential.kinds import POSTGRES
-from tests.differential.steps import Batch, Delete, Dml, PartitionedDml, Write
+from tests.differential.steps import (
+    Batch,
+    ChangeSchema,
+    Delete,
+    Dml,
+    PartitionedDml,
+    Query,
+    Write,
+)
 
 __all__ = ["ACCEPTED", "Accepted", "accepted_by"]
 
@@ -140,7 +148,7 @@ def _is_untracked_update(difference: Difference) -> bool:
         records = difference.facts["records"][1]
         return all(
             record.mod_type == "UPDATE"
-            and record.capture_type in _ROW_CAPTURES
+            and (record.capture_type in _ROW_CAPTURES or _updates(step, record.table))
             and not _tracked_writes(step, record.table, mod.keys, record.columns)
             for record in records
             for mod in record.mods
@@ -148,13 +156,18 @@ def _is_untracked_update(difference: Difference) -> bool:
     if difference.kind == "mods" and not difference.simulator:
         return all(
             change.mod_type == "UPDATE"
-            and change.capture_type in _ROW_CAPTURES
+            and (change.capture_type in _ROW_CAPTURES or _updates(step, difference.facts["row"][0]))
             and not _tracked_writes(
                 step, difference.facts["row"][0], change.mod.keys, change.columns
             )
             for change in difference.facts["changes"][1]
         )
     return False
+
+
+def _updates(step: Any, table: str) -> bool:
+    """Whether a step updates a table by DML."""
+    return any(one.startswith(f"UPDATE {table} ") for one in _statements(step))
 
 
 def _tracked_writes(step: Any, table: str, keys: dict[str, Any], columns: Any) -> set[str]:
@@ -238,13 +251,30 @@ def _is_order_of_faults(difference: Difference) -> bool:
     step = difference.facts.get("step")
     rows = sum(len(getattr(one, "rows", ())) or 1 for one in getattr(step, "mutations", ()))
     statements = sum(len(re.findall(r"\), \(", text)) + 1 for text in _statements(step))
-    if difference.kind not in ("code", "text") or rows + statements < 2:
+    if difference.kind not in ("code", "text"):
         return False
     ours, theirs = str(difference.simulator), str(difference.emulator)
     if difference.kind == "code":
         ours, theirs = ours.partition(" ")[2], theirs.partition(" ")[2]
-    return any(one.fullmatch(ours) for one, _ in _ROW_FAULTS) and any(
-        one.fullmatch(theirs) for _, one in _ROW_FAULTS
+    told = (
+        {name for name, (one, _) in _ROW_FAULTS.items() if one.fullmatch(ours)},
+        {name for name, (_, one) in _ROW_FAULTS.items() if one.fullmatch(theirs)},
+    )
+    if rows + statements == 1:
+        # One row may break several rules.
+        told = told[0] & _CONSTRAINTS, told[1] & _CONSTRAINTS
+    return all(told)
+
+
+def _is_back_fill(difference: Difference) -> bool:
+    """Rows that a new column's default was written into."""
+    step = difference.facts.get("step")
+    if difference.kind != "transaction" or not isinstance(step, ChangeSchema):
+        return False
+    added = re.findall(r"ALTER TABLE (\w+) ADD COLUMN .* DEFAULT ", "\n".join(step.statements))
+    return difference.emulator == "nothing" and all(
+        record.table in added and record.mod_type == "UPDATE"
+        for record in difference.facts["records"][0]
     )
 
 
@@ -326,6 +356,49 @@ def _is_exclusion_option(difference: Difference) -> bool:
     )
 
 
+def _is_delete_rule(difference: Difference) -> bool:
+    return (
+        difference.kind == "rows"
+        and "FROM information_schema.referential_constraints" in difference.where
+        and difference.simulator[-1:] == ["CASCADE"]
+        and [*difference.simulator[:-1], "NO ACTION"] == difference.emulator
+    )
+
+
+def _is_nullable_in_unique_index(difference: Difference) -> bool:
+    """Rows of INDEX_COLUMNS that differ in is_nullable alone, in PostgreSQL."""
+    if "FROM information_schema.index_columns" not in difference.where:
+        return False
+    if difference.facts.get("dialect") != POSTGRES or len(difference.simulator) != 8:
+        return False
+    pairs = enumerate(zip(difference.simulator, difference.emulator, strict=True))
+    return [(place, *pair) for place, pair in pairs if pair[0] != pair[1]] == [(6, "YES", "NO")]
+
+
+def _is_rounded_maximum(difference: Difference) -> bool:
+    action = difference.facts.get("action")
+    if difference.kind != "rows" or not isinstance(action, Query) or "MAX(" not in action.sql:
+        return False
+    return _micros(difference.simulator) == difference.emulator
+
+
+def _micros(data: Any) -> Any:
+    if isinstance(data, list):
+        return [_micros(item) for item in data]
+    return re.sub(r"(\.\d{6})\d+Z$", r"\1Z", data) if isinstance(data, str) else data
+
+
+def _is_table_of_the_future(difference: Difference) -> bool:
+    """A query in the past of a table that was not there yet."""
+    action = difference.facts.get("action")
+    if difference.kind != "code" or not isinstance(action, Query) or action.at is None:
+        return False
+    both = str(difference.simulator), str(difference.emulator)
+    return both[0].startswith("NOT_FOUND Table not found: ") and both[1].startswith(
+        f"INVALID_ARGUMENT {both[0].partition(' ')[2]} [at"
+    )
+
+
 def _is_suspended_all(difference: Difference) -> bool:
     """A stream that watched everything and was told DROP FOR ALL."""
     return (
@@ -402,9 +475,11 @@ def _words(simulator: str, emulator: str) -> Callable[[Difference], bool]:
     return holds
 
 
-_ROW_FAULTS = tuple(
-    (re.compile(ours, re.DOTALL), re.compile(theirs, re.DOTALL)) for _, ours, theirs in FAULT_WORDS
-)
+_ROW_FAULTS = {
+    name: (re.compile(ours, re.DOTALL), re.compile(theirs, re.DOTALL))
+    for name, ours, theirs in FAULT_WORDS
+}
+_CONSTRAINTS = {"check", "unique index", "foreign key"}
 
 ACCEPTED: tuple[Accepted, ...] = (
     Accepted("tag", "the emulator leaves transaction_tag empty", _is_tag),
@@ -432,13 +507,18 @@ ACCEPTED: tuple[Accepted, ...] = (
     ),
     Accepted(
         "update of no tracked column",
-        "gives no record; the emulator gives one under the two NEW_ROW types",
+        "gives no record; the emulator gives one under the two NEW_ROW types, and for DML",
         _is_untracked_update,
     ),
     Accepted(
         "unmodified columns of DML",
         "an UPDATE tells the columns that it wrote; the emulator tells them all for DML",
         _is_unmodified_column,
+    ),
+    Accepted(
+        "back-fill",
+        "a new column's default is written into the rows that are there; the emulator tells nobody",
+        _is_back_fill,
     ),
     Accepted(
         "null old_values",
@@ -474,6 +554,26 @@ ACCEPTED: tuple[Accepted, ...] = (
         "exclusions in CHANGE_STREAM_OPTIONS",
         "every option that is set is listed; the emulator leaves the exclusions out",
         _is_exclusion_option,
+    ),
+    Accepted(
+        "delete rule",
+        "of a foreign key that cascades is CASCADE; the emulator says NO ACTION",
+        _is_delete_rule,
+    ),
+    Accepted(
+        "NULL in unique indexes of PostgreSQL",
+        "unique indexes hold rows with NULL; the emulator leaves them out",
+        _is_nullable_in_unique_index,
+    ),
+    Accepted(
+        "maximum of timestamps",
+        "MAX keeps nanoseconds; the emulator cuts them off",
+        _is_rounded_maximum,
+    ),
+    Accepted(
+        "table of the future",
+        "a query in the past of a table that was made later: NOT_FOUND, as for a read",
+        _is_table_of_the_future,
     ),
     Accepted(
         "suspended FOR ALL",
@@ -526,6 +626,14 @@ ACCEPTED: tuple[Accepted, ...] = (
     *(
         Accepted(f"words: {name}", "the service's own words", _words(ours, theirs))
         for name, ours, theirs in FAULT_WORDS
+    ),
+    Accepted(
+        "words: pending index",
+        "an index is told by its name",
+        _words(
+            r"Table (?P<index>\w+) (?P<rest>cannot be accessed because it, .*)",
+            r"Table _index_data_table_(?P<index>\w+) (?P<rest>cannot be accessed because it, .*)",
+        ),
     ),
     Accepted(
         "order of faults",

@@ -80,7 +80,7 @@ def _of_stream(
     if ours.metadata and theirs.metadata and ours.metadata != theirs.metadata:
         yield Difference("columns", -1, f"stream {name}", ours.metadata, theirs.metadata)
     left, right = _by_step(our_run, ours), _by_step(their_run, theirs)
-    parted = have_parted(our_run.outcomes[-1], their_run.outcomes[-1])
+    parted = have_parted(workload, our_run, their_run)
     last = len(our_run.outcomes) - parted
     for step in sorted(one for one in left.keys() | right.keys() if one < last):
         facts = {"step": workload.steps[step], "commits": (our_run.commits, their_run.commits)}

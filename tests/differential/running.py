@@ -30,6 +30,12 @@ from tests.differential.workload import Workload
 __all__ = ["Outcome", "Run", "have_parted", "run_workload"]
 
 
+def padded(stamp: str) -> str:
+    """A timestamp that can be compared with others as text."""
+    whole, _, fraction = stamp.removesuffix("Z").partition(".")
+    return f"{whole}.{fraction.ljust(9, '0')}"
+
+
 def spellings(stamp: str) -> set[str]:
     """A timestamp with its fraction as short as can be, and with microseconds."""
     whole, _, fraction = stamp.removesuffix("Z").partition(".")
@@ -58,7 +64,7 @@ class Run:
     side: Side
     outcomes: list[Outcome] = field(default_factory=list)
     commits: dict[str, int] = field(default_factory=dict)
-    # Partitioned DML tells no commit timestamp: only between which two moments it ran.
+    # Partitioned DML and DDL tell no commit timestamp: only between which two moments they ran.
     windows: dict[int, tuple[str, str]] = field(default_factory=dict)
     starts: dict[str, str] = field(default_factory=dict)
     streams: dict[str, StreamReading | Failure] = field(default_factory=dict)
@@ -71,7 +77,11 @@ class Run:
         """The step that committed at a timestamp."""
         if (step := self.commits.get(commit)) is not None:
             return step
-        inside = (n for n, (first, last) in self.windows.items() if first <= commit <= last)
+        inside = (
+            step
+            for step, (first, last) in self.windows.items()
+            if padded(first) <= padded(commit) <= padded(last)
+        )
         return next(inside, None)
 
     def note(self, step: int, outcome: Outcome) -> None:
@@ -89,17 +99,18 @@ def run_workload(workload: Workload, sides: tuple[Side, Side], disturb: Any = No
     runs = [Run(side) for side in sides]
     for number, step in enumerate(workload.steps):
         for run in runs:
-            before = run.side.now() if isinstance(step, PartitionedDml) else ""
+            tells_no_time = isinstance(step, PartitionedDml | ChangeSchema)
+            before = run.side.now() if tells_no_time else ""
             try:
                 run.note(number, _perform(step, run))
             except SideDownError as error:
                 raise SideDownError(error.side, f"{error}; step {number}, {told(step)}") from error
-            if isinstance(step, PartitionedDml):
+            if tells_no_time:
                 run.windows[number] = (before, run.side.now())
             if isinstance(step, ChangeSchema) and run.outcomes[-1].failure is None:
                 for name in step.starts:
                     run.starts[name] = run.side.now()
-        if have_parted(runs[0].outcomes[-1], runs[1].outcomes[-1]):
+        if have_parted(workload, runs[0], runs[1]):
             break
         if disturb is not None and not isinstance(step, ChangeSchema):
             disturb(number, list(runs[0].starts))
@@ -112,8 +123,11 @@ def run_workload(workload: Workload, sides: tuple[Side, Side], disturb: Any = No
     return runs
 
 
-def have_parted(first: Outcome, second: Outcome) -> bool:
-    """Whether a step had its effect on one side only."""
+def have_parted(workload: Workload, one: Run, two: Run) -> bool:
+    """Whether the last step had its effect on one side only; what only reads has none."""
+    first, second = one.outcomes[-1], two.outcomes[-1]
+    if isinstance(workload.steps[len(one.outcomes) - 1], Read | Query | ShowSchema):
+        return False
     if (first.commit is None) != (second.commit is None):
         return True
     return (first.failure is None) != (second.failure is None)

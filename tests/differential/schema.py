@@ -179,6 +179,11 @@ class Schema:
     def indexes_of(self, table: str) -> list[Index]:
         return [one for one in self.indexes.values() if one.table == table]
 
+    def read_indexes(self, table: str) -> list[Index]:
+        """Indexes to read by; the emulator's unique ones in PostgreSQL leave rows with NULL out."""
+        found = self.indexes_of(table)
+        return [one for one in found if self.dialect == GOOGLE or not one.unique]
+
     def add_column(self, table: str, column: Column) -> None:
         held = self.tables[table]
         self.tables[table] = replace(held, columns=(*held.columns, column))

@@ -63,12 +63,15 @@ class SqlChoice:
     def _insert(self, table: Table, key_of: Any) -> Dml:
         chance = self._chance
         text = _Text(chance, self._schema)
+        draw = chance.random()
+        # An insert that updates sets what it does not name to NULL, on the emulator.
+        updates = draw < 0.1
         some = [
             one
             for one in table.values
             if one.is_written
-            and (one.commit_timestamp or not one.nullable or chance.random() < 0.6)
-            and (one.default is None or chance.random() < 0.5)
+            and (updates or one.commit_timestamp or not one.nullable or chance.random() < 0.6)
+            and (updates or one.default is None or chance.random() < 0.5)
         ]
         columns = [table.column(name) for name in table.key_names] + some
         rows = []
@@ -83,8 +86,7 @@ class SqlChoice:
             rows.append(f"({', '.join(parts)})")
         names = ", ".join(one.name for one in columns)
         verb, tail = "INSERT", ""
-        draw = chance.random()
-        if draw < 0.1:
+        if updates:
             verb, tail = self._conflict(table, "UPDATE", columns)
         elif draw < 0.2:
             verb, tail = self._conflict(table, "IGNORE", columns)
@@ -189,7 +191,7 @@ class SqlChoice:
         if draw < 0.4 and (text.dialect == GOOGLE or kind.code not in ("NUMERIC", "FLOAT64")):
             some = [choose_value(chance, kind, text.dialect) for _ in range(2)]
             return f"{name} IN ({', '.join(text.bound(kind, one) for one in some)})"
-        if draw < 0.5:
+        if draw < 0.5 and (text.dialect == GOOGLE or kind.code != "FLOAT64"):
             low, high = (text.bound(kind, choose_value(chance, kind, text.dialect)) for _ in "ab")
             return f"{name} BETWEEN {low} AND {high}"
         sign = chance.choice(("=", "<>", "<", "<=", ">", ">="))
@@ -350,4 +352,4 @@ class SqlChoice:
 
     def _forced_indexes(self, table: Table) -> list[Index]:
         # Of a null-filtered one the emulator cannot tell whether it answers a query.
-        return [one for one in self._schema.indexes_of(table.name) if not one.null_filtered]
+        return [one for one in self._schema.read_indexes(table.name) if not one.null_filtered]

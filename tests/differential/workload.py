@@ -320,7 +320,7 @@ class _Maker:
         table = chance.choice(list(self._schema.tables.values()))
         names = [one.name for one in table.columns]
         index = ""
-        indexes = self._schema.indexes_of(table.name)
+        indexes = self._schema.read_indexes(table.name)
         keys = self._read_keys(table)
         if indexes and chance.random() < 0.4:
             one = chance.choice(indexes)
