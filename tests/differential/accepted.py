@@ -251,7 +251,7 @@ def _is_order_of_faults(difference: Difference) -> bool:
     step = difference.facts.get("step")
     rows = sum(len(getattr(one, "rows", ())) or 1 for one in getattr(step, "mutations", ()))
     statements = sum(len(re.findall(r"\), \(", text)) + 1 for text in _statements(step))
-    if difference.kind not in ("code", "text"):
+    if difference.kind not in ("code", "text") or rows + statements == 0:
         return False
     ours, theirs = str(difference.simulator), str(difference.emulator)
     if difference.kind == "code":
