@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.change_streams.records import ColumnType, Mod, StreamRow
     from tidegate.spanner_simulator.core.values import Plain
 
-__all__ = ["CHANGE_RECORD_METADATA", "StructRows"]
+__all__ = ["CHANGE_RECORD_METADATA", "Heads", "StructRows"]
 
 _CODE = spanner.TypeCode
 
@@ -105,7 +105,7 @@ _IS_TRUE, _IS_FALSE = sized(b"\x0a", TRUE), sized(b"\x0a", FALSE)
 _SHARED_MAX = 4096
 
 
-class _Heads(dict[int, bytes]):
+class Heads(dict[int, bytes]):
     """The tags and sizes before a payload of so many bytes, for values inside values.
 
     `tags` are from the outside in; `beside` bytes stand behind the payload in what the tag at
@@ -127,10 +127,10 @@ class _Heads(dict[int, bytes]):
 
 
 # A string in a list; a list of one list in a list; and all that is around a data change record.
-_STRING = _Heads(b"\x0a\x1a")
-_LIST = _Heads(b"\x0a\x32")
-_ONE_LIST = _Heads(b"\x0a\x32\x0a\x32")
-_ROW = _Heads(b"\x12\x32\x0a\x32\x0a\x32\x0a\x32", (0, 0, 0, len(_EMPTY_LISTS), 0, 0, 0, 0))
+_STRING = Heads(b"\x0a\x1a")
+_LIST = Heads(b"\x0a\x32")
+_ONE_LIST = Heads(b"\x0a\x32\x0a\x32")
+_ROW = Heads(b"\x12\x32\x0a\x32\x0a\x32\x0a\x32", (0, 0, 0, len(_EMPTY_LISTS), 0, 0, 0, 0))
 
 
 def _element(raw: bytes) -> bytes:

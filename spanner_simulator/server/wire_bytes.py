@@ -38,12 +38,16 @@ _VALUE_HEADS = tuple(_VALUES + bytes((size,)) for size in range(128))
 _SET_ROWS, _SET_STATS, _SET_PRECOMMIT_TOKEN = b"\x12", b"\x1a", b"\x2a"
 
 
+# Most sizes are small; looking one up takes a third of the time that putting it together does.
+_SMALL = [bytes((size,)) for size in range(128)] + [
+    bytes((size & 127 | 128, size >> 7)) for size in range(128, 16384)
+]
+
+
 def varint(tag: bytes, size: int) -> bytes:
     """A tag and a size behind it."""
-    if size < 128:
-        return tag + bytes((size,))
     if size < 16384:
-        return tag + bytes((size & 127 | 128, size >> 7))
+        return tag + _SMALL[size]
     digits = bytearray(tag)
     while size > 127:
         digits.append(size & 127 | 128)
@@ -54,7 +58,8 @@ def varint(tag: bytes, size: int) -> bytes:
 
 def sized(tag: bytes, payload: bytes) -> bytes:
     """A length-delimited field: its tag, the size, the payload."""
-    return varint(tag, len(payload)) + payload
+    size = len(payload)
+    return tag + _SMALL[size] + payload if size < 16384 else varint(tag, size) + payload
 
 
 def string_bytes(text: str | bytes) -> bytes:

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 from google.cloud.spanner_v1 import types as spanner
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tidegate.spanner_simulator.core.change_streams.records import (
     ChildPartitionsRecord,
@@ -17,6 +19,7 @@ from tidegate.spanner_simulator.core.change_streams.records import (
     PartitionStartRecord,
     StreamRow,
 )
+from tidegate.spanner_simulator.core.values import Plain
 from tidegate.spanner_simulator.server.change_rows_proto import PROTO_NAME, ProtoRows
 
 ARRAY = '{"array_element_type":{"code":"JSON","type_annotation":"PG_JSONB"},"code":"ARRAY"}'
@@ -53,7 +56,9 @@ def test_a_data_change_record_field_by_field() -> None:
         is_system_transaction=True,
     )
     data = decode(record).data_change_record
+    again = decode(record._replace(transaction_tag="", is_system_transaction=False))
 
+    assert not again.data_change_record.is_system_transaction
     assert data.commit_timestamp.timestamp() == 1.5
     assert data.record_sequence == "00000000000000ff-00000001"
     assert (data.server_transaction_id, data.table, data.transaction_tag) == ("7", "t", "tag")
@@ -81,6 +86,31 @@ def test_a_data_change_record_field_by_field() -> None:
     )
     assert data.number_of_records_in_transaction == 3
     assert data.number_of_partitions_in_transaction == 2
+
+
+@given(
+    index=st.integers(1, 200),
+    value=st.one_of(st.none(), st.booleans(), st.floats(allow_nan=False), st.text()),
+    timestamp_us=st.integers(0, 4 * 10**15),
+    count=st.integers(1, 2**31 - 1),
+)
+def test_the_bytes_are_those_of_protobuf_itself(
+    index: int, value: Plain, timestamp_us: int, count: int
+) -> None:
+    types = tuple(
+        ColumnType(f"c{number}", '{"code":"STRING"}', number == 0, number + 1)
+        for number in range(index + 1)
+    )
+    record = DataChangeRecord(
+        timestamp_us, "0-1", "7", False, "t", types,
+        (Mod({"c0": "k"}, {f"c{index}": value, "c0": [value, None]}, {}),) * 2,
+        "DELETE", "NEW_ROW", count, count, "", False,
+    )  # fmt: skip
+    rows = ProtoRows("ChangeRecord", "GOOGLE_STANDARD_SQL")
+    (sent,) = spanner.PartialResultSet.pb().FromString(rows.encode(record)).values
+    raw = base64.b64decode(sent.string_value)
+
+    assert spanner.ChangeStreamRecord.pb().FromString(raw).SerializeToString() == raw
 
 
 def test_heartbeat_start_end_and_event() -> None:
