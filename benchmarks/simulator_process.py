@@ -93,7 +93,8 @@ def machine() -> str:
         if line.startswith("model name"):
             model = line.partition(": ")[2]
     version = ".".join(str(part) for part in sys.version_info[:2])
-    return f"{os.cpu_count()} cores of {model}, Python {version}"
+    load = os.getloadavg()[0]
+    return f"{os.cpu_count()} cores of {model}, Python {version}; load average {load:.1f}"
 
 
 def main() -> None:

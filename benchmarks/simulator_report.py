@@ -6,7 +6,11 @@ import re
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results" / "simulator.md"
-TITLE = "# The simulator: how fast it serves and commits\n"
+TITLE = (
+    "# The simulator: how fast it serves and commits\n\n"
+    "Where the load average is above the number of cores, other work ran beside it: then CPU per"
+    " row is the steadier figure, and it, too, is too high.\n"
+)
 
 
 def record(section: str, command: str, text: str, machine: str) -> None:

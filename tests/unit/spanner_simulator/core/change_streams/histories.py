@@ -308,7 +308,8 @@ class MutableWorld(World):
     def take(self, reading: Reading, row: StreamRow) -> None:
         assert not reading.is_finished
         if isinstance(row, HeartbeatRecord):
-            reading.heartbeat_us = max(reading.heartbeat_us, row.timestamp_ns // 1000)
+            assert row.timestamp_ns // 1000 >= max(reading.last_us, reading.heartbeat_us)
+            reading.heartbeat_us = row.timestamp_ns // 1000
             return
         assert not isinstance(row, ChildPartitionsRecord)
         place = (row.commit_timestamp_us, row.record_sequence)
@@ -317,6 +318,7 @@ class MutableWorld(World):
             assert row.commit_timestamp_us == reading.window_us
             return
         assert row.commit_timestamp_us >= reading.start_us
+        assert row.commit_timestamp_us > reading.heartbeat_us
         reading.last_place, reading.last_us = place, row.commit_timestamp_us
         match row:
             case DataChangeRecord():
