@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.rows.storage import KeyRange
     from tidegate.spanner_simulator.core.rows.write_set import WriteSet
     from tidegate.spanner_simulator.core.schema import statements as ddl
+    from tidegate.spanner_simulator.core.schema.analysis import Analysis
     from tidegate.spanner_simulator.core.schema.schema_objects import Table
     from tidegate.spanner_simulator.core.values import Dialect, Row
 
@@ -82,10 +83,16 @@ class Database:
         dialect: Dialect = "GOOGLE_STANDARD_SQL",
         *,
         expressions: Expressions | None = None,
+        analysis: Analysis | None = None,
     ) -> None:
-        """`expressions` computes defaults, generated columns and checks; without it none can be."""
+        """`expressions` computes defaults, generated columns and checks; without it none can be.
+
+        `analysis` refuses those, and views, that make no sense; see `Catalogue`.
+        """
         self.name = name
-        self.catalogue = Catalogue(dialect, strict_emulator=settings.strict_emulator)
+        self.catalogue = Catalogue(
+            dialect, analysis=analysis, strict_emulator=settings.strict_emulator
+        )
         self.clock = CommitClock()
         self.journal = Journal(chance)
         self.streams = ChangeStreams(

@@ -22,6 +22,7 @@ from tidegate.spanner_simulator.server.connections import cut_connections
 from tidegate.spanner_simulator.server.faults import Faults, Holds
 from tidegate.spanner_simulator.server.keeper import Keeper
 from tidegate.spanner_simulator.server.open_transactions import OpenTransactions
+from tidegate.spanner_simulator.sql.analysis import SqlAnalysis
 from tidegate.spanner_simulator.sql.engine import SqlEngine
 from tidegate.spanner_simulator.sql.expressions import DuckExpressions
 
@@ -158,6 +159,7 @@ class Host:
         self._settings = settings
         self._expressions = DuckExpressions()
         self._chances: Counter[str] = Counter()
+        self._analysis = SqlAnalysis()
         self._session_chance = self._chance("sessions")
         # Where the API is served, once it is.
         self.port = 0
@@ -223,7 +225,12 @@ class Host:
     def new_database(self, name: str, *, dialect: Dialect) -> Database:
         """A new empty database that nobody keeps."""
         return Database(
-            name, self._chance(name), self._settings, dialect, expressions=self._expressions
+            name,
+            self._chance(name),
+            self._settings,
+            dialect,
+            expressions=self._expressions,
+            analysis=self._analysis,
         )
 
     def add_database(self, database: Database, *, created_us: int | None = None) -> HostedDatabase:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.schema.schema_objects import Table
     from tidegate.spanner_simulator.core.values import Dialect, Row, Value, ValueType
 
-__all__ = ["DuckExpressions"]
+__all__ = ["DuckExpressions", "bind_over_row"]
 
 _EXPRESSIONS_MAX: Final = 4096
 
@@ -83,7 +83,8 @@ class DuckExpressions:
         return found if convert is None or found is None else convert(found)
 
 
-def _bind(expression: str, table: Table, result: ValueType, dialect: Dialect) -> _BoundExpression:
+def bind_over_row(expression: str, table: Table, dialect: Dialect) -> tuple[Binding, Bound, Scan]:
+    """An expression over one row of a table, with the scan that gives the row."""
     syntax = parse_expression(expression, dialect)
     trees = syntax.tree.expressions
     if len(trees) != 1 or syntax.tree.args.get("from_"):
@@ -100,7 +101,11 @@ def _bind(expression: str, table: Table, result: ValueType, dialect: Dialect) ->
     ]
     relation = Relation(table.name.split(".")[-1], columns)
     scope = Scope(relations=[relation], forbids_aggregates="an expression of a table")
-    bound = expression_binder.bind(binding, scope, trees[0])
+    return binding, expression_binder.bind(binding, scope, trees[0]), scan
+
+
+def _bind(expression: str, table: Table, result: ValueType, dialect: Dialect) -> _BoundExpression:
+    binding, bound, scan = bind_over_row(expression, table, dialect)
     if not binding.accepts(bound, result):
         raise SpannerError(
             Code.INVALID_ARGUMENT,

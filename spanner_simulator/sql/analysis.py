@@ -1,0 +1,63 @@
+"""What schema statements ask of the SQL in them: the core's port for analysis, by the binder.
+
+Nothing is run: an expression or a query is bound to the schema, and its types are looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from tidegate.spanner_simulator.errors import Code, SpannerError
+from tidegate.spanner_simulator.sql.binding import Binding
+from tidegate.spanner_simulator.sql.expressions import bind_over_row
+from tidegate.spanner_simulator.sql.query_binder import bind_query
+from tidegate.spanner_simulator.sql.syntax import parse_statement
+
+if TYPE_CHECKING:
+    from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
+    from tidegate.spanner_simulator.core.schema.schema_objects import Table
+    from tidegate.spanner_simulator.core.values import ValueType
+
+__all__ = ["SqlAnalysis"]
+
+_PLACE: Final = re.compile(r" \[at 1:(\d+)\]")
+# The binder sees an expression as a query.
+_QUERY: Final = "SELECT "
+
+
+class SqlAnalysis:
+    """Knows the SQL of both dialects as far as queries do. Raises `SpannerError`."""
+
+    def mismatch(
+        self, expression: str, *, table: Table, result: ValueType, catalogue: Catalogue
+    ) -> str | None:
+        """None when an expression over a row of the table converts to `result`, else its type."""
+        try:
+            binding, bound, _ = bind_over_row(expression, table, catalogue.dialect)
+        except SpannerError as error:
+            _refuse(error, expression)
+        return None if binding.accepts(bound, result) else binding.type_name(bound)
+
+    def view_columns(
+        self, query: str, *, catalogue: Catalogue
+    ) -> tuple[tuple[str, ValueType], ...]:
+        """Names ('' for none) and types of what a query yields."""
+        syntax = parse_statement(query, catalogue.dialect)
+        if syntax.kind != "query":
+            raise SpannerError(Code.INVALID_ARGUMENT, "A view must be defined by a query")
+        binding = Binding(syntax.text, catalogue.dialect, catalogue, {})
+        bound = bind_query(binding, syntax.tree, parent=None, ctes={})
+        return tuple((column.name, column.value_type) for column in bound.columns)
+
+
+def _refuse(error: SpannerError, expression: str) -> NoReturn:
+    """The same with the place in the expression, not in the query around it."""
+    found = _PLACE.search(error.message)
+    if found is None:
+        raise error
+    column = int(found[1]) - len(_QUERY)
+    raise SpannerError(
+        error.code,
+        f"{error.message[: found.start()]} [at 1:{column}]\n{expression}\n{' ' * (column - 1)}^",
+    ) from error
