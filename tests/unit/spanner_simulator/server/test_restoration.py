@@ -25,6 +25,7 @@ from tidegate.spanner_simulator.server.official_client import connect
 
 A = (
     "CREATE TABLE A (K INT64 NOT NULL, V STRING(MAX), N NUMERIC, "
+    "Drawn STRING(36) DEFAULT (GENERATE_UUID()), Twice INT64 AS (K * 2) STORED, "
     "Stamp TIMESTAMP OPTIONS (allow_commit_timestamp = true)) PRIMARY KEY (K)"
 )
 CHILD = (
@@ -32,6 +33,7 @@ CHILD = (
     "INTERLEAVE IN PARENT A ON DELETE CASCADE"
 )
 DDL = [A, CHILD, "CREATE INDEX AByV ON A (V)", "CREATE CHANGE STREAM S FOR ALL"]
+COLUMNS = ["K", "V", "Stamp", "Drawn", "Twice"]
 WHERE = "database=bank&stream=S"
 
 
@@ -48,7 +50,7 @@ def bank_of(simulator: Simulator) -> Any:
 
 def rows_of(database: Any) -> list[Any]:
     with database.snapshot() as snapshot:
-        return list(snapshot.read("A", ["K", "V", "Stamp"], spanner.KeySet(all_=True)))
+        return list(snapshot.read("A", COLUMNS, spanner.KeySet(all_=True)))
 
 
 def truth(simulator: Simulator) -> list[Any]:
@@ -77,7 +79,9 @@ def test_everything_is_there_again(tmp_path: Path) -> None:
             batch.delete("A", spanner.KeySet(keys=[[0]]))
         simulator.split("bank", "S")
         simulator.merge("bank", "S")
-        database.update_ddl(["ALTER TABLE A ADD COLUMN More BOOL"]).result(30)
+        database.update_ddl(["ALTER TABLE A ADD COLUMN More BOOL NOT NULL DEFAULT (true)"]).result(
+            30
+        )
         simulator.move("bank", "S")
         write(database, 7)
         before = truth(simulator)
