@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tidegate.spanner_simulator.core.values import ValueType
+    from tidegate.spanner_simulator.sql.bound import Constant
     from tidegate.spanner_simulator.sql.syntax import Node
 
 
@@ -41,10 +42,35 @@ class OutputColumn:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """A query that only picks columns of one table's rows: DuckDB has nothing to compute."""
+    """A query that computes nothing: DuckDB is not asked.
 
-    scan: int
-    columns: tuple[str, ...]
+    With a scan, each of its rows is picked from by the only row of `cells`: a column's name, or a
+    constant. Without one, `cells` are the rows.
+    """
+
+    scan: int | None
+    cells: tuple[tuple[str | Constant, ...], ...]
+
+    @classmethod
+    def of_row(cls, scan: int, bounds: Sequence[Bound]) -> Lookup | None:
+        """What picks these expressions from a scan's rows; None when one must be computed."""
+        cells = [_cell(bound, scan) for bound in bounds]
+        known = [cell for cell in cells if cell is not None]
+        return cls(scan, (tuple(known),)) if len(known) == len(cells) else None
+
+    @classmethod
+    def of_values(cls, rows: Sequence[Sequence[Bound]]) -> Lookup | None:
+        """The same for rows of constants."""
+        found = [[one.constant for one in row if one.constant is not None] for row in rows]
+        if any(len(one) != len(row) for one, row in zip(found, rows, strict=True)):
+            return None
+        return cls(None, tuple(tuple(one) for one in found))
+
+
+def _cell(bound: Bound, scan: int) -> str | Constant | None:
+    if bound.column is not None:
+        return bound.column.column if bound.column.scan == scan else None
+    return bound.constant
 
 
 @dataclass(frozen=True, slots=True)

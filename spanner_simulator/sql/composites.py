@@ -72,7 +72,8 @@ def bind_cast(binding: Binding, scope: Scope, node: Node) -> Bound:
         if read is not None:
             return read
     sql = cast_sql(bound.sql, bound.value_type, target, binding.dialect, is_safe=is_safe)
-    constant = bound.constant if is_same(bound.value_type, target) else None
+    is_unchanged = is_same(bound.value_type, target) and target.length is None
+    constant = bound.constant if is_unchanged else None
     return Bound(sql, target, constant=constant, column=None, is_aggregate=bound.is_aggregate)
 
 

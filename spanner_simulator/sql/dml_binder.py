@@ -14,7 +14,7 @@ from sqlglot import exp
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.sql import expression_binder
 from tidegate.spanner_simulator.sql.bound import Bound, Scope, quoted
-from tidegate.spanner_simulator.sql.bound_query import BoundQuery, OutputColumn
+from tidegate.spanner_simulator.sql.bound_query import BoundQuery, Lookup, OutputColumn
 from tidegate.spanner_simulator.sql.from_binder import bind_relation
 from tidegate.spanner_simulator.sql.query_binder import bind_query, restrict
 from tidegate.spanner_simulator.sql.sql_types import type_name
@@ -213,6 +213,7 @@ def _value_rows(
     rows = [list(row.expressions) for row in source.expressions]
     width = len(columns) if is_listed else len(rows[0])
     texts: list[str] = []
+    bounds: list[list[Bound]] = []
     scope = Scope(forbids_aggregates="VALUES" if binding.is_postgres else "VALUES clause")
     binding.allows_pending = True
     for row, written in zip(rows, source.expressions, strict=True):
@@ -223,6 +224,7 @@ def _value_rows(
             else assigned(binding, expression_binder.bind(binding, scope, node), column, node, True)  # noqa: FBT003
             for column, node in zip(columns, row, strict=False)
         ]
+        bounds.append(values)
         texts.append("(" + ", ".join(value.sql for value in values) + ")")
     binding.allows_pending = False
     names = [f"c{index}" for index in range(width)]
@@ -234,7 +236,7 @@ def _value_rows(
     return BoundQuery(sql, [
         OutputColumn(column.name, name, Bound(name, column.value_type))
         for column, name in zip(columns, names, strict=False)
-    ])  # fmt: skip
+    ], lookup=Lookup.of_values(bounds))  # fmt: skip
 
 
 def _check_width(binding: Binding, width: int, given: int, node: Node, most: int) -> None:
@@ -321,20 +323,25 @@ def _is_null(column: OutputColumn) -> bool:
 # -- UPDATE and DELETE
 
 
-def _rows_of(binding: Binding, table_node: Node, where: Node | None) -> tuple[Scope, str, str]:
+def _rows_of(
+    binding: Binding, table_node: Node, where: Node | None
+) -> tuple[Scope, str, str, int | None]:
     scope = Scope()
     reads = set(binding.reads)
     text, relation = bind_relation(binding, scope, table_node, is_first=True)
     binding.reads = reads  # finding the rows to write needs no SELECT of its own
     scope.relations.append(relation)
     condition = ""
+    is_exact = True
     if where is not None:
         scope.forbids_aggregates = "WHERE" if binding.is_postgres else "WHERE clause"
         clause = "WHERE" if binding.is_postgres else "WHERE clause"
         bound = expression_binder.bind_condition(binding, scope, where.this, clause)
         restrict(binding, relation.scans, bound.restrictions)
         condition = f" WHERE {bound.sql}"
-    return scope, text, condition
+        is_exact = bound.is_exact
+    (number,) = relation.scans
+    return scope, text, condition, number if is_exact else None
 
 
 def _key_columns(binding: Binding, scope: Scope, table: Table) -> list[OutputColumn]:
@@ -356,7 +363,7 @@ def _update(binding: Binding, tree: exp.Update) -> BoundDml:
     where = tree.args.get("where")
     if where is None and not binding.is_postgres:
         raise binding.text.error("UPDATE must have a WHERE clause", 0)
-    scope, text, condition = _rows_of(binding, tree.this, where)
+    scope, text, condition, scan = _rows_of(binding, tree.this, where)
     scope.forbids_aggregates = "UPDATE" if binding.is_postgres else "UPDATE SET clause"
     keys = _key_columns(binding, scope, table)
     columns: list[OutputColumn] = []
@@ -365,9 +372,15 @@ def _update(binding: Binding, tree: exp.Update) -> BoundDml:
             raise unsupported("this form of SET")
         columns.append(_assignment(binding, scope, table, item, columns))
     shown = ", ".join(f"{one.bound.sql} AS {one.key}" for one in (*keys, *columns))
-    query = BoundQuery(f"SELECT {shown} FROM {text}{condition}", [*keys, *columns])  # noqa: S608
+    query = _found(f"SELECT {shown} FROM {text}{condition}", [*keys, *columns], scan)  # noqa: S608
     names = tuple(one.name for one in query.columns)
     return BoundDml("update", table, names, query, "error", ("UPDATE",))
+
+
+def _found(sql: str, columns: list[OutputColumn], scan: int | None) -> BoundQuery:
+    """The query over rows to write; `scan` when its conditions are exact."""
+    bounds = [one.bound for one in columns]
+    return BoundQuery(sql, columns, lookup=None if scan is None else Lookup.of_row(scan, bounds))
 
 
 def _assignment(
@@ -406,8 +419,8 @@ def _delete(binding: Binding, tree: exp.Delete) -> BoundDml:
     where = tree.args.get("where")
     if where is None and not binding.is_postgres:
         raise binding.text.error("DELETE must have a WHERE clause", 0)
-    scope, text, condition = _rows_of(binding, target, where)
+    scope, text, condition, scan = _rows_of(binding, target, where)
     keys = _key_columns(binding, scope, table)
     shown = ", ".join(f"{one.bound.sql} AS {one.key}" for one in keys)
-    query = BoundQuery(f"SELECT {shown} FROM {text}{condition}", keys)  # noqa: S608  # own text
+    query = _found(f"SELECT {shown} FROM {text}{condition}", keys, scan)  # noqa: S608  # own text
     return BoundDml("delete", table, table.key_names, query, "error", ("DELETE",))

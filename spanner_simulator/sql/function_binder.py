@@ -13,7 +13,7 @@ from tidegate.spanner_simulator.core.values import ValueType
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.sql import aggregate_binder, expression_binder, subqueries
 from tidegate.spanner_simulator.sql.binding import NOW, Binding
-from tidegate.spanner_simulator.sql.bound import Bound, Scope
+from tidegate.spanner_simulator.sql.bound import Bound, Constant, Scope
 from tidegate.spanner_simulator.sql.coercion import cast_sql
 from tidegate.spanner_simulator.sql.google_functions import GOOGLE_FUNCTIONS
 from tidegate.spanner_simulator.sql.json_text_sql import json_document_sql
@@ -245,7 +245,7 @@ def _pending(binding: Binding) -> Bound:
             "UPDATE of an appropriately typed column. It cannot be used in SELECT, or as the input "
             "to any other scalar expression.",
         )
-    return Bound(f"CAST('{PENDING}' AS HUGEINT)", TIMESTAMP)
+    return Bound(f"CAST('{PENDING}' AS HUGEINT)", TIMESTAMP, constant=Constant(PENDING))
 
 
 def _to_json(

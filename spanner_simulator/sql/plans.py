@@ -73,10 +73,13 @@ class Plan:
             for name, kind in self.types.items()
         }
         fetched: dict[str, TableRows] = {}
+        if self.lookup is not None and self.lookup.scan is None:
+            return [_picked(cells, {}, values) for cells in self.lookup.cells]
         for scan in self.scans:
             rows, is_exact = (given, False) if given is not None else _fetch(scan, values, at)
             if self.lookup is not None and is_exact:
-                return [[row.get(name) for name in self.lookup.columns] for row in rows]
+                cells = self.lookup.cells[0]
+                return [_picked(cells, row, values) for row in rows]
             fetched[f"raw{scan.number}"] = ({name: scan.types[name] for name in scan.used}, rows)
         bound: dict[str, Any] = {
             f"p_{name}": to_duck(kind, values[name])
@@ -86,6 +89,19 @@ class Plan:
         if NOW in self.sql:
             bound[NOW.removeprefix("$")] = at.now_us * 1000
         return _converted(self.columns, duck().run(self.sql, bound, fetched))
+
+
+def _picked(
+    cells: Sequence[str | Constant], row: Mapping[str, Value], values: Mapping[str, Value]
+) -> list[Value]:
+    return [
+        row.get(cell)
+        if isinstance(cell, str)
+        else cell.value
+        if cell.parameter is None
+        else values[cell.parameter]
+        for cell in cells
+    ]
 
 
 def _converted(

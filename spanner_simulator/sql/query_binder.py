@@ -176,9 +176,4 @@ def _lookup(scope: Scope, columns: Sequence[OutputColumn], where: Bound | None) 
     (scan,) = scope.relations[0].scans
     if where is not None and not where.is_exact:
         return None
-    names = [
-        column.bound.column.column
-        for column in columns
-        if column.bound.column is not None and column.bound.column.scan == scan
-    ]
-    return Lookup(scan, tuple(names)) if len(names) == len(columns) else None
+    return Lookup.of_row(scan, [column.bound for column in columns])

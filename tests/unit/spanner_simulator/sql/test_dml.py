@@ -173,3 +173,22 @@ def test_postgres_refusals(pg_world, sql: str, code: str, message: str) -> None:
         pg_world.run(sql)
 
     assert caught.value.code.name == code
+
+
+@pytest.mark.parametrize(
+    ("sql", "parameters", "expected"),
+    [
+        ("INSERT INTO C (Id, K, V) VALUES (2, CAST('abc' AS STRING(2)), @v)", {"v": "3"}, "ab"),
+        ("INSERT INTO C (Id, K, V) VALUES (2, @k, 3)", {"k": "ab"}, "ab"),
+        ("INSERT INTO C (Id, K, V) VALUES (2, CONCAT('a', 'b'), 3)", {}, "ab"),
+    ],
+)
+def test_constants_need_no_computing_and_come_out_the_same(
+    world, sql, parameters, expected
+) -> None:
+    world.run(sql, **parameters)
+    assert world.rows("SELECT K, V FROM C WHERE Id = 2") == [[expected, "3"]]
+
+    world.run("UPDATE C SET V = @v WHERE Id = 2 AND K = @k", v=None, k=expected)
+    assert world.rows("SELECT V FROM C WHERE Id = 2") == [[None]]
+    assert world.run("DELETE FROM C WHERE Id = 2 AND K = @k", k=expected).count == 1
