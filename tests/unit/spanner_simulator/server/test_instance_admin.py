@@ -61,6 +61,13 @@ def test_an_update_changes_what_the_mask_names(rig) -> None:
     assert (instance(rig).node_count, instance(rig).processing_units) == (0, 500)
 
 
+def test_an_update_may_name_the_config_that_the_instance_has(rig) -> None:
+    config = instance(rig).config
+    update(rig, "config", config=config)
+
+    assert instance(rig).config == config
+
+
 def test_an_update_without_a_mask_or_of_something_else_is_refused(rig) -> None:
     with pytest.raises(SpannerError, match="field_mask"):
         update(rig, node_count=3)
