@@ -12,9 +12,15 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tests.conformance.programs import PROGRAMS, BuildFailedError, FetchFailedError, prepare
+from tests.conformance.programs import (
+    PROGRAMS,
+    BuildFailedError,
+    FetchFailedError,
+    Program,
+    prepare,
+)
 from tests.conformance.report import ProgramReport, run_program, show
-from tests.conformance.servers import emulator, simulator
+from tests.conformance.servers import Server, ServerFailedError, emulator, simulator
 
 __all__ = ["main"]
 
@@ -40,30 +46,34 @@ def main(
     for name in [*(only or ()), *required]:
         if name not in NAMES:
             raise typer.BadParameter(f"the clients are {', '.join(NAMES)}")
-    chosen = [one for one in PROGRAMS if not only or one.name in only]
+    chosen = [one for one in PROGRAMS if not only or one.name in (*only, *required)]
     lacking = {one.name: one.missing() for one in chosen}
     for name, what in lacking.items():
         if what:
             console.print(f"{name} is left out: {what}", markup=False)
     if any(lacking.get(name) for name in required):
         raise typer.Exit(2)
-    reports: list[ProgramReport] = []
     BUILDS.mkdir(parents=True, exist_ok=True)
-    with emulator() if against_emulator else simulator() as server:
-        for program in chosen:
-            if lacking[program.name]:
-                continue
-            console.print(f"building {program.name}")
-            try:
-                command = prepare(program, BUILDS)
-            except (FetchFailedError, BuildFailedError) as failure:
-                reports.append(ProgramReport(program.name, trouble=str(failure)))
-                continue
-            console.print(f"running {program.name}")
-            log = BUILDS / f"{program.name}.log"
-            reports.append(run_program(program.name, command, server, log))
-    show(reports, Console())
+    reports: list[ProgramReport] = []
+    try:
+        with emulator() if against_emulator else simulator() as server:
+            reports += [_walk(one, server, console) for one in chosen if not lacking[one.name]]
+    except ServerFailedError as failure:
+        console.print(str(failure), markup=False)
+        raise typer.Exit(1) from None
+    if reports:
+        show(reports, Console())
     raise typer.Exit(1 if any(one.failures for one in reports) else 0)
+
+
+def _walk(program: Program, server: Server, console: Console) -> ProgramReport:
+    console.print(f"building {program.name}")
+    try:
+        command = prepare(program, BUILDS)
+    except (FetchFailedError, BuildFailedError) as failure:
+        return ProgramReport(program.name, trouble=str(failure))
+    console.print(f"running {program.name}")
+    return run_program(program.name, command, server, BUILDS / f"{program.name}.log")
 
 
 if __name__ == "__main__":

@@ -44,7 +44,10 @@ class ProgramReport:
     @property
     def failures(self) -> list[str]:
         """One line for each check that failed, was left out or is unknown."""
-        lines = [
+        lines = [f"{self.name}: {self.trouble}"] if self.trouble else []
+        if self.trouble and not self.outcomes:
+            return lines
+        lines += [
             f"{self.name} {check}: {detail}"
             for check, (ok, detail) in self.outcomes.items()
             if not ok
@@ -55,7 +58,7 @@ class ProgramReport:
         lines += [
             f"{self.name} {check}: not listed" for check in self.outcomes if check not in CHECKS
         ]
-        return lines + ([f"{self.name}: {self.trouble}"] if self.trouble else [])
+        return lines
 
 
 def run_program(name: str, command: list[str], server: Server, log: Path) -> ProgramReport:

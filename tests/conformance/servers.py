@@ -14,10 +14,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Server", "emulator", "simulator"]
+__all__ = ["Server", "ServerFailedError", "emulator", "simulator"]
 
 START_TIMEOUT_S = 60
 SEED = 5
+
+
+class ServerFailedError(Exception):
+    """What the programs should have been run against is not there, or has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +41,13 @@ def simulator() -> Iterator[Server]:
         try:
             line = child.stdout.readline() if child.stdout else ""
             if not line:
-                raise RuntimeError("the simulator did not start (see above)")
+                raise ServerFailedError("the simulator did not start (see above)")
             addresses = json.loads(line)
             yield Server(addresses["grpc"], addresses["control"])
             if child.poll() is not None:
-                raise RuntimeError(f"the simulator has ended with exit code {child.returncode}")
+                raise ServerFailedError(
+                    f"the simulator has ended with exit code {child.returncode}"
+                )
         finally:
             child.terminate()
 
@@ -77,7 +83,7 @@ def _emulator_program() -> Path:
         ):
             if (folder / below).is_file():
                 return folder / below
-    raise RuntimeError(
+    raise ServerFailedError(
         "Google's emulator is not installed beside gcloud; TIDEGATE_SPANNER_EMULATOR may name it"
     )
 
@@ -92,4 +98,4 @@ def _wait_for(address: str, child: subprocess.Popen[bytes]) -> None:
             time.sleep(0.1)
         else:
             return
-    raise RuntimeError("Google's emulator did not start")
+    raise ServerFailedError("Google's emulator did not start")

@@ -67,11 +67,12 @@ def test_a_check_that_failed_or_is_missing_or_unknown_is_a_failure():
     report = ProgramReport("go", outcomes, trouble="exit code 1")
 
     assert report.failures == [
+        "go: exit code 1",
         f"go {CHECKS[2]}: broken",
         f"go {CHECKS[0]}: not reported",
         "go odd: not listed",
-        "go: exit code 1",
     ]
+    assert ProgramReport("go", trouble="no network").failures == ["go: no network"]
 
 
 def test_what_was_built_is_built_again_only_when_its_sources_change(tmp_path, monkeypatch):

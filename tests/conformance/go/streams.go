@@ -139,8 +139,7 @@ func follow(read reader, start, end time.Time) (found []*dataChangeRecord, count
 		for token, one := range waiting {
 			held := false
 			for _, parent := range one.parents {
-				_, unread := waiting[parent]
-				held = held || unread
+				held = held || !done[parent]
 			}
 			if !held {
 				return token

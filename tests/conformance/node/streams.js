@@ -40,7 +40,7 @@ export async function follow(read, start, end) {
   const [found, beats, done, waiting] = [[], [], new Set(), new Map()];
   for (const token of await tokens(read, start)) waiting.set(token, {start, parents: []});
   while (waiting.size) {
-    const [token, {start: since}] = [...waiting].find(([, one]) => !one.parents.some(parent => waiting.has(parent)));
+    const [token, {start: since}] = [...waiting].find(([, one]) => one.parents.every(parent => done.has(parent)));
     for await (const change of read(token, since, end)) {
       found.push(...(change.data_change_record ?? []));
       beats.push(...(change.heartbeat_record ?? []).map(record => record.timestamp));

@@ -67,7 +67,7 @@ def follow(query: Query, start: Any, end: Any) -> tuple[list[dict[str, Any]], in
                 waiting[child["token"]] = (start, set())
     done: set[str] = set()
     while waiting:
-        token = next(one for one, (_, parents) in waiting.items() if not parents & set(waiting))
+        token = next(one for one, (_, parents) in waiting.items() if parents <= done)
         since, _ = waiting[token]
         for change in query(token, since, end):
             found += change.get("data_change_record") or []

@@ -141,7 +141,7 @@ final class Streams {
     }
     while (!starts.isEmpty()) {
       String token = starts.keySet().stream()
-          .filter(one -> parents.get(one).stream().noneMatch(starts::containsKey)).findFirst().orElseThrow();
+          .filter(one -> done.containsAll(parents.get(one))).findFirst().orElseThrow();
       query.read(token, starts.get(token), end, change -> {
         found.data.addAll(records(change, "data_change_record"));
         records(change, "heartbeat_record").forEach(one -> found.heartbeats.add(timestamp(one, "timestamp")));
