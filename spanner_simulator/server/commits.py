@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TransactionMethods"]
 
+# The raw class, as to ask for it takes longer than to use it.
+_COMMIT_RESPONSE = spanner.CommitResponse.pb()
 _WRITE_PRIVILEGES = {
     "insert": ("INSERT",),
     "update": ("UPDATE",),
@@ -83,7 +85,7 @@ class TransactionMethods:
             for one in mutations:
                 _check_write(session, one)
         commit_us = database.commit(transaction, mutations, now_us=self._host.now_us())
-        reply = spanner.CommitResponse.pb()(commit_timestamp=timestamp_message(commit_us))
+        reply = _COMMIT_RESPONSE(commit_timestamp=timestamp_message(commit_us))
         if request.return_commit_stats:
             count = sum(_mutation_count(database.catalogue, one) for one in mutations)
             reply.commit_stats.mutation_count = count + (opened.dml_rows if opened else 0)

@@ -1,7 +1,9 @@
 """ExecuteSql, ExecuteStreamingSql, ExecuteBatchDml and PartitionQuery.
 
 A statement with a sequence number that was answered before is answered alike, not run again. What
-runs is up to `statements`, change stream queries go to `change_stream_query`.
+runs is up to `statements`, change stream queries go to `change_stream_query`. Statements run on the
+event loop, as they are short: about 1 us for each row that is scanned and 3 us for each that is
+sent, in messages between which others have their turn.
 """
 
 from __future__ import annotations
