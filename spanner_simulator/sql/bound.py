@@ -103,13 +103,17 @@ class RelationColumn:
 
 @dataclass(slots=True)
 class Relation:
-    """Something in a FROM clause; `value` is what its alias alone stands for (UNNEST)."""
+    """Something in a FROM clause; `value` is what its alias alone stands for (UNNEST).
+
+    `is_whole`: its rows are those that its only scan reads, each once.
+    """
 
     alias: str
     columns: list[RelationColumn]
     value: Bound | None = None
     scans: frozenset[int] = frozenset()
     hidden: frozenset[str] = field(default_factory=frozenset)
+    is_whole: bool = False
 
     def find(self, name: str) -> list[RelationColumn]:
         """Columns of that name, in any case."""

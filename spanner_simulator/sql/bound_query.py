@@ -98,7 +98,8 @@ def relation_of(query: BoundQuery, alias: str, name: str) -> Relation:
         )
         for one in query.columns
     ]
-    return Relation(alias, columns, scans=query.scans if query.is_transparent else frozenset())
+    scans = query.scans if query.is_transparent else frozenset()
+    return Relation(alias, columns, scans=scans, is_whole=query.lookup is not None)
 
 
 def plain_columns(columns: Sequence[OutputColumn]) -> list[OutputColumn]:

@@ -173,6 +173,9 @@ def restrict(binding: Binding, scans: frozenset[int], restrictions: Sequence[Res
 def _lookup(scope: Scope, columns: Sequence[OutputColumn], where: Bound | None) -> Lookup | None:
     if len(scope.relations) != 1 or len(scope.relations[0].scans) != 1:
         return None
+    # A query in FROM may leave rows out that its scan reads.
+    if not scope.relations[0].is_whole:
+        return None
     (scan,) = scope.relations[0].scans
     if where is not None and not where.is_exact:
         return None

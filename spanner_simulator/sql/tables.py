@@ -103,7 +103,8 @@ def _relation(binding: Binding, scan: Scan, alias: str) -> tuple[str, Relation]:
         )
         for column, kind in scan.types.items()
     ]
-    return f"scan{scan.number} AS {name}", Relation(alias, columns, scans=frozenset((scan.number,)))
+    relation = Relation(alias, columns, scans=frozenset((scan.number,)), is_whole=True)
+    return f"scan{scan.number} AS {name}", relation
 
 
 def _system_scan(binding: Binding, node: exp.Table, key: str) -> Scan | None:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from tidegate.spanner_simulator.core.schema.foreign_key_indexes import managed_indexes
 from tidegate.spanner_simulator.core.schema.information_schema.rows import ViewRow, located, split
-from tidegate.spanner_simulator.core.schema.information_schema.table_views import spanner_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -94,5 +93,5 @@ def _column(catalogue: Catalogue, table: Table, name: str, *, filtered: Sequence
     return located(table.name) | {
         "column_name": name,
         "is_nullable": "YES" if is_nullable else "NO",
-        "spanner_type": spanner_type(catalogue, column),
+        "spanner_type": column.value_type.ddl(catalogue.dialect),
     }

@@ -46,3 +46,14 @@ def test_google(shared_world: Any, case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", RECORDED["postgres"], ids=lambda case: case["sql"][:60])
 def test_postgres(shared_pg_world: Any, case: dict[str, Any]) -> None:
     _check(shared_pg_world, case)
+
+
+def test_a_query_in_from_leaves_out_what_it_leaves_out(world) -> None:
+    """Nothing is left to compute outside of it, but all the more within."""
+    inside = "SELECT Id FROM T WHERE S IS NOT NULL AND S <> 'a'"
+    kept = world.rows(f"{inside} ORDER BY Id")
+
+    assert 0 < len(kept) < len(world.rows("SELECT Id FROM T"))
+    assert sorted(world.rows(f"SELECT Id FROM ({inside})")) == kept
+    assert sorted(world.rows(f"SELECT Id FROM (SELECT Id FROM ({inside}))")) == kept
+    assert world.rows("SELECT x FROM (SELECT DISTINCT Id IS NULL AS x FROM T)") == [[False]]
