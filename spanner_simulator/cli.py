@@ -19,8 +19,8 @@ import typer
 from tidegate.spanner_simulator.control import Verbs
 from tidegate.spanner_simulator.ddl_file import split_ddl
 from tidegate.spanner_simulator.errors import Code, SpannerError
-from tidegate.spanner_simulator.server.data_directory import DataDirectoryError
 from tidegate.spanner_simulator.server.host import Host
+from tidegate.spanner_simulator.server.keeping.data_directory import DataDirectoryError
 from tidegate.spanner_simulator.server.provision import create_database
 from tidegate.spanner_simulator.simulator import PortTakenError, SimulatorConfig, serve
 

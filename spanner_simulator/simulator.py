@@ -19,11 +19,17 @@ from tidegate.spanner_simulator.control import Verbs, start_control_server
 from tidegate.spanner_simulator.core.database import DatabaseSettings
 from tidegate.spanner_simulator.core.timestamps import parse_ns
 from tidegate.spanner_simulator.errors import SpannerError
-from tidegate.spanner_simulator.server.data_directory import DataDirectory, DataDirectoryError
-from tidegate.spanner_simulator.server.grpc_server import PortTakenError, start_grpc_server
 from tidegate.spanner_simulator.server.host import Host
+from tidegate.spanner_simulator.server.keeping.data_directory import (
+    DataDirectory,
+    DataDirectoryError,
+)
+from tidegate.spanner_simulator.server.keeping.restoration import restore
 from tidegate.spanner_simulator.server.official_client import connect
-from tidegate.spanner_simulator.server.restoration import restore
+from tidegate.spanner_simulator.server.transport.grpc_server import (
+    PortTakenError,
+    start_grpc_server,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -10,7 +10,7 @@ from tidegate.spanner_simulator.control.stream_verbs import status_code
 from tidegate.spanner_simulator.control.verb import action, question
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.server.faults import Fault, FaultKind, FaultRule, FaultTime
-from tidegate.spanner_simulator.server.methods import METHODS
+from tidegate.spanner_simulator.server.transport.methods import METHODS
 
 if TYPE_CHECKING:
     from tidegate.spanner_simulator.server.host import Host

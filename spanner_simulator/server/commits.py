@@ -15,11 +15,11 @@ from tidegate.spanner_simulator.core.rows.mutations import Delete
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.server.messages import timestamp_message
 from tidegate.spanner_simulator.server.mutation_messages import mutation
-from tidegate.spanner_simulator.server.statuses import status_message
 from tidegate.spanner_simulator.server.transaction_selection import (
     begin_transaction,
     find_transaction,
 )
+from tidegate.spanner_simulator.server.transport.statuses import status_message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

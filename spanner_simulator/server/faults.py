@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tidegate.spanner_simulator.errors import Code, SpannerError
-from tidegate.spanner_simulator.server.connections import cut_connection
+from tidegate.spanner_simulator.server.transport.connections import cut_connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

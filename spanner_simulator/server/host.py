@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from tidegate.spanner_simulator.core.database import Database, DatabaseSettings
 from tidegate.spanner_simulator.errors import Code, SpannerError
-from tidegate.spanner_simulator.server.change_rows import ChangeRowEncoder
+from tidegate.spanner_simulator.server.change_streams.change_rows import ChangeRowEncoder
 from tidegate.spanner_simulator.server.churn_timers import ChurnTimers
 from tidegate.spanner_simulator.server.clock import Clock, wall_clock_us
-from tidegate.spanner_simulator.server.connections import cut_connections
 from tidegate.spanner_simulator.server.faults import Faults, Holds
-from tidegate.spanner_simulator.server.keeper import Keeper
+from tidegate.spanner_simulator.server.keeping.keeper import Keeper
 from tidegate.spanner_simulator.server.open_transactions import OpenTransactions
+from tidegate.spanner_simulator.server.transport.connections import cut_connections
 from tidegate.spanner_simulator.sql.analysis import SqlAnalysis
 from tidegate.spanner_simulator.sql.engine import SqlEngine
 from tidegate.spanner_simulator.sql.expressions import DuckExpressions
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from tidegate.spanner_simulator.core.values import Dialect
-    from tidegate.spanner_simulator.server.data_directory import DataDirectory, KeptDatabase
+    from tidegate.spanner_simulator.server.keeping.data_directory import DataDirectory, KeptDatabase
     from tidegate.spanner_simulator.server.messages import Message
 
 __all__ = ["Host", "HostedDatabase", "Reader", "Session", "wall_clock_us"]

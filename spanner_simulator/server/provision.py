@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from google.cloud.spanner_admin_database_v1 import types as database_admin
 from google.cloud.spanner_admin_instance_v1 import types as instance_admin
 
-from tidegate.spanner_simulator.server.database_admin import DatabaseAdminService
-from tidegate.spanner_simulator.server.instance_admin import InstanceAdminService
+from tidegate.spanner_simulator.server.admin.database_admin import DatabaseAdminService
+from tidegate.spanner_simulator.server.admin.instance_admin import InstanceAdminService
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,9 @@ from google.cloud.spanner_v1 import types as spanner
 
 from tidegate.spanner_simulator.core.change_streams.change_stream_call import is_change_stream_query
 from tidegate.spanner_simulator.errors import Code, SpannerError
-from tidegate.spanner_simulator.server.change_stream_query import serve_change_stream_query
+from tidegate.spanner_simulator.server.change_streams.change_stream_query import (
+    serve_change_stream_query,
+)
 from tidegate.spanner_simulator.server.messages import plain_of
 from tidegate.spanner_simulator.server.open_transactions import Answered
 from tidegate.spanner_simulator.server.read_shares import Share, check_partitioning, share_count
@@ -26,8 +28,8 @@ from tidegate.spanner_simulator.server.results import (
     reply_result_set,
 )
 from tidegate.spanner_simulator.server.statements import SqlRequest, run_dml, run_statement
-from tidegate.spanner_simulator.server.statuses import status_message
 from tidegate.spanner_simulator.server.transaction_selection import Selected, selected_transaction
+from tidegate.spanner_simulator.server.transport.statuses import status_message
 from tidegate.spanner_simulator.server.type_messages import metadata_bytes
 
 if TYPE_CHECKING:

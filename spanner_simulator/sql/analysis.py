@@ -9,9 +9,9 @@ import re
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from tidegate.spanner_simulator.errors import Code, SpannerError
-from tidegate.spanner_simulator.sql.binding import Binding
+from tidegate.spanner_simulator.sql.binder.binding import Binding
+from tidegate.spanner_simulator.sql.binder.query_binder import bind_query
 from tidegate.spanner_simulator.sql.expressions import bind_over_row
-from tidegate.spanner_simulator.sql.query_binder import bind_query
 from tidegate.spanner_simulator.sql.syntax import parse_statement
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from tidegate.spanner_simulator.core.rows.mutations import (
 )
 from tidegate.spanner_simulator.core.values import encode
 from tidegate.spanner_simulator.errors import Code, SpannerError
-from tidegate.spanner_simulator.sql.bound import (
+from tidegate.spanner_simulator.sql.binder.bound import (
     Bound,
     ColumnRef,
     Relation,
@@ -26,13 +26,13 @@ from tidegate.spanner_simulator.sql.bound import (
     Scope,
     quoted,
 )
-from tidegate.spanner_simulator.sql.bound_query import BoundQuery
-from tidegate.spanner_simulator.sql.dml_binder import BoundDml, bind_dml
+from tidegate.spanner_simulator.sql.binder.bound_query import BoundQuery
+from tidegate.spanner_simulator.sql.binder.dml_binder import BoundDml, bind_dml
+from tidegate.spanner_simulator.sql.binder.scans import Scan
+from tidegate.spanner_simulator.sql.binder.select_list import expand_items, output_columns
+from tidegate.spanner_simulator.sql.binder.tables import check_hints
 from tidegate.spanner_simulator.sql.plans import Plan, ReadAt, check_privileges, make_plan
-from tidegate.spanner_simulator.sql.scans import Scan
-from tidegate.spanner_simulator.sql.select_list import expand_items, output_columns
 from tidegate.spanner_simulator.sql.sql_types import STRING
-from tidegate.spanner_simulator.sql.tables import check_hints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
     from tidegate.spanner_simulator.core.schema.schema_objects import Table
     from tidegate.spanner_simulator.core.values import Plain, Value, ValueType
-    from tidegate.spanner_simulator.sql.binding import Binding, Parameter
+    from tidegate.spanner_simulator.sql.binder.binding import Binding, Parameter
     from tidegate.spanner_simulator.sql.duck import Duck
     from tidegate.spanner_simulator.sql.syntax import Syntax
 

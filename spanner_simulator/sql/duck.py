@@ -15,15 +15,15 @@ import duckdb
 from duckdb.func import SPECIAL
 
 from tidegate.spanner_simulator.errors import Code, SpannerError
-from tidegate.spanner_simulator.sql import (
+from tidegate.spanner_simulator.sql.arrow_tables import arrow_table
+from tidegate.spanner_simulator.sql.functions import (
     json_routines,
     number_routines,
     text_routines,
     time_formats,
     time_routines,
 )
-from tidegate.spanner_simulator.sql.arrow_tables import arrow_table
-from tidegate.spanner_simulator.sql.routines import ROUTINES, Routine, out_of_range
+from tidegate.spanner_simulator.sql.functions.routines import ROUTINES, Routine, out_of_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

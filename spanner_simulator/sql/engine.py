@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from sqlglot import exp
 
 from tidegate.spanner_simulator.errors import Code, SpannerError
-from tidegate.spanner_simulator.sql.binding import Binding, Parameter
+from tidegate.spanner_simulator.sql.binder.binding import Binding, Parameter
+from tidegate.spanner_simulator.sql.binder.query_binder import bind_query
+from tidegate.spanner_simulator.sql.binder.tables import check_hints
 from tidegate.spanner_simulator.sql.dml import DmlPlan, DmlResult, make_dml_plan
 from tidegate.spanner_simulator.sql.open_duck import open_duck
 from tidegate.spanner_simulator.sql.plans import Plan, ReadAt, check_privileges, make_plan
-from tidegate.spanner_simulator.sql.query_binder import bind_query
 from tidegate.spanner_simulator.sql.syntax import Syntax, parse_statement
-from tidegate.spanner_simulator.sql.tables import check_hints
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.database import Database
     from tidegate.spanner_simulator.core.rows.transactions import Transaction
     from tidegate.spanner_simulator.core.values import Dialect, Plain, Value, ValueType
-    from tidegate.spanner_simulator.sql.bound_query import BoundQuery
+    from tidegate.spanner_simulator.sql.binder.bound_query import BoundQuery
 
 __all__ = ["DmlResult", "Parameter", "Result", "SqlEngine", "Statement"]
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.spanner_simulator.core.rows.mutations import PENDING
 from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
 from tidegate.spanner_simulator.errors import Code, SpannerError
-from tidegate.spanner_simulator.sql import expression_binder
-from tidegate.spanner_simulator.sql.binding import NOW, Binding
-from tidegate.spanner_simulator.sql.bound import (
+from tidegate.spanner_simulator.sql.binder import expression_binder
+from tidegate.spanner_simulator.sql.binder.binding import NOW, Binding
+from tidegate.spanner_simulator.sql.binder.bound import (
     Bound,
     ColumnRef,
     Relation,
@@ -21,10 +21,10 @@ from tidegate.spanner_simulator.sql.bound import (
     Scope,
     quoted,
 )
+from tidegate.spanner_simulator.sql.binder.scans import Scan
 from tidegate.spanner_simulator.sql.carriers import from_duck
 from tidegate.spanner_simulator.sql.open_duck import open_duck
 from tidegate.spanner_simulator.sql.plans import scan_sql
-from tidegate.spanner_simulator.sql.scans import Scan
 from tidegate.spanner_simulator.sql.syntax import parse_expression
 
 if TYPE_CHECKING:

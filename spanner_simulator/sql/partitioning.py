@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 from sqlglot import exp
 
 from tidegate.spanner_simulator.errors import Code, SpannerError
-from tidegate.spanner_simulator.sql.google_functions import GOOGLE_FUNCTIONS
-from tidegate.spanner_simulator.sql.postgres_functions import POSTGRES_FUNCTIONS
+from tidegate.spanner_simulator.sql.functions.google_functions import GOOGLE_FUNCTIONS
+from tidegate.spanner_simulator.sql.functions.postgres_functions import POSTGRES_FUNCTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tidegate.spanner_simulator.sql.engine import Statement
-    from tidegate.spanner_simulator.sql.signatures import Signature
+    from tidegate.spanner_simulator.sql.functions.signatures import Signature
 
 __all__ = ["check_partitionable"]
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.spanner_simulator.core.values import Plain, Value, ValueType, decode
 from tidegate.spanner_simulator.errors import Code, SpannerError
-from tidegate.spanner_simulator.sql.binding import NOW, Binding, Parameter
-from tidegate.spanner_simulator.sql.bound import Constant, quoted
+from tidegate.spanner_simulator.sql.binder.binding import NOW, Binding, Parameter
+from tidegate.spanner_simulator.sql.binder.bound import Constant, quoted
+from tidegate.spanner_simulator.sql.binder.scans import Scan, key_plan
 from tidegate.spanner_simulator.sql.carriers import from_duck, to_duck
-from tidegate.spanner_simulator.sql.scans import Scan, key_plan
 from tidegate.spanner_simulator.sql.sql_types import carrier
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.database import Database
     from tidegate.spanner_simulator.core.rows.transactions import Transaction
     from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
-    from tidegate.spanner_simulator.sql.bound_query import BoundQuery, Lookup
+    from tidegate.spanner_simulator.sql.binder.bound_query import BoundQuery, Lookup
     from tidegate.spanner_simulator.sql.duck import Duck, TableRows
 
 __all__ = ["Plan", "ReadAt", "check_privileges", "decode_parameter", "make_plan", "scan_sql"]

@@ -13,9 +13,9 @@ from google.cloud.spanner_v1 import types as spanner
 
 from tidegate.spanner_simulator.core.database import DatabaseSettings
 from tidegate.spanner_simulator.core.timestamps import format_us
-from tidegate.spanner_simulator.server.database_admin import DatabaseAdminService
+from tidegate.spanner_simulator.server.admin.database_admin import DatabaseAdminService
+from tidegate.spanner_simulator.server.admin.instance_admin import InstanceAdminService
 from tidegate.spanner_simulator.server.host import Host
-from tidegate.spanner_simulator.server.instance_admin import InstanceAdminService
 from tidegate.spanner_simulator.server.spanner_service import SpannerService
 
 DATABASE = "projects/p/instances/inst/databases/bank"

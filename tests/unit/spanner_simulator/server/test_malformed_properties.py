@@ -13,7 +13,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tidegate.spanner_simulator.server.methods import METHODS, method_handlers
+from tidegate.spanner_simulator.server.transport.methods import METHODS, method_handlers
 
 INSTANCE = "projects/p/instances/inst"
 DATABASE = f"{INSTANCE}/databases/bank"

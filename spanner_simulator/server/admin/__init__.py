@@ -1,0 +1,1 @@
+"""Instances, databases and long-running operations."""

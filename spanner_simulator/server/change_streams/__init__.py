@@ -1,0 +1,1 @@
+"""Change stream queries on the wire: rows in each form, messages, resume tokens, faults."""

@@ -1,0 +1,55 @@
+"""Brings a host back to where its data directory says that it was."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from google.cloud.spanner_admin_instance_v1 import types as instance_admin
+
+from tidegate.spanner_simulator.core.journal import entry_from_plain
+from tidegate.spanner_simulator.errors import SpannerError
+from tidegate.spanner_simulator.server.keeping.data_directory import DataDirectoryError
+from tidegate.spanner_simulator.server.keeping.journal_file import DamagedJournalError
+
+if TYPE_CHECKING:
+    from tidegate.spanner_simulator.server.host import Host
+    from tidegate.spanner_simulator.server.keeping.data_directory import KeptDatabase
+
+__all__ = ["restore"]
+
+_log = logging.getLogger(__name__)
+
+
+def restore(host: Host) -> None:
+    """Serve what the host's directory has; nothing to do without one.
+
+    Time does not go back: the clock is put ahead where the directory has later times. Raises
+    `DataDirectoryError` for a journal that cannot be replayed.
+    """
+    directory = host.keeper.directory
+    if directory is None:
+        return
+    for message in directory.messages:
+        _log.warning(message)
+    for name, plain in directory.instances.items():
+        host.instances[name] = instance_admin.Instance.pb().FromString(plain)
+    latest_us = directory.time_us
+    for kept in directory.databases.values():
+        _restore_database(host, kept)
+        commits = host.databases[kept.name].database.clock
+        latest_us = max(latest_us, commits.last_commit_us, commits.closed_us + 1)
+    host.clock.advance(max(0, latest_us - host.now_us()))
+
+
+def _restore_database(host: Host, kept: KeptDatabase) -> None:
+    database = host.new_database(kept.name, dialect=kept.dialect)
+    number = 0
+    try:
+        for number, plain in enumerate(kept.journal.entries(), start=1):  # noqa: B007  # for the message
+            database.replay(entry_from_plain(plain))
+    except (SpannerError, DamagedJournalError) as error:
+        raise DataDirectoryError(
+            f"cannot restore {kept.name} from {kept.journal.path}, entry {number}: {error}"
+        ) from error
+    host.resume_database(database, kept)

@@ -1,0 +1,1 @@
+"""gRPC itself: which method is answered by whom, and errors as statuses."""

@@ -1,0 +1,230 @@
+"""The state of binding one statement: its scans, its parameters, and conversions between types.
+
+A binding is made for a statement, the declared types of its parameters and one state of the
+catalogue; `dependencies` say when it no longer holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from tidegate.spanner_simulator.errors import Code, SpannerError
+from tidegate.spanner_simulator.sql.binder.bound import Bound, Constant
+from tidegate.spanner_simulator.sql.binder.coercion import (
+    cast_sql,
+    implicit_cost,
+    is_blank_array,
+    read_literal,
+)
+from tidegate.spanner_simulator.sql.binder.literals import literal, value_sql
+from tidegate.spanner_simulator.sql.sql_types import (
+    INT64,
+    STRING,
+    carrier,
+    is_same,
+    supertype,
+    type_name,
+)
+from tidegate.spanner_simulator.sql.syntax import position
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
+    from tidegate.spanner_simulator.core.values import Dialect, Plain, ValueType
+    from tidegate.spanner_simulator.sql.binder.scans import Scan
+    from tidegate.spanner_simulator.sql.statement_text import StatementText
+    from tidegate.spanner_simulator.sql.syntax import Node
+
+__all__ = ["NOW", "Binding", "Parameter", "default_type", "parameter_sql"]
+
+NOW = "$now_ns"
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A query parameter; without a type it takes that of what it meets."""
+
+    plain: Plain
+    value_type: ValueType | None = None
+
+
+def default_type(plain: Plain, *, dialect: Dialect) -> ValueType:
+    """The type of a parameter that meets nothing."""
+    match plain:
+        case bool():
+            return _type("BOOL")
+        case float() | int():
+            return _type("FLOAT64")
+        case str():
+            return STRING
+        case list():
+            found = next((one for one in plain if one is not None), None)
+            return _array(default_type(found, dialect=dialect))
+        case _:
+            return STRING if dialect == "POSTGRESQL" else INT64
+
+
+def _type(code: Any) -> ValueType:
+    return replace(INT64, code=code)
+
+
+def _array(element: ValueType) -> ValueType:
+    return replace(INT64, code="ARRAY", element=element)
+
+
+def parameter_sql(name: str, value_type: ValueType | None) -> str:
+    """A parameter in its carrier."""
+    if value_type is None:
+        return f"$p_{name}"
+    return f"CAST($p_{name} AS {carrier(value_type)})"
+
+
+@dataclass(slots=True)
+class Binding:
+    """See the module. `types` are the parameters' types, as declared or as met."""
+
+    text: StatementText
+    dialect: Dialect
+    catalogue: Catalogue
+    parameters: Mapping[str, Parameter]
+    types: dict[str, ValueType] = field(default_factory=dict)
+    used_parameters: set[str] = field(default_factory=set)
+    scans: list[Scan] = field(default_factory=list)
+    dependencies: list[tuple[str, str, object]] = field(default_factory=list)
+    views: tuple[str, ...] = ()
+    reads: set[str] = field(default_factory=set)
+    is_definer: bool = False
+    names: int = 0
+    allows_pending: bool = False
+
+    @property
+    def is_postgres(self) -> bool:
+        """Whether the statement is PostgreSQL."""
+        return self.dialect == "POSTGRESQL"
+
+    def fresh(self, prefix: str) -> str:
+        """A name that nothing else in the generated text has."""
+        self.names += 1
+        return f"{prefix}{self.names}"
+
+    def mark(self, bound: Bound) -> None:
+        """Note that the statement touches the column that an expression is."""
+        if bound.column is not None:
+            self.scans[bound.column.scan - 1].used[bound.column.column] = None
+
+    # -- errors
+
+    def error(self, message: str, node: Node | None = None) -> SpannerError:
+        """INVALID_ARGUMENT, with the node's place in GoogleSQL."""
+        if self.is_postgres:
+            return SpannerError(Code.INVALID_ARGUMENT, f"[ERROR] {message}")
+        return self.text.error(message, None if node is None else position(node))
+
+    def type_name(self, bound: Bound) -> str:
+        """An expression's type for a message."""
+        if bound.value_type is None:
+            return "unknown" if self.is_postgres else "NULL"
+        return type_name(bound.value_type, self.dialect)
+
+    # -- parameters
+
+    def parameter(self, name: str) -> Bound:
+        """A parameter. INVALID_ARGUMENT when it is not bound."""
+        lowered = name.lower()
+        if lowered not in self.parameters:
+            raise SpannerError(Code.INVALID_ARGUMENT, f"No parameter found for binding: {name}")
+        self.used_parameters.add(lowered)
+        declared = self.parameters[lowered].value_type
+        value_type = self.types.get(lowered) or declared
+        if value_type is not None:
+            self.types[lowered] = value_type
+        return Bound(
+            parameter_sql(lowered, value_type),
+            value_type,
+            constant=Constant(parameter=lowered),
+            is_literal=True,
+        )
+
+    # -- conversions
+
+    def accepts(self, bound: Bound, target: ValueType) -> bool:
+        """Whether an expression takes a type without CAST."""
+        return implicit_cost(bound, target, self.dialect) is not None
+
+    def coerce(self, bound: Bound, target: ValueType) -> Bound:
+        """An expression as another type; the caller knows that the conversion exists."""
+        name = bound.untyped_parameter
+        if name is not None:
+            known = self.types.setdefault(name, target)
+            typed = replace(bound, sql=parameter_sql(name, known), value_type=known)
+            return typed if is_same(known, target) else self.coerce(typed, target)
+        source = bound.value_type
+        if source is None:
+            return replace(bound, sql=value_sql(target, None), value_type=target)
+        if is_same(source, target):
+            return bound
+        value: Any = None if bound.constant is None else bound.constant.value
+        if bound.is_literal and target.element is not None and is_blank_array(bound):
+            return literal(target, value)
+        if bound.is_literal and isinstance(value, str) and source.code == "STRING":
+            read = self.read(value, target)
+            if read is not None:
+                return read
+        if bound.is_literal and isinstance(value, int) and not isinstance(value, bool):
+            if target.code == "FLOAT64":
+                return literal(target, float(value))
+            if target.code == "NUMERIC":
+                return literal(target, Decimal(value))
+        if bound.is_literal and isinstance(value, float) and target.code == "NUMERIC":
+            return literal(target, Decimal(repr(value)))
+        return Bound(cast_sql(bound.sql, source, target, self.dialect), target)
+
+    def read(self, text: str, target: ValueType) -> Bound | None:
+        """A string literal as another type; INVALID_ARGUMENT when it is none of that type."""
+        try:
+            return read_literal(text, target, self.dialect)
+        except SpannerError as error:
+            if self.is_postgres or error.code is not Code.OUT_OF_RANGE:
+                raise
+            name = type_name(target, self.dialect)
+            raise self.error(f'Could not cast literal "{text}" to type {name}') from None
+
+    def common_type(self, bounds: Sequence[Bound]) -> ValueType | None:
+        """The type to which all convert; None when there is none, or none has a type."""
+        firm: ValueType | None = None
+        for bound in bounds:
+            if bound.value_type is None or bound.is_literal:
+                continue
+            if firm is None:
+                firm = bound.value_type
+                continue
+            firm = supertype(firm, bound.value_type)
+            if firm is None:
+                return None
+        for bound in bounds:
+            kind = bound.value_type
+            if kind is None or not bound.is_literal:
+                continue
+            if firm is None:
+                firm = kind
+            elif not self.accepts(bound, firm):
+                wider = supertype(firm, kind)
+                if wider is None and all(
+                    self.accepts(one, kind) for one in bounds if one is not bound
+                ):
+                    wider = kind
+                if wider is None:
+                    return None
+                firm = wider
+        return firm
+
+    def settled(self, bound: Bound) -> Bound:
+        """An expression that has a type whatever comes: the dialect's default for NULL."""
+        if bound.value_type is not None:
+            return bound
+        name = bound.untyped_parameter
+        plain = None if name is None else self.parameters[name].plain
+        return self.coerce(bound, default_type(plain, dialect=self.dialect))
