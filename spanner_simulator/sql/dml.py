@@ -16,6 +16,7 @@ from tidegate.spanner_simulator.core.rows.mutations import (
     KeySet,
     Write,
 )
+from tidegate.spanner_simulator.core.rows.write_set import key_text
 from tidegate.spanner_simulator.core.values import encode
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.sql.binder.bound import (
@@ -174,6 +175,7 @@ class _Written:
 
     def apply(self, rows: Sequence[Sequence[Value]]) -> int:
         """Write the rows; how many."""
+        self._check_distinct(rows)
         plain = self._kept([self._plain(row) for row in rows])
         if not plain:
             return 0
@@ -186,6 +188,7 @@ class _Written:
         """Write the rows; how many, and each with its action, as it was when it is deleted."""
         names = [name for name in used if name != _ACTION]
         self._check_not_pending(rows, names)
+        self._check_distinct(rows)
         plain = self._kept([self._plain(row) for row in rows])
         keys = [self._key(row) for row in plain]
         if self._dml.kind == "delete":
@@ -214,6 +217,19 @@ class _Written:
                     f"The column {self._table.name}.{name} has a pending commit timestamp, which "
                     "THEN RETURN cannot return.",
                 )
+
+    def _check_distinct(self, rows: Sequence[Sequence[Value]]) -> None:
+        """An insert that may update has one say on each row."""
+        if self._dml.conflict != "update":
+            return
+        seen: set[str] = set()
+        for row in rows:
+            key = key_text(self._table, dict(zip(self._dml.columns, row, strict=True)))
+            if key in seen:
+                raise SpannerError(
+                    Code.INVALID_ARGUMENT, f"Cannot affect a row second time for key: {key}"
+                )
+            seen.add(key)
 
     def _plain(self, row: Sequence[Value]) -> list[Plain]:
         return [

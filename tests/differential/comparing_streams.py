@@ -18,7 +18,8 @@ from tests.differential.canonical import canonical_value
 from tests.differential.difference import Difference
 from tests.differential.record_rules import by_transaction, violations
 from tests.differential.running import Run, have_parted
-from tests.differential.steps import told
+from tests.differential.side import Rows
+from tests.differential.steps import Dml, Step, told
 from tests.differential.stream_reading import ColumnType, DataRecord, Mod, StreamReading
 from tests.differential.workload import Workload
 
@@ -83,7 +84,11 @@ def _of_stream(
     parted = have_parted(workload, our_run, their_run)
     last = len(our_run.outcomes) - parted
     for step in sorted(one for one in left.keys() | right.keys() if one < last):
-        facts = {"step": workload.steps[step], "commits": (our_run.commits, their_run.commits)}
+        facts = {
+            "step": workload.steps[step],
+            "commits": (our_run.commits, their_run.commits),
+            "idle": _idle(workload.steps[step], their_run.outcomes[step].results),
+        }
         where = f"stream {name}: {told(workload.steps[step])}"
         if step not in left or step not in right:
             both = [_told_records(one.get(step)) for one in (left, right)]
@@ -102,6 +107,16 @@ def _by_step(run: Run, reading: StreamReading) -> dict[int, list[DataRecord]]:
         if step is not None:
             found[step] += records
     return found
+
+
+def _idle(step: Step, results: list[Any]) -> frozenset[str]:
+    """Statements that touched no row."""
+    pairs = zip(getattr(step, "actions", ()), results, strict=False)
+    return frozenset(
+        action.sql
+        for action, result in pairs
+        if isinstance(action, Dml) and isinstance(result, Rows) and result.count == 0
+    )
 
 
 def _told_records(records: list[DataRecord] | None) -> Any:

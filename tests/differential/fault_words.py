@@ -23,6 +23,16 @@ FAULT_WORDS: tuple[tuple[str, str, str], ...] = (
         ),
     ),
     (
+        "row met twice",
+        r"Cannot affect a row second time for key: \[.*\]",
+        r"Cannot affect a row second time for key: \{.*\}",
+    ),
+    (
+        "unique index over rows that are there",
+        r"Found uniqueness violation on index (?P<index>\w+),  duplicate key: \[.*\]",
+        r"Found uniqueness violation on index (?P<index>\w+),  duplicate key: \{.*\}↓?",
+    ),
+    (
         "row missing",
         r"Row \[.*\] in table (?P<table>\w+) is missing\. Row cannot be updated\.",
         r"Table (?P<table>\w+): Row \{.*\} not found\.",

@@ -31,6 +31,18 @@ def test_insert_or_ignore_and_insert_or_update(world) -> None:
     assert world.rows("SELECT F FROM T WHERE Id = 1") == [[1.5]]
 
 
+@pytest.mark.parametrize("returning", ["", " THEN RETURN Id"])
+def test_an_insert_that_may_update_meets_each_row_once(world, returning: str) -> None:
+    twice = f"INSERT OR UPDATE INTO T (Id, S) VALUES (1, 'q'), (1, 'r'){returning}"
+    with pytest.raises(
+        SpannerError, match=r"Cannot affect a row second time for key: \[1\]"
+    ) as told:
+        world.run(twice)
+
+    assert told.value.code is Code.INVALID_ARGUMENT
+    assert world.rows("SELECT S FROM T WHERE Id = 1") == [["a"]]
+
+
 def test_insert_select_reads_its_own_transaction(world) -> None:
     inside = world.database.begin()
     world.run("INSERT INTO T (Id, S) VALUES (20, 'w')", transaction=inside)
