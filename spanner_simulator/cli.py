@@ -139,6 +139,15 @@ def run(
             rich_help_panel=_STREAMS,
         ),
     ] = 5,
+    kept_mib: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=1_000_000,
+            help="MiB of encoded change records that a database keeps for the next reader.",
+            rich_help_panel=_STREAMS,
+        ),
+    ] = 256,
     separate_children: Annotated[
         bool,
         typer.Option(
@@ -203,6 +212,7 @@ def run(
             equal_timestamps=equal_timestamps,
             frozen_at=frozen_at,
             data_directory=data,
+            kept_mib=kept_mib,
             linger_ms=linger_ms,
             separate_children=separate_children,
             strict_emulator=strict_emulator,

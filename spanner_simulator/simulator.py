@@ -48,6 +48,7 @@ class SimulatorConfig:
     `equal_timestamps` is the probability that concurrent transactions share a commit timestamp.
     `frozen_at`: the clock begins frozen at this RFC 3339 time; None: it follows real time.
     `data_directory` keeps databases over restarts; None: in memory only.
+    `kept_mib` bounds the encoded change records that a database keeps, in MiB.
     `linger_ms` lets news gather before a waiting change stream query sends them.
     `separate_children` announces each child stream partition in a record of its own.
     `strict_emulator` keeps retention periods to those of Google's emulator: 1 to 7 days.
@@ -61,6 +62,7 @@ class SimulatorConfig:
     equal_timestamps: float = 0.0
     frozen_at: str | None = None
     data_directory: Path | str | None = None
+    kept_mib: int = 256
     linger_ms: int = 5
     separate_children: bool = False
     strict_emulator: bool = False
@@ -72,6 +74,7 @@ class SimulatorConfig:
             "control_port must lie in [0, 65535]": not 0 <= self.control_port <= 65535,
             "stream_partitions must lie in [1, 10000]": not 1 <= self.stream_partitions <= 10_000,
             "equal_timestamps must lie in [0, 1]": not 0 <= self.equal_timestamps <= 1,
+            "kept_mib must lie in [1, 1000000]": not 1 <= self.kept_mib <= 1_000_000,
             "linger_ms must lie in [0, 1000]": not 0 <= self.linger_ms <= 1000,
         }
         for message, is_wrong in refusals.items():
@@ -115,6 +118,7 @@ async def serve(
             frozen_at_us=config.frozen_at_us,
             linger_ms=config.linger_ms,
             separate_children=config.separate_children,
+            kept_bytes_max=config.kept_mib * 1024 * 1024,
             directory=directory,
         )
         stack.callback(host.close)

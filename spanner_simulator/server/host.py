@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING
 
 from tidegate.spanner_simulator.core.database import Database, DatabaseSettings
 from tidegate.spanner_simulator.errors import Code, SpannerError
-from tidegate.spanner_simulator.server.change_streams.change_rows import ChangeRowEncoder
+from tidegate.spanner_simulator.server.change_streams.change_rows import (
+    KEPT_BYTES_MAX,
+    ChangeRowEncoder,
+)
 from tidegate.spanner_simulator.server.churn_timers import ChurnTimers
 from tidegate.spanner_simulator.server.clock import Clock, wall_clock_us
 from tidegate.spanner_simulator.server.faults import Faults, Holds
@@ -72,12 +75,22 @@ class Expired:
 class HostedDatabase:
     """A database with the queries that run on it."""
 
-    def __init__(self, database: Database, *, created_us: int, clock: Clock | None = None) -> None:
-        """`clock` is pushed on where something happens in the database after now."""
+    def __init__(
+        self,
+        database: Database,
+        *,
+        created_us: int,
+        clock: Clock | None = None,
+        kept_bytes_max: int = KEPT_BYTES_MAX,
+    ) -> None:
+        """`clock` is pushed on where something happens in the database after now.
+
+        `kept_bytes_max` bounds the encoded rows of change streams that are kept.
+        """
         self.database = database
         self.clock = clock
         self.created_us = created_us
-        self.encoder = ChangeRowEncoder()
+        self.encoder = ChangeRowEncoder(kept_bytes_max=kept_bytes_max)
         self.readers: dict[str, set[Reader]] = {}
         # Set, and replaced, when something has been committed or turned.
         self.news = asyncio.Event()
@@ -136,6 +149,7 @@ class Host:
         frozen_at_us: int | None = None,
         linger_ms: int = 5,
         separate_children: bool = False,
+        kept_bytes_max: int = KEPT_BYTES_MAX,
         directory: DataDirectory | None = None,
     ) -> None:
         """`linger_ms`: how long a waiting query lets news gather before it sends them.
@@ -150,6 +164,7 @@ class Host:
         self.churn = ChurnTimers(self.clock)
         self.linger_s = linger_ms / 1000
         self.separate_children = separate_children
+        self._kept_bytes_max = kept_bytes_max
         self.instances: dict[str, Message] = {}
         self.databases: dict[str, HostedDatabase] = {}
         self.sessions: dict[str, Session] = {}
@@ -245,7 +260,12 @@ class Host:
         return self._serve(database, kept.created_us)
 
     def _serve(self, database: Database, created_us: int) -> HostedDatabase:
-        hosted = HostedDatabase(database, created_us=created_us, clock=self.clock)
+        hosted = HostedDatabase(
+            database,
+            created_us=created_us,
+            clock=self.clock,
+            kept_bytes_max=self._kept_bytes_max,
+        )
         self.databases[database.name] = hosted
         return hosted
 

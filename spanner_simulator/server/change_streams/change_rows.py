@@ -21,15 +21,17 @@ from tidegate.spanner_simulator.server.change_streams.change_rows_proto import P
 from tidegate.spanner_simulator.server.change_streams.change_rows_struct import StructRows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tidegate.spanner_simulator.core.change_streams.records import StreamRow
     from tidegate.spanner_simulator.core.change_streams.stream_partitions import StreamPartition
     from tidegate.spanner_simulator.core.schema.schema_objects import ChangeStream
     from tidegate.spanner_simulator.core.values import Dialect
 
-__all__ = ["ChangeRowEncoder", "RowForm"]
+__all__ = ["KEPT_BYTES_MAX", "ChangeRowEncoder", "RowForm"]
 
 _BLOCK_ROWS = 256
-_KEPT_BYTES_MAX = 256 * 1024 * 1024
+KEPT_BYTES_MAX = 256 * 1024 * 1024
 
 
 class RowForm(Protocol):
@@ -68,7 +70,7 @@ class _Block:
 class ChangeRowEncoder:
     """Encodes and keeps the rows of the change streams of one database."""
 
-    def __init__(self, *, kept_bytes_max: int = _KEPT_BYTES_MAX) -> None:
+    def __init__(self, *, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
         self.kept_bytes = 0
         self._kept_bytes_max = kept_bytes_max
         self._blocks: OrderedDict[tuple[str, int], _Block] = OrderedDict()
@@ -109,6 +111,22 @@ class ChangeRowEncoder:
             if after < stop:
                 break
         return b"".join(parts), index
+
+    def encode_ahead(self, form: RowForm, partition: StreamPartition) -> Iterator[int]:
+        """Encode what a stream partition holds, block by block; how many rows each block has.
+
+        Stops where more would only take the place of what is kept already.
+        """
+        records = partition.records
+        index = records.first
+        size = 0
+        while index < records.end and self.kept_bytes + size <= self._kept_bytes_max:
+            stop = min(records.end, (index // _BLOCK_ROWS + 1) * _BLOCK_ROWS)
+            # The next one will be about as large.
+            size = len(self._block(form, partition, index, stop).data)
+            yield stop - index
+            # Records may have expired meanwhile.
+            index = max(stop, records.first)
 
     def _block(self, form: RowForm, partition: StreamPartition, index: int, stop: int) -> _Block:
         """A block that holds the records from `index` up to `stop`."""

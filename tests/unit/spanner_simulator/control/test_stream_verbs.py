@@ -174,3 +174,12 @@ def test_what_is_not_there(simulator: Simulator, verb: str) -> None:
         with pytest.raises(SpannerError) as refused:
             getattr(simulator, verb)(database, stream)
         assert refused.value.code is Code.NOT_FOUND
+
+
+def test_records_can_be_encoded_before_anybody_reads_them(simulator: Simulator) -> None:
+    first = simulator.encode_ahead("bank", "Bank")
+    again = simulator.encode_ahead("bank", "Bank")
+
+    assert first == again
+    assert first["rows"] == 2
+    assert first["kept_bytes"] > 0

@@ -125,3 +125,29 @@ def test_dialect_and_mode_choose_the_form() -> None:
         code.JSON,
         spanner.TypeAnnotationCode.PG_JSONB,
     )
+
+
+def test_what_was_encoded_ahead_is_not_encoded_again() -> None:
+    encoder, form, one = ChangeRowEncoder(), TextRows(), partition_of(600)
+
+    assert sum(encoder.encode_ahead(form, one)) == 600
+    encoder.records(form, one, range(600), size_max=10**6)
+    assert len(form.encoded) == 600
+
+
+def test_encoding_ahead_ends_where_no_more_is_kept() -> None:
+    encoder, form, one = ChangeRowEncoder(kept_bytes_max=3000), TextRows(), partition_of(2000)
+
+    ahead = sum(encoder.encode_ahead(form, one))
+    assert 256 <= ahead < 2000
+    assert len(form.encoded) == ahead
+
+
+def test_encoding_ahead_goes_on_past_what_expires_meanwhile() -> None:
+    encoder, form, one = ChangeRowEncoder(), TextRows(), partition_of(1000)
+    ahead = encoder.encode_ahead(form, one)
+    first = next(ahead)
+    one.records.forget_before(700)
+
+    assert (first, sum(ahead)) == (256, 300)
+    assert texts(encoder.records(form, one, range(700, 1000), size_max=10**6)[0])[0] == "0700"
