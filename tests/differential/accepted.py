@@ -177,16 +177,35 @@ def _updates(step: Any, table: str) -> bool:
 def _tracked_writes(
     difference: Difference, table: str, keys: dict[str, Any], columns: Any
 ) -> set[str]:
-    """Tracked columns outside the key that a step wrote in a row."""
+    """Tracked columns outside the key that a step wrote in a row.
+
+    A mutation that updates the row and names none of them is why the emulator tells of it: what
+    DML did, of which only the table is known, is then left aside.
+    """
     tracked = {one.name for one in columns if not one.is_primary_key}
+    step = difference.facts.get("step")
+    by_mutation = _mutated_columns(step, table, keys)
+    if by_mutation and not tracked & by_mutation:
+        return set()
     idle = difference.facts.get("idle", frozenset())
-    return tracked & written_columns(difference.facts.get("step"), table, keys, idle=idle)
+    return tracked & written_columns(step, table, keys, idle=idle)
 
 
 def written_columns(
     step: Any, table: str, keys: dict[str, Any], *, idle: frozenset[str] = frozenset()
 ) -> set[str]:
     """Columns that a step's statements may have written in a row; `idle` ones touched no row."""
+    found = _mutated_columns(step, table, keys)
+    for statement, parameters in _bound_statements(step):
+        matched = _SET.match(statement)
+        if matched is None or matched["table"] != table or statement in idle:
+            continue
+        if _may_touch(statement, parameters, keys):
+            found |= set(re.findall(r"(\w+) =", matched["sets"]))
+    return found
+
+
+def _mutated_columns(step: Any, table: str, keys: dict[str, Any]) -> set[str]:
     found: set[str] = set()
     for mutation in getattr(step, "mutations", ()):
         if isinstance(mutation, Write) and mutation.table == table:
@@ -194,12 +213,6 @@ def written_columns(
                 named = dict(zip(mutation.columns, row, strict=True))
                 if all(_plain(named.get(name)) == _plain(part) for name, part in keys.items()):
                     found |= set(mutation.columns)
-    for statement, parameters in _bound_statements(step):
-        matched = _SET.match(statement)
-        if matched is None or matched["table"] != table or statement in idle:
-            continue
-        if _may_touch(statement, parameters, keys):
-            found |= set(re.findall(r"(\w+) =", matched["sets"]))
     return found
 
 
