@@ -164,8 +164,6 @@ class RowWriter:
         check_key_size(table, key)
         if rules.parent is not None:
             self._check_parent(rules.parent, table, row)
-        if table.checks:
-            check_row(rules, row, self._evaluation)
         self._writes.insert(rules, key, row, table.value_names)
         self._note_change(rules, key, None, row)
 
@@ -174,8 +172,6 @@ class RowWriter:
         row = {**old, **given}
         if rules.generated:
             compute_generated(rules, row, self._evaluation)
-        if rules.table.checks:
-            check_row(rules, row, self._evaluation)
         self._writes.update(rules, key, row, plan.written)
         self._note_change(rules, key, old, row)
 
@@ -237,7 +233,7 @@ class RowWriter:
     # -- what must hold in the end
 
     def _note_change(self, rules: TableRules, key: bytes, old: Row | None, new: Row | None) -> None:
-        if new is not None and (rules.references or rules.indexes):
+        if new is not None and (rules.references or rules.indexes or rules.table.checks):
             self._fresh[rules.name, key] = rules
         if old is None:
             return
@@ -251,6 +247,8 @@ class RowWriter:
             row = self._writes.row(name, key)
             if row is None:
                 continue
+            # Of several writes to a row the last one counts.
+            check_row(rules, row, self._evaluation)
             for index in rules.unique_indexes:
                 self._check_unique(index, row)
             for reference in rules.references:

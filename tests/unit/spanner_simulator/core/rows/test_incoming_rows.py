@@ -42,6 +42,15 @@ def test_a_new_row_is_made_whole(rules) -> None:
     assert rules.rows("T") == [[1, 4, 7, 5, rules.now_us * 1000, None, None, None, None, None]]
 
 
+def test_a_check_holds_what_is_left_of_several_writes_to_a_row(rules) -> None:
+    rules.apply(
+        write("insert", "T", "K N", ["1", "-50"]),
+        write("update", "T", "K N", ["1", "-60"], ["1", "3"]),
+    )
+
+    assert [row[1] for row in rules.rows("T")] == [3]
+
+
 def test_a_given_null_is_not_the_default_and_an_update_computes_only_what_is_generated(
     rules,
 ) -> None:
