@@ -284,6 +284,15 @@ def _is_null_return(difference: Difference) -> bool:
     )
 
 
+def _is_ignored_return(difference: Difference) -> bool:
+    """Rows returned by an insert of several rows that ignores those that are there."""
+    action = difference.facts.get("action")
+    if difference.kind != "rows" or not isinstance(action, Dml) or not action.returns:
+        return False
+    ignores = "INSERT OR IGNORE" in action.sql or "DO NOTHING" in action.sql
+    return ignores and "), (" in action.sql and bool(_IN_ROW.search(difference.where))
+
+
 def _is_order_of_faults(difference: Difference) -> bool:
     """Two faults of rows, of which each side told the one that it met first."""
     step = difference.facts.get("step")
@@ -475,9 +484,10 @@ def _is_internal(difference: Difference) -> bool:
 
 
 def _is_write_and_delete(difference: Difference) -> bool:
-    return difference.kind in ("success", "code") and str(difference.emulator).startswith(
-        "FAILED_PRECONDITION Cannot write and delete the row with key "
-    )
+    if difference.kind not in ("success", "code", "text"):
+        return False
+    told = str(difference.emulator).removeprefix("FAILED_PRECONDITION ")
+    return told.startswith("Cannot write and delete the row with key ")
 
 
 def _is_stream_order(difference: Difference) -> bool:
@@ -516,7 +526,9 @@ def _is_pending_read(difference: Difference) -> bool:
             "PENDING_COMMIT_TIMESTAMP" in one for one in _statements(difference.facts.get("step"))
         )
         and str(difference.emulator).endswith("has a pending CommitTimestamp")
-        and str(difference.emulator).startswith("INVALID_ARGUMENT Column ")
+        and str(difference.emulator).startswith(
+            ("INVALID_ARGUMENT Column ", "INVALID_ARGUMENT Table _index_data_table_")
+        )
     )
 
 
@@ -758,6 +770,11 @@ ACCEPTED: tuple[Accepted, ...] = (
             r"Table (?P<index>\w+) (?P<rest>cannot be accessed because it, .*)",
             r"Table _index_data_table_(?P<index>\w+) (?P<rest>cannot be accessed because it, .*)",
         ),
+    ),
+    Accepted(
+        "rows of an insert that ignores",
+        "are the rows that were written; the emulator may return another one that was given",
+        _is_ignored_return,
     ),
     Accepted(
         "order of faults",
