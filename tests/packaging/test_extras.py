@@ -90,7 +90,9 @@ def test_the_consumer_needs_pyspark_in_its_spark_part_only():
 
 
 def test_the_simulator_needs_no_more_than_its_own_extra():
-    assert [] == failing("tidegate.spanner_simulator", extras=(*EXTRAS[2:],))
+    foreign = ("pyspark", "delta", "deltalake", "pandas", "psutil")
+
+    assert [] == failing("tidegate.spanner_simulator", extras=foreign)
 
 
 def test_the_producer_runs_without_pyspark_and_the_consumer_without_spanner():
