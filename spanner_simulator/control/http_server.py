@@ -55,7 +55,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _ControlServer
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base names it so
         """No access log: standard error is for what went wrong."""
 
     def do_GET(self) -> None:  # the base's name

@@ -45,9 +45,9 @@ class NoExpressions:
         *,
         table: Table,
         row: Row,  # noqa: ARG002  # the port's signature
-        result: ValueType,  # noqa: ARG002
-        dialect: Dialect,  # noqa: ARG002
-        now_us: int,  # noqa: ARG002
+        result: ValueType,  # noqa: ARG002  # as above
+        dialect: Dialect,  # noqa: ARG002  # as above
+        now_us: int,  # noqa: ARG002  # as above
     ) -> Value:
         """Refuse."""
         raise SpannerError(
