@@ -81,6 +81,7 @@ class CommitClock:
     """Hands out commit timestamps; the only place where they are made."""
 
     last_commit_us: int = 0
+    last_turn_us: int = 0
     closed_us: int = 0
 
     def next_us(self, now_us: int) -> int:
@@ -95,12 +96,17 @@ class CommitClock:
         """Note a commit; its timestamp was `next_us`, or the last one while still open."""
         self.last_commit_us = max(self.last_commit_us, commit_timestamp_us)
 
+    def turned(self, timestamp_us: int) -> None:
+        """Note a turn of stream partitions: what commits from now on comes at or after it."""
+        self.last_turn_us = max(self.last_turn_us, timestamp_us)
+        self.close(timestamp_us - 1)
+
     def close(self, timestamp_us: int) -> None:
         """From now on nothing commits at or before this time."""
         self.closed_us = max(self.closed_us, timestamp_us)
 
     def read_now_us(self, now_us: int) -> int:
-        """Close and return the time at which a strong read sees every commit so far."""
-        read_us = max(now_us, self.last_commit_us)
+        """Close and return the time at which a strong read sees every commit and turn so far."""
+        read_us = max(now_us, self.last_commit_us, self.last_turn_us)
         self.close(read_us)
         return read_us

@@ -73,7 +73,6 @@ class ChangeStreams:
         self._initial_count = initial_count
         self._journal = journal
         self._order = 0
-        self._last_turn_us = 0
 
     def state(self, name: str) -> StreamState:
         """A change stream's state, or NOT_FOUND."""
@@ -248,14 +247,13 @@ class ChangeStreams:
             self._journal.begin_step()
         return max(
             self._clock.next_us(now_us),
-            self._last_turn_us + 1,
+            self._clock.last_turn_us + 1,
             *(parent.start_us + 1 for parent in parents),
         )
 
     def _announce(self, parents: Sequence[StreamPartition], at_us: int) -> None:
         self._order += 1
-        self._last_turn_us = at_us
-        self._clock.close(at_us - 1)
+        self._clock.turned(at_us)
         self.listener([parent.token for parent in parents])
 
     def _note(self, kind: TurnKind, stream: str, at_us: int, arguments: dict[str, Plain]) -> None:

@@ -160,7 +160,7 @@ class PartitionQuery:
                 self._add(rows, HeartbeatRecord(self._end_ns))
             return self._step(data, rows, now_us, is_finished=True, wake_at_us=now_us)
         if not data and now_us - self._last_sent_us >= self._heartbeat_us:
-            self._add(rows, HeartbeatRecord(self._clock.read_now_us(now_us) * 1000))
+            self._add(rows, HeartbeatRecord(self._heartbeat_at_us(now_us) * 1000))
         if data or rows:
             self._last_sent_us = now_us
         wake_at_us = self._last_sent_us + self._heartbeat_us
@@ -180,6 +180,11 @@ class PartitionQuery:
         if data or rows:
             self._last_sent_us = now_us
         return Step(data, rows, is_finished=is_finished, wake_at_us=wake_at_us)
+
+    def _heartbeat_at_us(self, now_us: int) -> int:
+        at_us = self._clock.read_now_us(now_us)
+        # What is ahead of the clock may be behind the query's end, and then it is not in it.
+        return at_us if self._end_us is None else min(at_us, self._end_us)
 
     def _add(self, rows: list[StreamRow], row: StreamRow) -> None:
         rows.append(row)

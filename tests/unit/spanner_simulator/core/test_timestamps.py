@@ -74,3 +74,12 @@ def test_a_strong_read_sees_a_commit_ahead_of_the_clock_and_closes_it() -> None:
     assert clock.is_last_open()
     assert clock.read_now_us(100) == 300
     assert not clock.is_last_open()
+
+
+def test_a_strong_read_sees_a_turn_ahead_of_the_clock_and_closes_it() -> None:
+    clock = CommitClock()
+    clock.turned(300)
+
+    assert clock.next_us(100) == 300
+    assert clock.read_now_us(100) == 300
+    assert clock.next_us(100) == 301

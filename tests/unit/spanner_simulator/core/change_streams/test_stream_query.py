@@ -31,11 +31,11 @@ def insert(bank, key: int) -> int:
 def query(bank, partition, **options) -> PartitionQuery:
     options.setdefault("start_ns", partition.start_us * 1000)
     options.setdefault("end_ns", None)
+    options.setdefault("opened_at_us", bank.now_us)
     return PartitionQuery(
         partition,
         bank.database.clock,
         heartbeat_us=HEARTBEAT_US,
-        opened_at_us=bank.now_us,
         **options,
     )
 
@@ -86,6 +86,36 @@ def test_a_heartbeat_comes_after_silence_and_closes_its_time(bank, partition) ->
     assert due.rows == [HeartbeatRecord(bank.now_us * 1000)]
     bank.now_us -= 100
     assert insert(bank, 1) > due.rows[0].timestamp_ns // 1000
+
+
+def test_a_heartbeat_is_never_behind_a_record_that_is_ahead_of_the_clock(make_bank) -> None:
+    bank = make_bank()
+    bank.ddl("CREATE CHANGE STREAM M FOR ALL OPTIONS (partition_mode = 'MUTABLE_KEY_RANGE')")
+    bank.tick()
+    one, other = bank.database.streams.state("M").partitions.live[:2]
+    reader = query(bank, one)
+    now_us = bank.tick(HEARTBEAT_US)
+    # A strong read has promised this very instant, so that the turn has to come after it.
+    bank.database.clock.read_now_us(now_us)
+    bank.database.streams.move_keys("M", now_us=now_us, source=one.token, destination=other.token)
+    (moved,) = rows_of(one, reader.poll(now_us))
+    silence = query(bank, one, resume=reader.position, opened_at_us=now_us - HEARTBEAT_US)
+    (heartbeat,) = rows_of(one, silence.poll(now_us))
+
+    assert moved.commit_timestamp_us == now_us + 1
+    assert heartbeat == HeartbeatRecord((now_us + 1) * 1000)
+
+
+def test_a_heartbeat_never_speaks_for_what_is_behind_the_end(bank, partition) -> None:
+    now_us = bank.tick(HEARTBEAT_US)
+    reader = query(bank, partition, end_ns=now_us * 1000, opened_at_us=now_us - HEARTBEAT_US)
+    bank.database.clock.read_now_us(now_us)
+    write = Write("insert", "Accounts", ("Id",), (["1"],))
+    ahead_us = bank.database.commit(bank.database.begin(), [write], now_us=now_us)
+    (heartbeat,) = rows_of(partition, reader.poll(now_us))
+
+    assert ahead_us == now_us + 1
+    assert heartbeat == HeartbeatRecord(now_us * 1000)
 
 
 def test_data_puts_the_heartbeat_off(bank, partition) -> None:
