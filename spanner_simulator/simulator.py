@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["DataDirectoryError", "PortTakenError", "Simulator", "SimulatorConfig", "serve"]
 
 _START_TIMEOUT_S = 30
+_GRACE_S = 0.1
 _END_TIMEOUT_S = 2
 
 
@@ -127,7 +128,8 @@ async def serve(
             await prepare(host)
         server, host.port = await start_grpc_server(host, f"{config.host}:{config.port}")
         stack.push_async_callback(_let_calls_end)
-        stack.push_async_callback(server.stop, grace=None)
+        # Idle clients go by themselves in that time; cut off, each would print a line about it.
+        stack.push_async_callback(server.stop, grace=_GRACE_S)
         try:
             http = start_control_server(verbs, config.host, config.control_port)
         except OSError as error:
