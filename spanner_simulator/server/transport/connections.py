@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["cut_connection", "cut_connections"]
 
 _OPEN_FILES = Path("/dev/fd")
+_MAPPED = "::ffff:"
 _FAMILIES = (socket.AF_INET, socket.AF_INET6)
 
 
@@ -46,7 +47,9 @@ def _cut(is_meant: Callable[[socket.socket], bool]) -> int:
 
 def _peer(connection: socket.socket) -> str:
     host, port = connection.getpeername()[:2]
-    if connection.family == socket.AF_INET6:
+    # gRPC serves IPv4 on sockets of both families, and names the callers by the family they used.
+    host = host.removeprefix(_MAPPED)
+    if ":" in host:
         return f"ipv6:[{host}]:{port}"
     return f"ipv4:{host}:{port}"
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ from tidegate.spanner_simulator.server.transport.connections import (
     cut_connection,
     cut_connections,
 )
+from tidegate.spanner_simulator.server.transport.grpc_server import start_grpc_server
 
 
 @pytest.fixture(params=[socket.AF_INET, socket.AF_INET6])
@@ -47,6 +49,24 @@ def test_both_sides_see_a_cut(pair: tuple[socket.socket, socket.socket]) -> None
     assert cut_connection(peer_of(accepted).replace("[", "%5B").replace("]", "%5D"))
     assert client.recv(1) == b""
     assert accepted.recv(1) == b""
+
+
+def test_the_server_s_own_peers_are_found(rig) -> None:
+    """Whatever kind of socket gRPC has opened for the address."""
+    found = []
+
+    async def act() -> None:
+        server, port = await start_grpc_server(rig.host, "127.0.0.1:0")
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+                name = f"ipv4:127.0.0.1:{client.getsockname()[1]}"
+                await rig.until(lambda: cut_connection(name))
+                found.append(name)
+        finally:
+            await server.stop(grace=None)
+
+    rig.run(asyncio.wait_for(act(), 30))
+    assert found
 
 
 def test_an_unknown_peer_cuts_nothing(pair: tuple[socket.socket, socket.socket]) -> None:
