@@ -108,7 +108,7 @@ class Database:
         self._expressions = expressions or NoExpressions()
         # Ordered, as an ordinary dictionary does not find its oldest entry fast.
         self._transactions: OrderedDict[bytes, Transaction] = OrderedDict()
-        self._finished: OrderedDict[bytes, int] = OrderedDict()
+        self._finished: OrderedDict[bytes, None] = OrderedDict()
         self._last_transaction = 0
         self._instant = _Instant()
 
@@ -158,7 +158,7 @@ class Database:
                     getattr(catalogue, name).update(held)
                 raise
         self._store.retention_us = catalogue.version_retention_us
-        self.clock.close(at_us)
+        self.clock.schema_changed(at_us)
         self.streams.follow_schema(self._store.tables, at_us=at_us)
         return fills
 
@@ -205,20 +205,20 @@ class Database:
         transaction = self._transactions.get(transaction_id)
         if transaction is not None and transaction.state == "ACTIVE":
             transaction.state = "ROLLED_BACK"
-            self._finish(transaction, 0)
+            self._finish(transaction)
 
-    def _finish(self, transaction: Transaction, commit_us: int) -> None:
+    def _finish(self, transaction: Transaction) -> None:
         transaction.key_reads.clear()
         transaction.range_reads.clear()
         transaction.writes = None
-        self._finished[transaction.transaction_id] = commit_us
+        self._finished[transaction.transaction_id] = None
         if len(self._finished) > _FINISHED_TRANSACTIONS_MAX:
             oldest, _ = self._finished.popitem(last=False)
             self._transactions.pop(oldest, None)
 
     def _abort(self, transaction: Transaction, reason: str) -> SpannerError:
         transaction.state = "ABORTED"
-        self._finish(transaction, 0)
+        self._finish(transaction)
         return _aborted(f"Transaction was aborted: {reason}")
 
     def _check_writable(self, transaction: Transaction, verb: str) -> None:
@@ -264,7 +264,7 @@ class Database:
         returns the same timestamp, so a client may repeat one whose answer it lost.
         """
         if transaction.state == "COMMITTED":
-            return self._finished[transaction.transaction_id]
+            return transaction.commit_us
         self._check_writable(transaction, "commit")
         conflict = transaction.conflict(self._store.tables)
         if conflict is not None:
@@ -299,8 +299,8 @@ class Database:
         self.clock.committed(commit_us)
         if self._settings.equal_timestamp_probability > 0:
             self._instant.written |= writes.places
-        transaction.state = "COMMITTED"
-        self._finish(transaction, commit_us)
+        transaction.state, transaction.commit_us = "COMMITTED", commit_us
+        self._finish(transaction)
         self._store.store(writes, commit_us=commit_us)
         self.streams.publish(changes, facts, is_excluded=is_excluded)
         return commit_us
@@ -399,13 +399,17 @@ class Database:
 
     def close_read(self, timestamp_us: int, *, now_us: int) -> None:
         """Make a past time readable for good; FAILED_PRECONDITION when its versions are gone."""
+        self.check_versions(timestamp_us, now_us=now_us)
+        self.clock.close(timestamp_us)
+
+    def check_versions(self, timestamp_us: int, *, now_us: int) -> None:
+        """FAILED_PRECONDITION when the versions of rows at a past time may be gone."""
         if timestamp_us < now_us - self._store.retention_us:
             raise SpannerError(
                 Code.FAILED_PRECONDITION,
                 f"Read-only transaction timestamp {format_us(timestamp_us)} has exceeded the "
                 "maximum timestamp staleness",
             )
-        self.clock.close(timestamp_us)
 
     def index_table(self, table: Table, index: str) -> Table:
         """The hidden table of a secondary index: its columns are what a read by it can have."""

@@ -82,7 +82,13 @@ class CommitClock:
 
     last_commit_us: int = 0
     last_turn_us: int = 0
+    last_schema_us: int = 0
     closed_us: int = 0
+
+    @property
+    def newest_us(self) -> int:
+        """When the last thing happened; a little after now if the clock stands still."""
+        return max(self.last_commit_us, self.last_turn_us, self.last_schema_us)
 
     def next_us(self, now_us: int) -> int:
         """The timestamp for something that comes after all that is committed or closed."""
@@ -101,12 +107,17 @@ class CommitClock:
         self.last_turn_us = max(self.last_turn_us, timestamp_us)
         self.close(timestamp_us - 1)
 
+    def schema_changed(self, timestamp_us: int) -> None:
+        """Note a schema that holds from this time on: nothing commits at it under the old one."""
+        self.last_schema_us = max(self.last_schema_us, timestamp_us)
+        self.close(timestamp_us)
+
     def close(self, timestamp_us: int) -> None:
         """From now on nothing commits at or before this time."""
         self.closed_us = max(self.closed_us, timestamp_us)
 
     def read_now_us(self, now_us: int) -> int:
-        """Close and return the time at which a strong read sees every commit and turn so far."""
-        read_us = max(now_us, self.last_commit_us, self.last_turn_us)
+        """Close and return the time at which a strong read sees whatever has happened so far."""
+        read_us = max(now_us, self.newest_us)
         self.close(read_us)
         return read_us

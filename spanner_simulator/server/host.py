@@ -92,17 +92,20 @@ class HostedDatabase:
         self.created_us = created_us
         self.encoder = ChangeRowEncoder(kept_bytes_max=kept_bytes_max)
         self.readers: dict[str, set[Reader]] = {}
-        # Set, and replaced, when something has been committed or turned.
+        # Set, and replaced, when something has been committed or turned, or the schema changed.
         self.news = asyncio.Event()
         self.transactions = OpenTransactions()
         self.engine = SqlEngine(database)
         database.streams.listener = self._hear
+        # Its schema may have come first.
+        self._keep_up()
+
+    def _keep_up(self) -> None:
+        if self.clock is not None:
+            self.clock.reach(self.database.clock.newest_us)
 
     def _hear(self, tokens: Iterable[str]) -> None:
-        if self.clock is not None and self.clock.is_frozen:
-            commits = self.database.clock
-            # A child begins right after what its parent's end has closed.
-            self.clock.reach(max(commits.last_commit_us, commits.closed_us + 1))
+        self._keep_up()
         self.news.set()
         self.news = asyncio.Event()
         self.wake(tokens)

@@ -79,14 +79,19 @@ class ChangeStreams:
         return self.by_name[self._catalogue.stream(name).name.lower()]
 
     def follow_schema(self, rows: Mapping[str, TableRows], *, at_us: int) -> None:
-        """Start what the catalogue has gained and end what it has lost."""
+        """Start what the catalogue has gained and end what it has lost.
+
+        The listener hears of every schema, as it is something that has happened at a time.
+        """
+        ended: list[str] = []
         streams = self._catalogue.streams
         for name in streams.keys() - self.by_name.keys():
             self.by_name[name] = self._new_state(streams[name], rows, at_us)
         for name in self.by_name.keys() - streams.keys():
             state = self.by_name.pop(name)
             state.is_dropped = True
-            self.listener([one.token for one in state.partitions.by_token.values()])
+            ended.extend(state.partitions.by_token)
+        self.listener(ended)
 
     def _new_state(
         self, stream: ChangeStream, rows: Mapping[str, TableRows], at_us: int
@@ -104,7 +109,10 @@ class ChangeStreams:
     def publish(
         self, changes: Sequence[RowChange], facts: CommitFacts, *, is_excluded: bool
     ) -> None:
-        """Give every change stream its records of one committed transaction."""
+        """Give every change stream its records of one committed transaction.
+
+        The listener hears of every commit, of those that no change stream watches too.
+        """
         news: list[str] = []
         self._order += 1
         for name, state in self.by_name.items():
@@ -120,8 +128,7 @@ class ChangeStreams:
                     if stream.tracked_columns(change.table) is not None:
                         state.partitions.locate(change.key).recent_keys.append(change.key)
             state.log.note(stream, changes, facts, assembled)
-        if news:
-            self.listener(news)
+        self.listener(news)
 
     def split(
         self,

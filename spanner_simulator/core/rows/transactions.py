@@ -28,7 +28,8 @@ TransactionState = Literal["ACTIVE", "COMMITTED", "ROLLED_BACK", "ABORTED"]
 class Transaction:
     """One transaction of a session; read-only ones have a `read_us` and never commit.
 
-    `begun_at` is the number of the last commit when it began; `writes` what its DML has written.
+    `begun_at` is the number of the last commit when it began; `writes` what its DML has written;
+    `commit_us` its commit timestamp once it has one.
     """
 
     transaction_id: bytes
@@ -38,6 +39,7 @@ class Transaction:
     exclude_from_streams: bool = False
     is_system: bool = False
     state: TransactionState = "ACTIVE"
+    commit_us: int = 0
     key_reads: dict[tuple[str, bytes], int] = field(default_factory=dict)
     range_reads: dict[tuple[str, KeyRange], int] = field(default_factory=dict)
     writes: WriteSet | None = None

@@ -83,3 +83,12 @@ def test_a_strong_read_sees_a_turn_ahead_of_the_clock_and_closes_it() -> None:
     assert clock.next_us(100) == 300
     assert clock.read_now_us(100) == 300
     assert clock.next_us(100) == 301
+
+
+def test_a_strong_read_sees_a_schema_ahead_of_the_clock() -> None:
+    clock = CommitClock()
+    clock.schema_changed(300)
+
+    assert clock.newest_us == 300
+    assert clock.read_now_us(100) == 300
+    assert clock.next_us(100) == 301

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import pytest
+from google.cloud.spanner_v1 import types as spanner
 
 from tidegate.spanner_simulator.core.database import DatabaseSettings
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.server.host import Host
+from tidegate.spanner_simulator.server.messages import timestamp_us_of
 
 DATABASE = "projects/p/instances/inst/databases/bank"
 
@@ -58,6 +60,34 @@ def test_a_frozen_clock_keeps_up_with_what_commits(rig) -> None:
         (child,) = rig.database.streams.move("Bank", now_us=rig.host.now_us())
 
     assert rig.host.now_us() == child.start_us
+
+
+def test_a_frozen_clock_keeps_up_with_schemas_and_with_what_nobody_watches(rig) -> None:
+    rig.database.apply_ddl(["DROP CHANGE STREAM Bank"], now_us=rig.now_us)
+    session = rig.session()
+    rig.host.clock.freeze()
+    for number in range(3):
+        rig.host.session(session).database.database.clock.read_now_us(rig.host.now_us())
+        (at_us,) = rig.database.apply_ddl(
+            [f"CREATE TABLE T{number} (A INT64) PRIMARY KEY (A)"], now_us=rig.host.now_us()
+        )
+        assert rig.host.now_us() == at_us
+        seen = rig.run(rig.spanner.execute_sql(rig.query(session, f"SELECT * FROM T{number}")))
+        assert spanner.ResultSet.pb().FromString(seen).metadata.row_type.fields[0].name == "A"
+        committed = rig.insert(session, number)
+        assert timestamp_us_of(committed.commit_timestamp) == rig.host.now_us()
+
+
+def test_a_frozen_clock_keeps_up_with_the_first_schema() -> None:
+    host = Host(seed=1, settings=DatabaseSettings(), frozen_at_us=1_000_000)
+    database = host.create_database("a")
+    at_us = database.apply_ddl(
+        ["CREATE TABLE T (A INT64) PRIMARY KEY (A)", "CREATE CHANGE STREAM S FOR T"],
+        now_us=host.now_us(),
+    )
+    host.add_database(database)
+
+    assert host.now_us() == at_us[-1]
 
 
 def test_released_queries_look_for_news(rig) -> None:
