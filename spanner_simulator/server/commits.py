@@ -22,7 +22,7 @@ from tidegate.spanner_simulator.server.transaction_selection import (
 from tidegate.spanner_simulator.server.transport.statuses import status_message
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Iterable
 
     from tidegate.spanner_simulator.core.rows.mutations import Mutation
     from tidegate.spanner_simulator.core.rows.transactions import Transaction
@@ -80,11 +80,17 @@ class TransactionMethods:
         tag = request.request_options.transaction_tag
         if tag:
             transaction.tag = tag
-        mutations = [mutation(one) for one in request.mutations]
-        if session.role:
-            for one in mutations:
-                _check_write(session, one)
-        commit_us = database.commit(transaction, mutations, now_us=self._host.now_us())
+        try:
+            mutations = _mutations(session, request.mutations)
+            commit_us = database.commit(transaction, mutations, now_us=self._host.now_us())
+        except SpannerError:
+            if opened is None:
+                # Nobody else knows that there is such a transaction.
+                database.rollback(transaction.transaction_id)
+            raise
+        finally:
+            if opened is not None:
+                opened.settle()
         reply = _COMMIT_RESPONSE(commit_timestamp=timestamp_message(commit_us))
         if request.return_commit_stats:
             count = sum(_mutation_count(database.catalogue, one) for one in mutations)
@@ -106,6 +112,7 @@ class TransactionMethods:
                 "Cannot rollback a transaction after it has been committed.",
             )
         session.database.database.rollback(request.transaction_id)
+        opened.settle()
         return empty_pb2.Empty()
 
     async def batch_write(self, request: Message) -> AsyncGenerator[bytes, None]:
@@ -119,17 +126,15 @@ class TransactionMethods:
         database = session.database.database
         for index, group in enumerate(request.mutation_groups):
             reply = spanner.BatchWriteResponse.pb()(indexes=[index])
+            transaction = database.begin(tag=request.request_options.transaction_tag)
+            transaction.exclude_from_streams = request.exclude_txn_from_change_streams
             try:
-                mutations = [mutation(one) for one in group.mutations]
-                if session.role:
-                    for one in mutations:
-                        _check_write(session, one)
-                transaction = database.begin(tag=request.request_options.transaction_tag)
-                transaction.exclude_from_streams = request.exclude_txn_from_change_streams
+                mutations = _mutations(session, group.mutations)
                 commit_us = database.commit(transaction, mutations, now_us=self._host.now_us())
                 reply.status.SetInParent()
                 reply.commit_timestamp.CopyFrom(timestamp_message(commit_us))
             except SpannerError as error:
+                database.rollback(transaction.transaction_id)
                 reply.status.CopyFrom(status_message(error))
             yield reply.SerializeToString()
 
@@ -162,6 +167,15 @@ def _check_commit(opened: OpenTransaction, request: Message) -> None:
             opened.check_active()
         case _:
             return
+
+
+def _mutations(session: Session, messages: Iterable[Message]) -> list[Mutation]:
+    """The mutations of a request, all of which the session's role may do."""
+    mutations = [mutation(one) for one in messages]
+    if session.role:
+        for one in mutations:
+            _check_write(session, one)
+    return mutations
 
 
 def _check_write(session: Session, one: Mutation) -> None:

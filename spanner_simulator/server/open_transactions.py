@@ -28,9 +28,12 @@ _TRANSACTIONS_MAX = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The outcome of a DML request with a sequence number: a reply or the error."""
+    """The outcome of a DML request with a sequence number: a reply or the error.
 
-    request: tuple[object, ...]
+    `request` is what tells the request from others.
+    """
+
+    request: object
     reply: Any
     error: SpannerError | None
 
@@ -91,7 +94,7 @@ class OpenTransaction:
                     "rolledback.",
                 )
 
-    def replayed(self, seqno: int, request: tuple[object, ...], *, sql: str) -> Answered | None:
+    def replayed(self, seqno: int, request: object, *, sql: str) -> Answered | None:
         """The outcome of the same request if it was answered before.
 
         Raises INVALID_ARGUMENT for another request of the same number, or one out of order.
@@ -115,6 +118,11 @@ class OpenTransaction:
                 f"Requested SQL: {sql}",
             )
         return None
+
+    def settle(self) -> None:
+        """Let go of the answers once nobody can ask again, as they may be large."""
+        if self.core.state != "ACTIVE":
+            self.answered.clear()
 
     def note_answer(self, seqno: int, answered: Answered) -> None:
         """Remember the outcome of a DML request."""

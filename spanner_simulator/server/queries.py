@@ -9,6 +9,7 @@ sent, in messages between which others have their turn.
 from __future__ import annotations
 
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from google.cloud.spanner_v1 import types as spanner
@@ -82,10 +83,12 @@ class QueryMethods:
         tag = request.request_options.transaction_tag
         selection = selected_transaction(self._host, session, request.transaction, tag=tag)
         async with selection as found:
-            resume = ResumePoint(found.read_us or 0, 0)
+            selected, resume = found, ResumePoint(found.read_us or 0, 0)
             if request.resume_token:
                 resume = ResumePoint.parse(request.resume_token, digest)
-            selected = found.at(resume.read_us)
+                selected = found.resumed(
+                    resume, session.database.database, now_us=self._host.now_us()
+                )
             reply = self._run(session, request, selected)
         for message in reply_messages(
             reply,
@@ -99,10 +102,16 @@ class QueryMethods:
     def _run(self, session: Session, request: Message, selected: Selected) -> Reply:
         selected.check_directed(request)
         one = SqlRequest(request.sql, request.params, request.param_types, request.query_mode)
+        share = _share(request, selected)
         reply = run_statement(
-            session, one, selected, seqno=request.seqno, now_us=self._host.now_us()
+            session,
+            one,
+            selected,
+            seqno=request.seqno,
+            now_us=self._host.now_us(),
+            must_be_partitionable=share is not None,
         )
-        return _share_of(request, selected, reply)
+        return reply if share is None else replace(reply, rows=share.of(reply.rows))
 
     async def execute_batch_dml(self, request: Message) -> Message:
         """DML statements one after the other, until one fails; its status ends the list."""
@@ -184,9 +193,10 @@ def _digest(request: Message) -> int:
     return ResumePoint.digest(request.sql, bound)
 
 
-def _share_of(request: Message, selected: Selected, reply: Reply) -> Reply:
+def _share(request: Message, selected: Selected) -> Share | None:
+    """The share of a result that is asked for; None: all of it."""
     if not request.partition_token:
-        return reply
+        return None
     share = Share.parse(request.partition_token, "query", _digest(request))
     share.check_transaction(selected)
-    return Reply(reply.columns, share.of(reply.rows), reply.stats, reply.undeclared)
+    return share

@@ -54,10 +54,12 @@ class ReadMethods:
         tag = request.request_options.transaction_tag
         selection = selected_transaction(self._host, session, request.transaction, tag=tag)
         async with selection as found:
-            resume = ResumePoint(found.read_us or 0, 0)
+            selected, resume = found, ResumePoint(found.read_us or 0, 0)
             if request.resume_token:
                 resume = ResumePoint.parse(request.resume_token, digest)
-            selected = found.at(resume.read_us)
+                selected = found.resumed(
+                    resume, session.database.database, now_us=self._host.now_us()
+                )
             reply = _run(session, request, selected)
         for message in reply_messages(
             reply,

@@ -6,9 +6,9 @@ client hears of it; what the statement means is the engine's.
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from google.cloud.spanner_v1 import types as spanner
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["SqlRequest", "run_dml", "run_statement"]
 
 _MODE = spanner.ExecuteSqlRequest.QueryMode
-_INSERT = re.compile(r"\s*(@\{[^}]*\}\s*)?INSERT\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +42,11 @@ class SqlRequest:
     param_types: Message
     mode: int = 0
 
-    def identity(self) -> tuple[object, ...]:
-        """What makes two requests the same one, sent twice."""
-        bound = sorted((name, repr(plain_of(value))) for name, value in self.params.fields.items())
-        return (self.sql, self.mode, tuple(bound))
+    def identity(self) -> bytes:
+        """A digest of what makes two requests the same one, sent twice."""
+        digest = blake2b(f"{self.mode} {self.sql}\0".encode(), digest_size=16)
+        digest.update(self.params.SerializeToString(deterministic=True))
+        return digest.digest()
 
     def parameters(self) -> dict[str, Parameter]:
         """The bound values by lower-case name, with their declared types.
@@ -153,7 +153,7 @@ def run_dml(
         )
     is_partitioned = opened.mode == "partitioned_dml"
     if is_partitioned:
-        if _INSERT.match(one.sql) is not None:
+        if statement.is_insert:
             raise SpannerError(Code.INVALID_ARGUMENT, "INSERT is not supported for Partitioned DML")
         if opened.answered:
             raise SpannerError(

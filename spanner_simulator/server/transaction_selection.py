@@ -16,9 +16,11 @@ from tidegate.spanner_simulator.server.open_transactions import OpenTransaction
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from tidegate.spanner_simulator.core.database import Database
     from tidegate.spanner_simulator.core.rows.transactions import Transaction
     from tidegate.spanner_simulator.server.host import Host, Session
     from tidegate.spanner_simulator.server.messages import Message
+    from tidegate.spanner_simulator.server.results import ResumePoint
 
 __all__ = [
     "Selected",
@@ -51,9 +53,15 @@ class Selected:
         """The token that the reply must carry, if any."""
         return None if self.open is None else self.open.next_precommit_token()
 
-    def at(self, read_us: int) -> Selected:
-        """The same, but reading at the time of an earlier message; 0 changes nothing."""
-        return replace(self, read_us=read_us) if read_us and self.open is None else self
+    def resumed(self, point: ResumePoint, database: Database, *, now_us: int) -> Selected:
+        """The same, but reading at the time of the message after which the client goes on.
+
+        FAILED_PRECONDITION when that is too long ago.
+        """
+        if self.open is not None:
+            return self
+        database.check_versions(point.read_us, now_us=now_us)
+        return replace(self, read_us=point.read_us)
 
     def check_reading(self) -> None:
         """Partitioned DML transactions read nothing for clients."""
@@ -111,7 +119,7 @@ async def selected_transaction(
     selected = await select_transaction(host, session, selector, tag=tag)
     try:
         yield selected
-    except SpannerError:
+    except BaseException:
         if selected.has_begun and selected.open is not None:
             session.database.database.rollback(selected.open.transaction_id)
         raise
@@ -127,6 +135,8 @@ async def select_transaction(
             if found.mode != "partitioned_dml":
                 # Partitioned DML is over once it has run, and its one statement may come again.
                 found.check_active()
+            if found.core.read_us is not None:
+                session.database.database.check_versions(found.core.read_us, now_us=host.now_us())
             return Selected(found, found.core.read_us)
         case "begin":
             opened, message = await begin_transaction(host, session, selector.begin, tag=tag)
@@ -219,7 +229,7 @@ async def _read_time_us(
                     "transaction.",
                 )
             # The newest state is fresh enough for any bound that is not ahead of now.
-            now_us = max(host.now_us(), database.clock.last_commit_us)
+            now_us = max(host.now_us(), database.clock.newest_us)
             if kind == "max_staleness":
                 _staleness_us(bound.max_staleness)
                 read_us = now_us

@@ -53,6 +53,11 @@ class Statement:
     parameters: frozenset[str]
     plans: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
 
+    @property
+    def is_insert(self) -> bool:
+        """Whether it is DML that adds rows."""
+        return isinstance(self.syntax.tree, exp.Insert)
+
 
 class SqlEngine:
     """See the module. Raises `SpannerError` for whatever Spanner, or this engine, refuses."""

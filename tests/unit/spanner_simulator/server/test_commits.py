@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from google.cloud.spanner_v1 import types as spanner
 
+from tidegate.spanner_simulator.core import database
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.server.messages import timestamp_us_of
 
@@ -158,3 +159,61 @@ def test_commit_stats_count_columns_index_entries_and_deleted_keys_and_ranges(ri
 
     assert written.commit_stats.mutation_count == 3
     assert rig.run(rig.spanner.commit(request)).commit_stats.mutation_count == 5
+
+
+def test_a_commit_is_repeated_however_many_came_after_it(rig, monkeypatch) -> None:
+    monkeypatch.setattr(database, "_FINISHED_TRANSACTIONS_MAX", 2)
+    session = rig.session()
+    transaction = begin(rig, session)
+    first = rig.insert(session, 1, transaction_id=transaction.id)
+    for key in range(2, 6):
+        rig.insert(session, key)
+
+    again = rig.insert(session, 1, transaction_id=transaction.id)
+    assert again.commit_timestamp == first.commit_timestamp
+
+
+def test_what_fails_in_a_transaction_without_a_name_leaves_none_behind(rig) -> None:
+    session = rig.session()
+    rig.insert(session, 1)
+    request = spanner.BatchWriteRequest.pb(
+        spanner.BatchWriteRequest(session=session, mutation_groups=groups(1))
+    )
+    queue = spanner.CommitRequest.pb()(session=session, mutations=[{"ack": {}}])
+    queue.single_use_transaction.read_write.SetInParent()
+    with pytest.raises(SpannerError, match="already exists"):
+        rig.insert(session, 1)
+    with pytest.raises(SpannerError, match="mutations of kind ack"):
+        rig.run(rig.spanner.commit(queue))
+
+    async def write() -> int:
+        return len([one async for one in rig.spanner.batch_write(request)])
+
+    assert rig.run(write()) == 1
+    states = {one.state for one in rig.database._transactions.values()}
+    assert states == {"COMMITTED", "ROLLED_BACK"}
+
+
+@pytest.mark.parametrize("ends_by", ["commit", "rollback", "abort"])
+def test_answers_to_dml_are_kept_while_they_may_be_asked_for(rig, ends_by: str) -> None:
+    session = rig.session()
+    rig.insert(session, 1)
+    transaction = begin(rig, session)
+    update = rig.query(session, "UPDATE Accounts SET Balance = 77 WHERE Id = 1")
+    update.transaction.id = transaction.id
+    update.seqno = 1
+    rig.run(rig.spanner.execute_sql(update))
+    hosted = rig.host.database("bank")
+    opened = hosted.transactions.find(transaction.id, session=session)
+    assert list(opened.answered) == [1]
+
+    if ends_by == "rollback":
+        rollback(rig, session, transaction.id)
+    elif ends_by == "commit":
+        rig.insert(session, 2, transaction_id=transaction.id)
+    else:
+        rig.write(session, Id="1", Balance="5")
+        with pytest.raises(SpannerError, match="aborted") as caught:
+            rig.insert(session, 2, transaction_id=transaction.id)
+        assert caught.value.retry_delay_ms
+    assert opened.answered == {}

@@ -110,3 +110,47 @@ def test_dml_is_seen_by_its_own_transaction_and_by_others_after_the_commit(rig) 
     )
     rig.run(rig.spanner.commit(commit))
     assert balance(outside) == "77"
+
+
+@pytest.mark.parametrize("is_resumed", [True, False])
+def test_what_may_be_gone_is_not_read(rig, monkeypatch, is_resumed: bool) -> None:
+    monkeypatch.setattr("tidegate.spanner_simulator.server.results._MESSAGE_BYTES_MAX", 1)
+    session = rig.session()
+    for key in (1, 2, 3):
+        rig.insert(session, key)
+    request = rig.query(session, "SELECT Id FROM Accounts ORDER BY Id")
+    if not is_resumed:
+        request.transaction.begin.read_only.strong = True
+    first, *_ = rig.collect(rig.spanner.execute_streaming_sql(request))
+    if is_resumed:
+        request.resume_token = first.resume_token
+    else:
+        request.transaction.id = first.metadata.transaction.id
+    rig.now_us += 3_600_000_001
+    with pytest.raises(SpannerError, match="exceeded the maximum timestamp staleness") as caught:
+        rig.collect(rig.spanner.execute_streaming_sql(request))
+    assert caught.value.code is Code.FAILED_PRECONDITION
+
+
+def test_partitioned_dml_inserts_nothing_whatever_stands_before_it(rig) -> None:
+    session = rig.session()
+    begin = spanner.BeginTransactionRequest.pb()(session=session, options={"partitioned_dml": {}})
+    insert = rig.query(session, "/* now */ INSERT INTO Accounts (Id) VALUES (1)")
+    insert.transaction.id = rig.run(rig.spanner.begin_transaction(begin)).id
+    insert.seqno = 1
+    with pytest.raises(SpannerError, match="INSERT is not supported for Partitioned DML"):
+        rig.run(rig.spanner.execute_sql(insert))
+
+
+def test_dml_with_a_partition_token_does_nothing(rig) -> None:
+    session = rig.session()
+    rig.insert(session, 1)
+    begin = spanner.BeginTransactionRequest.pb()(session=session, options={"read_write": {}})
+    delete = rig.query(session, "DELETE FROM Accounts WHERE true")
+    delete.transaction.id = rig.run(rig.spanner.begin_transaction(begin)).id
+    delete.partition_token = b"cXVlcnkuMS4wLjEudA=="
+    with pytest.raises(SpannerError, match="different request"):
+        rig.run(rig.spanner.execute_sql(delete))
+    left = rig.query(session, "SELECT Id FROM Accounts")
+    left.transaction.id = delete.transaction.id
+    assert spanner.ResultSet.pb().FromString(rig.run(rig.spanner.execute_sql(left))).rows

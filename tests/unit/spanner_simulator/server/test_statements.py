@@ -26,7 +26,7 @@ class ToldEngine:
 
     def prepare(self, sql: str) -> Any:
         kind = "query" if sql.startswith("SELECT") else "dml"
-        return SimpleNamespace(sql=sql, kind=kind)
+        return SimpleNamespace(sql=sql, kind=kind, is_insert=sql.startswith("INSERT"))
 
     def query(self, statement: Any, parameters: Any, **how: Any) -> Any:
         self.asked.append((statement.sql, parameters, how["read_us"]))
