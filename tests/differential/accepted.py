@@ -7,37 +7,48 @@ emulator lacks what the simulator has. Whatever no entry accepts is unexplained.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tests.differential.accepted_records import (
+    is_back_fill,
+    is_infinite,
+    is_null_map,
+    is_pending_timestamp,
+    is_replaced,
+    is_split_record,
+    is_table_after_suspension,
+    is_tag,
+    is_unmodified_column,
+    is_untracked_update,
+    is_without_fraction,
+)
 from tests.differential.difference import Difference
 from tests.differential.fault_words import FAULT_WORDS
 from tests.differential.kinds import POSTGRES
-from tests.differential.steps import (
-    Batch,
-    ChangeSchema,
-    Delete,
-    Dml,
-    PartitionedDml,
-    Query,
-    Write,
-)
+from tests.differential.steps import Delete, Dml, Query, Write
+from tests.differential.written import statements_of, without_fraction
 
 __all__ = ["ACCEPTED", "Accepted", "accepted_by"]
 
-_EMULATOR_PENDING = "9999-12-31T23:59:59Z"
-_ROW_CAPTURES = ("NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
-_SET = re.compile(r"UPDATE (?P<table>\w+) SET (?P<sets>.*?) WHERE ", re.DOTALL)
-_POSITION = re.compile(r"\[at \d+:\d+\]|Syntax error on line \d+, column \d+")
-_TRACKED = re.compile(r"(?<=Change Stream: )([\w,]+)(?=\.)")
+_NO_TABLE = re.compile(r"Table not found: \w+")
+_POSITION = re.compile(r"\[at 1:(\d+)\]")
+_MISSING = re.compile(r"NOT_FOUND Row \[.*\] in table (?P<table>\w+) is missing\..*", re.DOTALL)
+_DELETED = re.compile(
+    r"INVALID_ARGUMENT Row \{.*\} in (?P<table>\w+) was deleted and then updated in the same "
+    r"transaction\.",
+    re.DOTALL,
+)
+_TRACKED = re.compile(r"(?<= is tracked by )(\d+) Change Stream: ([\w,]+)(?=\.)")
 _POSTGRES = re.compile(r"bigint|boolean|bytea|character varying|with time zone|CREATE VIEW \w+ SQL")
+_EXPRESSION = re.compile(r" DEFAULT | GENERATED ALWAYS AS | CHECK|^CREATE VIEW ")
+_EXPRESSION_COLUMNS = ("column_default", "generation_expression", "check_clause", "view_definition")
 _CAST = re.compile(
     r"::(character varying|double precision|timestamp with time zone|bigint|boolean|bytea|date|"
     r"jsonb|numeric|real|text)(\[\])?"
 )
 _IN_ROW = re.compile(r" \(row \d+\)$")
-_FRACTION = re.compile(r"\.\d+Z$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,218 +58,6 @@ class Accepted:
     name: str
     reason: str
     holds: Callable[[Difference], bool]
-
-
-def _is_tag(difference: Difference) -> bool:
-    tag = getattr(difference.facts.get("step"), "tag", "")
-    return (
-        difference.facts.get("about") == "tag"
-        and difference.simulator == [tag]
-        and difference.emulator == [""]
-    )
-
-
-def _is_of_timestamp(difference: Difference) -> bool:
-    kind = difference.facts.get("type", {})
-    return difference.kind == "value" and "TIMESTAMP" in (
-        kind.get("code"),
-        kind.get("array_element_type", {}).get("code"),
-    )
-
-
-def _is_pending_timestamp(difference: Difference) -> bool:
-    return (
-        _is_of_timestamp(difference)
-        and difference.facts["field"] in ("new", "keys")
-        and difference.simulator == f"@{difference.step}"
-        and difference.emulator == _EMULATOR_PENDING
-    )
-
-
-def _is_without_fraction(difference: Difference) -> bool:
-    if not _is_of_timestamp(difference):
-        return False
-    ours = difference.simulator
-    if isinstance(ours, str) and ours.startswith("@"):
-        # The emulator's own commit timestamp of that step.
-        commits = difference.facts["commits"][1]
-        ours = next((stamp for stamp, step in commits.items() if f"@{step}" == ours), ours)
-    return bool(ours != difference.emulator and _whole(ours) == difference.emulator)
-
-
-def _whole(data: Any) -> Any:
-    if isinstance(data, list):
-        return [_whole(item) for item in data]
-    if not isinstance(data, str):
-        return data
-    return re.sub("^000", "", _FRACTION.sub("Z", data))
-
-
-def _is_replaced(difference: Difference) -> bool:
-    step = difference.facts.get("step")
-    if difference.kind == "mods":
-        ours = list(difference.simulator)
-        if not _may_replace(step, difference.facts["row"][0]) or "DELETE" not in ours:
-            return False
-        ours.remove("DELETE")
-        return ours == difference.emulator
-    # Where inserts are excluded, the DELETE is all that is left.
-    return (
-        difference.kind == "transaction"
-        and difference.emulator == "nothing"
-        and all(
-            _may_replace(step, record.table) and record.mod_type == "DELETE"
-            for record in difference.facts["records"][0]
-        )
-    )
-
-
-def _may_replace(step: Any, table: str) -> bool:
-    """Whether a step replaces rows of a table, or deletes rows and writes some there."""
-    mutations = getattr(step, "mutations", ())
-    statements = list(_statements(step))
-    kinds = {one.kind for one in mutations if isinstance(one, Write) and one.table == table}
-    # Deletes, and what a replaced row loses, may cascade to this table from another one.
-    deletes = any(isinstance(one, Delete) or one.kind == "replace" for one in mutations) or any(
-        text.startswith("DELETE") for text in statements
-    )
-    inserts = any(re.match(rf"INSERT .*INTO {table} ", f"{text} ") for text in statements)
-    writes = inserts or bool(kinds & {"insert", "insert_or_update"})
-    return "replace" in kinds or (deletes and writes)
-
-
-def _is_infinite(difference: Difference) -> bool:
-    return difference.kind == "value" and _without_specials(difference.simulator) == (
-        difference.emulator,
-        True,
-    )
-
-
-def _without_specials(data: Any) -> tuple[Any, bool]:
-    """The data with NaN and the infinities as null, and whether there were any."""
-    if isinstance(data, list):
-        made = [_without_specials(item) for item in data]
-        return [item for item, _ in made], any(changed for _, changed in made)
-    return (None, True) if data in ("NaN", "Infinity", "-Infinity") else (data, False)
-
-
-def _is_untracked_update(difference: Difference) -> bool:
-    step = difference.facts.get("step")
-    if difference.kind == "transaction" and difference.simulator == "nothing":
-        records = difference.facts["records"][1]
-        return all(
-            record.mod_type == "UPDATE"
-            and (record.capture_type in _ROW_CAPTURES or _updates(step, record.table))
-            and not _tracked_writes(difference, record.table, mod.keys, record.columns)
-            for record in records
-            for mod in record.mods
-        )
-    if difference.kind == "mods" and not difference.simulator:
-        changes = difference.facts["changes"][1]
-        # Without old values the emulator says itself that no tracked column was written.
-        if changes and all("old_values" in change.mod.nulls for change in changes):
-            return True
-        return all(
-            change.mod_type == "UPDATE"
-            and (change.capture_type in _ROW_CAPTURES or _updates(step, difference.facts["row"][0]))
-            and not _tracked_writes(
-                difference, difference.facts["row"][0], change.mod.keys, change.columns
-            )
-            for change in changes
-        )
-    return False
-
-
-def _updates(step: Any, table: str) -> bool:
-    """Whether a step updates a table by DML."""
-    return any(one.startswith(f"UPDATE {table} ") for one in _statements(step))
-
-
-def _tracked_writes(
-    difference: Difference, table: str, keys: dict[str, Any], columns: Any
-) -> set[str]:
-    """Tracked columns outside the key that a step wrote in a row.
-
-    A mutation that updates the row and names none of them is why the emulator tells of it: what
-    DML did, of which only the table is known, is then left aside.
-    """
-    tracked = {one.name for one in columns if not one.is_primary_key}
-    step = difference.facts.get("step")
-    by_mutation = _mutated_columns(step, table, keys)
-    if by_mutation and not tracked & by_mutation:
-        return set()
-    idle = difference.facts.get("idle", frozenset())
-    return tracked & written_columns(step, table, keys, idle=idle)
-
-
-def written_columns(
-    step: Any, table: str, keys: dict[str, Any], *, idle: frozenset[str] = frozenset()
-) -> set[str]:
-    """Columns that a step's statements may have written in a row; `idle` ones touched no row."""
-    found = _mutated_columns(step, table, keys)
-    for statement, parameters in _bound_statements(step):
-        matched = _SET.match(statement)
-        if matched is None or matched["table"] != table or statement in idle:
-            continue
-        if _may_touch(statement, parameters, keys):
-            found |= set(re.findall(r"(\w+) =", matched["sets"]))
-    return found
-
-
-def _mutated_columns(step: Any, table: str, keys: dict[str, Any]) -> set[str]:
-    found: set[str] = set()
-    for mutation in getattr(step, "mutations", ()):
-        if isinstance(mutation, Write) and mutation.table == table:
-            for row in mutation.rows:
-                named = dict(zip(mutation.columns, row, strict=True))
-                if all(_plain(named.get(name)) == _plain(part) for name, part in keys.items()):
-                    found |= set(mutation.columns)
-    return found
-
-
-def _may_touch(statement: str, parameters: Any, keys: dict[str, Any]) -> bool:
-    """Whether a WHERE leaves a row in: one that asks for another key does not."""
-    asked = dict(re.findall(r"(\w+) = [@$]p?(\d+)", statement.rpartition(" WHERE ")[2]))
-    return all(
-        _plain(parameters[f"p{asked[name]}"][0]) == _plain(part)
-        for name, part in keys.items()
-        if name in asked and " OR " not in statement
-    )
-
-
-def _statements(step: Any) -> Iterator[str]:
-    return (sql for sql, _ in _bound_statements(step))
-
-
-def _bound_statements(step: Any) -> Iterator[tuple[str, Any]]:
-    actions = [step.dml] if isinstance(step, PartitionedDml) else getattr(step, "actions", ())
-    for action in actions:
-        for one in action.statements if isinstance(action, Batch) else (action,):
-            if isinstance(one, Dml):
-                yield one.sql, one.parameters
-
-
-def _plain(data: Any) -> Any:
-    return _FRACTION.sub("Z", data) if isinstance(data, str) else data
-
-
-def _is_unmodified_column(difference: Difference) -> bool:
-    """Columns that DML did not write, told as modified by the emulator, from a value to itself."""
-    facts = difference.facts
-    table = facts.get("table", "")
-    if not any(
-        re.match(rf"(UPDATE {table} |INSERT )", one) for one in _statements(facts.get("step"))
-    ):
-        return False
-    if difference.kind == "column_types" and "names" in facts:
-        ours, theirs = facts["names"]
-        mod = facts["mods"][1]
-        unlike = {name for name in mod.old if mod.new.get(name) != mod.old[name]}
-        return facts["mod_type"] == "UPDATE" and ours < theirs and not (theirs - ours) & unlike
-    if difference.kind == "value" and facts["field"] == "old" and difference.simulator == "absent":
-        mod, name = facts["mods"][1], facts["name"]
-        return bool(mod.new.get(name) == mod.old[name])
-    return False
 
 
 def _is_null_return(difference: Difference) -> bool:
@@ -290,74 +89,102 @@ def _is_ignored_return(difference: Difference) -> bool:
     if difference.kind != "rows" or not isinstance(action, Dml) or not action.returns:
         return False
     ignores = "INSERT OR IGNORE" in action.sql or "DO NOTHING" in action.sql
-    return ignores and "), (" in action.sql and bool(_IN_ROW.search(difference.where))
+    if not (ignores and "), (" in action.sql and _IN_ROW.search(difference.where)):
+        return False
+    pairs = zip(difference.simulator, difference.emulator, strict=True)
+    return all(_is_given(value, action) for pair in pairs if pair[0] != pair[1] for value in pair)
+
+
+def _is_given(value: Any, action: Dml) -> bool:
+    """Whether a statement writes a value into some column."""
+    if any(
+        without_fraction(value) == without_fraction(bound)
+        for bound, _ in action.parameters.values()
+    ):
+        return True
+    return "NULL" in action.sql if value is None else str(value) in action.sql
 
 
 def _is_order_of_faults(difference: Difference) -> bool:
-    """Two faults of rows, of which each side told the one that it met first."""
-    step = difference.facts.get("step")
-    rows = sum(len(getattr(one, "rows", ())) or 1 for one in getattr(step, "mutations", ()))
-    statements = sum(len(re.findall(r"\), \(", text)) + 1 for text in _statements(step))
-    if difference.kind not in ("code", "text") or rows + statements == 0:
+    """Two faults of rows, of which each side told the one that it met first.
+
+    Constraints are checked when all rows are written, in no certain order. Rows themselves come in
+    their order, except that the emulator looks for all rows of an INSERT that are there before it
+    looks for parents.
+    """
+    if difference.kind not in ("code", "text"):
         return False
-    ours, theirs = str(difference.simulator), str(difference.emulator)
-    if difference.kind == "code":
-        ours, theirs = ours.partition(" ")[2], theirs.partition(" ")[2]
-    told = (
+    step = difference.facts.get("step")
+    told = _row_faults(difference)
+    if all(some & _CONSTRAINTS for some in told):
+        return bool(getattr(step, "mutations", ()) or list(statements_of(step)))
+    inserts_rows = any(re.match(r"INSERT .*\), \(", text) for text in statements_of(step))
+    return inserts_rows and told == ({"parent missing"}, {"row exists, by DML"})
+
+
+def _row_faults(difference: Difference) -> tuple[set[str], set[str]]:
+    """Names of the faults of rows that each side tells in its words."""
+    ours, theirs = _words_of(difference)
+    return (
         {name for name, (one, _) in _ROW_FAULTS.items() if one.fullmatch(ours)},
         {name for name, (_, one) in _ROW_FAULTS.items() if one.fullmatch(theirs)},
     )
-    if rows + statements == 1:
-        # One row may break several rules.
-        told = told[0] & _CONSTRAINTS, told[1] & _CONSTRAINTS
-    return all(told)
 
 
-def _is_back_fill(difference: Difference) -> bool:
-    """Rows that a new column's default was written into."""
-    step = difference.facts.get("step")
-    if difference.kind != "transaction" or not isinstance(step, ChangeSchema):
-        return False
-    added = re.findall(r"ALTER TABLE (\w+) ADD COLUMN .* DEFAULT ", "\n".join(step.statements))
-    return difference.emulator == "nothing" and all(
-        record.table in added and record.mod_type == "UPDATE"
-        for record in difference.facts["records"][0]
-    )
+def _words_of(difference: Difference) -> tuple[str, str]:
+    """What both sides say, without their codes."""
+    ours, theirs = str(difference.simulator), str(difference.emulator)
+    if difference.kind == "text":
+        return ours, theirs
+    return ours.partition(" ")[2], theirs.partition(" ")[2]
 
 
-def _is_null_map(difference: Difference) -> bool:
-    return (
-        difference.kind == "rule"
-        and difference.simulator == "obeys"
-        and difference.emulator == "old_values is null, of UPDATE under NEW_ROW_AND_OLD_VALUES"
-    )
+def _succeeds_or_fails_by_a_row(difference: Difference) -> bool:
+    """Whether the simulator did what was asked, or tells a fault of rows that it met."""
+    if difference.kind == "success":
+        return not _is_refusal(difference.simulator)
+    return difference.kind in ("code", "text") and bool(_row_faults(difference)[0])
 
 
-def _is_split_record(difference: Difference) -> bool:
-    return (
-        difference.kind == "rule"
-        and difference.simulator == "obeys"
-        and difference.emulator == "two records in a row that could be one"
-    )
+def _is_refusal(said: Any) -> bool:
+    return not str(said).startswith("succeeds: ")
 
 
 def _is_postgres_expression(difference: Difference) -> bool:
     """Alike but for how an expression is written."""
-    both = difference.simulator, difference.emulator
-    if difference.kind == "rows" and "information_schema" not in difference.where:
+    if difference.facts.get("dialect", POSTGRES) != POSTGRES:
         return False
-    return (
-        difference.kind in ("ddl", "rows")
-        and difference.facts.get("dialect", POSTGRES) == POSTGRES
-        and bool(difference.facts or _POSTGRES.search(repr(both)))
-        and _bare(repr(both[0])) == _bare(repr(both[1]))
+    if difference.kind == "ddl":
+        ours, theirs = difference.simulator.split("\n"), difference.emulator.split("\n")
+        is_postgres = bool(difference.facts or _POSTGRES.search(difference.simulator))
+        return is_postgres and _are_alike(ours, theirs, [_EXPRESSION.search(one) for one in ours])
+    names = re.match(r"SELECT (.*) FROM information_schema\.", difference.where)
+    if difference.kind != "rows" or names is None or not _IN_ROW.search(difference.where):
+        return False
+    may_differ = [name in _EXPRESSION_COLUMNS for name in names[1].split(", ")]
+    return _are_alike(difference.simulator, difference.emulator, may_differ)
+
+
+def _are_alike(ours: list[Any], theirs: list[Any], may_differ: list[Any]) -> bool:
+    """Whether two lists differ in expressions alone, and those in how they are written."""
+    return len(ours) == len(theirs) and all(
+        one == two or (may and _bare(str(one)) == _bare(str(two)))
+        for one, two, may in zip(ours, theirs, may_differ, strict=True)
     )
 
 
 def _bare(text: str) -> str:
-    """SQL without casts, qualifiers, blanks, brackets and quotes; the emulator has no VIRTUAL."""
-    text = re.sub(r"\b\w+\.", "", text.replace(") VIRTUAL", ") STORED"))
-    return re.sub(r"[\s()'\"\\]", "", _CAST.sub("", text)).lower()
+    """SQL without casts, qualifiers, blanks and brackets; the emulator has no VIRTUAL.
+
+    Texts in it stay as they are; it is numbers that the emulator puts into quotes.
+    """
+    parts = re.split(r"('(?:[^']|'')*')", text.replace(") VIRTUAL", ") STORED"))
+    for place, part in enumerate(parts):
+        if place % 2 == 0:
+            parts[place] = re.sub(r"\b[a-z_]\w*\.|[\s()\"]", "", _CAST.sub("", part)).lower()
+        elif re.fullmatch(r"'-?[\d.]+'", part):
+            parts[place] = part.strip("'")
+    return "".join(parts)
 
 
 def _is_schema_statement(difference: Difference) -> bool:
@@ -438,12 +265,10 @@ def _micros(data: Any) -> Any:
 def _is_table_of_the_future(difference: Difference) -> bool:
     """A query in the past of a table that was not there yet."""
     action = difference.facts.get("action")
-    if difference.kind != "code" or not isinstance(action, Query) or action.at is None:
+    if difference.kind != "text" or not isinstance(action, Query) or action.at is None:
         return False
-    both = str(difference.simulator), str(difference.emulator)
-    return both[0].startswith("NOT_FOUND Table not found: ") and both[1].startswith(
-        f"INVALID_ARGUMENT {both[0].partition(' ')[2]} [at"
-    )
+    ours, theirs = difference.simulator, difference.emulator
+    return bool(_NO_TABLE.fullmatch(ours)) and theirs.startswith(f"{ours} [at ")
 
 
 def _is_suspended_all(difference: Difference) -> bool:
@@ -458,36 +283,52 @@ def _is_suspended_all(difference: Difference) -> bool:
 
 
 def _is_order_of_names(difference: Difference) -> bool:
-    """Streams that track a table, in another order."""
+    """Streams that track a table, in another order, or one of them twice."""
     if difference.kind != "text":
         return False
     ours, theirs = _TRACKED.split(difference.simulator), _TRACKED.split(difference.emulator)
-    return len(ours) == 3 and [sorted(part.split(",")) for part in ours] == [
-        sorted(part.split(",")) for part in theirs
-    ]
+    if len(ours) != 4 or len(theirs) != 4 or ours[::3] != theirs[::3]:
+        return False
+    names, their_names = ours[2].split(","), theirs[2].split(",")
+    return (
+        len(names) == int(ours[1])
+        and len(their_names) == int(theirs[1])
+        and names == sorted(set(their_names))
+    )
 
 
 def _is_update_of_deleted(difference: Difference) -> bool:
+    ours = _MISSING.fullmatch(str(difference.simulator))
+    theirs = _DELETED.fullmatch(str(difference.emulator))
+    if difference.kind != "code" or ours is None or theirs is None:
+        return False
+    step = difference.facts.get("step")
+    mutations = getattr(step, "mutations", ())
+    updated = [
+        at
+        for at, one in enumerate(mutations)
+        if isinstance(one, Write) and (one.table, one.kind) == (ours["table"], "update")
+    ]
+    # The row's own delete, or that of a row which it goes with.
+    deletes = any(isinstance(one, Delete) for one in mutations[: max(updated, default=0)])
+    return ours["table"] == theirs["table"] and deletes
+
+
+def _is_internal(difference: Difference) -> bool:
     return (
         difference.kind == "code"
-        and str(difference.simulator).startswith("NOT_FOUND Row [")
-        and str(difference.emulator).endswith(
-            "was deleted and then updated in the same transaction."
+        and str(difference.simulator).startswith("INVALID_ARGUMENT ")
+        and str(difference.emulator).startswith(
+            ("INTERNAL ZETASQL_RET_CHECK", "UNKNOWN Unexpected error in RPC handling")
         )
     )
 
 
-def _is_internal(difference: Difference) -> bool:
-    return difference.kind == "code" and str(difference.emulator).startswith(
-        ("INTERNAL ZETASQL_RET_CHECK", "UNKNOWN Unexpected error in RPC handling")
-    )
-
-
 def _is_write_and_delete(difference: Difference) -> bool:
-    if difference.kind not in ("success", "code", "text"):
-        return False
     told = str(difference.emulator).removeprefix("FAILED_PRECONDITION ")
-    return told.startswith("Cannot write and delete the row with key ")
+    return told.startswith(
+        "Cannot write and delete the row with key "
+    ) and _succeeds_or_fails_by_a_row(difference)
 
 
 def _is_stream_order(difference: Difference) -> bool:
@@ -522,8 +363,9 @@ def _is_pending_read(difference: Difference) -> bool:
     """DML on a row whose commit timestamp is written already, in the same transaction."""
     return (
         difference.kind in ("success", "code")
+        and _succeeds_or_fails_by_a_row(difference)
         and any(
-            "PENDING_COMMIT_TIMESTAMP" in one for one in _statements(difference.facts.get("step"))
+            "PENDING_COMMIT_TIMESTAMP" in one for one in statements_of(difference.facts.get("step"))
         )
         and str(difference.emulator).endswith("has a pending CommitTimestamp")
         and str(difference.emulator).startswith(
@@ -544,9 +386,25 @@ def _is_partitioned_returning(difference: Difference) -> bool:
     ).startswith("INVALID_ARGUMENT THEN RETURN is not supported for Partitioned DML")
 
 
-def _is_position(difference: Difference) -> bool:
-    """Words of the parser or analyser, which point into the statement."""
-    return difference.kind == "text" and bool(_POSITION.search(difference.emulator))
+def _is_excerpt(difference: Difference) -> bool:
+    """One sentence about one place; the statement below it is cut off elsewhere, or not at all."""
+    ours, theirs = _sentences(difference)
+    return bool(ours) and ours == theirs and "..." in difference.emulator
+
+
+def _is_place(difference: Difference) -> bool:
+    """One sentence about two neighbouring places."""
+    ours, theirs = (_POSITION.split(one) for one in _sentences(difference))
+    if len(ours) != 3 or len(theirs) != 3 or ours[::2] != theirs[::2]:
+        return False
+    return int(ours[1]) - int(theirs[1]) == 1
+
+
+def _sentences(difference: Difference) -> tuple[str, str]:
+    """Both texts without the statement that they quote; empty for anything but texts."""
+    if difference.kind != "text" or not _POSITION.search(str(difference.emulator)):
+        return "", ""
+    return difference.simulator.partition("\n")[0], difference.emulator.partition("\n")[0]
 
 
 def _words(simulator: str, emulator: str) -> Callable[[Difference], bool]:
@@ -572,53 +430,53 @@ _ROW_FAULTS = {
 _CONSTRAINTS = {"check", "unique index", "foreign key"}
 
 ACCEPTED: tuple[Accepted, ...] = (
-    Accepted("tag", "the emulator leaves transaction_tag empty", _is_tag),
+    Accepted("tag", "the emulator leaves transaction_tag empty", is_tag),
     Accepted(
         "pending timestamp",
         "the emulator writes the end of time for a commit timestamp",
-        _is_pending_timestamp,
+        is_pending_timestamp,
     ),
     Accepted(
         "fraction",
         "the emulator drops the fraction of a TIMESTAMP in keys, new_values and old_values, and "
         "writes the year 1 without its zeros",
-        _is_without_fraction,
+        is_without_fraction,
     ),
     Accepted(
         "infinity",
         "NaN and the infinities are strings in mods; the emulator writes null",
-        _is_infinite,
+        is_infinite,
     ),
     Accepted(
         "replace",
         "a row that is replaced, or deleted and inserted anew, gives a DELETE and an INSERT; the "
         "emulator gives one INSERT",
-        _is_replaced,
+        is_replaced,
     ),
     Accepted(
         "update of no tracked column",
         "gives no record; the emulator gives one under the two NEW_ROW types, and for DML",
-        _is_untracked_update,
+        is_untracked_update,
     ),
     Accepted(
         "unmodified columns of DML",
         "an UPDATE tells the columns that it wrote; the emulator tells them all for DML",
-        _is_unmodified_column,
+        is_unmodified_column,
     ),
     Accepted(
         "back-fill",
         "a new column's default is written into the rows that are there; the emulator tells nobody",
-        _is_back_fill,
+        is_back_fill,
     ),
     Accepted(
         "null old_values",
         "an empty map is {}; the emulator writes null where no tracked column was written",
-        _is_null_map,
+        is_null_map,
     ),
     Accepted(
         "split record",
         "changes of a row that came to nothing do not split a record; on the emulator they do",
-        _is_split_record,
+        is_split_record,
     ),
     Accepted(
         "expressions in PostgreSQL",
@@ -662,7 +520,7 @@ ACCEPTED: tuple[Accepted, ...] = (
     ),
     Accepted(
         "table of the future",
-        "a query in the past of a table that was made later: NOT_FOUND, as for a read",
+        "a query in the past of a table that was made later tells the table, and not its place",
         _is_table_of_the_future,
     ),
     Accepted(
@@ -671,8 +529,13 @@ ACCEPTED: tuple[Accepted, ...] = (
         _is_suspended_all,
     ),
     Accepted(
+        "tables after DROP FOR ALL",
+        "a stream that watches nothing watches no new table either; on the emulator it does",
+        is_table_after_suspension,
+    ),
+    Accepted(
         "order of tracking streams",
-        "by name; the emulator has no order that can be told",
+        "by name, each once; on the emulator in no order that can be told, and twice after SET FOR",
         _is_order_of_names,
     ),
     Accepted(
@@ -681,9 +544,32 @@ ACCEPTED: tuple[Accepted, ...] = (
         _is_update_of_deleted,
     ),
     Accepted(
-        "words: analysis",
-        "what is wrong with a statement is told in words of one's own; the codes agree",
-        _is_position,
+        "words: excerpt",
+        "the whole line is quoted; the emulator quotes what is around the place",
+        _is_excerpt,
+    ),
+    Accepted(
+        "words: place",
+        "a negative number and a row are told by their first token behind the sign or bracket",
+        _is_place,
+    ),
+    Accepted(
+        "words: type of a NULL",
+        "a NULL in the place of the last argument has its type; the emulator has none for it",
+        _words(
+            r"(?P<start>No matching signature for READ_S for argument types: .*), ARRAY<STRING>, "
+            r"NULL\.(?P<rest>.*)",
+            r"(?P<start>No matching signature for READ_S for argument types: .*), NULL, "
+            r"NULL\.(?P<rest>.*)",
+        ),
+    ),
+    Accepted(
+        "words: nothing selected",
+        "SELECT alone is grammar to the simulator, and lacks what it selects",
+        _words(
+            r"Syntax error: SELECT list must not be empty \[at 1:1\].*",
+            r"Syntax error: Unexpected end of statement \[at 1:7\].*",
+        ),
     ),
     Accepted(
         "retention",
@@ -772,11 +658,6 @@ ACCEPTED: tuple[Accepted, ...] = (
         ),
     ),
     Accepted(
-        "rows of an insert that ignores",
-        "are the rows that were written; the emulator may return another one that was given",
-        _is_ignored_return,
-    ),
-    Accepted(
         "order of faults",
         "of several rows at fault each side tells the one that it meets first",
         _is_order_of_faults,
@@ -786,6 +667,11 @@ ACCEPTED: tuple[Accepted, ...] = (
         "are returned as they are; the emulator returns null for those that are generated in "
         "PostgreSQL, and for those of a row that an insert has updated",
         _is_null_return,
+    ),
+    Accepted(
+        "rows of an insert that ignores",
+        "are the rows that were written; the emulator may return another one that was given",
+        _is_ignored_return,
     ),
 )
 

@@ -5,6 +5,7 @@ Yields all differences; whether one is accepted is decided elsewhere.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any
@@ -64,34 +65,55 @@ def compare_results(
             yield "columns", "", ours.columns, theirs.columns
         left = canonical_rows(ours, our_commits, is_ordered=is_ordered)
         right = canonical_rows(theirs, their_commits, is_ordered=is_ordered)
-        if left != right:
-            yield "rows", *_first_rows(left, right)
+        for found in _unlike_rows(left, right):
+            yield "rows", *found
         if ours.count != theirs.count:
             yield "count", "", ours.count, theirs.count
     elif isinstance(ours, list) and isinstance(theirs, list):
         # The order of tables and indexes is each side's own.
-        left_only = sorted(set(ours) - set(theirs))
-        right_only = sorted(set(theirs) - set(ours))
+        left_only = sorted((Counter(ours) - Counter(theirs)).elements())
+        right_only = sorted((Counter(theirs) - Counter(ours)).elements())
         for left, right in zip_longest(left_only, right_only, fillvalue="nothing"):
             yield "ddl", "", left, right
     elif isinstance(ours, tuple) and isinstance(theirs, tuple):
-        # Where one side's batch went further, its failure says so.
-        if ours[0] != theirs[0] and (ours[1] is None) == (theirs[1] is None):
-            yield "count", " (batch)", ours[0], theirs[0]
-        yield from compare_failures(ours[1], theirs[1])
+        yield from _compare_batches(ours, theirs)
     elif ours != theirs:
         yield "success", "", ours, theirs
 
 
-def _first_rows(left: list[Any], right: list[Any]) -> tuple[str, Any, Any]:
+def _compare_batches(ours: Any, theirs: Any) -> Iterator[tuple[Any, str, Any, Any]]:
+    """Row counts as far as both went, then the statement that one side failed at, or both."""
+    (our_counts, our_failure), (their_counts, their_failure) = ours, theirs
+    both = min(len(our_counts), len(their_counts))
+    if our_counts[:both] != their_counts[:both]:
+        yield "count", " (batch)", our_counts, their_counts
+    if len(our_counts) > both:
+        our_failure = f"count={our_counts[both]}"
+    if len(their_counts) > both:
+        their_failure = f"count={their_counts[both]}"
+    yield from compare_failures(our_failure, their_failure)
+
+
+def _unlike_rows(left: list[Any], right: list[Any]) -> Iterator[tuple[str, Any, Any]]:
+    """(where, simulator, emulator) for each row that differs, so that none hides behind another."""
     if len(left) != len(right):
-        only_left = [row for row in left if row not in right]
-        only_right = [row for row in right if row not in left]
-        return f" ({len(left)} and {len(right)} rows)", only_left[:3], only_right[:3]
+        yield f" ({len(left)} and {len(right)} rows)", _beyond(left, right), _beyond(right, left)
+        return
     for place, (ours, theirs) in enumerate(zip(left, right, strict=True)):
         if ours != theirs:
-            return f" (row {place})", ours, theirs
-    return "", left, right
+            yield f" (row {place})", ours, theirs
+
+
+def _beyond(rows: list[Any], others: list[Any]) -> list[Any]:
+    """Rows that others do not have, or not as often."""
+    left = list(others)
+    found = []
+    for row in rows:
+        if row in left:
+            left.remove(row)
+        else:
+            found.append(row)
+    return found
 
 
 def compare_failures(ours: Any, theirs: Any) -> Iterator[tuple[Any, str, Any, Any]]:

@@ -17,9 +17,10 @@ from typing import Any
 from tests.differential.canonical import canonical_value
 from tests.differential.difference import Difference
 from tests.differential.record_rules import by_transaction, violations
+from tests.differential.row_histories import row_violations
 from tests.differential.running import Run, have_parted
 from tests.differential.side import Rows
-from tests.differential.steps import Dml, Step, told
+from tests.differential.steps import ChangeSchema, Dml, Step, told
 from tests.differential.stream_reading import ColumnType, DataRecord, Mod, StreamReading
 from tests.differential.workload import Workload
 
@@ -43,11 +44,17 @@ _Row = tuple[str, str]  # table, and keys as text
 
 def compare_streams(workload: Workload, simulator: Run, emulator: Run) -> Iterator[Difference]:
     """Differences between all change streams of two runs."""
+    yield from _of_transactions(simulator, is_simulator=True)
+    yield from _of_transactions(emulator, is_simulator=False)
     for name in simulator.streams:
         ours, theirs = simulator.streams[name], emulator.streams.get(name)
         if isinstance(ours, StreamReading) and isinstance(theirs, StreamReading):
             yield from _of_rules(name, simulator, ours, is_simulator=True)
             yield from _of_rules(name, emulator, theirs, is_simulator=False)
+            for commit, text in row_violations(ours, simulator, workload.steps):
+                step = simulator.step_of(commit) if commit else None
+                at = -1 if step is None else step
+                yield Difference("rule", at, f"stream {name}", text, "obeys")
             yield from _of_stream(workload, name, (simulator, ours), (emulator, theirs))
         else:
             yield Difference("stream", -1, name, _told(ours), _told(theirs))
@@ -71,6 +78,28 @@ def _of_rules(
             yield Difference("transaction", -1, f"stream {name}", *said)
 
 
+def _of_transactions(run: Run, *, is_simulator: bool) -> Iterator[Difference]:
+    """A commit is one transaction, with one id in all streams and of no other commit."""
+    ids: dict[str, set[str]] = defaultdict(set)
+    commits: dict[str, set[str]] = defaultdict(set)
+    for reading in run.streams.values():
+        if isinstance(reading, StreamReading):
+            for one in reading.records:
+                ids[one.commit_timestamp].add(one.transaction)
+                commits[one.transaction].add(one.commit_timestamp)
+    for commit, some in ids.items():
+        # Partitioned DML, and what DDL writes, may be several transactions.
+        if commit in run.commits and len(some) > 1:
+            text = f"one commit is {len(some)} transactions"
+            said = (text, "obeys") if is_simulator else ("obeys", text)
+            yield Difference("rule", run.commits[commit], "all streams", *said)
+    for transaction, times in commits.items():
+        if len(times) > 1:
+            text = f"transaction {transaction} commits {len(times)} times"
+            said = (text, "obeys") if is_simulator else ("obeys", text)
+            yield Difference("rule", -1, "all streams", *said)
+
+
 def _of_stream(
     workload: Workload,
     name: str,
@@ -88,6 +117,8 @@ def _of_stream(
             "step": workload.steps[step],
             "commits": (our_run.commits, their_run.commits),
             "idle": _idle(workload.steps[step], their_run.outcomes[step].results),
+            "stream": name,
+            "ddl": _ddl(workload.steps[:step]),
         }
         where = f"stream {name}: {told(workload.steps[step])}"
         if step not in left or step not in right:
@@ -117,6 +148,10 @@ def _idle(step: Step, results: list[Any]) -> frozenset[str]:
         for action, result in pairs
         if isinstance(action, Dml) and isinstance(result, Rows) and result.count == 0
     )
+
+
+def _ddl(steps: tuple[Step, ...]) -> list[str]:
+    return [text for one in steps if isinstance(one, ChangeSchema) for text in one.statements]
 
 
 def _told_records(records: list[DataRecord] | None) -> Any:

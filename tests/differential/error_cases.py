@@ -52,7 +52,7 @@ def run_case(number: int, case: Case, simulator: Side, emulator: Side) -> Iterat
     for place, ask in enumerate(case.asks):
         ours, theirs = (_shape(_asked(side, ask), ask) for side in (simulator, emulator))
         found = list(compare_results((ours, {}), (theirs, {}), is_ordered=False))
-        for kind, where, left, right in found[:1]:
+        for kind, where, left, right in found:
             yield Difference(kind, place, f"case {case.name}: {ask.text}{where}", left, right)
         # The sides hold different schemas from here on.
         if found and found[0][0] == "success":

@@ -6,7 +6,9 @@ follows would say more, so the run ends with that step.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
 from tests.differential.side import Failure, Rows, Side, SideDownError
@@ -117,10 +119,29 @@ def run_workload(workload: Workload, sides: tuple[Side, Side], disturb: Any = No
     for run in runs:
         end = run.side.now()
         for name, start in run.starts.items():
-            run.streams[name] = read_stream(
+            run.streams[name] = whole = read_stream(
                 run.side, name, dialect=workload.dialect, start=start, end=end
             )
+            if isinstance(whole, StreamReading):
+                whole.faults += _faults_of_a_window(workload, run, whole)
     return runs
+
+
+def _faults_of_a_window(workload: Workload, run: Run, whole: StreamReading) -> Iterator[str]:
+    """What a stream tells from one of its commits to another must be what the whole has there."""
+    commits = sorted({one.commit_timestamp for one in whole.records})
+    if not commits:
+        return
+    chance = Random(f"window {workload.seed} {whole.name}")
+    start, end = sorted(chance.choices(commits, k=2))
+    part = read_stream(run.side, whole.name, dialect=workload.dialect, start=start, end=end)
+    if isinstance(part, Failure):
+        yield f"a query from {start} to {end}: {part.code} {part.message}"
+        return
+    yield from part.faults
+    expected = [one for one in whole.records if start <= one.commit_timestamp <= end]
+    if sorted(map(repr, part.records)) != sorted(map(repr, expected)):
+        yield f"from {start} to {end} {len(part.records)} records, the whole has {len(expected)}"
 
 
 def have_parted(workload: Workload, one: Run, two: Run) -> bool:

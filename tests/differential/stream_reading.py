@@ -88,7 +88,9 @@ def read_stream(
             reading.faults.append(f"query of a stream partition: {rows.code} {rows.message}")
             continue
         reading.metadata = reading.metadata or rows.columns
+        told = _Told(end)
         for kind, record in _records(rows, dialect):
+            reading.faults += told.faults(kind, record)
             if kind == "data":
                 reading.records.append(_data_record(record, token or ""))
             elif kind == "children":
@@ -100,6 +102,29 @@ def read_stream(
                     reading.parents[child["token"]] = parents
                     todo.append((child["token"], _z(record["start_timestamp"])))
     return reading
+
+
+class _Told:
+    """One query's rows as they come: what a heartbeat promises, and children, come true."""
+
+    def __init__(self, end: str) -> None:
+        self._end = _z(end)
+        self._heartbeat = ""
+        self._has_ended = False
+
+    def faults(self, kind: str, record: dict[str, Any]) -> Iterator[str]:
+        if kind == "children":
+            self._has_ended = True
+            return
+        if self._has_ended:
+            yield f"{kind} after the children of a stream partition"
+        at = _z(record["timestamp" if kind == "heartbeat" else "commit_timestamp"])
+        if at <= self._heartbeat:
+            yield f"{kind} at {at} after a heartbeat at {self._heartbeat}"
+        if kind == "heartbeat":
+            self._heartbeat = at
+            if at > self._end:
+                yield f"a heartbeat at {at}, after the query's end at {self._end}"
 
 
 def _query(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.differential.accepted import ACCEPTED, accepted_by, written_columns
+from tests.differential.accepted import ACCEPTED, accepted_by
 from tests.differential.difference import Difference
-from tests.differential.steps import Commit, Dml, PartitionedDml, ReadWrite, Write
+from tests.differential.kinds import POSTGRES
+from tests.differential.steps import Commit, Delete, Dml, Keys, PartitionedDml, ReadWrite, Write
+from tests.differential.stream_reading import Mod
+from tests.differential.written import written_columns
 
 TAGGED = Commit((), tag="nightly")
 TIMESTAMP, FLOAT64 = {"code": "TIMESTAMP"}, {"code": "FLOAT64"}
@@ -94,6 +98,192 @@ def test_a_replace_may_start_with_a_delete_where_the_step_replaced():
 )
 def test_what_a_step_wrote_in_a_row(step: Any, columns: set[str]):
     assert columns == written_columns(step, "T", {"K": "1"})
+
+
+CHECK = "Check constraint `T`.`limit` is violated for key (1)"
+THEIR_CHECK = "Check constraint `T`.`limit` is violated for key {Int64(1)}"
+UNIQUE = "UNIQUE violation on index I,  duplicate key: {Int64(1)} in this transaction."
+PARENT = "NOT_FOUND Parent row for row [1] in table T is missing. Row cannot be written."
+INSERTED = (
+    "ALREADY_EXISTS Failed to insert row with primary key ({pk#k:1}) due to previously inserted row"
+)
+TWO_ROWS = Commit((Write("insert", "T", ("K",), (("1",), ("2",))),))
+INSERTS = ReadWrite((Dml("INSERT INTO T (K) VALUES (1), (1)", {}),))
+DELETE_THEN_UPDATE = Commit(
+    (Delete("T", Keys((("1",),))), Write("update", "T", ("K", "A"), (("1", "x"),)))
+)
+UPDATE_THEN_DELETE = Commit(DELETE_THEN_UPDATE.mutations[::-1])
+MISSING = "NOT_FOUND Row [1] in table T is missing. Row cannot be updated."
+DELETED = (
+    "INVALID_ARGUMENT Row {Int64(1)} in T was deleted and then updated in the same transaction."
+)
+REFERENCED = (
+    "FAILED_PRECONDITION Cannot write and delete the row with key {Int64(1)} in the foreign"
+)
+PENDING = "INVALID_ARGUMENT Column C cannot be accessed: it has a pending CommitTimestamp"
+STAMPED = ReadWrite((Dml("UPDATE T SET C = PENDING_COMMIT_TIMESTAMP() WHERE TRUE", {}),))
+IGNORES = Dml("INSERT OR IGNORE INTO T (K) VALUES (1), (2) THEN RETURN K", {}, returns=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "simulator", "emulator", "facts"),
+    [
+        (
+            "order of faults",
+            "code",
+            f"OUT_OF_RANGE {CHECK}",
+            f"ALREADY_EXISTS {UNIQUE}",
+            {"step": TWO_ROWS},
+        ),
+        ("order of faults", "code", PARENT, INSERTED, {"step": INSERTS}),
+        # One row only, of which the parent comes first.
+        (None, "code", PARENT, INSERTED, {"step": TWO_ROWS}),
+        # Constraints come after the rows: whoever tells one has seen no fault of a row.
+        (None, "code", f"OUT_OF_RANGE {CHECK}", INSERTED, {"step": INSERTS}),
+        (None, "code", f"INTERNAL {CHECK}x", f"ALREADY_EXISTS {UNIQUE}", {"step": TWO_ROWS}),
+        ("update of a deleted row", "code", MISSING, DELETED, {"step": DELETE_THEN_UPDATE}),
+        (None, "code", MISSING, DELETED, {"step": UPDATE_THEN_DELETE}),
+        (
+            None,
+            "code",
+            MISSING.replace("table T", "table U"),
+            DELETED,
+            {"step": DELETE_THEN_UPDATE},
+        ),
+        (
+            "internal errors of the emulator",
+            "code",
+            "INVALID_ARGUMENT no such type",
+            "UNKNOWN Unexpected error in RPC handling",
+            {},
+        ),
+        (None, "code", "INTERNAL oh", "UNKNOWN Unexpected error in RPC handling", {}),
+        (
+            "write and delete of a referenced row",
+            "success",
+            "succeeds: None",
+            REFERENCED,
+            {"step": TWO_ROWS},
+        ),
+        ("write and delete of a referenced row", "code", MISSING, REFERENCED, {"step": TWO_ROWS}),
+        (None, "code", "INTERNAL oh", REFERENCED, {"step": TWO_ROWS}),
+        (
+            "read of a pending timestamp by DML",
+            "success",
+            "succeeds: None",
+            PENDING,
+            {"step": STAMPED},
+        ),
+        (None, "code", "INTERNAL oh", PENDING, {"step": STAMPED}),
+        ("words: excerpt", "text", "No: x [at 1:9]\nSELECT x", "No: x [at 1:9]\n... x", {}),
+        (None, "text", "No: y [at 1:9]\nSELECT x", "No: x [at 1:9]\n... x", {}),
+        (None, "text", "No: x [at 1:7]\nSELECT x", "No: x [at 1:9]\n... x", {}),
+        ("words: place", "text", "No: x [at 1:10]\nSELECT x", "No: x [at 1:9]\nSELECT x", {}),
+        (None, "text", "No: x [at 1:8]\nSELECT x", "No: x [at 1:9]\nSELECT x", {}),
+        (None, "text", "No", "No: x [at 1:9]\nSELECT x", {}),
+        (
+            "order of tracking streams",
+            "text",
+            "T is tracked by 2 Change Stream: a,b. Drop",
+            "T is tracked by 3 Change Stream: b,a,b. Drop",
+            {},
+        ),
+        (
+            None,
+            "text",
+            "T is tracked by 2 Change Stream: a,c. Drop",
+            "T is tracked by 2 Change Stream: b,a. Drop",
+            {},
+        ),
+        (
+            None,
+            "text",
+            "T is tracked by 2 Change Stream: b,a. Drop",
+            "T is tracked by 2 Change Stream: a,b. Drop",
+            {},
+        ),
+    ],
+)
+def test_faults_are_accepted_for_what_they_are(
+    name: str | None, kind: str, simulator: str, emulator: str, facts: dict[str, Any]
+):
+    assert name == name_of(difference(kind, simulator, emulator, **facts))
+
+
+@pytest.mark.parametrize(
+    ("name", "simulator", "emulator"),
+    [
+        ("rows of an insert that ignores", ["1"], ["2"]),
+        (None, ["3"], ["2"]),
+        (None, ["1"], ["4"]),
+    ],
+)
+def test_a_row_returned_for_another_must_be_one_that_was_given(name, simulator, emulator):
+    found = Difference("rows", 4, "INSERT (row 0)", simulator, emulator, {"action": IGNORES})
+
+    assert name == name_of(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "sql", "old"),
+    [
+        ("unmodified columns of DML", "UPDATE T SET A = 'x' WHERE K = @p1", {}),
+        ("unmodified columns of DML", "UPDATE T SET A = 'x' WHERE K = @p1", {"A": "w", "B": 2}),
+        # What was written, to its old value even, is told.
+        (None, "UPDATE T SET A = 'x', B = 2 WHERE K = @p1", {}),
+        (None, "UPDATE T SET A = 'x', B = 2 WHERE TRUE", {"A": "w", "B": 2}),
+        (None, "UPDATE T SET A = 'x' WHERE K = @p1", {"A": "w", "B": 1}),
+        (None, "UPDATE U SET A = 'x' WHERE K = @p1", {}),
+        (None, "INSERT INTO U (K) VALUES (1)", {}),
+    ],
+)
+def test_a_column_may_be_left_out_where_dml_did_not_write_it(name, sql, old):
+    mod = Mod({"K": "1"}, {"A": "x", "B": 2}, old)
+    facts = {
+        "names": ({"K", "A"}, {"K", "A", "B"}),
+        "mods": (mod, mod),
+        "table": "T",
+        "mod_type": "UPDATE",
+        "step": ReadWrite((Dml(sql, {"p1": ("1", None)}),)),
+    }
+
+    assert name == name_of(difference("column_types", ["K", "A"], ["K", "A", "B"], **facts))
+
+
+PRINTED = "CREATE TABLE t (\n  k bigint,\n  a character varying DEFAULT 'a b',\n  PRIMARY KEY(k)\n)"
+
+
+@pytest.mark.parametrize(
+    ("name", "emulator"),
+    [
+        ("expressions in PostgreSQL", PRINTED.replace("'a b'", "('a b'::character varying)")),
+        (None, PRINTED.replace("'a b'", "'ab'")),
+        (None, PRINTED.replace("'a b'", "'A b'")),
+        (None, PRINTED.replace("k bigint", "(k bigint")),
+        (None, PRINTED.replace("  PRIMARY KEY(k)", "PRIMARY KEY(k)")),
+    ],
+)
+def test_an_expression_may_be_written_otherwise_and_nothing_else(name, emulator):
+    assert name == name_of(difference("ddl", PRINTED, emulator, dialect=POSTGRES))
+
+
+CREATED = ["CREATE CHANGE STREAM S FOR ALL", "ALTER CHANGE STREAM S DROP FOR ALL"]
+
+
+@pytest.mark.parametrize(
+    ("name", "ddl"),
+    [
+        ("tables after DROP FOR ALL", [*CREATED, "CREATE TABLE T (K INT64)"]),
+        (None, ["CREATE TABLE T (K INT64)", *CREATED]),
+        (None, [*CREATED, "CREATE TABLE T (K INT64)", "ALTER CHANGE STREAM S SET FOR ALL"]),
+    ],
+)
+def test_a_suspended_stream_tells_nothing_of_tables_made_since(name, ddl):
+    mods = (Mod({"K": "1"}, {}, {}),)
+    record = SimpleNamespace(table="T", mod_type="INSERT", mods=mods)
+    facts = {"ddl": ddl, "stream": "S", "records": ([], [record]), "step": TWO_ROWS}
+
+    assert name == name_of(difference("transaction", "nothing", ["..."], **facts))
 
 
 def test_each_entry_has_a_name_of_its_own_and_a_reason():

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.differential.accepted import accepted_by
-from tests.differential.comparing import compare_runs
+from tests.differential.comparing import compare_results, compare_runs
 from tests.differential.difference import Difference
 from tests.differential.kinds import GOOGLE
 from tests.differential.running import Outcome, Run
@@ -165,6 +165,49 @@ def test_a_planted_difference_is_found(kind: str, change: Callable[[Run], None])
     assert kind in {one.kind for one in found}
     assert all(one.lines() for one in found)
     assert [one for one in found if one.kind == kind and accepted_by(one) is None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "step", "made"),
+    [
+        ("rows", 2, Rows([("K", INT64)], [["3"], ["4"]])),
+        ("ddl", 4, ["CREATE TABLE T", "CREATE TABLE T", "CREATE TABLE T"]),
+    ],
+)
+def test_no_difference_hides_behind_another(kind: str, step: int, made: Any):
+    assert [kind, kind] == [one.kind for one in differences(result(step, made))]
+
+
+@pytest.mark.parametrize(
+    ("found", "ours", "theirs"),
+    [
+        (["count"], ([1, 2], None), ([1, 1], None)),
+        (["success"], ([1, 2], Failure("NOT_FOUND", "x")), ([1], Failure("NOT_FOUND", "x"))),
+        (["success"], ([1], Failure("NOT_FOUND", "x")), ([1, 1], None)),
+        (["code"], ([1], Failure("NOT_FOUND", "x")), ([1], Failure("ABORTED", "x"))),
+        ([], ([1], Failure("NOT_FOUND", "x")), ([1], Failure("NOT_FOUND", "x"))),
+    ],
+)
+def test_batches_are_compared_as_far_as_both_went(found: list[str], ours: Any, theirs: Any):
+    told = compare_results((ours, {}), (theirs, {}), is_ordered=True)
+
+    assert found == [kind for kind, *_ in told]
+
+
+def test_a_commit_is_one_transaction_in_all_streams():
+    def another_id(side: Run) -> None:
+        one = replace(stream(side).records[0], transaction="another")
+        side.streams["S2"] = replace(stream(side), name="S2", records=[one])
+
+    def an_id_again(side: Run) -> None:
+        records = stream(side).records
+        records[1] = replace(records[1], transaction=records[0].transaction)
+
+    def told(change: Callable[[Run], None]) -> list[Any]:
+        return [one.simulator for one in differences(change) if one.kind == "rule"]
+
+    assert ["one commit is 2 transactions"] == told(another_id)
+    assert ["transaction 0-0 commits 2 times"] == told(an_id_again)
 
 
 def test_two_records_that_could_be_one_break_a_rule():
