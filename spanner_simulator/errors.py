@@ -38,6 +38,8 @@ class SpannerError(Exception):
     """
 
     def __init__(self, code: Code, message: str, *, retry_delay_ms: int | None = None) -> None:
+        # Half of a surrogate pair, which a client's text may contain, has no form on the wire.
+        message = message.encode(errors="backslashreplace").decode()
         super().__init__(code, message)
         self.code = code
         self.message = message

@@ -61,6 +61,9 @@ _ESCAPE = re.compile(
     r"|U(?P<long>[0-9a-fA-F]{8})|(?P<letter>.))",
     re.DOTALL,
 )
+_CODE_MAX = 0x10FFFF
+_SURROGATES = range(0xD800, 0xE000)
+_GOOGLE_LETTERS = "abfnrtv\\?\"'`\n0"
 _LETTERS = {
     "a": "\a",
     "b": "\b",
@@ -71,6 +74,10 @@ _LETTERS = {
     "v": "\v",
     "0": "\0",
 }
+
+
+class _EscapeError(ValueError):
+    """An escape sequence in a text that stands for no character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +132,13 @@ class Words:
             group, text, until = found.lastgroup or "blank", found.group(), found.end()
             kind = _KINDS.get(group)
             if kind is not None:
-                words.append(Word(kind, unquote(kind, text), at, until))
+                try:
+                    words.append(Word(kind, unquote(kind, text), at, until))
+                except _EscapeError as error:
+                    line, column = self.line_and_column(at)
+                    raise SpannerError(
+                        Code.INVALID_ARGUMENT, f"{self._what}: {error} [at {line}:{column}]"
+                    ) from error
             at = until
         words.append(Word("end", "", at, at))
         return words
@@ -223,7 +236,7 @@ def _google_text(kind: WordKind, text: str) -> str:
             body = text[prefix:]
             quotes = 3 if body[:3] in ("'''", '"""') and len(body) > 5 else 1
             body = body[quotes:-quotes]
-            return body if "r" in text[:prefix].lower() else _unescape(body)
+            return body if "r" in text[:prefix].lower() else _unescape(body, _GOOGLE_LETTERS)
         case _:
             return text
 
@@ -238,22 +251,29 @@ def _postgres_text(kind: WordKind, text: str) -> str:
             tag = text.index("$", 1) + 1
             return text[tag:-tag]
         case "text" if text[0] in "eE":
-            return _unescape(text[2:-1].replace("''", "'"))
+            return _unescape(text[2:-1].replace("''", "'"), None)
         case "text":
             return text[1:-1].replace("''", "'")
         case _:
             return text
 
 
-def _unescape(text: str) -> str:
-    return _ESCAPE.sub(_escaped, text) if "\\" in text else text
+def _unescape(text: str, letters: str | None) -> str:
+    """Escape sequences resolved; a letter not among `letters` has none. None: any means itself."""
 
+    def resolved(found: re.Match[str]) -> str:
+        if found["octal"]:
+            return chr(int(found["octal"], 8))
+        digits = found["hex"] or found["short"] or found["long"]
+        if digits:
+            code = int(digits, 16)
+            # Half of a pair is no character: it could not even be sent back in an error text.
+            if code > _CODE_MAX or code in _SURROGATES:
+                raise _EscapeError(f"Illegal escape sequence: {found.group()}")
+            return chr(code)
+        letter = found["letter"]
+        if letters is not None and letter not in letters:
+            raise _EscapeError(f"Illegal escape sequence: {found.group()}")
+        return _LETTERS.get(letter, letter)
 
-def _escaped(found: re.Match[str]) -> str:
-    if found["octal"]:
-        return chr(int(found["octal"], 8))
-    code = found["hex"] or found["short"] or found["long"]
-    if code:
-        return chr(min(int(code, 16), 0x10FFFF))
-    letter = found["letter"]
-    return _LETTERS.get(letter, letter)
+    return _ESCAPE.sub(resolved, text) if "\\" in text else text

@@ -134,12 +134,15 @@ class Catalogue:
     # -- changing
 
     def apply(self, statement: ddl.Statement, *, now_us: int) -> None:
-        """Carry out one statement whole, or raise `SpannerError` and change nothing."""
+        """Carry out one statement whole, or raise `SpannerError` and change nothing.
+
+        Nor does a failure of the analyser leave anything half done.
+        """
         before = [dict(owned) for owned in self._owned()]
         name = self.database_name
         try:
             self._apply(statement, now_us)
-        except SpannerError:
+        except BaseException:
             for owned, old in zip(self._owned(), before, strict=True):
                 owned.clear()
                 owned.update(old)

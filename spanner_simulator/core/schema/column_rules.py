@@ -88,7 +88,7 @@ def _check_default(table: Table, column: ddl.ColumnDefinition, dialect: Dialect)
             "or UPDATE of an appropriately typed column. It cannot be used in SELECT, or as the "
             "input to any other scalar expression."
         )
-    if column_names(column.default or "", dialect) & table.by_name.keys():
+    if column_names(column.default or "", dialect, table=table.name) & table.by_name.keys():
         raise _invalid(
             f"{what}Default value expression of column `{column.name}` has a reference to another "
             "column. Default expressions referencing other columns are not supported."
@@ -132,7 +132,8 @@ def check_generated_columns(catalogue: Catalogue, table: Table) -> None:
 
 
 def _used_columns(table: Table, column: ddl.ColumnDefinition, dialect: Dialect) -> frozenset[str]:
-    return frozenset(column_names(column.generated or "", dialect) & table.by_name.keys())
+    names = column_names(column.generated or "", dialect, table=table.name)
+    return frozenset(names & table.by_name.keys())
 
 
 # -- ADD COLUMN
@@ -201,7 +202,9 @@ def _check_no_constraints(catalogue: Catalogue, table: Table, column: ddl.Column
             "column."
         )
     for check in table.checks:
-        if column.name.lower() in column_names(check.expression, catalogue.dialect):
+        if column.name.lower() in column_names(
+            check.expression, catalogue.dialect, table=table.name
+        ):
             raise _refused(
                 f"Cannot drop column `{column.name}` on which there is a dependent check "
                 f"constraint: {check.name}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidegate.spanner_simulator.core.schema.ddl_words import unsupported
 from tidegate.spanner_simulator.core.schema.schema_objects import duration_us
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
@@ -12,19 +13,49 @@ if TYPE_CHECKING:
 
     from tidegate.spanner_simulator.core.schema import statements as ddl
     from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
+    from tidegate.spanner_simulator.core.schema.ddl_words import DdlWords
 
-__all__ = ["OPTIONS", "alter_database", "version_retention_us"]
+__all__ = ["alter_database", "check_option", "version_retention_us"]
 
-OPTIONS = (
+_TEXTS = (
     "version_retention_period",
     "default_leader",
-    "optimizer_version",
     "optimizer_statistics_package",
-    "default_time_zone",
     "default_sequence_kind",
 )
+_NUMBERS = ("optimizer_version",)
 _DEFAULT_RETENTION = "1h"
 _MAX_RETENTION = "7d"
+
+
+def check_option(words: DdlWords, name: str, value: ddl.OptionValue) -> None:
+    """Refuse, in the texts of the dialect, an option that is not known or of another kind."""
+    known = name.lower()
+    if known == "default_time_zone":
+        raise unsupported("database option default_time_zone")
+    is_text = isinstance(value, str)
+    is_right = value is None or is_text == (known in _TEXTS)
+    if words.dialect == "POSTGRESQL":
+        if known not in (*_TEXTS, *_NUMBERS):
+            raise _refused(f"Invalid Alter Database Option: spanner.{name}.")
+        if not is_right:
+            raise _refused("Incorrect datatype specified for option.")
+        return
+    if known not in (*_TEXTS, *_NUMBERS):
+        words.reject(f"Option: {name} is unknown.")
+    if not is_right:
+        allowed = "option values are strings and NULL"
+        if known == "version_retention_period":
+            allowed = "values are non-empty strings only"
+        elif known in _NUMBERS:
+            allowed = "option values are integers and NULL"
+        words.reject(f"Unexpected value for option: {name}. Supported {allowed}.")
+    if value == "":
+        words.reject("Invalid string literal: ''")
+
+
+def _refused(message: str) -> SpannerError:
+    return SpannerError(Code.FAILED_PRECONDITION, message)
 
 
 def version_retention_us(options: Mapping[str, ddl.OptionValue]) -> int:
@@ -46,8 +77,7 @@ def alter_database(catalogue: Catalogue, statement: ddl.AlterDatabase) -> None:
 
 def _check_retention(value: str) -> None:
     if not duration_us(_DEFAULT_RETENTION) <= duration_us(value) <= duration_us(_MAX_RETENTION):
-        raise SpannerError(
-            Code.FAILED_PRECONDITION,
+        raise _refused(
             f"Invalid version_retention_period: {value}. The version retention period must be a "
-            f"value in the range [{_DEFAULT_RETENTION}, {_MAX_RETENTION}].",
+            f"value in the range [{_DEFAULT_RETENTION}, {_MAX_RETENTION}]."
         )

@@ -71,17 +71,21 @@ def _late_keys(catalogue: Catalogue, table: Table) -> tuple[ForeignKey, ...]:
 
 def _views_in_order(catalogue: Catalogue) -> list[View]:
     """Each view after those that it is made of."""
-    done: dict[str, View] = {}
+    ordered: list[View] = []
+    # Words may seem to make a circle of views, as where a common table expression has the name of
+    # one, though there is none.
+    seen: set[str] = set()
 
     def add(view: View) -> None:
-        if view.name.lower() in done:
+        if view.name in seen:
             return
+        seen.add(view.name)
         for name in sorted(object_names(view.query, catalogue.dialect)):
             other = catalogue.views.get(name)
-            if other is not None and other is not view:
+            if other is not None:
                 add(other)
-        done[view.name.lower()] = view
+        ordered.append(view)
 
     for view in catalogue.views.values():
         add(view)
-    return list(done.values())
+    return ordered

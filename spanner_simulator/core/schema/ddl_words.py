@@ -38,6 +38,8 @@ _POSTGRES_RESERVED = """
 """
 GOOGLE_RESERVED = frozenset(_GOOGLE_RESERVED.split())
 POSTGRES_RESERVED = frozenset(_POSTGRES_RESERVED.split())
+# Enough for whatever is counted here; Python itself refuses to read numbers without end.
+_DIGITS_MAX = 19
 _OPEN = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -102,9 +104,14 @@ class DdlWords(Words):
         """A whole number, decimal or (in GoogleSQL) hexadecimal, with a sign or without."""
         sign = -1 if self.accept_symbol("-") else 1
         word = self.peek()
-        if word.kind != "number" or not re.fullmatch(r"0[xX][0-9a-fA-F]+|\d+", word.text):
+        if word.kind != "number" or not re.fullmatch(r"0[xX][0-9a-fA-F]+|[0-9]+", word.text):
             self.encountered("integer")
-        return sign * int(self.take().text, 0 if word.text[:2] in ("0x", "0X") else 10)
+        is_hexadecimal = word.text[:2] in ("0x", "0X")
+        digits = word.text[2:].lstrip("0") if is_hexadecimal else word.text.lstrip("0")
+        if len(digits) > _DIGITS_MAX:
+            self.encountered("integer")
+        self.take()
+        return sign * int(digits or "0", 16 if is_hexadecimal else 10)
 
     def expression_in_brackets(self) -> str:
         """The text between round brackets, as written."""
@@ -127,14 +134,15 @@ class DdlWords(Words):
     def expression_until(self, *keywords: str) -> str:
         """The text up to a comma, a closing bracket or one of the keywords; at least one word."""
         start = self.peek().at
-        if self.peek().kind == "end" or self.peek().is_symbol(","):
+        if self.peek().kind == "end" or any(self.peek().is_symbol(one) for one in ",);"):
             self.encountered("expression")
         until = start
         closing: list[str] = []
         while True:
             word = self.peek()
             ends = word.is_symbol(",") or word.is_symbol(")") or word.is_keyword(*keywords)
-            if word.kind == "end" or (not closing and ends and until > start):
+            is_over = word.kind == "end" or (not closing and word.is_symbol(";"))
+            if is_over or (not closing and ends and until > start):
                 return self.statement[start:until]
             if closing and word.is_symbol(closing[-1]):
                 closing.pop()

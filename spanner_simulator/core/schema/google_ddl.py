@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from tidegate.spanner_simulator.core.schema import statements as ddl
-from tidegate.spanner_simulator.core.schema.database_options import OPTIONS
+from tidegate.spanner_simulator.core.schema.database_options import check_option
 from tidegate.spanner_simulator.core.schema.ddl_words import DdlWords, unsupported
 from tidegate.spanner_simulator.core.schema.google_tables import (
     alter_table,
@@ -21,6 +21,7 @@ from tidegate.spanner_simulator.core.schema.stream_ddl import (
     alter_stream,
     create_stream,
     drop_stream,
+    option_value,
 )
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
@@ -162,7 +163,7 @@ def _create_index(words: DdlWords) -> ddl.CreateIndex:
         raise unsupported(f"{words.peek().text.upper()} BY of CREATE INDEX")
     not_null = _not_null(words) if words.accept("WHERE") else ()
     interleave_in = None
-    while words.accept_symbol(","):
+    if words.accept_symbol(","):
         words.expect("INTERLEAVE", "IN")
         interleave_in = words.object_name()
     if words.peek().is_keyword("OPTIONS"):
@@ -223,20 +224,12 @@ def _database_options(words: DdlWords) -> tuple[tuple[str, ddl.OptionValue], ...
     while True:
         name = words.name()
         words.expect_symbol("=")
-        if name.lower() not in OPTIONS:
-            words.reject(f"Option: {name} is unknown.")
+        value = option_value(words)
+        check_option(words, name, value)
         if name.lower() in options:
             words.reject(f"Duplicate option: {name}")
-        options[name.lower()] = _database_option(words)
+        options[name.lower()] = value
         if not words.accept_symbol(","):
             break
     words.expect_symbol(")")
     return tuple(options.items())
-
-
-def _database_option(words: DdlWords) -> ddl.OptionValue:
-    if words.accept("NULL"):
-        return None
-    if words.peek().kind == "text":
-        return words.take().text
-    return words.integer()

@@ -66,7 +66,7 @@ def create_table(words: DdlWords) -> ddl.CreateTable:
     parts = _Parts([], [], [], [])
     key: tuple[ddl.KeyColumn, ...] | None = None
     while words.starts_name():
-        if words.accept("PRIMARY", "KEY"):
+        if key is None and words.accept("PRIMARY", "KEY"):
             key = key_columns(words)
         elif words.peek().is_keyword("SYNONYM") and words.peek(1).is_symbol("("):
             raise unsupported("SYNONYM in CREATE TABLE")
@@ -78,7 +78,7 @@ def create_table(words: DdlWords) -> ddl.CreateTable:
         if not words.accept_symbol(","):
             break
     words.expect_symbol(")")
-    if words.accept("PRIMARY", "KEY"):
+    if key is None and words.accept("PRIMARY", "KEY"):
         key = key_columns(words)
     key = _one_key(words, key, parts.inline_key)
     statement = ddl.CreateTable(
@@ -115,14 +115,16 @@ def _one_key(
 
 def _table_clauses(words: DdlWords, statement: ddl.CreateTable) -> ddl.CreateTable:
     while words.accept_symbol(","):
-        if words.accept("INTERLEAVE", "IN"):
+        if statement.interleave is None and words.accept("INTERLEAVE", "IN"):
             statement = replace(statement, interleave=_interleave(words))
-        elif words.accept("ROW", "DELETION", "POLICY"):
+        elif statement.row_deletion is None and words.accept("ROW", "DELETION", "POLICY"):
             statement = replace(statement, row_deletion=_policy(words))
         elif words.peek().is_keyword("OPTIONS"):
             raise unsupported("OPTIONS of CREATE TABLE")
-        else:
+        elif statement.interleave is None:
             words.expect("INTERLEAVE")
+        else:
+            words.encountered("table_clause")
     return statement
 
 
@@ -293,7 +295,7 @@ def _add(words: DdlWords, table: str) -> ddl.Statement:
     if starts_constraint(words):
         label = words.name() if words.accept("CONSTRAINT") else None
         return ddl.AddConstraint(table, constraint(words, label))
-    words.expect("COLUMN")
+    words.accept("COLUMN")
     if_not_exists = words.accept("IF", "NOT", "EXISTS")
     column, is_key, _ = _column(words)
     if is_key:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from tidegate.spanner_simulator.core.schema import statements as ddl
-from tidegate.spanner_simulator.core.schema.database_options import OPTIONS
+from tidegate.spanner_simulator.core.schema.database_options import check_option
 from tidegate.spanner_simulator.core.schema.ddl_words import DdlWords, unsupported
 from tidegate.spanner_simulator.core.schema.grant_ddl import create_role, drop_role, grant
 from tidegate.spanner_simulator.core.schema.postgres_tables import alter_table, create_table
@@ -17,6 +17,7 @@ from tidegate.spanner_simulator.core.schema.stream_ddl import (
     alter_stream,
     create_stream,
     drop_stream,
+    option_value,
 )
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
@@ -258,13 +259,13 @@ def _alter_database(words: DdlWords) -> ddl.AlterDatabase:
         words.expect_symbol("=")
     if words.accept("DEFAULT"):
         return ddl.AlterDatabase(database, ((name, None),))
-    value: ddl.OptionValue = words.take().text if words.peek().kind == "text" else words.integer()
+    value = option_value(words)
+    check_option(words, name, value)
     return ddl.AlterDatabase(database, ((name, value),))
 
 
 def _database_option(words: DdlWords) -> str:
     """`spanner.x`, also as one name in quotes, as GetDatabaseDdl prints it."""
     name = words.object_name().removeprefix("spanner.")
-    if name not in OPTIONS:
-        _refuse(f"Invalid Alter Database Option: spanner.{name}.")
+    check_option(words, name, None)
     return name

@@ -40,6 +40,7 @@ _COLUMN_CLAUSES = (
     "DEFAULT",
     "COLLATE",
 )
+_INTERVAL_DIGITS_MAX = 9
 _UNIQUE = "<UNIQUE> constraint is not supported, create a unique index instead."
 _KEY_NAME = "Setting a name of a <PRIMARY KEY> constraint is not supported."
 
@@ -177,9 +178,13 @@ def _time_to_live(words: DdlWords) -> RowDeletionPolicy:
     words.expect("INTERVAL")
     interval = words.text("interval")
     words.expect("ON")
-    found = re.fullmatch(r"\s*([+-]?\d+)\s*(days?|weeks?)\s*", interval, re.IGNORECASE)
+    found = re.fullmatch(r"\s*([+-]?[0-9]+)\s*(days?|weeks?)\s*", interval, re.IGNORECASE)
     if found is None:
         raise SpannerError(Code.INVALID_ARGUMENT, "TTL interval must be a whole number of days")
+    if len(found[1]) > _INTERVAL_DIGITS_MAX:
+        raise SpannerError(
+            Code.INVALID_ARGUMENT, f'interval field value out of range: "{interval}"'
+        )
     days = int(found[1]) * (7 if found[2].lower().startswith("week") else 1)
     if days < 0:
         _refuse("TTL interval must be greater than or equal to zero")

@@ -54,7 +54,8 @@ _UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 def duration_us(text: str) -> int:
     """Microseconds of a duration such as `36h`; FAILED_PRECONDITION when malformed."""
-    found = re.fullmatch(r"(\d+)([smhd])", text)
+    # More digits than that are no number to the service either.
+    found = re.fullmatch(r"([0-9]{1,18})([smhd])", text)
     if found is None:
         raise SpannerError(Code.FAILED_PRECONDITION, f"Invalid time duration format: {text}.")
     return int(found.group(1)) * _UNIT_S[found.group(2)] * 1_000_000

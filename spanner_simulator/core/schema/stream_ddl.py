@@ -15,7 +15,7 @@ from tidegate.spanner_simulator.errors import Code, SpannerError
 if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.schema.ddl_words import DdlWords
 
-__all__ = ["alter_stream", "create_stream", "drop_stream"]
+__all__ = ["alter_stream", "create_stream", "drop_stream", "option_value"]
 
 _TEXTS = ("retention_period", "value_capture_type", "partition_mode")
 _BOOLS = (
@@ -100,7 +100,7 @@ def _options(words: DdlWords, verb: str) -> _Options:
     while True:
         name = words.name()
         words.expect_symbol("=")
-        value = _value(words)
+        value = option_value(words)
         _check_kind(words, verb, name, value)
         if name.lower() in options:
             if words.dialect == "GOOGLE_STANDARD_SQL":
@@ -123,7 +123,8 @@ def _reset(words: DdlWords) -> _Options:
     return tuple((name.lower(), None) for name in names)
 
 
-def _value(words: DdlWords) -> ddl.OptionValue:
+def option_value(words: DdlWords) -> ddl.OptionValue:
+    """A text, a whole number, a boolean, or None for NULL."""
     for keyword, value in (("TRUE", True), ("FALSE", False), ("NULL", None)):
         if words.accept(keyword):
             return value

@@ -30,3 +30,10 @@ def test_an_invariant_raises_only_when_broken() -> None:
 
     with pytest.raises(BrokenInvariantError, match="not fine"):
         invariant(condition=False, message="not fine")
+
+
+def test_half_a_surrogate_pair_in_a_text_can_still_be_sent() -> None:
+    error = SpannerError(Code.INVALID_ARGUMENT, "not \ud800")
+
+    assert error.message == r"not \ud800"
+    assert str(error).encode()

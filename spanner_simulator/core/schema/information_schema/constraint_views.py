@@ -77,7 +77,7 @@ def _of_table(catalogue: Catalogue, table: Table) -> Iterator[_Constraint]:
                 clause=f"{column.name} IS NOT NULL",
             )
     for check in table.checks:
-        names = column_names(check.expression, catalogue.dialect)
+        names = column_names(check.expression, catalogue.dialect, table=table.name)
         uses = tuple(column.name for column in table.columns if column.name.lower() in names)
         yield _Constraint(
             check.name, table.name, "CHECK", table.name, uses, clause=check.expression

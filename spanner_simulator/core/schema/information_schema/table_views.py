@@ -192,7 +192,8 @@ def column_column_usage(catalogue: Catalogue) -> Iterator[ViewRow]:
     """Which generated column is made of which columns."""
     for table in catalogue.tables.values():
         for column in table.columns:
-            for name in sorted(column_names(column.generated or "", catalogue.dialect)):
+            expression = column.generated or ""
+            for name in sorted(column_names(expression, catalogue.dialect, table=table.name)):
                 if name in table.by_name:
                     yield located(table.name) | {
                         "column_name": table.column(name).name,

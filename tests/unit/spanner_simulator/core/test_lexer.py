@@ -101,3 +101,18 @@ def test_a_word_knows_where_it_stands() -> None:
     word = words.take()
 
     assert words.statement[word.at : word.until] == "'b c'"
+
+
+@pytest.mark.parametrize("escape", [r"\ud800", r"\uDFFF", r"\U00110000", r"\q"])
+def test_an_escape_that_stands_for_no_character_is_refused(escape: str) -> None:
+    with pytest.raises(SpannerError) as caught:
+        Words(f"a\n '{escape}'")
+
+    assert caught.value.code is Code.INVALID_ARGUMENT
+    assert caught.value.message == (f"Syntax error: Illegal escape sequence: {escape} [at 2:2]")
+
+
+def test_a_letter_without_an_escape_of_its_own_is_itself_in_postgresql() -> None:
+    assert Words(r"E'\q'", dialect="POSTGRESQL").peek().text == "q"
+    with pytest.raises(SpannerError):
+        Words(r"E'\ud800'", dialect="POSTGRESQL")

@@ -181,3 +181,23 @@ def test_postgresql_alters_one_property_at_a_time(make) -> None:
     column = made.catalogue.table("t").column("s")
 
     assert (column.value_type.length, column.is_nullable, column.default) == (9, False, "'x'")
+
+
+def test_a_part_of_a_date_is_no_column(make) -> None:
+    made = make(
+        "CREATE TABLE T (k INT64, Ts TIMESTAMP, Time INT64, Year INT64 AS (EXTRACT(YEAR FROM Ts "
+        "AT TIME ZONE 'UTC')) STORED, Day TIMESTAMP AS (TIMESTAMP_TRUNC(Ts, DAY)) STORED, "
+        "Month INT64 DEFAULT (EXTRACT(MONTH FROM CURRENT_TIMESTAMP()))) PRIMARY KEY (k)",
+    )
+
+    made.apply("ALTER TABLE T DROP COLUMN Time", "ALTER TABLE T DROP COLUMN Month")
+    assert "referenced by generated column `Year`" in made.refusal("ALTER TABLE T DROP COLUMN Ts")
+
+
+def test_a_generated_column_hangs_on_the_column_whose_field_it_is(make) -> None:
+    made = make("CREATE TABLE T (k INT64, J JSON, Name JSON AS (J.name) STORED) PRIMARY KEY (k)")
+
+    assert made.refusal("ALTER TABLE T DROP COLUMN J") == (
+        "FAILED_PRECONDITION Cannot drop column `J` from table `T` because it is referenced by "
+        "generated column `Name`."
+    )

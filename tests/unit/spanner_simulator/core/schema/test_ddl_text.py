@@ -55,3 +55,10 @@ def test_postgresql_has_its_own_text(make) -> None:
     made = make("CREATE TABLE t (a bigint PRIMARY KEY)", dialect="POSTGRESQL")
 
     assert made.ddl() == ["CREATE TABLE t (\n  a bigint NOT NULL,\n  PRIMARY KEY(a)\n)"]
+
+
+def test_views_whose_words_make_a_circle_are_printed(make) -> None:
+    first = "CREATE VIEW A SQL SECURITY INVOKER AS WITH B AS (SELECT 1 AS x) SELECT B.x FROM B"
+    second = "CREATE VIEW B SQL SECURITY INVOKER AS SELECT A.x FROM A"
+
+    assert set(make(first, second).ddl()) == {first, second}

@@ -20,6 +20,21 @@ def test_an_expression_ends_at_a_comma_or_a_keyword_outside_brackets() -> None:
     words.expect("NOT", "NULL")
 
 
+def test_an_expression_does_not_swallow_the_semicolon() -> None:
+    assert DdlWords("5 ;", "POSTGRESQL").expression_until() == "5"
+    for nothing in (";", ")", ","):
+        with pytest.raises(SpannerError):
+            DdlWords(nothing, "POSTGRESQL").expression_until()
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "0x1" + "0" * 19, "\N{ARABIC-INDIC DIGIT THREE}"])
+def test_a_number_beyond_all_counting_is_refused(text: str) -> None:
+    with pytest.raises(SpannerError) as caught:
+        DdlWords(text, "GOOGLE_STANDARD_SQL").integer()
+
+    assert caught.value.code is Code.INVALID_ARGUMENT
+
+
 def test_names_have_schemas_but_not_public() -> None:
     google = DdlWords("a.B, public.c", "GOOGLE_STANDARD_SQL")
     postgres = DdlWords('A."B", public.c', "POSTGRESQL")

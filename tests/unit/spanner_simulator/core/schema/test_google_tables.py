@@ -192,3 +192,32 @@ def test_an_unknown_type_and_an_array_of_arrays_are_invalid() -> None:
         with pytest.raises(SpannerError) as caught:
             parse_ddl(text)
         assert (caught.value.code, caught.value.message) == (Code.INVALID_ARGUMENT, message)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE TABLE T (a INT64, PRIMARY KEY (a)) PRIMARY KEY (a)",
+        "CREATE TABLE T (a INT64, PRIMARY KEY (a), PRIMARY KEY (a))",
+        "CREATE TABLE T (a INT64) PRIMARY KEY (a), INTERLEAVE IN P, INTERLEAVE IN Q",
+        (
+            "CREATE TABLE T (a TIMESTAMP) PRIMARY KEY (a), "
+            "ROW DELETION POLICY (OLDER_THAN(a, INTERVAL 1 DAY)), "
+            "ROW DELETION POLICY (OLDER_THAN(a, INTERVAL 2 DAY))"
+        ),
+        (
+            "CREATE TABLE T (a TIMESTAMP) PRIMARY KEY (a), INTERLEAVE IN P, "
+            "ROW DELETION POLICY (OLDER_THAN(a, INTERVAL 1 DAY)), INTERLEAVE IN Q"
+        ),
+        "CREATE INDEX I ON T (a), INTERLEAVE IN P, INTERLEAVE IN Q",
+    ],
+)
+def test_a_clause_stands_once(text: str) -> None:
+    with pytest.raises(SpannerError) as caught:
+        parse_ddl(text)
+
+    assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+def test_the_word_column_may_be_left_out() -> None:
+    assert parse_ddl("ALTER TABLE T ADD b INT64") == AddColumn("T", ColumnDefinition("b", INT64))

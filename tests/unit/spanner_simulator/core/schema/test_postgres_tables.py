@@ -99,6 +99,7 @@ STATEMENTS: list[tuple[str, Statement]] = [
     ("ALTER TABLE t ALTER COLUMN x SET NOT NULL", SetColumnNullable("t", "x", is_nullable=False)),
     ("ALTER TABLE t ALTER COLUMN x DROP NOT NULL", SetColumnNullable("t", "x", is_nullable=True)),
     ("ALTER TABLE t ALTER COLUMN x SET DEFAULT 1 + 2", SetColumnDefault("t", "x", "1 + 2")),
+    ("ALTER TABLE t ALTER COLUMN x SET DEFAULT 5;", SetColumnDefault("t", "x", "5")),
     ("ALTER TABLE t ALTER COLUMN x DROP DEFAULT", SetColumnDefault("t", "x", None)),
     (
         "ALTER TABLE t ADD CONSTRAINT c CHECK (x > 1)",
@@ -193,6 +194,10 @@ def test_parse(text: str, statement: Statement) -> None:
                 "FAILED_PRECONDITION: <USING> clause is not supported in <ALTER TABLE ALTER COLUMN "
                 "TYPE> statement"
             ),
+        ),
+        (
+            "ALTER TABLE t ADD TTL INTERVAL '9999999999 days' ON x",
+            'INVALID_ARGUMENT: interval field value out of range: "9999999999 days"',
         ),
         (
             "ALTER TABLE t ALTER COLUMN x DROP EXPRESSION",

@@ -56,9 +56,10 @@ def test_options_have_defaults() -> None:
     assert tuned.excluded_mod_types == {"DELETE"}
 
 
-def test_a_malformed_duration_is_refused() -> None:
-    with pytest.raises(SpannerError, match=r"Invalid time duration format: abc\.") as caught:
-        duration_us("abc")
+@pytest.mark.parametrize("text", ["abc", "", "1", "-1d", "1D", "1.5d", "٣d", "9" * 19 + "d"])
+def test_a_malformed_duration_is_refused(text: str) -> None:
+    with pytest.raises(SpannerError, match=rf"Invalid time duration format: {text}\.") as caught:
+        duration_us(text)
 
     assert caught.value.code is Code.FAILED_PRECONDITION
 

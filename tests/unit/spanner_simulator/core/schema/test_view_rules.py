@@ -64,3 +64,22 @@ def test_a_view_in_a_schema_keeps_its_table(make) -> None:
     assert made.refusal("DROP TABLE n.T") == (
         "FAILED_PRECONDITION Cannot drop TABLE `n.T` on which there are dependent views: n.V."
     )
+
+
+def test_the_name_of_a_column_holds_no_table_or_view_back(make) -> None:
+    made = make(
+        "CREATE SCHEMA n",
+        "CREATE TABLE U (a INT64, b INT64) PRIMARY KEY (a)",
+        "CREATE TABLE n.W (a INT64) PRIMARY KEY (a)",
+        "CREATE TABLE W (a INT64) PRIMARY KEY (a)",
+        "CREATE VIEW a SQL SECURITY INVOKER AS SELECT U.b AS W FROM U",
+        "CREATE VIEW b SQL SECURITY INVOKER AS SELECT U.a AS W FROM U, n.W",
+    )
+
+    made.apply(
+        "DROP TABLE W",
+        "CREATE OR REPLACE VIEW a SQL SECURITY INVOKER AS SELECT U.a AS b FROM U",
+        "DROP VIEW a",
+    )
+    assert set(made.catalogue.views) == {"b"}
+    assert "dependent views: b" in made.refusal("DROP TABLE n.W")
