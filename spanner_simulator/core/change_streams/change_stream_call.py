@@ -37,6 +37,7 @@ __all__ = [
     "CallArguments",
     "ChangeStreamCall",
     "check_partition",
+    "check_start",
     "is_change_stream_query",
     "is_mutable",
     "parse_call",
@@ -315,11 +316,14 @@ def resolve(
     parameters: Mapping[str, Plain],
     *,
     now_us: int,
+    kept_since_us: int = 0,
     is_resumed: bool = False,
 ) -> CallArguments:
     """Bind parameters (by lower-case name) and check start, end, heartbeat and read_options.
 
     A resumed query may have begun before the retention period: what counts is what it still needs.
+    That is everything where it asks which stream partitions there were. `kept_since_us` is as in
+    `check_start`.
     """
     values = {name: _value(call.arguments.get(name), parameters) for name in ARGUMENT_NAMES}
     start, end = values["start_timestamp"], values["end_timestamp"]
@@ -329,13 +333,14 @@ def resolve(
     end_ns = None if end is None else _timestamp_ns(end)
     if end_ns is None and is_mutable(call.stream):
         raise query_errors.null_argument("end_timestamp")
-    _check_start(call.stream, start_ns, now_us, is_resumed=is_resumed)
+    token = values["partition_token"]
+    if token is None or not is_resumed:
+        check_start(call.stream, start_ns, now_us=now_us, kept_since_us=kept_since_us)
     if end_ns is not None:
         _check_end(call.stream, start_ns, end_ns)
     heartbeat_ms = _heartbeat_ms(values["heartbeat_milliseconds"])
     if values["read_options"] is not None:
         raise SpannerError(Code.UNIMPLEMENTED, "read_options must be null.")
-    token = values["partition_token"]
     has_end = end_ns is not None and end_ns < NO_END_NS
     return CallArguments(
         start_ns,
@@ -361,9 +366,15 @@ def _timestamp_ns(plain: Plain) -> int:
     return parse_ns(_rfc3339(str(plain)))
 
 
-def _check_start(stream: ChangeStream, start_ns: int, now_us: int, *, is_resumed: bool) -> None:
-    earliest_us = max(now_us - stream.retention_us, stream.created_us)
-    if start_ns < earliest_us * 1000 and not is_resumed:
+def check_start(
+    stream: ChangeStream, start_ns: int, *, now_us: int, kept_since_us: int = 0
+) -> None:
+    """OUT_OF_RANGE unless a query may start then.
+
+    `kept_since_us` is what a retention period that was shorter once has left.
+    """
+    earliest_us = max(now_us - stream.retention_us, stream.created_us, kept_since_us)
+    if start_ns < earliest_us * 1000:
         raise query_errors.start_too_old(start_ns, earliest_us)
     latest_ns = now_us * 1000 + _FUTURE_MAX_NS
     if start_ns > latest_ns:

@@ -94,7 +94,8 @@ class StreamPartitions:
     """All stream partitions, live and ended, of one change stream.
 
     A turn (split, merge, move) happens at `at_us`; its `order` tells it apart from transactions in
-    the record sequences of mutable key ranges, and grows with time.
+    the record sequences of mutable key ranges, and grows with time. What is older than
+    `kept_since_us` has been forgotten, and no longer retention period brings it back.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class StreamPartitions:
         self.is_mutable = is_mutable
         self.by_token: dict[str, StreamPartition] = {}
         self.expired_tokens: dict[str, None] = {}
+        self.kept_since_us = 0
         edges: list[bytes | None] = [b"", *bounds, None]
         self.live: list[StreamPartition] = [
             self._make((KeyRange(low or b"", high),), start_us=start_us)
@@ -263,6 +265,7 @@ class StreamPartitions:
     def expire(self, earliest_us: int) -> int:
         """Forget records older than a time, and stream partitions that ended before it."""
         count = 0
+        self.kept_since_us = max(self.kept_since_us, earliest_us)
         for one in list(self.by_token.values()):
             if one.end_us is not None and one.end_us < earliest_us:
                 count += len(one.records)

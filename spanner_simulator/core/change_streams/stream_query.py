@@ -99,7 +99,11 @@ def without_ending(partition: StreamPartition, step: Step) -> Step:
     """A last step that does not say what comes after the stream partition."""
     rows: list[StreamRow] = [row for row in step.rows if not isinstance(row, ChildPartitionsRecord)]
     stop = step.data.stop
-    while stop > step.data.start and not isinstance(partition.records[stop - 1], DataChangeRecord):
+    # With mutable key ranges these are its last records, all of the instant at which it ended.
+    while stop > step.data.start and (
+        not isinstance(last := partition.records[stop - 1], DataChangeRecord)
+        and last.commit_timestamp_us == partition.end_us
+    ):
         stop -= 1
     return Step(range(step.data.start, stop), rows, step.is_finished, step.wake_at_us)
 
@@ -144,7 +148,7 @@ class PartitionQuery:
         """
         if now_us < self._start_us:
             return Step(range(0), [], is_finished=False, wake_at_us=self._start_us)
-        self._check_retention(earliest_us)
+        self.check_retention(self.position, earliest_us)
         data, is_drained = self._take_data(data_max)
         rows: list[StreamRow] = []
         if not is_drained:
@@ -153,7 +157,7 @@ class PartitionQuery:
         if ended_us is not None and (self._end_us is None or ended_us <= self._end_us):
             self._take_children(rows)
             return self._step(data, rows, now_us, is_finished=True, wake_at_us=now_us)
-        if self._end_us is not None and (now_us > self._end_us or ended_us is not None):
+        if self._end_us is not None and (now_us >= self._end_us or ended_us is not None):
             # Without this a commit could still take the very last instant of the query.
             self._clock.close(self._end_us)
             if self.position.serial == 0 and self._end_ns is not None:
@@ -165,7 +169,7 @@ class PartitionQuery:
             self._last_sent_us = now_us
         wake_at_us = self._last_sent_us + self._heartbeat_us
         if self._end_us is not None:
-            wake_at_us = min(wake_at_us, self._end_us + 1)
+            wake_at_us = min(wake_at_us, self._end_us)
         return self._step(data, rows, now_us, is_finished=False, wake_at_us=wake_at_us)
 
     def _step(
@@ -190,8 +194,9 @@ class PartitionQuery:
         rows.append(row)
         self.position = self.position.after(row)
 
-    def _check_retention(self, earliest_us: int) -> None:
-        partition, records, index = self.partition, self.partition.records, self.position.data_index
+    def check_retention(self, position: Position, earliest_us: int) -> None:
+        """OUT_OF_RANGE when what comes after a position has expired, in part or altogether."""
+        partition, records, index = self.partition, self.partition.records, position.data_index
         if partition.end_us is not None and partition.end_us < earliest_us:
             raise no_longer_valid()
         if index < records.first:

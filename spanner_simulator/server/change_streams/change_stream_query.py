@@ -17,6 +17,7 @@ from tidegate.spanner_simulator.core.change_streams.change_stream_call import (
     CallArguments,
     ChangeStreamCall,
     check_partition,
+    check_start,
     parse_call,
     resolve,
 )
@@ -63,11 +64,15 @@ async def serve_change_stream_query(
         raise SpannerError(
             Code.INVALID_ARGUMENT, "Change stream queries do not take partition tokens of queries."
         )
+    state = database.streams.state(call.stream.name)
     arguments = resolve(
-        call, parameters(request), now_us=host.now_us(), is_resumed=bool(request.resume_token)
+        call,
+        parameters(request),
+        now_us=host.now_us(),
+        kept_since_us=state.partitions.kept_since_us,
+        is_resumed=bool(request.resume_token),
     )
     _check_transaction(request.transaction)
-    state = database.streams.state(call.stream.name)
     form = hosted.encoder.form(call.stream, database.catalogue.dialect)
     messages = ChangeMessages(hosted.encoder, form, _identity(call, arguments))
     resumed = messages.parse_resume_token(request.resume_token)
@@ -126,9 +131,20 @@ class _Serving:
         if await fault.at_open():
             return
         await self.host.clock.sleep_until(start_ns // 1000)
+        self._check_there()
+        partitions, now_us = self.state.partitions, self.host.now_us()
+        # The wait may have been long enough for the start to expire.
+        check_start(
+            self.hosted.database.catalogue.stream(self.state.name),
+            start_ns,
+            now_us=now_us,
+            kept_since_us=partitions.kept_since_us,
+        )
+        # What was active then must not turn then any more.
+        self.hosted.database.clock.close(-(-start_ns // 1000))
         done = resumed.serial if resumed is not None else 0
         messages.position = Position(0, done, done)
-        rows = initial_rows(self.state.partitions, start_ns)[done:]
+        rows = initial_rows(partitions, start_ns)[done:]
         allowed = fault.rows_before_it(len(rows), sent=0)
         for message in messages.rows(rows[:allowed]):
             yield await fault.slowed(message)
@@ -154,16 +170,18 @@ class _Serving:
             messages.position = query.position
             step = self._poll(query, sent)
             for message in messages.records(partition, step.data):
-                yield await fault.slowed(message)
+                yield await self._when_free(message, reader, partition.token)
+                # Much may have expired while the client was busy with this one.
+                query.check_retention(messages.position, self._earliest_us())
             sent += len(step.data)
             allowed = fault.rows_before_it(len(step.rows), sent=sent)
             for message in messages.rows(step.rows[:allowed]):
-                yield await fault.slowed(message)
+                yield await self._when_free(message, reader, partition.token)
             sent += allowed
             if allowed < len(step.rows) and await fault.strike():
                 return
             for message in messages.rows(step.rows[allowed:]):
-                yield message
+                yield await self._when_free(message, reader, partition.token)
             if step.is_finished:
                 if not await fault.at_end() and not messages.has_sent:
                     yield messages.empty()
@@ -172,24 +190,35 @@ class _Serving:
                 await self._pause(reader, step.wake_at_us)
 
     def _poll(self, query: PartitionQuery, sent: int) -> Step:
-        now_us = self.host.now_us()
-        retention_us = self.hosted.database.catalogue.stream(self.state.name).retention_us
         step = query.poll(
-            now_us,
-            earliest_us=now_us - retention_us,
+            self.host.now_us(),
+            earliest_us=self._earliest_us(),
             data_max=self.fault.rows_before_it(ROWS_PER_POLL_MAX, sent=sent),
         )
         if step.is_finished and self.fault.hides_the_end:
             return without_ending(query.partition, step)
         return step
 
+    def _earliest_us(self) -> int:
+        self._check_there()
+        retention_us = self.hosted.database.catalogue.stream(self.state.name).retention_us
+        return max(self.host.now_us() - retention_us, self.state.partitions.kept_since_us)
+
+    def _check_there(self) -> None:
+        if self.state.is_dropped:
+            raise SpannerError(Code.NOT_FOUND, f"Change Stream not found: {self.state.name}")
+
+    async def _when_free(self, message: bytes, reader: Reader, token: str) -> bytes:
+        slowed = await self.fault.slowed(message)
+        await self._until_free(reader, token)
+        return slowed
+
     async def _until_free(self, reader: Reader, token: str) -> None:
         """Wait as long as the stream partition is held; raise what ends the query."""
         while True:
             if reader.fault is not None:
                 raise reader.fault
-            if self.state.is_dropped:
-                raise SpannerError(Code.NOT_FOUND, f"Change Stream not found: {self.state.name}")
+            self._check_there()
             if token not in self.host.holds:
                 return
             reader.news.clear()

@@ -5,6 +5,7 @@ import pytest
 from tidegate.spanner_simulator.core.change_streams.change_stream_call import (
     CallArguments,
     check_partition,
+    check_start,
     is_change_stream_query,
     parse_call,
     read_function,
@@ -192,14 +193,32 @@ def test_what_is_forgotten_is_still_known_to_have_expired(bank) -> None:
         check(bank, token, bank.now_us)
 
 
-def test_a_resumed_query_may_have_begun_long_ago(bank) -> None:
+def test_a_resumed_query_may_have_begun_long_ago_if_it_reads_a_stream_partition(bank) -> None:
     start = format_us(bank.now_us)
     bank.tick(30 * DAY_US)
     parsed = parse_call(GOOD, bank.database.catalogue, role="")
-    bound = {"start": start, "end": None, "token": None, "heartbeat": "1000"}
+    bound = {"start": start, "end": None, "token": "any", "heartbeat": "1000"}
 
     resumed = resolve(parsed, bound, now_us=bank.now_us, is_resumed=True)
     assert format_us(resumed.start_ns // 1000) == start
+    with pytest.raises(SpannerError, match="too far in the past"):
+        resolve(parsed, bound | {"token": None}, now_us=bank.now_us, is_resumed=True)
+
+
+def test_a_longer_retention_does_not_bring_back_what_is_forgotten(bank) -> None:
+    bank.ddl("ALTER CHANGE STREAM Bank SET OPTIONS (retention_period = '1d')")
+    start_us = bank.now_us
+    bank.tick(2 * DAY_US)
+    bank.database.streams.expire(bank.now_us)
+    kept_since_us = bank.database.streams.state("Bank").partitions.kept_since_us
+    bank.ddl("ALTER CHANGE STREAM Bank SET OPTIONS (retention_period = '7d')")
+    stream = bank.database.catalogue.stream("Bank")
+
+    assert kept_since_us == bank.now_us - 10 - DAY_US
+    with pytest.raises(SpannerError, match="too far in the past") as caught:
+        check_start(stream, start_us * 1000, now_us=bank.now_us, kept_since_us=kept_since_us)
+    assert format_us(kept_since_us).removesuffix("Z") in caught.value.message
+    check_start(stream, kept_since_us * 1000, now_us=bank.now_us, kept_since_us=kept_since_us)
 
 
 def test_a_role_needs_both_privileges_and_the_missing_one_is_named(bank) -> None:

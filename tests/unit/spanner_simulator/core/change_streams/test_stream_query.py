@@ -13,6 +13,7 @@ from tidegate.spanner_simulator.core.change_streams.stream_query import (
     Position,
     Step,
     initial_rows,
+    without_ending,
 )
 from tidegate.spanner_simulator.core.rows.mutations import Write
 
@@ -108,14 +109,15 @@ def test_a_heartbeat_is_never_behind_a_record_that_is_ahead_of_the_clock(make_ba
 
 def test_a_heartbeat_never_speaks_for_what_is_behind_the_end(bank, partition) -> None:
     now_us = bank.tick(HEARTBEAT_US)
-    reader = query(bank, partition, end_ns=now_us * 1000, opened_at_us=now_us - HEARTBEAT_US)
-    bank.database.clock.read_now_us(now_us)
+    end_us = now_us + 1
+    reader = query(bank, partition, end_ns=end_us * 1000, opened_at_us=now_us - HEARTBEAT_US)
+    bank.database.clock.close(end_us)
     write = Write("insert", "Accounts", ("Id",), (["1"],))
     ahead_us = bank.database.commit(bank.database.begin(), [write], now_us=now_us)
     (heartbeat,) = rows_of(partition, reader.poll(now_us))
 
-    assert ahead_us == now_us + 1
-    assert heartbeat == HeartbeatRecord(now_us * 1000)
+    assert ahead_us == end_us + 1
+    assert heartbeat == HeartbeatRecord(end_us * 1000)
 
 
 def test_data_puts_the_heartbeat_off(bank, partition) -> None:
@@ -164,12 +166,12 @@ def test_an_end_is_inclusive_and_waited_for(bank, partition) -> None:
     at = insert(bank, 1)
     bank.tick(1)
     late = insert(bank, 2)
-    before = reader.poll(end_us)
-    after = reader.poll(end_us + 1)
+    before = reader.poll(end_us - 1)
+    after = reader.poll(end_us)
 
     assert (at, late) == (end_us, end_us + 11)
     assert [row.commit_timestamp_us for row in rows_of(partition, before)] == [end_us]
-    assert (before.is_finished, before.wake_at_us) == (False, end_us + 1)
+    assert (before.is_finished, before.wake_at_us) == (False, end_us)
     assert (after.rows, after.is_finished) == ([], True)
 
 
@@ -185,7 +187,7 @@ def test_a_bounded_query_without_any_row_ends_with_one_heartbeat_at_its_end(
 
 def test_the_last_instant_of_a_bounded_query_is_closed(bank, partition) -> None:
     end_us = bank.now_us + 5
-    query(bank, partition, end_ns=end_us * 1000).poll(end_us + 1)
+    assert query(bank, partition, end_ns=end_us * 1000).poll(end_us).is_finished
     bank.now_us = end_us - 20
 
     assert insert(bank, 1) > end_us
@@ -230,3 +232,18 @@ def test_a_backlog_is_served_in_slices(bank, partition) -> None:
 
     assert [len(one.data) for one in (first, second, third)] == [10, 2, 0]
     assert first.wake_at_us == bank.now_us
+
+
+def test_an_ending_is_hidden_but_what_happened_in_the_life_is_not(make_bank) -> None:
+    bank = make_bank()
+    bank.ddl("CREATE CHANGE STREAM M FOR ALL OPTIONS (partition_mode = 'MUTABLE_KEY_RANGE')")
+    bank.tick()
+    streams = bank.database.streams
+    one, other = streams.state("M").partitions.live[:2]
+    streams.move_keys("M", now_us=bank.tick(), source=one.token, destination=other.token)
+    alive = query(bank, one, end_ns=bank.now_us * 1000).poll(bank.tick())
+    streams.merge("M", now_us=bank.tick(), tokens=[one.token, other.token])
+    ended = query(bank, other, end_ns=bank.now_us * 1000).poll(bank.tick())
+
+    assert len(without_ending(one, alive).data) == len(alive.data) == 1
+    assert (len(without_ending(other, ended).data), len(ended.data)) == (1, 3)

@@ -264,3 +264,99 @@ def test_a_role_reads_with_both_privileges(rig) -> None:
         rig.database.apply_ddl([parse_ddl(statement)], now_us=rig.now_us)
 
     assert run(rig, rig.change_query(rig.session("reader"), None))
+
+
+class Serving:
+    """A query of the positive keys of which a test takes message by message."""
+
+    def __init__(self, rig, session: str, start_us: int) -> None:
+        request = rig.change_query(session, first_token(rig), start=format_us(start_us))
+        self.messages = serve_change_stream_query(rig.host, rig.host.session(session), request)
+
+    async def next_rows(self) -> list[tuple[str, Any]]:
+        message = await anext(self.messages)
+        return rows_of([spanner.PartialResultSet.pb().FromString(message)])
+
+
+@pytest.fixture
+def serving(rig, session, monkeypatch) -> Serving:
+    """Three records, each of which fills a message."""
+    monkeypatch.setattr(
+        "tidegate.spanner_simulator.server.change_streams.change_messages._MESSAGE_BYTES_MAX", 400
+    )
+    start_us = rig.now_us
+    for key in (1, 2, 3):
+        rig.insert(session, key)
+    return Serving(rig, session, start_us)
+
+
+def test_what_expires_while_a_client_is_slow_is_never_left_out_in_silence(rig, serving) -> None:
+    async def scenario() -> None:
+        assert len(await serving.next_rows()) == 1
+        rig.now_us += 8 * 86_400_000_000
+        rig.database.streams.expire(rig.now_us)
+        await serving.next_rows()
+
+    with pytest.raises(SpannerError, match="too far in the past") as caught:
+        asyncio.run(scenario())
+    assert caught.value.code is Code.OUT_OF_RANGE
+
+
+def test_a_longer_retention_does_not_hide_what_a_query_lacks(rig, session) -> None:
+    start_us = rig.now_us
+    for retention in ("1d", "7d"):
+        statement = f"ALTER CHANGE STREAM Bank SET OPTIONS (retention_period = '{retention}')"
+        rig.database.apply_ddl([statement], now_us=rig.now_us)
+        rig.now_us += 2 * 86_400_000_000
+        rig.database.streams.expire(rig.now_us)
+
+    for token in (None, first_token(rig)):
+        with pytest.raises(SpannerError, match="too far in the past"):
+            run(rig, rig.change_query(session, token, start=format_us(start_us)))
+
+
+def test_a_hold_and_an_interruption_come_between_two_messages(rig, serving) -> None:
+    token = first_token(rig)
+
+    async def scenario() -> None:
+        await serving.next_rows()
+        rig.host.holds.hold([token])
+        silent = asyncio.create_task(serving.next_rows())
+        await asyncio.sleep(0.01)
+        assert not silent.done()
+        rig.host.holds.release()
+        assert [kind for kind, _ in await silent] == ["data"]
+        rig.host.database("bank").interrupt([token], SpannerError(Code.ABORTED, "enough"))
+        await serving.next_rows()
+
+    with pytest.raises(SpannerError, match="enough"):
+        asyncio.run(scenario())
+
+
+def test_what_was_active_at_the_start_of_an_initial_query_turns_only_later(rig, session) -> None:
+    start = format_us(rig.now_us).replace("Z", "001Z")
+    (message,) = run(rig, rig.change_query(session, None, start=start))
+    token = rows_of([message])[0][1][2][0][0]
+    rig.database.streams.split("Bank", now_us=rig.now_us, token=token)
+    rig.now_us += 10
+
+    assert [kind for kind, _ in rows_of(run(rig, rig.change_query(session, token, start=start)))]
+
+
+@pytest.mark.parametrize("how", ["drop", "expire"])
+def test_an_initial_query_that_waits_for_its_start_looks_again_then(rig, session, how: str) -> None:
+    request = rig.change_query(session, None, start=format_us(rig.now_us + 1_000_000))
+
+    async def scenario() -> None:
+        serving = serve_change_stream_query(rig.host, rig.host.session(session), request)
+        task = asyncio.create_task(anext(serving))
+        await asyncio.sleep(0.01)
+        assert not task.done()
+        if how == "drop":
+            rig.database.apply_ddl(["DROP CHANGE STREAM Bank"], now_us=rig.now_us)
+        rig.host.clock.advance(8 * 86_400_000_000)
+        await asyncio.wait_for(task, 20)
+
+    with pytest.raises(SpannerError) as caught:
+        asyncio.run(scenario())
+    assert caught.value.code is (Code.NOT_FOUND if how == "drop" else Code.OUT_OF_RANGE)
