@@ -24,7 +24,7 @@ from tidegate.spanner_simulator.core.rows.write_set import key_text
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tidegate.spanner_simulator.core.rows.incoming_rows import Evaluation, WritePlan
     from tidegate.spanner_simulator.core.rows.mutations import KeySet, Mutation, WriteKind
@@ -172,6 +172,7 @@ class RowWriter:
         row = {**old, **given}
         if rules.generated:
             compute_generated(rules, row, self._evaluation)
+            _check_key_stays(rules.table, key, old, row)
         self._writes.update(rules, key, row, plan.written)
         self._note_change(rules, key, old, row)
 
@@ -203,7 +204,22 @@ class RowWriter:
         return count
 
     def _remove(self, rules: TableRules, key: bytes, row: Row) -> None:
-        """Delete a row, then what goes with it: children table by table, then what refers to it."""
+        """Delete a row, then what goes with it: children table by table, then what refers to it.
+
+        Each with all that goes with it in its turn, to any depth: a foreign key may chain rows.
+        """
+        going = [self._removal(rules, key, row)]
+        while going:
+            below = next(going[-1], None)
+            if below is None:
+                going.pop()
+            else:
+                going.append(self._removal(*below))
+
+    def _removal(
+        self, rules: TableRules, key: bytes, row: Row
+    ) -> Iterator[tuple[TableRules, bytes, Row]]:
+        """Delete one row; what goes with it directly, as far as it is still there."""
         self._writes.remove(rules, key)
         self._note_change(rules, key, row, None)
         for child in rules.children:
@@ -215,20 +231,23 @@ class RowWriter:
                     "Integrity constraint violation during DELETE/REPLACE. Found child row "
                     f"{key_text(child.table, below[0][1])} in table {child.table.name}.",
                 )
-            self._remove_all(child.table, [key for key, _ in below])
+            yield from self._remaining(child.table, [key for key, _ in below])
         for reference in rules.referenced_by:
             offered = reference.offered(row)
             if reference.key.on_delete == "CASCADE" and offered is not None:
                 entries = self._having(reference.by.table, offered)
                 table = reference.referencing
-                self._remove_all(table, [table.encoded_key(entry) for _, entry in entries])
+                keys = [table.encoded_key(entry) for _, entry in entries]
+                yield from self._remaining(table, keys)
 
-    def _remove_all(self, table: Table, keys: list[bytes]) -> None:
+    def _remaining(
+        self, table: Table, keys: list[bytes]
+    ) -> Iterator[tuple[TableRules, bytes, Row]]:
         rules = self._writes.rules[table.name.lower()]
         for key in keys:
             row = self._row(rules.name, key)
             if row is not None:
-                self._remove(rules, key, row)
+                yield rules, key, row
 
     # -- what must hold in the end
 
@@ -295,3 +314,15 @@ class RowWriter:
         referenced = reference.referenced
         key = referenced.encoded_key_of([values[position] for position in reference.key_order])
         return self._row(referenced.name.lower(), key) is not None
+
+
+def _check_key_stays(table: Table, key: bytes, old: Row, new: Row) -> None:
+    """Refuse an update that a generated part of the key would follow: OUT_OF_RANGE."""
+    if table.encoded_key(new) == key:
+        return
+    column = next(name for name in table.key_names if new[name] != old[name])
+    raise SpannerError(
+        Code.OUT_OF_RANGE,
+        f"The value of generated primary key column `{table.name}.{column}` cannot be modified "
+        "when its non-key dependent columns are updated.",
+    )

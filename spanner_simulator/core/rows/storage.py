@@ -76,12 +76,14 @@ class TableRows:
 
     `created_us` is when the table began to exist, `added_us` when those of its columns did (by
     lower-case name) that were added later; `changed_at` the number of the last commit.
+    `forgotten_at` is that of the last one that wrote a row of which nothing is left.
     """
 
     def __init__(self, created_us: int = 0) -> None:
         self.created_us = created_us
         self.added_us: dict[str, int] = {}
         self.changed_at = 0
+        self.forgotten_at = 0
         self._keys = SortedKeys()
         self._rows: dict[bytes, RowHistory] = {}
         self._deleted: deque[tuple[int, bytes]] = deque()
@@ -103,9 +105,9 @@ class TableRows:
         return history.row if timestamp_us is None else history.at(timestamp_us)
 
     def row_changed_at(self, key: bytes) -> int:
-        """The number of the commit that wrote this row last; 0 when none did."""
+        """The number of the last commit that can have written this row; 0 when none did."""
         history = self._rows.get(key)
-        return history.changed_at if history is not None else 0
+        return history.changed_at if history is not None else self.forgotten_at
 
     def histories(self, where: KeyRange) -> Iterator[tuple[bytes, RowHistory]]:
         """All rows of a range in key order, deleted ones included."""
@@ -131,7 +133,7 @@ class TableRows:
     ) -> None:
         """Add a version; None deletes."""
         horizon_us = commit_us - retention_us
-        self.changed_at = commit_number
+        self.changed_at = max(self.changed_at, commit_number)
         history = self._rows.get(key)
         if history is None:
             self._rows[key] = RowHistory(row, commit_us, commit_number)
@@ -150,6 +152,7 @@ class TableRows:
             deleted_us, key = self._deleted.popleft()
             history = self._rows.get(key)
             if history is not None and history.row is None and history.since_us == deleted_us:
+                self.forgotten_at = max(self.forgotten_at, history.changed_at)
                 del self._rows[key]
                 self._keys.remove(key)
 

@@ -65,8 +65,10 @@ class Transaction:
         for (table, where), commit_number in self.range_reads.items():
             if table not in rows:
                 return table
-            if rows[table].changed_at > commit_number and any(
-                history.changed_at > commit_number for _, history in rows[table].histories(where)
+            held = rows[table]
+            if held.changed_at > commit_number and (
+                held.forgotten_at > commit_number
+                or any(one.changed_at > commit_number for _, one in held.histories(where))
             ):
                 return table
         return None

@@ -113,8 +113,7 @@ class WriteSet:
         """The columns of a table, or an index, that await the commit timestamp."""
         found: set[str] = set()
         for table, key in self._pending:
-            row = self.row(table, key) or {}
-            pending = {column for column, value in row.items() if value == PENDING}
+            pending = _awaiting(self.rules[table].table, self.row(table, key))
             if table == name:
                 found |= pending
             for index in self.rules[table].indexes:
@@ -227,22 +226,19 @@ class WriteSet:
     def has_pending_key(self) -> bool:
         """Whether a row's place depends on the commit timestamp."""
         return any(
-            PENDING in ((self.row(name, key) or {}).get(part) for part in rules.table.key_names)
+            not _awaiting(table, self.row(name, key)).isdisjoint(table.key_names)
             for name, key in self._pending
-            for rules in (self.rules[name],)
+            for table in (self.rules[name].table,)
         )
 
     def resolve(self, commit_ns: int) -> None:
         """Put the commit timestamp wherever it is awaited; ALREADY_EXISTS when keys meet."""
         for name, key in self._pending:
-            state = self.state(name, key)
-            if state.after is None or PENDING not in state.after.values():
+            state, rules = self.state(name, key), self.rules[name]
+            pending = _awaiting(rules.table, state.after)
+            if state.after is None or not pending:
                 continue
-            rules = self.rules[name]
-            row = {
-                column: commit_ns if value == PENDING else value
-                for column, value in state.after.items()
-            }
+            row: Row = {**state.after, **dict.fromkeys(pending, commit_ns)}
             new_key = rules.table.encoded_key(row)
             place = state
             if new_key != key:
@@ -259,6 +255,15 @@ class WriteSet:
                 new_key,
                 RowState(place.before, row, place.removed_at, state.written_at, state.written),
             )
+
+
+def _awaiting(table: Table, row: Row | None) -> set[str]:
+    """The columns that await the commit timestamp; a number in others may just look like it."""
+    return {
+        name
+        for name, value in (row or {}).items()
+        if value == PENDING and table.type_of[name].code == "TIMESTAMP"
+    }
 
 
 def _by_key(item: tuple[bytes, Row]) -> bytes:
@@ -287,10 +292,10 @@ def key_text(table: Table, row: Row, parts: int | None = None) -> str:
 
 
 def _text(table: Table, row: Row, name: str) -> str:
-    value = row.get(name)
+    value, value_type = row.get(name), table.type_of[name]
     if value is None:
         return "NULL"
-    if value == PENDING:
+    if value == PENDING and value_type.code == "TIMESTAMP":
         return COMMIT_TIMESTAMP
-    plain = encode(table.type_of[name], value)
+    plain = encode(value_type, value)
     return str(plain).lower() if isinstance(plain, bool) else str(plain)

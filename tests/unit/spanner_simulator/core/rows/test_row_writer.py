@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.spanner_simulator.core.rows.conftest import delete, write
+from tests.unit.spanner_simulator.core.rows.conftest import column, delete, write
 from tidegate.spanner_simulator.core.rows.mutations import (
     Delete,
     KeyBound,
@@ -180,6 +180,17 @@ class TestForeignKeys:
         shop.commit(write("insert", "R", "K C", ["1", "10"], ["2", "20"]))
         return shop
 
+    def test_a_chain_of_any_length_goes_with_its_first_row(self, shop) -> None:
+        key = ForeignKey("fk", ("X",), "L", ("K",), on_delete="CASCADE")
+        shop.table("L", ["K INT64", "X INT64"], "K", foreign_keys=(key,))
+        shop.follow()
+        chain = [[str(number), str(number - 1) if number else None] for number in range(3_000)]
+        shop.commit(write("insert", "L", "K X", *chain))
+        shop.apply(delete("L", ["0"]))
+
+        assert shop.rows("L") == []
+        assert [key for _, _, (key,) in shop.changes()] == list(range(3_000))
+
     @pytest.mark.parametrize(
         ("mutation", "name", "columns"),
         [
@@ -265,3 +276,18 @@ def test_a_statement_remembers_what_it_looked_at(family) -> None:
 
 def test_an_unknown_table_is_not_found(family) -> None:
     assert refusal(family, delete("Nope", ["1"])).message == "Table not found: Nope"
+
+
+def test_a_generated_key_stays_as_it_is(shop) -> None:
+    shop.table("K", ["A INT64", column("K INT64", generated="A + 1"), "V INT64"], "K")
+    shop.follow()
+    shop.commit(write("insert", "K", "A V", ["1", "5"]))
+    error = refusal(shop, write("update", "K", "K A", ["2", "7"]))
+
+    assert error.code is Code.OUT_OF_RANGE
+    assert error.message == (
+        "The value of generated primary key column `K.K` cannot be modified when its non-key "
+        "dependent columns are updated."
+    )
+    shop.commit(write("update", "K", "K A V", ["2", "1", "6"]))
+    assert shop.rows("K") == [[1, 2, 6]]

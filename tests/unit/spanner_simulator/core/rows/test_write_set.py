@@ -4,6 +4,7 @@ import pytest
 
 from tests.unit.spanner_simulator.core.rows.conftest import column, delete, write
 from tidegate.spanner_simulator.core.rows.mutations import COMMIT_TIMESTAMP, PENDING
+from tidegate.spanner_simulator.core.rows.storage import KeyRange
 from tidegate.spanner_simulator.core.rows.write_set import key_text
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
@@ -97,3 +98,18 @@ def test_keys_are_printed_as_the_service_does(shop) -> None:
 
     assert key_text(table, row) == ("[true,1970-01-01T00:00:00Z,x,NULL,spanner.commit_timestamp()]")
     assert key_text(table, row, 1) == "[true]"
+
+
+def test_only_timestamps_await_the_commit(shop) -> None:
+    lookalike = str(PENDING)
+    shop.table("L", ["K NUMERIC", column("C TIMESTAMP", commit_timestamp=True)], "K")
+    shop.follow()
+    shop.apply(write("insert", "L", "K C", [lookalike, COMMIT_TIMESTAMP]))
+    table = shop.catalogue.table("L")
+
+    assert shop.writes.pending_columns("l") == {"C"}
+    assert not shop.writes.has_pending_key()
+    ((_, row),) = shop.writes.scan("l", KeyRange(b"", None))
+    assert key_text(table, row) == f"[{lookalike}]"
+    shop.commit()
+    assert shop.rows("L") == [[PENDING, shop.now_us * 1000]]
