@@ -2,7 +2,8 @@
 
 The catalogue holds the definitions; this holds everything that a definition does not say. It
 follows the catalogue, takes the changes of each commit, and splits, merges and moves on command.
-`listener` hears which stream partitions have something new.
+`listener` hears of each commit, turn and change of the schema, and which stream partitions have
+something new by it.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tidegate.spanner_simulator.core.journal import JournaledTurn
 from tidegate.spanner_simulator.core.key_encoding import successor
 from tidegate.spanner_simulator.core.rows.mutations import decode_key, whole_key
 from tidegate.spanner_simulator.core.rows.storage import KeyRange
+from tidegate.spanner_simulator.errors import Code, SpannerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -139,8 +141,12 @@ class ChangeStreams:
         table: str | None = None,
         key: list[Plain] | None = None,
     ) -> list[StreamPartition]:
-        """Split the one with a token, or the one that holds a key, or the busiest one."""
+        """Split the one with a token, or the one that holds a table's key, or the busiest one."""
         partitions = self.state(stream).partitions
+        if (key is None) != (table is None) or (table is not None and token):
+            raise SpannerError(
+                Code.INVALID_ARGUMENT, "A split takes a token, or a table and a key, or neither."
+            )
         if table is not None:
             at = whole_key(self._catalogue.table(table), key or [])
             parent = partitions.locate(at)
@@ -210,6 +216,10 @@ class ChangeStreams:
         None is the table's end. Without a table everything goes.
         """
         partitions = self.state(stream).partitions
+        if table is None and (first_key is not None or last_key is not None):
+            raise SpannerError(
+                Code.INVALID_ARGUMENT, "Keys are moved of a table, which is missing."
+            )
         keys = KeyRange(b"", None)
         if table is not None:
             found = self._catalogue.table(table)

@@ -146,3 +146,35 @@ def test_a_transaction_over_many_streams_is_one_transaction(bank) -> None:
         for stream in ("Bank", "Second")
     ]
     assert ids[0] == ids[1]
+
+
+def test_a_split_ignores_none_of_its_arguments(bank) -> None:
+    streams = bank.database.streams
+    token = streams.state("Bank").partitions.live[0].token
+    for wrong in (
+        {"key": ["1"]},
+        {"table": "Accounts"},
+        {"token": token, "table": "Accounts", "key": ["1"]},
+    ):
+        with pytest.raises(SpannerError, match="A split takes") as caught:
+            streams.split("Bank", now_us=bank.now_us, **wrong)
+        assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+def test_keys_are_never_moved_without_their_table(bank) -> None:
+    streams = bank.database.streams
+    one, other = (found.token for found in streams.state("Bank").partitions.live)
+    with pytest.raises(SpannerError, match="of a table, which is missing") as caught:
+        streams.move_keys(
+            "Bank", now_us=bank.now_us, source=one, destination=other, first_key=["1"]
+        )
+    assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+def test_the_listener_hears_of_whatever_takes_a_time(bank) -> None:
+    heard: list[list[str]] = []
+    bank.database.streams.listener = lambda tokens: heard.append(list(tokens))
+    bank.ddl("CREATE TABLE Unwatched (K INT64) PRIMARY KEY (K)")
+    bank.commit(Write("insert", "Unwatched", ("K",), (["1"],)))
+
+    assert heard == [[], []]
