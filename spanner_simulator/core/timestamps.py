@@ -18,7 +18,8 @@ __all__ = ["MAX_NS", "MIN_NS", "CommitClock", "format_ns", "format_us", "parse_n
 
 _RFC3339 = re.compile(
     r"(\d{4})-(\d{2})-(\d{2})[Tt ](\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,9}))?"
-    r"(?:([Zz])|([+-])(\d{2})(?::?(\d{2}))?)?"
+    r"(?:([Zz])|([+-])(\d{2})(?::?(\d{2}))?)?",
+    re.ASCII,
 )
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _SECOND = dt.timedelta(seconds=1)

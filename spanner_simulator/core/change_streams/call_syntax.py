@@ -342,10 +342,9 @@ def _single(word: Word, dialect: Dialect) -> Argument:
         case "text":
             return LiteralValue("text", _unquote(word.text, dialect))
         case "number":
-            if re.fullmatch(r"\d+|0[xX][0-9a-fA-F]+", word.text):
-                base = 16 if word.text[:2].lower() == "0x" else 10
-                return LiteralValue("integer", str(int(word.text, base)))
-            return LiteralValue("float", word.text)
+            if re.fullmatch(r"0[xX][0-9a-fA-F]{1,16}", word.text):
+                return LiteralValue("integer", str(int(word.text, 16)))
+            return LiteralValue("integer" if word.text.isdigit() else "float", word.text)
         case "name" if word.is_keyword("NULL"):
             return LiteralValue("null", None)
         case _:

@@ -19,6 +19,7 @@ from tidegate.spanner_simulator.core.change_streams.call_syntax import (
     Parameter,
     find_call,
 )
+from tidegate.spanner_simulator.core.plain_forms import read_int
 from tidegate.spanner_simulator.core.timestamps import parse_ns
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
@@ -392,12 +393,7 @@ def _check_end(stream: ChangeStream, start_ns: int, end_ns: int) -> None:
 def _heartbeat_ms(plain: Plain) -> int:
     if plain is None:
         raise query_errors.null_argument("heartbeat_milliseconds")
-    try:
-        heartbeat_ms = int(str(plain))
-    except ValueError as error:
-        raise SpannerError(
-            Code.FAILED_PRECONDITION, f"Could not parse {plain} as an integer"
-        ) from error
+    heartbeat_ms = read_int(plain)
     if not _HEARTBEAT_MS_MIN <= heartbeat_ms <= _HEARTBEAT_MS_MAX:
         raise query_errors.heartbeat_out_of_range(
             heartbeat_ms, _HEARTBEAT_MS_MIN, _HEARTBEAT_MS_MAX

@@ -30,7 +30,10 @@ def test_parse(text: str, nanoseconds: int) -> None:
     assert parse_ns(text) == nanoseconds
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "2024-13-01T00:00:00Z", "2024-01-01"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "yesterday", "2024-13-01T00:00:00Z", "2024-01-01", "\uff12\uff1024-01-01T00:00:00Z"],
+)
 def test_parse_refuses(text: str) -> None:
     with pytest.raises(SpannerError) as caught:
         parse_ns(text)

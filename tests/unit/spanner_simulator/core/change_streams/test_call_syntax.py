@@ -36,6 +36,8 @@ def argument(text: str, dialect: Dialect) -> Argument:
         ("-12", LiteralValue("integer", "-12")),
         ("0xff", LiteralValue("integer", "255")),
         ("1.5", LiteralValue("float", "1.5")),
+        ("1" * 5000, LiteralValue("integer", "1" * 5000)),
+        ("0x" + "1" * 5000, LiteralValue("float", "0x" + "1" * 5000)),
         ("((@a))", Parameter("a")),
         ("CAST(@a AS INT64)", Parameter("a")),
         ("['x', 'y']", LiteralValue("array", "[ 'x' , 'y' ]")),

@@ -250,3 +250,12 @@ def test_a_postgres_role_is_granted_the_function_without_its_schema(postgres_ban
     postgres_bank.database.apply_ddl([grant], now_us=postgres_bank.tick())
 
     assert parse_call(sql, catalogue, role="reader").function == "read_json_bank"
+
+
+@pytest.mark.parametrize(
+    "heartbeat", ["1_000", "\u0661\u0660\u0660\u0660", "1e3", "1" * 5000, "", True, 1000.0]
+)
+def test_a_heartbeat_is_read_as_any_other_integer(bank, heartbeat: Plain) -> None:
+    with pytest.raises(SpannerError, match="Could not parse") as caught:
+        call(bank, heartbeat=heartbeat)
+    assert caught.value.code is Code.FAILED_PRECONDITION
