@@ -12,7 +12,7 @@ from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.sql.binder.binding import Binding
 from tidegate.spanner_simulator.sql.binder.query_binder import bind_query
 from tidegate.spanner_simulator.sql.expressions import bind_over_row
-from tidegate.spanner_simulator.sql.syntax import parse_statement
+from tidegate.spanner_simulator.sql.syntax import bounded_depth, parse_statement
 
 if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
@@ -47,7 +47,8 @@ class SqlAnalysis:
         if syntax.kind != "query":
             raise SpannerError(Code.INVALID_ARGUMENT, "A view must be defined by a query")
         binding = Binding(syntax.text, catalogue.dialect, catalogue, {})
-        bound = bind_query(binding, syntax.tree, parent=None, ctes={})
+        with bounded_depth():
+            bound = bind_query(binding, syntax.tree, parent=None, ctes={})
         return tuple((column.name, column.value_type) for column in bound.columns)
 
 

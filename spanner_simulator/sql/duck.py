@@ -69,14 +69,10 @@ numeric_average(total, n) AS
     THEN numeric_divide(CAST(total AS DECIMAL(38,9)), CAST(n AS DECIMAL(38,9))) END;
 pg_integer_average(total, n) AS
     CASE WHEN n > 0 THEN pg_numeric_divide(CAST(total AS VARCHAR), CAST(n AS VARCHAR)) END;
-refused(typed, message) AS
-    CASE WHEN refuse(message) IS NULL THEN typed END;
 array_at(items, i) AS
     CASE WHEN i >= 0 THEN items[i + 1] END;
 array_at_checked(items, i, shown) AS
-    CASE WHEN i >= 0 AND i < len(items) THEN items[i + 1]
-    WHEN items IS NULL OR i IS NULL THEN NULL
-    ELSE refused(items[1], 'Array index ' || shown || ' is out of bounds') END;
+    items[array_place(i, len(items), shown)];
 array_part(items, first, last) AS
     list_slice(items, CASE WHEN first < 0 THEN first ELSE first + 1 END,
         CASE WHEN last < 0 THEN last ELSE last + 1 END);

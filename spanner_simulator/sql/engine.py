@@ -18,7 +18,7 @@ from tidegate.spanner_simulator.sql.binder.tables import check_hints
 from tidegate.spanner_simulator.sql.dml import DmlPlan, DmlResult, make_dml_plan
 from tidegate.spanner_simulator.sql.open_duck import open_duck
 from tidegate.spanner_simulator.sql.plans import Plan, ReadAt, check_privileges, make_plan
-from tidegate.spanner_simulator.sql.syntax import Syntax, parse_statement
+from tidegate.spanner_simulator.sql.syntax import Syntax, bounded_depth, parse_statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -178,7 +178,8 @@ def cached_plan(
     plan = statement.plans.get(signature)
     if plan is None or not plan.holds(database.catalogue):
         binding = Binding(statement.syntax.text, statement.dialect, database.catalogue, parameters)
-        plan = make(binding)
+        with bounded_depth():
+            plan = make(binding)
         if len(statement.plans) >= _PLANS_MAX:
             statement.plans.clear()
         statement.plans[signature] = plan

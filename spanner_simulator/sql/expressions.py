@@ -6,13 +6,13 @@ Expressions are bound once per table; those that are mere constants never reach 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tidegate.spanner_simulator.core.rows.mutations import PENDING
 from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.sql.binder import expression_binder
-from tidegate.spanner_simulator.sql.binder.binding import NOW, Binding
+from tidegate.spanner_simulator.sql.binder.binding import NOW, NOW_SQL, Binding
 from tidegate.spanner_simulator.sql.binder.bound import (
     Bound,
     ColumnRef,
@@ -24,8 +24,8 @@ from tidegate.spanner_simulator.sql.binder.bound import (
 from tidegate.spanner_simulator.sql.binder.scans import Scan
 from tidegate.spanner_simulator.sql.carriers import from_duck
 from tidegate.spanner_simulator.sql.open_duck import open_duck
-from tidegate.spanner_simulator.sql.plans import scan_sql
-from tidegate.spanner_simulator.sql.syntax import parse_expression
+from tidegate.spanner_simulator.sql.plans import names_in, scan_sql
+from tidegate.spanner_simulator.sql.syntax import bounded_depth, parse_expression
 
 if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.schema.schema_objects import Table
@@ -44,13 +44,14 @@ class _BoundExpression:
     scan: Scan
     constant: Value = None
     is_now: bool = False
+    needs_now: bool = False
 
 
 class DuckExpressions:
     """Evaluates expressions over one row; used by one thread."""
 
     def __init__(self) -> None:
-        self._bound: dict[tuple[str, Table, ValueType], _BoundExpression] = {}
+        self._bound: dict[tuple[str, Table, ValueType, Dialect], _BoundExpression] = {}
 
     def evaluate(
         self,
@@ -63,7 +64,7 @@ class DuckExpressions:
         now_us: int,
     ) -> Value:
         """The value as `result` has it; PENDING for the commit timestamp. Raises `SpannerError`."""
-        key = (expression, table, result)
+        key = (expression, table, result, dialect)
         bound = self._bound.get(key)
         if bound is None:
             bound = _bind(expression, table, result, dialect)
@@ -74,9 +75,7 @@ class DuckExpressions:
             return now_us * 1000
         if bound.sql is None:
             return bound.constant
-        parameters: dict[str, Any] = {}
-        if NOW in bound.sql:
-            parameters[NOW.removeprefix("$")] = now_us * 1000
+        parameters = {NOW: now_us * 1000} if bound.needs_now else {}
         types = {name: bound.scan.types[name] for name in bound.scan.used}
         found = open_duck().run(bound.sql, parameters, {"raw1": (types, [row])})[0][0]
         convert = from_duck(result)
@@ -101,7 +100,8 @@ def bind_over_row(expression: str, table: Table, dialect: Dialect) -> tuple[Bind
     ]
     relation = Relation(table.name.split(".")[-1], columns)
     scope = Scope(relations=[relation], forbids_aggregates="an expression of a table")
-    return binding, expression_binder.bind(binding, scope, trees[0]), scan
+    with bounded_depth():
+        return binding, expression_binder.bind(binding, scope, trees[0]), scan
 
 
 def _bind(expression: str, table: Table, result: ValueType, dialect: Dialect) -> _BoundExpression:
@@ -115,11 +115,9 @@ def _bind(expression: str, table: Table, result: ValueType, dialect: Dialect) ->
     typed = binding.coerce(bound, result)
     if typed.sql == f"CAST('{PENDING}' AS HUGEINT)":
         return _BoundExpression(None, scan, PENDING)
-    if typed.sql == f"CAST({NOW} AS HUGEINT)":
+    if typed.sql == NOW_SQL:
         return _BoundExpression(None, scan, is_now=True)
     if typed.constant is not None and typed.constant.parameter is None and typed.is_literal:
         return _BoundExpression(None, scan, typed.constant.value)
-    return _BoundExpression(
-        f"WITH {scan_sql(scan)} SELECT {typed.sql} FROM scan1 AS r",  # noqa: S608  # own text
-        scan,
-    )
+    sql = f"WITH {scan_sql(scan)} SELECT {typed.sql} FROM scan1 AS r"  # noqa: S608  # own text
+    return _BoundExpression(sql, scan, needs_now=NOW in names_in(sql))

@@ -5,8 +5,9 @@ A plan holds as long as the catalogue has the very objects that it was bound to.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.spanner_simulator.core.values import Plain, Value, ValueType, decode
 from tidegate.spanner_simulator.errors import Code, SpannerError
@@ -25,7 +26,17 @@ if TYPE_CHECKING:
     from tidegate.spanner_simulator.sql.binder.bound_query import BoundQuery, Lookup
     from tidegate.spanner_simulator.sql.duck import Duck, TableRows
 
-__all__ = ["Plan", "ReadAt", "check_privileges", "decode_parameter", "make_plan", "scan_sql"]
+__all__ = [
+    "Plan",
+    "ReadAt",
+    "check_privileges",
+    "decode_parameter",
+    "make_plan",
+    "names_in",
+    "scan_sql",
+]
+
+_NAME: Final = re.compile(r"""'(?:''|[^'])*'|"(?:""|[^"])*"|\$(\w+)""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +51,13 @@ class ReadAt:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """See the module. `reads` are the tables for which SELECT is needed."""
+    """See the module. `reads` are the tables for which SELECT is needed.
+
+    `names` are the parameters of the text, which DuckDB wants all of, and no other.
+    """
 
     sql: str
+    names: frozenset[str]
     columns: list[tuple[str, ValueType]]
     scans: tuple[Scan, ...]
     types: Mapping[str, ValueType]
@@ -66,7 +81,7 @@ class Plan:
     ) -> list[list[Value]]:
         """Read the rows that are needed and compute the result. Raises `SpannerError`.
 
-        With `given` those are the rows of the only scan, and nothing is read.
+        With `given` those are the rows of the first scan, which is not read.
         """
         values = {
             name: decode_parameter(name, parameters[name].plain, kind)
@@ -76,7 +91,8 @@ class Plan:
         if self.lookup is not None and self.lookup.scan is None:
             return [_picked(cells, {}, values) for cells in self.lookup.cells]
         for scan in self.scans:
-            rows, is_exact = (given, False) if given is not None else _fetch(scan, values, at)
+            is_given = given is not None and scan.number == 1
+            rows, is_exact = (given or (), False) if is_given else _fetch(scan, values, at)
             if self.lookup is not None and is_exact:
                 cells = self.lookup.cells[0]
                 return [_picked(cells, row, values) for row in rows]
@@ -84,10 +100,10 @@ class Plan:
         bound: dict[str, Any] = {
             f"p_{name}": to_duck(kind, values[name])
             for name, kind in self.types.items()
-            if f"$p_{name}" in self.sql
+            if f"p_{name}" in self.names
         }
-        if NOW in self.sql:
-            bound[NOW.removeprefix("$")] = at.now_us * 1000
+        if NOW in self.names:
+            bound[NOW] = at.now_us * 1000
         return _converted(self.columns, duck().run(self.sql, bound, fetched))
 
 
@@ -122,7 +138,7 @@ def _converted(
 def make_plan(binding: Binding, query: BoundQuery) -> Plan:
     """What the engine runs for a bound query."""
     types = {name: kind for name, kind in binding.types.items() if name in binding.used_parameters}
-    for name in binding.used_parameters - types.keys():
+    for name in sorted(binding.used_parameters - types.keys()):
         untyped = binding.settled(binding.parameter(name))
         if untyped.value_type is not None:
             types[name] = untyped.value_type
@@ -130,6 +146,7 @@ def make_plan(binding: Binding, query: BoundQuery) -> Plan:
     sql = f"WITH {scans} {query.sql}" if scans else query.sql
     return Plan(
         sql,
+        names_in(sql),
         [(column.name, column.value_type) for column in query.columns],
         tuple(binding.scans),
         types,
@@ -137,6 +154,11 @@ def make_plan(binding: Binding, query: BoundQuery) -> Plan:
         frozenset(binding.reads),
         query.lookup,
     )
+
+
+def names_in(sql: str) -> frozenset[str]:
+    """The parameters that a text for DuckDB asks for, which a string may only seem to."""
+    return frozenset(found[1] for found in _NAME.finditer(sql) if found[1])
 
 
 def scan_sql(scan: Scan) -> str:

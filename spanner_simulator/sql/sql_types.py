@@ -6,6 +6,7 @@ keeps its scale, as text, JSON as its normalised text.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from tidegate.spanner_simulator.core.values import Dialect, ValueType
@@ -34,6 +35,7 @@ __all__ = [
     "is_same",
     "supertype",
     "type_name",
+    "unsized",
 ]
 
 BOOL: Final = ValueType("BOOL")
@@ -109,6 +111,13 @@ def is_same(one: ValueType, other: ValueType) -> bool:
         other.annotation,
         other.proto_name,
     )
+
+
+def unsized(value_type: ValueType) -> ValueType:
+    """The type without lengths: it is the column that has a limit, not what is given for it."""
+    if value_type.element is not None:
+        return replace(value_type, element=unsized(value_type.element))
+    return value_type if value_type.length is None else replace(value_type, length=None)
 
 
 def is_floating(value_type: ValueType) -> bool:

@@ -8,6 +8,7 @@ binder alone decides what exists and what it means. What sqlglot does not know o
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
@@ -22,6 +23,8 @@ from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.sql.statement_text import StatementText, read_statement_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sqlglot.dialects.dialect import Dialect as SqlglotDialect
 
     from tidegate.spanner_simulator.core.values import Dialect
@@ -30,6 +33,7 @@ __all__ = [
     "Conflict",
     "Node",
     "Syntax",
+    "bounded_depth",
     "literal_of",
     "parse_expression",
     "parse_statement",
@@ -142,6 +146,15 @@ def unsupported(construct: str) -> SpannerError:
     return SpannerError(Code.UNIMPLEMENTED, f"The simulator does not support: {construct}")
 
 
+@contextmanager
+def bounded_depth() -> Iterator[None]:
+    """UNIMPLEMENTED where a statement is nested more deeply than the interpreter can follow."""
+    try:
+        yield
+    except RecursionError:
+        raise unsupported("statements nested so deeply") from None
+
+
 def position(node: Node) -> int | None:
     """Where a tree begins in the text for the parser; None when sqlglot does not know."""
     starts = [one.meta["start"] for one in node.walk() if "start" in one.meta]
@@ -166,8 +179,10 @@ def _parse(text: StatementText, parsed: str, dialect: Dialect) -> Node:
         raise text.error("Syntax error: Unexpected end of statement", len(text.parsed))
     _check_first_word(text, parsed, dialect)
     try:
-        trees = [one for one in _sqlglot_dialect(dialect)().parse(parsed) if one is not None]
-    except (ParseError, TokenError, RecursionError) as error:
+        with bounded_depth():
+            found = _sqlglot_dialect(dialect)().parse(parsed)
+        trees = [one for one in found if one is not None]
+    except (ParseError, TokenError) as error:
         raise _syntax_error(text, parsed, error, dialect) from None
     if not trees:
         raise text.error("Syntax error: Unexpected end of statement", len(parsed))

@@ -26,6 +26,7 @@ from tidegate.spanner_simulator.sql.sql_types import (
     is_same,
     supertype,
     type_name,
+    unsized,
 )
 from tidegate.spanner_simulator.sql.syntax import position
 
@@ -38,9 +39,10 @@ if TYPE_CHECKING:
     from tidegate.spanner_simulator.sql.statement_text import StatementText
     from tidegate.spanner_simulator.sql.syntax import Node
 
-__all__ = ["NOW", "Binding", "Parameter", "default_type", "parameter_sql"]
+__all__ = ["NOW", "NOW_SQL", "Binding", "Parameter", "default_type", "parameter_sql"]
 
-NOW = "$now_ns"
+NOW = "now_ns"
+NOW_SQL = f"CAST(${NOW} AS HUGEINT)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +160,15 @@ class Binding:
         """An expression as another type; the caller knows that the conversion exists."""
         name = bound.untyped_parameter
         if name is not None:
-            known = self.types.setdefault(name, target)
+            known = self.types.setdefault(name, unsized(target))
             typed = replace(bound, sql=parameter_sql(name, known), value_type=known)
             return typed if is_same(known, target) else self.coerce(typed, target)
         source = bound.value_type
         if source is None:
-            return replace(bound, sql=value_sql(target, None), value_type=target)
+            # Either NULL or ERROR().
+            is_null = bound.constant is not None
+            sql = value_sql(target, None) if is_null else f"CAST({bound.sql} AS {carrier(target)})"
+            return replace(bound, sql=sql, value_type=target)
         if is_same(source, target):
             return bound
         value: Any = None if bound.constant is None else bound.constant.value

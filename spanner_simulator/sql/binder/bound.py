@@ -69,7 +69,7 @@ class Restriction:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """`value_type` None: NULL, or a parameter whose type is not known yet.
+    """`value_type` None: NULL, ERROR(), or a parameter whose type is not known yet.
 
     `is_exact` means that the restrictions say all that the condition says.
     """
@@ -83,7 +83,6 @@ class Bound:
     is_exact: bool = False
     is_literal: bool = False
     is_aggregate: bool = False
-    field_names: tuple[str, ...] = ()
 
     @property
     def untyped_parameter(self) -> str | None:

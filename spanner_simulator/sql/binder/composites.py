@@ -65,14 +65,17 @@ def bind_cast(binding: Binding, scope: Scope, node: Node) -> Bound:
         return _list_of(binding, items, target.element)
     bound = expression_binder.bind(binding, scope, node.this)
     if bound.value_type is None:
-        return replace(binding.coerce(bound, target), is_literal=False)
+        bound = replace(binding.coerce(bound, target), is_literal=False)
+        if target.length is None:
+            return bound
+    source = bound.value_type or target
     value = None if bound.constant is None else bound.constant.value
-    if isinstance(value, str) and bound.value_type.code == "STRING" and not is_safe:
+    if isinstance(value, str) and source.code == "STRING" and not is_safe:
         read = _read(binding, value, target, node)
         if read is not None:
             return read
-    sql = cast_sql(bound.sql, bound.value_type, target, binding.dialect, is_safe=is_safe)
-    is_unchanged = is_same(bound.value_type, target) and target.length is None
+    sql = cast_sql(bound.sql, source, target, binding.dialect, is_safe=is_safe)
+    is_unchanged = is_same(source, target) and target.length is None
     constant = bound.constant if is_unchanged else None
     return Bound(sql, target, constant=constant, column=None, is_aggregate=bound.is_aggregate)
 

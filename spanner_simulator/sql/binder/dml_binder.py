@@ -16,6 +16,7 @@ from tidegate.spanner_simulator.sql.binder import expression_binder
 from tidegate.spanner_simulator.sql.binder.bound import Bound, Scope, quoted
 from tidegate.spanner_simulator.sql.binder.bound_query import BoundQuery, Lookup, OutputColumn
 from tidegate.spanner_simulator.sql.binder.from_binder import bind_relation
+from tidegate.spanner_simulator.sql.binder.literals import literal
 from tidegate.spanner_simulator.sql.binder.query_binder import bind_query, restrict
 from tidegate.spanner_simulator.sql.binder.tables import find_view, path_of, table_not_found
 from tidegate.spanner_simulator.sql.sql_types import type_name
@@ -188,7 +189,7 @@ def _is_default(node: Node) -> bool:
 def _default(binding: Binding, column: ColumnDefinition) -> Bound:
     """What a column gets without a value: its default, or NULL."""
     if column.default is None:
-        return binding.coerce(Bound("NULL", None), column.value_type)
+        return literal(column.value_type, None)
     return bind_default(binding, column)
 
 

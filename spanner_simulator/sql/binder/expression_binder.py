@@ -52,7 +52,6 @@ _SYMBOLS: Final = {
     "OP.NEG": "-", "OP.AND": "&", "OP.OR": "|", "OP.XOR": "^", "OP.NOT": "~", "OP.SHL": "<<",
     "OP.SHR": ">>", "OP.CONCAT": "||", "OP.LIKE": "LIKE", "OP.REGEXP": "~",
 }  # fmt: skip
-_INT64_MAX = 2**63 - 1
 
 
 # What the parser may attach to a node that is bound here; anything else is refused, not ignored.

@@ -12,7 +12,7 @@ from tidegate.spanner_simulator.core.rows.mutations import PENDING
 from tidegate.spanner_simulator.core.values import ValueType
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.sql.binder import aggregate_binder, expression_binder, subqueries
-from tidegate.spanner_simulator.sql.binder.binding import NOW, Binding
+from tidegate.spanner_simulator.sql.binder.binding import NOW_SQL, Binding
 from tidegate.spanner_simulator.sql.binder.bound import Bound, Constant, Scope
 from tidegate.spanner_simulator.sql.binder.coercion import cast_sql
 from tidegate.spanner_simulator.sql.binder.literals import literal, text_literal
@@ -71,6 +71,8 @@ def bind_call(binding: Binding, scope: Scope, node: Node) -> Bound:
         return _pending(binding)
     if name == "ARRAY" and len(arguments) == 1 and isinstance(arguments[0].unnest(), exp.Query):
         return subqueries.bind_array_query(binding, scope, arguments[0].unnest())
+    if name == "ERROR" and len(arguments) == 1 and not binding.is_postgres:
+        return _error(binding, scope, arguments[0], node)
     if name == "STRUCT":
         return expression_binder.bind(binding, scope, exp.Struct(expressions=arguments))
     if name in ("TO_JSON", "TO_JSON_STRING", "JSON_ARRAY", "JSON_OBJECT") and (
@@ -178,7 +180,7 @@ def _filled(text: str, arguments: Sequence[Bound]) -> str:
         ("{*}", ", ".join(sqls)),
         ("{||}", " || ".join(sqls)),
         ("{anynull}", " OR ".join(f"{sql} IS NULL" for sql in sqls)),
-        ("{now}", f"CAST({NOW} AS HUGEINT)"),
+        ("{now}", NOW_SQL),
         ("{zone}", f"'{DEFAULT_ZONE}'"),
     ):
         if name in text:
@@ -246,6 +248,12 @@ def _pending(binding: Binding) -> Bound:
             "to any other scalar expression.",
         )
     return Bound(f"CAST('{PENDING}' AS HUGEINT)", TIMESTAMP, constant=Constant(PENDING))
+
+
+def _error(binding: Binding, scope: Scope, argument: Node, node: Node) -> Bound:
+    """ERROR(message), which takes the place of a value of any type."""
+    message = apply(binding, "ERROR", [expression_binder.bind(binding, scope, argument)], node)
+    return replace(message, value_type=None)
 
 
 def _to_json(

@@ -99,7 +99,7 @@ BIT_REVERSE(INT64, BOOL) -> INT64 = bit_reversed({0}, {1})
 COALESCE(ANY...) -> ANY = coalesce({*})
 IFNULL(ANY, ANY) -> ANY = coalesce({0}, {1})
 NULLIF(ANY, ANY) -> ANY
-ERROR(STRING) -> INT64 = CAST(refuse({0}) AS BIGINT)
+ERROR(STRING) -> STRING = refuse(coalesce({0}, 'ERROR function called with NULL value'))
 GENERATE_UUID() -> STRING
 NEW_UUID() -> UUID = generate_uuid()
 STARTS_WITH(STRING, STRING) -> BOOL

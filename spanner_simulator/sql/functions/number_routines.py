@@ -416,3 +416,11 @@ def bit_reversed(value: int, preserve_sign: bool) -> int:  # noqa: FBT001
         return reversed_bits - 2**63 if value < 0 else reversed_bits
     reversed_bits = int(f"{value & (2**64 - 1):064b}"[::-1], 2)
     return reversed_bits - 2**64 if reversed_bits >= 2**63 else reversed_bits
+
+
+@routine("BIGINT", "BIGINT", "BIGINT", "BIGINT")
+def array_place(index: int, length: int, shown: int) -> int:
+    """The 1-based place of an element; `shown` is the position as the statement has it."""
+    if not 0 <= index < length:
+        raise out_of_range(f"Array index {shown} is out of bounds")
+    return index + 1

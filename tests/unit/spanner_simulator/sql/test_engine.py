@@ -175,3 +175,43 @@ def test_what_is_refused_is_refused_in_spanner_s_words(shared_world, sql: str, c
 
     assert caught.value.code is code
     assert "duckdb" not in caught.value.message.lower() or "duckdb" in sql
+
+
+@pytest.mark.parametrize(
+    ("sql", "rows"),
+    [
+        ("SELECT '$now_ns' || S FROM T WHERE Id = 1", [["$now_nsa"]]),
+        ("SELECT '$p_a' || S AS `$p_a` FROM T WHERE Id = 1 ORDER BY @a", [["$p_aa"]]),
+        ("SELECT @ab || S FROM T WHERE Id = 1 ORDER BY @a", [["xa"]]),
+        ("SELECT S || @été FROM T WHERE Id = 1", [["az"]]),
+        ("SELECT CAST(@ab AS STRING(1)) || CAST(@long AS STRING(2))", [["xlo"]]),
+    ],
+)
+def test_only_parameters_that_are_asked_for_reach_duckdb(world, sql, rows) -> None:
+    assert world.rows(sql, a="1", ab="x", été="z", long="long") == rows
+
+
+DEEP = 2000
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT " + "+".join(["1"] * DEEP),
+        "SELECT " + "(" * DEEP + "1" + ")" * DEEP,
+        "SELECT " + "||".join(["S"] * DEEP) + " FROM T",
+        " UNION ALL ".join(["SELECT 1"] * DEEP),
+        "UPDATE T SET F = " + "+".join(["1"] * DEEP) + " WHERE Id = 1",
+    ],
+    ids=["sum", "parentheses", "texts", "union", "update"],
+)
+def test_what_is_nested_too_deeply_is_refused_and_nothing_breaks(world, sql: str) -> None:
+    with pytest.raises(SpannerError, match="nested so deeply") as caught:
+        world.run(sql)
+    assert caught.value.code is Code.UNIMPLEMENTED
+    assert world.rows("SELECT " + "+".join(["1"] * 100)) == [["100"]]
+
+
+def test_a_long_list_is_not_deep(world) -> None:
+    conditions = " OR ".join(f"Id = {number}" for number in range(DEEP))
+    assert len(world.rows(f"SELECT Id FROM T WHERE {conditions}")) == 3

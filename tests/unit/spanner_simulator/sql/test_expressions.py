@@ -10,6 +10,7 @@ from tidegate.spanner_simulator.core.values import ValueType
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.sql.expressions import DuckExpressions
 
+EXPRESSIONS = DuckExpressions()
 ROW = {"Id": 2, "S": "é", "N": None, "B": True, "Ts": 1, "A": ("x",)}
 
 
@@ -49,7 +50,11 @@ def test_values(world, expression, code, expected) -> None:
         assert evaluate(expression, **arguments) == expected
 
 
-@pytest.mark.parametrize("expression", ["Nope + 1", "COUNT(*)", "1, 2", "SELECT", "1 FROM T"])
+@pytest.mark.parametrize(
+    "expression",
+    ["Nope + 1", "COUNT(*)", "1, 2", "SELECT", "1 FROM T", "Id" + " + 1" * 2000],
+    ids=lambda text: text[:20],
+)
 def test_what_is_no_expression_of_a_row(world, expression: str) -> None:
     with pytest.raises(SpannerError) as caught:
         DuckExpressions().evaluate(
@@ -73,3 +78,34 @@ def test_checks_hold_rows_back(world) -> None:
 
     with pytest.raises(SpannerError, match="Small"):
         world.run("INSERT INTO K (A) VALUES (10)")
+
+
+def test_one_text_means_what_it_means_in_each_dialect(world) -> None:
+    table = world.database.catalogue.tables["t"]
+    found = [
+        EXPRESSIONS.evaluate(
+            "1 / 2", table=table, row=ROW, result=ValueType("FLOAT64"),
+            dialect=dialect, now_us=NOW_US,
+        )
+        for dialect in ("GOOGLE_STANDARD_SQL", "POSTGRESQL")
+    ]  # fmt: skip
+
+    assert found == [0.5, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("'$now_ns' || S", "$now_nsé"),
+        ("['a', 'b'][OFFSET(IF(Id > 1, 1, ERROR('no')))]", "b"),
+        ("STRING(CURRENT_TIMESTAMP(), 'UTC') || '$now_ns'", "2025-06-15 15:06:40+00$now_ns"),
+    ],
+)
+def test_what_only_looks_like_the_time_or_a_mistake(world, expression, expected) -> None:
+    table = world.database.catalogue.tables["t"]
+    value = EXPRESSIONS.evaluate(
+        expression, table=table, row=ROW, result=ValueType("STRING"),
+        dialect="GOOGLE_STANDARD_SQL", now_us=NOW_US,
+    )  # fmt: skip
+
+    assert value == expected
