@@ -8,6 +8,7 @@ streams the same order. What must survive a restart goes to `journal` within the
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
@@ -21,7 +22,7 @@ from tidegate.spanner_simulator.core.journal import (
 )
 from tidegate.spanner_simulator.core.rows.expiry import EXPIRY_TAG, due_rows
 from tidegate.spanner_simulator.core.rows.expressions import NoExpressions
-from tidegate.spanner_simulator.core.rows.incoming_rows import Evaluation
+from tidegate.spanner_simulator.core.rows.incoming_rows import Evaluation, write_plan
 from tidegate.spanner_simulator.core.rows.journaled_rows import journaled_change, replay_change
 from tidegate.spanner_simulator.core.rows.row_store import RowStore
 from tidegate.spanner_simulator.core.rows.row_writer import RowWriter
@@ -32,7 +33,7 @@ from tidegate.spanner_simulator.core.timestamps import CommitClock, format_us
 from tidegate.spanner_simulator.errors import Code, SpannerError, invariant
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tidegate.spanner_simulator.core.change_streams.stream_partitions import Chance
     from tidegate.spanner_simulator.core.journal import JournalEntry
@@ -243,17 +244,41 @@ class Database:
         NOT_FOUND, a constraint) the statement has no effect and the transaction goes on. What it
         looked at must still hold at the commit. `now_us` is what expressions take for the time.
         """
+        writes = self._writes_of(transaction)
+        evaluation = self._evaluation(self.clock.last_commit_us if now_us is None else now_us)
+        writer = RowWriter(writes, evaluation, reader=transaction, commit_number=self.commit_number)
+        return writer.apply(mutations)
+
+    def _writes_of(self, transaction: Transaction) -> WriteSet:
         self._check_writable(transaction, "write in")
         if transaction.writes is None:
             transaction.writes = self._store.new_writes()
-        evaluation = self._evaluation(self.clock.last_commit_us if now_us is None else now_us)
-        writer = RowWriter(
-            transaction.writes,
-            evaluation,
-            reader=transaction,
-            commit_number=self.commit_number,
-        )
-        return writer.apply(mutations)
+        return transaction.writes
+
+    @contextmanager
+    def whole_statement(self, transaction: Transaction) -> Iterator[None]:
+        """Take back what was executed inside when what follows it inside is refused."""
+        writes = self._writes_of(transaction)
+        mark = writes.mark()
+        try:
+            yield
+        except SpannerError:
+            writes.roll_back_to(mark)
+            raise
+
+    def row_to_write(self, transaction: Transaction, table: Table, key: bytes) -> Row | None:
+        """A row as a DML statement meets it, what awaits the commit timestamp as PENDING."""
+        writes, name = self._writes_of(transaction), table.name.lower()
+        if not writes.is_touched(name, key):
+            transaction.note_key(name, key, commit_number=self.commit_number)
+        return writes.row(name, key)
+
+    def with_key(self, table: Table, given: Row, *, now_us: int) -> Row:
+        """A new row with the key columns that it does not name: defaults, and generated ones."""
+        plan = write_plan(self._store.rules[table.name.lower()], tuple(given), "insert")
+        row = dict(given)
+        plan.fill_key(row, "insert", self._evaluation(now_us))
+        return row
 
     def commit(
         self, transaction: Transaction, mutations: Sequence[Mutation], *, now_us: int

@@ -7,7 +7,7 @@ statements and to nobody else until the commit.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidegate.spanner_simulator.core.rows.mutations import (
     COMMIT_TIMESTAMP,
@@ -36,14 +36,14 @@ from tidegate.spanner_simulator.sql.plans import Plan, ReadAt, check_privileges,
 from tidegate.spanner_simulator.sql.sql_types import STRING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from tidegate.spanner_simulator.core.database import Database
     from tidegate.spanner_simulator.core.rows.mutations import Mutation, WriteKind
     from tidegate.spanner_simulator.core.rows.transactions import Transaction
     from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
     from tidegate.spanner_simulator.core.schema.schema_objects import Table
-    from tidegate.spanner_simulator.core.values import Plain, Value, ValueType
+    from tidegate.spanner_simulator.core.values import Plain, Row, Value, ValueType
     from tidegate.spanner_simulator.sql.binder.binding import Binding, Parameter
     from tidegate.spanner_simulator.sql.duck import Duck
     from tidegate.spanner_simulator.sql.syntax import Syntax
@@ -82,7 +82,9 @@ class DmlPlan:
 
     def holds(self, catalogue: Catalogue) -> bool:
         """Whether the catalogue still has what this was bound to."""
-        return self.source.holds(catalogue)
+        return self.source.holds(catalogue) and (
+            self.returning is None or self.returning.holds(catalogue)
+        )
 
     def run(
         self,
@@ -96,13 +98,15 @@ class DmlPlan:
         check_privileges(self.source.reads, check)
         for privilege in self.dml.needs:
             check_privileges((table.name,), check, privilege)
+        if self.returning is not None:
+            check_privileges(self.returning.reads | {table.name}, check)
         rows = self.source.run(duck, parameters, at)
         written = _Written(table, self.dml, self.source.columns, at)
         if self.returning is None:
             return DmlResult(written.apply(rows))
-        check_privileges((table.name,), check)
-        count, changed = written.apply_and_read(rows, self.returning.scans[0].used)
-        returned = self.returning.run(duck, parameters, at, given=changed)
+        with at.database.whole_statement(written.transaction):
+            count, changed = written.apply_and_read(rows, self.returning.scans[0].used)
+            returned = self.returning.run(duck, parameters, at, given=changed)
         return DmlResult(count, self.returning.columns, returned)
 
 
@@ -156,7 +160,7 @@ class _Written:
     ) -> None:
         self._table = table
         self._dml = dml
-        self._types = [kind for _, kind in columns]
+        self._types = dict(columns) | {name: table.type_of[name] for name in table.key_names}
         self._at = at
 
     @property
@@ -164,7 +168,8 @@ class _Written:
         return self._at.database
 
     @property
-    def _transaction(self) -> Transaction:
+    def transaction(self) -> Transaction:
+        """The transaction that is written in."""
         if self._at.transaction is None:
             raise SpannerError(
                 Code.INVALID_ARGUMENT,
@@ -175,108 +180,106 @@ class _Written:
 
     def apply(self, rows: Sequence[Sequence[Value]]) -> int:
         """Write the rows; how many."""
-        self._check_distinct(rows)
-        plain = self._kept([self._plain(row) for row in rows])
-        if not plain:
-            return 0
-        mutation = self._mutation(plain)
-        return self._database.execute(self._transaction, [mutation], now_us=self._at.now_us)
+        if self._dml.conflict == "error":
+            return self._execute(self._dml.columns, rows)
+        keyed = self._keyed(rows)
+        return self._execute(*self._cells(keyed.values()))
 
     def apply_and_read(
         self, rows: Sequence[Sequence[Value]], used: Iterable[str]
-    ) -> tuple[int, list[Mapping[str, Value]]]:
+    ) -> tuple[int, list[Row]]:
         """Write the rows; how many, and each with its action, as it was when it is deleted."""
         names = [name for name in used if name != _ACTION]
-        self._check_not_pending(rows, names)
-        self._check_distinct(rows)
-        plain = self._kept([self._plain(row) for row in rows])
-        keys = [self._key(row) for row in plain]
-        if self._dml.kind == "delete":
-            before = self._rows(keys, names)
-            count = self.apply(rows)
-            return count, [{**row, _ACTION: "DELETE"} for row in before.values()]
-        existing = self._rows(keys, []) if self._dml.conflict == "update" else {}
-        mutation = self._mutation(plain)
-        count = (
-            self._database.execute(self._transaction, [mutation], now_us=self._at.now_us)
-            if plain
-            else 0
-        )
-        after = self._rows(keys, names)
-        usual = "UPDATE" if self._dml.kind == "update" else "INSERT"
-        return count, [
-            {**row, _ACTION: "UPDATE" if key in existing else usual} for key, row in after.items()
-        ]
+        keyed = self._keyed(rows)
+        before = {key: self._row(key) for key in keyed}
+        count = self._execute(*self._cells(keyed.values()))
+        found: list[Row] = []
+        for key, old in before.items():
+            row = old if self._dml.kind == "delete" else self._row(key)
+            if row is None:
+                continue
+            self._check_not_pending(row, names)
+            found.append({**row, _ACTION: self._action(old)})
+        return count, found
 
-    def _check_not_pending(self, rows: Sequence[Sequence[Value]], names: Iterable[str]) -> None:
-        wanted = set(names)
-        for index, name in enumerate(self._dml.columns):
-            if name in wanted and any(row[index] == PENDING for row in rows):
+    def _row(self, key: bytes) -> Row | None:
+        return self._database.row_to_write(self.transaction, self._table, key)
+
+    def _action(self, old: Row | None) -> str:
+        if self._dml.kind != "insert":
+            return self._dml.kind.upper()
+        return "INSERT" if old is None else "UPDATE"
+
+    def _check_not_pending(self, row: Row, names: Iterable[str]) -> None:
+        for name in names:
+            if row.get(name) == PENDING and self._table.type_of[name].code == "TIMESTAMP":
                 raise SpannerError(
                     Code.FAILED_PRECONDITION,
                     f"The column {self._table.name}.{name} has a pending commit timestamp, which "
                     "THEN RETURN cannot return.",
                 )
 
-    def _check_distinct(self, rows: Sequence[Sequence[Value]]) -> None:
-        """An insert that may update has one say on each row."""
-        if self._dml.conflict != "update":
-            return
-        seen: set[str] = set()
-        for row in rows:
-            key = key_text(self._table, dict(zip(self._dml.columns, row, strict=True)))
-            if key in seen:
-                raise SpannerError(
-                    Code.INVALID_ARGUMENT, f"Cannot affect a row second time for key: {key}"
-                )
-            seen.add(key)
+    def _keyed(self, rows: Sequence[Sequence[Value]]) -> dict[bytes, Row]:
+        """Rows by their encoded keys; what gives a key column its value has done so.
 
-    def _plain(self, row: Sequence[Value]) -> list[Plain]:
-        return [
-            COMMIT_TIMESTAMP
-            if value == PENDING and kind.code == "TIMESTAMP"
-            else encode(kind, value)
-            for value, kind in zip(row, self._types, strict=True)
+        An insert that may ignore has forgotten the rows that are there already.
+        """
+        keyed: dict[bytes, Row] = {}
+        has_keys = set(self._table.key_names) <= set(self._dml.columns)
+        for cells in rows:
+            row: Row = dict(zip(self._dml.columns, cells, strict=True))
+            if not has_keys:
+                row = self._database.with_key(self._table, row, now_us=self._at.now_us)
+            key = self._table.encoded_key(row)
+            match self._dml.conflict:
+                case "update" if key in keyed:
+                    shown = key_text(self._table, row)
+                    raise SpannerError(
+                        Code.INVALID_ARGUMENT, f"Cannot affect a row second time for key: {shown}"
+                    )
+                case "error" if key in keyed and self._dml.kind == "insert":
+                    shown = key_text(self._table, row)
+                    raise SpannerError(
+                        Code.ALREADY_EXISTS,
+                        f"Row {shown} in table {self._table.name} already exists",
+                    )
+                case "ignore" if key in keyed or self._row(key) is not None:
+                    continue
+            keyed[key] = row
+        return keyed
+
+    def _cells(self, rows: Collection[Row]) -> tuple[tuple[str, ...], list[list[Value]]]:
+        """The columns that are written, and their values."""
+        names = tuple(
+            name
+            for name in next(iter(rows), {})
+            if name in self._dml.columns or self._table.column(name).generated is None
+        )
+        return names, [[row[name] for name in names] for row in rows]
+
+    def _execute(self, columns: tuple[str, ...], rows: Sequence[Sequence[Value]]) -> int:
+        if not rows:
+            return 0
+        kinds = [self._types[name] for name in columns]
+        plain = [
+            [
+                COMMIT_TIMESTAMP
+                if value == PENDING and kind.code == "TIMESTAMP"
+                else encode(kind, value)
+                for value, kind in zip(row, kinds, strict=True)
+            ]
+            for row in rows
         ]
+        mutation = self._mutation(columns, plain)
+        return self._database.execute(self.transaction, [mutation], now_us=self._at.now_us)
 
-    def _key(self, row: Sequence[Plain]) -> list[Plain]:
-        by_name = dict(zip(self._dml.columns, row, strict=True))
-        return [by_name.get(name) for name in self._table.key_names]
-
-    def _rows(
-        self, keys: Sequence[list[Plain]], columns: Sequence[str]
-    ) -> dict[bytes, Mapping[str, Value]]:
-        """Rows that exist, by encoded key, in the order of the statement."""
-        found: dict[bytes, Mapping[str, Value]] = {}
-        for key in keys:
-            for row in self._database.read(
-                self._table,
-                KeySet((key,)),
-                transaction=self._transaction,
-                read_us=None,
-                columns=columns,
-            ):
-                found[self._table.encoded_key(dict(row))] = row
-        return found
-
-    def _kept(self, rows: list[list[Plain]]) -> list[list[Plain]]:
-        """Without the rows that INSERT OR IGNORE finds already there."""
-        if self._dml.kind != "insert" or self._dml.conflict != "ignore":
-            return rows
-        first: dict[Any, list[Plain]] = {}
-        for row in rows:
-            key = self._key(row)
-            if not self._rows([key], []):
-                first.setdefault(repr(key), row)
-        return list(first.values())
-
-    def _mutation(self, rows: list[list[Plain]]) -> Mutation:
+    def _mutation(self, columns: tuple[str, ...], rows: list[list[Plain]]) -> Mutation:
         name = self._table.name
         match self._dml.kind:
             case "delete":
                 return Delete(name, KeySet(tuple(rows)))
             case "update":
-                return Write("update", name, self._dml.columns, tuple(rows))
+                return Write("update", name, columns, tuple(rows))
             case _:
                 kind: WriteKind = "insert_or_update" if self._dml.conflict == "update" else "insert"
-                return Write(kind, name, self._dml.columns, tuple(rows))
+                return Write(kind, name, columns, tuple(rows))
