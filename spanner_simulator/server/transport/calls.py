@@ -83,7 +83,9 @@ class Calls:
                 replies = answer(request, context) if has_own_faults else answer(request)
                 fault = self._fault(method, request) if faults.rules else None
                 if fault is not None:
-                    replies = faulty_stream(self._host, fault, context, replies)
+                    replies = faulty_stream(
+                        self._host, fault, context, replies, has_rows=method != "BatchWrite"
+                    )
                 # Closed at once when the call is cancelled, so that readers are detached.
                 async with aclosing(replies):
                     async for message in replies:

@@ -37,9 +37,14 @@ async def faulty_reply(
 
 
 async def faulty_stream(
-    host: Host, fault: Fault, context: Any, replies: AsyncGenerator[bytes, None]
+    host: Host,
+    fault: Fault,
+    context: Any,
+    replies: AsyncGenerator[bytes, None],
+    *,
+    has_rows: bool = True,
 ) -> AsyncGenerator[bytes, None]:
-    """A call with many replies, PartialResultSets if the fault is to come after some rows."""
+    """A call with many replies: PartialResultSets, or else each reply counts as a row."""
     async with aclosing(replies):
         if fault.kind == "slow":
             async for message in replies:
@@ -53,6 +58,14 @@ async def faulty_stream(
         columns = 0
         async for message in replies:
             if fault.when != "after_rows" or not is_due:
+                yield message
+                continue
+            if not has_rows:
+                if left == 0:
+                    is_due = False
+                    if await _strikes(host, fault, context):
+                        return
+                left -= 1
                 yield message
                 continue
             part = spanner.PartialResultSet.pb().FromString(message)

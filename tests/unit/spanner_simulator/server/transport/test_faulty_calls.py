@@ -68,6 +68,25 @@ def test_a_status_comes_when_it_is_to_come(rig, fault: Fault, sent: list[str]) -
     assert error.code is Code.UNAVAILABLE
 
 
+@pytest.mark.parametrize(("after_rows", "sent"), [(0, 0), (2, 2), (3, 3), (9, 3)])
+def test_replies_that_are_no_rows_are_counted(rig, after_rows: int, sent: int) -> None:
+    async def replies():
+        for index in range(3):
+            reply = spanner.BatchWriteResponse.pb()(indexes=[index], status={"message": "m"})
+            yield reply.SerializeToString()
+
+    found = []
+
+    async def gather() -> None:
+        fault = Fault(when="after_rows", after_rows=after_rows)
+        async for one in faulty_stream(rig.host, fault, CONTEXT, replies(), has_rows=False):
+            found.append(spanner.BatchWriteResponse.pb().FromString(one))  # noqa: PERF401  # fails
+
+    with pytest.raises(SpannerError, match="Injected fault"):
+        rig.run(gather())
+    assert [list(one.indexes) for one in found] == [[index] for index in range(sent)]
+
+
 def test_rows_cut_out_of_a_message_have_no_resume_token(rig) -> None:
     messages, _ = run_stream(rig, Fault(when="after_rows", after_rows=3), 2, 2)
 
