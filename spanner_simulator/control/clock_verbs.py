@@ -35,7 +35,8 @@ class ClockVerbs(OnLoop):
             )
 
         def act(host: Host) -> dict[str, Any]:
-            host.keeper.keep_time(host.clock.advance(by_ms * 1000))
+            host.clock.advance(by_ms * 1000)
+            host.keep_time()
             return _describe(host)
 
         return self._run(act)
@@ -48,7 +49,8 @@ class ClockVerbs(OnLoop):
             hosted = host.database(database)
             retention_us = hosted.database.catalogue.stream(stream).retention_us
             # One step further, so that what is happening right now is too old as well.
-            host.keeper.keep_time(host.clock.advance(retention_us + 1))
+            host.clock.advance(retention_us + 1)
+            host.keep_time()
             return {"records": host.expire(hosted).records, **_describe(host)}
 
         return self._run(act)
@@ -64,6 +66,7 @@ class ClockVerbs(OnLoop):
 
         def act(host: Host) -> dict[str, Any]:
             host.clock.freeze()
+            host.keep_time()
             return _describe(host)
 
         return self._run(act)
@@ -74,6 +77,7 @@ class ClockVerbs(OnLoop):
 
         def act(host: Host) -> dict[str, Any]:
             host.clock.thaw()
+            host.keep_time()
             return _describe(host)
 
         return self._run(act)

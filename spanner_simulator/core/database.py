@@ -112,6 +112,8 @@ class Database:
         self._finished: OrderedDict[bytes, None] = OrderedDict()
         self._last_transaction = 0
         self._instant = _Instant()
+        # The back-fills of the last statement that was replayed.
+        self._owed: list[BackFill] = []
 
     @property
     def commit_number(self) -> int:
@@ -141,8 +143,7 @@ class Database:
         self.journal.begin_step()
         fills = self._change_schema(statement, at_us)
         self.journal.note(JournaledSchema(text or "", at_us, self.journal.chance.drawn))
-        if fills:
-            self._back_fill(fills, at_us)
+        self._back_fill(fills, at_us)
         return at_us
 
     def _change_schema(self, statement: ddl.Statement, at_us: int) -> list[BackFill]:
@@ -165,6 +166,8 @@ class Database:
 
     def _back_fill(self, fills: Sequence[BackFill], now_us: int) -> None:
         """Write the defaults of new columns, which change streams report like any other change."""
+        if not fills:
+            return
         transaction = self.begin()
         transaction.is_system = True
         writes = self._store.new_writes()
@@ -387,16 +390,19 @@ class Database:
     def replay(self, entry: JournalEntry) -> None:
         """Do again what a journal's entry says; for a database that serves nobody yet.
 
+        Call `end_replay` after the last one.
+
         INVALID_ARGUMENT, or another `SpannerError`, when the entry does not fit what is here.
         """
         self.journal.is_replaying = True
+        self._owed = []
         try:
             match entry:
                 case JournaledSchema():
                     self.journal.chance.begin(entry.draws)
                     statement = parse_ddl(entry.text, self.catalogue.dialect)
-                    # Back-fills follow as a commit of their own.
-                    self._change_schema(statement, entry.at_us)
+                    # Back-fills follow as a commit of their own, unless the journal ends here.
+                    self._owed = self._change_schema(statement, entry.at_us)
                 case JournaledCommit():
                     self._replay_commit(entry)
                 case JournaledTurn():
@@ -407,6 +413,11 @@ class Database:
         finally:
             self.journal.is_replaying = False
             self.journal.chance.begin()
+
+    def end_replay(self, *, now_us: int) -> None:
+        """Do what the last entry began, and the death of the process has cut off."""
+        self._back_fill(self._owed, now_us)
+        self._owed = []
 
     def _replay_commit(self, entry: JournaledCommit) -> None:
         writes = self._store.new_writes()

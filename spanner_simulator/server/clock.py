@@ -65,6 +65,15 @@ class Clock:
         """Whether time stands still."""
         return self._frozen_us is not None
 
+    @property
+    def ahead_us(self) -> int | None:
+        """How far it runs ahead of its source; None while it stands still."""
+        return self._ahead_us if self._frozen_us is None else None
+
+    def running_us(self, ahead_us: int) -> int:
+        """What a clock shows by now that runs so far ahead of the source."""
+        return self._source() + ahead_us
+
     def now_us(self) -> int:
         """Microseconds since the epoch, in simulated time."""
         if self._frozen_us is not None:
@@ -79,15 +88,18 @@ class Clock:
         if by_us < 0:
             raise ValueError("a clock does not go back")
         target_us = self.now_us() + by_us
-        for _ in range(_TIMERS_PER_JUMP_MAX):
-            if not self._timers or self._timers[0].at_us > target_us:
-                break
-            timer = heapq.heappop(self._timers)
-            if not timer.is_cancelled:
-                self._set(max(self.now_us(), timer.at_us))
-                timer.act()
-        self._set(max(self.now_us(), target_us))
-        self._rearm()
+        try:
+            for _ in range(_TIMERS_PER_JUMP_MAX):
+                if not self._timers or self._timers[0].at_us > target_us:
+                    break
+                timer = heapq.heappop(self._timers)
+                if not timer.is_cancelled:
+                    self._set(max(self.now_us(), timer.at_us))
+                    timer.act()
+        finally:
+            # Also when a timer fails: then the others run soon, as they would have without it.
+            self._set(max(self.now_us(), target_us))
+            self._rearm()
         return self.now_us()
 
     def freeze(self) -> int:

@@ -211,9 +211,14 @@ class Host:
         self.holds.release()
         self.faults.reset()
         self.clock.reset()
+        self.keep_time()
         self._expire_hourly()
         self._chances.clear()
         self._session_chance = self._chance("sessions")
+
+    def keep_time(self) -> None:
+        """Keep what time it is, after it has been changed, for the next process."""
+        self.keeper.keep_time(self.now_us(), ahead_us=self.clock.ahead_us)
 
     def drop_connections(self) -> int:
         """Cut every TCP connection of the API; how many there were."""
@@ -300,6 +305,8 @@ class Host:
         if hosted is None:
             return
         self.keeper.forget(name)
+        # Calls that still run on it must not write to a file that is closed.
+        hosted.database.journal.listener = None
         hosted.interrupt(
             list(hosted.readers), SpannerError(Code.NOT_FOUND, f"Database not found: {name}")
         )
@@ -316,8 +323,7 @@ class Host:
         labels: dict[str, str] | None = None,
     ) -> Session:
         """A session; NOT_FOUND for a role that does not exist."""
-        self._check_database(database)
-        hosted = self.databases[database]
+        hosted = self.served(database)
         if role:
             hosted.database.catalogue.role(role)
         name = f"{database}/sessions/{self._session_chance.getrandbits(144):036x}"
@@ -333,12 +339,12 @@ class Host:
         session = self.sessions.get(name)
         if session is None:
             database, separator, _ = name.partition("/sessions/")
-            self._check_database(database if separator else name)
+            self.served(database if separator else name)
             raise SpannerError(Code.NOT_FOUND, f"Session not found: {name}")
         return session
 
-    def _check_database(self, name: str) -> None:
-        """Say what is missing of a database that a session is asked of."""
+    def served(self, name: str) -> HostedDatabase:
+        """A database by full resource name only, or what of it is missing, as the API says it."""
         found = _DATABASE_NAME.fullmatch(name)
         if found is None:
             raise SpannerError(Code.INVALID_ARGUMENT, f"Invalid project uri: {name}")
@@ -346,6 +352,7 @@ class Host:
             raise SpannerError(Code.NOT_FOUND, f"Instance not found: {found.group(1)}")
         if name not in self.databases:
             raise SpannerError(Code.NOT_FOUND, f"Database not found: {name}")
+        return self.databases[name]
 
 
 def _seeded(seed: str) -> random.Random:

@@ -53,8 +53,9 @@ class DataDirectory:
         self.messages: list[str] = []
         self.instances: dict[str, bytes] = {}
         self.databases: dict[str, KeptDatabase] = {}
-        # Where a virtual clock stood last.
+        # Where the clock was last, and how far ahead of real time it ran from there, if it ran.
         self.time_us = 0
+        self.ahead_us: int | None = None
         # How often the folder was opened before: the same chance twice would repeat tokens.
         self.openings = 0
         self._numbers: dict[str, int] = {}
@@ -109,8 +110,8 @@ class DataDirectory:
                 match entry:
                     case ["opened"]:
                         self.openings += 1
-                    case ["time", int(now_us)]:
-                        self.time_us = now_us
+                    case ["time", int(now_us), int() | None as ahead_us]:
+                        self.time_us, self.ahead_us = now_us, ahead_us
                     case ["instance", name, message]:
                         self.instances[name] = base64.b64decode(message)
                     case ["no instance", name]:
@@ -147,10 +148,10 @@ class DataDirectory:
         self._list.append(entry)
         self._list.sync()
 
-    def keep_time(self, now_us: int) -> None:
-        """Keep where a virtual clock stands."""
-        self.time_us = now_us
-        self._append(["time", now_us])
+    def keep_time(self, now_us: int, *, ahead_us: int | None) -> None:
+        """Keep where the clock stands, and how far it runs ahead of real time; None: it stands."""
+        self.time_us, self.ahead_us = now_us, ahead_us
+        self._append(["time", now_us, ahead_us])
 
     def keep_instance(self, name: str, message: bytes) -> None:
         """Keep an instance, or what it has become."""

@@ -78,11 +78,11 @@ class Keeper:
             with self._failing():
                 self.directory.forget_instance(name)
 
-    def keep_time(self, now_us: int) -> None:
-        """Keep where a virtual clock stands, so that it does not go back."""
+    def keep_time(self, now_us: int, *, ahead_us: int | None) -> None:
+        """Keep where the clock stands or how it runs, so that time does not go back."""
         if self.directory is not None:
             with self._failing():
-                self.directory.keep_time(now_us)
+                self.directory.keep_time(now_us, ahead_us=ahead_us)
 
     @contextmanager
     def _failing(self) -> Iterator[None]:

@@ -35,11 +35,17 @@ def restore(host: Host) -> None:
     for name, plain in directory.instances.items():
         host.instances[name] = instance_admin.Instance.pb().FromString(plain)
     latest_us = directory.time_us
+    if directory.ahead_us is not None:
+        # A clock that ran on may have been promised up to where it would be by now.
+        latest_us = max(latest_us, host.clock.running_us(directory.ahead_us))
     for kept in directory.databases.values():
         _restore_database(host, kept)
         commits = host.databases[kept.name].database.clock
         latest_us = max(latest_us, commits.last_commit_us, commits.closed_us + 1)
     host.clock.advance(max(0, latest_us - host.now_us()))
+    host.keep_time()
+    for hosted in host.databases.values():
+        hosted.database.end_replay(now_us=host.now_us())
 
 
 def _restore_database(host: Host, kept: KeptDatabase) -> None:

@@ -42,6 +42,15 @@ class TestTime:
         now[0] = 6
         assert clock.now_us() == 106
 
+    def test_how_far_it_is_ahead_is_known_while_it_runs(self) -> None:
+        clock = Clock(lambda: 5)
+        clock.advance(100)
+        assert (clock.ahead_us, clock.running_us(100)) == (100, 105)
+        clock.freeze()
+        assert (clock.ahead_us, clock.running_us(100)) == (None, 105)
+        clock.thaw()
+        assert clock.ahead_us == 100
+
     def test_it_does_not_go_back(self) -> None:
         with pytest.raises(ValueError, match="not go back"):
             Clock().advance(-1)
@@ -219,3 +228,20 @@ class TestTimers:
             assert len(failures) == 1
 
         run(scene())
+
+    def test_one_that_fails_does_not_stop_a_jump(self) -> None:
+        async def scene() -> list[str]:
+            clock, seen = Clock(frozen_at_us=0), list[str]()
+            sleeper = asyncio.create_task(clock.sleep_until(20))
+            await turns()
+            clock.start()
+            clock.call_at(5, lambda: next(iter(())))
+            clock.call_at(6, lambda: seen.append("other"))
+            with pytest.raises(StopIteration):
+                clock.advance(20)
+            assert clock.now_us() == 20
+            await sleeper
+            await asyncio.sleep(0.01)
+            return seen
+
+        assert run(scene()) == ["other"]

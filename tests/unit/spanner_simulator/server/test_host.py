@@ -29,6 +29,14 @@ def test_dropping_a_database_ends_its_sessions_and_queries(rig) -> None:
         rig.host.session(session)
 
 
+def test_nothing_is_kept_of_a_dropped_database(rig) -> None:
+    database = rig.database
+    database.journal.listener = lambda _: pytest.fail("kept")
+    rig.host.drop_database(DATABASE)
+
+    assert database.commit(database.begin(), [], now_us=rig.now_us)
+
+
 def test_readers_are_woken_interrupted_and_forgotten(rig) -> None:
     hosted = rig.host.database("bank")
     first, second = hosted.attach("a"), hosted.attach("b")

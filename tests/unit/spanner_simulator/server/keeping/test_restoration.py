@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,15 @@ from google.cloud import spanner
 from google.cloud.spanner_v1 import types
 
 from tidegate.spanner_simulator import Simulator
+from tidegate.spanner_simulator.core.database import DatabaseSettings
 from tidegate.spanner_simulator.core.timestamps import format_us
+from tidegate.spanner_simulator.server.host import Host
 from tidegate.spanner_simulator.server.keeping.data_directory import (
     DataDirectory,
     DataDirectoryError,
 )
+from tidegate.spanner_simulator.server.keeping.journal_file import JournalFile
+from tidegate.spanner_simulator.server.keeping.restoration import restore
 from tidegate.spanner_simulator.server.official_client import connect
 
 A = (
@@ -37,6 +41,7 @@ CHILD = (
 )
 DDL = [A, CHILD, "CREATE INDEX AByV ON A (V)", "CREATE CHANGE STREAM S FOR ALL"]
 COLUMNS = ["K", "V", "Stamp", "Drawn", "Twice"]
+DAY_US = 86_400_000_000
 WHERE = "database=bank&stream=S"
 
 
@@ -112,6 +117,61 @@ def test_time_does_not_go_back(tmp_path: Path) -> None:
         assert simulator.clock()["now_timestamp_us"] >= late
 
 
+@pytest.mark.parametrize("frozen_at_us", [None, 5])
+def test_time_goes_on_from_where_a_clock_had_run_to(
+    tmp_path: Path, frozen_at_us: int | None
+) -> None:
+    """Heartbeats and reads promise times that are in no journal."""
+    wall_us = [10**15]
+
+    @contextmanager
+    def opened(frozen_at_us: int | None = None) -> Iterator[Host]:
+        with closing(DataDirectory(tmp_path)) as directory:
+            host = Host(
+                seed=1,
+                settings=DatabaseSettings(),
+                now_us=lambda: wall_us[0],
+                frozen_at_us=frozen_at_us,
+                directory=directory,
+            )
+            restore(host)
+            yield host
+
+    with opened() as host:
+        host.clock.advance(DAY_US)
+        host.keep_time()
+        wall_us[0] += 1000
+        promised_us = host.now_us()
+    wall_us[0] += 1
+    with opened(frozen_at_us) as host:
+        assert host.now_us() > promised_us
+        # A second restart knows as much as the first.
+        wall_us[0] += 1000
+        promised_us = host.now_us()
+    wall_us[0] += 1
+    with opened(frozen_at_us) as host:
+        assert host.now_us() >= promised_us
+        host.reset()
+        assert host.now_us() == (frozen_at_us or wall_us[0])
+    with opened(frozen_at_us) as host:
+        assert host.now_us() == (frozen_at_us or wall_us[0])
+
+
+@pytest.mark.parametrize("verb", ["advance", "thaw", "freeze", "expire_retention"])
+def test_verbs_on_time_outlive_the_process(tmp_path: Path, verb: str) -> None:
+    arguments = {"advance": (1,), "expire_retention": ("bank", "S")}.get(verb, ())
+    with Simulator(data_directory=tmp_path, frozen_at="2090-01-01T00:00:00Z") as simulator:
+        simulator.create_database("bank", ddl=DDL)
+        if verb == "freeze":
+            simulator.thaw()
+        getattr(simulator, verb)(*arguments)
+        now_us = simulator._run(lambda host: host.now_us())
+        is_frozen = simulator._run(lambda host: host.clock.is_frozen)
+    with closing(DataDirectory(tmp_path)) as directory:
+        assert (directory.ahead_us is None) is is_frozen
+        assert directory.time_us == now_us or not is_frozen
+
+
 def test_what_was_dropped_stays_away(tmp_path: Path) -> None:
     with Simulator(data_directory=tmp_path) as simulator:
         for name in ("bank", "shop"):
@@ -125,6 +185,31 @@ def test_what_was_dropped_stays_away(tmp_path: Path) -> None:
         assert simulator.health()["databases"] == []
         simulator.create_database("bank", ddl=DDL)
         assert simulator.commit_log("bank", "S") == []
+
+
+def test_a_default_that_was_being_filled_in_is_filled_in(tmp_path: Path) -> None:
+    """The process died between the statement and the rows that it changes."""
+    with Simulator(data_directory=tmp_path) as simulator:
+        simulator.create_database("bank", ddl=DDL)
+        write(bank_of(simulator), 1)
+        bank_of(simulator).update_ddl(
+            ["ALTER TABLE A ADD COLUMN More BOOL NOT NULL DEFAULT (true)"]
+        ).result(30)
+        before = simulator.commit_log("bank", "S")
+    path = tmp_path / "database-000001.journal"
+    last = JournalFile(path)
+    sizes = [end for end, _ in last._frames(last._end)]
+    last.close()
+    with path.open("r+b") as file:
+        file.truncate(sizes[-2])
+
+    for _ in range(2):
+        with Simulator(data_directory=tmp_path) as simulator:
+            log = simulator.commit_log("bank", "S")
+            assert [one["changes"] for one in log] == [one["changes"] for one in before]
+            assert len(log) == 2
+            with bank_of(simulator).snapshot() as snapshot:
+                assert list(snapshot.execute_sql("SELECT More FROM A")) == [[True]]
 
 
 def test_a_journal_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
