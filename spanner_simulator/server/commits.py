@@ -117,14 +117,16 @@ class TransactionMethods:
 
     async def batch_write(self, request: Message) -> AsyncGenerator[bytes, None]:
         """Each group is a transaction of its own, and has an answer of its own."""
-        session = self._host.session(request.session)
+        self._host.session(request.session)
         if not request.mutation_groups:
             raise SpannerError(
                 Code.INVALID_ARGUMENT,
                 "No value provided for required field: BatchWriteRequest.mutation_groups",
             )
-        database = session.database.database
         for index, group in enumerate(request.mutation_groups):
+            # Others may have had a turn, and dropped the database.
+            session = self._host.session(request.session)
+            database = session.database.database
             reply = spanner.BatchWriteResponse.pb()(indexes=[index])
             transaction = database.begin(tag=request.request_options.transaction_tag)
             transaction.exclude_from_streams = request.exclude_txn_from_change_streams

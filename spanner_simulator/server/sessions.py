@@ -68,7 +68,7 @@ class SessionMethods:
 
     async def list_sessions(self, request: Message) -> Message:
         """Sessions of a database in the order of their creation."""
-        hosted = self._host.database(request.database)
+        hosted = self._host.served(request.database)
         wanted = _label_filter(request.filter)
         found = [
             one

@@ -241,6 +241,8 @@ async def _read_time_us(
         raise SpannerError(Code.INVALID_ARGUMENT, f"Timestamp out of range: {kind}")
     # A time to come is waited for, so that nothing can commit behind the read.
     await host.clock.sleep_until(read_us)
+    # The session may have gone meanwhile.
+    host.session(session.name)
     database.close_read(read_us, now_us=host.now_us())
     return read_us
 

@@ -217,3 +217,19 @@ def test_answers_to_dml_are_kept_while_they_may_be_asked_for(rig, ends_by: str) 
             rig.insert(session, 2, transaction_id=transaction.id)
         assert caught.value.retry_delay_ms
     assert opened.answered == {}
+
+
+def test_a_batch_write_ends_with_its_database(rig) -> None:
+    request = spanner.BatchWriteRequest.pb(
+        spanner.BatchWriteRequest(session=rig.session(), mutation_groups=groups(1, 2))
+    )
+    replies = []
+
+    async def write() -> None:
+        async for one in rig.spanner.batch_write(request):
+            replies.append(one)
+            rig.host.drop_database(rig.database.name)
+
+    with pytest.raises(SpannerError, match="Database not found"):
+        rig.run(write())
+    assert len(replies) == 1

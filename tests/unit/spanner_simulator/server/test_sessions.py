@@ -93,3 +93,9 @@ def test_a_deleted_session_takes_its_transactions_along(rig) -> None:
     rig.run(rig.spanner.delete_session(spanner.DeleteSessionRequest.pb()(name=session)))
 
     assert core.state == "ROLLED_BACK"
+
+
+def test_sessions_are_listed_by_the_full_name_of_their_database(rig) -> None:
+    rig.session()
+    with pytest.raises(SpannerError, match="Invalid project uri: bank"):
+        rig.run(rig.spanner.list_sessions(spanner.ListSessionsRequest.pb()(database="bank")))

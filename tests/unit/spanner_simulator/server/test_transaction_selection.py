@@ -65,6 +65,22 @@ def test_a_time_to_come_is_waited_for(rig) -> None:
     assert rig.database.clock.last_commit_us > ahead_us
 
 
+def test_a_session_may_go_while_its_read_waits(rig) -> None:
+    one = selector()
+    one.single_use.read_only.read_timestamp.CopyFrom(timestamp_message(rig.now_us + 2_000))
+    session = rig.host.session(rig.session())
+
+    async def wait() -> None:
+        waiting = asyncio.create_task(select_transaction(rig.host, session, one))
+        await asyncio.sleep(0)
+        rig.host.drop_database(rig.database.name)
+        rig.host.clock.advance(2_000)
+        await waiting
+
+    with pytest.raises(SpannerError, match="Database not found"):
+        rig.run(wait())
+
+
 def test_a_transaction_begins_inline_and_is_found_by_its_id(rig) -> None:
     one = selector()
     one.begin.read_write.SetInParent()
