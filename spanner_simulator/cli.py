@@ -219,7 +219,8 @@ def run(
         )
         first = None
         if database is not None:
-            ddl = split_ddl(ddl_file.read_text(), dialect.value) if ddl_file is not None else []
+            text = "" if ddl_file is None else ddl_file.read_text("utf-8")
+            ddl = split_ddl(text, dialect.value)
             first = _FirstDatabase(project, instance, database, dialect.value, ddl)
         asyncio.run(_run(config, first))
     except PortTakenError as error:

@@ -26,7 +26,8 @@ _GOOGLE = re.compile(
 _POSTGRES = re.compile(
     r"""
     (?P<comment> --[^\n]* | /\*.*?\*/ )
-    | (?P<text> '[^']*' | "[^"]*" | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$ )
+    | (?P<text> (?<![\w$])[eE]'(?:\\.|[^'\\])*' | '[^']*' | "[^"]*"
+        | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$ )
     | (?P<end> ; )
     """,
     re.VERBOSE | re.DOTALL,

@@ -85,8 +85,10 @@ def spanner_ddl(request: pytest.FixtureRequest) -> list[str]:
 def spanner_dialect(request: pytest.FixtureRequest) -> Dialect:
     """The dialect of `spanner_database`: the marker's; override it for a whole module."""
     marker = request.node.get_closest_marker("spanner_ddl")
-    dialect: Dialect = "GOOGLE_STANDARD_SQL"
-    return dialect if marker is None else marker.kwargs.get("dialect", dialect)
+    given: dict[str, Dialect] = {} if marker is None else marker.kwargs
+    if unknown := ", ".join(sorted(set(given) - {"dialect"})):
+        raise pytest.UsageError(f"the marker spanner_ddl has no argument {unknown}")
+    return given.get("dialect", "GOOGLE_STANDARD_SQL")
 
 
 @pytest.fixture
@@ -111,4 +113,6 @@ def spanner_database(
     spanner_simulator.clear_faults()
     spanner_simulator.release_all()
     spanner_simulator.thaw()
-    spanner_simulator.drop_database(made.name)
+    # A test may have dropped it, or reset the simulator.
+    if made.name in spanner_simulator.health()["databases"]:
+        spanner_simulator.drop_database(made.name)

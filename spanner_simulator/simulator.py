@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from tidegate.spanner_simulator.control import Verbs, start_control_server
+from tidegate.spanner_simulator.control.clock_verbs import EARLIEST, LATEST
 from tidegate.spanner_simulator.core.database import DatabaseSettings
 from tidegate.spanner_simulator.core.timestamps import parse_ns
 from tidegate.spanner_simulator.errors import SpannerError
@@ -83,9 +84,11 @@ class SimulatorConfig:
                 raise ValueError(message)
         if self.frozen_at is not None:
             try:
-                parse_ns(self.frozen_at)
+                frozen_at_ns = parse_ns(self.frozen_at)
             except SpannerError as error:
                 raise ValueError(f"frozen_at must be an RFC 3339 time: {error.message}") from error
+            if not parse_ns(EARLIEST) <= frozen_at_ns <= parse_ns(LATEST):
+                raise ValueError(f"frozen_at must lie in [{EARLIEST}, {LATEST}]")
 
     @property
     def frozen_at_us(self) -> int | None:
@@ -188,22 +191,35 @@ class Simulator(Verbs):
 
     def start(self) -> None:
         """Start and return when clients may call; raises `PortTakenError`."""
+        if self._thread is not None and self._thread.is_alive():
+            raise RuntimeError("the simulator runs already")
         self._started.clear()
         self._thread = threading.Thread(target=self._serve, name="spanner-simulator", daemon=True)
         self._thread.start()
-        if not self._started.wait(_START_TIMEOUT_S):
+        # Reading a folder of old databases takes as long as it takes.
+        timeout_s = None if self._config.data_directory is not None else _START_TIMEOUT_S
+        if not self._started.wait(timeout_s):
             raise TimeoutError("the simulator did not start")
         if self._failure is not None:
             self._thread.join()
-            raise self._failure
+            self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     def stop(self) -> None:
-        """Stop; running queries end. Without effect when it does not run."""
+        """Stop; running queries end. Without effect when it does not run.
+
+        Raises what has ended it before, such as `DataDirectoryError`.
+        """
         loop, self._loop = self._loop, None
         if loop is not None and self._stop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self._stop.set)
         if self._thread is not None:
             self._thread.join(_START_TIMEOUT_S)
+        self._raise_failure()
 
     def _serve(self) -> None:
         async def main() -> None:

@@ -6,14 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.spanner_simulator.control.on_loop import OnLoop
 from tidegate.spanner_simulator.control.verb import action, question
-from tidegate.spanner_simulator.core.timestamps import format_us
+from tidegate.spanner_simulator.core.timestamps import format_us, parse_ns
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
 if TYPE_CHECKING:
     from tidegate.spanner_simulator.server.host import Host
 
-__all__ = ["ClockVerbs"]
+__all__ = ["EARLIEST", "LATEST", "ClockVerbs"]
 
+# Commit timestamps begin with the Unix epoch; the last year that can be written is left for what
+# lies ahead of now, as a query's end and a retention period do.
+EARLIEST, LATEST = "1970-01-01T00:00:00Z", "9999-01-01T00:00:00Z"
+_LATEST_US = parse_ns(LATEST) // 1000
 # Timers run at each of their times within a jump; this bounds how many that can be.
 _ADVANCE_MS_MAX = 400 * 86_400_000
 
@@ -35,8 +39,7 @@ class ClockVerbs(OnLoop):
             )
 
         def act(host: Host) -> dict[str, Any]:
-            host.clock.advance(by_ms * 1000)
-            host.keep_time()
+            _jump(host, by_ms * 1000)
             return _describe(host)
 
         return self._run(act)
@@ -49,8 +52,7 @@ class ClockVerbs(OnLoop):
             hosted = host.database(database)
             retention_us = hosted.database.catalogue.stream(stream).retention_us
             # One step further, so that what is happening right now is too old as well.
-            host.clock.advance(retention_us + 1)
-            host.keep_time()
+            _jump(host, retention_us + 1)
             return {"records": host.expire(hosted).records, **_describe(host)}
 
         return self._run(act)
@@ -81,6 +83,13 @@ class ClockVerbs(OnLoop):
             return _describe(host)
 
         return self._run(act)
+
+
+def _jump(host: Host, by_us: int) -> None:
+    if host.now_us() + by_us > _LATEST_US:
+        raise SpannerError(Code.OUT_OF_RANGE, f"The clock does not go beyond {LATEST}.")
+    host.clock.advance(by_us)
+    host.keep_time()
 
 
 def _describe(host: Host) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class FaultVerbs(OnLoop):
 
         def act(host: Host) -> dict[str, Any]:
             # By its full name, which is what calls are known by.
-            full_name = host.database(database).database.name if database else None
+            full_name = None if database is None else host.database(database).database.name
             rule = FaultRule(
                 fault=fault,
                 method=method,

@@ -28,6 +28,7 @@ __all__ = ["start_control_server"]
 # How long a shutdown may wait for the accepting thread to look up.
 _POLL_S = 0.05
 _BODY_BYTES_MAX = 16 * 1024 * 1024
+_SIZE_DIGITS_MAX = 20
 _VERBS = verbs_of(Verbs)
 
 
@@ -64,12 +65,18 @@ class _Handler(BaseHTTPRequestHandler):
         if split.path == "/":
             self._send(HTTPStatus.OK, {"verbs": [_describe(verb) for verb in _VERBS.values()]})
             return
-        self._call(split.path, dict(parse_qsl(split.query, keep_blank_values=True)), is_text=True)
+        pairs = parse_qsl(split.query, keep_blank_values=True)
+        arguments = dict(pairs)
+        if len(arguments) < len(pairs):
+            self._refuse(_invalid("Each argument may be given once."))
+            return
+        self._call(split.path, arguments, is_text=True)
 
     def do_POST(self) -> None:  # the base's name
         """An action."""
         size = self.headers.get("Content-Length") or "0"
-        if not size.isdigit() or int(size) > _BODY_BYTES_MAX:
+        is_sized = "Transfer-Encoding" not in self.headers and len(size) <= _SIZE_DIGITS_MAX
+        if not (is_sized and size.isdecimal()) or int(size) > _BODY_BYTES_MAX:
             self.close_connection = True
             self._refuse(_invalid(f"Content-Length must be a number up to {_BODY_BYTES_MAX}."))
             return
@@ -80,7 +87,11 @@ class _Handler(BaseHTTPRequestHandler):
         if not isinstance(arguments, dict):
             self._refuse(_invalid("The body must be a JSON object."))
             return
-        self._call(urlsplit(self.path).path, arguments, is_text=False)
+        split = urlsplit(self.path)
+        if split.query:
+            self._refuse(_invalid("The arguments of a POST stand in its body."))
+            return
+        self._call(split.path, arguments, is_text=False)
 
     def _call(self, path: str, arguments: Mapping[str, Any], *, is_text: bool) -> None:
         verb = _VERBS.get(path.removeprefix("/"))
@@ -104,6 +115,8 @@ class _Handler(BaseHTTPRequestHandler):
         except SpannerError as error:
             self._refuse(error)
         except (CancelledError, RuntimeError):
+            if self.server.verbs.is_running:
+                raise
             # The simulator is ending.
             self.close_connection = True
 

@@ -205,7 +205,7 @@ class StreamVerbs(OnLoop):
 
         def act(host: Host) -> dict[str, Any]:
             hosted, state = _find(host, database, stream)
-            tokens = [_known(state, token)] if token else list(state.partitions.by_token)
+            tokens = list(state.partitions.by_token) if token is None else [_known(state, token)]
             return {"interrupted": hosted.interrupt(tokens, error)}
 
         return self._run(act)
@@ -217,7 +217,7 @@ class StreamVerbs(OnLoop):
         def act(host: Host) -> dict[str, Any]:
             _, state = _find(host, database, stream)
             tokens = [one.token for one in state.partitions.live]
-            host.holds.hold([_known(state, token)] if token else tokens)
+            host.holds.hold(tokens if token is None else [_known(state, token)])
             return {"held": list(host.holds)}
 
         return self._run(act)
@@ -228,7 +228,7 @@ class StreamVerbs(OnLoop):
 
         def act(host: Host) -> dict[str, Any]:
             _, state = _find(host, database, stream)
-            tokens = [_known(state, token)] if token else list(state.partitions.by_token)
+            tokens = list(state.partitions.by_token) if token is None else [_known(state, token)]
             return {"released": host.holds.release(tokens)}
 
         return self._run(act)
@@ -264,19 +264,23 @@ class StreamVerbs(OnLoop):
         Ends with the change stream or the simulator, or when nothing came for `idle_ms`. The first
         refusal comes with the first element.
         """
-        idle_s, is_open = 0.0, False
+        idle_s = 0.0
+        state: StreamState | None = None
         while self.is_running:
             try:
-                found = self._run_coroutine(
-                    functools.partial(_await_commits, database=database, stream=stream, first=first)
+                found, state = self._run_coroutine(
+                    functools.partial(
+                        _await_commits, database=database, stream=stream, first=first, known=state
+                    )
                 )
             except (CancelledError, RuntimeError):
+                if self._attached is not None:
+                    raise
                 return
             except SpannerError:
-                if is_open:
+                if state is not None:
                     return
                 raise
-            is_open = True
             for one in found:
                 yield one.as_json()
                 first = one.index + 1
@@ -286,21 +290,26 @@ class StreamVerbs(OnLoop):
 
 
 async def _await_commits(
-    host: Host, *, database: str, stream: str, first: int
-) -> list[LoggedTransaction]:
-    """What is new, after a while at the latest; NOT_FOUND when nothing can come any more."""
+    host: Host, *, database: str, stream: str, first: int, known: StreamState | None
+) -> tuple[list[LoggedTransaction], StreamState]:
+    """What is new, after a while at the latest; NOT_FOUND when nothing can come any more.
+
+    So too when another change stream has taken the name of the `known` one: its log has begun anew.
+    """
     hosted, state = _find(host, database, stream)
+    if known is not None and state is not known:
+        raise SpannerError(Code.NOT_FOUND, f"Change Stream not found: {stream}")
     try:
         async with asyncio.timeout(_PATIENCE_S):
             while not state.is_dropped:
                 news = hosted.news
                 found = _logged_from(state, first)
                 if found:
-                    return found
+                    return found, state
                 await news.wait()
     except TimeoutError:
         pass
-    return []
+    return [], state
 
 
 async def _encode_ahead(host: Host, *, database: str, stream: str) -> dict[str, Any]:

@@ -1,15 +1,27 @@
 """What a verb is: a method marked as question or action, its arguments read off its signature.
 
-Only JSON's own types occur in signatures, so that every caller over HTTP can be told which argument
-is wrong, by name. Nothing here knows any particular verb.
+Only JSON's own types occur in signatures, so that every caller, from Python or over HTTP, can be
+told which argument is wrong, by name. Nothing here knows any particular verb.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
+import math
 from dataclasses import dataclass
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
@@ -41,16 +53,38 @@ def question(*, is_lines: bool = False, **renamed: str) -> Callable[[_F], _F]:
     """Mark a method that changes nothing: GET. `is_lines`: one JSON line for each element."""
 
     def mark(function: _F) -> _F:
-        setattr(function, _MARK, _Mark("GET", is_lines, renamed))
-        return function
+        return _verb(function, _Mark("GET", is_lines, renamed))
 
     return mark
 
 
 def action(function: _F) -> _F:
     """Mark a method that does something: POST."""
-    setattr(function, _MARK, _Mark("POST", is_lines=False, renamed={}))
-    return function
+    return _verb(function, _Mark("POST", is_lines=False, renamed={}))
+
+
+def _verb(function: _F, mark: _Mark) -> _F:
+    """The method with its mark, for callers from Python too with arguments of the right types."""
+    signature = inspect.signature(function)
+
+    @functools.cache
+    def hints() -> dict[str, Any]:
+        # Not before the module is whole.
+        return get_type_hints(function)
+
+    @functools.wraps(function)
+    def checked(*positional: Any, **named: Any) -> Any:
+        bound = signature.bind(*positional, **named)
+        for name, value in list(bound.arguments.items())[1:]:
+            # A tuple is as good a list as any in Python.
+            plain = list(value) if isinstance(value, tuple) else value
+            if not _fits(plain, hints()[name]):
+                raise _wrong(name, hints()[name], value)
+            bound.arguments[name] = plain
+        return function(*bound.args, **bound.kwargs)
+
+    setattr(checked, _MARK, mark)
+    return cast("_F", checked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +122,7 @@ class Argument:
         return self.check(text)
 
     def _wrong(self, value: Any) -> SpannerError:
-        return SpannerError(
-            Code.INVALID_ARGUMENT,
-            f"The argument {self.name} must be {self.type_name}, not {value!r}.",
-        )
+        return _wrong(self.name, self.hint, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +185,12 @@ def verbs_of(kind: type) -> dict[str, Verb]:
     return found
 
 
+def _wrong(name: str, hint: Any, value: Any) -> SpannerError:
+    return SpannerError(
+        Code.INVALID_ARGUMENT, f"The argument {name} must be {_describe(hint)}, not {value!r}."
+    )
+
+
 def _options(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
@@ -174,6 +211,8 @@ def _fits(value: Any, hint: Any) -> bool:
         )
     if isinstance(value, bool):
         return hint is bool
+    if isinstance(value, float) and not math.isfinite(value):
+        return False
     return isinstance(value, (int, float) if hint is float else hint)
 
 

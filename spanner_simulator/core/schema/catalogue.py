@@ -142,6 +142,7 @@ class Catalogue:
         name = self.database_name
         try:
             self._apply(statement, now_us)
+            role_rules.forget_lost_objects(self)
         except BaseException:
             for owned, old in zip(self._owned(), before, strict=True):
                 owned.clear()

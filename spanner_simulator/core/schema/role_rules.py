@@ -12,7 +12,14 @@ if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.schema import statements as ddl
     from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
 
-__all__ = ["create_role", "drop_role", "grant", "has_privilege", "read_functions"]
+__all__ = [
+    "create_role",
+    "drop_role",
+    "forget_lost_objects",
+    "grant",
+    "has_privilege",
+    "read_functions",
+]
 
 _ALLOWED: dict[ddl.ObjectKind, tuple[str, ...]] = {
     "TABLE": ("SELECT", "INSERT", "UPDATE", "DELETE"),
@@ -56,6 +63,8 @@ def create_role(catalogue: Catalogue, statement: ddl.CreateRole) -> None:
         if statement.if_not_exists:
             return
         raise SpannerError(Code.FAILED_PRECONDITION, f"Duplicate name in schema: {statement.name}.")
+    if statement.name.lower().startswith("spanner_"):
+        raise SpannerError(Code.INVALID_ARGUMENT, f"Role name not valid: {statement.name}.")
     catalogue.roles[statement.name.lower()] = Role(statement.name)
 
 
@@ -69,6 +78,22 @@ def drop_role(catalogue: Catalogue, statement: ddl.DropRole) -> None:
     for key, other in catalogue.roles.items():
         if role.name.lower() in other.members_of:
             catalogue.roles[key] = replace(other, members_of=other.members_of - {role.name.lower()})
+
+
+def forget_lost_objects(catalogue: Catalogue) -> None:
+    """Take away the privileges on what has been dropped, lest its successor should have them."""
+    for key, role in catalogue.roles.items():
+        kept = frozenset(one for one in role.privileges if _exists(catalogue, one[0], one[1]))
+        if kept != role.privileges:
+            catalogue.roles[key] = replace(role, privileges=kept)
+
+
+def _exists(catalogue: Catalogue, kind: ddl.ObjectKind, name: str) -> bool:
+    try:
+        _grantable(catalogue, kind, name)
+    except SpannerError:
+        return False
+    return True
 
 
 def _check_own(role: Role) -> None:

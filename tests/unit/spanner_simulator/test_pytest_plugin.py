@@ -45,6 +45,17 @@ def test_each_has_a_database_of_its_own(turn, spanner_database):
     spanner_database.simulator.hold(spanner_database.name, "S")
 
 
+@pytest.mark.spanner_ddl(dialect="POSTGRESQL")
+def test_a_database_may_be_gone_at_the_end(spanner_database):
+    spanner_database.simulator.drop_database(spanner_database.name)
+
+
+@pytest.mark.xfail(raises=pytest.UsageError, strict=True)
+@pytest.mark.spanner_ddl(dialct="POSTGRESQL")
+def test_a_marker_with_an_unknown_argument(spanner_database):
+    pass
+
+
 def test_nothing_is_left_of_others(spanner_simulator):
     assert spanner_simulator.health()["databases"] == []
     assert spanner_simulator.faults() == []
@@ -88,5 +99,5 @@ def test_a_project_that_uses_it(tmp_path: Path) -> None:
         check=False,
     )  # fmt: skip
 
-    assert "4 passed" in done.stdout, done.stdout + done.stderr
+    assert "5 passed, 1 xfailed" in done.stdout, done.stdout + done.stderr
     assert done.returncode == 0

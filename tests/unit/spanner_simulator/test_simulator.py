@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import socket
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from google.cloud import spanner
 
 from tidegate.spanner_simulator import PortTakenError, Simulator, SimulatorConfig
 from tidegate.spanner_simulator.core.database import DatabaseSettings
+from tidegate.spanner_simulator.server.host import Host
+from tidegate.spanner_simulator.simulator import DataDirectoryError
 
 
 def taken_port() -> socket.socket:
@@ -65,6 +68,8 @@ def test_settings_as_keywords_go_over_those_of_a_configuration() -> None:
         ({"stream_partitions": 0}, "stream_partitions must lie in"),
         ({"equal_timestamps": 1.5}, "equal_timestamps must lie in"),
         ({"linger_ms": -1}, "linger_ms must lie in"),
+        ({"frozen_at": "1969-12-31T23:59:59Z"}, "frozen_at must lie in"),
+        ({"frozen_at": "9999-12-31T23:59:59Z"}, "frozen_at must lie in"),
         ({"frozen_at": "noon"}, "frozen_at must be an RFC 3339 time: Invalid timestamp: 'noon'"),
     ],
 )
@@ -106,6 +111,29 @@ def test_it_may_be_started_and_stopped_by_hand() -> None:
     simulator.stop()
 
     assert not simulator.is_running
+
+
+def test_one_that_runs_is_not_started_again() -> None:
+    with Simulator() as simulator:
+        address = simulator.grpc_address
+        with pytest.raises(RuntimeError, match="runs already"):
+            simulator.start()
+        assert simulator.grpc_address == address
+        assert simulator.health()["status"] == "ok"
+
+
+def test_what_ended_it_before_its_time_is_told(tmp_path: Path) -> None:
+    def fail(host: Host) -> None:
+        host.keeper.failure = OSError(28, "No space left on device")
+        host.keeper.on_failure()
+
+    simulator = Simulator(data_directory=tmp_path / "data")
+    simulator.start()
+    simulator._run(fail)
+
+    with pytest.raises(DataDirectoryError, match="No space left on device"):
+        simulator.stop()
+    simulator.stop()
 
 
 def test_one_may_run_again_after_its_end() -> None:

@@ -13,7 +13,7 @@ from google.cloud.spanner_v1 import param_types
 from tests.unit.spanner_simulator.control.conftest import DDL, insert
 from tidegate.spanner_simulator import Simulator
 from tidegate.spanner_simulator.core.timestamps import format_us
-from tidegate.spanner_simulator.errors import SpannerError
+from tidegate.spanner_simulator.errors import Code, SpannerError
 
 
 def test_a_clock_that_begins_frozen_moves_on_command() -> None:
@@ -161,3 +161,17 @@ def test_readers_live_in_the_simulators_time() -> None:
         assert reading.is_quiet()
         simulator.release("bank", "Bank")
         assert [reading.next()[0], reading.next()[0]] == ["heartbeat", "heartbeat"]
+
+
+def test_no_jump_goes_beyond_what_a_timestamp_can_say() -> None:
+    with Simulator(frozen_at="9998-12-30T00:00:00Z") as simulator:
+        simulator.create_database("bank", ddl=DDL)
+        for jump in (
+            lambda: simulator.advance(3 * DAY_MS),
+            lambda: simulator.expire_retention("bank", "Bank"),
+        ):
+            with pytest.raises(SpannerError, match="does not go beyond 9999-01-01") as refused:
+                jump()
+            assert refused.value.code is Code.OUT_OF_RANGE
+        insert(simulator, 1)
+        assert simulator.commit_log("bank", "Bank")[0]["commit_timestamp"] > "9998-12-30"

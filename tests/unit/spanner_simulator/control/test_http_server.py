@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import threading
 
 import pytest
@@ -145,3 +146,27 @@ def test_refused_questions(port: Port, path: str, status: int) -> None:
 
     assert found == status
     assert answer["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers"),
+    [
+        ("POST", "/freeze", {"Content-Length": "\xb2"}),
+        ("POST", "/freeze", {"Content-Length": "9" * 5000}),
+        ("POST", "/advance", {"Transfer-Encoding": "chunked"}),
+        ("POST", "/reset?by_ms=1", {"Content-Length": "0"}),
+        ("GET", f"/commit-log?{WHERE}&database=other", {}),
+    ],
+)
+def test_nothing_of_a_request_is_passed_over(
+    simulator: Simulator, method: str, path: str, headers: dict[str, str]
+) -> None:
+    connection = http.client.HTTPConnection(simulator.control_address, timeout=60)
+    connection.putrequest(method, path)
+    for name, value in headers.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+
+    reply = connection.getresponse()
+    assert (reply.status, json.loads(reply.read())["code"]) == (400, "INVALID_ARGUMENT")
+    connection.close()

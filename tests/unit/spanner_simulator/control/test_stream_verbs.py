@@ -8,6 +8,7 @@ import pytest
 from tests.unit.spanner_simulator.control.conftest import DDL, insert
 from tidegate.spanner_simulator import Simulator
 from tidegate.spanner_simulator.errors import Code, SpannerError
+from tidegate.spanner_simulator.server.host import Host
 
 
 def living(simulator: Simulator) -> list[dict[str, Any]]:
@@ -183,3 +184,27 @@ def test_records_can_be_encoded_before_anybody_reads_them(simulator: Simulator) 
     assert first == again
     assert first["rows"] == 2
     assert first["kept_bytes"] > 0
+
+
+def test_an_empty_token_is_none_that_anybody_has(simulator: Simulator) -> None:
+    for verb in (simulator.hold, simulator.release, simulator.interrupt):
+        with pytest.raises(SpannerError) as refused:
+            verb("bank", "Bank", token="")
+        assert refused.value.code is Code.NOT_FOUND
+
+
+def test_following_ends_with_its_change_stream_though_another_has_the_name(
+    simulator: Simulator,
+) -> None:
+    following = simulator.follow_commit_log("bank", "Bank")
+    assert [next(following)["index"] for _ in range(2)] == [0, 1]
+
+    def replace(host: Host) -> None:
+        database = host.database("bank").database
+        stream = ["DROP CHANGE STREAM Bank", "CREATE CHANGE STREAM Bank FOR A"]
+        database.apply_ddl(stream, now_us=host.now_us())
+
+    simulator._run(replace)
+    insert(simulator, 11, 12, 13)
+
+    assert list(following) == []

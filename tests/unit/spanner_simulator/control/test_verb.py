@@ -144,3 +144,25 @@ def test_every_verb_of_the_simulator_can_be_described() -> None:
     for verb in verbs_of(Verbs).values():
         assert verb.summary.endswith(".")
         assert all(one.type_name for one in verb.arguments)
+
+
+def refused(*arguments: Any, **named: Any) -> str:
+    with pytest.raises(SpannerError) as caught:
+        Shop().buy(*arguments, **named)
+    assert caught.value.code is Code.INVALID_ARGUMENT
+    return caught.value.message
+
+
+def test_callers_from_python_are_told_too() -> None:
+    assert refused(how="gold") == "The argument how must be one of cash, card, not 'gold'."
+    assert refused(how="card", price="1") == "The argument price must be a number, not '1'."
+    for price in (float("nan"), float("inf")):
+        message = f"The argument price must be a number, not {price}."
+        assert refused(how="card", price=price) == message
+    with pytest.raises(TypeError, match="bogus"):
+        Shop().buy(how="card", bogus=1)
+
+
+def test_a_tuple_is_a_list_to_python() -> None:
+    assert Shop().buy(how="card", names=("a", "b")) == {}
+    assert "a list, each a string" in refused(how="card", names=("a", 1))

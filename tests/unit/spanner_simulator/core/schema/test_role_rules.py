@@ -87,3 +87,33 @@ def test_postgresql_names_functions_otherwise(make) -> None:
 )
 def test_refusals(make, statement: str, refusal: str) -> None:
     assert make(*BEFORE).refusal(statement) == refusal
+
+
+def test_what_is_dropped_takes_its_privileges_with_it(make) -> None:
+    made = make(
+        *BEFORE,
+        "CREATE VIEW V SQL SECURITY INVOKER AS SELECT 1 AS x",
+        "CREATE TABLE U (a INT64) PRIMARY KEY (a)",
+        "GRANT SELECT ON TABLE T, U TO ROLE a",
+        "GRANT SELECT ON TABLE V TO ROLE a",
+        "GRANT USAGE ON SCHEMA n TO ROLE a",
+        "GRANT SELECT ON CHANGE STREAM S TO ROLE a",
+        "GRANT EXECUTE ON TABLE FUNCTION READ_S TO ROLE a",
+    )
+    made.apply("DROP CHANGE STREAM S", "DROP TABLE T", "DROP VIEW V", "DROP SCHEMA n")
+
+    assert [one for one in made.ddl() if one.startswith("GRANT")] == [
+        "GRANT SELECT ON TABLE u TO ROLE a"
+    ]
+    made.apply(*BEFORE[:3])
+    for kind, name, privilege in (
+        ("TABLE", "T", "SELECT"),
+        ("CHANGE STREAM", "S", "SELECT"),
+        ("TABLE FUNCTION", "READ_S", "EXECUTE"),
+    ):
+        assert not made.catalogue.has_privilege("a", kind, name, privilege)
+
+
+@pytest.mark.parametrize("name", ["spanner_mine", "SPANNER_x"])
+def test_names_of_system_roles_are_not_for_others(make, name: str) -> None:
+    assert make().refusal(f"CREATE ROLE {name}") == f"INVALID_ARGUMENT Role name not valid: {name}."

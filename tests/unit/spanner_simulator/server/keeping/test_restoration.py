@@ -230,24 +230,27 @@ def test_a_journal_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
 def test_a_disk_that_takes_no_more_ends_the_simulator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Simulator(data_directory=tmp_path) as simulator:
-        simulator.create_database("bank", ddl=DDL)
-        database = bank_of(simulator)
-        write(database, 1)
+    simulator = Simulator(data_directory=tmp_path)
+    simulator.start()
+    simulator.create_database("bank", ddl=DDL)
+    database = bank_of(simulator)
+    write(database, 1)
 
-        def full(_host: Any) -> None:
-            (kept,) = _host.keeper.directory.databases.values()
+    def full(_host: Any) -> None:
+        (kept,) = _host.keeper.directory.databases.values()
 
-            def refuse(_entry: object) -> None:
-                raise OSError(28, "No space left on device")
+        def refuse(_entry: object) -> None:
+            raise OSError(28, "No space left on device")
 
-            monkeypatch.setattr(kept.journal, "append", refuse)
+        monkeypatch.setattr(kept.journal, "append", refuse)
 
-        simulator._run(full)
-        with pytest.raises(GoogleAPICallError):
-            write(database, 2)
-        simulator._thread.join(60)
-        assert not simulator.is_running
+    simulator._run(full)
+    with pytest.raises(GoogleAPICallError):
+        write(database, 2)
+    simulator._thread.join(60)
+    assert not simulator.is_running
+    with pytest.raises(DataDirectoryError, match="No space left on device"):
+        simulator.stop()
     monkeypatch.undo()
     with Simulator(data_directory=tmp_path) as simulator:
         assert [row[0] for row in rows_of(bank_of(simulator))] == [1]
