@@ -27,6 +27,7 @@ from tidegate.spanner_simulator.core.rows.journaled_rows import journaled_change
 from tidegate.spanner_simulator.core.rows.row_store import RowStore
 from tidegate.spanner_simulator.core.rows.row_writer import RowWriter
 from tidegate.spanner_simulator.core.rows.transactions import Transaction
+from tidegate.spanner_simulator.core.schema import statements as ddl
 from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
 from tidegate.spanner_simulator.core.schema.ddl import parse_ddl
 from tidegate.spanner_simulator.core.timestamps import CommitClock, format_us
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.rows.schema_changes import BackFill
     from tidegate.spanner_simulator.core.rows.storage import KeyRange
     from tidegate.spanner_simulator.core.rows.write_set import WriteSet
-    from tidegate.spanner_simulator.core.schema import statements as ddl
     from tidegate.spanner_simulator.core.schema.analysis import Analysis
     from tidegate.spanner_simulator.core.schema.schema_objects import Table
     from tidegate.spanner_simulator.core.values import Dialect, Row
@@ -125,31 +125,46 @@ class Database:
 
     # -- schema
 
-    def apply_ddl(self, statements: Sequence[ddl.Statement | str], *, now_us: int) -> list[int]:
+    def apply_ddl(
+        self,
+        statements: Sequence[ddl.Statement | str],
+        *,
+        now_us: int,
+        proto_descriptors: bytes = b"",
+    ) -> list[int]:
         """Apply statements one after the other; the commit timestamp of each.
 
         The first refusal ends it; what came before stays, as with the real service. Text is
         parsed whole before anything is applied; only text can be kept by a journal.
+        `proto_descriptors` as in `Catalogue.apply`.
         """
         parsed = [
             (parse_ddl(one, self.catalogue.dialect), one) if isinstance(one, str) else (one, None)
             for one in statements
         ]
-        return [self._apply_statement(one, text, now_us) for one, text in parsed]
+        return [
+            self._apply_statement(one, text, now_us, _needed_by(one, proto_descriptors))
+            for one, text in parsed
+        ]
 
-    def _apply_statement(self, statement: ddl.Statement, text: str | None, now_us: int) -> int:
+    def _apply_statement(
+        self, statement: ddl.Statement, text: str | None, now_us: int, proto_descriptors: bytes
+    ) -> int:
         at_us = self.clock.next_us(now_us)
         invariant(text is not None or not self.journal.is_heard, "DDL came without its text")
         self.journal.begin_step()
-        fills = self._change_schema(statement, at_us)
-        self.journal.note(JournaledSchema(text or "", at_us, self.journal.chance.drawn))
+        fills = self._change_schema(statement, at_us, proto_descriptors)
+        drawn = self.journal.chance.drawn
+        self.journal.note(JournaledSchema(text or "", at_us, drawn, proto_descriptors))
         self._back_fill(fills, at_us)
         return at_us
 
-    def _change_schema(self, statement: ddl.Statement, at_us: int) -> list[BackFill]:
+    def _change_schema(
+        self, statement: ddl.Statement, at_us: int, proto_descriptors: bytes
+    ) -> list[BackFill]:
         catalogue = self.catalogue
         before = {name: dict(held) for name, held in vars(catalogue).items() if _is_dict(held)}
-        catalogue.apply(statement, now_us=at_us)
+        catalogue.apply(statement, now_us=at_us, proto_descriptors=proto_descriptors)
         fills: list[BackFill] = []
         if catalogue.tables != before["tables"] or catalogue.indexes != before["indexes"]:
             try:
@@ -402,7 +417,9 @@ class Database:
                     self.journal.chance.begin(entry.draws)
                     statement = parse_ddl(entry.text, self.catalogue.dialect)
                     # Back-fills follow as a commit of their own, unless the journal ends here.
-                    self._owed = self._change_schema(statement, entry.at_us)
+                    self._owed = self._change_schema(
+                        statement, entry.at_us, entry.proto_descriptors
+                    )
                 case JournaledCommit():
                     self._replay_commit(entry)
                 case JournaledTurn():
@@ -495,6 +512,11 @@ class Database:
                 raise SpannerError(Code.INVALID_ARGUMENT, error.message) from error
             raise
         return self._store.scan(table, where, transaction=transaction, read_us=read_us)
+
+
+def _needed_by(statement: ddl.Statement, proto_descriptors: bytes) -> bytes:
+    is_bundle = isinstance(statement, ddl.CreateProtoBundle | ddl.AlterProtoBundle)
+    return proto_descriptors if is_bundle else b""
 
 
 def _is_dict(held: object) -> bool:

@@ -11,6 +11,7 @@ draw from `Journal.chance` between `begin_step` and the entry; a replayed step g
 
 from __future__ import annotations
 
+import base64
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
@@ -44,11 +45,15 @@ TurnKind = Literal["split", "merge", "move", "move_keys"]
 
 @dataclass(frozen=True, slots=True)
 class JournaledSchema:
-    """One DDL statement as it was written, and the time at which it took effect."""
+    """One DDL statement as it was written, and the time at which it took effect.
+
+    `proto_descriptors` is what came beside it, as far as the statement makes use of it.
+    """
 
     text: str
     at_us: int
     draws: tuple[Draw, ...] = ()
+    proto_descriptors: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +160,8 @@ def entry_to_plain(entry: JournalEntry) -> list[Plain]:
     """An entry as a JSON-like list."""
     match entry:
         case JournaledSchema():
-            return ["schema", entry.at_us, entry.text, list(entry.draws)]
+            descriptors = base64.b64encode(entry.proto_descriptors).decode()
+            return ["schema", entry.at_us, entry.text, list(entry.draws), descriptors]
         case JournaledCommit():
             changes: list[Plain] = [
                 [one.table, one.mod_type, list(one.values), list(one.written)]
@@ -177,8 +183,8 @@ def entry_to_plain(entry: JournalEntry) -> list[Plain]:
 def entry_from_plain(plain: Plain) -> JournalEntry:
     """The entry that `entry_to_plain` made a list of; INVALID_ARGUMENT for anything else."""
     match plain:
-        case ["schema", int(at_us), str(text), list(draws)]:
-            return JournaledSchema(text, at_us, _draws(draws))
+        case ["schema", int(at_us), str(text), list(draws), str(descriptors)]:
+            return JournaledSchema(text, at_us, _draws(draws), base64.b64decode(descriptors))
         case [
             "commit",
             int(commit_us),

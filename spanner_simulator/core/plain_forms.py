@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.values import Plain
 
 __all__ = [
+    "is_enum_number",
     "proto_text",
     "read_bool",
     "read_bytes",
     "read_date",
+    "read_enum",
     "read_float32",
     "read_float64",
     "read_int",
@@ -37,6 +39,7 @@ __all__ = [
     "read_jsonb",
     "read_numeric",
     "read_pg_numeric",
+    "read_proto",
     "read_string",
     "read_timestamp",
     "read_uuid",
@@ -91,7 +94,7 @@ def read_string(plain: Plain) -> str:
 
 
 def read_int(plain: Plain, name: str = "INT64") -> int:
-    """INT64, and ENUM by number: a decimal string."""
+    """INT64: a decimal string."""
     if not isinstance(plain, str):
         _wrong_kind(plain, name)
     if len(plain) <= _SAFE_DIGITS and plain.isascii() and plain.isdigit():
@@ -99,6 +102,19 @@ def read_int(plain: Plain, name: str = "INT64") -> int:
     if _INTEGER.fullmatch(plain) is None or not _INT64_MIN <= (number := int(plain)) <= _INT64_MAX:
         _refuse(f"{plain} as an integer")
     return number
+
+
+def read_enum(plain: Plain, name: str) -> int:
+    """ENUM: its number as a decimal string; the enum itself may not have that number."""
+    number = read_int(plain, name)
+    if not is_enum_number(number):
+        _refuse(f"{plain} as an integer")
+    return number
+
+
+def is_enum_number(number: int) -> bool:
+    """Whether an enum may have this number: it has 32 bits."""
+    return -(2**31) <= number < 2**31
 
 
 def read_bool(plain: Plain) -> bool:
@@ -187,7 +203,7 @@ def _fits_pg_numeric(number: Decimal) -> bool:
 
 
 def read_bytes(plain: Plain, name: str = "BYTES") -> bytes:
-    """BYTES and PROTO: base64."""
+    """BYTES: base64."""
     if not isinstance(plain, str):
         _wrong_kind(plain, name)
     try:
@@ -197,6 +213,13 @@ def read_bytes(plain: Plain, name: str = "BYTES") -> bytes:
             f"{plain[:200]} as {name}. Byte strings must be base64-encoded. For more details, see "
             f"{_DOCS}reference/rpc/google.spanner.v1#typecode"
         )
+
+
+def read_proto(plain: Plain, name: str) -> bytes:
+    """PROTO: base64 of the message, which is not looked at."""
+    if not isinstance(plain, str):
+        _wrong_kind(plain, name)
+    return read_bytes(plain)
 
 
 def read_date(plain: Plain) -> dt.date:

@@ -93,8 +93,9 @@ _POSTGRES_NAMES: Final[dict[TypeCode, str]] = {
 class ValueType:
     """A column's or result's type.
 
-    `element` only for ARRAY, `length` None for MAX, `proto_name` for PROTO and ENUM. A STRUCT,
-    which results and parameters may be but columns may not, has its `fields` by name and type.
+    `element` only for ARRAY, `length` None for MAX, `proto_name` for PROTO and ENUM, the names and
+    numbers of its `members` for ENUM. A STRUCT, which results and parameters may be but columns
+    may not, has its `fields` by name and type.
     """
 
     code: TypeCode
@@ -103,6 +104,7 @@ class ValueType:
     annotation: Annotation | None = None
     proto_name: str | None = None
     fields: tuple[tuple[str, ValueType], ...] = ()
+    members: tuple[tuple[str, int], ...] = ()
 
     @property
     def is_key_type(self) -> bool:
@@ -116,7 +118,7 @@ class ValueType:
         if self.element is not None:
             return f"ARRAY<{self.element.ddl()}>"
         if self.proto_name is not None:
-            return self.proto_name
+            return f"`{self.proto_name}`"
         if self.code == "STRUCT":
             fields = [f"{name} {kind.ddl()}".strip() for name, kind in self.fields]
             return f"STRUCT<{', '.join(fields)}>"
@@ -129,8 +131,14 @@ class ValueType:
             return f"{self.element.ddl('POSTGRESQL')}[]"
         if self.annotation == "PG_OID":
             return "oid"
-        name = _POSTGRES_NAMES.get(self.code, self.proto_name or self.code)
+        name = _POSTGRES_NAMES.get(self.code, self.code)
         return f"{name}({self.length})" if self.code == "STRING" and self.length else name
+
+    def wire_name(self) -> str:
+        """The type as texts about a value on the wire name it."""
+        if self.element is not None:
+            return f"ARRAY<{self.element.wire_name()}>"
+        return f"{self.code}<{self.proto_name}>" if self.proto_name is not None else self.ddl()
 
     def json_text(self) -> str:
         """The `type` member of a change record's column types; keys are alphabetical."""
@@ -257,6 +265,10 @@ def reader(value_type: ValueType, where: str) -> Callable[[Plain], Value]:
         return _array_reader(value_type, decoder(value_type.element, where))
     if value_type.code == "STRUCT":
         return _struct_reader(value_type, where)
+    if value_type.code == "PROTO":
+        return lambda plain: plain_forms.read_proto(plain, value_type.wire_name())
+    if value_type.code == "ENUM":
+        return lambda plain: plain_forms.read_enum(plain, value_type.wire_name())
     read = _READERS_BY_ANNOTATION.get(value_type.annotation) or _READERS[value_type.code]
     length = value_type.length
     if length is None:
@@ -278,7 +290,7 @@ def _array_reader(
         if not isinstance(plain, list):
             raise SpannerError(
                 Code.FAILED_PRECONDITION,
-                f"Could not parse {plain_forms.proto_text(plain)} as {value_type.ddl()}",
+                f"Could not parse {plain_forms.proto_text(plain)} as {value_type.wire_name()}",
             )
         return tuple([decode_element(item) for item in plain])
 
@@ -320,8 +332,6 @@ _READERS: Final[dict[TypeCode, Callable[[Plain], Value]]] = {
     "JSON": plain_forms.read_json,
     "UUID": plain_forms.read_uuid,
     "INTERVAL": plain_forms.read_interval,
-    "PROTO": plain_forms.read_bytes,
-    "ENUM": plain_forms.read_int,
 }
 _READERS_BY_ANNOTATION: Final[dict[Annotation | None, Callable[[Plain], Value]]] = {
     "PG_NUMERIC": plain_forms.read_pg_numeric,

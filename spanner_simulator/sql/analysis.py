@@ -12,9 +12,11 @@ from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.sql.binder.binding import Binding
 from tidegate.spanner_simulator.sql.binder.query_binder import bind_query
 from tidegate.spanner_simulator.sql.expressions import bind_over_row
+from tidegate.spanner_simulator.sql.proto_descriptors import read_descriptors
 from tidegate.spanner_simulator.sql.syntax import bounded_depth, parse_statement
 
 if TYPE_CHECKING:
+    from tidegate.spanner_simulator.core.schema.analysis import ProtoFiles
     from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
     from tidegate.spanner_simulator.core.schema.schema_objects import Table
     from tidegate.spanner_simulator.core.values import ValueType
@@ -35,9 +37,13 @@ class SqlAnalysis:
         """None when an expression over a row of the table converts to `result`, else its type."""
         try:
             binding, bound, _ = bind_over_row(expression, table, catalogue.dialect)
+            if not binding.accepts(bound, result):
+                return binding.type_name(bound)
+            # A literal may look right by its type and be no value of the other one.
+            binding.coerce(bound, result)
         except SpannerError as error:
             _refuse(error, expression)
-        return None if binding.accepts(bound, result) else binding.type_name(bound)
+        return None
 
     def view_columns(
         self, query: str, *, catalogue: Catalogue
@@ -50,6 +56,10 @@ class SqlAnalysis:
         with bounded_depth():
             bound = bind_query(binding, syntax.tree, parent=None, ctes={})
         return tuple((column.name, column.value_type) for column in bound.columns)
+
+    def proto_files(self, descriptors: bytes) -> ProtoFiles:
+        """What a serialised google.protobuf.FileDescriptorSet has."""
+        return read_descriptors(descriptors)
 
 
 def _refuse(error: SpannerError, expression: str) -> NoReturn:

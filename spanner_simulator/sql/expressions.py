@@ -88,7 +88,12 @@ def bind_over_row(expression: str, table: Table, dialect: Dialect) -> tuple[Bind
     trees = syntax.tree.expressions
     if len(trees) != 1 or syntax.tree.args.get("from_"):
         raise SpannerError(Code.INVALID_ARGUMENT, f"Invalid expression: {expression}")
-    binding = Binding(syntax.text, dialect, Catalogue(dialect), {}, allows_pending=True)
+    catalogue = Catalogue(dialect)
+    for column in table.columns:
+        kind = column.value_type.element or column.value_type
+        if kind.proto_name is not None:
+            catalogue.proto_types[kind.proto_name] = kind
+    binding = Binding(syntax.text, dialect, catalogue, {}, allows_pending=True)
     scan = Scan(1, table.name, table.type_of, table)
     binding.scans.append(scan)
     columns = [

@@ -50,6 +50,7 @@ _THEN_RETURN = re.compile(
 )
 
 
+_NEW = re.compile(r"\bNEW\s+[\w.`]+\s*[({]", re.IGNORECASE)
 _FIRST_WORDS = frozenset(("SELECT", "WITH", "INSERT", "UPDATE", "DELETE", "VALUES"))
 _OTHER_STATEMENTS = frozenset(
     (
@@ -60,6 +61,9 @@ _OTHER_STATEMENTS = frozenset(
 
 
 class _GoogleSql(BigQuery):
+    # Messages and enums of the proto bundle.
+    SUPPORTS_USER_DEFINED_TYPES = True
+
     class Tokenizer(BigQuery.Tokenizer):
         KEYWORDS: ClassVar[dict[str, Any]] = {
             **BigQuery.Tokenizer.KEYWORDS,
@@ -212,6 +216,8 @@ def _syntax_error(
     if details.get("line") is not None and details.get("col") is not None:
         lines = parsed.split("\n")[: int(details["line"]) - 1]
         at = sum(len(line) + 1 for line in lines) + int(details["col"]) - len(word)
+    if _NEW.search(parsed) is not None:
+        return unsupported("NEW, which makes messages")
     at_end = at is None or not parsed[at + len(word) :].strip()
     if dialect == "POSTGRESQL":
         where = "at end of input" if at_end else f'at or near "{word}"'

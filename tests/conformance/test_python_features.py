@@ -23,6 +23,9 @@ from google.cloud.spanner_v1 import (
     TypeCode,
     param_types,
 )
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
 
 from tests.conformance.bank import account, read_all
 from tidegate.spanner_simulator import Simulator
@@ -62,6 +65,43 @@ def test_intervals_are_parameters_and_results(bank: Any) -> None:
 
     assert found[0][0] == given
     assert found[0][1] == dt.datetime(2024, 1, 2, 12, tzinfo=dt.UTC)
+
+
+def test_messages_and_enums_are_columns_parameters_and_changes(bank: Any) -> None:
+    files = FileDescriptorSet()
+    file = files.file.add(name="shop.proto", package="shop", syntax="proto3")
+    file.enum_type.add(name="Tier").value.add(name="UNKNOWN", number=0)
+    file.enum_type[0].value.add(name="GOLD", number=1)
+    text = FieldDescriptorProto(name="name", number=1, type="TYPE_STRING", label="LABEL_OPTIONAL")
+    file.message_type.add(name="Customer").field.append(text)
+    (pool := DescriptorPool()).Add(file)
+    customer = GetMessageClass(pool.FindMessageTypeByName("shop.Customer"))
+    bank.update_ddl(
+        [
+            "CREATE PROTO BUNDLE (shop.Customer, shop.Tier)",
+            "CREATE TABLE Shops (K INT64, C shop.Customer, T shop.Tier) PRIMARY KEY (K)",
+            "ALTER CHANGE STREAM Bank SET FOR Shops",
+        ],
+        proto_descriptors=files.SerializeToString(),
+    ).result(30)
+    with bank.batch() as batch:
+        batch.insert("Shops", ("K", "C", "T"), [(1, customer(name="Ann"), 1)])
+    found = query(
+        bank,
+        "SELECT C, T, CAST(T AS STRING) FROM Shops WHERE T = @tier",
+        params={"tier": 1},
+        param_types={"tier": Type(code=TypeCode.ENUM, proto_type_fqn="shop.Tier")},
+        column_info={"C": customer()},
+    )
+    (change,) = [row[6] for row in read_all(bank, batch.committed) if row[4] == "Shops"]
+
+    assert found == [[customer(name="Ann"), 1, "GOLD"]]
+    assert [column[1] for column in change[5]] == [
+        {"code": "INT64"},
+        {"code": "PROTO", "proto_type_fqn": "shop.Customer"},
+        {"code": "ENUM", "proto_type_fqn": "shop.Tier"},
+    ]
+    assert change[6][0][1] == {"C": "CgNBbm4=", "T": "1"}
 
 
 def test_parameters_without_types_are_understood(bank: Any) -> None:

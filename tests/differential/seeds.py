@@ -15,6 +15,7 @@ from tests.differential.difference import Difference
 from tests.differential.emulator import Emulator
 from tests.differential.error_cases import CASES, run_case
 from tests.differential.kinds import Dialect
+from tests.differential.proto_cases import PROTO_CASES, run_proto_cases
 from tests.differential.record_rules import by_transaction
 from tests.differential.running import run_workload
 from tests.differential.shrinking import shrink
@@ -159,7 +160,9 @@ def run_errors(emulator: Emulator, text: str = "", dialect: str = "") -> SeedRes
         if not dialect or dialect == "google":
             for difference in run_api_cases(ours, theirs, text):
                 result.add(difference)
-            result.steps += len(API_CASES)
+            for difference in run_proto_cases(ours, theirs, text):
+                result.add(difference)
+            result.steps += len(API_CASES) + len(PROTO_CASES)
         for side in (ours, theirs):
             side.close()
     return result

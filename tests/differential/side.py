@@ -169,10 +169,14 @@ class Side:
         self._must(made, "a session")
         return str(made.name)
 
-    def change_schema(self, statements: Sequence[str]) -> Failure | None:
+    def change_schema(
+        self, statements: Sequence[str], *, proto_descriptors: bytes = b""
+    ) -> Failure | None:
         """UpdateDatabaseDdl, waited for."""
         request = database_admin.UpdateDatabaseDdlRequest.pb()(
-            database=self.database, statements=statements
+            database=self.database,
+            statements=statements,
+            proto_descriptors=proto_descriptors,
         )
         done = self._call(_DATABASES + "UpdateDatabaseDdl", request, operations_pb2.Operation)
         while not isinstance(done, Failure) and not done.done:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidegate.spanner_simulator.core.key_encoding import successor
+from tidegate.spanner_simulator.core.plain_forms import is_enum_number
 from tidegate.spanner_simulator.core.rows.incoming_rows import check_row, compute_generated
 from tidegate.spanner_simulator.core.rows.storage import KeyRange, TableRows
 from tidegate.spanner_simulator.core.rows.write_set import key_text
@@ -229,6 +230,8 @@ class _NewForm:
 
     def _check_conversion(self, row: Row) -> None:
         for name, column in self._converted.items():
+            if _scalar(column).code == "ENUM":
+                _check_enum(self._rules.table, column, row)
             try:
                 _converted(row.get(name), _scalar(column).code)
             except UnicodeDecodeError as error:
@@ -252,6 +255,17 @@ def _converted(value: Value, code: TypeCode) -> Value:
     if isinstance(value, str) and code == "BYTES":
         return value.encode()
     return value
+
+
+def _check_enum(table: Table, column: ColumnDefinition, row: Row) -> None:
+    value = row.get(column.name)
+    for item in value if isinstance(value, tuple) else (value,):
+        if isinstance(item, int) and not is_enum_number(item):
+            raise SpannerError(
+                Code.FAILED_PRECONDITION,
+                f"Column {column.name} cannot become an enum because it has the value {item} at "
+                f"key: {key_text(table, row)}",
+            )
 
 
 def _check_length(table: Table, column: ColumnDefinition, row: Row, limit: int) -> None:

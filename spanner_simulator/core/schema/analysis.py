@@ -8,12 +8,15 @@ are first used. The texts around what the analyser says are the service's own.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from tidegate.spanner_simulator.core.schema.type_names import type_name
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
     from tidegate.spanner_simulator.core.schema.schema_objects import Check, Table, View
     from tidegate.spanner_simulator.core.schema.statements import ColumnDefinition
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Analysis",
+    "ProtoFiles",
     "analyse_check",
     "analyse_column",
     "analyse_view",
@@ -30,8 +34,19 @@ __all__ = [
 _PLACE = re.compile(r" \[at (\d+):(\d+)\]")
 
 
+@dataclass(frozen=True, slots=True)
+class ProtoFiles:
+    """A google.protobuf.FileDescriptorSet: its types by full name, and its files by theirs.
+
+    Each file is a serialised set of its own, so that sets are put together by appending them.
+    """
+
+    types: Mapping[str, ValueType]
+    files: Mapping[str, bytes]
+
+
 class Analysis(Protocol):
-    """Knows SQL; raises `SpannerError` for what it cannot understand."""
+    """Knows SQL and protocol buffers; raises `SpannerError` for what it cannot understand."""
 
     def mismatch(
         self, expression: str, *, table: Table, result: ValueType, catalogue: Catalogue
@@ -43,6 +58,10 @@ class Analysis(Protocol):
         self, query: str, *, catalogue: Catalogue
     ) -> tuple[tuple[str, ValueType], ...]:
         """Names ('' for none) and types of what a query yields."""
+        ...
+
+    def proto_files(self, descriptors: bytes) -> ProtoFiles:
+        """What a serialised google.protobuf.FileDescriptorSet has."""
         ...
 
 

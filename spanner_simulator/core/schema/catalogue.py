@@ -17,6 +17,7 @@ from tidegate.spanner_simulator.core.schema import (
     constraint_rules,
     database_options,
     index_rules,
+    proto_rules,
     role_rules,
     stream_rules,
     table_rules,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
         Table,
         View,
     )
-    from tidegate.spanner_simulator.core.values import Dialect
+    from tidegate.spanner_simulator.core.values import Dialect, ValueType
 
 __all__ = ["SYSTEM_ROLES", "Catalogue"]
 
@@ -68,6 +69,9 @@ class Catalogue:
         self.streams: dict[str, ChangeStream] = {}
         self.roles: dict[str, Role] = {name: Role(name) for name in SYSTEM_ROLES}
         self.options: dict[str, ddl.OptionValue] = {}
+        # By full name, whose letters count, and by the file's name.
+        self.proto_types: dict[str, ValueType] = {}
+        self.proto_files: dict[str, bytes] = {}
         self.database_name = "db"
 
     # -- finding
@@ -133,15 +137,19 @@ class Catalogue:
 
     # -- changing
 
-    def apply(self, statement: ddl.Statement, *, now_us: int) -> None:
+    def apply(
+        self, statement: ddl.Statement, *, now_us: int, proto_descriptors: bytes = b""
+    ) -> None:
         """Carry out one statement whole, or raise `SpannerError` and change nothing.
 
-        Nor does a failure of the analyser leave anything half done.
+        Nor does a failure of the analyser leave anything half done. `proto_descriptors` is a
+        serialised FileDescriptorSet with the types of a proto bundle.
         """
         before = [dict(owned) for owned in self._owned()]
         name = self.database_name
         try:
-            self._apply(statement, now_us)
+            statement = proto_rules.with_known_types(self, statement)
+            self._apply(statement, now_us, proto_descriptors)
             role_rules.forget_lost_objects(self)
         except BaseException:
             for owned, old in zip(self._owned(), before, strict=True):
@@ -159,9 +167,11 @@ class Catalogue:
             self.streams,
             self.roles,
             self.options,
+            self.proto_types,
+            self.proto_files,
         )
 
-    def _apply(self, statement: ddl.Statement, now_us: int) -> None:
+    def _apply(self, statement: ddl.Statement, now_us: int, proto_descriptors: bytes) -> None:
         match statement:
             case ddl.CreateTable():
                 table_rules.create_table(self, statement)
@@ -201,6 +211,12 @@ class Catalogue:
                 view_rules.create_schema(self, statement)
             case ddl.DropSchema():
                 view_rules.drop_schema(self, statement)
+            case ddl.CreateProtoBundle():
+                proto_rules.create_bundle(self, statement, proto_descriptors)
+            case ddl.AlterProtoBundle():
+                proto_rules.alter_bundle(self, statement, proto_descriptors)
+            case ddl.DropProtoBundle():
+                proto_rules.drop_bundle(self)
             case ddl.AlterDatabase():
                 database_options.alter_database(self, statement)
             case ddl.Analyze():

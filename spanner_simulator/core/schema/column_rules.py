@@ -33,7 +33,8 @@ __all__ = [
 
 NAME_LENGTH_MAX = 128
 _LENGTH_MAX = {"STRING": 2_621_440, "BYTES": 10_485_760}
-_TEXTUAL = ("STRING", "BYTES")
+# Kinds of values that may become each other.
+_CONVERTIBLE = ({"STRING", "BYTES"}, {"ENUM", "INT64"}, {"PROTO", "BYTES"})
 Alteration: TypeAlias = (
     ddl.ReplaceColumn
     | ddl.AlterColumnType
@@ -343,7 +344,8 @@ def _check_type_change(
                 f"Cannot change the data type of column `{old.name}`, which has a dependent stored "
                 "generated column."
             )
-    if not both_arrays or one.code not in _TEXTUAL or two.code not in _TEXTUAL:
+    may_convert = any({one.code, two.code} <= kinds for kinds in _CONVERTIBLE)
+    if not both_arrays or not may_convert:
         raise _invalid(
             f"Cannot change type of column `{old.name}` from `{type_name(old.value_type)}` to "
             f"`{type_name(new.value_type)}`"

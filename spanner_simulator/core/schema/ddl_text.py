@@ -51,6 +51,8 @@ def catalogue_ddl(catalogue: Catalogue) -> list[str]:
         tables += [text.index(index) for index in catalogue.indexes_of(table.name)]
     return [
         *text.database_options(catalogue.database_name, catalogue.options),
+        # Only GoogleSQL has one.
+        *google_text.proto_bundle(list(catalogue.proto_types)),
         *(text.schema(name) for name in catalogue.schemas.values()),
         *tables,
         *(text.foreign_key(name, key) for name, keys in late.items() for key in keys),

@@ -17,6 +17,7 @@ from tidegate.spanner_simulator.core.schema.google_tables import (
     key_columns,
 )
 from tidegate.spanner_simulator.core.schema.grant_ddl import create_role, drop_role, grant
+from tidegate.spanner_simulator.core.schema.proto_ddl import alter_bundle, create_bundle
 from tidegate.spanner_simulator.core.schema.stream_ddl import (
     alter_stream,
     create_stream,
@@ -34,7 +35,6 @@ _REFUSED = (
     ("CREATE", "SEQUENCE"),
     ("CREATE", "OR", "REPLACE", "MODEL"),
     ("CREATE", "MODEL"),
-    ("CREATE", "PROTO", "BUNDLE"),
     ("CREATE", "PLACEMENT"),
     ("CREATE", "SEARCH", "INDEX"),
     ("CREATE", "VECTOR", "INDEX"),
@@ -47,7 +47,6 @@ _REFUSED = (
     ("CREATE", "QUEUE"),
     ("ALTER", "SEQUENCE"),
     ("ALTER", "MODEL"),
-    ("ALTER", "PROTO", "BUNDLE"),
     ("ALTER", "LOCALITY", "GROUP"),
     ("ALTER", "STATISTICS"),
     ("ALTER", "SEARCH", "INDEX"),
@@ -55,7 +54,6 @@ _REFUSED = (
     ("ALTER", "QUEUE"),
     ("DROP", "SEQUENCE"),
     ("DROP", "MODEL"),
-    ("DROP", "PROTO", "BUNDLE"),
     ("DROP", "PLACEMENT"),
     ("DROP", "SEARCH", "INDEX"),
     ("DROP", "VECTOR", "INDEX"),
@@ -112,6 +110,8 @@ def _create(words: DdlWords) -> ddl.Statement:
         return ddl.CreateSchema(words.name(), if_not_exists)
     if words.accept("ROLE"):
         return create_role(words)
+    if words.accept("PROTO", "BUNDLE"):
+        return create_bundle(words)
     return words.encountered("create_statement")
 
 
@@ -126,6 +126,8 @@ def _alter(words: DdlWords) -> ddl.Statement:
         name = words.name()
         words.expect("SET", "OPTIONS")
         return ddl.AlterDatabase(name, _database_options(words))
+    if words.accept("PROTO", "BUNDLE"):
+        return alter_bundle(words)
     return words.encountered("alter_statement")
 
 
@@ -146,6 +148,8 @@ def _drop(words: DdlWords) -> ddl.Statement:
         return ddl.DropSchema(words.name(), if_exists)
     if words.accept("ROLE"):
         return drop_role(words)
+    if words.accept("PROTO", "BUNDLE"):
+        return ddl.DropProtoBundle()
     return words.encountered("drop_statement")
 
 

@@ -12,6 +12,7 @@ from tidegate.spanner_simulator.core.schema.constraint_ddl import (
     starts_constraint,
 )
 from tidegate.spanner_simulator.core.schema.ddl_words import unsupported
+from tidegate.spanner_simulator.core.schema.proto_ddl import type_path
 from tidegate.spanner_simulator.core.schema.schema_objects import (
     Check,
     ForeignKey,
@@ -39,7 +40,7 @@ _SCALARS: dict[str, TypeCode] = {
     "UUID": "UUID",
     "INTERVAL": "INTERVAL",
 }
-_PRESENT_TYPES = ("STRUCT", "TOKENLIST", "GEOGRAPHY", "PROTO", "ENUM")
+_REFUSED_TYPES = ("STRUCT", "TOKENLIST", "GEOGRAPHY")
 
 
 @dataclass(slots=True)
@@ -222,24 +223,24 @@ def _commit_timestamp(words: DdlWords) -> bool:
 
 def _type(words: DdlWords) -> ValueType:
     word = words.peek()
-    if word.kind != "name":
-        if word.kind == "quoted_name":
-            raise unsupported(f"type {word.text}")
-        words.encountered("column_type")
-    name = words.take().text.upper()
+    name = word.text.upper() if word.kind == "name" else ""
+    is_path = words.peek(1).is_symbol(".")
     if name == "ARRAY":
+        words.take()
         return _array(words)
-    if name in ("STRING", "BYTES"):
+    if name in ("STRING", "BYTES") and not is_path:
+        words.take()
         return ValueType("STRING" if name == "STRING" else "BYTES", None, _length(words))
     code = _SCALARS.get(name)
-    if code is not None:
+    if code is not None and not is_path:
+        words.take()
         return ValueType(code)
-    path = word.text
-    while words.accept_symbol("."):
-        path += "." + words.take().text
-    if "." in path or name in _PRESENT_TYPES:
-        raise unsupported(f"type {path}")
-    raise SpannerError(Code.INVALID_ARGUMENT, f"Type not found: {word.text}")
+    if name in _REFUSED_TYPES and not is_path:
+        raise unsupported(f"type {word.text}")
+    if not words.starts_name():
+        words.encountered("column_type")
+    # A message or an enum: the catalogue knows which, and whether there is one of that name.
+    return ValueType("PROTO", proto_name=type_path(words))
 
 
 def _array(words: DdlWords) -> ValueType:

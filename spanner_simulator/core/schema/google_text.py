@@ -31,6 +31,7 @@ __all__ = [
     "database_options",
     "foreign_key",
     "index",
+    "proto_bundle",
     "quoted",
     "roles",
     "schema",
@@ -77,6 +78,12 @@ def database_options(name: str, options: Mapping[str, OptionValue]) -> list[str]
         return []
     inside = ", ".join(f"{key} = {_option(value)}" for key, value in options.items())
     return [f"ALTER DATABASE {quoted(name)} SET OPTIONS ({inside})"]
+
+
+def proto_bundle(names: Sequence[str]) -> list[str]:
+    """CREATE PROTO BUNDLE, if there is one."""
+    lines = "".join(f"  {quoted(name)},\n" for name in names)
+    return [f"CREATE PROTO BUNDLE (\n{lines})"] if names else []
 
 
 def schema(name: str) -> str:

@@ -26,11 +26,13 @@ __all__ = [
     "AlterColumnType",
     "AlterDatabase",
     "AlterIndex",
+    "AlterProtoBundle",
     "AlterStreamOptions",
     "AlterStreamWatch",
     "Analyze",
     "ColumnDefinition",
     "CreateIndex",
+    "CreateProtoBundle",
     "CreateRole",
     "CreateSchema",
     "CreateStream",
@@ -39,6 +41,7 @@ __all__ = [
     "DropColumn",
     "DropConstraint",
     "DropIndex",
+    "DropProtoBundle",
     "DropRole",
     "DropSchema",
     "DropStream",
@@ -281,6 +284,27 @@ class DropSchema:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateProtoBundle:
+    """CREATE PROTO BUNDLE; the descriptors of the types come beside the statement."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterProtoBundle:
+    """ALTER PROTO BUNDLE .. INSERT, UPDATE and DELETE."""
+
+    inserted: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DropProtoBundle:
+    """DROP PROTO BUNDLE."""
+
+
+@dataclass(frozen=True, slots=True)
 class AlterDatabase:
     """ALTER DATABASE .. SET OPTIONS; None resets one. The name of the database is not checked."""
 
@@ -386,6 +410,9 @@ Statement: TypeAlias = (
     | DropView
     | CreateSchema
     | DropSchema
+    | CreateProtoBundle
+    | AlterProtoBundle
+    | DropProtoBundle
     | AlterDatabase
     | Analyze
     | CreateStream

@@ -16,4 +16,4 @@ def type_name(value_type: ValueType, *, element: bool = True) -> str:
         return f"ARRAY<{type_name(value_type.element)}>" if element else "ARRAY"
     if value_type.annotation is not None:
         return value_type.annotation.replace("_", ".", 1)
-    return value_type.code
+    return value_type.proto_name or value_type.code

@@ -52,15 +52,17 @@ class DatabaseAdminService:
             "POSTGRESQL" if request.database_dialect == _POSTGRESQL else "GOOGLE_STANDARD_SQL"
         )
         _refuse(request, "encryption_config", "encryption keys of databases")
-        if request.proto_descriptors:
-            raise SpannerError(Code.UNIMPLEMENTED, "The simulator does not support: proto bundles")
         name = f"{request.parent}/databases/{_database_id(request.create_statement, dialect)}"
         self._check_instance(request.parent)
         if name in self._host.databases:
             raise SpannerError(Code.ALREADY_EXISTS, f"Database already exists: {name}")
         database = self._host.create_database(name, dialect=dialect)
         statements = _parsable(request.extra_statements, dialect)
-        database.apply_ddl(statements, now_us=self._host.now_us())
+        database.apply_ddl(
+            statements,
+            now_us=self._host.now_us(),
+            proto_descriptors=request.proto_descriptors,
+        )
         self._host.add_database(database)
         return done_operation(
             self._host,
@@ -125,8 +127,6 @@ class DatabaseAdminService:
         otherwise the operation carries the error, and its metadata how far it got.
         """
         hosted = self._hosted(request.database)
-        if request.proto_descriptors:
-            raise SpannerError(Code.UNIMPLEMENTED, "The simulator does not support: proto bundles")
         if not request.statements:
             raise SpannerError(Code.INVALID_ARGUMENT, "Missing statements in the request.")
         name = operation_name(self._host, request.database, request.operation_id)
@@ -139,7 +139,11 @@ class DatabaseAdminService:
         for index, statement in enumerate(statements):
             start = timestamp_message(self._host.now_us())
             try:
-                (at_us,) = database.apply_ddl([statement], now_us=self._host.now_us())
+                (at_us,) = database.apply_ddl(
+                    [statement],
+                    now_us=self._host.now_us(),
+                    proto_descriptors=request.proto_descriptors,
+                )
             except SpannerError as error:
                 if index == 0:
                     raise
@@ -154,7 +158,11 @@ class DatabaseAdminService:
     async def get_database_ddl(self, request: Message) -> Message:
         """The schema as statements, generated from what it is now."""
         catalogue = self._hosted(request.database).database.catalogue
-        return database_admin.GetDatabaseDdlResponse.pb()(statements=catalogue_ddl(catalogue))
+        return database_admin.GetDatabaseDdlResponse.pb()(
+            statements=catalogue_ddl(catalogue),
+            # A FileDescriptorSet: a message may be put together of parts of it.
+            proto_descriptors=b"".join(catalogue.proto_files.values()),
+        )
 
     async def list_database_roles(self, request: Message) -> Message:
         """The roles of a database, the ones that every database has among them."""

@@ -18,6 +18,7 @@ from tidegate.spanner_simulator.sql.binder.coercion import (
     is_blank_array,
     read_literal,
 )
+from tidegate.spanner_simulator.sql.binder.enum_casts import enum_of_int
 from tidegate.spanner_simulator.sql.binder.literals import literal, value_sql
 from tidegate.spanner_simulator.sql.sql_types import (
     INT64,
@@ -139,7 +140,7 @@ class Binding:
         if lowered not in self.parameters:
             raise SpannerError(Code.INVALID_ARGUMENT, f"No parameter found for binding: {name}")
         self.used_parameters.add(lowered)
-        declared = self.parameters[lowered].value_type
+        declared = self._known(self.parameters[lowered].value_type)
         value_type = self.types.get(lowered) or declared
         if value_type is not None:
             self.types[lowered] = value_type
@@ -149,6 +150,26 @@ class Binding:
             constant=Constant(parameter=lowered),
             is_literal=True,
         )
+
+    def _known(self, declared: ValueType | None) -> ValueType | None:
+        """A declared type as the proto bundle has it; NOT_FOUND when it has none of that name."""
+        if declared is None:
+            return None
+        if declared.element is not None:
+            return replace(declared, element=self._known(declared.element))
+        if declared.code not in ("PROTO", "ENUM"):
+            return declared
+        found = self.named_type(declared.proto_name or "")
+        if found is None or found.code != declared.code:
+            what = "Type" if declared.code == "PROTO" else "Enum type"
+            raise SpannerError(Code.NOT_FOUND, f"{what} not found: `{declared.proto_name or ''}`")
+        return found
+
+    def named_type(self, name: str) -> ValueType | None:
+        """A message or an enum of the proto bundle."""
+        found = self.catalogue.proto_types.get(name)
+        self.dependencies.append(("proto_types", name, found))
+        return found
 
     # -- conversions
 
@@ -183,6 +204,8 @@ class Binding:
                 return literal(target, float(value))
             if target.code == "NUMERIC":
                 return literal(target, Decimal(value))
+            if target.code == "ENUM":
+                return literal(target, enum_of_int(value, target.proto_name or ""))
         if bound.is_literal and isinstance(value, float) and target.code == "NUMERIC":
             return literal(target, Decimal(repr(value)))
         return Bound(cast_sql(bound.sql, source, target, self.dialect), target)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.sql.binder.bound import Bound
+from tidegate.spanner_simulator.sql.binder.enum_casts import enum_cast_sql, member_number
 from tidegate.spanner_simulator.sql.binder.literals import literal
 from tidegate.spanner_simulator.sql.functions import (
     json_routines,
@@ -24,6 +25,7 @@ from tidegate.spanner_simulator.sql.sql_types import (
     is_same,
     type_name,
 )
+from tidegate.spanner_simulator.sql.syntax import unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +51,7 @@ _IMPLICIT_LITERALS: Final = {
     ("STRING", "DATE"): 5,
     ("STRING", "TIMESTAMP"): 5,
     ("STRING", "UUID"): 5,
+    ("STRING", "ENUM"): 5,
     ("STRING", "BYTES"): 9,
     ("BYTES", "PROTO"): 4,
 }
@@ -60,7 +63,6 @@ _CASTS: Final = {
     ("INT64", "PG_NUMERIC"): "CAST({} AS VARCHAR)",
     ("INT64", "STRING"): "CAST({} AS VARCHAR)",
     ("INT64", "BOOL"): "({} <> 0)",
-    ("INT64", "ENUM"): "{}",
     ("ENUM", "INT64"): "{}",
     ("BOOL", "INT64"): "CAST({} AS BIGINT)",
     ("BOOL", "STRING"): "CAST({} AS VARCHAR)",
@@ -146,6 +148,8 @@ def read_literal(text: str, value_type: ValueType, dialect: Dialect) -> Bound | 
 
     Raises `SpannerError` for a text that is none of that type.
     """
+    if value_type.code == "ENUM":
+        return literal(value_type, member_number(value_type, text))
     readers = _POSTGRES_READERS if dialect == "POSTGRESQL" else _READERS
     reader = readers.get(_kind(value_type))
     if reader is None:
@@ -193,14 +197,23 @@ def cast_sql(
         return _cast_struct(sql, source, target, dialect)
     if is_same(source, target):
         return _cut(sql, source, target)
+    text = enum_cast_sql(sql, source, target)
+    if text is None:
+        text = _template(source, target, dialect).format(sql)
+    text = _cut(text, None, target)
+    return f"TRY({text})" if is_safe else text
+
+
+def _template(source: ValueType, target: ValueType, dialect: Dialect) -> str:
     pair = (_kind(source), _kind(target))
     template = _CASTS.get(pair)
     if dialect == "POSTGRESQL":
         template = _POSTGRES_CASTS.get(pair, None if pair in _NOT_IN_POSTGRES else template)
+    if {source.code, target.code} == {"STRING", "PROTO"}:
+        raise unsupported("CAST between messages and their text form")
     if template is None:
         raise _no_cast(source, target, dialect)
-    text = _cut(template.format(sql), None, target)
-    return f"TRY({text})" if is_safe else text
+    return template
 
 
 def _cut(sql: str, source: ValueType | None, target: ValueType) -> str:

@@ -116,7 +116,7 @@ def _check_comparable(binding: Binding, operator: str, kind: ValueType, node: No
         return
     if kind.code not in refused:
         return
-    name = binding.type_name(Bound("", kind))
+    name = kind.wire_name() if kind.proto_name else binding.type_name(Bound("", kind))
     if binding.is_postgres:
         raise SpannerError(
             Code.UNIMPLEMENTED, f"The simulator does not support: {operator} on values of {name}"

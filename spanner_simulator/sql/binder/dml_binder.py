@@ -87,6 +87,9 @@ def _target(binding: Binding, node: Node) -> Table:
 def _column(binding: Binding, table: Table, node: Node, verb: str) -> ColumnDefinition:
     column = table.by_name.get(node.name.lower())
     if column is None:
+        whole = table.by_name.get(node.text("table").lower())
+        if whole is not None and whole.value_type.code == "PROTO":
+            raise unsupported(f"writes to fields of messages ({whole.name}.{node.name})")
         if binding.is_postgres:
             raise binding.error(f'column "{node.name}" of relation "{table.name}" does not exist')
         if verb == "UPDATE":

@@ -11,7 +11,7 @@ from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.sql.binder.bound import Bound, Scope
 from tidegate.spanner_simulator.sql.binder.literals import text_literal
 from tidegate.spanner_simulator.sql.sql_types import JSON, field_key
-from tidegate.spanner_simulator.sql.syntax import position
+from tidegate.spanner_simulator.sql.syntax import position, unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -125,5 +125,7 @@ def access_field(binding: Binding, bound: Bound, part: exp.Identifier) -> Bound:
         raise binding.error(f"Field name {part.name} {what} in {binding.type_name(bound)}", part)
     if kind is not None and kind.code == "JSON" and not binding.is_postgres:
         return Bound(f"json_field({bound.sql}, {text_literal(part.name)})", JSON)
+    if kind is not None and kind.code == "PROTO":
+        raise unsupported(f"access to fields of messages ({part.name} of {kind.proto_name})")
     message = f"Cannot access field {part.name} on a value with type {binding.type_name(bound)}"
     raise binding.text.error(message, position(part))

@@ -45,6 +45,18 @@ _POSTGRES: Final = {
 }  # fmt: skip
 
 
+def _named(binding: Binding, name: str) -> ValueType:
+    found = binding.named_type(name)
+    if found is not None:
+        return found
+    if binding.is_postgres:
+        raise binding.error(f'type "{name.lower()}" does not exist')
+    quoted = f"`{name}`"
+    shown = quoted if quoted in binding.text.parsed else name
+    at = binding.text.parsed.find(shown)
+    raise binding.text.error(f"Type not found: {shown}", None if at < 0 else at)
+
+
 def read_type(binding: Binding, node: Node) -> ValueType:
     """The type that a tree names. Raises `SpannerError` for one that Spanner does not have."""
     if not isinstance(node, exp.DataType):
@@ -61,6 +73,8 @@ def read_type(binding: Binding, node: Node) -> ValueType:
             for one in node.expressions
         ]
         return ValueType("STRUCT", fields=tuple(fields))
+    if name == "USER-DEFINED":
+        return _named(binding, str(node.args["kind"]))
     found = (_POSTGRES if binding.is_postgres else _GOOGLE).get(name)
     if found is None:
         raise binding.error(f"Type not found: {name}" if not binding.is_postgres

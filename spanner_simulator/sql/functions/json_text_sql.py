@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidegate.spanner_simulator.sql.sql_types import field_key
+from tidegate.spanner_simulator.sql.syntax import unsupported
 
 if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.values import ValueType
@@ -24,7 +25,14 @@ def _document(sql: str, value_type: ValueType) -> str:
     match value_type.code:
         case "BOOL":
             return f"CAST({sql} AS VARCHAR)"
-        case "INT64" | "ENUM":
+        case "ENUM":
+            pairs = " ".join(
+                f"WHEN {number} THEN '\"{name}\"'" for name, number in value_type.members
+            )
+            return f"CASE {sql} {pairs} ELSE CAST({sql} AS VARCHAR) END" if pairs else sql
+        case "PROTO":
+            raise unsupported("messages as JSON")
+        case "INT64":
             return f"json_of_int({sql})"
         case "FLOAT64" | "FLOAT32":
             return f"json_of_float(CAST({sql} AS DOUBLE))"
@@ -32,7 +40,7 @@ def _document(sql: str, value_type: ValueType) -> str:
             return f"numeric_text({sql})" if value_type.annotation is None else sql
         case "JSON":
             return sql
-        case "BYTES" | "PROTO":
+        case "BYTES":
             return f"json_string_literal(bytes_to_base64({sql}))"
         case "DATE":
             return f"json_string_literal(date_format_text('%E4Y-%m-%d', {sql}))"

@@ -20,6 +20,7 @@ from tidegate.spanner_simulator.errors import SpannerError
 
 ENTRIES: list[JournalEntry] = [
     JournaledSchema("CREATE ..", 5, (2**1056 - 1, 0.25)),
+    JournaledSchema("CREATE PROTO ..", 5, (), b"\xff"),
     JournaledCommit(
         6, 1, "tag", False, True, (JournaledChange("T", "UPDATE", ("1", None, 1.5), ("A",)),)
     ),

@@ -96,7 +96,8 @@ def test_types_print_as_ddl_and_as_change_record_json() -> None:
 
     assert array.ddl() == "ARRAY<STRING(MAX)>"
     assert ValueType("BYTES", None, 8).ddl() == "BYTES(8)"
-    assert ValueType("ENUM", proto_name="a.B").ddl() == "a.B"
+    assert ValueType("ENUM", proto_name="a.B").ddl() == "`a.B`"
+    assert ValueType("ARRAY", ValueType("ENUM", proto_name="a.B")).wire_name() == "ARRAY<ENUM<a.B>>"
     assert array.json_text() == '{"array_element_type":{"code":"STRING"},"code":"ARRAY"}'
     assert PG_NUMERIC.json_text() == '{"code":"NUMERIC","type_annotation":"PG_NUMERIC"}'
     assert ValueType("PROTO", proto_name="a.B").json_text() == (

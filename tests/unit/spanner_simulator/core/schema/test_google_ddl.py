@@ -145,7 +145,6 @@ def test_a_view_says_with_whose_rights_it_reads() -> None:
     [
         "CREATE SEQUENCE s OPTIONS (sequence_kind = 'bit_reversed_positive')",
         "CREATE MODEL m REMOTE",
-        "CREATE PROTO BUNDLE (a.b)",
         "CREATE PLACEMENT p",
         "CREATE SEARCH INDEX i ON T (a)",
         "CREATE VECTOR INDEX i ON T (a)",

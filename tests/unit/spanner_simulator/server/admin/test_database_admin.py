@@ -5,6 +5,7 @@ from google.cloud.spanner_admin_database_v1 import types as database_admin
 from google.iam.v1 import iam_policy_pb2
 from google.longrunning import operations_pb2
 
+from tests.unit.spanner_simulator.shop_protos import shop_descriptors
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.server.admin.operations import OperationsService
 from tidegate.spanner_simulator.server.messages import timestamp_us_of
@@ -188,6 +189,30 @@ def test_operations_of_a_dropped_database_are_forgotten(rig) -> None:
 
     assert f"{DATABASE}/operations/op_1" in [one.name for one in before]
     assert not rig.run(rig.databases.list_database_operations(request)).operations
+
+
+def test_a_proto_bundle_comes_with_its_descriptors_and_gives_them_back(rig) -> None:
+    made = database_admin.CreateDatabaseRequest.pb()(
+        parent=INSTANCE,
+        create_statement="CREATE DATABASE `shop`",
+        extra_statements=["CREATE PROTO BUNDLE (shop.Tier)"],
+        proto_descriptors=shop_descriptors(),
+    )
+    rig.run(rig.databases.create_database(made))
+    altered = database_admin.UpdateDatabaseDdlRequest.pb()(
+        database=f"{INSTANCE}/databases/shop",
+        statements=[
+            "ALTER PROTO BUNDLE INSERT (shop.Customer)",
+            "CREATE TABLE T (K INT64, C shop.Customer) PRIMARY KEY (K)",
+        ],
+        proto_descriptors=shop_descriptors(),
+    )
+    rig.run(rig.databases.update_database_ddl(altered))
+    asked = database_admin.GetDatabaseDdlRequest.pb()(database=f"{INSTANCE}/databases/shop")
+    found = rig.run(rig.databases.get_database_ddl(asked))
+
+    assert found.statements[0] == "CREATE PROTO BUNDLE (\n  shop.Customer,\n  shop.Tier,\n)"
+    assert found.proto_descriptors == shop_descriptors()
 
 
 def test_what_a_database_cannot_have_is_refused(rig) -> None:
