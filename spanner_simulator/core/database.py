@@ -7,7 +7,6 @@ streams the same order. What must survive a restart goes to `journal` within the
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
@@ -24,9 +23,9 @@ from tidegate.spanner_simulator.core.rows.expiry import EXPIRY_TAG, due_rows
 from tidegate.spanner_simulator.core.rows.expressions import NoExpressions
 from tidegate.spanner_simulator.core.rows.incoming_rows import Evaluation, write_plan
 from tidegate.spanner_simulator.core.rows.journaled_rows import journaled_change, replay_change
+from tidegate.spanner_simulator.core.rows.known_transactions import KnownTransactions
 from tidegate.spanner_simulator.core.rows.row_store import RowStore
 from tidegate.spanner_simulator.core.rows.row_writer import RowWriter
-from tidegate.spanner_simulator.core.rows.transactions import Transaction
 from tidegate.spanner_simulator.core.schema import statements as ddl
 from tidegate.spanner_simulator.core.schema.catalogue import Catalogue
 from tidegate.spanner_simulator.core.schema.ddl import parse_ddl
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.rows.mutations import KeySet, Mutation, RowChange
     from tidegate.spanner_simulator.core.rows.schema_changes import BackFill
     from tidegate.spanner_simulator.core.rows.storage import KeyRange
+    from tidegate.spanner_simulator.core.rows.transactions import Transaction
     from tidegate.spanner_simulator.core.rows.write_set import WriteSet
     from tidegate.spanner_simulator.core.schema.analysis import Analysis
     from tidegate.spanner_simulator.core.schema.schema_objects import Table
@@ -49,10 +49,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Database", "DatabaseSettings"]
 
-_FINISHED_TRANSACTIONS_MAX = 10_000
-# Clients simply forget read-only transactions; the oldest of this many cannot be in use any more.
-_TRANSACTIONS_MAX = 100_000
-_RETRY_DELAY_MS = 5
 _EXPIRED_ROWS_PER_COMMIT = 1_000
 
 
@@ -107,10 +103,7 @@ class Database:
         self._chance = chance
         self._settings = settings
         self._expressions = expressions or NoExpressions()
-        # Ordered, as an ordinary dictionary does not find its oldest entry fast.
-        self._transactions: OrderedDict[bytes, Transaction] = OrderedDict()
-        self._finished: OrderedDict[bytes, None] = OrderedDict()
-        self._last_transaction = 0
+        self._transactions = KnownTransactions(chance)
         self._instant = _Instant()
         # The back-fills of the last statement that was replayed.
         self._owed: list[BackFill] = []
@@ -194,64 +187,20 @@ class Database:
 
     def begin(self, *, read_us: int | None = None, tag: str = "") -> Transaction:
         """Start a transaction: read-write, or read-only at `read_us`."""
-        self._last_transaction += 1
-        transaction = Transaction(
-            b"%d-%08x" % (self._last_transaction, self._chance.getrandbits(32)),
-            self.commit_number,
-            read_us,
-            tag,
-        )
-        self._transactions[transaction.transaction_id] = transaction
-        if len(self._transactions) > _TRANSACTIONS_MAX:
-            oldest, _ = self._transactions.popitem(last=False)
-            self._finished.pop(oldest, None)
-        return transaction
+        return self._transactions.begin(begun_at=self.commit_number, read_us=read_us, tag=tag)
 
     def transaction(self, transaction_id: bytes) -> Transaction:
-        """An active transaction; ABORTED, NOT_FOUND or FAILED_PRECONDITION when it is none."""
-        transaction = self._transactions.get(transaction_id)
-        if transaction is None:
-            raise SpannerError(
-                Code.NOT_FOUND,
-                f"Transaction was not found: {transaction_id.decode(errors='replace')}",
-            )
-        if transaction.state == "ABORTED":
-            raise _aborted("Transaction was aborted")
-        return transaction
+        """A transaction by its id; NOT_FOUND or ABORTED when it cannot go on."""
+        return self._transactions.find(transaction_id)
 
     def rollback(self, transaction_id: bytes) -> None:
         """End a transaction without effect; unknown ones are ignored, as clients expect."""
-        transaction = self._transactions.get(transaction_id)
-        if transaction is not None and transaction.state == "ACTIVE":
-            transaction.state = "ROLLED_BACK"
-            self._finish(transaction)
-
-    def _finish(self, transaction: Transaction) -> None:
-        transaction.key_reads.clear()
-        transaction.range_reads.clear()
-        transaction.writes = None
-        self._finished[transaction.transaction_id] = None
-        if len(self._finished) > _FINISHED_TRANSACTIONS_MAX:
-            oldest, _ = self._finished.popitem(last=False)
-            self._transactions.pop(oldest, None)
-
-    def _abort(self, transaction: Transaction, reason: str) -> SpannerError:
-        transaction.state = "ABORTED"
-        self._finish(transaction)
-        return _aborted(f"Transaction was aborted: {reason}")
+        self._transactions.roll_back(transaction_id)
 
     def _check_writable(self, transaction: Transaction, verb: str) -> None:
-        if transaction.is_read_only:
-            raise SpannerError(Code.FAILED_PRECONDITION, f"Cannot {verb} a read-only transaction.")
-        if transaction.state == "ABORTED":
-            raise _aborted("Transaction was aborted")
-        if transaction.state != "ACTIVE":
-            raise SpannerError(
-                Code.FAILED_PRECONDITION,
-                f"Cannot {verb} a transaction that was rolled back or committed.",
-            )
+        self._transactions.check_writable(transaction, verb)
         if transaction.writes is not None and transaction.writes.rules is not self._store.rules:
-            raise self._abort(transaction, "the schema has changed")
+            raise self._transactions.abort(transaction, "the schema has changed")
 
     def execute(
         self, transaction: Transaction, mutations: Sequence[Mutation], *, now_us: int | None = None
@@ -311,7 +260,9 @@ class Database:
         self._check_writable(transaction, "commit")
         conflict = transaction.conflict(self._store.tables)
         if conflict is not None:
-            raise self._abort(transaction, f"something it read in {conflict} has changed")
+            raise self._transactions.abort(
+                transaction, f"something it read in {conflict} has changed"
+            )
         writes = transaction.writes or self._store.new_writes()
         mark = writes.mark()
         try:
@@ -342,8 +293,7 @@ class Database:
         self.clock.committed(commit_us)
         if self._settings.equal_timestamp_probability > 0:
             self._instant.written |= writes.places
-        transaction.state, transaction.commit_us = "COMMITTED", commit_us
-        self._finish(transaction)
+        self._transactions.commit(transaction, commit_us)
         self._store.store(writes, commit_us=commit_us)
         self.streams.publish(changes, facts, is_excluded=is_excluded)
         return commit_us
@@ -521,7 +471,3 @@ def _needed_by(statement: ddl.Statement, proto_descriptors: bytes) -> bytes:
 
 def _is_dict(held: object) -> bool:
     return isinstance(held, dict)
-
-
-def _aborted(message: str) -> SpannerError:
-    return SpannerError(Code.ABORTED, message, retry_delay_ms=_RETRY_DELAY_MS)

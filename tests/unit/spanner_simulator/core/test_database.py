@@ -123,15 +123,6 @@ def test_a_repeated_commit_gives_the_same_timestamp(bank) -> None:
     assert len(bank.database.streams.state("Bank").log.transactions) == 1
 
 
-def test_forgotten_transactions_do_not_pile_up(bank, monkeypatch) -> None:
-    monkeypatch.setattr("tidegate.spanner_simulator.core.database._TRANSACTIONS_MAX", 3)
-    first, *_, last = [bank.database.begin(read_us=5) for _ in range(5)]
-
-    assert bank.database.transaction(last.transaction_id) is last
-    with pytest.raises(SpannerError, match="Transaction was not found"):
-        bank.database.transaction(first.transaction_id)
-
-
 def test_only_an_active_read_write_transaction_commits(bank) -> None:
     rolled_back = bank.database.begin()
     bank.database.rollback(rolled_back.transaction_id)

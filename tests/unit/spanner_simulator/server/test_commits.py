@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from google.cloud.spanner_v1 import types as spanner
 
-from tidegate.spanner_simulator.core import database
+from tidegate.spanner_simulator.core.rows import known_transactions
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.server.messages import timestamp_us_of
 
@@ -162,7 +162,7 @@ def test_commit_stats_count_columns_index_entries_and_deleted_keys_and_ranges(ri
 
 
 def test_a_commit_is_repeated_however_many_came_after_it(rig, monkeypatch) -> None:
-    monkeypatch.setattr(database, "_FINISHED_TRANSACTIONS_MAX", 2)
+    monkeypatch.setattr(known_transactions, "_FINISHED_TRANSACTIONS_MAX", 2)
     session = rig.session()
     transaction = begin(rig, session)
     first = rig.insert(session, 1, transaction_id=transaction.id)
@@ -190,7 +190,7 @@ def test_what_fails_in_a_transaction_without_a_name_leaves_none_behind(rig) -> N
         return len([one async for one in rig.spanner.batch_write(request)])
 
     assert rig.run(write()) == 1
-    states = {one.state for one in rig.database._transactions.values()}
+    states = {one.state for one in rig.database._transactions._by_id.values()}
     assert states == {"COMMITTED", "ROLLED_BACK"}
 
 
