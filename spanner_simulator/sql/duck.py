@@ -96,7 +96,7 @@ class Duck:
     """A connection; create it in the thread that uses it."""
 
     def __init__(self) -> None:
-        self._connection = duckdb.connect(config={"threads": 1})
+        self._connection = duckdb.connect(config={"threads": 1, "temp_directory": ""})
         self._refusals: list[SpannerError] = []
         self._registered: set[str] = set()
         for name, one in ROUTINES.items():

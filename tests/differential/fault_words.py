@@ -79,6 +79,18 @@ FAULT_WORDS: tuple[tuple[str, str, str], ...] = (
         ),
     ),
     (
+        "row referred to",
+        (
+            r"Foreign key constraint violation when deleting or updating referenced row\(s\): "
+            r"referencing row\(s\) found in table `(?P<table>\w+)`\. Foreign key: `(?P<name>\w+)`\."
+        ),
+        (
+            r"Foreign key `(?P<name>\w+)` constraint violation when deleting or updating "
+            r"referenced key `\{.*\}` in table `\w+`\. A row with that key exists in the "
+            r"referencing table `(?P<table>\w+)`\."
+        ),
+    ),
+    (
         "check",
         r"Check constraint `(?P<table>\w+)`\.`(?P<name>\w+)` is violated for key \(.*\)",
         r"Check constraint `(?P<table>\w+)`\.`(?P<name>\w+)` is violated for key \{.*\}↓?",

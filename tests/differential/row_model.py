@@ -7,9 +7,12 @@ sides are asked the same whatever it believes.
 from __future__ import annotations
 
 from copy import deepcopy
+from random import Random
 from typing import Any
 
-from tests.differential.schema import Schema, Table
+from tests.differential.kinds import Dialect
+from tests.differential.kinds import value as choose_value
+from tests.differential.schema import Column, Schema, Table
 from tests.differential.steps import Delete, Keys, Mutation
 
 __all__ = ["RowModel"]
@@ -26,6 +29,13 @@ class RowModel:
 
     def held(self, table: str) -> list[_Key]:
         return list(self.keys.get(table, ()))
+
+    def value(self, chance: Random, column: Column, dialect: Dialect) -> Any:
+        """A value for a column; of one that refers to a table mostly the key of a row there."""
+        held = self.held(column.refers_to[0]) if column.refers_to is not None else []
+        if held and chance.random() < 0.85:
+            return chance.choice(held)[0]
+        return choose_value(chance, column.kind, dialect)
 
     def snapshot(self) -> dict[str, dict[_Key, None]]:
         return deepcopy(self.keys)

@@ -15,7 +15,7 @@ __all__ = ["Column", "Index", "Schema", "Stream", "Table", "View"]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column; `default` and `generated` are SQL text."""
+    """A column; `default` and `generated` are SQL text, `refers_to` is a table and its key."""
 
     name: str
     kind: Kind
@@ -24,6 +24,7 @@ class Column:
     generated: str | None = None
     stored: bool = True
     commit_timestamp: bool = False
+    refers_to: tuple[str, str] | None = None
 
     @property
     def is_written(self) -> bool:
@@ -69,6 +70,11 @@ class Index:
         word = "STORING" if dialect == GOOGLE else "INCLUDE"
         storing = f" {word} ({', '.join(self.storing)})" if self.storing else ""
         return f"CREATE {unique}{filtered}INDEX {self.name} ON {self.table} ({parts}){storing}"
+
+    def readable(self, table: Table) -> tuple[str, ...]:
+        """Columns that the index has."""
+        names = {name for name, _ in self.columns} | {*table.key_names, *self.storing}
+        return tuple(sorted(names))
 
 
 @dataclass(frozen=True, slots=True)

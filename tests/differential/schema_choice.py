@@ -20,6 +20,7 @@ __all__ = ["CAPTURE_TYPES", "SchemaChoice"]
 
 CAPTURE_TYPES = ("OLD_AND_NEW_VALUES", "NEW_ROW", "NEW_VALUES", "NEW_ROW_AND_OLD_VALUES")
 _NO_DEFAULT = ("FLOAT32", "JSON", "TIMESTAMP")
+_REFERRED = ("INT64", "STRING", "BYTES", "DATE", "BOOL")
 _NO_INDEX = ("JSON", "ARRAY", "FLOAT32")
 
 
@@ -145,15 +146,17 @@ class SchemaChoice:
         targets = [
             one
             for one in schema.tables.values()
-            if len(one.key) == 1 and one.key_kind(one.key_names[0]).code == "INT64"
+            if len(one.key) == 1 and one.key_kind(one.key_names[0]).code in _REFERRED
         ]
-        if not targets or chance.random() < 0.5:
+        if not targets or chance.random() < 0.3:
             return []
         target = chance.choice(targets)
-        column = Column(self._case("Ref"), Kind("INT64"))
+        refers_to = target.name, target.key_names[0]
+        kind = target.key_kind(refers_to[1])
+        column = Column(self._case("Ref"), kind, refers_to=refers_to)
         columns.append(column)
         name = self._case(f"{table}_ref")
-        action = chance.choice(("", " ON DELETE CASCADE"))
+        action = chance.choice(("", " ON DELETE CASCADE", " ON DELETE CASCADE"))
         refers = f"REFERENCES {target.name} ({target.key_names[0]}){action}"
         return [f"CONSTRAINT {name} FOREIGN KEY ({column.name}) {refers}"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
@@ -23,6 +24,7 @@ from tests.differential.side import RefusedError, Side, SideDownError
 from tests.differential.stream_reading import StreamReading
 from tests.differential.workload import Workload, make_workload
 from tidegate.spanner_simulator import Simulator, SimulatorConfig
+from tidegate.spanner_simulator.errors import SpannerError
 
 __all__ = ["SeedResult", "run", "run_errors", "run_seed", "shrunk_seed"]
 
@@ -183,8 +185,13 @@ def _churn(simulator: Simulator, database: str, seed: int) -> Callable[[int, lis
             return
         stream = chance.choice(streams)
         live = len(simulator.stream_partitions(database, stream))
-        if live > 5 or (live > 1 and chance.random() < 0.3):
+        turn = chance.random()
+        if live > 5 or (live > 1 and turn < 0.3):
             simulator.merge(database, stream)
+        elif turn < 0.7:
+            # Where there is a key to split at, which a change must have shown.
+            with suppress(SpannerError):
+                simulator.split(database, stream)
         else:
             simulator.move(database, stream)
 

@@ -50,7 +50,7 @@ class SqlChoice:
     # ------------------------------------------------------------ DML
 
     def dml(self, key_of: Any) -> Dml:
-        """A statement; `key_of(table)` chooses a key. The row model is told."""
+        """A statement; `key_of(table, is_new=..)` chooses a key. The row model is told."""
         table = self._chance.choice(list(self._schema.tables.values()))
         match self._chance.random():
             case draw if draw < 0.4:
@@ -76,7 +76,8 @@ class SqlChoice:
         columns = [table.column(name) for name in table.key_names] + some
         rows = []
         for _ in range(chance.choice((1, 1, 2))):
-            key = key_of(table)
+            # Of inserts that deal with what is there, half should find something.
+            key = key_of(table, is_new=draw >= 0.2 or chance.random() < 0.5)
             self._rows.write(table, key, "insert")
             parts = [
                 text.bound(part.kind, data)
@@ -112,7 +113,7 @@ class SqlChoice:
             return "DEFAULT"
         if column.nullable and chance.random() < 0.15:
             return "NULL" if chance.random() < 0.5 else text.parameter(column.kind, None)
-        return text.bound(column.kind, choose_value(chance, column.kind, text.dialect))
+        return text.bound(column.kind, self._rows.value(chance, column, text.dialect))
 
     def _update(self, table: Table, key_of: Any) -> Dml:
         chance = self._chance
@@ -155,7 +156,7 @@ class SqlChoice:
             return "TRUE"
         if draw < 0.25:
             return self.condition(text, table)
-        key = key_of(table)
+        key = key_of(table, is_new=False)
         if deletes:
             self._rows.remove(table.name, key)
         return " AND ".join(
@@ -349,8 +350,7 @@ class SqlChoice:
         hint = f"@{{FORCE_INDEX={index.name}}}"
         if text.dialect == POSTGRES:
             hint = f" /*@ FORCE_INDEX={index.name} */"
-        names = {name for name, _ in index.columns} | set(table.key_names) | set(index.storing)
-        some = ", ".join(sorted(names))
+        some = ", ".join(index.readable(table))
         return Query(f"SELECT {some} FROM {table.name}{hint}", text.parameters)
 
     def _forced_indexes(self, table: Table) -> list[Index]:

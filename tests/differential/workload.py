@@ -145,6 +145,8 @@ class _Maker:
         for name in list(schema.tables):
             columns = tuple(one.name for one in schema.tables[name].columns)
             add(Read(name, columns, Keys(is_all=True)))
+            for index in schema.read_indexes(name):
+                add(Read(name, index.readable(schema.tables[name]), Keys(is_all=True), index.name))
         return self._steps
 
     def _note_commit(self) -> None:
@@ -178,12 +180,26 @@ class _Maker:
                 return part
 
     def _new_key(self, table: Table) -> tuple[Any, ...]:
-        return self._key(table, known=0.12)
+        """A key that is not there, most of the time; pools are small, so that keys collide."""
+        held = self._rows.keys.get(table.name, {})
+        some = (self._key(table, known=0.03) for _ in range(6))
+        return next((key for key in some if key not in held), self._key(table))
+
+    def _table(self) -> Table:
+        """Any table; rather its parent where a row would have none."""
+        table = self._chance.choice(list(self._schema.tables.values()))
+        while table.parent in self._schema.tables and not self._rows.held(table.parent):
+            if self._chance.random() < 0.1:
+                break
+            table = self._schema.tables[table.parent]
+        return table
 
     def _write(self) -> Write:
         chance = self._chance
-        table = chance.choice(list(self._schema.tables.values()))
+        table = self._table()
         kind = chance.choice(("insert", "insert", "update", "insert_or_update", "replace"))
+        if kind == "update" and not self._rows.held(table.name) and chance.random() < 0.9:
+            kind = "insert"
         able = [one for one in table.values if one.is_written]
         needed = [one for one in able if not one.nullable and one.default is None]
         some = [one for one in able if one in needed or chance.random() < 0.6]
@@ -193,8 +209,11 @@ class _Maker:
         chance.shuffle(names)
         rows = []
         for _ in range(chance.choice((1, 1, 1, 2, 3))):
-            known = {"insert": 0.05, "update": 0.93}.get(kind, 0.5)
-            key = dict(zip(table.key_names, self._key(table, known=known), strict=True))
+            if kind == "insert":
+                chosen = self._new_key(table)
+            else:
+                chosen = self._key(table, known=0.97 if kind == "update" else 0.5)
+            key = dict(zip(table.key_names, chosen, strict=True))
             row = key | {one.name: self._data(one) for one in some}
             rows.append(tuple(row[name] for name in names))
         return Write(kind, table.name, tuple(names), tuple(rows))
@@ -207,7 +226,7 @@ class _Maker:
             return "2024-01-02T03:04:05.5Z"
         if column.nullable and self._chance.random() < 0.15:
             return None
-        return choose_value(self._chance, column.kind, self.dialect)
+        return self._rows.value(self._chance, column, self.dialect)
 
     def _delete(self) -> Delete:
         chance = self._chance
@@ -296,8 +315,8 @@ class _Maker:
             self._rows.restore(kept)
         return ReadWrite(tuple(actions), mutations, self._tag(), commits)
 
-    def _key_for_dml(self, table: Table) -> tuple[Any, ...]:
-        return self._key(table, known=0.5)
+    def _key_for_dml(self, table: Table, *, is_new: bool) -> tuple[Any, ...]:
+        return self._new_key(table) if is_new else self._key(table, known=0.85)
 
     def _batch(self) -> ReadWrite:
         made = [self._sql.dml(self._key_for_dml) for _ in range(self._chance.randrange(1, 4))]
@@ -325,7 +344,7 @@ class _Maker:
         if indexes and chance.random() < 0.4:
             one = chance.choice(indexes)
             index = one.name
-            names = sorted({part for part, _ in one.columns} | {*table.key_names, *one.storing})
+            names = list(one.readable(table))
             keys = Keys(is_all=True)
             if chance.random() < 0.5:
                 kind = table.column(one.columns[0][0]).kind

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.unit.spanner_simulator.sql.conftest import NOW_US
 from tidegate.spanner_simulator.core.values import ValueType
 from tidegate.spanner_simulator.errors import Code, SpannerError
+from tidegate.spanner_simulator.sql.duck import Duck
 from tidegate.spanner_simulator.sql.engine import Parameter
 
 INT64, STRING = ValueType("INT64"), ValueType("STRING")
@@ -215,3 +218,14 @@ def test_what_is_nested_too_deeply_is_refused_and_nothing_breaks(world, sql: str
 def test_a_long_list_is_not_deep(world) -> None:
     conditions = " OR ".join(f"Id = {number}" for number in range(DEEP))
     assert len(world.rows(f"SELECT Id FROM T WHERE {conditions}")) == 3
+
+
+def test_queries_need_no_working_directory(tmp_path: Path, monkeypatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    duck = Duck()
+
+    assert duck.run("SELECT 1 + 1", {}, {}) == [(2,)]
+    duck.close()
