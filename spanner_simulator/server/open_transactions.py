@@ -135,12 +135,20 @@ class OpenTransactions:
 
     def __init__(self) -> None:
         self._by_id: OrderedDict[bytes, OpenTransaction] = OrderedDict()
+        # Clients delete hundreds of sessions as they stop; looking at every transaction takes long.
+        self._by_session: dict[str, dict[bytes, OpenTransaction]] = {}
 
     def add(self, transaction: OpenTransaction) -> None:
         """Remember a new transaction, and forget the oldest when there are too many."""
-        self._by_id[transaction.transaction_id] = transaction
+        transaction_id, session = transaction.transaction_id, transaction.session
+        self._by_id[transaction_id] = transaction
+        self._by_session.setdefault(session, {})[transaction_id] = transaction
         if len(self._by_id) > _TRANSACTIONS_MAX:
-            self._by_id.popitem(last=False)
+            oldest_id, oldest = self._by_id.popitem(last=False)
+            others = self._by_session[oldest.session]
+            del others[oldest_id]
+            if not others:
+                del self._by_session[oldest.session]
 
     def find(self, transaction_id: bytes, *, session: str) -> OpenTransaction:
         """A transaction of this session, or NOT_FOUND.
@@ -158,7 +166,7 @@ class OpenTransactions:
 
     def forget_session(self, session: str) -> list[OpenTransaction]:
         """Drop the transactions of a session that is deleted; the ones that were active."""
-        gone = [one for one in self._by_id.values() if one.session == session]
-        for one in gone:
-            del self._by_id[one.transaction_id]
-        return [one for one in gone if one.core.state == "ACTIVE"]
+        gone = self._by_session.pop(session, {})
+        for transaction_id in gone:
+            del self._by_id[transaction_id]
+        return [one for one in gone.values() if one.core.state == "ACTIVE"]

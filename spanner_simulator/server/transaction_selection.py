@@ -61,7 +61,8 @@ class Selected:
         if self.open is not None:
             return self
         database.check_versions(point.read_us, now_us=now_us)
-        return replace(self, read_us=point.read_us)
+        begun = self.begun and _read_at(point.read_us)
+        return replace(self, read_us=point.read_us, begun=begun)
 
     def check_reading(self) -> None:
         """Partitioned DML transactions read nothing for clients."""
@@ -152,10 +153,15 @@ async def select_transaction(
             read_us = await _read_time_us(host, session, options.read_only, is_single_use=True)
             begun = None
             if options.read_only.return_read_timestamp:
-                begun = spanner.Transaction.pb()(read_timestamp=timestamp_message(read_us))
+                begun = _read_at(read_us)
             return Selected(None, read_us, begun)
         case _:
             return Selected(None, session.database.database.clock.read_now_us(host.now_us()))
+
+
+def _read_at(read_us: int) -> Message:
+    """What a client hears of a single-use read if it asks for the time."""
+    return spanner.Transaction.pb()(read_timestamp=timestamp_message(read_us))
 
 
 def find_transaction(session: Session, transaction_id: bytes) -> OpenTransaction:

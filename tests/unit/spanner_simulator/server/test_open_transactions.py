@@ -41,17 +41,22 @@ def test_the_oldest_are_forgotten(monkeypatch) -> None:
     with pytest.raises(SpannerError):
         known.find(b"0", session="s")
     assert known.find(b"1", session="s")
+    assert [one.transaction_id for one in known.forget_session("s")] == [b"1", b"2"]
 
 
 def test_a_session_takes_its_transactions_along() -> None:
     known = OpenTransactions()
-    done, active = opened(b"d"), opened(b"a")
+    done, active, other = opened(b"d"), opened(b"a"), opened(b"o")
     done.core.state = "COMMITTED"
-    known.add(done)
-    known.add(active)
+    other.session = "other"
+    for one in (done, active, other):
+        known.add(one)
 
     assert known.forget_session("s") == [active]
     assert known.forget_session("s") == []
+    assert known.find(b"o", session="other") is other
+    with pytest.raises(SpannerError, match="Transaction not found"):
+        known.find(b"d", session="s")
 
 
 @pytest.mark.parametrize(

@@ -76,12 +76,15 @@ def test_a_resumed_query_goes_on_at_the_same_time_after_the_same_row(rig, monkey
     for key in (1, 2, 3):
         rig.insert(session, key)
     request = rig.query(session, "SELECT Id FROM Accounts ORDER BY Id")
+    request.transaction.single_use.read_only.return_read_timestamp = True
     first, *rest = rig.collect(rig.spanner.execute_streaming_sql(request))
     rig.insert(session, 0)
     request.resume_token = first.resume_token
     again = rig.collect(rig.spanner.execute_streaming_sql(request))
 
     assert [list(one.values) for one in again] == [list(one.values) for one in rest]
+    assert again[0].metadata == first.metadata
+    assert first.metadata.transaction.read_timestamp.nanos
     request.sql = "SELECT Id FROM Accounts"
     with pytest.raises(SpannerError, match="Invalid resume_token"):
         rig.collect(rig.spanner.execute_streaming_sql(request))
