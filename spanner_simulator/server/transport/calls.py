@@ -58,8 +58,6 @@ class Calls:
                 await _abort(context, error)
             except DecodeError as error:
                 await _abort(context, _malformed(error))
-            except RecursionError:
-                await _abort(context, _too_deep())
             except Exception as error:  # noqa: BLE001  # a bug must not end the server
                 _LOG.exception("%s failed", method)
                 await _abort(context, _broken(error))
@@ -94,8 +92,6 @@ class Calls:
                 await _abort(context, error)
             except DecodeError as error:
                 await _abort(context, _malformed(error))
-            except RecursionError:
-                await _abort(context, _too_deep())
             except Exception as error:  # noqa: BLE001  # a bug must not end the server
                 _LOG.exception("%s failed", method)
                 await _abort(context, _broken(error))
@@ -142,12 +138,6 @@ def _parser(request_type: Any) -> Callable[[bytes], Message]:
 
 def _malformed(error: DecodeError) -> SpannerError:
     return SpannerError(Code.INVALID_ARGUMENT, f"The request cannot be parsed: {error}")
-
-
-def _too_deep() -> SpannerError:
-    return SpannerError(
-        Code.INVALID_ARGUMENT, "The simulator does not support: statements nested as deep as this"
-    )
 
 
 def _broken(error: Exception) -> SpannerError:

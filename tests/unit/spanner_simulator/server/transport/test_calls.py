@@ -105,17 +105,6 @@ def test_a_bug_is_internal_and_the_server_goes_on(channel: grpc.Channel, monkeyp
     assert failure(channel, "GetSession", b"").code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_what_is_nested_too_deep_is_an_invalid_argument(
-    channel: grpc.Channel, database: str
-) -> None:
-    request = spanner.CreateSessionRequest.pb()(database=database).SerializeToString()
-    session = spanner.Session.pb().FromString(call(channel, "CreateSession", request)).name
-    query = spanner.ExecuteSqlRequest.pb()(session=session, sql="SELECT 1" + " + 1" * 5000)
-    error = failure(channel, "ExecuteSql", query.SerializeToString())
-
-    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-
-
 def test_headers_that_nobody_knows_and_compression_are_taken(
     channel: grpc.Channel, database: str
 ) -> None:
