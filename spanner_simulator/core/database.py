@@ -96,7 +96,6 @@ class Database:
             self.catalogue,
             self.clock,
             self.journal.chance,
-            initial_count=settings.stream_partitions,
             journal=self.journal,
         )
         self._store = RowStore()
@@ -146,14 +145,22 @@ class Database:
         at_us = self.clock.next_us(now_us)
         invariant(text is not None or not self.journal.is_heard, "DDL came without its text")
         self.journal.begin_step()
-        fills = self._change_schema(statement, at_us, proto_descriptors)
+        count = self._settings.stream_partitions
+        fills = self._change_schema(
+            statement, at_us, proto_descriptors=proto_descriptors, stream_partitions=count
+        )
         drawn = self.journal.chance.drawn
-        self.journal.note(JournaledSchema(text or "", at_us, drawn, proto_descriptors))
+        self.journal.note(JournaledSchema(text or "", at_us, count, drawn, proto_descriptors))
         self._back_fill(fills, at_us)
         return at_us
 
     def _change_schema(
-        self, statement: ddl.Statement, at_us: int, proto_descriptors: bytes
+        self,
+        statement: ddl.Statement,
+        at_us: int,
+        *,
+        proto_descriptors: bytes,
+        stream_partitions: int,
     ) -> list[BackFill]:
         catalogue = self.catalogue
         before = {name: dict(held) for name, held in vars(catalogue).items() if _is_dict(held)}
@@ -169,7 +176,7 @@ class Database:
                 raise
         self._store.retention_us = catalogue.version_retention_us
         self.clock.schema_changed(at_us)
-        self.streams.follow_schema(self._store.tables, at_us=at_us)
+        self.streams.follow_schema(self._store.tables, at_us=at_us, initial_count=stream_partitions)
         return fills
 
     def _back_fill(self, fills: Sequence[BackFill], now_us: int) -> None:
@@ -368,7 +375,10 @@ class Database:
                     statement = parse_ddl(entry.text, self.catalogue.dialect)
                     # Back-fills follow as a commit of their own, unless the journal ends here.
                     self._owed = self._change_schema(
-                        statement, entry.at_us, entry.proto_descriptors
+                        statement,
+                        entry.at_us,
+                        proto_descriptors=entry.proto_descriptors,
+                        stream_partitions=entry.stream_partitions,
                     )
                 case JournaledCommit():
                     self._replay_commit(entry)
@@ -377,6 +387,10 @@ class Database:
                     self.streams.replay(entry)
                 case _:
                     assert_never(entry)
+            if not self.journal.chance.is_spent:
+                raise SpannerError(
+                    Code.INVALID_ARGUMENT, "A journal's entry has other draws than it needs."
+                )
         finally:
             self.journal.is_replaying = False
             self.journal.chance.begin()

@@ -2,7 +2,7 @@
 
 A listener hears each entry at the very step that makes it, before the step's caller does; whoever
 keeps the entries may give them to `Database.replay` in the same order, in a fresh database of the
-same settings, and has the same rows, records, tokens and timestamps. Reads are not among them, nor
+same dialect, and has the same rows, records, tokens and timestamps. Reads are not among them, nor
 are transactions that have not committed.
 
 Steps that draw from chance (the tokens of stream partitions) keep their draws in the entry. They
@@ -47,11 +47,14 @@ TurnKind = Literal["split", "merge", "move", "move_keys"]
 class JournaledSchema:
     """One DDL statement as it was written, and the time at which it took effect.
 
-    `proto_descriptors` is what came beside it, as far as the statement makes use of it.
+    `stream_partitions` is how many a new change stream was to have: a setting that may be another
+    one at the next start. `proto_descriptors` is what came beside the statement, as far as it
+    makes use of that.
     """
 
     text: str
     at_us: int
+    stream_partitions: int
     draws: tuple[Draw, ...] = ()
     proto_descriptors: bytes = b""
 
@@ -127,6 +130,11 @@ class JournalChance:
         self._given = deque(draws)
 
     @property
+    def is_spent(self) -> bool:
+        """Whether the step took just the draws that it was given."""
+        return not self._given and not self._drawn
+
+    @property
     def drawn(self) -> tuple[Draw, ...]:
         """What the step has drawn so far."""
         return tuple(self._drawn)
@@ -161,7 +169,10 @@ def entry_to_plain(entry: JournalEntry) -> list[Plain]:
     match entry:
         case JournaledSchema():
             descriptors = base64.b64encode(entry.proto_descriptors).decode()
-            return ["schema", entry.at_us, entry.text, list(entry.draws), descriptors]
+            return [
+                "schema", entry.at_us, entry.text, entry.stream_partitions, list(entry.draws),
+                descriptors,
+            ]  # fmt: skip
         case JournaledCommit():
             changes: list[Plain] = [
                 [one.table, one.mod_type, list(one.values), list(one.written)]
@@ -183,8 +194,16 @@ def entry_to_plain(entry: JournalEntry) -> list[Plain]:
 def entry_from_plain(plain: Plain) -> JournalEntry:
     """The entry that `entry_to_plain` made a list of; INVALID_ARGUMENT for anything else."""
     match plain:
-        case ["schema", int(at_us), str(text), list(draws), str(descriptors)]:
-            return JournaledSchema(text, at_us, _draws(draws), base64.b64decode(descriptors))
+        case [
+            "schema",
+            int(at_us),
+            str(text),
+            int(stream_partitions),
+            list(draws),
+            str(descriptors),
+        ]:
+            bundle = base64.b64decode(descriptors)
+            return JournaledSchema(text, at_us, stream_partitions, _draws(draws), bundle)
         case [
             "commit",
             int(commit_us),
@@ -219,7 +238,10 @@ def _change(plain: Plain) -> JournaledChange:
 
 
 def _draws(plain: list[Plain]) -> tuple[Draw, ...]:
-    return tuple(draw for draw in plain if isinstance(draw, int | float))
+    draws = tuple(draw for draw in plain if isinstance(draw, int | float))
+    if len(draws) < len(plain):
+        raise _unreadable(plain)
+    return draws
 
 
 def _unreadable(plain: Plain) -> SpannerError:

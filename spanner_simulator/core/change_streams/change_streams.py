@@ -63,16 +63,14 @@ class ChangeStreams:
         clock: CommitClock,
         chance: Chance,
         *,
-        initial_count: int,
         journal: Journal | None = None,
     ) -> None:
-        """`initial_count`: stream partitions of a new change stream; `journal` hears each turn."""
+        """`journal` hears each turn."""
         self.by_name: dict[str, StreamState] = {}
         self.listener: Callable[[Iterable[str]], None] = lambda _tokens: None
         self._catalogue = catalogue
         self._clock = clock
         self._chance = chance
-        self._initial_count = initial_count
         self._journal = journal
         self._order = 0
 
@@ -80,15 +78,17 @@ class ChangeStreams:
         """A change stream's state, or NOT_FOUND."""
         return self.by_name[self._catalogue.stream(name).name.lower()]
 
-    def follow_schema(self, rows: Mapping[str, TableRows], *, at_us: int) -> None:
+    def follow_schema(
+        self, rows: Mapping[str, TableRows], *, at_us: int, initial_count: int
+    ) -> None:
         """Start what the catalogue has gained and end what it has lost.
 
-        The listener hears of every schema, as it is something that has happened at a time.
+        A new change stream gets `initial_count` stream partitions, if its keys allow. The listener hears of every schema, as it is something that has happened at a time.
         """
         ended: list[str] = []
         streams = self._catalogue.streams
         for name in streams.keys() - self.by_name.keys():
-            self.by_name[name] = self._new_state(streams[name], rows, at_us)
+            self.by_name[name] = self._new_state(streams[name], rows, at_us, initial_count)
         for name in self.by_name.keys() - streams.keys():
             state = self.by_name.pop(name)
             state.is_dropped = True
@@ -96,14 +96,18 @@ class ChangeStreams:
         self.listener(ended)
 
     def _new_state(
-        self, stream: ChangeStream, rows: Mapping[str, TableRows], at_us: int
+        self,
+        stream: ChangeStream,
+        rows: Mapping[str, TableRows],
+        at_us: int,
+        initial_count: int,
     ) -> StreamState:
         watched = [
             table
             for table in self._catalogue.tables.values()
             if stream.tracked_columns(table) is not None
         ]
-        borders = initial_borders(watched, rows, self._initial_count)
+        borders = initial_borders(watched, rows, initial_count)
         is_mutable = stream.option("partition_mode") == "MUTABLE_KEY_RANGE"
         partitions = StreamPartitions(self._chance, borders, start_us=at_us, is_mutable=is_mutable)
         return StreamState(stream.name, partitions)

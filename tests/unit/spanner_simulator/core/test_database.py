@@ -9,6 +9,7 @@ from tidegate.spanner_simulator.core.database import Database
 from tidegate.spanner_simulator.core.journal import (
     JournaledChange,
     JournaledCommit,
+    JournaledSchema,
     entry_from_plain,
     entry_to_plain,
 )
@@ -420,7 +421,7 @@ class TestExpiry:
 
 class TestJournal:
     def test_a_replay_has_the_same_rows_records_tokens_and_timestamps(self, make_bank) -> None:
-        """Through JSON, with turns, back-fills, several changes of a row, and other draws."""
+        """Through JSON, with turns, back-fills, several changes of a row; and other settings."""
         bank = make_bank(expressions=Seven(), is_empty=True)
         entries: list[object] = []
         bank.database.journal.listener = lambda entry: entries.append(entry_to_plain(entry))
@@ -438,7 +439,7 @@ class TestJournal:
         bank.database.streams.merge("Bank", now_us=bank.tick())
         bank.ddl("ALTER TABLE Accounts ADD COLUMN D INT64 DEFAULT (7)", "DROP CHANGE STREAM Two")
         bank.commit(account(9))
-        other = make_bank(expressions=Seven(), is_empty=True, seed=8)
+        other = make_bank(expressions=Seven(), is_empty=True, seed=8, stream_partitions=5)
         for entry in json.loads(json.dumps(entries)):
             other.database.replay(entry_from_plain(entry))
 
@@ -470,6 +471,11 @@ class TestJournal:
         with pytest.raises(SpannerError, match="does not fit"):
             bank.database.replay(JournaledCommit(5, 1, "", False, False, (change,)))
         assert not bank.database.journal.is_replaying
+
+    @pytest.mark.parametrize("draws", [(), (1,), (1, 2, 3)])
+    def test_a_token_is_never_made_up_in_a_replay(self, bank, draws: tuple[int, ...]) -> None:
+        with pytest.raises(SpannerError, match="other draws than it needs"):
+            bank.database.replay(JournaledSchema("CREATE CHANGE STREAM N FOR ALL", 5, 2, draws))
 
 
 def full_disk(_entry: object) -> None:

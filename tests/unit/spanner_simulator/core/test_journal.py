@@ -19,8 +19,8 @@ from tidegate.spanner_simulator.core.journal import (
 from tidegate.spanner_simulator.errors import SpannerError
 
 ENTRIES: list[JournalEntry] = [
-    JournaledSchema("CREATE ..", 5, (2**1056 - 1, 0.25)),
-    JournaledSchema("CREATE PROTO ..", 5, (), b"\xff"),
+    JournaledSchema("CREATE ..", 5, 2, (2**1056 - 1, 0.25)),
+    JournaledSchema("CREATE PROTO ..", 5, 2, (), b"\xff"),
     JournaledCommit(
         6, 1, "tag", False, True, (JournaledChange("T", "UPDATE", ("1", None, 1.5), ("A",)),)
     ),
@@ -39,6 +39,8 @@ def test_entries_survive_json(entry: JournalEntry) -> None:
         None,
         [],
         ["schema"],
+        ["schema", 1, "CREATE ..", []],
+        ["schema", 1, "CREATE ..", 2, ["3"], ""],
         ["turn", 1, "S", "explode", {}, []],
         ["commit", 1, 1, "", False, False, [1]],
     ],
@@ -56,8 +58,11 @@ def test_chance_can_be_given_again() -> None:
     other = JournalChance(random.Random(2))
     other.begin(drawn)
 
+    assert not other.is_spent
     assert [other.random(), other.getrandbits(1056), other.getrandbits(1)] == first
+    assert other.is_spent
     assert other.random() not in first
+    assert not other.is_spent
 
 
 def test_nothing_is_told_while_it_is_replayed() -> None:
