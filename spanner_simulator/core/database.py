@@ -274,7 +274,14 @@ class Database:
         mark = writes.mark()
         try:
             if mutations:
-                RowWriter(writes, self._evaluation(now_us)).apply(mutations)
+                # What it looks at now may forbid it to share a timestamp; no commit comes between.
+                reader = transaction if self._settings.equal_timestamp_probability > 0 else None
+                RowWriter(
+                    writes,
+                    self._evaluation(now_us),
+                    reader=reader,
+                    commit_number=self.commit_number,
+                ).apply(mutations)
             return self._commit_writes(transaction, writes, now_us)
         except SpannerError:
             writes.roll_back_to(mark)

@@ -83,7 +83,8 @@ class ChangeStreams:
     ) -> None:
         """Start what the catalogue has gained and end what it has lost.
 
-        A new change stream gets `initial_count` stream partitions, if its keys allow. The listener hears of every schema, as it is something that has happened at a time.
+        A new change stream gets `initial_count` stream partitions, if its keys allow. The listener
+        hears of every schema, as it is something that has happened at a time.
         """
         ended: list[str] = []
         streams = self._catalogue.streams

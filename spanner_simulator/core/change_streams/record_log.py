@@ -10,6 +10,8 @@ from bisect import bisect_left
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from tidegate.spanner_simulator.errors import invariant
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -63,6 +65,7 @@ class RecordLog:
 
     def span(self, first: int, last: int) -> list[LoggedRecord]:
         """The records with indexes from `first` up to, not including, `last`; all must be held."""
+        invariant(self.first <= first and last <= self.end, "records are read that are not held")
         return self._held[first - self.first : last - self.first]
 
     def forget_before(self, timestamp_us: int) -> int:

@@ -165,9 +165,8 @@ class PartitionQuery:
             return self._step(data, rows, now_us, is_finished=True, wake_at_us=now_us)
         if not data and now_us - self._last_sent_us >= self._heartbeat_us:
             self._add(rows, HeartbeatRecord(self._heartbeat_at_us(now_us) * 1000))
-        if data or rows:
-            self._last_sent_us = now_us
-        wake_at_us = self._last_sent_us + self._heartbeat_us
+        last_sent_us = now_us if data or rows else self._last_sent_us
+        wake_at_us = last_sent_us + self._heartbeat_us
         if self._end_us is not None:
             wake_at_us = min(wake_at_us, self._end_us)
         return self._step(data, rows, now_us, is_finished=False, wake_at_us=wake_at_us)

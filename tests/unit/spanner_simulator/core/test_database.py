@@ -175,6 +175,20 @@ def test_a_timestamp_is_shared_only_by_concurrent_transactions_on_disjoint_rows(
     assert order == sorted(order)
 
 
+def test_what_a_commit_rests_on_has_an_earlier_timestamp(make_bank) -> None:
+    bank = make_bank(equal_timestamps=1.0)
+    bank.ddl(
+        "CREATE TABLE Cards (Id INT64 NOT NULL, Nr INT64) PRIMARY KEY (Id, Nr), "
+        "INTERLEAVE IN PARENT Accounts"
+    )
+    card = Write("insert", "Cards", ("Id", "Nr"), (["1", "1"],))
+    first, second, third = (bank.database.begin() for _ in range(3))
+    at = bank.database.commit(first, [account(1)], now_us=bank.tick())
+
+    assert bank.database.commit(second, [account(2)], now_us=bank.tick()) == at
+    assert bank.database.commit(third, [card], now_us=bank.tick()) > at
+
+
 def test_a_closed_timestamp_is_not_shared(make_bank) -> None:
     bank = make_bank(equal_timestamps=1.0)
     first, second = bank.database.begin(), bank.database.begin()

@@ -4,6 +4,7 @@ import pytest
 
 from tidegate.spanner_simulator.core.change_streams.record_log import RecordLog
 from tidegate.spanner_simulator.core.change_streams.records import PartitionEndRecord
+from tidegate.spanner_simulator.errors import BrokenInvariantError
 
 
 def log_of(*times_us: int) -> RecordLog:
@@ -40,3 +41,12 @@ def test_everything_may_be_forgotten() -> None:
     assert log.forget_before(11) == 1
     assert log.forget_before(11) == 0
     assert (log.first, log.end, log.last_us) == (1, 1, None)
+
+
+@pytest.mark.parametrize(("first", "last"), [(1, 3), (3, 5)])
+def test_a_span_never_has_other_records_than_were_asked_for(first: int, last: int) -> None:
+    log = log_of(10, 10, 20, 30)
+    log.forget_before(20)
+
+    with pytest.raises(BrokenInvariantError):
+        log.span(first, last)
