@@ -57,6 +57,11 @@ class _Block:
         self.data = bytearray()
         self.ends = array("Q")
 
+    @property
+    def end(self) -> int:
+        """The index of the record that is encoded next."""
+        return self.first + len(self.ends)
+
     def cut(self, start: int, stop: int, size_max: int) -> tuple[bytes, int]:
         """Rows from `start` on, up to `stop` or the size; and the index of the next one."""
         low = start - self.first
@@ -99,9 +104,10 @@ class ChangeRowEncoder:
         """
         parts: list[bytes] = []
         size, index = 0, wanted.start
-        while index < wanted.stop:
+        while index < wanted.stop and size < size_max:
             stop = min(wanted.stop, (index // _BLOCK_ROWS + 1) * _BLOCK_ROWS)
-            block = self._block(form, partition, index, stop)
+            block = self._block(form, partition, index, stop, size_max=size_max - size)
+            stop = min(stop, block.end)
             part, after = block.cut(index, stop, size_max - size)
             if after == index and not parts:
                 part, after = block.cut(index, index + 1, len(block.data))
@@ -128,11 +134,23 @@ class ChangeRowEncoder:
             # Records may have expired meanwhile.
             index = max(stop, records.first)
 
-    def _block(self, form: RowForm, partition: StreamPartition, index: int, stop: int) -> _Block:
-        """A block that holds the records from `index` up to `stop`."""
+    def _block(
+        self,
+        form: RowForm,
+        partition: StreamPartition,
+        index: int,
+        stop: int,
+        *,
+        size_max: int | None = None,
+    ) -> _Block:
+        """A block that holds the records from `index` up to `stop`.
+
+        Or fewer, but one at least, where more than `size_max` bytes of them were still to encode:
+        what is sent soon is enough, as rows may be large and everybody else has to wait.
+        """
         key = (partition.token, index // _BLOCK_ROWS)
         block = self._blocks.get(key)
-        if block is not None and block.first + len(block.ends) < partition.records.first:
+        if block is not None and block.end < partition.records.first:
             # What it lacks has expired in part: begin again with what is left.
             self.kept_bytes -= len(self._blocks.pop(key).data)
             block = None
@@ -141,10 +159,13 @@ class ChangeRowEncoder:
             block = self._blocks[key] = _Block(first)
         else:
             self._blocks.move_to_end(key)
-        missing = block.first + len(block.ends)
+        missing = block.end
         if missing < stop:
             before = len(block.data)
             for record in partition.records.span(missing, stop):
+                is_enough = size_max is not None and len(block.data) - before > size_max
+                if is_enough and block.end > index:
+                    break
                 block.data += form.encode(record)
                 block.ends.append(len(block.data))
             self.kept_bytes += len(block.data) - before

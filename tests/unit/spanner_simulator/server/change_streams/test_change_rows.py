@@ -66,6 +66,8 @@ def test_a_row_above_the_size_comes_alone() -> None:
 
     assert after == 1
     assert len(rows) > 500
+    assert form.encoded == [f"{0:0500d}"]
+    assert encoder.records(form, one, range(1, 3), size_max=2000)[1] == 3
 
 
 def test_new_records_join_the_old_ones() -> None:
