@@ -32,6 +32,7 @@ from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.server.change_streams.change_faults import CallFault
 from tidegate.spanner_simulator.server.change_streams.change_messages import ChangeMessages
 from tidegate.spanner_simulator.server.messages import parameters
+from tidegate.spanner_simulator.server.type_messages import value_type_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -237,12 +238,11 @@ class _Serving:
 def _declared_types(request: Message) -> dict[str, str]:
     """Declared types by lower-case name; UNSPECIFIED counts as undeclared."""
     found: dict[str, str] = {}
-    for name, kind in request.param_types.items():
-        code = spanner.TypeCode(kind.code).name
-        if code == "ARRAY":
-            code = f"ARRAY<{spanner.TypeCode(kind.array_element_type.code).name}>"
-        if kind.code:
-            found[name.lower()] = code
+    for name, message in request.param_types.items():
+        kind = value_type_of(message)
+        if kind is not None:
+            element = kind.element
+            found[name.lower()] = kind.code if element is None else f"ARRAY<{element.code}>"
     return found
 
 

@@ -250,6 +250,15 @@ def test_a_parameter_s_declared_type_counts(rig, session) -> None:
     assert run(rig, request)
 
 
+def test_a_type_that_nobody_knows_is_refused(rig, session) -> None:
+    request = rig.change_query(session, None)
+    request.param_types["start"].code = 99
+
+    with pytest.raises(SpannerError, match="parameters of type 99") as caught:
+        run(rig, request)
+    assert caught.value.code is Code.UNIMPLEMENTED
+
+
 def test_a_role_reads_with_both_privileges(rig) -> None:
     from tidegate.spanner_simulator.core.schema.ddl import parse_ddl
 
