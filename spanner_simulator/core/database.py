@@ -8,11 +8,12 @@ streams the same order. What must survive a restart goes to `journal` within the
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
 from tidegate.spanner_simulator.core.change_streams.assembly import CommitFacts
 from tidegate.spanner_simulator.core.change_streams.change_streams import ChangeStreams
+from tidegate.spanner_simulator.core.equal_timestamps import EqualTimestamps
 from tidegate.spanner_simulator.core.journal import (
     Journal,
     JournaledCommit,
@@ -61,14 +62,6 @@ class DatabaseSettings:
     strict_emulator: bool = False
 
 
-@dataclass(slots=True)
-class _Instant:
-    """The transactions that share the last commit timestamp: what the next one must not touch."""
-
-    first_commit_number: int = 0
-    written: set[tuple[str, bytes]] = field(default_factory=set)
-
-
 class Database:
     """See the module. Raises `SpannerError` for whatever the service would refuse."""
 
@@ -98,12 +91,12 @@ class Database:
             self.journal.chance,
             journal=self.journal,
         )
+        self._timestamps = EqualTimestamps(self.clock, chance, settings.equal_timestamp_probability)
         self._store = RowStore()
         self._chance = chance
         self._settings = settings
         self._expressions = expressions or NoExpressions()
         self._transactions = KnownTransactions(chance)
-        self._instant = _Instant()
         # The back-fills of the last statement that was replayed.
         self._owed: list[BackFill] = []
 
@@ -275,7 +268,7 @@ class Database:
         try:
             if mutations:
                 # What it looks at now may forbid it to share a timestamp; no commit comes between.
-                reader = transaction if self._settings.equal_timestamp_probability > 0 else None
+                reader = transaction if self._timestamps.are_wanted else None
                 RowWriter(
                     writes,
                     self._evaluation(now_us),
@@ -288,7 +281,7 @@ class Database:
             raise
 
     def _commit_writes(self, transaction: Transaction, writes: WriteSet, now_us: int) -> int:
-        commit_us = self._choose_timestamp(transaction, writes, now_us)
+        commit_us = self._timestamps.choose_us(transaction, writes, now_us)
         writes.resolve(commit_us * 1000)
         facts = CommitFacts(
             commit_us,
@@ -302,11 +295,7 @@ class Database:
         if self.journal.is_heard:
             # First of all, as what cannot be kept must not happen.
             self.journal.note(self._entry(facts, changes, is_excluded=is_excluded))
-        if commit_us != self.clock.last_commit_us:
-            self._instant = _Instant(self.commit_number + 1)
-        self.clock.committed(commit_us)
-        if self._settings.equal_timestamp_probability > 0:
-            self._instant.written |= writes.places
+        self._timestamps.committed(commit_us, writes, number=self.commit_number + 1)
         self._transactions.commit(transaction, commit_us)
         self._store.store(writes, commit_us=commit_us)
         self.streams.publish(changes, facts, is_excluded=is_excluded)
@@ -323,23 +312,6 @@ class Database:
             is_excluded,
             tuple(journaled_change(change) for change in changes),
         )
-
-    def _choose_timestamp(self, transaction: Transaction, writes: WriteSet, now_us: int) -> int:
-        """The last timestamp again, where that may be and chance wants it, else a new one.
-
-        Sharing needs a transaction that had begun before the timestamp was used, and rows that
-        none of its sharers wrote or read: otherwise the order of the two could be observed.
-        """
-        may_share = (
-            self._settings.equal_timestamp_probability > 0
-            and self.clock.is_last_open()
-            and transaction.begun_at < self._instant.first_commit_number
-            and not transaction.has_read_any(self._instant.written)
-            and self._chance.random() < self._settings.equal_timestamp_probability
-            and self._instant.written.isdisjoint(writes.places)
-            and not writes.has_pending_key()
-        )
-        return self.clock.last_commit_us if may_share else self.clock.next_us(now_us)
 
     def expire_rows(self, now_us: int) -> int:
         """Delete the rows that a row deletion policy lets go; how many those were.
