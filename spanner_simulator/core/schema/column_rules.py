@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, TypeAlias, assert_never
 from tidegate.spanner_simulator.core.schema import statements as ddl
 from tidegate.spanner_simulator.core.schema import stream_rules
 from tidegate.spanner_simulator.core.schema.analysis import analyse_column
+from tidegate.spanner_simulator.core.schema.constraint_rules import (
+    check_without_commit_timestamps,
+)
 from tidegate.spanner_simulator.core.schema.expression_names import column_names
 from tidegate.spanner_simulator.core.schema.type_names import type_name
 from tidegate.spanner_simulator.core.schema.view_rules import refresh_views, views_of
@@ -79,6 +82,10 @@ def check_column(catalogue: Catalogue, table: Table, column: ddl.ColumnDefinitio
     if column.default is not None:
         _check_default(table, column, catalogue.dialect)
     analyse_column(catalogue, table, column)
+    if column.commit_timestamp and column.default is not None:
+        raise _refused(
+            f"Cannot use commit timestamp column `{column.name}` as a column with default value."
+        )
 
 
 def _check_default(table: Table, column: ddl.ColumnDefinition, dialect: Dialect) -> None:
@@ -274,6 +281,8 @@ def alter_column(catalogue: Catalogue, statement: Alteration) -> None:
     )
     check_column(catalogue, changed, new)
     check_generated_columns(catalogue, changed)
+    for check in changed.checks:
+        check_without_commit_timestamps(catalogue, changed, check)
     catalogue.tables[table.name.lower()] = changed
     if new.value_type != old.value_type:
         refresh_views(catalogue, "TABLE", table.name)

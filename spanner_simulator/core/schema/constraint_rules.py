@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidegate.spanner_simulator.core.schema.analysis import analyse_check
+from tidegate.spanner_simulator.core.schema.expression_names import column_names
 from tidegate.spanner_simulator.core.schema.schema_objects import Check, ForeignKey
 from tidegate.spanner_simulator.core.values import ValueType
 from tidegate.spanner_simulator.errors import Code, SpannerError
@@ -22,6 +23,7 @@ __all__ = [
     "add_constraint",
     "add_to_table",
     "check_unreferenced",
+    "check_without_commit_timestamps",
     "drop_constraint",
     "foreign_keys_to",
     "quoted_names",
@@ -83,6 +85,7 @@ def add_to_table(catalogue: Catalogue, name: str, constraint: ForeignKey | Check
     if isinstance(constraint, Check):
         constraint = replace(constraint, name=constraint.name or _free_name(table, "CK", ""))
         analyse_check(catalogue, table, constraint, is_true=ValueType("BOOL"))
+        check_without_commit_timestamps(catalogue, table, constraint)
         changed = replace(table, checks=(*table.checks, constraint))
     else:
         other = catalogue.table(constraint.referenced_table)
@@ -96,6 +99,18 @@ def add_to_table(catalogue: Catalogue, name: str, constraint: ForeignKey | Check
         referenced = catalogue.table(constraint.referenced_table)
         if referenced.row_deletion is not None:
             check_unreferenced(catalogue, referenced)
+
+
+def check_without_commit_timestamps(catalogue: Catalogue, table: Table, check: Check) -> None:
+    """Refuse a check over a column that may hold the time of a commit that is yet to come."""
+    names = column_names(check.expression, catalogue.dialect, table=table.name)
+    for column in table.columns:
+        if column.commit_timestamp and column.name.lower() in names:
+            raise SpannerError(
+                Code.INVALID_ARGUMENT,
+                f"Column `{column.name}` has option commit_timestamp, which is not supported in "
+                "check constraint.",
+            )
 
 
 def _free_name(table: Table, kind: str, other: str) -> str:

@@ -201,3 +201,27 @@ def test_a_generated_column_hangs_on_the_column_whose_field_it_is(make) -> None:
         "FAILED_PRECONDITION Cannot drop column `J` from table `T` because it is referenced by "
         "generated column `Name`."
     )
+
+
+@pytest.mark.parametrize(
+    ("definition", "action"),
+    [
+        (
+            "TIMESTAMP DEFAULT (CURRENT_TIMESTAMP())",
+            "ALTER COLUMN t SET OPTIONS (allow_commit_timestamp = true)",
+        ),
+        (
+            "TIMESTAMP OPTIONS (allow_commit_timestamp = true)",
+            "ALTER COLUMN t SET DEFAULT (CURRENT_TIMESTAMP())",
+        ),
+        ("INT64", "ADD COLUMN u TIMESTAMP DEFAULT (NULL) OPTIONS (allow_commit_timestamp = true)"),
+    ],
+)
+def test_a_commit_timestamp_has_no_default(make, definition: str, action: str) -> None:
+    made = make(f"CREATE TABLE T (k INT64, t {definition}) PRIMARY KEY (k)")
+    name = "u" if " u " in action else "t"
+
+    assert made.refusal(f"ALTER TABLE T {action}") == (
+        f"FAILED_PRECONDITION Cannot use commit timestamp column `{name}` as a column with default "
+        "value."
+    )

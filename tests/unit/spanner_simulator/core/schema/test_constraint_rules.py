@@ -103,3 +103,27 @@ def test_a_constraint_that_was_dropped_is_gone(make) -> None:
     )
 
     assert made.catalogue.table("C4").checks == ()
+
+
+COMMITTED = "OPTIONS (allow_commit_timestamp = true)"
+
+
+@pytest.mark.parametrize(
+    ("table", "statement"),
+    [
+        (f"t TIMESTAMP {COMMITTED}", "ALTER TABLE T ADD CHECK (t IS NOT NULL)"),
+        (
+            "t TIMESTAMP, CHECK (t IS NOT NULL)",
+            f"ALTER TABLE T ALTER COLUMN t SET {COMMITTED}",
+        ),
+        (
+            "t TIMESTAMP",
+            f"CREATE TABLE U (k INT64, t TIMESTAMP {COMMITTED}, CHECK (t > NULL)) PRIMARY KEY (k)",
+        ),
+    ],
+)
+def test_no_check_looks_at_a_commit_timestamp(make, table: str, statement: str) -> None:
+    assert make(f"CREATE TABLE T (k INT64, {table}) PRIMARY KEY (k)").refusal(statement) == (
+        "INVALID_ARGUMENT Column `t` has option commit_timestamp, which is not supported in check "
+        "constraint."
+    )
