@@ -72,6 +72,12 @@ class _FirstDatabase:
         except SpannerError as error:
             if error.code is not Code.ALREADY_EXISTS:
                 raise
+            name = f"projects/{self.project}/instances/{self.instance}/databases/{self.database}"
+            dialect = host.database(name).database.catalogue.dialect
+            if dialect != self.dialect:
+                raise SpannerError(
+                    Code.FAILED_PRECONDITION, f"{self.database} is there, in the dialect {dialect}"
+                ) from error
 
 
 def _announce(grpc_address: str, control_address: str) -> None:

@@ -61,6 +61,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:  # the base's name
         """The list of verbs, or a question."""
+        if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
+            self.close_connection = True
+            self._refuse(_invalid("The arguments of a GET stand in its query string."))
+            return
         split = urlsplit(self.path)
         if split.path == "/":
             self._send(HTTPStatus.OK, {"verbs": [_describe(verb) for verb in _VERBS.values()]})

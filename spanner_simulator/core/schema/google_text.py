@@ -52,11 +52,11 @@ def _quoted_part(part: str) -> str:
 
 
 def _list(names: Sequence[str]) -> str:
-    return ", ".join(quoted(name) for name in names)
+    return ", ".join(_quoted_part(name) for name in names)
 
 
 def _key(key: Sequence[KeyColumn]) -> str:
-    return ", ".join(quoted(part.name) + (" DESC" if part.descending else "") for part in key)
+    return ", ".join(_quoted_part(part.name) + (" DESC" if part.descending else "") for part in key)
 
 
 def _option(value: OptionValue) -> str:
@@ -105,7 +105,7 @@ def table(one: Table, *, without: Sequence[ForeignKey] = ()) -> str:
         text += f",\n  {_interleave(one.interleave)}"
     if one.row_deletion is not None:
         text += (
-            f", ROW DELETION POLICY (OLDER_THAN({quoted(one.row_deletion.column)}, "
+            f", ROW DELETION POLICY (OLDER_THAN({_quoted_part(one.row_deletion.column)}, "
             f"INTERVAL {one.row_deletion.older_than_days} DAY))"
         )
     return text
@@ -118,7 +118,7 @@ def _interleave(interleave: Interleave) -> str:
 
 
 def _column(column: ColumnDefinition) -> str:
-    text = f"{quoted(column.name)} {column.value_type.ddl()}"
+    text = f"{_quoted_part(column.name)} {column.value_type.ddl()}"
     if not column.is_nullable:
         text += " NOT NULL"
     if column.default is not None:
@@ -158,7 +158,9 @@ def index(one: Index) -> str:
     if one.storing:
         text += f" STORING ({_list(one.storing)})"
     if one.not_null:
-        text += " WHERE " + " AND ".join(f"{quoted(name)} IS NOT NULL" for name in one.not_null)
+        text += " WHERE " + " AND ".join(
+            f"{_quoted_part(name)} IS NOT NULL" for name in one.not_null
+        )
     if one.interleave_in is not None:
         text += f", INTERLEAVE IN {quoted(one.interleave_in)}"
     return text

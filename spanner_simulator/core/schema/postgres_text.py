@@ -70,7 +70,7 @@ def _quoted_part(part: str) -> str:
 
 
 def _list(names: Sequence[str]) -> str:
-    return ", ".join(quoted(name) for name in names)
+    return ", ".join(_quoted_part(name) for name in names)
 
 
 def _option(value: OptionValue) -> str:
@@ -117,13 +117,13 @@ def table(one: Table, *, without: Sequence[ForeignKey] = ()) -> str:
         )
     if one.row_deletion is not None:
         days = one.row_deletion.older_than_days
-        text += f" TTL INTERVAL '{days} DAYS' ON {quoted(one.row_deletion.column)}"
+        text += f" TTL INTERVAL '{days} DAYS' ON {_quoted_part(one.row_deletion.column)}"
     return text
 
 
 def _column(column: ColumnDefinition) -> str:
     kind = column.value_type.ddl("POSTGRESQL")
-    text = f"{quoted(column.name)} " + (
+    text = f"{_quoted_part(column.name)} " + (
         "spanner.commit_timestamp" if column.commit_timestamp else kind
     )
     if column.default is not None:
@@ -166,12 +166,14 @@ def index(one: Index) -> str:
     if one.interleave_in is not None:
         text += f" INTERLEAVE IN {quoted(one.interleave_in)}"
     if one.not_null:
-        text += " WHERE " + " AND ".join(f"{quoted(name)} IS NOT NULL" for name in one.not_null)
+        text += " WHERE " + " AND ".join(
+            f"{_quoted_part(name)} IS NOT NULL" for name in one.not_null
+        )
     return text
 
 
 def _key_column(part: KeyColumn) -> str:
-    text = quoted(part.name) + (" DESC" if part.descending else "")
+    text = _quoted_part(part.name) + (" DESC" if part.descending else "")
     usual = "FIRST" if part.descending else "LAST"
     return text if part.nulls in (None, usual) else f"{text} NULLS {part.nulls}"
 

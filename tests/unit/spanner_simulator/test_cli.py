@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tidegate.spanner_simulator import SimulatorConfig
+from tidegate.spanner_simulator import Simulator, SimulatorConfig
 from tidegate.spanner_simulator.cli import app
 
 
@@ -135,3 +135,12 @@ def test_the_help_has_an_example_and_every_setting() -> None:
     for setting in dataclasses.fields(SimulatorConfig):
         flag = {"data_directory": "data"}.get(setting.name, setting.name).replace("_", "-")
         assert f"--{flag}" in done.stdout
+
+
+def test_a_database_of_an_earlier_run_keeps_its_dialect(tmp_path: Path) -> None:
+    with Simulator(data_directory=tmp_path / "data") as simulator:
+        simulator.create_database("bank", dialect="POSTGRESQL")
+    done = CliRunner().invoke(app, ["--data", str(tmp_path / "data"), "--database", "bank"])
+
+    assert done.exit_code == 2
+    assert "bank is there, in the dialect POSTGRESQL" in done.stderr

@@ -156,6 +156,7 @@ def test_refused_questions(port: Port, path: str, status: int) -> None:
         ("POST", "/advance", {"Transfer-Encoding": "chunked"}),
         ("POST", "/reset?by_ms=1", {"Content-Length": "0"}),
         ("GET", f"/commit-log?{WHERE}&database=other", {}),
+        ("GET", f"/commit-log?{WHERE}", {"Content-Length": "13"}),
     ],
 )
 def test_nothing_of_a_request_is_passed_over(

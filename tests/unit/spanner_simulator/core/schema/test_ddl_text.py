@@ -62,3 +62,21 @@ def test_views_whose_words_make_a_circle_are_printed(make) -> None:
     second = "CREATE VIEW B SQL SECURITY INVOKER AS SELECT A.x FROM A"
 
     assert set(make(first, second).ddl()) == {first, second}
+
+
+def test_the_dot_in_a_columns_name_is_part_of_it(make) -> None:
+    made = make(
+        "CREATE TABLE T (k INT64, `a.b` TIMESTAMP) PRIMARY KEY (k), "
+        "ROW DELETION POLICY (OLDER_THAN(`a.b`, INTERVAL 1 DAY))",
+        "CREATE INDEX I ON T(`a.b`)",
+        "CREATE CHANGE STREAM S FOR T(`a.b`)",
+    )
+    postgres = make(
+        'CREATE TABLE t (k bigint PRIMARY KEY, "a.b" timestamptz) TTL INTERVAL \'1 days\' ON "a.b"',
+        'CREATE INDEX i ON t ("a.b")',
+        'CREATE CHANGE STREAM s FOR t("a.b")',
+        dialect="POSTGRESQL",
+    )
+
+    assert make(*made.ddl()).ddl() == made.ddl()
+    assert make(*postgres.ddl(), dialect="POSTGRESQL").ddl() == postgres.ddl()
