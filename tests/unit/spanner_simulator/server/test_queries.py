@@ -157,3 +157,59 @@ def test_dml_with_a_partition_token_does_nothing(rig) -> None:
     left = rig.query(session, "SELECT Id FROM Accounts")
     left.transaction.id = delete.transaction.id
     assert spanner.ResultSet.pb().FromString(rig.run(rig.spanner.execute_sql(left))).rows
+
+
+def test_a_role_queries_and_changes_what_it_was_granted(rig) -> None:
+    rig.database.apply_ddl(
+        ["CREATE ROLE clerk", "GRANT SELECT ON TABLE Accounts TO ROLE clerk"], now_us=rig.now_us
+    )
+    session = rig.session(role="clerk")
+    rig.run(rig.spanner.execute_sql(rig.query(session, "SELECT Id FROM Accounts")))
+    delete = rig.query(session, "DELETE FROM Accounts WHERE true")
+    delete.transaction.begin.read_write.SetInParent()
+    with pytest.raises(SpannerError, match="DELETE on table Accounts is missing") as caught:
+        rig.run(rig.spanner.execute_sql(delete))
+    assert caught.value.code is Code.PERMISSION_DENIED
+
+
+def test_a_resumed_query_stays_in_its_transaction(rig, monkeypatch) -> None:
+    monkeypatch.setattr("tidegate.spanner_simulator.server.results._MESSAGE_BYTES_MAX", 1)
+    session = rig.session()
+    for key in (1, 2):
+        rig.insert(session, key)
+    request = rig.query(session, "SELECT Id FROM Accounts ORDER BY Id")
+    request.transaction.begin.read_write.SetInParent()
+    first, second = rig.collect(rig.spanner.execute_streaming_sql(request))
+    request.transaction.id = first.metadata.transaction.id
+    request.resume_token = first.resume_token
+    (again,) = rig.collect(rig.spanner.execute_streaming_sql(request))
+
+    assert list(again.values) == list(second.values)
+    rig.insert(session, 3)
+    with pytest.raises(SpannerError) as caught:
+        rig.insert(session, 4, transaction_id=request.transaction.id)
+    assert caught.value.code is Code.ABORTED
+
+
+def test_a_batch_that_is_aborted_says_so_and_when_to_retry(rig) -> None:
+    """Its transaction has written under a schema that is no more."""
+    session = rig.session(multiplexed=True)
+    request = spanner.ExecuteBatchDmlRequest.pb()(
+        session=session, statements=[{"sql": "INSERT INTO Accounts (Id) VALUES (1)"}], seqno=1
+    )
+    request.transaction.begin.read_write.SetInParent()
+    begun = rig.run(rig.spanner.execute_batch_dml(request))
+    assert begun.precommit_token.seq_num == 2
+    rig.database.apply_ddl(["CREATE TABLE T (A INT64) PRIMARY KEY (A)"], now_us=rig.now_us)
+    request.transaction.id = begun.result_sets[0].metadata.transaction.id
+    request.statements[0].sql = "INSERT INTO Accounts (Id) VALUES (2)"
+    request.seqno = 2
+    again = [
+        lambda: rig.run(rig.spanner.execute_batch_dml(request)),
+        lambda: rig.insert(session, 3, transaction_id=request.transaction.id),
+    ]
+    for act in again:
+        with pytest.raises(SpannerError) as caught:
+            act()
+        assert caught.value.code is Code.ABORTED
+        assert caught.value.retry_delay_ms

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from google.cloud.spanner_admin_database_v1 import types as database_admin
+from google.cloud.spanner_admin_instance_v1 import types as instance_admin
 from google.longrunning import operations_pb2
 from google.protobuf import empty_pb2
 
@@ -77,3 +79,20 @@ def test_an_error_is_an_outcome(empty_rig) -> None:
 
     assert operation.WhichOneof("result") == "error"
     assert (operation.error.code, operation.error.message) == (9, "no")
+
+
+def test_filters_are_refused_and_not_ignored(service: OperationsService, rig) -> None:
+    instance = "projects/p/instances/inst"
+    refused = [
+        service.list_operations(operations_pb2.ListOperationsRequest(name="a", filter="done:true")),
+        rig.databases.list_database_operations(
+            database_admin.ListDatabaseOperationsRequest.pb()(parent=instance, filter="done:true")
+        ),
+        rig.instances.list_instances(
+            instance_admin.ListInstancesRequest.pb()(parent="projects/p", filter="name:x")
+        ),
+    ]
+    for answer in refused:
+        with pytest.raises(SpannerError, match="does not support: filters of") as caught:
+            rig.run(answer)
+        assert caught.value.code is Code.UNIMPLEMENTED

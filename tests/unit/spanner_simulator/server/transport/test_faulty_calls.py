@@ -182,3 +182,20 @@ def test_a_released_stall_and_a_clean_end_of_one_reply(rig) -> None:
 
     assert run(faulty_reply(rig.host, stall, CONTEXT, answer)) == b"reply"
     assert run(faulty_reply(rig.host, Fault(kind="clean_end"), CONTEXT, answer)) == b""
+
+
+def test_a_slow_call_with_one_reply_waits_in_simulated_time(rig) -> None:
+    async def answer() -> bytes:
+        return b"reply"
+
+    async def act() -> tuple[bool, bytes]:
+        fault = Fault(kind="slow", delay_ms=10)
+        rig.host.clock.freeze()
+        task = asyncio.create_task(faulty_reply(rig.host, fault, CONTEXT, answer))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        was_done = task.done()
+        rig.host.clock.advance(10_000)
+        return was_done, await task
+
+    assert rig.run(act()) == (False, b"reply")
