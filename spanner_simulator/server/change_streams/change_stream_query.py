@@ -206,6 +206,9 @@ class _Serving:
         return max(self.host.now_us() - retention_us, self.state.partitions.kept_since_us)
 
     def _check_there(self) -> None:
+        name = self.hosted.database.name
+        if self.host.databases.get(name) is not self.hosted:
+            raise SpannerError(Code.NOT_FOUND, f"Database not found: {name}")
         if self.state.is_dropped:
             raise SpannerError(Code.NOT_FOUND, f"Change Stream not found: {self.state.name}")
 

@@ -210,3 +210,20 @@ def test_one_change_and_many_are_assembled_alike(bank) -> None:
         assert where is also_where
         assert both._replace(mods=both.mods[:1]) == record
         assert alone.places == {0: ("00000000", 0)}
+
+
+def test_each_change_knows_its_place_among_the_mods(make_bank) -> None:
+    bank = make_bank(stream_partitions=4)
+    at = bank.commit(account("insert", -5), account("insert", 5), account("insert", -6))
+    mods = {
+        (record.record_sequence, number): mod.keys
+        for _, record in last_records(bank, at)
+        for number, mod in enumerate(record.mods)
+    }
+    (logged,) = bank.database.streams.state("Bank").log.transactions
+
+    assert len(mods) == 3
+    assert {
+        (one.as_json()["record_sequence"], one.as_json()["mod_number"]): one.as_json()["keys"]
+        for one in logged.changes
+    } == mods

@@ -6,6 +6,7 @@ import pytest
 
 from tidegate.spanner_simulator.core.change_streams.assembly import DataChangeRecord
 from tidegate.spanner_simulator.core.change_streams.stream_partitions import StreamPartitions
+from tidegate.spanner_simulator.core.rows.storage import KeyRange
 from tidegate.spanner_simulator.errors import BrokenInvariantError, Code, SpannerError
 
 RECORD = DataChangeRecord(
@@ -101,3 +102,41 @@ def test_records_outside_the_life_break_an_invariant(partitions: StreamPartition
     partitions.move(parent, at_us=11)
     with pytest.raises(BrokenInvariantError):
         parent.append(RECORD._replace(commit_timestamp_us=12))
+
+
+def test_the_live_ones_stay_in_key_order(partitions: StreamPartitions) -> None:
+    left, right = partitions.split(partitions.live[0], b"c", at_us=20)
+    _, middle, last = partitions.live[1:]
+
+    assert partitions.live == [left, right, middle, last]
+    assert partitions.merge([left, right], at_us=30) == partitions.live[:1]
+
+
+def test_keys_that_move_have_one_holder_and_take_their_history_along() -> None:
+    partitions = StreamPartitions(random.Random(1), [b"m"], start_us=5, is_mutable=True)
+    source, destination = partitions.live
+    source.recent_keys.extend([b"a", b"d", b"k"])
+    partitions.move_keys(source, destination, KeyRange(b"c", b"f"), at_us=20)
+
+    assert source.ranges == (KeyRange(b"", b"c"), KeyRange(b"f", b"m"))
+    assert destination.ranges == (KeyRange(b"c", b"f"), KeyRange(b"m", None))
+    assert [partitions.locate(key) for key in (b"b", b"c", b"f", b"m")] == [
+        source,
+        destination,
+        source,
+        destination,
+    ]
+    assert (list(source.recent_keys), list(destination.recent_keys)) == ([b"a", b"k"], [b"d"])
+
+
+def test_keys_that_the_source_does_not_hold_cannot_move() -> None:
+    partitions = StreamPartitions(random.Random(1), [b"m"], start_us=5, is_mutable=True)
+    one, other = partitions.live
+    for source, destination, keys in (
+        (one, other, KeyRange(b"m", None)),
+        (one, one, KeyRange(b"", None)),
+    ):
+        with pytest.raises(SpannerError, match="keys that the first of them holds") as caught:
+            partitions.move_keys(source, destination, keys, at_us=20)
+        assert caught.value.code is Code.INVALID_ARGUMENT
+    assert [len(one.records) for one in partitions.live] == [0, 0]

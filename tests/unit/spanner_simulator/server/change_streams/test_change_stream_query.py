@@ -352,7 +352,7 @@ def test_what_was_active_at_the_start_of_an_initial_query_turns_only_later(rig, 
     assert [kind for kind, _ in rows_of(run(rig, rig.change_query(session, token, start=start)))]
 
 
-@pytest.mark.parametrize("how", ["drop", "expire"])
+@pytest.mark.parametrize("how", ["drop", "drop all", "expire"])
 def test_an_initial_query_that_waits_for_its_start_looks_again_then(rig, session, how: str) -> None:
     request = rig.change_query(session, None, start=format_us(rig.now_us + 1_000_000))
 
@@ -363,9 +363,11 @@ def test_an_initial_query_that_waits_for_its_start_looks_again_then(rig, session
         assert not task.done()
         if how == "drop":
             rig.database.apply_ddl(["DROP CHANGE STREAM Bank"], now_us=rig.now_us)
+        elif how == "drop all":
+            rig.host.drop_database(rig.database.name)
         rig.host.clock.advance(8 * 86_400_000_000)
         await asyncio.wait_for(task, 20)
 
     with pytest.raises(SpannerError) as caught:
         asyncio.run(scenario())
-    assert caught.value.code is (Code.NOT_FOUND if how == "drop" else Code.OUT_OF_RANGE)
+    assert caught.value.code is (Code.OUT_OF_RANGE if how == "expire" else Code.NOT_FOUND)
