@@ -16,6 +16,8 @@ from tidegate.spanner_simulator.core.change_streams.stream_query import (
     without_ending,
 )
 from tidegate.spanner_simulator.core.rows.mutations import Write
+from tidegate.spanner_simulator.core.timestamps import format_us
+from tidegate.spanner_simulator.errors import Code, SpannerError
 
 HEARTBEAT_US = 1_000
 
@@ -247,3 +249,32 @@ def test_an_ending_is_hidden_but_what_happened_in_the_life_is_not(make_bank) -> 
 
     assert len(without_ending(one, alive).data) == len(alive.data) == 1
     assert (len(without_ending(other, ended).data), len(ended.data)) == (1, 3)
+
+
+def test_what_has_expired_unread_ends_the_query_with_its_start_and_where_records_begin(
+    bank, partition
+) -> None:
+    times = [insert(bank, key) for key in (1, 2)]
+    reader = query(bank, partition)
+    assert len(reader.poll(bank.now_us, data_max=1, earliest_us=times[0]).data) == 1
+    earliest_us = times[1] + 1
+    for forgotten in (False, True):
+        if forgotten:
+            partition.records.forget_before(earliest_us)
+        with pytest.raises(SpannerError, match="too far in the past") as caught:
+            reader.poll(bank.now_us, earliest_us=earliest_us)
+        assert caught.value.code is Code.OUT_OF_RANGE
+        for named_us in (partition.start_us, earliest_us):
+            assert format_us(named_us).removesuffix("Z") in caught.value.message
+
+
+def test_a_stream_partition_that_has_expired_is_over_even_when_all_was_read(
+    bank, partition
+) -> None:
+    reader = query(bank, partition)
+    reader.poll(bank.now_us)
+    (child,) = bank.database.streams.move("Bank", now_us=bank.tick(), token=partition.token)
+
+    assert not query(bank, child).poll(bank.now_us, earliest_us=child.start_us + 1).is_finished
+    with pytest.raises(SpannerError, match="no longer valid"):
+        reader.poll(bank.now_us, earliest_us=child.start_us + 1)
