@@ -17,7 +17,7 @@ from tidegate.spanner_simulator.core.schema.constraint_rules import (
 )
 from tidegate.spanner_simulator.core.schema.expression_names import column_names
 from tidegate.spanner_simulator.core.schema.type_names import type_name
-from tidegate.spanner_simulator.core.schema.view_rules import refresh_views, views_of
+from tidegate.spanner_simulator.core.schema.view_rules import refresh_views, views_without
 from tidegate.spanner_simulator.errors import Code, SpannerError
 
 if TYPE_CHECKING:
@@ -164,6 +164,7 @@ def add_column(catalogue: Catalogue, statement: ddl.AddColumn) -> None:
     check_column(catalogue, changed, column)
     check_generated_columns(catalogue, changed)
     catalogue.tables[table.name.lower()] = changed
+    refresh_views(catalogue, "TABLE", table.name)
 
 
 # -- DROP COLUMN
@@ -189,15 +190,16 @@ def drop_column(catalogue: Catalogue, statement: ddl.DropColumn) -> None:
                 f"referenced by generated column `{other.name}`."
             )
     _check_no_constraints(catalogue, table, column)
-    views = views_of(catalogue, table.name, column.name)
+    kept = tuple(old for old in table.columns if old != column)
+    catalogue.tables[table.name.lower()] = replace(table, columns=kept)
+    views = views_without(catalogue, table.name, column.name)
     if views:
         raise _refused(
             f"Cannot drop column `{column.name}` on which there are dependent views: "
             f"{','.join(views)}."
         )
     _check_own_row_deletion(table, column, None)
-    kept = tuple(old for old in table.columns if old != column)
-    catalogue.tables[table.name.lower()] = replace(table, columns=kept)
+    refresh_views(catalogue, "TABLE", table.name)
 
 
 def _check_no_constraints(catalogue: Catalogue, table: Table, column: ddl.ColumnDefinition) -> None:

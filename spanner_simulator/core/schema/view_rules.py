@@ -25,6 +25,7 @@ __all__ = [
     "drop_view",
     "refresh_views",
     "views_of",
+    "views_without",
 ]
 
 
@@ -40,6 +41,19 @@ def views_of(catalogue: Catalogue, name: str, column: str | None = None) -> list
         if name.lower() in object_names(view.query, catalogue.dialect)
         and (column is None or column.lower() in column_names(view.query, catalogue.dialect))
     )
+
+
+def views_without(catalogue: Catalogue, table: str, column: str) -> list[str]:
+    """Views that make no sense now that a table has lost a column; by their words if need be."""
+    if catalogue.analysis is None:
+        return views_of(catalogue, table, column)
+    broken: list[str] = []
+    for name in views_of(catalogue, table):
+        try:
+            analyse_view(catalogue, catalogue.view(name))
+        except SpannerError:
+            broken.append(name)
+    return broken
 
 
 def check_no_views(catalogue: Catalogue, kind: Literal["TABLE", "VIEW"], name: str) -> None:

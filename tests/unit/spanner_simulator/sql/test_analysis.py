@@ -17,9 +17,12 @@ PLACE = "CREATE VIEW `V` SQL SECURITY INVOKER AS "
 
 
 def made(*statements: str, dialect: Dialect = "GOOGLE_STANDARD_SQL") -> Catalogue:
-    catalogue = Catalogue(dialect, analysis=SqlAnalysis())
+    return apply(Catalogue(dialect, analysis=SqlAnalysis()), *statements)
+
+
+def apply(catalogue: Catalogue, *statements: str) -> Catalogue:
     for statement in statements:
-        catalogue.apply(parse_ddl(statement, dialect), now_us=1)
+        catalogue.apply(parse_ddl(statement, catalogue.dialect), now_us=1)
     return catalogue
 
 
@@ -118,3 +121,20 @@ def test_postgresql_is_looked_at_in_its_own_way() -> None:
     assert [name for name, _ in catalogue.view("v").columns] == ["k", "s"]
     with pytest.raises(SpannerError, match='relation "nope" does not exist'):
         made("CREATE VIEW v AS SELECT k FROM nope", dialect="POSTGRESQL")
+
+
+def test_a_view_holds_back_the_columns_that_it_needs_and_no_others() -> None:
+    catalogue = made(
+        "CREATE TABLE T (k INT64, a JSON, b INT64) PRIMARY KEY (k)",
+        "CREATE VIEW V SQL SECURITY INVOKER AS SELECT x.k b, x.a.name c FROM T x",
+        "CREATE VIEW W SQL SECURITY INVOKER AS SELECT * FROM T",
+    )
+    apply(catalogue, "ALTER TABLE T DROP COLUMN b", "ALTER TABLE T ADD COLUMN d INT64")
+
+    assert [name for name, _ in catalogue.view("W").columns] == ["k", "a", "d"]
+    with pytest.raises(SpannerError) as refused:
+        apply(catalogue, "ALTER TABLE T DROP COLUMN a")
+    assert refused.value.message == (
+        "Cannot drop column `a` on which there are dependent views: V."
+    )
+    assert "a" in catalogue.table("T").by_name
