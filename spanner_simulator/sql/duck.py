@@ -59,6 +59,45 @@ ieee_quotient(a, b) AS
     WHEN a = 0 THEN CAST('NaN' AS DOUBLE)
     WHEN a > 0 THEN CAST('Infinity' AS DOUBLE)
     ELSE CAST('-Infinity' AS DOUBLE) END;
+double_of(r, name, a) AS
+    CASE WHEN isfinite(r) OR NOT isfinite(a) THEN r ELSE CAST(refuse(
+        'Floating point error in function: ' || name || '(' || float_text(a) || ')') AS DOUBLE) END;
+double_power(a, b) AS
+    CASE WHEN isfinite(pow(a, b)) OR NOT isfinite(a) OR NOT isfinite(b) THEN pow(a, b)
+    ELSE CAST(refuse('Floating point error in function: POW(' || float_text(a) || ', '
+        || float_text(b) || ')') AS DOUBLE) END;
+square_root(n) AS
+    CASE WHEN n < 0
+    THEN CAST(refuse('Argument to SQRT cannot be negative: ' || float_text(n)) AS DOUBLE)
+    ELSE sqrt(n) END;
+logarithm(n) AS
+    CASE WHEN n <= 0 THEN double_of(CAST('-Infinity' AS DOUBLE), 'LN', n) ELSE ln(n) END;
+logarithm_of_ten(n) AS
+    CASE WHEN n <= 0 THEN double_of(CAST('-Infinity' AS DOUBLE), 'LOG10', n) ELSE log10(n) END;
+logarithm_of_base(n, base) AS
+    CASE WHEN n <= 0 OR base <= 0 OR base = 1 THEN CAST(refuse('Floating point error in function: '
+        || 'LOG(' || float_text(n) || ', ' || float_text(base) || ')') AS DOUBLE)
+    ELSE ln(n) / ln(base) END;
+int_negative(n) AS
+    CASE WHEN n = -9223372036854775808
+    THEN CAST(refuse('int64 overflow: --9223372036854775808') AS BIGINT) ELSE -n END;
+int_absolute(n) AS
+    CASE WHEN n < 0 THEN int_negative(n) ELSE n END;
+int_quotient(a, b) AS
+    CASE WHEN b = -1 THEN int_negative(a) ELSE a // b END;
+int_rest(a, b) AS
+    CASE WHEN b = -1 THEN 0 * a ELSE a % b END;
+float_order(n) AS
+    CASE WHEN n IS NOT NULL THEN [CAST(NOT isnan(n) AS DOUBLE), CAST(n AS DOUBLE)] END;
+least_of(items) AS
+    CASE WHEN typeof(items) IN ('DOUBLE[]', 'FLOAT[]')
+        AND CAST(list_max(items) AS VARCHAR) = 'nan'
+    THEN list_max(items) ELSE list_min(items) END;
+stepped_series(first, last, step) AS
+    CASE WHEN step = 0 THEN CAST(refuse('Sequence step cannot be 0.') AS BIGINT[])
+    ELSE generate_series(first, last, step) END;
+pg_numeric_unless(one, other) AS
+    CASE WHEN pg_numeric_order(one) = pg_numeric_order(other) THEN NULL ELSE one END;
 double_half_even(n) AS
     CASE WHEN isfinite(n) AND abs(n - trunc(n)) = 0.5 AND CAST(abs(trunc(n)) % 2 AS BIGINT) = 0
     THEN trunc(n) ELSE round(n) END;
@@ -178,6 +217,8 @@ def _translated(error: duckdb.Error, refusals: Sequence[SpannerError]) -> Spanne
         one, operator, other = by_zero.groups()
         shown = f"{one} / {other}" if operator == "//" else f"MOD({one}, {other})"
         return _out_of_range(f"division by zero: {shown}")
+    if "Like pattern must not end with escape character" in text:
+        return _out_of_range("LIKE pattern ends with a backslash")
     if "More than one row returned by a subquery" in text:
         return _out_of_range("More than one element")
     ungrouped = _UNGROUPED.search(text)

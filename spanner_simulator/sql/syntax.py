@@ -43,7 +43,7 @@ __all__ = [
 
 Node: TypeAlias = exp.Expr
 Conflict = Literal["error", "ignore", "update"]
-_INSERT_OR = re.compile(r"\s*INSERT(\s+OR\s+(IGNORE|UPDATE))(?=\s)", re.IGNORECASE)
+_INSERT_OR = re.compile(r"\s*INSERT(\s+(?:OR\s+)?(IGNORE|UPDATE))(?=\s+[\w`])", re.IGNORECASE)
 _THEN_RETURN = re.compile(
     r"\bTHEN\s+RETURN\b(?P<action>\s+WITH\s+ACTION\b(?:\s+AS\s+(?P<name>`?\w+`?))?)?",
     re.IGNORECASE,
@@ -80,6 +80,9 @@ class _GoogleSql(BigQuery):
 
 
 class _PostgreSql(Postgres):
+    # Arrays begin at 1, which the binder knows; sqlglot shifts literals and nothing else.
+    INDEX_OFFSET = 0
+
     class Parser(PostgresParser):
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {

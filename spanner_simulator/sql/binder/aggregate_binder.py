@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tidegate.spanner_simulator.sql.syntax import Node
 
 __all__ = ["bind_aggregate", "bind_wrapped"]
+
+_INSIDE: Final = "an aggregate function"
 
 
 def bind_wrapped(binding: Binding, scope: Scope, node: Node) -> Bound:
@@ -50,6 +52,8 @@ def bind_aggregate(
             raise binding.error(
                 f"aggregate functions are not allowed in {scope.forbids_aggregates}"
             )
+        if scope.forbids_aggregates == _INSIDE:
+            raise binding.error("Aggregations of aggregations are not allowed", node)
         raise binding.error(
             f"Aggregate function {shown} not allowed in {scope.forbids_aggregates}", node
         )
@@ -58,7 +62,7 @@ def bind_aggregate(
     if name == "COUNT" and _is_star(arguments):
         return Bound(f"count(*){_filter(filters)}", INT64, is_aggregate=True)
     outer = scope.forbids_aggregates
-    scope.forbids_aggregates = "an aggregate function"
+    scope.forbids_aggregates = _INSIDE
     try:
         return _bind(binding, scope, name, arguments=list(arguments), node=node, filters=filters)
     finally:

@@ -111,6 +111,9 @@ _POSTGRES_CASTS: Final = {
     ("STRING", "BOOL"): "pg_text_to_bool({})",
     ("STRING", "BYTES"): "text_to_bytes_pg({})",
     ("STRING", "PG_JSONB"): "jsonb_normal({})",
+    ("STRING", "DATE"): "pg_text_to_date({})",
+    ("STRING", "TIMESTAMP"): "pg_text_to_timestamp({})",
+    ("STRING", "UUID"): "pg_text_to_uuid({})",
     ("BYTES", "STRING"): "bytes_to_text_pg({})",
     ("PG_JSONB", "STRING"): "{}",
     ("PG_JSONB", "INT64"): "json_int({})",
@@ -126,8 +129,8 @@ _READERS: Final[dict[str, Callable[[str], Value]]] = {
     "UUID": text_routines.text_to_uuid,
 }
 _POSTGRES_READERS: Final[dict[str, Callable[[str], Value]]] = {
-    "DATE": time_routines.text_to_date,
-    "TIMESTAMP": time_routines.text_to_timestamp,
+    "DATE": time_routines.pg_text_to_date,
+    "TIMESTAMP": time_routines.pg_text_to_timestamp,
     "INT64": number_routines.pg_text_to_int,
     "FLOAT64": lambda text: float(number_routines.pg_text_to_float(text)),
     "FLOAT32": lambda text: float(number_routines.pg_text_to_float(text)),
@@ -135,7 +138,7 @@ _POSTGRES_READERS: Final[dict[str, Callable[[str], Value]]] = {
     "BOOL": text_routines.pg_text_to_bool,
     "BYTES": text_routines.text_to_bytes_pg,
     "PG_JSONB": json_routines.jsonb_normal,
-    "UUID": text_routines.text_to_uuid,
+    "UUID": text_routines.pg_text_to_uuid,
 }
 
 

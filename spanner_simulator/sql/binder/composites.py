@@ -192,10 +192,15 @@ def bind_bracket(binding: Binding, scope: Scope, node: Node) -> Bound:
         )
     place = binding.coerce(index, INT64)
     if binding.is_postgres or node.args.get("safe"):
-        shift = int(node.args.get("offset") or 0) if not binding.is_postgres else 0
-        at = f"{place.sql} - {shift}" if shift else place.sql
-        return Bound(f"array_at({whole.sql}, {at})", kind.element)
-    shift = int(node.args.get("offset") or 0)
+        shift = 1 if binding.is_postgres else int(node.args.get("offset") or 0)
+        return Bound(f"array_at({whole.sql}, {place.sql} - {shift})", kind.element)
+    if node.args.get("offset") is None:
+        raise binding.error(
+            "Array element access with array[position] is not supported. Use "
+            "array[OFFSET(zero_based_offset)] or array[ORDINAL(one_based_ordinal)]",
+            node.expressions[0],
+        )
+    shift = int(node.args["offset"])
     return Bound(f"array_at_checked({whole.sql}, {place.sql} - {shift}, {place.sql})", kind.element)
 
 

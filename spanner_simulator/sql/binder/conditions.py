@@ -66,6 +66,8 @@ def compare(binding: Binding, operator: str, left: Bound, right: Bound, node: No
     _check_comparable(binding, operator, kind, node)
     sql = _comparison_sql(binding, operator, first.sql, second.sql, kind)
     restrictions = _restrictions(operator, first, second)
+    if is_floating(kind) and binding.is_postgres and operator != "=":
+        restrictions = ()  # a NaN is greater than all numbers, but comes first among keys
     return Bound(
         sql,
         BOOL,
@@ -112,8 +114,6 @@ def _no_operator(
 def _check_comparable(binding: Binding, operator: str, kind: ValueType, node: Node) -> None:
     is_equality = operator in ("=", "<>")
     refused = ("JSON", "ARRAY", "PROTO") if is_equality else ("JSON", "ARRAY", "PROTO", "STRUCT")
-    if kind.annotation == "PG_JSONB" and is_equality:
-        return
     if kind.code not in refused:
         return
     name = kind.wire_name() if kind.proto_name else binding.type_name(Bound("", kind))
@@ -208,6 +208,8 @@ def is_in_array(binding: Binding, value: Bound, array: Bound, node: Node) -> Bou
     if kind.annotation == "PG_NUMERIC":
         ordered = f"list_transform({items}, lambda _e: pg_numeric_order(_e))"
         found = f"list_contains({ordered}, pg_numeric_order({first.sql}))"
+    if is_floating(kind) and not binding.is_postgres:
+        found = f"(NOT isnan({first.sql}) AND {found})"
     sql = (
         f"(CASE WHEN {items} IS NULL OR len({items}) = 0 THEN FALSE "
         f"WHEN {first.sql} IS NULL THEN NULL WHEN {found} THEN TRUE "

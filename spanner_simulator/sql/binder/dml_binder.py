@@ -86,7 +86,13 @@ def _target(binding: Binding, node: Node) -> Table:
 
 def _column(binding: Binding, table: Table, node: Node, verb: str) -> ColumnDefinition:
     column = table.by_name.get(node.name.lower())
-    if column is None:
+    identifier = node.this if isinstance(node, exp.Column) else node
+    is_other = (
+        binding.is_postgres
+        and identifier.args.get("quoted")
+        and (column is not None and column.name != node.name)
+    )
+    if column is None or is_other:
         whole = table.by_name.get(node.text("table").lower())
         if whole is not None and whole.value_type.code == "PROTO":
             raise unsupported(f"writes to fields of messages ({whole.name}.{node.name})")

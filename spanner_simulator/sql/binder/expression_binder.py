@@ -128,7 +128,7 @@ def _operator(binding: Binding, scope: Scope, node: Node, name: str) -> Bound:
         value = number.constant.value if number.constant is not None else None
         if isinstance(value, int | float) and number.value_type is not None:
             return literal(number.value_type, -value)
-        if number.sql == "9223372036854775808":
+        if number.sql == "9223372036854775808" or value == 2**63:
             return literal(INT64, -(2**63))
     bounds = [bind(binding, scope, one) for one in operands]
     return function_binder.apply(binding, name, bounds, node, symbol=_SYMBOLS[name])
@@ -209,9 +209,12 @@ def _is(binding: Binding, scope: Scope, node: Node) -> Bound:
 
 def _is_distinct(binding: Binding, scope: Scope, node: Node) -> Bound:
     bounds = [bind(binding, scope, one) for one in (node.this, node.expression)]
-    (one, other), _ = coerced_all(binding, bounds, node, "Operands of IS DISTINCT FROM")
+    (one, other), kind = coerced_all(binding, bounds, node, "Operands of IS DISTINCT FROM")
+    first, second = one.sql, other.sql
+    if kind.annotation == "PG_NUMERIC":
+        first, second = f"pg_numeric_order({first})", f"pg_numeric_order({second})"
     word = "IS NOT DISTINCT FROM" if isinstance(node, exp.NullSafeEQ) else "IS DISTINCT FROM"
-    return Bound(f"({one.sql} {word} {other.sql})", BOOL)
+    return Bound(f"({first} {word} {second})", BOOL)
 
 
 def _between(binding: Binding, scope: Scope, node: Node) -> Bound:

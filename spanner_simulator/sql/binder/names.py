@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tidegate.spanner_simulator.sql.binder.binding import Binding
+    from tidegate.spanner_simulator.sql.binder.bound import Relation, RelationColumn
 
 __all__ = ["access_field", "bind_name", "name_parts"]
 
@@ -68,7 +69,7 @@ def _in_scope(
         for relation in scope.relations:
             if relation.alias.lower() != first:
                 continue
-            columns = relation.find(parts[1].name)
+            columns = _named(binding, relation, parts[1])
             if len(columns) == 1:
                 return columns[0].bound, 2
             if len(columns) > 1:
@@ -80,7 +81,9 @@ def _in_scope(
         return scope.aliases[first], 1
     if first in scope.merged:
         return scope.merged[first], 1
-    found = [column for relation in scope.relations for column in relation.find(first)]
+    found = [
+        column for relation in scope.relations for column in _named(binding, relation, parts[0])
+    ]
     values = [
         relation.value
         for relation in scope.relations
@@ -93,6 +96,14 @@ def _in_scope(
     if len(found) > 1:
         raise _ambiguous(binding, parts[0])
     return None
+
+
+def _named(binding: Binding, relation: Relation, part: exp.Identifier) -> list[RelationColumn]:
+    """The columns of that name; PostgreSQL takes a quoted one for just what it says."""
+    found = relation.find(part.name)
+    if binding.is_postgres and part.args.get("quoted"):
+        return [column for column in found if column.name == part.name]
+    return found
 
 
 def _ambiguous(binding: Binding, part: exp.Identifier) -> SpannerError:

@@ -1,4 +1,7 @@
-"""ORDER BY: NULL comes first in GoogleSQL and last in PostgreSQL; JSON and arrays have no order."""
+"""ORDER BY: NULL comes first in GoogleSQL and last in PostgreSQL; JSON and arrays have no order.
+
+NaN is the least number in GoogleSQL, and the greatest in PostgreSQL as in DuckDB.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.sql.binder import expression_binder
+from tidegate.spanner_simulator.sql.sql_types import is_floating
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +44,8 @@ def orderable(binding: Binding, bound: Bound, node: Node) -> str:
         raise binding.error(f"ORDER BY does not support expressions of type {name}", node)
     if kind is not None and kind.annotation == "PG_NUMERIC":
         return f"pg_numeric_order({bound.sql})"
+    if kind is not None and is_floating(kind) and not binding.is_postgres:
+        return f"float_order({bound.sql})"
     return bound.sql
 
 

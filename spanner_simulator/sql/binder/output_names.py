@@ -14,7 +14,7 @@ __all__ = ["identifier_name", "output_name"]
 
 _NAMELESS: Final = "?column?"
 _TYPE_NAMES: Final = {
-    "BIGINT": "int8", "BOOLEAN": "bool", "DOUBLE": "float8", "FLOAT": "float4",
+    "BIGINT": "int8", "INT": "int8", "BOOLEAN": "bool", "DOUBLE": "float8", "FLOAT": "float4",
     "DECIMAL": "numeric", "TEXT": "text", "VARCHAR": "varchar", "VARBINARY": "bytea",
     "DATE": "date", "TIMESTAMPTZ": "timestamptz", "JSONB": "jsonb", "UUID": "uuid",
 }  # fmt: skip
@@ -46,12 +46,18 @@ def _postgres_name(binding: Binding, node: Node) -> str:
         case exp.Filter() | exp.IgnoreNulls():
             return output_name(binding, node.this)
         case exp.Cast():
-            inner = output_name(binding, node.this)
+            is_weak = isinstance(node.this.unnest(), exp.Cast | exp.Case)
+            inner = _NAMELESS if is_weak else output_name(binding, node.this)
             kind = node.args["to"].this
             named = _TYPE_NAMES.get(getattr(kind, "value", ""), _NAMELESS)
             return named if inner == _NAMELESS else inner
+        case exp.Bracket():
+            return output_name(binding, node.this)
         case exp.Case():
-            return "case"
+            last = node.args.get("default")
+            is_named = last is not None and not isinstance(last.unnest(), exp.Cast | exp.Case)
+            name = output_name(binding, last) if is_named else _NAMELESS
+            return "case" if name == _NAMELESS else name
         case exp.Exists():
             return "exists"
         case exp.Array():

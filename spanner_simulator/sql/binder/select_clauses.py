@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from sqlglot import exp
 
@@ -52,7 +52,7 @@ def group_keys(
     for one in clause.expressions:
         bound = _by_ordinal(binding, one, columns, "GROUP BY")
         if bound is None:
-            bound = _by_alias(scope, one, columns)
+            bound = _by_alias(binding, scope, one, columns)
         if bound is None:
             bound = expression_binder.bind(binding, scope, one)
         kind = bound.value_type
@@ -76,12 +76,14 @@ def _by_ordinal(
     return columns[number - 1].bound
 
 
-def _by_alias(scope: Scope, node: Node, columns: Sequence[OutputColumn]) -> Bound | None:
-    """A SELECT alias, unless a column of the FROM clause has that name."""
+def _by_alias(
+    binding: Binding, scope: Scope, node: Node, columns: Sequence[OutputColumn]
+) -> Bound | None:
+    """A SELECT alias, unless a column of PostgreSQL's FROM clause has that name."""
     if not isinstance(node, exp.Column) or node.args.get("table") is not None:
         return None
     name = node.name.lower()
-    if any(relation.find(name) for relation in scope.relations):
+    if binding.is_postgres and any(relation.find(name) for relation in scope.relations):
         return None
     return aliases(columns).get(name)
 
@@ -96,6 +98,10 @@ def bind_having(
     inner = Scope(scope.parent, scope.relations, scope.merged, aliases(columns), ctes=scope.ctes)
     bound = expression_binder.bind_condition(binding, inner, clause.this, "HAVING clause")
     scope.has_aggregates |= inner.has_aggregates
+    if not (binding.is_postgres or scope.has_aggregates or node.args.get("group")):
+        raise binding.error(
+            "The HAVING clause requires GROUP BY or aggregation to be present", clause.this
+        )
     return bound
 
 
@@ -169,10 +175,18 @@ def tail_sql(
     for name, word in (("limit", "LIMIT"), ("offset", "OFFSET")):
         clause = node.args.get(name)
         if clause is not None:
-            if not isinstance(clause, exp.Limit | exp.Offset):
-                raise unsupported("FETCH")
-            text += f" {word} {_count(binding, clause.expression, word)}"
+            text += f" {word} {_count(binding, _counted(clause), word)}"
     return text
+
+
+def _counted(clause: Node) -> Node:
+    """What LIMIT, OFFSET or FETCH FIRST counts to."""
+    if not isinstance(clause, exp.Fetch):
+        return cast("Node", clause.expression)
+    options = clause.args.get("limit_options")
+    if options is not None and (options.args.get("percent") or options.args.get("with_ties")):
+        raise unsupported("FETCH with PERCENT or WITH TIES")
+    return clause.args.get("count") or exp.Literal.number(1)
 
 
 def _count(binding: Binding, node: Node, word: str) -> str:

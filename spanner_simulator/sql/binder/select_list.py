@@ -82,7 +82,7 @@ def _expand_star(
         binding.mark(bound)
         items.append((column.name, bound, node))
     if not items:
-        raise binding.error("SELECT * expands to zero columns", star)
+        raise binding.error("SELECT * expands to zero columns after applying EXCEPT", star)
     return items
 
 

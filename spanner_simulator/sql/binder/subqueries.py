@@ -13,6 +13,7 @@ from tidegate.spanner_simulator.sql.binder.bound import (
 from tidegate.spanner_simulator.sql.sql_types import (
     BOOL,
     array_of,
+    is_floating,
 )
 
 if TYPE_CHECKING:
@@ -48,7 +49,12 @@ def bind_array_query(binding: Binding, scope: Scope, query: Node) -> Bound:
     bound = query_binder.bind_query(binding, query, parent=scope, ctes=scope.ctes)
     column = _single_column(binding, bound, "ARRAY subquery", query)
     if column.value_type.element is not None:
-        raise binding.error("Cannot use array subquery with column of type ARRAY", query)
+        name = binding.type_name(column.bound)
+        raise binding.error(
+            f"Cannot use array subquery with column of type {name} because nested arrays are not "
+            "supported",
+            query,
+        )
     return Bound(f"ARRAY({bound.sql})", array_of(column.value_type))
 
 
@@ -71,8 +77,11 @@ def bind_in_query(binding: Binding, scope: Scope, value: Node, query: Node, node
     first, second = binding.coerce(one, kind).sql, binding.coerce(other, kind).sql
     if test.sql.startswith("(pg_numeric_order"):
         first, second = f"pg_numeric_order({first})", f"pg_numeric_order({second})"
+    sql = f"({first} IN (SELECT {second} FROM ({bound.sql}) AS {name}))"  # noqa: S608  # own text
+    if is_floating(kind) and not binding.is_postgres:
+        sql = f"(CASE WHEN isnan({first}) THEN FALSE ELSE {sql} END)"
     return Bound(
-        f"({first} IN (SELECT {second} FROM ({bound.sql}) AS {name}))",  # noqa: S608  # own text
+        sql,
         BOOL,
         is_aggregate=one.is_aggregate,
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tidegate.spanner_simulator.core.json_text import normalise_json, normalise_jsonb
 from tidegate.spanner_simulator.errors import Code, SpannerError
+from tidegate.spanner_simulator.sql.functions.number_routines import float_to_text
 from tidegate.spanner_simulator.sql.functions.routines import out_of_range, routine
 
 if TYPE_CHECKING:
@@ -38,13 +39,24 @@ def json_normal(text: str) -> str:
 
 
 @routine("VARCHAR", "VARCHAR")
+def json_or_null(text: str) -> str | None:
+    """The text where it is JSON: what it holds of a text that is none is NULL."""
+    try:
+        json.loads(text)
+    except ValueError:
+        return None
+    return text
+
+
+@routine("VARCHAR", "VARCHAR")
 def jsonb_normal(text: str) -> str:
     """CAST to jsonb."""
     try:
         return normalise_jsonb(text)
     except ValueError:
         raise SpannerError(
-            Code.INVALID_ARGUMENT, f'[ERROR] invalid input syntax for type json: "{text}"'
+            Code.INVALID_ARGUMENT,
+            f"[ERROR] invalid input syntax for type json\nDetail: The text is {text!r}.",
         ) from None
 
 
@@ -93,8 +105,8 @@ def _walk(document: _Json, path: _Path) -> _Json | _Missing:
         match document, step:
             case dict(), _ if str(step) in document:
                 document = document[str(step)]
-            case list(), int() if step < len(document):
-                document = document[step]
+            case list(), _ if str(step).isdecimal() and int(step) < len(document):
+                document = document[int(step)]
             case _:
                 return _Missing()
     return document
@@ -181,10 +193,12 @@ def json_int(text: str) -> int:
     document = _load(text)
     if isinstance(document, Decimal) and document == document.to_integral_value():
         document = int(document)
-    if isinstance(document, bool) or not isinstance(document, int):
+    if isinstance(document, bool) or not isinstance(document, int | Decimal):
         raise out_of_range("The provided JSON input is not an integer")
-    if not -(2**63) <= document < 2**63:
-        raise out_of_range("The provided JSON number cannot be converted to an int64")
+    if isinstance(document, Decimal) or not -(2**63) <= document < 2**63:
+        raise out_of_range(
+            f"The provided JSON number: {_raw(document)} cannot be converted to an int64"
+        )
     return document
 
 
@@ -234,7 +248,7 @@ def json_of_float(value: float) -> str:
         return '"NaN"'
     if math.isinf(value):
         return '"Infinity"' if value > 0 else '"-Infinity"'
-    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
+    return float_to_text(value)
 
 
 @routine("VARCHAR", "VARCHAR[]", "VARCHAR[]", takes_null=True)

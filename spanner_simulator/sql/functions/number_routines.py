@@ -30,7 +30,11 @@ _SPECIAL_FLOATS: Final = {
     "infinity": math.inf, "+infinity": math.inf, "-infinity": -math.inf,
 }  # fmt: skip
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_ALL_BITS: Final = 2**64 - 1
 _N = "DECIMAL(38,9)"
+# Of six digits, and still so when the exponent of a number is added to it.
+_EXPONENT_MAX: Final = 500_000
+_NINES: Final = str.maketrans("0123456789", "9876543210")
 
 
 def _numeric(value: Decimal, describe: Callable[[], str]) -> Decimal:
@@ -197,7 +201,7 @@ def text_to_float(text: str) -> str:
     special = _SPECIAL_FLOATS.get(text.strip().lower())
     if special is not None:
         return repr(special)
-    if _DECIMAL.fullmatch(text) is None or math.isinf(float(text)):
+    if _DECIMAL.fullmatch(text) is None:
         raise out_of_range(f"Bad double value: {text}")
     return repr(float(text))
 
@@ -256,7 +260,7 @@ def pg_numeric_divide(one: str, other: str) -> str:
     if dividend.is_nan() or divisor.is_nan():
         return "NaN"
     if divisor == 0:
-        raise out_of_range(f"division by zero: {one} / {other}")
+        raise out_of_range("[ERROR] division by zero")
     scale = max(_scale(dividend), _scale(divisor), 16 - 4 * _quotient_weight(dividend, divisor), 0)
     return pg_text(
         _CONTEXT.divide(dividend, divisor).quantize(Decimal(1).scaleb(-scale), context=_CONTEXT)
@@ -282,7 +286,7 @@ def pg_numeric_mod(one: str, other: str) -> str:
     """Remainder with the sign of the dividend."""
     dividend, divisor = Decimal(one), Decimal(other)
     if divisor == 0:
-        raise out_of_range(f"division by zero: {one} / {other}")
+        raise out_of_range("[ERROR] division by zero")
     return pg_text(_CONTEXT.remainder(dividend, divisor))
 
 
@@ -334,20 +338,18 @@ def text_to_pg_numeric(text: str) -> str:
     return pg_text(Decimal(text.strip()))
 
 
-@routine("HUGEINT", "VARCHAR")
-def pg_numeric_order(value: str) -> int:
-    """A number in the order of PG_NUMERIC values, for as many digits as a HUGEINT has."""
+@routine("VARCHAR", "VARCHAR")
+def pg_numeric_order(value: str) -> str:
+    """A text in the order of PG_NUMERIC values, the same for 1.0 and 1.00; NaN is the greatest."""
     number = Decimal(value)
     if number.is_nan():
-        return 2**126
-    scaled = _CONTEXT.multiply(number, Decimal("1e9"))
-    if scaled != scaled.to_integral_value() or scaled.copy_abs() >= 2**125:
-        raise SpannerError(
-            Code.UNIMPLEMENTED,
-            "The simulator does not support: comparing a numeric with more than 28 digits before "
-            f"or 9 digits after the point: {value}",
-        )
-    return int(scaled)
+        return "z"
+    if number == 0:
+        return "o"
+    digits = "".join(map(str, number.as_tuple().digits)).rstrip("0")
+    ascending = f"{number.adjusted() + _EXPONENT_MAX}{digits}"
+    # What is below zero runs the other way, also where one has more digits than the other.
+    return f"n{ascending.translate(_NINES)}~" if number < 0 else f"p{ascending}"
 
 
 def _pg_syntax(name: str, text: str) -> SpannerError:
@@ -412,10 +414,9 @@ def pg_numeric_extreme(values: Sequence[str | None], largest: bool) -> str | Non
 def bit_reversed(value: int, preserve_sign: bool) -> int:  # noqa: FBT001
     """BIT_REVERSE, of 63 bits when the sign stays."""
     if preserve_sign:
-        reversed_bits = int(f"{value & (2**63 - 1):063b}"[::-1], 2)
+        reversed_bits = int(f"{value & _INT64_MAX:063b}"[::-1], 2)
         return reversed_bits - 2**63 if value < 0 else reversed_bits
-    reversed_bits = int(f"{value & (2**64 - 1):064b}"[::-1], 2)
-    return reversed_bits - 2**64 if reversed_bits >= 2**63 else reversed_bits
+    return _as_signed(int(f"{value & _ALL_BITS:064b}"[::-1], 2))
 
 
 @routine("BIGINT", "BIGINT", "BIGINT", "BIGINT")
@@ -424,3 +425,36 @@ def array_place(index: int, length: int, shown: int) -> int:
     if not 0 <= index < length:
         raise out_of_range(f"Array index {shown} is out of bounds")
     return index + 1
+
+
+@routine("BIGINT", "BIGINT", "VARCHAR")
+def array_end(length: int, which: str) -> int:
+    """The 1-based place of the FIRST or LAST element."""
+    if length == 0:
+        raise out_of_range(
+            f"ARRAY_{which} cannot get the {which.lower()} element of an empty array"
+        )
+    return 1 if which == "FIRST" else length
+
+
+@routine("BIGINT", "BIGINT", "BIGINT")
+def shifted_left(value: int, count: int) -> int:
+    """`<<`: the 64 bits move, whatever they mean."""
+    return _as_signed(value << count) if _shift_of(count) < 64 else 0
+
+
+@routine("BIGINT", "BIGINT", "BIGINT")
+def shifted_right(value: int, count: int) -> int:
+    """`>>`: zeros come in from the left, also for a negative number."""
+    return _as_signed((value & _ALL_BITS) >> _shift_of(count))
+
+
+def _shift_of(count: int) -> int:
+    if count < 0:
+        raise out_of_range("Bitwise shift by negative offset.")
+    return min(count, 64)
+
+
+def _as_signed(bits: int) -> int:
+    bits &= _ALL_BITS
+    return bits - 2**64 if bits > _INT64_MAX else bits

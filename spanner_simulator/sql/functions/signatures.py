@@ -1,7 +1,7 @@
 """Functions as tables: what each takes, what it gives, and DuckDB's text for it.
 
-One line per signature: `NAME(TYPE, ..) -> TYPE = text`, where `{0}` is the first argument. ANY and
-ANY2 stand for any type, ORDERED for one that has an order; `TYPE...` takes the rest, which the text
+One line per signature: `NAME(TYPE, ..) -> TYPE = text`, where `{0}` is the first argument. ANY
+stands for any type, ORDERED for one that has an order; `TYPE...` takes the rest, which the text
 places as `{*}`. PART is a date part such as DAY, and INTERVAL an INTERVAL, which the text takes
 apart as `{0.count}` and `{0.part}`. Without `= text` the function is called like the name in lower
 case. Lines that begin with `@` are aggregates: `{args}` are their arguments with DISTINCT and
@@ -36,7 +36,7 @@ _LINE = re.compile(
     r"(?P<aggregate>@)?(?P<name>[A-Z_0-9.]+)\((?P<arguments>.*?)\)\s*->\s*"
     r"(?P<result>[A-Z_0-9<>.]+)(?:\s*=\s*(?P<text>.*))?"
 )
-_TEMPLATES: Final = ("ANY", "ANY2", "ORDERED")
+_TEMPLATES: Final = ("ANY", "ORDERED")
 _UNORDERED: Final = frozenset(("ARRAY", "STRUCT", "JSON", "PROTO"))
 _KNOWN: Final = {"PG_NUMERIC": PG_NUMERIC, "PG_JSONB": PG_JSONB}
 TypePattern: TypeAlias = str

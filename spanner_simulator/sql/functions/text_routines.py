@@ -59,6 +59,12 @@ def bytes_to_text_safe(value: bytes) -> str:
     return value.decode(errors="replace")
 
 
+@routine("VARCHAR", "BLOB")
+def bytes_as_letters(value: bytes) -> str:
+    """A letter for each byte, so that patterns of bytes match as those of texts do."""
+    return value.decode("latin-1")
+
+
 @routine("BLOB", "VARCHAR")
 def text_to_bytes(text: str) -> bytes:
     """CAST to BYTES."""
@@ -98,6 +104,17 @@ def text_to_uuid(text: str) -> str:
         raise out_of_range(f"Invalid UUID value: {text}") from None
 
 
+@routine("VARCHAR", "VARCHAR")
+def pg_text_to_uuid(text: str) -> str:
+    """CAST to uuid."""
+    try:
+        return str(uuid.UUID(text))
+    except ValueError:
+        raise SpannerError(
+            Code.INVALID_ARGUMENT, f'[ERROR] invalid input syntax for type uuid: "{text}"'
+        ) from None
+
+
 @routine("VARCHAR", is_volatile=True)
 def generate_uuid() -> str:
     """A random UUID, a new one for each row."""
@@ -123,6 +140,42 @@ def _part(value: Any, start: int, length: int) -> Any:
     return value[start : start + length]
 
 
+@routine("VARCHAR", "VARCHAR", "BIGINT")
+def left_text(text: str, length: int) -> str:
+    """LEFT."""
+    return text[: _positive("LEFT", length)]
+
+
+@routine("VARCHAR", "VARCHAR", "BIGINT")
+def right_text(text: str, length: int) -> str:
+    """RIGHT."""
+    return text[max(0, len(text) - _positive("RIGHT", length)) :]
+
+
+def _positive(name: str, length: int) -> int:
+    if length < 0:
+        raise out_of_range(f"Second argument in {name}() cannot be negative")
+    return length
+
+
+@routine("VARCHAR", "VARCHAR")
+def upper_text(text: str) -> str:
+    """UPPER, by the full rules of Unicode."""
+    return text.upper()
+
+
+@routine("VARCHAR", "VARCHAR")
+def lower_text(text: str) -> str:
+    """LOWER, by the full rules of Unicode."""
+    return text.lower()
+
+
+@routine("VARCHAR", "VARCHAR")
+def reverse_text(text: str) -> str:
+    """REVERSE: code point by code point."""
+    return text[::-1]
+
+
 @routine("VARCHAR", "VARCHAR", "BIGINT", "BIGINT")
 def pg_part(text: str, start: int, length: int) -> str:
     """PostgreSQL's substr: positions before the first one count into the length."""
@@ -137,7 +190,7 @@ def lpad_text(text: str, length: int, pattern: str) -> str:
     return (
         (_padding("LPAD", len(text), length, pattern) + text)[:length]
         if length > len(text)
-        else _cut("LPAD", text, length)
+        else _cut(text, length)
     )
 
 
@@ -146,18 +199,18 @@ def rpad_text(text: str, length: int, pattern: str) -> str:
     """RPAD; longer texts are cut."""
     if length > len(text):
         return text + _padding("RPAD", len(text), length, pattern)
-    return _cut("RPAD", text, length)
+    return _cut(text, length)
 
 
-def _cut(name: str, text: str, length: int) -> str:
+def _cut(text: str, length: int) -> str:
     if length < 0:
-        raise out_of_range(f"Second argument (output size) for {name} cannot be negative")
+        raise out_of_range("Second argument (output size) for LPAD/RPAD cannot be negative")
     return text[:length]
 
 
 def _padding(name: str, size: int, length: int, pattern: str) -> str:
     if not pattern:
-        raise out_of_range(f"Third argument (pad pattern) for {name} cannot be empty")
+        raise out_of_range("Third argument (pad pattern) for LPAD/RPAD cannot be empty")
     if length > _TEXT_MAX:
         raise out_of_range(f"Output of {name} exceeds max allowed output size")
     missing = length - size
@@ -168,7 +221,7 @@ def _padding(name: str, size: int, length: int, pattern: str) -> str:
 def repeat_text(text: str, count: int) -> str:
     """REPEAT."""
     if count < 0:
-        raise out_of_range("Second argument in REPEAT() cannot be negative")
+        raise out_of_range("Second argument (repeat count) for REPEAT cannot be negative")
     if len(text) * count > _TEXT_MAX:
         raise out_of_range("Output of REPEAT exceeds max allowed output size")
     return text * count
@@ -241,8 +294,9 @@ def bytes_from_hex(text: str) -> bytes:
 @routine("BLOB", "VARCHAR")
 def bytes_from_base64(text: str) -> bytes:
     """FROM_BASE64."""
+    text = "".join(text.split()).rstrip("=")
     try:
-        return base64.b64decode(text, validate=True)
+        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except (binascii.Error, ValueError):
         raise out_of_range("Failed to decode invalid base64 string") from None
 
@@ -278,12 +332,16 @@ def code_points(text: str) -> list[int]:
 
 
 @routine("VARCHAR", "BIGINT[]")
-def text_of_code_points(points: Sequence[int]) -> str:
-    """CODE_POINTS_TO_STRING."""
-    try:
-        return "".join(map(chr, points)).encode().decode()
-    except (ValueError, OverflowError, UnicodeError):
-        raise out_of_range("Invalid codepoint") from None
+def text_of_code_points(points: Sequence[int | None]) -> str | None:
+    """CODE_POINTS_TO_STRING; NULL when one is."""
+    letters: list[str] = []
+    for point in points:
+        if point is None:
+            return None
+        if not 0 <= point <= 0x10FFFF or 0xD800 <= point < 0xE000:
+            raise out_of_range(f"Invalid codepoint {point}")
+        letters.append(chr(point))
+    return "".join(letters)
 
 
 @routine("BIGINT", "VARCHAR", "VARCHAR", "BIGINT", "BIGINT")
@@ -310,8 +368,14 @@ def instr_text(text: str, part: str, start: int, occurrence: int) -> int:
 
 @lru_cache(maxsize=256)
 def _pattern(text: str) -> re.Pattern[str]:
+    # RE2, which the service has, knows neither of these.
+    found = re.search(r"\(\?<?[=!]|\(\?>", text)
+    if found is not None:
+        raise out_of_range(
+            f"Cannot parse regular expression: invalid perl operator: {found.group()}"
+        )
     try:
-        return re.compile(text)
+        return re.compile(text, re.ASCII)
     except re.error as error:
         raise out_of_range(f"Cannot parse regular expression: {error}") from None
 
@@ -319,18 +383,23 @@ def _pattern(text: str) -> re.Pattern[str]:
 @routine("VARCHAR", "VARCHAR", "VARCHAR")
 def regexp_first(text: str, pattern: str) -> str | None:
     """REGEXP_EXTRACT: the first match, or its only group."""
+    compiled = _extracting(pattern)
+    found = compiled.search(text)
+    return None if found is None else found.group(compiled.groups)
+
+
+def _extracting(pattern: str) -> re.Pattern[str]:
     compiled = _pattern(pattern)
     if compiled.groups > 1:
         raise out_of_range(
             "Regular expressions passed into extraction functions must not have more than 1 "
             "capturing group"
         )
-    found = compiled.search(text)
-    return None if found is None else found.group(compiled.groups)
+    return compiled
 
 
 @routine("VARCHAR[]", "VARCHAR", "VARCHAR")
-def regexp_every(text: str, pattern: str) -> list[str | None]:
-    """REGEXP_EXTRACT_ALL."""
-    compiled = _pattern(pattern)
-    return [found.group(min(1, compiled.groups)) for found in compiled.finditer(text)]
+def regexp_every(text: str, pattern: str) -> list[str]:
+    """REGEXP_EXTRACT_ALL; a group that took no part is empty."""
+    compiled = _extracting(pattern)
+    return [found.group(compiled.groups) or "" for found in compiled.finditer(text)]

@@ -50,7 +50,8 @@ def _element(name: str, local: dt.datetime, nanoseconds: int) -> str:
         "s": lambda: str(int(local.timestamp())),
         "z": lambda: f"{sign}{hours:02d}{rest:02d}",
         "Ez": lambda: f"{sign}{hours:02d}:{rest:02d}",
-        "Z": lambda: f"UTC{sign}{hours}{f':{rest:02d}' if rest else ''}" if offset_s else "UTC",
+        "Z": lambda: f"UTC{sign}{f'{hours:02d}{rest:02d}' if rest else hours}"
+        if offset_s else "UTC",
         "Q": lambda: str(date_parts_of(local.date(), "QUARTER")),
         "C": lambda: f"{local.year // 100:02d}",
         "h": lambda: f"{local:%b}",
@@ -82,7 +83,7 @@ def date_format_text(pattern: str, day: dt.date) -> str:
     return format_time(pattern, dt.datetime(day.year, day.month, day.day, tzinfo=dt.UTC), 0)
 
 
-def _parse(pattern: str, text: str, what: str) -> tuple[dt.datetime, int]:
+def _parse(pattern: str, text: str) -> tuple[dt.datetime, int]:
     """The wall clock that a text names, with its zone if it names one, and nanoseconds."""
     plain = pattern.replace("%F", "%Y-%m-%d").replace("%T", "%H:%M:%S").replace("%R", "%H:%M")
     plain = plain.replace("%Ez", "%z").replace("%E4Y", "%Y").replace("%e", "%d")
@@ -95,15 +96,13 @@ def _parse(pattern: str, text: str, what: str) -> tuple[dt.datetime, int]:
     try:
         return dt.datetime.strptime(text.strip(), plain), nanoseconds  # noqa: DTZ007
     except ValueError:
-        raise out_of_range(
-            f'Failed to parse input string "{text}" for {what} with format "{pattern}"'
-        ) from None
+        raise out_of_range(f'Failed to parse input string "{text}"') from None
 
 
 @routine("HUGEINT", "VARCHAR", "VARCHAR", "VARCHAR")
 def timestamp_parse(pattern: str, text: str, zone_name: str) -> int:
     """PARSE_TIMESTAMP."""
-    moment, nanoseconds = _parse(pattern, text, "PARSE_TIMESTAMP")
+    moment, nanoseconds = _parse(pattern, text)
     place = moment.tzinfo or zone(zone_name)
     midnight_ns = date_timestamp(dt.date(1970, 1, 1), "UTC")
     epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -114,7 +113,7 @@ def timestamp_parse(pattern: str, text: str, zone_name: str) -> int:
 @routine("DATE", "VARCHAR", "VARCHAR")
 def date_parse(pattern: str, text: str) -> dt.date:
     """PARSE_DATE."""
-    return _parse(pattern, text, "PARSE_DATE")[0].date()
+    return _parse(pattern, text)[0].date()
 
 
 @routine("VARCHAR", "HUGEINT", "VARCHAR", "VARCHAR")

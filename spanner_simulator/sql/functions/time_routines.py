@@ -6,6 +6,7 @@ Monday.
 
 from __future__ import annotations
 
+import calendar
 import datetime as dt
 import re
 import zoneinfo
@@ -21,6 +22,8 @@ __all__ = [
     "DEFAULT_ZONE",
     "date_parts_of",
     "local_time",
+    "pg_text_to_date",
+    "pg_text_to_timestamp",
     "text_to_date",
     "text_to_timestamp",
     "zone",
@@ -40,10 +43,12 @@ _UNIT_NS: Final = {
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_DAY = dt.date(1970, 1, 1)
 _SECOND = dt.timedelta(seconds=1)
+_MINUTE = dt.timedelta(minutes=1)
 _TIMESTAMP = re.compile(
     r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[Tt ](\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{0,9}))?)?"
     r"\s*(?:([Zz])|([+-])(\d{1,2})(?::?(\d{2}))?|([A-Za-z_]+(?:/[A-Za-z_0-9+-]+)*))?"
 )
+_DATE = re.compile(r"\s*(\d{1,4})-(\d{1,2})-(\d{1,2})\s*")
 _OFFSET = re.compile(r"(?:UTC|utc)?([+-])(\d{1,2})(?::(\d{2}))?")
 
 
@@ -71,7 +76,9 @@ def local_time(timestamp_ns: int, zone_name: str) -> tuple[dt.datetime, int]:
     try:
         return (_EPOCH + _SECOND * seconds).astimezone(zone(zone_name)), nanoseconds
     except OverflowError:
-        return _EPOCH + _SECOND * seconds, nanoseconds
+        raise out_of_range(
+            f"Timestamp {format_ns(timestamp_ns)} is out of range in time zone {zone_name}"
+        ) from None
 
 
 def _to_ns(moment: dt.datetime, nanoseconds: int, what: str) -> int:
@@ -119,7 +126,13 @@ def timestamp_of_text(text: str, zone_name: str) -> int:
 @routine("VARCHAR", "HUGEINT", "VARCHAR")
 def timestamp_text(timestamp_ns: int, zone_name: str) -> str:
     """CAST to STRING: as many digits of the fraction as are needed in threes."""
-    local, nanoseconds = local_time(timestamp_ns, zone_name)
+    try:
+        local, nanoseconds = local_time(timestamp_ns, zone_name)
+    except SpannerError:  # the same time, told in a zone where it has a year
+        local, nanoseconds = local_time(timestamp_ns, "UTC")
+    offset = local.utcoffset() or dt.timedelta()
+    if offset % _MINUTE:  # the text has no seconds of an offset, and must mean the same time
+        local = local.astimezone(dt.timezone(_MINUTE * int(offset / _MINUTE)))
     fraction = f".{nanoseconds:09d}" if nanoseconds else ""
     while fraction.endswith("000"):
         fraction = fraction[:-3]
@@ -139,7 +152,7 @@ def _offset(local: dt.datetime, separator: str, *, always_minutes: bool) -> str:
 
 def text_to_date(text: str) -> dt.date:
     """A date's text; a time of day after it is not allowed."""
-    found = re.fullmatch(r"\s*(\d{1,4})-(\d{1,2})-(\d{1,2})\s*", text)
+    found = _DATE.fullmatch(text)
     try:
         if found is not None:
             return dt.date(int(found[1]), int(found[2]), int(found[3]))
@@ -152,6 +165,35 @@ def text_to_date(text: str) -> dt.date:
 def date_of_text(text: str) -> dt.date:
     """CAST to DATE."""
     return text_to_date(text)
+
+
+# -- PostgreSQL has other words for the same mistakes
+
+
+@routine("DATE", "VARCHAR")
+def pg_text_to_date(text: str) -> dt.date:
+    """CAST to date."""
+    try:
+        return text_to_date(text)
+    except SpannerError:
+        raise _pg_refusal("date", text, is_date=_DATE.fullmatch(text) is not None) from None
+
+
+@routine("HUGEINT", "VARCHAR")
+def pg_text_to_timestamp(text: str) -> int:
+    """CAST to timestamptz."""
+    try:
+        return text_to_timestamp(text)
+    except SpannerError:
+        is_date = _TIMESTAMP.fullmatch(text.strip()) is not None
+        raise _pg_refusal("timestamp with time zone", text, is_date=is_date) from None
+
+
+def _pg_refusal(name: str, text: str, *, is_date: bool) -> SpannerError:
+    what = (
+        "date/time field value out of range" if is_date else f"invalid input syntax for type {name}"
+    )
+    return SpannerError(Code.INVALID_ARGUMENT, f'[ERROR] {what}: "{text}"')
 
 
 @routine("DATE", "HUGEINT", "VARCHAR")
@@ -246,8 +288,7 @@ def date_add_part(day: dt.date, count: int, part: str) -> dt.date:
             year, month = divmod(day.year * 12 + day.month - 1 + months, 12)
             if not 1 <= year <= 9999:
                 raise out_of_range(what)
-            last = (dt.date(year + month // 11, month % 12 + 2 if month < 11 else 1, 1)
-                    - dt.timedelta(days=1)).day if (year, month) < (9999, 11) else 31  # fmt: skip
+            last = calendar.monthrange(year, month + 1)[1]
             return dt.date(year, month + 1, min(day.day, last))
         case _:
             raise SpannerError(
@@ -336,12 +377,7 @@ def date_parts_of(day: dt.date, part: str) -> int:
                     Code.INVALID_ARGUMENT, f"EXTRACT does not support the {part} date part"
                 )
             first = _WEEKDAYS.index(found[1] or "SUNDAY")
-            january = dt.date(day.year, 1, 1)
-            return (
-                (day.timetuple().tm_yday + 6 - (day.weekday() - first) % 7) // 7
-                if (day >= january)
-                else 0
-            )
+            return (day.timetuple().tm_yday + 6 - (day.weekday() - first) % 7) // 7
 
 
 @routine("BIGINT", "DATE", "VARCHAR")
