@@ -141,7 +141,8 @@ def read_statement_text(sql: str, dialect: Dialect) -> StatementText:
 def _syntax_error(sql: str, message: str, at: int, dialect: Dialect) -> SpannerError:
     if dialect == "POSTGRESQL":
         return SpannerError(
-            Code.INVALID_ARGUMENT, f"[ERROR] unterminated quoted string near {sql[at:][:20]!r}"
+            Code.INVALID_ARGUMENT,
+            f'[ERROR] unterminated quoted string at or near "{sql[at:][:40]}"',
         )
     return SpannerError(Code.INVALID_ARGUMENT, _located(sql, f"Syntax error: {message}", at))
 

@@ -225,6 +225,10 @@ def _syntax_error(
     if dialect == "POSTGRESQL":
         where = "at end of input" if at_end else f'at or near "{word}"'
         return SpannerError(Code.INVALID_ARGUMENT, f"[ERROR] syntax error {where}")
+    stands_for = re.fullmatch(r"b?'~(\d+)'", word)
+    if stands_for is not None:
+        literal = text.literals[int(stands_for[1])]
+        return text.error(f"Syntax error: Unexpected string literal {literal!r}", at)
     if at_end:
         end = len(parsed.rstrip())
         return text.error("Syntax error: Unexpected end of statement", end)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from sqlglot import exp
+
 from tidegate.spanner_simulator.sql.binder.bound import (
     Bound,
     Relation,
@@ -23,7 +25,15 @@ if TYPE_CHECKING:
     from tidegate.spanner_simulator.sql.syntax import Node
 
 
-__all__ = ["BoundQuery", "Lookup", "OutputColumn", "has_tail", "plain_columns", "relation_of"]
+__all__ = [
+    "BoundQuery",
+    "Lookup",
+    "OutputColumn",
+    "has_tail",
+    "plain_columns",
+    "relation_of",
+    "unwrapped",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +117,13 @@ def plain_columns(columns: Sequence[OutputColumn]) -> list[OutputColumn]:
     return [
         replace(one, bound=Bound(quoted(one.key), one.value_type, name=one.name)) for one in columns
     ]
+
+
+def unwrapped(node: Node) -> Node:
+    """A query without the parentheses around it that mean nothing."""
+    while isinstance(node, exp.Paren) or (isinstance(node, exp.Subquery) and not has_tail(node)):
+        node = node.this
+    return node
 
 
 def has_tail(node: Node) -> bool:

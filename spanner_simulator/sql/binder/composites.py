@@ -15,6 +15,7 @@ from tidegate.spanner_simulator.sql.binder.bound import (
     Constant,
     Scope,
 )
+from tidegate.spanner_simulator.sql.binder.bound_query import unwrapped
 from tidegate.spanner_simulator.sql.binder.coercion import cast_sql, read_literal
 from tidegate.spanner_simulator.sql.binder.literals import text_literal
 from tidegate.spanner_simulator.sql.binder.type_names import read_type
@@ -28,7 +29,7 @@ from tidegate.spanner_simulator.sql.sql_types import (
     field_key,
     is_same,
 )
-from tidegate.spanner_simulator.sql.syntax import literal_of, position
+from tidegate.spanner_simulator.sql.syntax import literal_of, position, unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,6 +99,8 @@ def _read(binding: Binding, text: str, target: ValueType, node: Node) -> Bound |
 def bind_json_literal(binding: Binding, _scope: Scope, node: Node) -> Bound:
     """JSON '..'."""
     text = literal_of(binding.text, node.this)
+    if text is None:
+        raise unsupported("a JSON literal with something right behind it; put it in parentheses")
     return cast("Bound", _read(binding, str(text), JSON, node.this))
 
 
@@ -121,8 +124,8 @@ def _list_of(binding: Binding, items: Sequence[Bound], element: ValueType) -> Bo
 
 def bind_array(binding: Binding, scope: Scope, node: Node) -> Bound:
     """`[..]`, ARRAY[..] and ARRAY(query)."""
-    if len(node.expressions) == 1 and isinstance(node.expressions[0].unnest(), exp.Query):
-        return subqueries.bind_array_query(binding, scope, node.expressions[0].unnest())
+    if len(node.expressions) == 1 and isinstance(unwrapped(node.expressions[0]), exp.Query):
+        return subqueries.bind_array_query(binding, scope, unwrapped(node.expressions[0]))
     if not node.expressions:
         return _list_of(binding, [], INT64)
     bounds = [expression_binder.bind(binding, scope, one) for one in node.expressions]

@@ -163,7 +163,14 @@ def is_in(binding: Binding, value: Bound, items: Sequence[Bound], node: Node) ->
         kind = value.value_type
     if kind is None or not all(binding.accepts(one, kind) for one in (value, *items)):
         wrong = next((one for one in items if binding.common_type([value, one]) is None), items[0])
-        raise _no_operator(binding, "=", value, wrong, node)
+        if binding.is_postgres:
+            raise _no_operator(binding, "=", value, wrong, node)
+        names = ", ".join(dict.fromkeys(binding.type_name(one) for one in items))
+        raise binding.error(
+            f"No matching signature for operator IN for argument types {binding.type_name(value)} "
+            f"and {{{names}}}",
+            node,
+        )
     _check_comparable(binding, "=", kind, node)
     first = binding.coerce(value, kind)
     others = [binding.coerce(one, kind) for one in items]
@@ -199,7 +206,13 @@ def is_in_array(binding: Binding, value: Bound, array: Bound, node: Node) -> Bou
     else:
         kind = binding.common_type([value, Bound("", element)])
     if kind is None:
-        raise _no_operator(binding, "=", value, Bound("", element), node)
+        if binding.is_postgres:
+            raise _no_operator(binding, "=", value, Bound("", element), node)
+        raise binding.error(
+            "No matching signature for operator IN UNNEST for argument types: "
+            f"{binding.type_name(value)}, {binding.type_name(array)}",
+            node,
+        )
     _check_comparable(binding, "=", kind, node)
     first = binding.coerce(value, kind)
     whole = binding.coerce(array, array_of(kind))

@@ -19,6 +19,7 @@ from tidegate.spanner_simulator.sql.binder import (
     subqueries,
 )
 from tidegate.spanner_simulator.sql.binder.bound import Bound, Scope
+from tidegate.spanner_simulator.sql.binder.bound_query import unwrapped
 from tidegate.spanner_simulator.sql.binder.literals import literal
 from tidegate.spanner_simulator.sql.binder.names import access_field, bind_name, name_parts
 from tidegate.spanner_simulator.sql.sql_types import (
@@ -108,11 +109,18 @@ def coerced_all(
 def _comparison(binding: Binding, scope: Scope, node: Node, operator: str) -> Bound:
     right = node.expression
     if isinstance(right, exp.Any) and operator == "=":
-        array = right.this.unnest()
+        array = unwrapped(right.this)
         if isinstance(array, exp.Query):
             return subqueries.bind_in_query(binding, scope, node.this, array, node)
         value = bind(binding, scope, node.this)
         return conditions.is_in_array(binding, value, bind(binding, scope, array), node)
+    is_all = isinstance(right, exp.Anonymous) and right.name.upper() == "ALL"
+    if binding.is_postgres and is_all and operator == "<>" and len(right.expressions) == 1:
+        one, all_of = node.this, right.expressions[0]
+        found = conditions.is_in_array(
+            binding, bind(binding, scope, one), bind(binding, scope, all_of), node
+        )
+        return conditions.negated(found)
     if isinstance(right, exp.Any | exp.All):
         raise unsupported(f"{operator} ANY and ALL")
     one, other = node.this, node.expression
@@ -124,12 +132,12 @@ def _comparison(binding: Binding, scope: Scope, node: Node, operator: str) -> Bo
 def _operator(binding: Binding, scope: Scope, node: Node, name: str) -> Bound:
     operands = [node.this] if isinstance(node, exp.Unary) else [node.this, node.expression]
     if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal):
+        if node.this.name == str(2**63) and not node.this.is_string:
+            return literal(INT64, -(2**63))
         number = bind(binding, scope, node.this)
         value = number.constant.value if number.constant is not None else None
         if isinstance(value, int | float) and number.value_type is not None:
             return literal(number.value_type, -value)
-        if number.sql == "9223372036854775808" or value == 2**63:
-            return literal(INT64, -(2**63))
     bounds = [bind(binding, scope, one) for one in operands]
     return function_binder.apply(binding, name, bounds, node, symbol=_SYMBOLS[name])
 
@@ -232,7 +240,7 @@ def _between(binding: Binding, scope: Scope, node: Node) -> Bound:
 
 def _in(binding: Binding, scope: Scope, node: Node) -> Bound:
     if node.args.get("query") is not None:
-        query = node.args["query"].unnest()
+        query = unwrapped(node.args["query"])
         return subqueries.bind_in_query(binding, scope, node.this, query, node)
     value = bind(binding, scope, node.this)
     unnested = node.args.get("unnest")
@@ -303,11 +311,11 @@ def _case(binding: Binding, scope: Scope, node: Node) -> Bound:
 
 
 def _subquery(binding: Binding, scope: Scope, node: Node) -> Bound:
-    return subqueries.bind_scalar_query(binding, scope, node.unnest(), node)
+    return subqueries.bind_scalar_query(binding, scope, unwrapped(node), node)
 
 
 def _exists(binding: Binding, scope: Scope, node: Node) -> Bound:
-    return subqueries.bind_exists(binding, scope, node.this.unnest())
+    return subqueries.bind_exists(binding, scope, unwrapped(node.this))
 
 
 def _current_timestamp(binding: Binding, _scope: Scope, node: Node) -> Bound:

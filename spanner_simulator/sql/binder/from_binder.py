@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from tidegate.spanner_simulator.sql.binder import expression_binder, query_binder
 from tidegate.spanner_simulator.sql.binder.bound import Bound, Relation, RelationColumn, Scope
-from tidegate.spanner_simulator.sql.binder.bound_query import relation_of
+from tidegate.spanner_simulator.sql.binder.bound_query import has_tail, relation_of
 from tidegate.spanner_simulator.sql.binder.conditions import all_of, compare
 from tidegate.spanner_simulator.sql.binder.output_names import identifier_name
 from tidegate.spanner_simulator.sql.binder.tables import (
@@ -79,7 +79,7 @@ def bind_relation(
         case exp.Subquery():
             alias = node.args.get("alias")
             name = identifier_name(binding, alias.this) if alias is not None and alias.this else ""
-            inner = node.this if not node.args.get("order") else node
+            inner = node if has_tail(node) else node.this
             text, relation = _derived(binding, scope, inner, name)
             if alias is not None and alias.columns:
                 _rename(binding, relation, alias.columns)

@@ -14,6 +14,7 @@ from tidegate.spanner_simulator.errors import Code, SpannerError
 from tidegate.spanner_simulator.sql.binder import aggregate_binder, expression_binder, subqueries
 from tidegate.spanner_simulator.sql.binder.binding import NOW_SQL, Binding
 from tidegate.spanner_simulator.sql.binder.bound import Bound, Constant, Scope
+from tidegate.spanner_simulator.sql.binder.bound_query import unwrapped
 from tidegate.spanner_simulator.sql.binder.coercion import cast_sql
 from tidegate.spanner_simulator.sql.binder.literals import literal, text_literal
 from tidegate.spanner_simulator.sql.functions.google_functions import GOOGLE_FUNCTIONS
@@ -69,8 +70,8 @@ def bind_call(binding: Binding, scope: Scope, node: Node) -> Bound:
     arguments = list(call.expressions)
     if name == "PENDING_COMMIT_TIMESTAMP":
         return _pending(binding)
-    if name == "ARRAY" and len(arguments) == 1 and isinstance(arguments[0].unnest(), exp.Query):
-        return subqueries.bind_array_query(binding, scope, arguments[0].unnest())
+    if name == "ARRAY" and len(arguments) == 1 and isinstance(unwrapped(arguments[0]), exp.Query):
+        return subqueries.bind_array_query(binding, scope, unwrapped(arguments[0]))
     if name == "ERROR" and len(arguments) == 1 and not binding.is_postgres:
         return _error(binding, scope, arguments[0], node)
     if name == "STRUCT":
@@ -260,7 +261,11 @@ def _to_json(
     binding: Binding, scope: Scope, name: str, arguments: Sequence[Node], node: Node
 ) -> Bound:
     bounds = [binding.settled(expression_binder.bind(binding, scope, one)) for one in arguments]
-    texts = [json_document_sql(one.sql, one.value_type or INT64) for one in bounds]
+    quotes_wide = name == "TO_JSON_STRING"
+    texts = [
+        json_document_sql(one.sql, one.value_type or INT64, quotes_wide=quotes_wide)
+        for one in bounds
+    ]
     match name:
         case "JSON_ARRAY":
             return Bound(f"json_array_text(CAST([{', '.join(texts)}] AS VARCHAR[]))", JSON)
@@ -333,7 +338,7 @@ def bind_special(binding: Binding, scope: Scope, node: Node) -> Bound:
         case exp.Alias():
             raise binding.error("An alias is not allowed here", node)
         case exp.Subquery() | exp.Query():
-            return subqueries.bind_scalar_query(binding, scope, node.unnest(), node)
+            return subqueries.bind_scalar_query(binding, scope, unwrapped(node), node)
         case exp.Func():
             raise unsupported(f"the function {node.sql_name()}")
         case _:

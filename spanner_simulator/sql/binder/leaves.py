@@ -52,8 +52,6 @@ def bind_literal(binding: Binding, _scope: Scope, node: Node) -> Bound:
             return literal(INT64, number)
         if binding.is_postgres:
             return _pg_numeric(digits)
-        if number == _INT64_MAX + 1:  # only good with a minus before it
-            return Bound(digits, INT64)
         raise binding.error(f"Invalid integer literal: {digits}", node)
     if binding.is_postgres:
         return _pg_numeric(digits)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tidegate.spanner_simulator.sql.binder.binding import Binding
     from tidegate.spanner_simulator.sql.binder.bound import Relation, RelationColumn
 
-__all__ = ["access_field", "bind_name", "name_parts"]
+__all__ = ["access_field", "bind_name", "name_parts", "unknown"]
 
 
 def name_parts(node: exp.Column | exp.Dot) -> list[exp.Identifier]:
@@ -46,10 +46,11 @@ def bind_name(binding: Binding, scope: Scope, parts: Sequence[exp.Identifier]) -
                 bound = access_field(binding, bound, part)
             return replace(bound, name=parts[-1].name)
         here = here.parent
-    raise _unknown(binding, parts)
+    raise unknown(binding, parts)
 
 
-def _unknown(binding: Binding, parts: Sequence[exp.Identifier]) -> SpannerError:
+def unknown(binding: Binding, parts: Sequence[exp.Expr]) -> SpannerError:
+    """There is nothing of that name."""
     first = parts[0]
     if not binding.is_postgres:
         return binding.error(f"Unrecognized name: {first.name}", first)
@@ -73,6 +74,9 @@ def _in_scope(
             if len(columns) == 1:
                 return columns[0].bound, 2
             if len(columns) > 1:
+                if not binding.is_postgres:
+                    name = f"Name {parts[1].name} is ambiguous inside {parts[0].name}"
+                    raise binding.error(name, parts[1])
                 raise _ambiguous(binding, parts[1])
             if relation.value is not None:
                 return relation.value, 1

@@ -54,9 +54,9 @@ def _postgres_name(binding: Binding, node: Node) -> str:
         case exp.Bracket():
             return output_name(binding, node.this)
         case exp.Case():
-            last = node.args.get("default")
-            is_named = last is not None and not isinstance(last.unnest(), exp.Cast | exp.Case)
-            name = output_name(binding, last) if is_named else _NAMELESS
+            last = node.args.get("default") or exp.Null()
+            is_weak = isinstance(last.unnest(), exp.Cast | exp.Case)
+            name = _NAMELESS if is_weak else output_name(binding, last)
             return "case" if name == _NAMELESS else name
         case exp.Exists():
             return "exists"

@@ -18,7 +18,7 @@ from tidegate.spanner_simulator.sql.binder.bound_query import (
     BoundQuery,
     Lookup,
     OutputColumn,
-    has_tail,
+    unwrapped,
 )
 from tidegate.spanner_simulator.sql.binder.select_clauses import (
     bind_having,
@@ -57,7 +57,7 @@ def bind_query(
     binding: Binding, node: Node, *, parent: Scope | None, ctes: Mapping[str, Any]
 ) -> BoundQuery:
     """A query expression. Raises `SpannerError`."""
-    node = node.unnest() if isinstance(node, exp.Subquery) and not has_tail(node) else node
+    node = unwrapped(node)
     ctes = _with_ctes(binding, node, ctes)
     if isinstance(node, exp.Subquery):
         return _wrapped(binding, node, parent=parent, ctes=ctes)

@@ -147,8 +147,10 @@ def order_by(
             bound = expression_binder.bind(binding, inner, item.this)
         place = [index for index, one in enumerate(columns, 1) if one.bound.sql == bound.sql]
         if is_distinct and not place:
+            shown = "" if bound.column is None else f" {bound.column.column}"
             raise binding.error(
-                "ORDER BY expression references a column that is not in the SELECT DISTINCT list",
+                f"ORDER BY clause expression references column{shown} which is not visible after "
+                "SELECT DISTINCT",
                 item,
             )
         text = orderable(binding, bound, item)

@@ -14,6 +14,7 @@ from tidegate.spanner_simulator.sql.binder.bound import (
     Scope,
 )
 from tidegate.spanner_simulator.sql.binder.bound_query import OutputColumn
+from tidegate.spanner_simulator.sql.binder.names import unknown
 from tidegate.spanner_simulator.sql.binder.output_names import output_name
 from tidegate.spanner_simulator.sql.sql_types import (
     INT64,
@@ -60,12 +61,7 @@ def _expand_star(
         table = node.args["table"].name.lower()
         relations = [one for one in scope.relations if one.alias.lower() == table]
         if not relations:
-            raise binding.error(
-                f'missing FROM-clause entry for table "{table}"'
-                if binding.is_postgres
-                else f"Unrecognized name: {node.args['table'].name}",
-                node,
-            )
+            raise unknown(binding, [node.args["table"], star])
         found = list(relations[0].columns)
     else:
         if not scope.relations:

@@ -13,14 +13,17 @@ if TYPE_CHECKING:
 __all__ = ["json_document_sql"]
 
 
-def json_document_sql(sql: str, value_type: ValueType) -> str:
-    """The text of a JSON document; SQL's NULL becomes JSON's."""
-    return f"coalesce({_document(sql, value_type)}, 'null')"
+def json_document_sql(sql: str, value_type: ValueType, *, quotes_wide: bool) -> str:
+    """The text of a JSON document; SQL's NULL becomes JSON's.
+
+    `quotes_wide`: integers beyond what a double holds exactly become strings.
+    """
+    return f"coalesce({_document(sql, value_type, quotes_wide=quotes_wide)}, 'null')"
 
 
-def _document(sql: str, value_type: ValueType) -> str:
+def _document(sql: str, value_type: ValueType, *, quotes_wide: bool) -> str:
     if value_type.element is not None:
-        inner = json_document_sql("_e", value_type.element)
+        inner = json_document_sql("_e", value_type.element, quotes_wide=quotes_wide)
         return f"json_array_text(list_transform({sql}, lambda _e: {inner}))"
     match value_type.code:
         case "BOOL":
@@ -33,7 +36,7 @@ def _document(sql: str, value_type: ValueType) -> str:
         case "PROTO":
             raise unsupported("messages as JSON")
         case "INT64":
-            return f"json_of_int({sql})"
+            return f"json_of_int({sql})" if quotes_wide else f"CAST({sql} AS VARCHAR)"
         case "FLOAT64" | "FLOAT32":
             return f"json_of_float(CAST({sql} AS DOUBLE))"
         case "NUMERIC":
@@ -49,7 +52,9 @@ def _document(sql: str, value_type: ValueType) -> str:
         case "STRUCT":
             pairs = " || ',' || ".join(
                 f"json_string_literal('{name.replace(chr(39), chr(39) * 2)}') || ':' || "
-                + json_document_sql(f"struct_extract({sql}, '{field_key(index)}')", kind)
+                + json_document_sql(
+                    f"struct_extract({sql}, '{field_key(index)}')", kind, quotes_wide=quotes_wide
+                )
                 for index, (name, kind) in enumerate(value_type.fields)
             )
             return f"CASE WHEN {sql} IS NULL THEN NULL ELSE '{{' || {pairs} || '}}' END"

@@ -314,8 +314,11 @@ def pg_numeric_to_int(value: str) -> int:
     """Half away from zero."""
     number = Decimal(value)
     if number.is_nan():
-        raise out_of_range("Cannot cast NaN to bigint")
-    return _int64(number.to_integral_value(ROUND_HALF_UP), value)
+        raise SpannerError(Code.UNIMPLEMENTED, "[ERROR] cannot convert NaN to bigint")
+    rounded = int(number.to_integral_value(ROUND_HALF_UP))
+    if not _INT64_MIN <= rounded <= _INT64_MAX:
+        raise out_of_range("[ERROR] bigint out of range")
+    return rounded
 
 
 @routine("VARCHAR", "DOUBLE")
@@ -324,7 +327,7 @@ def float_to_pg_numeric(value: float) -> str:
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
-        raise out_of_range("Cannot cast infinity to numeric")
+        raise SpannerError(Code.INVALID_ARGUMENT, "Cannot cast infinity to PG.NUMERIC")
     return f"{Decimal(f'{value:.15g}'):f}"
 
 
@@ -365,9 +368,7 @@ def pg_text_to_int(text: str) -> int:
         raise _pg_syntax("bigint", text)
     number = int(text)
     if not _INT64_MIN <= number <= _INT64_MAX:
-        raise SpannerError(
-            Code.INVALID_ARGUMENT, f'[ERROR] value "{text}" is out of range for type bigint'
-        )
+        raise out_of_range(f'[ERROR] value "{text}" is out of range for type bigint')
     return number
 
 

@@ -20,7 +20,7 @@ __all__ = ["text_to_bool", "text_to_bytes_pg", "text_to_uuid"]
 
 _TRUE = frozenset(("true", "t", "yes", "y", "on", "1"))
 _FALSE = frozenset(("false", "f", "no", "n", "off", "0"))
-_TEXT_MAX = 10_000_000
+_TEXT_MAX = 1 << 20
 
 
 @routine("BOOLEAN", "VARCHAR")
@@ -188,7 +188,7 @@ def pg_part(text: str, start: int, length: int) -> str:
 def lpad_text(text: str, length: int, pattern: str) -> str:
     """LPAD; longer texts are cut."""
     return (
-        (_padding("LPAD", len(text), length, pattern) + text)[:length]
+        (_padding(len(text), length, pattern) + text)[:length]
         if length > len(text)
         else _cut(text, length)
     )
@@ -198,7 +198,7 @@ def lpad_text(text: str, length: int, pattern: str) -> str:
 def rpad_text(text: str, length: int, pattern: str) -> str:
     """RPAD; longer texts are cut."""
     if length > len(text):
-        return text + _padding("RPAD", len(text), length, pattern)
+        return text + _padding(len(text), length, pattern)
     return _cut(text, length)
 
 
@@ -208,11 +208,11 @@ def _cut(text: str, length: int) -> str:
     return text[:length]
 
 
-def _padding(name: str, size: int, length: int, pattern: str) -> str:
+def _padding(size: int, length: int, pattern: str) -> str:
     if not pattern:
         raise out_of_range("Third argument (pad pattern) for LPAD/RPAD cannot be empty")
     if length > _TEXT_MAX:
-        raise out_of_range(f"Output of {name} exceeds max allowed output size")
+        raise out_of_range("Output of LPAD/RPAD exceeds max allowed output size of 1MB")
     missing = length - size
     return (pattern * (missing // len(pattern) + 1))[:missing]
 
@@ -223,7 +223,7 @@ def repeat_text(text: str, count: int) -> str:
     if count < 0:
         raise out_of_range("Second argument (repeat count) for REPEAT cannot be negative")
     if len(text) * count > _TEXT_MAX:
-        raise out_of_range("Output of REPEAT exceeds max allowed output size")
+        raise out_of_range("Output of REPEAT exceeds max allowed output size of 1MB")
     return text * count
 
 
