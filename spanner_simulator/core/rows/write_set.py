@@ -129,8 +129,12 @@ class WriteSet:
     def final_rows(self) -> Iterator[tuple[str, bytes, Row | None]]:
         """What has to be stored, index entries included; None deletes."""
         for name, states in self._states.items():
+            is_index = name not in self.rules
             for key, state in states.items():
-                if state.after is not state.before:
+                # An entry that came back as it was: a replay, which knows net changes only, would
+                # not store it anew either.
+                is_back = is_index and state.after == state.before
+                if state.after is not state.before and not is_back:
                     yield name, key, state.after
 
     def changes(self) -> list[RowChange]:

@@ -113,3 +113,14 @@ def test_only_timestamps_await_the_commit(shop) -> None:
     assert key_text(table, row) == f"[{lookalike}]"
     shop.commit()
     assert shop.rows("L") == [[PENDING, shop.now_us * 1000]]
+
+
+def test_an_index_entry_that_comes_back_as_it_was_is_not_stored_anew(shop) -> None:
+    shop.table("T", ["K INT64", "A INT64"], "K")
+    shop.index("TA", "T", "A")
+    shop.follow()
+    shop.commit(write("insert", "T", "K A", ["1", "10"]))
+    for value in ("11", "10"):
+        shop.apply(write("update", "T", "K A", ["1", value]))
+
+    assert [name for name, _, _ in shop.writes.final_rows()] == ["t"]
