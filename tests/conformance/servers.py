@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -13,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.differential.emulator import ABSENT, find_emulator
 
 __all__ = ["Server", "ServerFailedError", "emulator", "simulator"]
 
@@ -55,7 +55,9 @@ def simulator() -> Iterator[Server]:
 @contextmanager
 def emulator() -> Iterator[Server]:
     """Google's emulator: named by TIDEGATE_SPANNER_EMULATOR, or beside `gcloud`."""
-    program = _emulator_program()
+    program = find_emulator()
+    if program is None:
+        raise ServerFailedError(ABSENT)
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     life = "--override_change_stream_partition_token_alive_seconds=3"
@@ -67,25 +69,6 @@ def emulator() -> Iterator[Server]:
             yield Server(address)
         finally:
             child.terminate()
-
-
-def _emulator_program() -> Path:
-    if named := os.environ.get("TIDEGATE_SPANNER_EMULATOR"):
-        return Path(named)
-    gcloud = shutil.which("gcloud")
-    if gcloud is not None:
-        below = Path("cloud_spanner_emulator") / "emulator_main"
-        beside = Path(gcloud).parent
-        for folder in (
-            Path(gcloud).resolve().parent,
-            beside,
-            beside.parent / "lib" / "google-cloud-sdk" / "bin",
-        ):
-            if (folder / below).is_file():
-                return folder / below
-    raise ServerFailedError(
-        "Google's emulator is not installed beside gcloud; TIDEGATE_SPANNER_EMULATOR may name it"
-    )
 
 
 def _wait_for(address: str, child: subprocess.Popen[bytes]) -> None:

@@ -98,12 +98,15 @@ def _is_ignored_return(difference: Difference) -> bool:
 
 def _is_given(value: Any, action: Dml) -> bool:
     """Whether a statement writes a value into some column."""
-    if any(
-        without_fraction(value) == without_fraction(bound)
-        for bound, _ in action.parameters.values()
-    ):
+    bound = [without_fraction(one) for one, _ in action.parameters.values()]
+    if without_fraction(value) in bound:
         return True
-    return "NULL" in action.sql if value is None else str(value) in action.sql
+    if value is None or isinstance(value, bool):
+        return {None: "NULL", True: "TRUE", False: "FALSE"}[value] in action.sql
+    return (
+        str(value).replace("\n", "\\n").replace("'", "\\'") in action.sql
+        or str(value).replace("'", "''") in action.sql
+    )
 
 
 def _is_order_of_faults(difference: Difference) -> bool:
@@ -187,7 +190,7 @@ def _bare(text: str) -> str:
         if place % 2 == 0:
             parts[place] = re.sub(r"\b[a-z_]\w*\.|[\s()\"]", "", _CAST.sub("", part)).lower()
         elif re.fullmatch(r"'-?[\d.]+'", part):
-            parts[place] = part.strip("'")
+            parts[place] = part.strip("'").removesuffix(".0")
     return "".join(parts)
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from tests.differential.running import Run
 from tests.differential.side import Rows
-from tests.differential.steps import ChangeSchema, Query, Read, ShowSchema, Step
-from tests.differential.stream_reading import DataRecord, Mod, StreamReading
+from tests.differential.steps import ChangeSchema, Commit, Delete, Query, Read, ShowSchema, Step
+from tests.differential.stream_reading import ColumnType, DataRecord, Mod, StreamReading
 
 __all__ = ["row_violations", "tells_all"]
 
@@ -47,6 +47,7 @@ def row_violations(
         reading.records, key=lambda one: (one.commit_timestamp, one.transaction, one.sequence)
     )
     yield from _out_of_line(order, reading.parents)
+    yield from _out_of_order(order, run, steps)
     if tells_all(reading.name, steps):
         rows = _Rows()
         for record in order:
@@ -81,6 +82,46 @@ def _line(token: str, parents: Mapping[str, frozenset[str]]) -> set[str]:
         if one not in found:
             found.add(one)
             todo += parents.get(one, ())
+    return found
+
+
+def _out_of_order(
+    records: list[DataRecord], run: Run, steps: tuple[Step, ...]
+) -> Iterator[tuple[str, str]]:
+    """A stream partition has a transaction's rows in the order in which they were written.
+
+    The emulator orders them by key. Of mutations alone the order is certain.
+    """
+    told: dict[tuple[str, str], list[_Row]] = {}
+    for record in records:
+        rows = told.setdefault((record.commit_timestamp, record.token), [])
+        rows += [_row(record, mod) for mod in record.mods]
+    for (commit, _), rows in told.items():
+        number = run.commits.get(commit)
+        if number is not None and isinstance(step := steps[number], Commit):
+            columns = {one.table: one.columns for one in records if one.commit_timestamp == commit}
+            written = _written(step, columns)
+            places = [written[row] for row in dict.fromkeys(rows) if row in written]
+            if places != sorted(places):
+                yield commit, f"rows in another order than they were written: {rows}"
+
+
+def _written(step: Commit, columns: Mapping[str, tuple[ColumnType, ...]]) -> dict[_Row, int]:
+    """Rows in the order of a step's mutations; none of those that are dealt with twice."""
+    found: dict[_Row, int] = {}
+    seen: set[_Row] = set()
+    for mutation in step.mutations:
+        if isinstance(mutation, Delete):
+            # What goes with the deleted rows is not known.
+            return {}
+        keys = [one.name for one in columns.get(mutation.table, ()) if one.is_primary_key]
+        for values in mutation.rows:
+            named = dict(zip(mutation.columns, values, strict=True))
+            row = mutation.table, _text({name: named.get(name) for name in keys})
+            found[row] = len(seen)
+            if row in seen or mutation.kind == "replace":
+                del found[row]
+            seen.add(row)
     return found
 
 

@@ -172,6 +172,9 @@ class SchemaChoice:
             able = [one for one in able if one.generated is None or one.stored]
         if not able:
             return None
+        filters = self._dialect == GOOGLE and chance.random() < 0.3
+        if filters:
+            able = [one for one in able if one.nullable] or able
         chosen = chance.sample(able, min(len(able), chance.choice((1, 1, 2))))
         names = {one.name for one in chosen} | set(table.key_names)
         rest = [one.name for one in table.values if one.name not in names]
@@ -182,7 +185,7 @@ class SchemaChoice:
             tuple((one.name, chance.random() < 0.3) for one in chosen),
             unique=chance.random() < 0.25,
             storing=tuple(storing),
-            null_filtered=self._dialect == GOOGLE and chance.random() < 0.2,
+            null_filtered=filters,
         )
         schema.indexes[index.name] = index
         return index

@@ -10,7 +10,7 @@ import pytest
 from tests.differential.row_histories import row_violations, tells_all
 from tests.differential.running import Outcome, Run
 from tests.differential.side import Rows
-from tests.differential.steps import ChangeSchema, Commit, Keys, Read
+from tests.differential.steps import ChangeSchema, Commit, Keys, Read, Write
 from tests.differential.stream_reading import ColumnType, DataRecord, Mod, StreamReading
 
 CREATE = ChangeSchema(("CREATE CHANGE STREAM S FOR ALL",), starts=("S",))
@@ -52,6 +52,7 @@ def told(*records: DataRecord, rows: Any = (), steps: Any = STEPS) -> list[str]:
     run = Run(side=None)  # type: ignore[arg-type]  # nothing is called
     read = Outcome([Rows([], [list(row) for row in rows])])
     run.outcomes = [Outcome([None]), Outcome([None]), read]
+    run.commits = {INSERT.commit_timestamp: 1}
     return [text for _, text in row_violations(reading, run, steps)]
 
 
@@ -111,6 +112,27 @@ def test_a_stream_that_leaves_something_out_is_not_held_to_its_rows(statement: s
     assert not tells_all("S", steps)
     assert tells_all("S", (CREATE, other))
     assert [] == told(INSERT, AGAIN, steps=steps)
+
+
+@pytest.mark.parametrize(
+    ("order", "kinds", "is_right"),
+    [
+        ("12", ("insert", "insert"), True),
+        ("21", ("insert", "insert"), False),
+        # What is replaced, or written twice, may be told for its last place.
+        ("21", ("replace", "insert"), True),
+        ("21", ("insert", "insert", "update"), True),
+    ],
+)
+def test_rows_come_in_the_order_in_which_they_were_written(order, kinds, is_right):
+    keys = ("1", "2", "1")
+    writes = [Write(kind, "T", ("K",), ((key,),)) for kind, key in zip(kinds, keys, strict=False)]
+    mods = tuple(Mod({"K": key}, {}, {}) for key in order)
+    steps = (CREATE, Commit(tuple(writes)), Read("T", ("K",), Keys(is_all=True)))
+
+    found = told(replace(INSERT, mods=mods), rows=[("1",), ("2",)], steps=steps)
+    assert is_right == (found == [])
+    assert is_right or found[0].startswith("rows in another order than they were written: ")
 
 
 def test_reads_before_the_last_write_say_nothing_of_the_end():
