@@ -21,7 +21,7 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
         yield running
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+@pytest.mark.parametrize("seed", [1, 3, 4, 6])
 def test_no_difference_is_unexplained(emulator: Emulator, seed: int):
     result = run_seed(seed, emulator)
     told = "\n".join(line for one in result.unexplained for line in one.lines())
