@@ -1,6 +1,7 @@
 """`python -m tests.differential`: the same workloads for the simulator and for Google's emulator.
 
-Exit code 0 where every difference is accepted, 1 where one is not.
+Exit code 0 where every difference is accepted; 1 where one is not, or where nothing was compared
+because the emulator ended by itself every time.
 """
 
 from __future__ import annotations
@@ -132,9 +133,10 @@ def _summary(results: list[SeedResult], *, as_json: bool) -> int:
             for result in failed
         },
     }
+    is_lost = bool(results) and all(result.crash for result in results)
     if as_json:
         print(json.dumps(figures, indent=1))
-        return 1 if failed else 0
+        return 1 if failed or is_lost else 0
     print(
         f"{figures['seeds']} seeds, {figures['steps']} steps, {figures['transactions']} "
         f"transactions in change streams, {figures['records']} records on each side"
@@ -153,6 +155,9 @@ def _summary(results: list[SeedResult], *, as_json: bool) -> int:
     if failed:
         print("unexplained:", ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()))
         print("unexplained differences in:", ", ".join(result.name for result in failed))
+        return 1
+    if is_lost:
+        print("nothing was compared: the emulator ended by itself every time")
         return 1
     print("no unexplained difference")
     return 0
