@@ -102,8 +102,13 @@ class Fleet(RuleBasedStateMachine):
         if self.position(query) < len(times):
             return
         self.clock_us += 10
-        names = self.children.setdefault(token, (f"{token}1",))
-        start_us = max([START_US, *times]) + 5
+        self.children.setdefault(token, (f"{token}1",))
+        self.finish(token)
+
+    def finish(self, token: str) -> None:
+        """End the query of a stream partition that has ended: the same children, however often."""
+        names = self.children[token]
+        start_us = max([START_US, *self.committed[token]]) + 5
         self.committed.setdefault(names[0], [])
         kids = self.bench.children(*names, start_us=start_us, parents=(token,))
         self.clock_us = max(self.clock_us, start_us + 10)
@@ -181,6 +186,8 @@ class Fleet(RuleBasedStateMachine):
                 ]
                 if rest:
                     self.bench.returns(token, *rest)
+                if token in self.children:
+                    self.finish(token)
             self.clock_us += 40_000_000
             self.go_on()
         came = {message.order_key[8:].split(b"\0")[0].decode() for message in self.log.data}
