@@ -26,16 +26,16 @@ def to_duck(value_type: ValueType, value: Value) -> Any:
     if value is None:
         return None
     if value_type.element is not None:
-        return [to_duck(value_type.element, item) for item in value]  # type: ignore[union-attr]
+        return [to_duck(value_type.element, item) for item in value]  # type: ignore[union-attr]  # a tuple
     if value_type.code == "STRUCT":
         return {
             field_key(index): to_duck(kind, item)
             for index, ((_, kind), item) in enumerate(
-                zip(value_type.fields, value, strict=True)  # type: ignore[arg-type]
+                zip(value_type.fields, value, strict=True)  # type: ignore[arg-type]  # a tuple
             )
         }
     if value_type.annotation == "PG_NUMERIC":
-        return pg_numeric_text(value)  # type: ignore[arg-type]
+        return pg_numeric_text(value)  # type: ignore[arg-type]  # a Decimal
     return value
 
 

@@ -194,7 +194,7 @@ def _guarded(one: Routine, refusals: list[SpannerError]) -> Callable[..., Any]:
             raise refusal from None
 
     # DuckDB counts the parameters.
-    call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # any function has one
         [
             inspect.Parameter(f"a{index}", inspect.Parameter.POSITIONAL_ONLY)
             for index in range(len(one.arguments))

@@ -231,7 +231,13 @@ def _value_rows(
         values = [
             _default(binding, column)
             if _is_default(node)
-            else assigned(binding, expression_binder.bind(binding, scope, node), column, node, True)  # noqa: FBT003
+            else assigned(
+                binding,
+                expression_binder.bind(binding, scope, node),
+                column,
+                node,
+                is_insert=True,
+            )
             for column, node in zip(columns, row, strict=False)
         ]
         bounds.append(values)
@@ -267,7 +273,8 @@ def assigned(
     bound: Bound,
     column: ColumnDefinition,
     node: Node,
-    is_insert: bool,  # noqa: FBT001  # private to this package
+    *,
+    is_insert: bool,
 ) -> Bound:
     """A value as its column's type. INVALID_ARGUMENT when it does not convert."""
     if binding.accepts(bound, column.value_type):
@@ -314,7 +321,7 @@ def _selected(
             Bound(f"{name}.{quoted(one.key)}", None if _is_null(one) else one.value_type),
             column,
             source,
-            True,  # noqa: FBT003
+            is_insert=True,
         )
         for column, one in zip(columns, inner.columns, strict=False)
     ]
@@ -382,7 +389,8 @@ def _update(binding: Binding, tree: exp.Update) -> BoundDml:
             raise unsupported("this form of SET")
         columns.append(_assignment(binding, scope, table, item, columns))
     shown = ", ".join(f"{one.bound.sql} AS {one.key}" for one in (*keys, *columns))
-    query = _found(f"SELECT {shown} FROM {text}{condition}", [*keys, *columns], scan)  # noqa: S608
+    sql = f"SELECT {shown} FROM {text}{condition}"  # noqa: S608  # own text
+    query = _found(sql, [*keys, *columns], scan)
     names = tuple(one.name for one in query.columns)
     return BoundDml("update", table, names, query, "error", ("UPDATE",))
 
@@ -414,7 +422,7 @@ def _assignment(
         binding.allows_pending = isinstance(value, exp.Anonymous | exp.Dot)
         bound = expression_binder.bind(binding, scope, value)
         binding.allows_pending = False
-        bound = assigned(binding, bound, column, value, False)  # noqa: FBT003
+        bound = assigned(binding, bound, column, value, is_insert=False)
     return OutputColumn(column.name, f"v{len(before)}", bound)
 
 

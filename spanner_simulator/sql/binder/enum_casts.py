@@ -5,17 +5,16 @@ A number without a member is a value, too, and its text is the number.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tidegate.spanner_simulator.core.plain_forms import is_enum_number
+from tidegate.spanner_simulator.sql.binder.literals import text_literal
 from tidegate.spanner_simulator.sql.functions.routines import out_of_range, routine
 
 if TYPE_CHECKING:
     from tidegate.spanner_simulator.core.values import ValueType
 
 __all__ = ["enum_cast_sql", "member_number"]
-
-_NONE: Final = "CAST(NULL AS BIGINT)"
 
 
 def member_number(kind: ValueType, text: str) -> int:
@@ -46,14 +45,18 @@ def enum_cast_sql(sql: str, source: ValueType, target: ValueType) -> str | None:
     """DuckDB's text of a conversion to an enum or from one; None when it is neither."""
     match source.code, target.code:
         case "INT64", "ENUM":
-            return f"enum_of_int({sql}, '{target.proto_name}')"
+            return f"enum_of_int({sql}, {text_literal(target.proto_name or '')})"
         case "STRING", "ENUM":
-            cases = " ".join(f"WHEN '{name}' THEN {number}" for name, number in target.members)
-            otherwise = f"no_enum_member({sql}, '{target.proto_name}')"
-            return f"CASE {sql} {cases or f'WHEN NULL THEN {_NONE}'} ELSE {otherwise} END"
+            cases = " ".join(
+                f"WHEN {text_literal(name)} THEN {number}" for name, number in target.members
+            )
+            otherwise = f"no_enum_member({sql}, {text_literal(target.proto_name or '')})"
+            return f"CASE {sql} {cases} ELSE {otherwise} END" if cases else otherwise
         case "ENUM", "STRING":
-            cases = " ".join(f"WHEN {number} THEN '{name}'" for name, number in source.members)
+            cases = " ".join(
+                f"WHEN {number} THEN {text_literal(name)}" for name, number in source.members
+            )
             otherwise = f"CAST({sql} AS VARCHAR)"
-            return f"CASE {sql} {cases or 'WHEN NULL THEN NULL'} ELSE {otherwise} END"
+            return f"CASE {sql} {cases} ELSE {otherwise} END" if cases else otherwise
         case _:
             return None

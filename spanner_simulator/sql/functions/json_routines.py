@@ -261,8 +261,8 @@ def json_object_text(
     if any(name is None for name in names):
         raise out_of_range("Keys of JSON_OBJECT must not be NULL")
     pairs = zip(names, values, strict=True)
-    text = ",".join(f"{json.dumps(name, ensure_ascii=False)}:{value or 'null'}" for name, value in pairs)  # fmt: skip  # noqa: E501
-    return "{" + text + "}"
+    members = [f"{json.dumps(name, ensure_ascii=False)}:{value or 'null'}" for name, value in pairs]
+    return "{" + ",".join(members) + "}"
 
 
 @routine("VARCHAR", "VARCHAR[]", takes_null=True)

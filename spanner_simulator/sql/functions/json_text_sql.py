@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
+from tidegate.spanner_simulator.sql.binder.literals import text_literal
 from tidegate.spanner_simulator.sql.sql_types import field_key
 from tidegate.spanner_simulator.sql.syntax import unsupported
 
@@ -29,10 +31,12 @@ def _document(sql: str, value_type: ValueType, *, quotes_wide: bool) -> str:
         case "BOOL":
             return f"CAST({sql} AS VARCHAR)"
         case "ENUM":
-            pairs = " ".join(
-                f"WHEN {number} THEN '\"{name}\"'" for name, number in value_type.members
+            cases = " ".join(
+                f"WHEN {number} THEN {text_literal(json.dumps(name))}"
+                for name, number in value_type.members
             )
-            return f"CASE {sql} {pairs} ELSE CAST({sql} AS VARCHAR) END" if pairs else sql
+            number = f"CAST({sql} AS VARCHAR)"
+            return f"CASE {sql} {cases} ELSE {number} END" if cases else number
         case "PROTO":
             raise unsupported("messages as JSON")
         case "INT64":

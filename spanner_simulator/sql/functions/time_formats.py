@@ -94,7 +94,7 @@ def _parse(pattern: str, text: str) -> tuple[dt.datetime, int]:
         text = text[: fraction.start()] + text[fraction.end() :]
     plain = plain.replace("%S.%f", "%S")
     try:
-        return dt.datetime.strptime(text.strip(), plain), nanoseconds  # noqa: DTZ007
+        return dt.datetime.strptime(text.strip(), plain), nanoseconds  # noqa: DTZ007  # local time
     except ValueError:
         raise out_of_range(f'Failed to parse input string "{text}"') from None
 
