@@ -17,7 +17,7 @@ def connect(address: str, *, project: str) -> Any:
 
     return spanner.Client(
         project=project,
-        credentials=AnonymousCredentials(),  # type: ignore[no-untyped-call]
+        credentials=AnonymousCredentials(),  # type: ignore[no-untyped-call]  # has no types
         client_options={"api_endpoint": address},
         disable_builtin_metrics=True,
     )

@@ -402,7 +402,7 @@ def pg_numeric_average(values: Sequence[str | None]) -> str | None:
 
 
 @routine("VARCHAR", "VARCHAR[]", "BOOLEAN")
-def pg_numeric_extreme(values: Sequence[str | None], largest: bool) -> str | None:  # noqa: FBT001
+def pg_numeric_extreme(values: Sequence[str | None], largest: bool) -> str | None:  # noqa: FBT001  # SQL calls it
     """MIN or MAX; NaN is the largest."""
     present = [value for value in values if value is not None]
     if not present:
@@ -412,7 +412,7 @@ def pg_numeric_extreme(values: Sequence[str | None], largest: bool) -> str | Non
 
 
 @routine("BIGINT", "BIGINT", "BOOLEAN")
-def bit_reversed(value: int, preserve_sign: bool) -> int:  # noqa: FBT001
+def bit_reversed(value: int, preserve_sign: bool) -> int:  # noqa: FBT001  # SQL calls it
     """BIT_REVERSE, of 63 bits when the sign stays."""
     if preserve_sign:
         reversed_bits = int(f"{value & _INT64_MAX:063b}"[::-1], 2)
