@@ -25,12 +25,9 @@ def written_columns(
 ) -> set[str]:
     """Columns that a step's statements may have written in a row; `idle` ones touched no row."""
     found = mutated_columns(step, table, keys)
-    for statement, parameters in _bound_statements(step):
-        matched = _SET.match(statement)
-        if matched is None or matched["table"] != table or statement in idle:
-            continue
+    for statement, parameters, columns in _updates(step, table, idle):
         if _may_touch(statement, parameters, keys):
-            found |= set(re.findall(r"(\w+) =", matched["sets"]))
+            found |= columns
     return found
 
 
@@ -39,16 +36,23 @@ def surely_written(
 ) -> set[str]:
     """Columns that a step wrote in a row for certain: by its whole key, or in every row."""
     found = mutated_columns(step, table, keys)
-    for statement, parameters in _bound_statements(step):
-        matched = _SET.match(statement)
-        if matched is None or matched["table"] != table or statement in idle:
-            continue
+    for statement, parameters, columns in _updates(step, table, idle):
         where = re.split(r" (?:THEN RETURN|RETURNING) ", statement.rpartition(" WHERE ")[2])[0]
         asked = dict(re.findall(r"(\w+) = [@$]p?(\d+)", where))
         is_whole_key = asked.keys() == keys.keys() and where.count(" AND ") == len(keys) - 1
         if where == "TRUE" or (is_whole_key and _may_touch(statement, parameters, keys)):
-            found |= set(re.findall(r"(\w+) =", matched["sets"]))
+            found |= columns
     return found
+
+
+def _updates(
+    step: Any, table: str, idle: frozenset[str]
+) -> Iterator[tuple[str, Any, frozenset[str]]]:
+    """A step's updates of a table that touched rows: text, parameters and columns set."""
+    for statement, parameters in _bound_statements(step):
+        matched = _SET.match(statement)
+        if matched is not None and matched["table"] == table and statement not in idle:
+            yield statement, parameters, frozenset(re.findall(r"(\w+) =", matched["sets"]))
 
 
 def mutated_columns(step: Any, table: str, keys: dict[str, Any]) -> set[str]:
