@@ -1,1 +1,0 @@
-"""Change stream queries on the wire: rows in each form, messages, resume tokens, faults."""

@@ -1,1 +1,0 @@
-"""Functions of both dialects: their signatures, and what DuckDB is given from Python for them."""

@@ -1,0 +1,94 @@
+"""What the control port says about stream partitions and fault rules, as JSON objects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spanner_simulator.core.key_encoding import decode_key
+from spanner_simulator.core.rows.storage import KeyRange
+from spanner_simulator.core.values import encode
+
+if TYPE_CHECKING:
+    from spanner_simulator.core.change_streams.stream_partition import StreamPartition
+    from spanner_simulator.core.database import Database
+    from spanner_simulator.server.faults import FaultRule
+    from spanner_simulator.server.host import HostedDatabase
+
+__all__ = ["describe_fault", "describe_stream_partition"]
+
+
+def describe_stream_partition(
+    hosted: HostedDatabase, one: StreamPartition, *, is_held: bool
+) -> dict[str, Any]:
+    """One stream partition, living or ended; bounds as table and key where they are one."""
+    return {
+        "token": one.token,
+        "start_timestamp_us": one.start_us,
+        "end_timestamp_us": one.end_us,
+        "parents": list(one.parents),
+        "children": [child.token for child in one.children],
+        **_range(hosted.database, KeyRange(one.low, one.high)),
+        # With mutable key ranges, the keys between the two bounds need not all be its own.
+        "ranges": [_range(hosted.database, keys) for keys in one.ranges],
+        "tables": _tables(hosted.database, one),
+        "records": len(one.records),
+        "recently_written_keys": len(set(one.recent_keys)),
+        "readers": len(hosted.readers.get(one.token, ())),
+        "is_held": is_held,
+    }
+
+
+def _range(database: Database, keys: KeyRange) -> dict[str, Any]:
+    return {
+        "low": _bound(database, keys.low),
+        "high": None if keys.high is None else _bound(database, keys.high),
+    }
+
+
+def _bound(database: Database, key: bytes) -> dict[str, Any]:
+    """A border as table and key where it is one, always as hexadecimal digits."""
+    for table in database.catalogue.tables.values():
+        if key == table.prefix:
+            return {"table": table.name, "key": [], "hex": key.hex()}
+        values = decode_key(key, table.prefix, table.key_parts)
+        if values is not None:
+            plain = [
+                encode(kind, value)
+                for (kind, *_), value in zip(table.key_parts, values, strict=True)
+            ]
+            return {"table": table.name, "key": plain, "hex": key.hex()}
+    return {"table": None, "key": None, "hex": key.hex()}
+
+
+def _tables(database: Database, one: StreamPartition) -> list[str]:
+    return [
+        table.name
+        for table in database.catalogue.tables.values()
+        if any(
+            (keys.high is None or table.prefix < keys.high)
+            and keys.low < table.prefix[:-1] + b"\x01"
+            for keys in one.ranges
+        )
+    ]
+
+
+def describe_fault(rule: FaultRule) -> dict[str, Any]:
+    """A fault rule as it was added, with its number and how often it has fired."""
+    fault = rule.fault
+    return {
+        "number": rule.number,
+        "method": rule.method,
+        "database": rule.database,
+        "stream": rule.stream,
+        "token": rule.token,
+        "kind": fault.kind,
+        "when": fault.when,
+        "after_rows": fault.after_rows,
+        "code": fault.code.name,
+        "message": fault.message,
+        "delay_ms": fault.delay_ms,
+        "count": rule.count,
+        "probability": rule.probability,
+        "seed": rule.seed,
+        "fired": rule.fired,
+    }

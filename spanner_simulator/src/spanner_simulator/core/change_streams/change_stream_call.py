@@ -1,0 +1,417 @@
+"""The one query that reads a change stream: recognised, bound to its stream, and checked in order.
+
+The order of the checks is the service's: function, shape, arguments (start, end, heartbeat,
+read_options), then the transaction (the server's matter), then token and stream partition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from spanner_simulator.core.change_streams import query_errors
+from spanner_simulator.core.change_streams.call_syntax import (
+    ARGUMENT_NAMES,
+    Argument,
+    CallSyntax,
+    Expression,
+    LiteralValue,
+    Parameter,
+    find_call,
+)
+from spanner_simulator.core.plain_forms import read_int
+from spanner_simulator.core.timestamps import parse_ns
+from spanner_simulator.core.tokens import content
+from spanner_simulator.errors import Code, SpannerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spanner_simulator.core.change_streams.stream_partition import StreamPartition
+    from spanner_simulator.core.change_streams.stream_partitions import StreamPartitions
+    from spanner_simulator.core.schema.catalogue import Catalogue
+    from spanner_simulator.core.schema.schema_objects import ChangeStream
+    from spanner_simulator.core.values import Dialect, Plain
+
+__all__ = [
+    "CallArguments",
+    "ChangeStreamCall",
+    "check_partition",
+    "check_start",
+    "is_change_stream_query",
+    "is_mutable",
+    "parse_call",
+    "read_function",
+    "resolve",
+]
+
+_FUTURE_MAX_NS = 600 * 10**9
+_MUTABLE_WINDOW_MAX_NS = 1800 * 10**9
+_HEARTBEAT_MS_MIN, _HEARTBEAT_MS_MAX = 100, 300_000
+NO_END_NS = parse_ns("9999-12-31T00:00:00Z")
+_PREFIX = {
+    ("GOOGLE_STANDARD_SQL", False): "READ_",
+    ("GOOGLE_STANDARD_SQL", True): "READ_",
+    ("POSTGRESQL", False): "read_json_",
+    ("POSTGRESQL", True): "read_proto_bytes_",
+}
+_TYPES = ("TIMESTAMP", "TIMESTAMP", "STRING", "INT64", "ARRAY<STRING>")
+_LITERAL_TYPES = {
+    "null": "NULL",
+    "text": "STRING",
+    "timestamp": "TIMESTAMP",
+    "integer": "INT64",
+    "float": "FLOAT64",
+    "array": "ARRAY<STRING>",
+}
+_POSTGRES_TYPES = {
+    "TIMESTAMP": "timestamp with time zone",
+    "STRING": "text",
+    "INT64": "bigint",
+    "FLOAT64": "double precision",
+    "ARRAY<STRING>": "text[]",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeStreamCall:
+    """A well-formed call: the stream, its function's name, arguments by canonical name."""
+
+    stream: ChangeStream
+    function: str
+    arguments: Mapping[str, Argument]
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """Checked arguments; `end_ns` None means without end, `token` None the initial query."""
+
+    start_ns: int
+    end_ns: int | None
+    token: str | None
+    heartbeat_us: int
+
+
+def is_mutable(stream: ChangeStream) -> bool:
+    """Whether its stream partitions have mutable key ranges."""
+    return stream.option("partition_mode") == "MUTABLE_KEY_RANGE"
+
+
+def read_function(stream: ChangeStream, dialect: Dialect) -> str:
+    """The name of a stream's read function, without PostgreSQL's schema `spanner`."""
+    return _PREFIX[dialect, is_mutable(stream)] + stream.name
+
+
+def is_change_stream_query(sql: str, dialect: Dialect | None = None) -> bool:
+    """Whether a statement calls a read function, known or not; None: in either dialect."""
+    dialects: tuple[Dialect, ...] = ("GOOGLE_STANDARD_SQL", "POSTGRESQL")
+    for one in dialects if dialect is None else (dialect,):
+        try:
+            if find_call(sql, one) is not None:
+                return True
+        except SpannerError:
+            return True
+    return False
+
+
+def parse_call(
+    sql: str, catalogue: Catalogue, *, role: str, types: Mapping[str, str] | None = None
+) -> ChangeStreamCall:
+    """Check function, privileges of the role (empty: all), shape and argument types, in this order.
+
+    `types` are the declared types of parameters, such as INT64, by lower-case name.
+    """
+    dialect = catalogue.dialect
+    syntax = find_call(sql, dialect)
+    if syntax is None:
+        raise SpannerError(Code.INVALID_ARGUMENT, "Not a change stream query")
+    types = types or {}
+    stream = _find_stream(syntax, catalogue)
+    if stream is None:
+        raise _not_found(sql, syntax, dialect, types)
+    function = read_function(stream, dialect)
+    if role:
+        _check_privileges(catalogue, role, stream, function)
+    arguments = _by_name(sql, syntax, function)
+    _check_shape(sql, syntax, function, dialect)
+    _check_types(sql, syntax, function, arguments, types=types, dialect=dialect)
+    return ChangeStreamCall(stream, function, arguments)
+
+
+def _find_stream(syntax: CallSyntax, catalogue: Catalogue) -> ChangeStream | None:
+    if catalogue.dialect == "POSTGRESQL":
+        if syntax.schema != "spanner":
+            return None
+        for stream in catalogue.streams.values():
+            if syntax.function == read_function(stream, "POSTGRESQL"):
+                return stream
+        return None
+    if syntax.schema is not None:
+        return None
+    return catalogue.streams.get(syntax.function[len("READ_") :].lower())
+
+
+def _not_found(
+    sql: str, syntax: CallSyntax, dialect: Dialect, types: Mapping[str, str]
+) -> SpannerError:
+    if dialect == "GOOGLE_STANDARD_SQL":
+        name = syntax.function if syntax.schema is None else f"{syntax.schema}.{syntax.function}"
+        return query_errors.function_not_found(sql, syntax.at, name)
+    names = [
+        "unknown"
+        if isinstance(one, LiteralValue) and one.kind == "text"
+        else _POSTGRES_TYPES.get(_type_of(one, types, ""), "unknown")
+        for one in syntax.positional
+    ]
+    name = syntax.function if syntax.schema is None else f"{syntax.schema}.{syntax.function}"
+    return SpannerError(
+        Code.NOT_FOUND,
+        f"[ERROR] function {name}({', '.join(names)}) does not exist\nHint: No function matches "
+        "the given name and argument types. You might need to add explicit type casts.",
+    )
+
+
+def _check_privileges(catalogue: Catalogue, role: str, stream: ChangeStream, function: str) -> None:
+    if not catalogue.has_privilege(role, "CHANGE STREAM", stream.name, "SELECT"):
+        raise SpannerError(
+            Code.PERMISSION_DENIED,
+            f"Role {role} does not have required privileges: SELECT on change stream "
+            f"{stream.name} is missing.",
+        )
+    if not catalogue.has_privilege(role, "TABLE FUNCTION", function, "EXECUTE"):
+        raise SpannerError(
+            Code.PERMISSION_DENIED,
+            f"Role {role} does not have required privileges: EXECUTE on table function "
+            f"{function} is missing.",
+        )
+
+
+def _by_name(sql: str, syntax: CallSyntax, function: str) -> dict[str, Argument]:
+    arguments = dict(zip(ARGUMENT_NAMES, syntax.positional, strict=False))
+    seen: set[str] = set()
+    for written, at, argument in syntax.named:
+        name = written.lower()
+        if name not in ARGUMENT_NAMES:
+            raise query_errors.located(
+                f"Named argument {written} not found in signature for call to function {function}",
+                sql,
+                at,
+            )
+        if name in seen:
+            raise query_errors.located(
+                f"Duplicate named argument {written} found in call to function {function}", sql, at
+            )
+        if name in arguments:
+            index = ARGUMENT_NAMES.index(name) + 1
+            raise query_errors.located(
+                f"Named argument `{name}` duplicates positional argument {index}, which also "
+                f"provides `{name}`",
+                sql,
+                at,
+            )
+        seen.add(name)
+        arguments[name] = argument
+    return arguments
+
+
+def _check_shape(sql: str, syntax: CallSyntax, function: str, dialect: Dialect) -> None:
+    if not syntax.is_alone:
+        raise query_errors.combined(function, dialect)
+    words = syntax.columns
+    if len(words) != 1:
+        raise query_errors.combined(function, dialect)
+    (word,) = words
+    if word.is_symbol("*"):
+        return
+    text = str(content(word, dialect))
+    if dialect == "POSTGRESQL":
+        folded = text if word.kind == "quoted_name" else text.lower()
+        if word.kind in ("name", "quoted_name") and folded != function:
+            raise SpannerError(Code.INVALID_ARGUMENT, f'[ERROR] column "{folded}" does not exist')
+        if folded == function:
+            return
+    elif text == "ChangeRecord":
+        return
+    elif word.kind in ("name", "quoted_name") and text.lower() != "changerecord":
+        raise query_errors.located(f"Unrecognized name: {text}", sql, word.at)
+    raise query_errors.combined(function, dialect)
+
+
+def _type_of(argument: Argument, types: Mapping[str, str], default: str) -> str:
+    match argument:
+        case Parameter():
+            return types.get(argument.name, default)
+        case LiteralValue():
+            return _LITERAL_TYPES[argument.kind]
+        case _:
+            return default
+
+
+def _check_types(
+    sql: str,
+    syntax: CallSyntax,
+    function: str,
+    arguments: Mapping[str, Argument],
+    *,
+    types: Mapping[str, str],
+    dialect: Dialect,
+) -> None:
+    """Refuse wrong types, then expressions, then what would need a conversion."""
+    found = [
+        _type_of(arguments[name], types, wanted) if name in arguments else wanted
+        for name, wanted in zip(ARGUMENT_NAMES, _TYPES, strict=True)
+    ]
+    extra = syntax.positional[len(_TYPES) :]
+    found += [_type_of(one, types, "STRING") for one in extra]
+    found = [
+        wanted if one == "NULL" else one
+        for one, wanted in zip(found, [*_TYPES, *("NULL",) * len(extra)], strict=True)
+    ]
+    fits = all(
+        one == wanted or (one == "STRING" and (wanted == "TIMESTAMP" or dialect == "POSTGRESQL"))
+        for one, wanted in zip(found, _TYPES, strict=False)
+    )
+    if (extra or not fits) and dialect == "POSTGRESQL":
+        raise _not_found(sql, syntax, dialect, types)
+    if extra or not fits:
+        raise query_errors.located(
+            f"No matching signature for {function} for argument types: {', '.join(found)}. "
+            f"Supported signature: {function}({', '.join(f'[{one}]' for one in _TYPES)})",
+            sql,
+            syntax.at,
+        )
+    for index, (name, wanted) in enumerate(zip(ARGUMENT_NAMES, _TYPES, strict=True)):
+        match arguments.get(name):
+            case Expression():
+                raise query_errors.not_a_literal(function, index)
+            case Parameter(parameter) if types.get(parameter, wanted) != wanted:
+                raise query_errors.not_a_literal(function, index)
+            case LiteralValue("text", str(text)) if wanted == "TIMESTAMP":
+                _check_timestamp_literal(sql, syntax, text)
+            case _:
+                pass
+
+
+def _check_timestamp_literal(sql: str, syntax: CallSyntax, text: str) -> None:
+    try:
+        parse_ns(_rfc3339(text))
+    except SpannerError as error:
+        raise query_errors.located(
+            f'Could not cast literal "{text}" to type TIMESTAMP',
+            sql,
+            max(sql.find(text) - 1, syntax.at),
+        ) from error
+
+
+def _rfc3339(text: str) -> str:
+    """SQL's own ways to write a timestamp: a blank for the T, a date alone."""
+    text = text.strip()
+    if len(text) > 10 and text[10] == " ":
+        text = f"{text[:10]}T{text[11:]}"
+    return f"{text}T00:00:00Z" if len(text) == 10 else text
+
+
+def resolve(
+    call: ChangeStreamCall,
+    parameters: Mapping[str, Plain],
+    *,
+    now_us: int,
+    kept_since_us: int = 0,
+    is_resumed: bool = False,
+) -> CallArguments:
+    """Bind parameters (by lower-case name) and check start, end, heartbeat and read_options.
+
+    A resumed query may have begun before the retention period: what counts is what it still needs.
+    That is everything where it asks which stream partitions there were. `kept_since_us` is as in
+    `check_start`.
+    """
+    values = {name: _value(call.arguments.get(name), parameters) for name in ARGUMENT_NAMES}
+    start, end = values["start_timestamp"], values["end_timestamp"]
+    if start is None:
+        raise query_errors.null_argument("start_timestamp")
+    start_ns = _timestamp_ns(start)
+    end_ns = None if end is None else _timestamp_ns(end)
+    if end_ns is None and is_mutable(call.stream):
+        raise query_errors.null_argument("end_timestamp")
+    token = values["partition_token"]
+    if token is None or not is_resumed:
+        check_start(call.stream, start_ns, now_us=now_us, kept_since_us=kept_since_us)
+    if end_ns is not None:
+        _check_end(call.stream, start_ns, end_ns)
+    heartbeat_ms = _heartbeat_ms(values["heartbeat_milliseconds"])
+    if values["read_options"] is not None:
+        raise SpannerError(Code.UNIMPLEMENTED, "read_options must be null.")
+    has_end = end_ns is not None and end_ns < NO_END_NS
+    return CallArguments(
+        start_ns,
+        end_ns if has_end else None,
+        None if token is None else str(token),
+        heartbeat_ms * 1000,
+    )
+
+
+def _value(argument: Argument | None, parameters: Mapping[str, Plain]) -> Plain:
+    match argument:
+        case Parameter(name):
+            if name not in parameters:
+                raise SpannerError(Code.INVALID_ARGUMENT, f"No parameter found for binding: {name}")
+            return parameters[name]
+        case LiteralValue():
+            return argument.text
+        case _:
+            return None
+
+
+def _timestamp_ns(plain: Plain) -> int:
+    return parse_ns(_rfc3339(str(plain)))
+
+
+def check_start(
+    stream: ChangeStream, start_ns: int, *, now_us: int, kept_since_us: int = 0
+) -> None:
+    """OUT_OF_RANGE unless a query may start then.
+
+    `kept_since_us` is what a retention period that was shorter once has left.
+    """
+    earliest_us = max(now_us - stream.retention_us, stream.created_us, kept_since_us)
+    if start_ns < earliest_us * 1000:
+        raise query_errors.start_too_old(start_ns, earliest_us)
+    latest_ns = now_us * 1000 + _FUTURE_MAX_NS
+    if start_ns > latest_ns:
+        raise query_errors.start_too_late(start_ns, earliest_us, latest_ns)
+
+
+def _check_end(stream: ChangeStream, start_ns: int, end_ns: int) -> None:
+    if start_ns > end_ns:
+        raise query_errors.start_after_end(start_ns, end_ns)
+    latest_ns = start_ns + _MUTABLE_WINDOW_MAX_NS
+    if is_mutable(stream) and end_ns > latest_ns:
+        raise query_errors.end_too_late(start_ns, end_ns, latest_ns)
+
+
+def _heartbeat_ms(plain: Plain) -> int:
+    if plain is None:
+        raise query_errors.null_argument("heartbeat_milliseconds")
+    heartbeat_ms = read_int(plain)
+    if not _HEARTBEAT_MS_MIN <= heartbeat_ms <= _HEARTBEAT_MS_MAX:
+        raise query_errors.heartbeat_out_of_range(
+            heartbeat_ms, _HEARTBEAT_MS_MIN, _HEARTBEAT_MS_MAX
+        )
+    return heartbeat_ms
+
+
+def check_partition(
+    stream: ChangeStream, partitions: StreamPartitions, token: str, *, start_ns: int, now_us: int
+) -> StreamPartition:
+    """The stream partition of a token, if the query may start in its life."""
+    found = partitions.by_token.get(token)
+    if found is None:
+        if token in partitions.expired_tokens:
+            raise query_errors.no_longer_valid()
+        raise query_errors.foreign_token(token)
+    if found.end_us is not None and found.end_us < now_us - stream.retention_us:
+        raise query_errors.no_longer_valid()
+    latest_ns = now_us * 1000 + _FUTURE_MAX_NS if found.end_us is None else found.end_us * 1000
+    if not found.start_us * 1000 <= start_ns <= latest_ns:
+        raise query_errors.outside_life(start_ns, found.start_us * 1000, latest_ns)
+    return found

@@ -1,0 +1,110 @@
+"""Where stream partitions begin, split and merge when the caller names no key.
+
+Borders are chosen from keys that exist or were written lately, and from the key type's own range
+when there are none, so that a split divides the work and not just the bytes.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from spanner_simulator.core.key_encoding import midpoint
+from spanner_simulator.errors import Code, SpannerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spanner_simulator.core.change_streams.stream_partition import StreamPartition
+    from spanner_simulator.core.rows.storage import TableRows
+    from spanner_simulator.core.schema.schema_objects import Table
+
+__all__ = ["initial_borders", "merge_candidates", "split_candidate", "split_key"]
+
+_HEX = "0123456789abcdef"
+
+
+def initial_borders(
+    tables: Sequence[Table], rows: Mapping[str, TableRows], count: int
+) -> list[bytes]:
+    """`count - 1` borders (fewer when keys leave no choice), shared evenly among the tables."""
+    ordered = sorted(tables, key=lambda table: table.prefix)
+    if not ordered or count < 2:
+        return []
+    shares = [count // len(ordered)] * len(ordered)
+    for index in range(count % len(ordered)):
+        shares[index] += 1
+    borders: set[bytes] = set()
+    for index, (table, share) in enumerate(zip(ordered, shares, strict=True)):
+        if share == 0:
+            continue
+        if index > 0:
+            borders.add(table.prefix)
+        existing = rows[table.name.lower()].sample_keys(share - 1)
+        borders.update(existing if len(existing) == share - 1 else _typed_borders(table, share))
+    return sorted(borders)
+
+
+def _typed_borders(table: Table, share: int) -> list[bytes]:
+    if share < 2 or not table.key_parts:
+        return []
+    value_type = table.key_parts[0].value_type
+    if value_type.code == "INT64":
+        step = (1 << 64) // share
+        points = [-(1 << 63) + step * index for index in range(1, share)]
+        return sorted(table.encoded_key_of([point]) for point in points)
+    if value_type.code == "STRING":
+        # Random keys are mostly hexadecimal: UUIDs and digests.
+        width = 4
+        total = len(_HEX) ** width
+        return sorted(
+            table.encoded_key_of([f"{total * index // share:0{width}x}"])
+            for index in range(1, share)
+        )
+    return []
+
+
+def split_candidate(live: Sequence[StreamPartition]) -> StreamPartition:
+    """The one with the most distinct recently written keys; the widest when nothing was written."""
+    busiest = max(live, key=lambda one: len(set(one.recent_keys)))
+    if len(set(busiest.recent_keys)) > 1:
+        return busiest
+    return max(live, key=_width)
+
+
+def _width(one: StreamPartition) -> int:
+    size = 24
+    low = int.from_bytes(one.low[:size].ljust(size, b"\x00"), "big")
+    high = one.high[:size] if one.high is not None else b"\xff" * size
+    return int.from_bytes(high.ljust(size, b"\x00"), "big") - low
+
+
+def split_key(one: StreamPartition) -> bytes:
+    """A key strictly inside: the median of recent ones, else half way between the bounds."""
+    recent = sorted(set(one.recent_keys))
+    if len(recent) > 1:
+        middle = recent[len(recent) // 2]
+        if middle > one.low:
+            return middle
+    found = midpoint(one.low, one.high) if one.ranges else None
+    if found is None:
+        raise SpannerError(
+            Code.FAILED_PRECONDITION, f"The stream partition {one.token} is too narrow to split"
+        )
+    return found
+
+
+def merge_candidates(live: Sequence[StreamPartition]) -> list[StreamPartition]:
+    """Two neighbours: the least written pair of which both were written, else the least written."""
+    if len(live) < 2:
+        raise SpannerError(
+            Code.FAILED_PRECONDITION, "There is only one live stream partition, so nothing to merge"
+        )
+    pairs = [list(pair) for pair in pairwise(live)]
+    return min(
+        pairs,
+        key=lambda pair: (
+            any(not one.recent_keys for one in pair),
+            sum(len(set(one.recent_keys)) for one in pair),
+        ),
+    )

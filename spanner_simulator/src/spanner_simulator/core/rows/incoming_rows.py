@@ -1,0 +1,306 @@
+"""From the plain values of a mutation to a whole row of a table: types, sizes, defaults, checks.
+
+What depends on the table and the list of columns only is found once, in a `WritePlan`. Rows that
+are in the database already are not looked at here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from spanner_simulator.core.rows.mutations import COMMIT_TIMESTAMP, PENDING
+from spanner_simulator.core.rows.write_set import key_text
+from spanner_simulator.core.timestamps import format_ns
+from spanner_simulator.core.values import ValueType
+from spanner_simulator.core.values import reader as value_reader
+from spanner_simulator.errors import Code, SpannerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spanner_simulator.core.rows.expressions import Expressions
+    from spanner_simulator.core.rows.mutations import WriteKind
+    from spanner_simulator.core.rows.table_rules import TableRules
+    from spanner_simulator.core.schema.schema_objects import Table
+    from spanner_simulator.core.schema.statements import ColumnDefinition
+    from spanner_simulator.core.values import Dialect, Plain, Row, Value
+
+__all__ = [
+    "Evaluation",
+    "WritePlan",
+    "check_key_size",
+    "check_row",
+    "compute_generated",
+    "write_plan",
+]
+
+STRING_CHARACTERS_MAX: Final = 2_621_440
+CELL_BYTES_MAX: Final = 10 * 1024 * 1024
+_CERTAINLY_SHORT: Final = 1_000
+_KEY_BYTES_MAX: Final = 8_192
+_KEY_PART_OVERHEAD: Final = 3
+_PLANS_MAX: Final = 1_000
+_BOOL: Final = ValueType("BOOL")
+
+
+@dataclass(slots=True)
+class Evaluation:
+    """How expressions are computed within one statement; not to be changed."""
+
+    expressions: Expressions
+    dialect: Dialect
+    now_us: int
+
+    def value(self, expression: str, table: Table, row: Row, result: ValueType) -> Value:
+        """One expression over a row."""
+        return self.expressions.evaluate(
+            expression, table=table, row=row, result=result, dialect=self.dialect,
+            now_us=self.now_us,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WritePlan:
+    """How mutations of one table that name these columns are read.
+
+    `written` has the non-key columns; `missing_keys` the key columns that are not named;
+    `required` the other NOT NULL columns, `unfilled` those of them that nothing fills in.
+    """
+
+    rules: TableRules
+    names: tuple[str, ...]
+    readers: tuple[Callable[[Plain], Value], ...]
+    timestamps: tuple[str, ...]
+    written: frozenset[str]
+    missing_keys: tuple[ColumnDefinition, ...]
+    defaults: tuple[ColumnDefinition, ...]
+    required: tuple[str, ...]
+    unfilled: tuple[str, ...]
+    blank: Row
+
+    def read(self, plain: list[Plain], *, now_us: int) -> Row:
+        """The named columns' values; a mutation may not write the future as its own timestamp."""
+        if len(plain) != len(self.names):
+            raise SpannerError(
+                Code.INVALID_ARGUMENT,
+                f"Mutation column and value size mismatch: Found: {len(self.names)} columns and "
+                f"{len(plain)} values",
+            )
+        row: Row = {}
+        for name, reader, value in zip(self.names, self.readers, plain, strict=True):
+            row[name] = reader(value)
+        for name in self.timestamps:
+            moment = row[name]
+            if isinstance(moment, int) and now_us * 1000 < moment != PENDING:
+                raise SpannerError(
+                    Code.FAILED_PRECONDITION,
+                    "Cannot write timestamps in the future, found: "
+                    f"{format_ns(moment).removesuffix('Z')}+00:00",
+                )
+        return row
+
+    def check_given(self) -> None:
+        """Refuse an insert_or_update without a NOT NULL column, even where the row exists."""
+        if self.unfilled:
+            raise _not_given(self.rules.table, self.unfilled[0])
+
+    def fill_key(self, row: Row, kind: WriteKind, evaluation: Evaluation) -> None:
+        """Give the key columns that are not named their values."""
+        table = self.rules.table
+        for column in self.missing_keys:
+            name = column.name
+            if column.generated is not None:
+                whole = {**self.blank, **row}
+                row[name] = evaluation.value(column.generated, table, whole, column.value_type)
+            elif column.default is not None and kind != "update":
+                row[name] = evaluation.value(column.default, table, row, column.value_type)
+            elif column.is_nullable:
+                row[name] = None
+            elif kind == "update":
+                raise SpannerError(
+                    Code.FAILED_PRECONDITION,
+                    f"Cannot specify a null value for column: {name} in table: {table.name}",
+                )
+            else:
+                raise _not_given(table, name)
+
+    def whole_row(self, given: Row, evaluation: Evaluation) -> Row:
+        """A new row from the named columns: defaults, generated columns, and all others NULL."""
+        table = self.rules.table
+        row = {**self.blank, **given}
+        for column in self.defaults:
+            if column.name not in given:
+                row[column.name] = evaluation.value(
+                    column.default or "", table, given, column.value_type
+                )
+        if self.rules.generated:
+            compute_generated(self.rules, row, evaluation)
+        for name in self.required:
+            if row[name] is None:
+                raise _not_given(table, name)
+        return row
+
+
+def write_plan(rules: TableRules, columns: tuple[str, ...], kind: WriteKind) -> WritePlan:
+    """The plan of mutations of this kind that name these columns. Raises `SpannerError`.
+
+    Plans are kept with the rules, and go with them when the schema changes or is dropped.
+    """
+    plan: WritePlan | None = rules.plans.get((columns, kind))
+    if plan is None:
+        if len(rules.plans) >= _PLANS_MAX:
+            rules.plans.clear()
+        plan = rules.plans[columns, kind] = _make_plan(rules, columns, kind)
+    return plan
+
+
+def _make_plan(rules: TableRules, columns: tuple[str, ...], kind: WriteKind) -> WritePlan:
+    table = rules.table
+    found = tuple(table.column(name) for name in columns)
+    names = tuple(column.name for column in found)
+    for position, column in enumerate(found):
+        if column.name in names[:position]:
+            raise SpannerError(Code.INVALID_ARGUMENT, f"Multiple values for column {column.name}.")
+        # An update has to say which row it means.
+        if column.generated is not None and not (
+            kind == "update" and column.name in table.key_names
+        ):
+            raise SpannerError(
+                Code.FAILED_PRECONDITION,
+                f"Cannot write into generated column `{table.name}.{column.name}`.",
+            )
+    rest = [column for column in table.columns if column.name not in names]
+    required = [column for column in rest if not column.is_nullable]
+    return WritePlan(
+        rules,
+        names,
+        tuple(column_reader(table, column) for column in found),
+        tuple(column.name for column in found if column.commit_timestamp),
+        frozenset(names) & table.value_names,
+        tuple(table.column(name) for name in table.key_names if name not in names),
+        tuple(column for column in rest if column.default is not None),
+        tuple(column.name for column in required),
+        tuple(one.name for one in required if one.default is None and one.generated is None),
+        {column.name: None for column in table.columns},
+    )
+
+
+def column_reader(table: Table, column: ColumnDefinition) -> Callable[[Plain], Value]:
+    """What turns a plain value into the column's, or refuses it."""
+    value_type, is_nullable = column.value_type, column.is_nullable
+    where = f"{table.name}.{column.name}"
+    read = value_reader(value_type, where)
+    if value_type.code == "TIMESTAMP":
+        return _timestamp_reader(column, where, table.name)
+    is_sized = value_type.code in ("STRING", "BYTES", "JSON", "PROTO", "ARRAY")
+
+    def read_column(plain: Plain) -> Value:
+        if plain is None:
+            if not is_nullable:
+                raise _null_refused(where, table.name)
+            return None
+        value = read(plain)
+        # Most values are far too short for any limit.
+        if is_sized and not (value.__class__ is str and len(value) < _CERTAINLY_SHORT):
+            _check_size(value_type, value, where)
+        return value
+
+    return read_column
+
+
+def _timestamp_reader(column: ColumnDefinition, where: str, table: str) -> Callable[[Plain], Value]:
+    read = value_reader(column.value_type, where)
+
+    def read_timestamp(plain: Plain) -> Value:
+        if plain is None:
+            if not column.is_nullable:
+                raise _null_refused(where, table)
+            return None
+        if plain != COMMIT_TIMESTAMP:
+            return read(plain)
+        if not column.commit_timestamp:
+            raise SpannerError(
+                Code.FAILED_PRECONDITION,
+                "Cannot write commit timestamp because the allow_commit_timestamp column option "
+                f"is not set to true for column {where}, or for all corresponding shared key "
+                "columns in this table's interleaved table hierarchy.",
+            )
+        return PENDING
+
+    return read_timestamp
+
+
+def _check_size(value_type: ValueType, value: Value, where: str) -> None:
+    """The limits of STRING(MAX) and of any one cell."""
+    if isinstance(value, str) and value_type.code == "STRING":
+        size, limit = len(value), STRING_CHARACTERS_MAX
+    elif isinstance(value, tuple):
+        for item in value:
+            if value_type.element is not None:
+                _check_size(value_type.element, item, where)
+        size, limit = sum(_bytes_of(item) for item in value), CELL_BYTES_MAX
+    else:
+        size, limit = _bytes_of(value), CELL_BYTES_MAX
+    if size > limit:
+        raise SpannerError(
+            Code.FAILED_PRECONDITION,
+            f"New value exceeds the maximum size limit for this column: {where}, size: {size}, "
+            f"limit: {limit}.",
+        )
+
+
+def _bytes_of(value: Value) -> int:
+    if isinstance(value, str):
+        return len(value) if value.isascii() else len(value.encode())
+    return len(value) if isinstance(value, bytes) else 8
+
+
+def compute_generated(rules: TableRules, row: Row, evaluation: Evaluation) -> None:
+    """Put the generated columns' values into a row."""
+    for column in rules.generated:
+        row[column.name] = evaluation.value(
+            column.generated or "", rules.table, row, column.value_type
+        )
+        if row[column.name] is None and not column.is_nullable:
+            raise _null_refused(f"{rules.table.name}.{column.name}", rules.table.name)
+
+
+def check_row(rules: TableRules, row: Row, evaluation: Evaluation) -> None:
+    """Hold a row to the table's CHECK constraints: OUT_OF_RANGE when one is false."""
+    table = rules.table
+    for check in table.checks:
+        if evaluation.value(check.expression, table, row, _BOOL) is False:
+            key = key_text(table, row)[1:-1]
+            raise SpannerError(
+                Code.OUT_OF_RANGE,
+                f"Check constraint `{table.name}`.`{check.name}` is violated for key ({key})",
+            )
+
+
+def check_key_size(table: Table, key: bytes) -> None:
+    """Hold an encoded key to the limit on keys; INVALID_ARGUMENT."""
+    if len(key) <= _KEY_BYTES_MAX:
+        return
+    size = len(key) - len(table.prefix) - _KEY_PART_OVERHEAD * len(table.key)
+    if size > _KEY_BYTES_MAX:
+        raise SpannerError(
+            Code.INVALID_ARGUMENT,
+            f"Number of bytes for key of table {table.name} is {size} which exceeds the maximum "
+            f"of {_KEY_BYTES_MAX}.",
+        )
+
+
+def _null_refused(where: str, table: str) -> SpannerError:
+    return SpannerError(
+        Code.FAILED_PRECONDITION,
+        f"Cannot specify a null value for column: {where} in table: {table}",
+    )
+
+
+def _not_given(table: Table, column: str) -> SpannerError:
+    return SpannerError(
+        Code.FAILED_PRECONDITION,
+        f"A new row in table {table.name} does not specify a non-null value for NOT NULL column: "
+        f"{column}",
+    )

@@ -1,0 +1,328 @@
+"""Carrying out mutations: what each does to a transaction's write set, and what must hold then.
+
+Parents must exist when a child is written, and children go with their parent or keep it. Unique
+indexes and foreign keys are looked at when all mutations of a statement or a commit are done, so
+that two rows may swap their values. What a statement has looked at is noted as read, for a commit
+to see whether it still holds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from spanner_simulator.core.key_encoding import successor
+from spanner_simulator.core.rows.incoming_rows import (
+    check_key_size,
+    check_row,
+    compute_generated,
+    write_plan,
+)
+from spanner_simulator.core.rows.key_sets import key_range, whole_key
+from spanner_simulator.core.rows.mutations import Delete, Write
+from spanner_simulator.core.rows.storage import KeyRange
+from spanner_simulator.core.rows.write_set import key_text
+from spanner_simulator.errors import Code, SpannerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from spanner_simulator.core.rows.incoming_rows import Evaluation, WritePlan
+    from spanner_simulator.core.rows.mutations import KeySet, Mutation, WriteKind
+    from spanner_simulator.core.rows.secondary_indexes import HiddenIndex
+    from spanner_simulator.core.rows.table_rules import Reference, TableRules
+    from spanner_simulator.core.rows.transactions import Transaction
+    from spanner_simulator.core.rows.write_set import WriteSet
+    from spanner_simulator.core.schema.schema_objects import Table
+    from spanner_simulator.core.values import Row, Value
+
+__all__ = ["RowWriter"]
+
+
+class RowWriter:
+    """Applies the mutations of one statement, or of one commit, to a write set."""
+
+    def __init__(
+        self,
+        writes: WriteSet,
+        evaluation: Evaluation,
+        *,
+        reader: Transaction | None = None,
+        commit_number: int = 0,
+    ) -> None:
+        """`reader`: the transaction that is to remember what was looked at."""
+        self._writes = writes
+        self._evaluation = evaluation
+        self._reader = reader
+        self._commit_number = commit_number
+        self._fresh: dict[tuple[str, bytes], TableRules] = {}
+        self._lost: list[tuple[Reference, list[Value]]] = []
+
+    def apply(self, mutations: Iterable[Mutation]) -> int:
+        """Apply all or, raising `SpannerError`, nothing; how many rows they meant."""
+        mark = self._writes.mark()
+        try:
+            count = sum([self._apply(mutation) for mutation in mutations])
+            if self._fresh or self._lost:
+                self._check()
+        except SpannerError:
+            self._writes.roll_back_to(mark)
+            raise
+        return count
+
+    def _apply(self, mutation: Mutation) -> int:
+        rules = self._writes.rules.get(mutation.table.lower())
+        if rules is None:
+            raise SpannerError(Code.NOT_FOUND, f"Table not found: {mutation.table}")
+        match mutation:
+            case Write():
+                plan = write_plan(rules, mutation.columns, mutation.kind)
+                for plain in mutation.rows:
+                    given = plan.read(plain, now_us=self._evaluation.now_us)
+                    self._write(plan, mutation.kind, given)
+                return len(mutation.rows)
+            case Delete():
+                return self._delete(rules, mutation.keys)
+            case _:
+                assert_never(mutation)
+
+    def try_to_delete(self, name: str, key: bytes) -> bool:
+        """Delete a row by its encoded key, with all that goes with it.
+
+        False when it is not there, or when other rows hold it.
+        """
+        row = self._row(name, key)
+        if row is None:
+            return False
+        mark = self._writes.mark()
+        self._fresh.clear()
+        self._lost.clear()
+        try:
+            self._remove(self._writes.rules[name], key, row)
+            self._check()
+        except SpannerError:
+            self._writes.roll_back_to(mark)
+            return False
+        return True
+
+    # -- looking
+
+    def _row(self, name: str, key: bytes) -> Row | None:
+        if self._reader is not None and not self._writes.is_touched(name, key):
+            self._reader.note_key(name, key, commit_number=self._commit_number)
+        return self._writes.row(name, key)
+
+    def _scan(self, name: str, where: KeyRange) -> list[tuple[bytes, Row]]:
+        if self._reader is not None:
+            self._reader.note_range(name, where, commit_number=self._commit_number)
+        return self._writes.scan(name, where)
+
+    def _having(self, table: Table, values: Sequence[Value]) -> list[tuple[bytes, Row]]:
+        """The rows of a table, or entries of an index, whose key begins with these values."""
+        prefix = table.encoded_key_of(list(values))
+        return self._scan(table.name.lower(), KeyRange(prefix, successor(prefix)))
+
+    # -- writing
+
+    def _write(self, plan: WritePlan, kind: WriteKind, given: Row) -> None:
+        rules, table = plan.rules, plan.rules.table
+        if plan.missing_keys:
+            plan.fill_key(given, kind, self._evaluation)
+        key = table.encoded_key(given)
+        old = self._row(rules.name, key)
+        match kind:
+            case "insert":
+                if old is not None:
+                    raise SpannerError(
+                        Code.ALREADY_EXISTS,
+                        f"Row {key_text(table, given)} in table {table.name} already exists",
+                    )
+                self._insert(plan, key, given)
+            case "update":
+                if old is None:
+                    raise SpannerError(
+                        Code.NOT_FOUND,
+                        f"Row {key_text(table, given)} in table {table.name} is missing. "
+                        "Row cannot be updated.",
+                    )
+                self._update(plan, key, old, given)
+            case "insert_or_update":
+                plan.check_given()
+                if old is None:
+                    self._insert(plan, key, given)
+                else:
+                    self._update(plan, key, old, given)
+            case "replace":
+                if old is not None:
+                    self._remove(rules, key, old)
+                self._insert(plan, key, given)
+            case _:
+                assert_never(kind)
+
+    def _insert(self, plan: WritePlan, key: bytes, given: Row) -> None:
+        rules, table = plan.rules, plan.rules.table
+        row = plan.whole_row(given, self._evaluation)
+        check_key_size(table, key)
+        if rules.parent is not None:
+            self._check_parent(rules.parent, table, row)
+        self._writes.insert(rules, key, row, table.value_names)
+        self._note_change(rules, key, None, row)
+
+    def _update(self, plan: WritePlan, key: bytes, old: Row, given: Row) -> None:
+        rules = plan.rules
+        row = {**old, **given}
+        if rules.generated:
+            compute_generated(rules, row, self._evaluation)
+            _check_key_stays(rules.table, key, old, row)
+        self._writes.update(rules, key, row, plan.written)
+        self._note_change(rules, key, old, row)
+
+    def _check_parent(self, parent: Table, child: Table, row: Row) -> None:
+        values = [row.get(name) for name in child.key_names[: len(parent.key)]]
+        if self._row(parent.name.lower(), parent.encoded_key_of(values)) is None:
+            raise SpannerError(
+                Code.NOT_FOUND,
+                f"Parent row for row {key_text(child, row)} in table {child.name} is missing. Row "
+                "cannot be written.",
+            )
+
+    # -- deleting
+
+    def _delete(self, rules: TableRules, keys: KeySet) -> int:
+        table = rules.table
+        count = 0
+        for key in dict.fromkeys(whole_key(table, plain) for plain in keys.keys):
+            row = self._row(rules.name, key)
+            if row is not None:
+                self._remove(rules, key, row)
+                count += 1
+        for span in [None] if keys.everything else keys.spans:
+            for key, _ in self._scan(rules.name, key_range(table, span)):
+                row = self._writes.row(rules.name, key)
+                if row is not None:  # else gone with another one
+                    self._remove(rules, key, row)
+                    count += 1
+        return count
+
+    def _remove(self, rules: TableRules, key: bytes, row: Row) -> None:
+        """Delete a row, then what goes with it: children table by table, then what refers to it.
+
+        Each with all that goes with it in its turn, to any depth: a foreign key may chain rows.
+        """
+        going = [self._removal(rules, key, row)]
+        while going:
+            below = next(going[-1], None)
+            if below is None:
+                going.pop()
+            else:
+                going.append(self._removal(*below))
+
+    def _removal(
+        self, rules: TableRules, key: bytes, row: Row
+    ) -> Iterator[tuple[TableRules, bytes, Row]]:
+        """Delete one row; what goes with it directly, as far as it is still there."""
+        self._writes.remove(rules, key)
+        self._note_change(rules, key, row, None)
+        for child in rules.children:
+            values = [row.get(name) for name in rules.table.key_names]
+            below = self._having(child.table, values)
+            if below and not child.cascades:
+                raise SpannerError(
+                    Code.FAILED_PRECONDITION,
+                    "Integrity constraint violation during DELETE/REPLACE. Found child row "
+                    f"{key_text(child.table, below[0][1])} in table {child.table.name}.",
+                )
+            yield from self._remaining(child.table, [key for key, _ in below])
+        for reference in rules.referenced_by:
+            offered = reference.offered(row)
+            if reference.key.on_delete == "CASCADE" and offered is not None:
+                entries = self._having(reference.by.table, offered)
+                table = reference.referencing
+                keys = [table.encoded_key(entry) for _, entry in entries]
+                yield from self._remaining(table, keys)
+
+    def _remaining(
+        self, table: Table, keys: list[bytes]
+    ) -> Iterator[tuple[TableRules, bytes, Row]]:
+        rules = self._writes.rules[table.name.lower()]
+        for key in keys:
+            row = self._row(rules.name, key)
+            if row is not None:
+                yield rules, key, row
+
+    # -- what must hold in the end
+
+    def _note_change(self, rules: TableRules, key: bytes, old: Row | None, new: Row | None) -> None:
+        if new is not None and (rules.references or rules.indexes or rules.table.checks):
+            self._fresh[rules.name, key] = rules
+        if old is None:
+            return
+        for reference in rules.referenced_by:
+            offered = reference.offered(old)
+            if offered is not None and (new is None or reference.offered(new) != offered):
+                self._lost.append((reference, offered))
+
+    def _check(self) -> None:
+        for (name, key), rules in self._fresh.items():
+            row = self._writes.row(name, key)
+            if row is None:
+                continue
+            # Of several writes to a row the last one counts.
+            check_row(rules, row, self._evaluation)
+            for index in rules.unique_indexes:
+                self._check_unique(index, row)
+            for reference in rules.references:
+                self._check_reference(reference, row)
+        for reference, values in self._lost:
+            if self._having(reference.by.table, values) and not self._is_offered(reference, values):
+                raise SpannerError(
+                    Code.FAILED_PRECONDITION,
+                    "Foreign key constraint violation when deleting or updating referenced "
+                    f"row(s): referencing row(s) found in table `{reference.referencing.name}`. "
+                    f"Foreign key: `{reference.key.name}`.",
+                )
+
+    def _check_unique(self, index: HiddenIndex, row: Row) -> None:
+        values = index.unique_key(row)
+        if values is None:
+            return
+        entries = self._having(index.table, values)
+        if len(entries) > 1:
+            base = index.base
+            others = [one for _, one in entries if key_text(base, one) != key_text(base, row)]
+            raise SpannerError(
+                Code.ALREADY_EXISTS,
+                f"Unique index violation on index {index.index.name} at index key "
+                f"{key_text(index.table, row, index.key_length)}. It conflicts with row "
+                f"{key_text(base, (others or [row])[0])} in table {base.name}.",
+            )
+
+    def _check_reference(self, reference: Reference, row: Row) -> None:
+        values = reference.values(row)
+        if values is None or self._is_offered(reference, values):
+            return
+        key = reference.key
+        raise SpannerError(
+            Code.FAILED_PRECONDITION,
+            f"Foreign key constraint `{key.name}` is violated on table "
+            f"`{reference.referencing.name}`. Cannot find referenced values in "
+            f"{reference.referenced.name}({','.join(reference.referenced_columns)}).",
+        )
+
+    def _is_offered(self, reference: Reference, values: list[Value]) -> bool:
+        if reference.to is not None:
+            return bool(self._having(reference.to.table, values))
+        referenced = reference.referenced
+        key = referenced.encoded_key_of([values[position] for position in reference.key_order])
+        return self._row(referenced.name.lower(), key) is not None
+
+
+def _check_key_stays(table: Table, key: bytes, old: Row, new: Row) -> None:
+    """Refuse an update that a generated part of the key would follow: OUT_OF_RANGE."""
+    if table.encoded_key(new) == key:
+        return
+    column = next(name for name in table.key_names if new[name] != old[name])
+    raise SpannerError(
+        Code.OUT_OF_RANGE,
+        f"The value of generated primary key column `{table.name}.{column}` cannot be modified "
+        "when its non-key dependent columns are updated.",
+    )

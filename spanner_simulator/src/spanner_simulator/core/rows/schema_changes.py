@@ -1,0 +1,327 @@
+"""What a change of the schema does to rows: found out first, carried out when nothing forbids it.
+
+Columns come and go in all versions of a row, so that old versions stay readable under the new
+schema. A new column's default is not put in here but returned, for it is a change of data that
+change streams report. Indexes are built from the current rows only; they begin to exist now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from spanner_simulator.core.key_encoding import successor
+from spanner_simulator.core.plain_forms import is_enum_number
+from spanner_simulator.core.rows.incoming_rows import check_row, compute_generated
+from spanner_simulator.core.rows.storage import KeyRange, TableRows
+from spanner_simulator.core.rows.write_set import key_text
+from spanner_simulator.errors import Code, SpannerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from spanner_simulator.core.rows.incoming_rows import Evaluation
+    from spanner_simulator.core.rows.secondary_indexes import HiddenIndex
+    from spanner_simulator.core.rows.table_rules import Reference, Rules, TableRules
+    from spanner_simulator.core.schema.schema_objects import Table
+    from spanner_simulator.core.schema.statements import ColumnDefinition
+    from spanner_simulator.core.values import Row, TypeCode, Value, ValueType
+
+__all__ = ["BackFill", "RowChangePlan", "plan_rows"]
+
+_EVERYTHING = KeyRange(b"", None)
+
+
+@dataclass(frozen=True, slots=True)
+class BackFill:
+    """A row that gets the defaults of new columns."""
+
+    rules: TableRules
+    key: bytes
+    row: Row
+    columns: frozenset[str]
+
+
+@dataclass(slots=True)
+class RowChangePlan:
+    """What is to be done with the rows of a database; `carry_out` does it and cannot fail."""
+
+    gone: list[str] = field(default_factory=list)
+    built: dict[str, TableRows] = field(default_factory=dict)
+    rewritten: list[tuple[str, Callable[[Row], Row]]] = field(default_factory=list)
+    added_us: dict[tuple[str, str], int] = field(default_factory=dict)
+    fills: list[BackFill] = field(default_factory=list)
+
+    def carry_out(self, rows: dict[str, TableRows]) -> None:
+        """Bring the rows under the new schema."""
+        for name in self.gone:
+            del rows[name]
+        for name, change in self.rewritten:
+            rows[name].rewrite(change)
+        for (name, column), at_us in self.added_us.items():
+            rows[name].added_us[column] = at_us
+        rows.update(self.built)
+
+
+def plan_rows(
+    old: Rules,
+    new: Rules,
+    rows: Mapping[str, TableRows],
+    evaluation: Evaluation,
+    *,
+    at_us: int,
+) -> RowChangePlan:
+    """What a change from the old rules to the new ones demands; `SpannerError` when rows forbid it.
+
+    `rows` is left as it is.
+    """
+    plan = RowChangePlan()
+    forms: dict[str, _NewForm] = {}
+    for name, rules in new.items():
+        before = old.get(name)
+        if before is None:
+            plan.built[name] = TableRows(at_us)
+            continue
+        if before.table is not rules.table:
+            form = forms[name] = _NewForm(before.table, rules, evaluation)
+            form.check(rows[name])
+            if form.changes_rows:
+                plan.rewritten.append((name, form.whole))
+            plan.added_us.update({(name, one.name.lower()): at_us for one in form.adds})
+            plan.fills.extend(form.fills(rows[name]))
+    current = _CurrentRows(rows, plan, forms)
+    for name, rules in new.items():
+        known = {index.name: index for index in old[name].indexes} if name in old else {}
+        for index in rules.indexes:
+            form_of = forms.get(name)
+            if _is_same(known.get(index.name), index) and not (form_of and form_of.converts):
+                continue
+            plan.built[index.name] = _build(index, current.of(name), at_us)
+    for name, rules in new.items():
+        known_keys = {one.key for one in old[name].references} if name in old else set()
+        for reference in rules.references:
+            if reference.key not in known_keys:
+                _check_reference(reference, current)
+    wanted = set(new) | {index.name for rules in new.values() for index in rules.indexes}
+    plan.gone = [name for name in rows if name not in wanted]
+    return plan
+
+
+class _CurrentRows:
+    """The current rows of tables as they will be under the new schema."""
+
+    def __init__(
+        self, rows: Mapping[str, TableRows], plan: RowChangePlan, forms: Mapping[str, _NewForm]
+    ) -> None:
+        self._rows = rows
+        self._plan = plan
+        self._forms = forms
+
+    def of(self, name: str) -> Iterator[tuple[bytes, Row, int]]:
+        """Rows with the number of the commit that wrote them."""
+        form = self._forms.get(name)
+        table = self._rows.get(name)
+        for key, history in table.histories(_EVERYTHING) if table is not None else ():
+            if history.row is not None:
+                row = history.row if form is None else form.filled(history.row)
+                yield key, row, history.changed_at
+
+    def has(self, name: str, prefix: bytes) -> bool:
+        """Whether a table or an index has a row whose key begins so."""
+        table = self._plan.built[name] if name in self._plan.built else self._rows[name]
+        return any(True for _ in table.scan(KeyRange(prefix, successor(prefix)), None))
+
+
+class _NewForm:
+    """How rows of one table become rows of its new definition."""
+
+    def __init__(self, old: Table, rules: TableRules, evaluation: Evaluation) -> None:
+        table = rules.table
+        self._rules = rules
+        self._evaluation = evaluation
+        self._old = old
+        self.drops = [one.name for one in old.columns if one.name.lower() not in table.by_name]
+        self.adds = [one for one in table.columns if one.name.lower() not in old.by_name]
+        self._altered = [
+            (old.by_name[column.name.lower()], column)
+            for column in table.columns
+            if column.name.lower() in old.by_name and old.by_name[column.name.lower()] != column
+        ]
+        self._defaults = [one for one in self.adds if one.default is not None]
+        self._blank: Row = {one.name: None for one in self.adds}
+        self._converted = {
+            column.name: column
+            for before, column in self._altered
+            if _scalar(before).code != _scalar(column).code
+        }
+        self._new_checks = [one for one in table.checks if one not in old.checks]
+
+    @property
+    def converts(self) -> bool:
+        """Whether values take another type."""
+        return bool(self._converted)
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether a row of the old form is none of the new one."""
+        return bool(self.drops or self.adds or self._converted)
+
+    def whole(self, row: Row) -> Row:
+        """A row without dropped columns, with new ones, which are NULL unless generated."""
+        new = {name: value for name, value in row.items() if name not in self.drops}
+        new.update(self._blank)
+        for name, column in self._converted.items():
+            new[name] = _converted(new[name], _scalar(column).code)
+        if any(column.generated is not None for column in self.adds):
+            compute_generated(self._rules, new, self._evaluation)
+        return new
+
+    def filled(self, row: Row) -> Row:
+        """The same with the defaults of new columns."""
+        new = self.whole(row)
+        for column in self._defaults:
+            new[column.name] = self._default(column)
+        if self._defaults and self._rules.generated:
+            compute_generated(self._rules, new, self._evaluation)
+        return new
+
+    def _default(self, column: ColumnDefinition) -> Value:
+        return self._evaluation.value(
+            column.default or "", self._rules.table, {}, column.value_type
+        )
+
+    def fills(self, rows: TableRows) -> Iterator[BackFill]:
+        """The current rows with the defaults of new columns; none when there are no defaults."""
+        if not self._defaults:
+            return
+        names = frozenset(column.name for column in self._defaults)
+        for key, row in rows.scan(_EVERYTHING, None):
+            yield BackFill(self._rules, key, self.filled(row), names)
+
+    def check(self, rows: TableRows) -> None:
+        """Hold the current rows to what the new definition demands."""
+        narrowed = [
+            (column, length)
+            for before, column in self._altered
+            for length in (_scalar(column).length,)
+            if length is not None and before.value_type != column.value_type
+        ]
+        required = [
+            column
+            for before, column in self._altered
+            if before.is_nullable and not column.is_nullable
+        ]
+        if not (narrowed or required or self._new_checks or self._converted):
+            return
+        table = self._rules.table
+        for _, row in rows.scan(_EVERYTHING, None):
+            self._check_conversion(row)
+            for column in required:
+                if row.get(column.name) is None:
+                    raise SpannerError(
+                        Code.FAILED_PRECONDITION,
+                        f"Cannot specify a null value for column: {column.name} in table: "
+                        f"{table.name} referenced by key: {key_text(table, row)}",
+                    )
+            for column, length in narrowed:
+                _check_length(table, column, row, length)
+            if self._new_checks:
+                check_row(self._rules, self.filled(row), self._evaluation)
+
+    def _check_conversion(self, row: Row) -> None:
+        for name, column in self._converted.items():
+            if _scalar(column).code == "ENUM":
+                _check_enum(self._rules.table, column, row)
+            try:
+                _converted(row.get(name), _scalar(column).code)
+            except UnicodeDecodeError as error:
+                raise SpannerError(
+                    Code.FAILED_PRECONDITION,
+                    f"Column {name} cannot become a STRING because it has a value that is no UTF-8 "
+                    f"at key: {key_text(self._rules.table, row)}",
+                ) from error
+
+
+def _scalar(column: ColumnDefinition) -> ValueType:
+    return column.value_type.element or column.value_type
+
+
+def _converted(value: Value, code: TypeCode) -> Value:
+    """A value of STRING or BYTES as the other one; all other conversions keep values as is."""
+    if isinstance(value, tuple):
+        return tuple(_converted(item, code) for item in value)
+    if isinstance(value, bytes) and code == "STRING":
+        return value.decode()
+    if isinstance(value, str) and code == "BYTES":
+        return value.encode()
+    return value
+
+
+def _check_enum(table: Table, column: ColumnDefinition, row: Row) -> None:
+    value = row.get(column.name)
+    for item in value if isinstance(value, tuple) else (value,):
+        if isinstance(item, int) and not is_enum_number(item):
+            raise SpannerError(
+                Code.FAILED_PRECONDITION,
+                f"Column {column.name} cannot become an enum because it has the value {item} at "
+                f"key: {key_text(table, row)}",
+            )
+
+
+def _check_length(table: Table, column: ColumnDefinition, row: Row, limit: int) -> None:
+    value = row.get(column.name)
+    for item in value if isinstance(value, tuple) else (value,):
+        if isinstance(item, str | bytes) and len(item) > limit:
+            raise SpannerError(
+                Code.FAILED_PRECONDITION,
+                f"Reducing the length of column {column.name} to {limit} is not allowed because "
+                f"it has a value of length {len(item)} at key: {key_text(table, row)}",
+            )
+
+
+def _is_same(old: HiddenIndex | None, new: HiddenIndex) -> bool:
+    return old is not None and (
+        old.index == new.index and old.names == new.names and old.not_null == new.not_null
+    )
+
+
+def _build(index: HiddenIndex, rows: Iterator[tuple[bytes, Row, int]], at_us: int) -> TableRows:
+    """An index over the rows; FAILED_PRECONDITION when it is unique and they are not."""
+    built = TableRows(at_us)
+    seen: set[bytes] = set()
+    for _, row, commit_number in rows:
+        entry = index.entry(row)
+        if entry is None:
+            continue
+        values = index.unique_key(row)
+        if values is not None:
+            own = index.table.encoded_key_of(values)
+            if own in seen:
+                raise SpannerError(
+                    Code.FAILED_PRECONDITION,
+                    f"Found uniqueness violation on index {index.index.name},  duplicate key: "
+                    f"{key_text(index.table, row, index.key_length)}",
+                )
+            seen.add(own)
+        built.write(entry[0], entry[1], commit_us=at_us, commit_number=commit_number)
+    return built
+
+
+def _check_reference(reference: Reference, current: _CurrentRows) -> None:
+    referenced, to = reference.referenced, reference.to
+    for _, row, _ in current.of(reference.referencing.name.lower()):
+        values = reference.values(row)
+        if values is None:
+            continue
+        if to is None:
+            ordered = [values[position] for position in reference.key_order]
+            found = current.has(referenced.name.lower(), referenced.encoded_key_of(ordered))
+        else:
+            found = current.has(to.name, to.table.encoded_key_of(values))
+        if not found:
+            raise SpannerError(
+                Code.FAILED_PRECONDITION,
+                f"Foreign key constraint `{reference.key.name}` is violated on table "
+                f"`{reference.referencing.name}`. Cannot find referenced values in "
+                f"{referenced.name}({','.join(reference.referenced_columns)}).",
+            )

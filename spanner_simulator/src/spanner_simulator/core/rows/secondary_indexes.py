@@ -1,0 +1,102 @@
+"""Secondary indexes as hidden tables: what an index has of a row, and where it stands.
+
+An index's table has the index's key, then the rest of its base table's key, as its primary key;
+its columns are those and the stored ones. Foreign keys have hidden indexes of the same kind, so
+that either side is found without a search through the whole table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from spanner_simulator.core.schema.schema_objects import Index, Table
+from spanner_simulator.core.schema.statements import KeyColumn
+
+if TYPE_CHECKING:
+    from spanner_simulator.core.schema.definitions import ForeignKey
+    from spanner_simulator.core.values import Dialect, Row, Value
+
+__all__ = ["HiddenIndex", "hidden_index", "referenced_index", "referencing_index"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HiddenIndex:
+    """An index with its hidden table; a row with NULL in a column of `not_null` is left out.
+
+    Rows with NULL in their key are always left out of PostgreSQL's unique indexes, for there NULL
+    equals nothing; in GoogleSQL it equals itself.
+    """
+
+    index: Index
+    base: Table
+    table: Table
+    name: str
+    names: tuple[str, ...]
+    not_null: tuple[str, ...]
+
+    @property
+    def key_length(self) -> int:
+        """How many parts the index's own key has."""
+        return len(self.index.key)
+
+    def entry(self, row: Row) -> tuple[bytes, Row] | None:
+        """The index's row for a row of the base table, with its encoded key; None: left out."""
+        for name in self.not_null:
+            if row.get(name) is None:
+                return None
+        entry = {name: row.get(name) for name in self.names}
+        return self.table.encoded_key(entry), entry
+
+    def unique_key(self, row: Row) -> list[Value] | None:
+        """What no other row may have in its own key; None when any number of rows may."""
+        if not self.index.is_unique or any(row.get(name) is None for name in self.not_null):
+            return None
+        return self.own_key(row)
+
+    def own_key(self, row: Row) -> list[Value]:
+        """The values of the index's own key in a row."""
+        return [row.get(name) for name in self.table.key_names[: self.key_length]]
+
+
+@lru_cache(maxsize=4096)
+def hidden_index(index: Index, base: Table, dialect: Dialect) -> HiddenIndex:
+    """The hidden table of an index; the same object each time."""
+    own = [replace(part, name=base.column(part.name).name) for part in index.key]
+    taken = {part.name for part in own}
+    key = (*own, *(part for part in base.key if part.name not in taken))
+    taken.update(part.name for part in key)
+    stored = [base.column(name).name for name in index.storing]
+    names = (*(part.name for part in key), *(name for name in stored if name not in taken))
+    table = Table(index.name, tuple(base.column(name) for name in names), key)
+    if index.is_null_filtered or (index.is_unique and dialect == "POSTGRESQL"):
+        not_null = tuple(part.name for part in own)
+    else:
+        not_null = tuple(base.column(name).name for name in index.not_null)
+    return HiddenIndex(index, base, table, index.name.lower(), names, not_null)
+
+
+def referencing_index(base: Table, key: ForeignKey) -> Index:
+    """The index by which the rows that reference a given row are found."""
+    return _backing(base, key.columns, is_unique=False)
+
+
+def referenced_index(base: Table, key: ForeignKey) -> Index | None:
+    """The index by which a referenced row is found; None when its primary key serves."""
+    wanted = {name.lower() for name in key.referenced_columns}
+    if wanted == {name.lower() for name in base.key_names}:
+        return None
+    return _backing(base, key.referenced_columns, is_unique=True)
+
+
+def _backing(base: Table, columns: tuple[str, ...], *, is_unique: bool) -> Index:
+    # No name in a schema has a blank, so this one is free.
+    name = f"{base.name} {'unique' if is_unique else 'by'} {' '.join(columns)}"
+    return Index(
+        name,
+        base.name,
+        tuple(KeyColumn(column) for column in columns),
+        is_unique=is_unique,
+        is_null_filtered=True,
+    )

@@ -1,0 +1,45 @@
+"""The port through which the SQL inside a schema statement is checked before it is accepted.
+
+Defaults, generated columns, checks and views are SQL, which lies above the core. A catalogue may
+be given an analyser, which is bound to it and sees it as it is at the time of each call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from spanner_simulator.core.schema.schema_objects import Table
+    from spanner_simulator.core.values import ValueType
+
+__all__ = ["Analysis", "ProtoFiles"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProtoFiles:
+    """A google.protobuf.FileDescriptorSet: its types by full name, and its files by theirs.
+
+    Each file is a serialised set of its own, so that sets are put together by appending them.
+    """
+
+    types: Mapping[str, ValueType]
+    files: Mapping[str, bytes]
+
+
+class Analysis(Protocol):
+    """Knows SQL and protocol buffers; raises `SpannerError` for what it cannot understand."""
+
+    def mismatch(self, expression: str, *, table: Table, result: ValueType) -> str | None:
+        """None when an expression over a row of the table converts to `result`, else its type."""
+        ...
+
+    def view_columns(self, query: str) -> tuple[tuple[str, ValueType], ...]:
+        """Names ('' for none) and types of what a query yields."""
+        ...
+
+    def proto_files(self, descriptors: bytes) -> ProtoFiles:
+        """What a serialised google.protobuf.FileDescriptorSet has."""
+        ...

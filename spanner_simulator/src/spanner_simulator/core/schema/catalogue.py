@@ -1,0 +1,213 @@
+"""The schema of one database: what exists by name, and the one namespace that all names share.
+
+Names are found without regard to case and kept as written; an object in a named schema is keyed
+and named `schema.name`. `statement_rules` changes it. Rows and stream partitions are not here:
+`database` compares tables (immutable, by identity) before and after a statement.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from spanner_simulator.core.schema.schema_objects import Role, duration_us
+from spanner_simulator.errors import Code, SpannerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from spanner_simulator.core.schema import statements as ddl
+    from spanner_simulator.core.schema.analysis import Analysis
+    from spanner_simulator.core.schema.schema_objects import (
+        ChangeStream,
+        Index,
+        Table,
+        View,
+    )
+    from spanner_simulator.core.values import Dialect, ValueType
+
+__all__ = ["SYSTEM_ROLES", "Catalogue"]
+
+SYSTEM_ROLES = ("public", "spanner_info_reader", "spanner_sys_reader")
+_NAME_MAX = 128
+# version_retention_period unless it is set.
+_RETENTION = "1h"
+
+
+class Catalogue:
+    """Everything that DDL makes, by lower-case name, in the order in which it was made."""
+
+    def __init__(
+        self,
+        dialect: Dialect = "GOOGLE_STANDARD_SQL",
+        *,
+        analysis: Callable[[Catalogue], Analysis] | None = None,
+        strict_emulator: bool = False,
+    ) -> None:
+        """`analysis` makes what checks the SQL in statements; without it, SQL is not checked.
+
+        `strict_emulator`: the limits that are narrower in Google's emulator than in the service.
+        """
+        self.dialect: Dialect = dialect
+        self.analysis = None if analysis is None else analysis(self)
+        self.strict_emulator = strict_emulator
+        self.schemas: dict[str, str] = {}
+        self.tables: dict[str, Table] = {}
+        self.indexes: dict[str, Index] = {}
+        self.views: dict[str, View] = {}
+        self.streams: dict[str, ChangeStream] = {}
+        self.roles: dict[str, Role] = {name: Role(name) for name in SYSTEM_ROLES}
+        self.options: dict[str, ddl.OptionValue] = {}
+        # By full name, whose letters count, and by the file's name.
+        self.proto_types: dict[str, ValueType] = {}
+        self.proto_files: dict[str, bytes] = {}
+        self.database_name = "db"
+
+    # -- finding
+
+    def table(self, name: str) -> Table:
+        """A table by name, or NOT_FOUND."""
+        table = self.tables.get(name.lower())
+        if table is None:
+            raise SpannerError(Code.NOT_FOUND, f"Table not found: {name}")
+        return table
+
+    def index(self, name: str) -> Index:
+        """An index by name, or NOT_FOUND."""
+        index = self.indexes.get(name.lower())
+        if index is None:
+            raise SpannerError(Code.NOT_FOUND, f"Index not found: {name}")
+        return index
+
+    def view(self, name: str) -> View:
+        """A view by name, or NOT_FOUND."""
+        view = self.views.get(name.lower())
+        if view is None:
+            raise SpannerError(Code.NOT_FOUND, f"View not found: {name}")
+        return view
+
+    def stream(self, name: str) -> ChangeStream:
+        """A change stream by name, or NOT_FOUND."""
+        stream = self.streams.get(name.lower())
+        if stream is None:
+            raise SpannerError(Code.NOT_FOUND, f"Change Stream not found: {name}")
+        return stream
+
+    def role(self, name: str) -> Role:
+        """A role by name, or NOT_FOUND."""
+        role = self.roles.get(name.lower())
+        if role is None:
+            raise SpannerError(Code.NOT_FOUND, f"Role not found: {name}.")
+        return role
+
+    def indexes_of(self, table: str) -> list[Index]:
+        """The indexes of a table, in the order in which they were made."""
+        return [index for index in self.indexes.values() if index.table.lower() == table.lower()]
+
+    def children_of(self, table: str) -> list[Table]:
+        """Tables interleaved in a table, with or without PARENT."""
+        return [
+            child
+            for child in self.tables.values()
+            if child.interleave is not None and child.interleave.parent.lower() == table.lower()
+        ]
+
+    @property
+    def version_retention_us(self) -> int:
+        """How long old versions of rows can be read (version_retention_period)."""
+        return duration_us(str(self.options.get("version_retention_period") or _RETENTION))
+
+    def has_privilege(self, role: str, kind: ddl.ObjectKind, name: str, privilege: str) -> bool:
+        """Whether a role has it, itself or through the roles that it is a member of.
+
+        Every role is a member of `public`. A read function is named as in Grant.
+        """
+        seen: set[str] = set()
+        waiting = [role.lower(), "public"]
+        while waiting:
+            current = waiting.pop()
+            if current in seen or current not in self.roles:
+                continue
+            seen.add(current)
+            if (kind, name.lower(), privilege) in self.roles[current].privileges:
+                return True
+            waiting.extend(self.roles[current].members_of)
+        return False
+
+    # -- changing
+
+    @contextmanager
+    def restored_on_error(self) -> Iterator[None]:
+        """Give the catalogue back its state from before the block when the block raises."""
+        before = [dict(owned) for owned in self._owned()]
+        name = self.database_name
+        try:
+            yield
+        except BaseException:
+            for owned, old in zip(self._owned(), before, strict=True):
+                owned.clear()
+                owned.update(old)
+            self.database_name = name
+            raise
+
+    def _owned(self) -> tuple[dict[str, object], ...]:
+        return (  # type: ignore[return-value]  # dictionaries are invariant in their values
+            self.schemas,
+            self.tables,
+            self.indexes,
+            self.views,
+            self.streams,
+            self.roles,
+            self.options,
+            self.proto_types,
+            self.proto_files,
+        )
+
+    # -- names
+
+    def check_new_name(self, kind: str, name: str) -> None:
+        """Refuse a name that is malformed, in a schema that is not there, or taken already."""
+        schema, _, own = name.rpartition(".")
+        if schema and schema.lower() not in self.schemas:
+            raise SpannerError(Code.NOT_FOUND, f"Schema not found: {schema}")
+        if kind != "View" and not self.is_valid_name(own):
+            raise SpannerError(Code.INVALID_ARGUMENT, f"{kind} name not valid: {name}.")
+        self.check_free_name(name)
+
+    def check_free_name(self, name: str) -> None:
+        """Refuse a name that anything else has, for all kinds share one namespace."""
+        if name.lower() in self._taken_names():
+            raise SpannerError(Code.FAILED_PRECONDITION, f"Duplicate name in schema: {name}.")
+
+    def is_valid_name(self, name: str) -> bool:
+        """Whether a table, index, stream or schema may be so called; others are freer."""
+        if not 0 < len(name) <= _NAME_MAX:
+            return False
+        return (
+            self.dialect == "POSTGRESQL" or re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name) is not None
+        )
+
+    def _taken_names(self) -> set[str]:
+        return {
+            *self.schemas,
+            *self.tables,
+            *self.indexes,
+            *self.views,
+            *self.streams,
+            *(name.lower() for name in self._constraint_names()),
+            *self._read_functions(),
+        }
+
+    def _read_functions(self) -> Iterator[str]:
+        """GoogleSQL's are in the global namespace; PostgreSQL's in the schema `spanner`."""
+        if self.dialect == "GOOGLE_STANDARD_SQL":
+            for name in self.streams:
+                yield f"read_{name}"
+
+    def _constraint_names(self) -> Iterator[str]:
+        for table in self.tables.values():
+            schema = table.name.rpartition(".")[0]
+            own = [key.name for key in table.foreign_keys] + [check.name for check in table.checks]
+            for name in own:
+                yield f"{schema}.{name}" if schema else name

@@ -1,0 +1,265 @@
+"""Tables, change streams and roles as values: what is, not how it came to be.
+
+All are immutable; a schema change puts a new object in the catalogue, so that the holder of
+an old one (a running commit, a change record) keeps a consistent state.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+from spanner_simulator.core.key_encoding import KeyPart, encode_key, table_prefix
+from spanner_simulator.errors import Code, SpannerError
+
+if TYPE_CHECKING:
+    from spanner_simulator.core.schema.definitions import (
+        Check,
+        ForeignKey,
+        Interleave,
+        RowDeletionPolicy,
+        ViewSecurity,
+    )
+    from spanner_simulator.core.schema.statements import (
+        ColumnDefinition,
+        KeyColumn,
+        ObjectKind,
+        OptionValue,
+        Watch,
+    )
+    from spanner_simulator.core.values import Row, Value, ValueType
+
+__all__ = [
+    "DEFAULT_RETENTION",
+    "EMULATOR_RETENTION",
+    "CaptureType",
+    "ChangeStream",
+    "Index",
+    "PartitionMode",
+    "Role",
+    "Table",
+    "View",
+    "duration_us",
+]
+
+CaptureType = Literal["OLD_AND_NEW_VALUES", "NEW_ROW", "NEW_VALUES", "NEW_ROW_AND_OLD_VALUES"]
+PartitionMode = Literal["IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE"]
+DEFAULT_RETENTION = "7d"
+EMULATOR_RETENTION = "1d"
+_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def duration_us(text: str) -> int:
+    """Microseconds of a duration such as `36h`; FAILED_PRECONDITION when malformed."""
+    # More digits than that are no number to the service either.
+    found = re.fullmatch(r"([0-9]{1,18})([smhd])", text)
+    if found is None:
+        raise SpannerError(Code.FAILED_PRECONDITION, f"Invalid time duration format: {text}.")
+    return int(found.group(1)) * _UNIT_S[found.group(2)] * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A secondary index: its own key, then the table's key, and columns kept beside them.
+
+    A row is left out when one of the key columns is NULL and the index is NULL_FILTERED, or when
+    one of the columns `not_null` is.
+    """
+
+    name: str
+    table: str
+    key: tuple[KeyColumn, ...]
+    storing: tuple[str, ...] = ()
+    is_unique: bool = False
+    is_null_filtered: bool = False
+    interleave_in: str | None = None
+    not_null: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A named query; a change stream cannot watch it.
+
+    `columns` are its names and types, when the catalogue has an analyser that knows them.
+    """
+
+    name: str
+    query: str
+    security: ViewSecurity = "INVOKER"
+    columns: tuple[tuple[str, ValueType], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table; a column's ordinal is its place among those that are there now, from 1 on.
+
+    Compared by identity: it is a key of caches, and each schema change makes a new one.
+    """
+
+    name: str
+    columns: tuple[ColumnDefinition, ...]
+    key: tuple[KeyColumn, ...]
+    interleave: Interleave | None = None
+    row_deletion: RowDeletionPolicy | None = None
+    foreign_keys: tuple[ForeignKey, ...] = ()
+    checks: tuple[Check, ...] = ()
+
+    @cached_property
+    def by_name(self) -> dict[str, ColumnDefinition]:
+        """Columns by lower-case name."""
+        return {column.name.lower(): column for column in self.columns}
+
+    @cached_property
+    def type_of(self) -> dict[str, ValueType]:
+        """Types by exact column name."""
+        return {column.name: column.value_type for column in self.columns}
+
+    @cached_property
+    def ordinal_of(self) -> dict[str, int]:
+        """Ordinal position by exact column name."""
+        return {column.name: place for place, column in enumerate(self.columns, start=1)}
+
+    @cached_property
+    def prefix(self) -> bytes:
+        """Where the table begins in the keyspace."""
+        return table_prefix(self.name)
+
+    @cached_property
+    def key_names(self) -> tuple[str, ...]:
+        """Exact names of the key columns, in key order."""
+        return tuple(part.name for part in self.key)
+
+    @cached_property
+    def key_parts(self) -> tuple[KeyPart, ...]:
+        """What the key encoding needs."""
+        return tuple(
+            KeyPart(
+                self.column(part.name).value_type,
+                part.descending,
+                part.nulls is not None and (part.nulls == "LAST") != part.descending,
+            )
+            for part in self.key
+        )
+
+    @cached_property
+    def value_names(self) -> frozenset[str]:
+        """Exact names of the columns outside the key."""
+        return frozenset(column.name for column in self.columns) - set(self.key_names)
+
+    def column(self, name: str) -> ColumnDefinition:
+        """A column by name in any case; NOT_FOUND otherwise."""
+        column = self.by_name.get(name.lower())
+        if column is None:
+            raise SpannerError(Code.NOT_FOUND, f"Column not found in table {self.name}: {name}")
+        return column
+
+    def encoded_key(self, row: Row) -> bytes:
+        """The place of a row in the keyspace."""
+        return encode_key(self.prefix, self.key_parts, [row.get(name) for name in self.key_names])
+
+    def encoded_key_of(self, values: list[Value]) -> bytes:
+        """The same for key values in key order; fewer than all make a prefix."""
+        return encode_key(self.prefix, self.key_parts, values)
+
+
+@dataclass(frozen=True)
+class ChangeStream:
+    """A change stream's definition. `watch` None: it exists and watches nothing.
+
+    `default_retention` holds where the option retention_period is not set.
+    """
+
+    name: str
+    created_us: int
+    watch: Watch | None
+    options: tuple[tuple[str, OptionValue], ...] = ()
+    default_retention: str = DEFAULT_RETENTION
+    _tracked: dict[Table, tuple[str, ...] | None] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+
+    def option(self, name: str) -> OptionValue:
+        """An option that was set explicitly, else None."""
+        return dict(self.options).get(name)
+
+    @cached_property
+    def capture_type(self) -> CaptureType:
+        """The value capture type, with the default filled in."""
+        match self.option("value_capture_type"):
+            case "NEW_ROW":
+                return "NEW_ROW"
+            case "NEW_VALUES":
+                return "NEW_VALUES"
+            case "NEW_ROW_AND_OLD_VALUES":
+                return "NEW_ROW_AND_OLD_VALUES"
+            case _:
+                return "OLD_AND_NEW_VALUES"
+
+    @cached_property
+    def retention_us(self) -> int:
+        """How long records can be read."""
+        return duration_us(str(self.option("retention_period") or self.default_retention))
+
+    @cached_property
+    def excluded_mod_types(self) -> frozenset[str]:
+        """Mod types that exclude_insert, exclude_update and exclude_delete keep out."""
+        return frozenset(
+            kind
+            for kind in ("INSERT", "UPDATE", "DELETE")
+            if self.option(f"exclude_{kind.lower()}") is True
+        )
+
+    @property
+    def excludes_ttl_deletes(self) -> bool:
+        """Whether deletes by a row deletion policy are kept out."""
+        return self.option("exclude_ttl_deletes") is True
+
+    @property
+    def allows_txn_exclusion(self) -> bool:
+        """Whether a transaction may ask to be kept out (exclude_txn_from_change_streams)."""
+        return self.option("allow_txn_exclusion") is True
+
+    @property
+    def partition_mode(self) -> PartitionMode:
+        """How stream partitions succeed each other; fixed when the stream is created."""
+        if self.option("partition_mode") == "MUTABLE_KEY_RANGE":
+            return "MUTABLE_KEY_RANGE"
+        return "IMMUTABLE_KEY_RANGE"
+
+    def tracked_columns(self, table: Table) -> tuple[str, ...] | None:
+        """Non-key columns tracked, in ordinal order; None when the table is not watched.
+
+        Generated ones never are.
+        """
+        if table not in self._tracked:
+            self._tracked[table] = self._find_tracked(table)
+        return self._tracked[table]
+
+    def _find_tracked(self, table: Table) -> tuple[str, ...] | None:
+        if self.watch is None:
+            return None
+        every = tuple(
+            column.name
+            for column in table.columns
+            if column.name in table.value_names and column.generated is None
+        )
+        if self.watch.everything:
+            return every
+        for name, columns in self.watch.tables:
+            if name.lower() == table.name.lower():
+                if columns is None:
+                    return every
+                wanted = {column.lower() for column in columns}
+                return tuple(column for column in every if column.lower() in wanted)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A database role with its direct privileges: (kind, object in lower case, privilege)."""
+
+    name: str
+    privileges: frozenset[tuple[ObjectKind, str, str]] = frozenset()
+    members_of: frozenset[str] = frozenset()

@@ -1,0 +1,295 @@
+"""Rules for change streams: names, limits, options, and what may be watched.
+
+Every text is the service's own. An option's kind was checked when the statement was parsed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spanner_simulator.core.schema import statements as ddl
+from spanner_simulator.core.schema.schema_objects import (
+    DEFAULT_RETENTION,
+    EMULATOR_RETENTION,
+    ChangeStream,
+    duration_us,
+)
+from spanner_simulator.errors import Code, SpannerError
+
+if TYPE_CHECKING:
+    from spanner_simulator.core.schema.catalogue import Catalogue
+    from spanner_simulator.core.schema.schema_objects import Table
+
+__all__ = [
+    "alter_options",
+    "alter_watch",
+    "check_column_is_untracked",
+    "check_table_is_untracked",
+    "create_stream",
+    "drop_stream",
+]
+
+STREAMS_MAX = 10
+STREAMS_PER_OBJECT_MAX = 3
+NAME_LENGTH_MAX = 118
+RETENTION_MIN = "24h"
+RETENTION_MAX, EMULATOR_RETENTION_MAX = "30d", "7d"
+_CAPTURE_TYPES = ("OLD_AND_NEW_VALUES", "NEW_ROW", "NEW_VALUES", "NEW_ROW_AND_OLD_VALUES")
+_PARTITION_MODES = ("IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE")
+_TRACKABLE = (
+    "Change Streams support tracking Tables and Columns in the default schema (not in "
+    "INFORMATION_SCHEMA or SPANNER_SYS). Change Streams, Indexes, Queues, Views/Functions and "
+    "non-key Generated Columns that are not STORED VOLATILE are not supported for tracking."
+)
+
+
+def _refused(message: str) -> SpannerError:
+    return SpannerError(Code.FAILED_PRECONDITION, message)
+
+
+def create_stream(catalogue: Catalogue, statement: ddl.CreateStream, now_us: int) -> None:
+    """Define a change stream; its read function takes a name of its own."""
+    name = statement.name
+    if statement.if_not_exists and name.lower() in catalogue.streams:
+        return
+    if len(name) > NAME_LENGTH_MAX:
+        raise SpannerError(Code.INVALID_ARGUMENT, f"Change Stream name not valid: {name}.")
+    catalogue.check_new_name("Change Stream", name)
+    if catalogue.dialect == "GOOGLE_STANDARD_SQL":
+        catalogue.check_free_name(f"READ_{name}")
+    if len(catalogue.streams) >= STREAMS_MAX:
+        raise _refused(
+            f"Cannot add Change Stream {name} : because the maximum number of Change Streams per "
+            f"Database (limit {STREAMS_MAX}) has been reached."
+        )
+    _check_options(catalogue, statement.options)
+    options = tuple((key, value) for key, value in statement.options if value is not None)
+    watch = _checked_watch(catalogue, name, statement.watch)
+    retention = EMULATOR_RETENTION if catalogue.strict_emulator else DEFAULT_RETENTION
+    catalogue.streams[name.lower()] = ChangeStream(name, now_us, watch, options, retention)
+
+
+def alter_watch(catalogue: Catalogue, statement: ddl.AlterStreamWatch) -> None:
+    """Watch something else, or nothing."""
+    stream = catalogue.stream(statement.name)
+    if statement.watch is None and stream.watch is None:
+        raise _refused(
+            "The ALTER CHANGE STREAM DROP FOR clause cannot be applied on Change Stream "
+            f"{stream.name}, because it does not have a FOR clause and it does not track any "
+            "database object."
+        )
+    watch = _checked_watch(catalogue, stream.name, statement.watch)
+    catalogue.streams[stream.name.lower()] = _changed(stream, watch, stream.options)
+
+
+def alter_options(catalogue: Catalogue, statement: ddl.AlterStreamOptions) -> None:
+    """Set options, or reset those that are None, as the documentation has it."""
+    stream = catalogue.stream(statement.name)
+    _check_options(catalogue, statement.options)
+    options = dict(stream.options)
+    for name, value in statement.options:
+        if name == "partition_mode":
+            if (value or "IMMUTABLE_KEY_RANGE") != stream.partition_mode:
+                raise _refused(
+                    "Cannot alter partition_mode to a different value. Change Stream "
+                    f"{stream.name} was created with partition_mode {stream.partition_mode}."
+                )
+        elif value is None:
+            options.pop(name, None)
+        else:
+            options[name] = value
+    catalogue.streams[stream.name.lower()] = _changed(stream, stream.watch, tuple(options.items()))
+
+
+def _changed(
+    stream: ChangeStream,
+    watch: ddl.Watch | None,
+    options: tuple[tuple[str, ddl.OptionValue], ...],
+) -> ChangeStream:
+    """A new object, because what the old one has worked out no longer holds."""
+    return ChangeStream(stream.name, stream.created_us, watch, options, stream.default_retention)
+
+
+def drop_stream(catalogue: Catalogue, statement: ddl.DropStream) -> None:
+    """Remove a change stream."""
+    if statement.if_exists and statement.name.lower() not in catalogue.streams:
+        return
+    del catalogue.streams[catalogue.stream(statement.name).name.lower()]
+
+
+# -- options
+
+
+def _check_options(catalogue: Catalogue, options: tuple[tuple[str, ddl.OptionValue], ...]) -> None:
+    for name, value in options:
+        if value is None:
+            continue
+        if name == "retention_period":
+            _check_retention(catalogue, str(value))
+        elif name == "value_capture_type" and value not in _CAPTURE_TYPES:
+            raise _refused(
+                f"Invalid value_capture_type: {value}. Change Streams only support value capture "
+                "types in OLD_AND_NEW_VALUES, NEW_ROW, and NEW_VALUES."
+            )
+        elif name == "partition_mode" and value not in _PARTITION_MODES:
+            raise _refused(
+                f"Invalid partition_mode: {value}. Change Streams only support partition modes in "
+                "IMMUTABLE_KEY_RANGE and MUTABLE_KEY_RANGE."
+            )
+
+
+def _check_retention(catalogue: Catalogue, value: str) -> None:
+    longest = EMULATOR_RETENTION_MAX if catalogue.strict_emulator else RETENTION_MAX
+    if not duration_us(RETENTION_MIN) <= duration_us(value) <= duration_us(longest):
+        raise _refused(
+            f"Invalid retention_period: {value}. Change Streams retention period must be a value "
+            f"in the range [{RETENTION_MIN}, {longest}]."
+        )
+
+
+# -- what is watched
+
+
+def _checked_watch(catalogue: Catalogue, stream: str, watch: ddl.Watch | None) -> ddl.Watch | None:
+    """The FOR clause with names as the tables write them."""
+    if watch is None:
+        return None
+    if watch.everything:
+        _check_crowd(catalogue, stream, watch)
+        return watch
+    tables: list[tuple[str, tuple[str, ...] | None]] = []
+    for name, columns in watch.tables:
+        table = _watched_table(catalogue, stream, name)
+        if any(table.name == earlier for earlier, _ in tables):
+            raise _refused(
+                f"Change Stream {stream} should not list Table {name} more than once in the FOR "
+                "clause."
+            )
+        tables.append((table.name, _watched_columns(stream, table, columns)))
+    found = ddl.Watch(tables=tuple(tables))
+    _check_crowd(catalogue, stream, found)
+    return found
+
+
+def _watched_table(catalogue: Catalogue, stream: str, name: str) -> Table:
+    if name.lower() in catalogue.indexes:
+        index = catalogue.index(name).name
+        raise _refused(
+            f"Change Stream {stream} does not support tracking Index {index}. {_TRACKABLE}"
+        )
+    table = catalogue.tables.get(name.lower())
+    if table is None:
+        raise _refused(
+            f"Change Stream {stream} cannot track {name} because either Change Streams do not "
+            "track database objects of this type, or this Table does not exist."
+        )
+    return table
+
+
+def _watched_columns(
+    stream: str, table: Table, names: tuple[str, ...] | None
+) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    found: list[str] = []
+    for name in names:
+        column = table.by_name.get(name.lower())
+        if column is None:
+            raise _refused(
+                f"Change Stream {stream} cannot track column {name} because it does not exist in "
+                f"Table {table.name}."
+            )
+        if column.name in table.key_names:
+            raise _refused(
+                f"The FOR clause of Change Stream {stream} should not list the primary key column "
+                f"{column.name} of Table {table.name}. Please list non-key columns only, because "
+                "primary key columns are always tracked if the table is tracked."
+            )
+        if column.generated is not None:
+            raise _refused(
+                f"Change Stream {stream} does not support tracking non-key generated column "
+                f"{table.name}.{column.name}. {_TRACKABLE}"
+            )
+        if column.name in found:
+            raise _refused(
+                f"Change Stream {stream} should not list Column {column.name} of Table "
+                f"{table.name} more than once in the FOR clause."
+            )
+        found.append(column.name)
+    return tuple(found)
+
+
+def _check_crowd(catalogue: Catalogue, name: str, watch: ddl.Watch) -> None:
+    """No more than three streams on ALL, on a whole table, or on a column."""
+    others = [one for key, one in catalogue.streams.items() if key != name.lower()]
+    stream = ChangeStream(name, 0, watch)
+    if watch.everything:
+        _check_count(name, "ALL", sum(_watches_all(one) for one in others))
+    for table in catalogue.tables.values():
+        if _watches_whole(stream, table):
+            _check_count(name, table.name, sum(_watches_whole(one, table) for one in others))
+        for column in stream.tracked_columns(table) or ():
+            count = sum(column in (one.tracked_columns(table) or ()) for one in others)
+            _check_count(name, column, count)
+
+
+def _check_count(stream: str, tracked: str, others: int) -> None:
+    if others >= STREAMS_PER_OBJECT_MAX:
+        raise _refused(
+            f"Failed to create or alter Change Stream {stream} : because it is not allowed to have "
+            f"more than {STREAMS_PER_OBJECT_MAX} Change Streams tracking the same table or non-key "
+            f"column or ALL: {tracked}."
+        )
+
+
+def _watches_all(stream: ChangeStream) -> bool:
+    return stream.watch is not None and stream.watch.everything
+
+
+def _watches_whole(stream: ChangeStream, table: Table) -> bool:
+    return _watches_all(stream) or any(
+        name == table.name and columns is None
+        for name, columns in (stream.watch.tables if stream.watch else ())
+    )
+
+
+# -- what keeps a table or column from being dropped
+
+
+def check_table_is_untracked(catalogue: Catalogue, table: Table) -> None:
+    """Refuse to drop a table that a stream names; FOR ALL stops watching it."""
+    trackers = sorted(
+        stream.name
+        for stream in catalogue.streams.values()
+        if any(name == table.name for name, _ in (stream.watch.tables if stream.watch else ()))
+    )
+    if trackers:
+        raise _refused(
+            f"Cannot drop table {table.name}. Table {table.name} is tracked by {len(trackers)} "
+            f"Change Stream: {','.join(trackers)}. Tables explicitly tracked by a Change Stream "
+            "cannot be dropped. Please drop the Change Stream or modify its FOR clause to stop "
+            "tracking the table explicitly before dropping the table."
+        )
+
+
+def check_column_is_untracked(catalogue: Catalogue, table: Table, column: str) -> None:
+    """Refuse to drop a column that a stream lists; a stream of the whole table permits it.
+
+    The text counts all streams that track it, also those that do not list it.
+    """
+    streams = catalogue.streams.values()
+    if not any(
+        name == table.name and column in (columns or ())
+        for stream in streams
+        for name, columns in (stream.watch.tables if stream.watch else ())
+    ):
+        return
+    trackers = sorted(
+        stream.name for stream in streams if column in (stream.tracked_columns(table) or ())
+    )
+    name = f"{table.name}.{column}"
+    raise _refused(
+        f"Cannot drop column {name} . Column {name} is tracked by {len(trackers)} Change Stream: "
+        f"{','.join(trackers)}. Columns explicitly tracked by a Change Stream cannot be dropped. "
+        "Please alter the Change Stream to stop tracking the column before dropping the column."
+    )

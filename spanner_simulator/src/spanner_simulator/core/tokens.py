@@ -1,0 +1,154 @@
+"""The one scanner for SQL of both dialects: any text as tokens, and what a literal stands for.
+
+Everything that reads SQL begins here: DDL statements and files, queries, and calls of a change
+stream's read function. Scanning never fails; what no rule knows is a token of its own kind, and
+each reader refuses it in its own words.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, cast
+
+from spanner_simulator.core.lexicon import LEXICONS
+
+if TYPE_CHECKING:
+    from spanner_simulator.core.lexicon import Lexicon
+    from spanner_simulator.core.values import Dialect
+
+__all__ = ["EscapeError", "Token", "TokenKind", "content", "is_skipped", "scan"]
+
+TokenKind = Literal[
+    "blank",
+    "comment",
+    # /*@ .. */ of PostgreSQL, with its end or up to the end of the text.
+    "hint",
+    "name",
+    "quoted_name",
+    "number",
+    "text",
+    "bytes",
+    "parameter",
+    "symbol",
+    # A quote without its partner.
+    "open",
+    # A character that starts nothing.
+    "illegal",
+    # Behind the last one, where a reader wants one there.
+    "end",
+]
+
+_ESCAPE: Final = re.compile(
+    r"\\(?:(?P<octal>[0-3][0-7]{2})|[xX](?P<hex>[0-9a-fA-F]{2})|u(?P<short>[0-9a-fA-F]{4})"
+    r"|U(?P<long>[0-9a-fA-F]{8})|(?P<letter>.))",
+    re.DOTALL,
+)
+_LETTERS: Final = {
+    "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
+    "\\": "\\", "?": "?", '"': '"', "'": "'", "`": "`", "\n": "\n",
+}  # fmt: skip
+_CODE_MAX: Final = 0x10FFFF
+_SURROGATES: Final = range(0xD800, 0xE000)
+
+
+class EscapeError(ValueError):
+    """An escape sequence in a literal that stands for no character; its text is the message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One lexical element from `at` up to, not including, `until`."""
+
+    kind: TokenKind
+    text: str
+    at: int
+    until: int
+
+    def is_symbol(self, text: str) -> bool:
+        """Whether this is the given punctuation."""
+        return self.kind == "symbol" and self.text == text
+
+    def is_keyword(self, *keywords: str) -> bool:
+        """Whether this is one of the unquoted words (given in upper case), in whatever case."""
+        return self.kind == "name" and self.text.upper() in keywords
+
+
+def scan(sql: str, dialect: Dialect) -> list[Token]:
+    """All tokens as written, blanks and comments among them: together they are the whole text."""
+    return [
+        Token(cast("TokenKind", _kind(found)), found.group(), found.start(), found.end())
+        for found in LEXICONS[dialect].pattern.finditer(sql)
+    ]
+
+
+def _kind(found: re.Match[str]) -> str:
+    # The tag of a dollar-quoted text is a group too, inside of it.
+    return "text" if found.lastgroup == "tag" else found.lastgroup or "illegal"
+
+
+def is_skipped(token: Token) -> bool:
+    """Whether a token only separates others."""
+    return token.kind in ("blank", "comment", "hint")
+
+
+def content(token: Token, dialect: Dialect) -> str | bytes:
+    """What a token of `scan` stands for: a name or literal without quotes and escapes.
+
+    Raises `EscapeError`.
+    """
+    lexicon = LEXICONS[dialect]
+    match token.kind:
+        case "quoted_name":
+            inner = token.text[1:-1]
+            inside = lexicon.name_quote_inside
+            return inner if inside is None else inner.replace(inside, lexicon.name_quote)
+        case "parameter":
+            return ("p" if dialect == "POSTGRESQL" else "") + token.text[1:]
+        case "text" | "bytes":
+            return _literal(token, lexicon)
+        case _:
+            return token.text
+
+
+def _literal(token: Token, lexicon: Lexicon) -> str | bytes:
+    if token.text.startswith("$"):
+        tag = token.text.index("$", 1) + 1
+        return token.text[tag:-tag]
+    body = token.text.lstrip("rRbBeE")
+    prefix = token.text[: len(token.text) - len(body)].lower()
+    quotes = 3 if not lexicon.doubles_quotes and body[:3] in ("'''", '"""') else 1
+    # The empty text is no beginning of a triple-quoted one.
+    inner = body[quotes:-quotes] if len(body) >= 2 * quotes else ""
+    if lexicon.doubles_quotes:
+        inner = inner.replace("''", "'")
+    only_after = lexicon.escapes_only_after
+    has_escapes = "r" not in prefix if only_after is None else only_after in prefix
+    if token.kind == "text":
+        return _unescaped(inner, lexicon) if has_escapes else inner
+    if not has_escapes:
+        return inner.encode()
+    # A character outside of ASCII stands for the bytes of its UTF-8 form.
+    return _unescaped(inner.encode().decode("latin-1"), lexicon, is_bytes=True).encode("latin-1")
+
+
+def _unescaped(text: str, lexicon: Lexicon, *, is_bytes: bool = False) -> str:
+    """Escape sequences resolved; for bytes each character of the result is one byte."""
+
+    def resolved(found: re.Match[str]) -> str:
+        if found["octal"]:
+            return chr(int(found["octal"], 8))
+        if found["hex"]:
+            return chr(int(found["hex"], 16))
+        if digits := found["short"] or found["long"]:
+            code = int(digits, 16)
+            # Half of a pair is no character: it could not even be sent back in an error text.
+            if is_bytes or code > _CODE_MAX or code in _SURROGATES:
+                raise EscapeError(found.group())
+            return chr(code)
+        letter = found["letter"]
+        if letter not in _LETTERS and not lexicon.any_escape:
+            raise EscapeError(found.group())
+        return _LETTERS.get(letter, letter)
+
+    return _ESCAPE.sub(resolved, text) if "\\" in text else text

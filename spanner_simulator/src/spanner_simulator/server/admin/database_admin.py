@@ -1,0 +1,234 @@
+"""google.spanner.admin.database.v1.DatabaseAdmin, as far as clients need it.
+
+Backups, access policies and what else the simulator has not are refused by name in `methods`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from google.cloud.spanner_admin_database_v1 import types as database_admin
+from google.iam.v1 import iam_policy_pb2
+from google.protobuf import empty_pb2
+
+from spanner_simulator.core.schema.ddl import parse_ddl
+from spanner_simulator.core.schema.ddl_text import catalogue_ddl
+from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.server.admin.operations import done_operation, operation_name
+from spanner_simulator.server.messages import timestamp_message
+from spanner_simulator.server.paging import page_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from spanner_simulator.core.values import Dialect
+    from spanner_simulator.server.host import Host, HostedDatabase
+    from spanner_simulator.server.messages import Message
+
+__all__ = ["DatabaseAdminService"]
+
+_CREATE_DATABASE: dict[Dialect, re.Pattern[str]] = {
+    "GOOGLE_STANDARD_SQL": re.compile(
+        r"\s*CREATE\s+DATABASE\s+(`?)([^\s`\"';]+)\1\s*;?\s*", re.IGNORECASE
+    ),
+    "POSTGRESQL": re.compile(r"\s*CREATE\s+DATABASE\s+(\"?)([^\s`\"';]+)\1\s*;?\s*", re.IGNORECASE),
+}
+_DATABASE_ID = re.compile(r"[a-z][a-z0-9_-]{0,28}[a-z0-9]")
+_POSTGRESQL = database_admin.DatabaseDialect.POSTGRESQL
+
+
+class DatabaseAdminService:
+    """The methods by their API names, in snake case."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    # -- databases
+
+    async def create_database(self, request: Message) -> Message:
+        """Create a database with its first statements, or nothing at all."""
+        dialect: Dialect = (
+            "POSTGRESQL" if request.database_dialect == _POSTGRESQL else "GOOGLE_STANDARD_SQL"
+        )
+        _refuse(request, "encryption_config", "encryption keys of databases")
+        name = f"{request.parent}/databases/{_database_id(request.create_statement, dialect)}"
+        self._check_instance(request.parent)
+        if name in self._host.databases:
+            raise SpannerError(Code.ALREADY_EXISTS, f"Database already exists: {name}")
+        database = self._host.create_database(name, dialect=dialect)
+        statements = _parsable(request.extra_statements, dialect)
+        database.apply_ddl(
+            statements,
+            now_us=self._host.now_us(),
+            proto_descriptors=request.proto_descriptors,
+        )
+        self._host.add_database(database)
+        return done_operation(
+            self._host,
+            operation_name(self._host, name),
+            metadata=database_admin.CreateDatabaseMetadata.pb()(database=name),
+            outcome=self._message(name),
+        )
+
+    def _check_instance(self, name: str) -> None:
+        if name not in self._host.instances:
+            raise SpannerError(Code.NOT_FOUND, f"Instance not found: {name}")
+
+    def _hosted(self, name: str) -> HostedDatabase:
+        hosted = self._host.databases.get(name)
+        if hosted is None:
+            raise SpannerError(Code.NOT_FOUND, f"Database not found: {name}")
+        return hosted
+
+    def _message(self, name: str) -> Message:
+        hosted = self._hosted(name)
+        catalogue = hosted.database.catalogue
+        message = database_admin.Database.pb()(
+            name=name,
+            state=database_admin.Database.State.READY,
+            version_retention_period=str(catalogue.options.get("version_retention_period") or "1h"),
+            database_dialect=getattr(database_admin.DatabaseDialect, catalogue.dialect),
+        )
+        message.create_time.CopyFrom(timestamp_message(hosted.created_us))
+        earliest_us = max(hosted.created_us, self._host.now_us() - catalogue.version_retention_us)
+        message.earliest_version_time.CopyFrom(timestamp_message(earliest_us))
+        return message
+
+    async def get_database(self, request: Message) -> Message:
+        """Find a database."""
+        return self._message(request.name)
+
+    async def list_databases(self, request: Message) -> Message:
+        """The databases of an instance."""
+        self._check_instance(request.parent)
+        names = [one for one in self._host.databases if one.startswith(request.parent + "/")]
+        reply = database_admin.ListDatabasesResponse.pb()()
+        page, reply.next_page_token = page_of(
+            names, size=request.page_size, token=request.page_token
+        )
+        reply.databases.extend(self._message(name) for name in page)
+        return reply
+
+    async def drop_database(self, request: Message) -> Message:
+        """Forget a database and its operations; an unknown one is no error."""
+        self._host.drop_database(request.database)
+        prefix = f"{request.database}/operations/"
+        for name in [one for one in self._host.operations if one.startswith(prefix)]:
+            del self._host.operations[name]
+        return empty_pb2.Empty()
+
+    # -- schema
+
+    async def update_database_ddl(self, request: Message) -> Message:
+        """Apply statements in order, up to the first that is refused.
+
+        If that is the very first, or one is malformed, nothing has happened and the call fails;
+        otherwise the operation carries the error, and its metadata how far it got.
+        """
+        hosted = self._hosted(request.database)
+        if not request.statements:
+            raise SpannerError(Code.INVALID_ARGUMENT, "Missing statements in the request.")
+        name = operation_name(self._host, request.database, request.operation_id)
+        database = hosted.database
+        statements = _parsable(request.statements, database.catalogue.dialect)
+        outcome: Any = empty_pb2.Empty()
+        metadata = database_admin.UpdateDatabaseDdlMetadata.pb()(
+            database=request.database, statements=request.statements
+        )
+        for index, statement in enumerate(statements):
+            start = timestamp_message(self._host.now_us())
+            try:
+                (at_us,) = database.apply_ddl(
+                    [statement],
+                    now_us=self._host.now_us(),
+                    proto_descriptors=request.proto_descriptors,
+                )
+            except SpannerError as error:
+                if index == 0:
+                    raise
+                outcome = error
+                break
+            metadata.commit_timestamps.append(timestamp_message(at_us))
+            progress = metadata.progress.add(progress_percent=100)
+            progress.start_time.CopyFrom(start)
+            progress.end_time.CopyFrom(timestamp_message(at_us))
+        return done_operation(self._host, name, metadata=metadata, outcome=outcome)
+
+    async def get_database_ddl(self, request: Message) -> Message:
+        """The schema as statements, generated from what it is now."""
+        catalogue = self._hosted(request.database).database.catalogue
+        return database_admin.GetDatabaseDdlResponse.pb()(
+            statements=catalogue_ddl(catalogue),
+            # A FileDescriptorSet: a message may be put together of parts of it.
+            proto_descriptors=b"".join(catalogue.proto_files.values()),
+        )
+
+    async def list_database_roles(self, request: Message) -> Message:
+        """The roles of a database, the ones that every database has among them."""
+        catalogue = self._hosted(request.parent).database.catalogue
+        names = sorted(role.name for role in catalogue.roles.values())
+        reply = database_admin.ListDatabaseRolesResponse.pb()()
+        page, reply.next_page_token = page_of(
+            names, size=request.page_size, token=request.page_token
+        )
+        for name in page:
+            reply.database_roles.add(name=f"{request.parent}/databaseRoles/{name}")
+        return reply
+
+    # -- the rest
+
+    async def list_database_operations(self, request: Message) -> Message:
+        """The operations of all databases of an instance."""
+        self._check_instance(request.parent)
+        if request.filter:
+            raise SpannerError(
+                Code.UNIMPLEMENTED, "The simulator does not support: filters of operations"
+            )
+        prefix = f"{request.parent}/databases/"
+        found = [one for name, one in self._host.operations.items() if name.startswith(prefix)]
+        reply = database_admin.ListDatabaseOperationsResponse.pb()()
+        page, reply.next_page_token = page_of(
+            found, size=request.page_size, token=request.page_token
+        )
+        reply.operations.extend(page)
+        return reply
+
+    async def test_iam_permissions(self, request: Message) -> Message:
+        """Every permission that is asked for is granted."""
+        self._hosted(request.resource)
+        return iam_policy_pb2.TestIamPermissionsResponse(permissions=request.permissions)
+
+
+def _refuse(request: Message, field: str, what: str) -> None:
+    if request.HasField(field):
+        raise SpannerError(Code.UNIMPLEMENTED, f"The simulator does not support: {what}")
+
+
+def _parsable(texts: Iterable[str], dialect: Dialect) -> list[str]:
+    """The same texts, once all of them are known to be statements."""
+    found = list(texts)
+    for text in found:
+        if not text.strip():
+            raise SpannerError(Code.INVALID_ARGUMENT, "DDL statement is empty.")
+        parse_ddl(text, dialect)
+    return found
+
+
+def _database_id(statement: str, dialect: Dialect) -> str:
+    found = _CREATE_DATABASE[dialect].fullmatch(statement)
+    if found is None:
+        raise SpannerError(
+            Code.INVALID_ARGUMENT,
+            f"Error parsing Spanner DDL statement: {statement} : CREATE DATABASE and one name "
+            "are expected.",
+        )
+    database_id = found.group(2)
+    if _DATABASE_ID.fullmatch(database_id) is None:
+        raise SpannerError(
+            Code.INVALID_ARGUMENT,
+            "Invalid database name. Database name must start with a lowercase letter, be 2-30 "
+            "characters long, contain only lowercase letters, numbers, underscores or hyphens, and "
+            f"not end with an underscore or hyphen. Got: {database_id}",
+        )
+    return database_id

@@ -1,0 +1,81 @@
+"""An injected fault as one change stream query meets it, to the row.
+
+The query asks how many rows it may still send and says how far it has got; what is to happen
+happens here, once. Where a method returns True, the query ends there and then, with OK.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, assert_never
+
+from spanner_simulator.errors import Code, SpannerError
+
+if TYPE_CHECKING:
+    from spanner_simulator.server.faults import Fault
+    from spanner_simulator.server.host import Host
+
+__all__ = ["CallFault"]
+
+
+class CallFault:
+    """The fault of one call; None: it has none. `context` is the gRPC call's, if known."""
+
+    def __init__(self, host: Host, fault: Fault | None, context: Any) -> None:
+        self._host = host
+        self._fault = fault
+        self._context = context
+
+    @property
+    def hides_the_end(self) -> bool:
+        """Whether the query is to end with OK but without saying what follows it."""
+        fault = self._fault
+        return fault is not None and fault.kind == "clean_end" and fault.when == "end"
+
+    def rows_before_it(self, wanted: int, *, sent: int) -> int:
+        """How many of the wanted rows may be sent before the fault strikes."""
+        fault = self._fault
+        if fault is None or fault.when != "after_rows" or fault.kind == "slow":
+            return wanted
+        return max(0, min(wanted, fault.after_rows - sent))
+
+    def is_due(self, sent: int) -> bool:
+        """Whether the fault strikes now that this many rows were sent."""
+        return self.rows_before_it(1, sent=sent) == 0
+
+    async def at_open(self) -> bool:
+        """Nothing was sent yet."""
+        fault = self._fault
+        return fault is not None and fault.when == "open" and await self.strike()
+
+    async def at_end(self) -> bool:
+        """Everything was sent, and the query would end."""
+        fault = self._fault
+        return fault is not None and fault.when == "end" and await self.strike()
+
+    async def slowed(self, message: bytes) -> bytes:
+        """The message, after the delay that a slow call has before each."""
+        if self._fault is not None and self._fault.kind == "slow":
+            clock = self._host.clock
+            await clock.sleep_until(clock.now_us() + self._fault.delay_ms * 1000)
+        return message
+
+    async def strike(self) -> bool:
+        """Let it happen; a stall that is released lets the query go on."""
+        fault = self._fault
+        if fault is None or fault.kind == "slow":
+            return False
+        self._fault = None
+        match fault.kind:
+            case "status":
+                raise fault.error
+            case "clean_end":
+                return True
+            case "stall":
+                await fault.released.wait()
+                return False
+            case "drop":
+                if self._context is not None:
+                    self._host.faults.drop(self._context)
+                raise SpannerError(Code.UNAVAILABLE, "The connection was cut")
+            case _:
+                assert_never(fault.kind)

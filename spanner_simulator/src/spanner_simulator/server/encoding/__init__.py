@@ -1,0 +1,1 @@
+"""Rows of change stream queries as protobuf bytes, in the three forms that clients read."""

@@ -1,0 +1,96 @@
+"""Writes everything that happens on a host to its data directory, as it happens.
+
+A commit is in its journal before its caller gets an answer. After the first write that fails,
+`on_failure` is called and every later call fails too, because what cannot be kept must not be
+acknowledged. Without a directory nothing is kept and nothing can fail.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from spanner_simulator.core.journal import JournalEntry, entry_to_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from spanner_simulator.core.database import Database
+    from spanner_simulator.server.keeping.data_directory import DataDirectory
+    from spanner_simulator.server.keeping.journal_file import JournalFile
+
+__all__ = ["Keeper"]
+
+
+class Keeper:
+    """Keeps the databases of one host. Its methods raise OSError when a write fails."""
+
+    def __init__(self, directory: DataDirectory | None) -> None:
+        self.directory = directory
+        self.failure: OSError | None = None
+        self.on_failure: Callable[[], None] = lambda: None
+        # A database is watched from its first statement, and kept once it is served.
+        self._unserved: WeakKeyDictionary[Database, list[Any]] = WeakKeyDictionary()
+
+    def watch(self, database: Database) -> None:
+        """Note what happens in a new database, in case it is going to be served."""
+        if self.directory is not None:
+            entries = self._unserved[database] = []
+            database.journal.listener = lambda entry: entries.append(entry_to_plain(entry))
+
+    def keep(self, database: Database, *, created_us: int) -> None:
+        """Keep a database from its first statement on."""
+        if self.directory is not None:
+            with self._failing():
+                journal = self.directory.keep_database(
+                    database.name,
+                    dialect=database.catalogue.dialect,
+                    created_us=created_us,
+                    entries=self._unserved.pop(database),
+                )
+            self.resume(database, journal)
+
+    def resume(self, database: Database, journal: JournalFile) -> None:
+        """Continue a database whose past is in its journal already."""
+
+        def append(entry: JournalEntry) -> None:
+            with self._failing():
+                journal.append(entry_to_plain(entry))
+
+        database.journal.listener = append
+
+    def forget(self, database: str) -> None:
+        """The database was dropped."""
+        if self.directory is not None:
+            with self._failing():
+                self.directory.forget_database(database)
+
+    def keep_instance(self, name: str, message: bytes) -> None:
+        """Keep an instance, or what it has become."""
+        if self.directory is not None:
+            with self._failing():
+                self.directory.keep_instance(name, message)
+
+    def forget_instance(self, name: str) -> None:
+        """The instance was deleted."""
+        if self.directory is not None:
+            with self._failing():
+                self.directory.forget_instance(name)
+
+    def keep_time(self, now_us: int, *, ahead_us: int | None) -> None:
+        """Keep where the clock stands or how it runs, so that time does not go back."""
+        if self.directory is not None:
+            with self._failing():
+                self.directory.keep_time(now_us, ahead_us=ahead_us)
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        if self.failure is not None:
+            raise self.failure
+        try:
+            yield
+        except OSError as error:
+            self.failure = error
+            self.on_failure()
+            raise

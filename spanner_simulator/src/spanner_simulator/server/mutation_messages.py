@@ -1,0 +1,85 @@
+"""Mutations and key sets of requests to the core's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spanner_simulator.core.rows.mutations import (
+    Delete,
+    KeyBound,
+    KeySet,
+    KeySpan,
+    Mutation,
+    Write,
+)
+from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.server.messages import plain_of
+
+if TYPE_CHECKING:
+    from spanner_simulator.core.rows.mutations import WriteKind
+    from spanner_simulator.core.values import Plain
+    from spanner_simulator.server.messages import Message
+
+__all__ = ["key_set", "mutation"]
+
+_WRITE_KINDS: dict[str, WriteKind] = {
+    "insert": "insert",
+    "update": "update",
+    "insert_or_update": "insert_or_update",
+    "replace": "replace",
+}
+
+
+def _row(values: Message) -> list[Plain]:
+    return [plain_of(value) for value in values.values]
+
+
+def key_set(message: Message) -> KeySet:
+    """A KeySet; INVALID_ARGUMENT when a range lacks an end."""
+    return KeySet(
+        tuple(_row(key) for key in message.keys),
+        tuple(_span(one) for one in message.ranges),
+        message.all_,
+    )
+
+
+def _span(message: Message) -> KeySpan:
+    start, end = message.WhichOneof("start_key_type"), message.WhichOneof("end_key_type")
+    for side, found in (("start", start), ("end", end)):
+        if found is None:
+            raise SpannerError(
+                Code.INVALID_ARGUMENT,
+                f"Key range must contain either {side}_closed or {side}_open.",
+            )
+    return KeySpan(
+        KeyBound(_row(getattr(message, start)), start == "start_closed"),
+        KeyBound(_row(getattr(message, end)), end == "end_closed"),
+    )
+
+
+def mutation(message: Message) -> Mutation:
+    """One mutation; UNIMPLEMENTED by name for the operations of queues."""
+    operation = message.WhichOneof("operation")
+    match operation:
+        case "insert" | "update" | "insert_or_update" | "replace":
+            write = getattr(message, operation)
+            if not write.values:
+                raise SpannerError(
+                    Code.INVALID_ARGUMENT, "No value provided for required field: Write.values"
+                )
+            return Write(
+                _WRITE_KINDS[operation],
+                write.table,
+                tuple(write.columns),
+                tuple([_row(row) for row in write.values]),
+            )
+        case "delete":
+            return Delete(message.delete.table, key_set(message.delete.key_set))
+        case None:
+            raise SpannerError(
+                Code.INVALID_ARGUMENT, "No value provided for required field: Mutation.operation"
+            )
+        case _:
+            raise SpannerError(
+                Code.UNIMPLEMENTED, f"The simulator does not support: mutations of kind {operation}"
+            )

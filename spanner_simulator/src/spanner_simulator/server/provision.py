@@ -1,0 +1,64 @@
+"""Instances and databases by plain arguments, through the same services that clients call.
+
+So whatever the API refuses is refused here in the same words, and nothing can exist that a client
+could not have made.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from google.cloud.spanner_admin_database_v1 import types as database_admin
+from google.cloud.spanner_admin_instance_v1 import types as instance_admin
+
+from spanner_simulator.server.admin.database_admin import DatabaseAdminService
+from spanner_simulator.server.admin.instance_admin import InstanceAdminService
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spanner_simulator.core.values import Dialect
+    from spanner_simulator.server.host import Host
+
+__all__ = ["create_database", "drop_database"]
+
+
+async def create_database(
+    host: Host,
+    *,
+    project: str,
+    instance: str,
+    database: str,
+    statements: Sequence[str],
+    dialect: Dialect = "GOOGLE_STANDARD_SQL",
+) -> str:
+    """Create a database, and its instance if there is none yet; its full name.
+
+    Raises `SpannerError`, ALREADY_EXISTS for a database that is there.
+    """
+    parent = f"projects/{project}/instances/{instance}"
+    if parent not in host.instances:
+        await InstanceAdminService(host).create_instance(
+            instance_admin.CreateInstanceRequest.pb()(
+                parent=f"projects/{project}",
+                instance_id=instance,
+                instance=instance_admin.Instance.pb()(display_name=instance),
+            )
+        )
+    quote = '"' if dialect == "POSTGRESQL" else "`"
+    await DatabaseAdminService(host).create_database(
+        database_admin.CreateDatabaseRequest.pb()(
+            parent=parent,
+            create_statement=f"CREATE DATABASE {quote}{database}{quote}",
+            extra_statements=statements,
+            database_dialect=getattr(database_admin.DatabaseDialect, dialect),
+        )
+    )
+    return f"{parent}/databases/{database}"
+
+
+async def drop_database(host: Host, name: str) -> None:
+    """Drop a database by its full name."""
+    await DatabaseAdminService(host).drop_database(
+        database_admin.DropDatabaseRequest.pb()(database=name)
+    )

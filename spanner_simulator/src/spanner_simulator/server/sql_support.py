@@ -1,0 +1,140 @@
+"""The SQL of a host's databases: the engine of the extra `[sql]`, or a refusal without it.
+
+Without the extra, DDL, mutations, reads and change stream queries work; a query, DML, and an
+expression or a view in DDL is refused with a text that says what to install.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.sql.proto_descriptors import read_descriptors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spanner_simulator.core.database import Database
+    from spanner_simulator.core.rows.expressions import Expressions
+    from spanner_simulator.core.schema.analysis import Analysis, ProtoFiles
+    from spanner_simulator.core.schema.catalogue import Catalogue
+    from spanner_simulator.sql.engine import SqlEngine
+
+__all__ = ["SqlSupport", "find_sql_support"]
+
+LIBRARIES: Final = ("duckdb", "numpy", "pyarrow", "sqlglot")
+
+
+@dataclass(frozen=True, slots=True)
+class SqlSupport:
+    """What a host needs of SQL: the core's two ports, and an engine for each database."""
+
+    analysis: Callable[[Catalogue], Analysis]
+    expressions: Expressions
+    # Raises UNIMPLEMENTED without the extra.
+    engine: Callable[[Database], SqlEngine]
+
+
+def find_sql_support() -> SqlSupport:
+    """The SQL engine where the libraries of the extra are installed, otherwise the refusal.
+
+    The libraries are loaded when a statement needs them first; that takes as long as everything
+    else at the start of a simulator.
+    """
+    if any(find_spec(name) is None for name in LIBRARIES):
+        return SqlSupport(_no_analysis, _NoExpressions(), _no_engine)
+    return SqlSupport(_Analysis, _Expressions(), _engine)
+
+
+# -- with the extra
+
+
+def _engine(database: Database) -> SqlEngine:
+    from spanner_simulator.sql.engine import SqlEngine  # noqa: PLC0415  # on first use
+
+    return SqlEngine(database)
+
+
+class _Expressions:
+    """Evaluates expressions, with an engine that is loaded for the first of them."""
+
+    @cached_property
+    def _loaded(self) -> Expressions:
+        from spanner_simulator.sql.expressions import DuckExpressions  # noqa: PLC0415  # on first use
+
+        return DuckExpressions()
+
+    def evaluate(self, expression: str, **row: Any) -> Any:
+        """As `Expressions.evaluate`."""
+        return self._loaded.evaluate(expression, **row)
+
+
+class _Analysis:
+    """Checks expressions and views, with an engine that is loaded for the first of them."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+
+    @cached_property
+    def _loaded(self) -> Analysis:
+        from spanner_simulator.sql.analysis import SqlAnalysis  # noqa: PLC0415  # on first use
+
+        return SqlAnalysis(self._catalogue)
+
+    def mismatch(self, expression: str, **row: Any) -> Any:
+        """As `Analysis.mismatch`."""
+        return self._loaded.mismatch(expression, **row)
+
+    def view_columns(self, query: str) -> Any:
+        """As `Analysis.view_columns`."""
+        return self._loaded.view_columns(query)
+
+    def proto_files(self, descriptors: bytes) -> ProtoFiles:
+        """Types and files of a serialised google.protobuf.FileDescriptorSet."""
+        return read_descriptors(descriptors)
+
+
+# -- without it
+
+
+def _no_engine(_: Database) -> NoReturn:
+    raise _refusal("queries and DML")
+
+
+def _no_analysis(_: Catalogue) -> Analysis:
+    return _NoAnalysis()
+
+
+class _NoExpressions:
+    """Refuses to evaluate the expressions of a table that was created with the extra."""
+
+    def evaluate(self, expression: str, **_row: object) -> NoReturn:
+        """UNIMPLEMENTED."""
+        raise _refusal(f"the expression {expression}")
+
+
+class _NoAnalysis:
+    """Accepts proto bundles, which are not SQL, and refuses the rest."""
+
+    def mismatch(self, expression: str, **_row: object) -> NoReturn:
+        """UNIMPLEMENTED."""
+        raise _refusal(f"the expression {expression}")
+
+    def view_columns(self, query: str) -> NoReturn:
+        """UNIMPLEMENTED."""
+        raise _refusal(f"the view query {query}")
+
+    def proto_files(self, descriptors: bytes) -> ProtoFiles:
+        """Types and files of a serialised google.protobuf.FileDescriptorSet."""
+        return read_descriptors(descriptors)
+
+
+def _refusal(what: str) -> SpannerError:
+    return SpannerError(
+        Code.UNIMPLEMENTED,
+        f"The simulator needs its SQL engine for {what}. Install it with: "
+        'pip install "spanner-simulator[sql]"',
+    )

@@ -1,0 +1,114 @@
+"""Which coroutine answers which method of the API; all others are refused by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from google.cloud.spanner_admin_database_v1 import types as database_admin
+from google.cloud.spanner_admin_instance_v1 import types as instance_admin
+from google.cloud.spanner_v1 import types as spanner
+from google.iam.v1 import iam_policy_pb2
+from google.longrunning import operations_pb2
+
+from spanner_simulator.server.admin.database_admin import DatabaseAdminService
+from spanner_simulator.server.admin.instance_admin import InstanceAdminService
+from spanner_simulator.server.admin.operations import OperationsService
+from spanner_simulator.server.spanner_service import SpannerService
+from spanner_simulator.server.transport.calls import Calls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spanner_simulator.server.host import Host
+
+__all__ = ["METHODS", "method_handlers"]
+
+_STREAMING = frozenset(("StreamingRead", "ExecuteStreamingSql", "BatchWrite"))
+
+METHODS: dict[str, dict[str, Any]] = {
+    "google.spanner.v1.Spanner": {
+        "CreateSession": spanner.CreateSessionRequest,
+        "BatchCreateSessions": spanner.BatchCreateSessionsRequest,
+        "GetSession": spanner.GetSessionRequest,
+        "ListSessions": spanner.ListSessionsRequest,
+        "DeleteSession": spanner.DeleteSessionRequest,
+        "BeginTransaction": spanner.BeginTransactionRequest,
+        "Commit": spanner.CommitRequest,
+        "Rollback": spanner.RollbackRequest,
+        "BatchWrite": spanner.BatchWriteRequest,
+        "Read": spanner.ReadRequest,
+        "StreamingRead": spanner.ReadRequest,
+        "PartitionRead": spanner.PartitionReadRequest,
+        "ExecuteSql": spanner.ExecuteSqlRequest,
+        "ExecuteStreamingSql": spanner.ExecuteSqlRequest,
+        "ExecuteBatchDml": spanner.ExecuteBatchDmlRequest,
+        "PartitionQuery": spanner.PartitionQueryRequest,
+    },
+    "google.spanner.admin.instance.v1.InstanceAdmin": {
+        "CreateInstance": instance_admin.CreateInstanceRequest,
+        "GetInstance": instance_admin.GetInstanceRequest,
+        "ListInstances": instance_admin.ListInstancesRequest,
+        "UpdateInstance": instance_admin.UpdateInstanceRequest,
+        "DeleteInstance": instance_admin.DeleteInstanceRequest,
+        "GetInstanceConfig": instance_admin.GetInstanceConfigRequest,
+        "ListInstanceConfigs": instance_admin.ListInstanceConfigsRequest,
+        "TestIamPermissions": iam_policy_pb2.TestIamPermissionsRequest,
+    },
+    "google.spanner.admin.database.v1.DatabaseAdmin": {
+        "CreateDatabase": database_admin.CreateDatabaseRequest,
+        "GetDatabase": database_admin.GetDatabaseRequest,
+        "ListDatabases": database_admin.ListDatabasesRequest,
+        "DropDatabase": database_admin.DropDatabaseRequest,
+        "UpdateDatabaseDdl": database_admin.UpdateDatabaseDdlRequest,
+        "GetDatabaseDdl": database_admin.GetDatabaseDdlRequest,
+        "ListDatabaseRoles": database_admin.ListDatabaseRolesRequest,
+        "ListDatabaseOperations": database_admin.ListDatabaseOperationsRequest,
+        "TestIamPermissions": iam_policy_pb2.TestIamPermissionsRequest,
+    },
+    "google.longrunning.Operations": {
+        "GetOperation": operations_pb2.GetOperationRequest,
+        "ListOperations": operations_pb2.ListOperationsRequest,
+        "CancelOperation": operations_pb2.CancelOperationRequest,
+        "DeleteOperation": operations_pb2.DeleteOperationRequest,
+    },
+}
+"""Request types by service and method."""
+
+
+def method_handlers(host: Host) -> list[Any]:
+    """Everything that the server answers."""
+    calls = Calls(host)
+    services: dict[str, object] = {
+        "google.spanner.v1.Spanner": SpannerService(host),
+        "google.spanner.admin.instance.v1.InstanceAdmin": InstanceAdminService(host),
+        "google.spanner.admin.database.v1.DatabaseAdmin": DatabaseAdminService(host),
+        "google.longrunning.Operations": OperationsService(host),
+    }
+    handlers = {
+        f"/{service}/{method}": _handler(calls, services[service], method, request_type)
+        for service, methods in METHODS.items()
+        for method, request_type in methods.items()
+    }
+    return [_Handlers(calls, handlers)]
+
+
+def _handler(calls: Calls, service: object, method: str, request_type: Any) -> Any:
+    name = "".join(f"_{one.lower()}" if one.isupper() else one for one in method).lstrip("_")
+    answer: Callable[..., Any] = getattr(service, name)
+    if method in _STREAMING:
+        return calls.streaming(method, answer, request_type)
+    return calls.unary(method, answer, request_type)
+
+
+class _Handlers:
+    """Knows the handler of each method, and one that refuses for all others."""
+
+    def __init__(self, calls: Calls, handlers: dict[str, Any]) -> None:
+        self._calls = calls
+        self._handlers = handlers
+
+    def service(self, handler_call_details: Any) -> Any:
+        """The handler of a call."""
+        method = handler_call_details.method
+        found = self._handlers.get(method)
+        return self._calls.refused(method.strip("/")) if found is None else found

@@ -1,0 +1,70 @@
+"""Rows as Arrow tables, which DuckDB reads as they are."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from spanner_simulator.sql.carriers import pg_numeric_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from spanner_simulator.core.values import Value, ValueType
+
+__all__ = ["arrow_table"]
+
+_ARROW: dict[str, pa.DataType] = {
+    "BOOL": pa.bool_(),
+    "INT64": pa.int64(),
+    "ENUM": pa.int64(),
+    "FLOAT64": pa.float64(),
+    "FLOAT32": pa.float32(),
+    "NUMERIC": pa.decimal128(38, 9),
+    "DATE": pa.date32(),
+    "TIMESTAMP": pa.decimal128(38, 0),
+    "BYTES": pa.binary(),
+    "PROTO": pa.binary(),
+}
+
+
+@lru_cache(maxsize=512)
+def _arrow_type(value_type: ValueType) -> pa.DataType:
+    if value_type.element is not None:
+        return pa.list_(_arrow_type(value_type.element))
+    if value_type.annotation == "PG_NUMERIC":
+        return pa.string()
+    return _ARROW.get(value_type.code, pa.string())
+
+
+def arrow_column(value_type: ValueType, values: Iterable[Value]) -> pa.Array:
+    """A column of values; a TIMESTAMP is still a decimal, which the query casts to HUGEINT."""
+    convert = _arrow_converter(value_type)
+    if convert is not None:
+        values = [None if value is None else convert(value) for value in values]
+    return pa.array(values, _arrow_type(value_type))
+
+
+@lru_cache(maxsize=512)
+def _arrow_converter(value_type: ValueType) -> Callable[[Any], Any] | None:
+    if value_type.element is not None:
+        inner = _arrow_converter(value_type.element)
+        if inner is None:
+            return list
+        return lambda items: [None if item is None else inner(item) for item in items]
+    if value_type.code == "TIMESTAMP":
+        return Decimal
+    if value_type.annotation == "PG_NUMERIC":
+        return pg_numeric_text
+    return None
+
+
+def arrow_table(types: Mapping[str, ValueType], rows: Sequence[Mapping[str, Value]]) -> pa.Table:
+    """The named columns of rows; without any, as many rows of a column that is not used."""
+    columns = {
+        name: arrow_column(kind, [row.get(name) for row in rows]) for name, kind in types.items()
+    }
+    return pa.table(columns or {"_": pa.array([True] * len(rows), pa.bool_())})

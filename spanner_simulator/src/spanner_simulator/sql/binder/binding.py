@@ -1,0 +1,307 @@
+"""The state of binding one statement: its scans, its parameters, and conversions between types.
+
+A binding is made for a statement, the declared types of its parameters and one state of the
+catalogue; `dependencies` say when it no longer holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Protocol
+
+from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.sql.sql_types import (
+    INT64,
+    STRING,
+    carrier,
+    is_same,
+    supertype,
+    type_name,
+    unsized,
+)
+from spanner_simulator.sql.syntax import position
+from spanner_simulator.sql.terms.bound import Bound, Constant
+from spanner_simulator.sql.terms.coercion import (
+    cast_sql,
+    implicit_cost,
+    is_blank_array,
+    read_literal,
+)
+from spanner_simulator.sql.terms.enum_casts import enum_of_int
+from spanner_simulator.sql.terms.literals import literal, value_sql
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spanner_simulator.core.schema.catalogue import Catalogue
+    from spanner_simulator.core.values import Dialect, Plain, ValueType
+    from spanner_simulator.sql.binder.bound_query import BoundQuery
+    from spanner_simulator.sql.binder.scans import Scan
+    from spanner_simulator.sql.parameter import Parameter
+    from spanner_simulator.sql.statement_text import StatementText
+    from spanner_simulator.sql.syntax import Node
+    from spanner_simulator.sql.terms.bound import Restriction, Scope
+
+__all__ = ["NOW", "NOW_SQL", "Binders", "Binding", "default_type", "parameter_sql"]
+
+NOW = "now_ns"
+NOW_SQL = f"CAST(${NOW} AS HUGEINT)"
+
+
+def default_type(plain: Plain, *, dialect: Dialect) -> ValueType:
+    """The type of a parameter that meets nothing."""
+    match plain:
+        case bool():
+            return _type("BOOL")
+        case float() | int():
+            return _type("FLOAT64")
+        case str():
+            return STRING
+        case list():
+            found = next((one for one in plain if one is not None), None)
+            return _array(default_type(found, dialect=dialect))
+        case _:
+            return STRING if dialect == "POSTGRESQL" else INT64
+
+
+def _type(code: Any) -> ValueType:
+    return replace(INT64, code=code)
+
+
+def _array(element: ValueType) -> ValueType:
+    return replace(INT64, code="ARRAY", element=element)
+
+
+def parameter_sql(name: str, value_type: ValueType | None) -> str:
+    """A parameter in its carrier."""
+    if value_type is None:
+        return f"$p_{name}"
+    return f"CAST($p_{name} AS {carrier(value_type)})"
+
+
+class Binders(Protocol):
+    """Binds whatever stands inside another construct, so that each binder knows only its own."""
+
+    def expression(self, binding: Binding, scope: Scope, node: Node) -> Bound:
+        """An expression. Raises `SpannerError`."""
+        ...
+
+    def query(
+        self, binding: Binding, node: Node, *, parent: Scope | None, ctes: Mapping[str, Any]
+    ) -> BoundQuery:
+        """A query expression, which sees the names of `parent`. Raises `SpannerError`."""
+        ...
+
+
+@dataclass(slots=True)
+class Binding:
+    """The state of one statement. `types` are the parameters' types, as declared or as met."""
+
+    text: StatementText
+    dialect: Dialect
+    catalogue: Catalogue
+    parameters: Mapping[str, Parameter]
+    binders: Binders
+    types: dict[str, ValueType] = field(default_factory=dict)
+    used_parameters: set[str] = field(default_factory=set)
+    scans: list[Scan] = field(default_factory=list)
+    dependencies: list[tuple[str, str, object]] = field(default_factory=list)
+    views: tuple[str, ...] = ()
+    reads: set[str] = field(default_factory=set)
+    is_definer: bool = False
+    names: int = 0
+    allows_pending: bool = False
+
+    @property
+    def is_postgres(self) -> bool:
+        """Whether the statement is PostgreSQL."""
+        return self.dialect == "POSTGRESQL"
+
+    def fresh(self, prefix: str) -> str:
+        """A name that nothing else in the generated text has."""
+        self.names += 1
+        return f"{prefix}{self.names}"
+
+    def mark(self, bound: Bound) -> None:
+        """Note that the statement touches the column that an expression is."""
+        if bound.column is not None:
+            self.scans[bound.column.scan - 1].used[bound.column.column] = None
+
+    def restrict(self, scans: frozenset[int], restrictions: Sequence[Restriction]) -> None:
+        """Note what holds for rows of these scans; what equals a restricted column is so too."""
+        known = [one for one in restrictions if one.other is None]
+        known += [
+            replace(one, column=link.column)
+            for link in restrictions
+            for one in known
+            if one.column == link.other
+        ]
+        for one in known:
+            if one.column.scan in scans:
+                mine = self.scans[one.column.scan - 1].restrictions
+                if one not in mine:
+                    mine.append(one)
+
+    # -- what stands inside
+
+    def expression(self, scope: Scope, node: Node) -> Bound:
+        """DuckDB's text and Spanner's type of an expression. Raises `SpannerError`."""
+        return self.binders.expression(self, scope, node)
+
+    def query(self, node: Node, *, parent: Scope | None, ctes: Mapping[str, Any]) -> BoundQuery:
+        """A query expression, which sees the names of `parent`. Raises `SpannerError`."""
+        return self.binders.query(self, node, parent=parent, ctes=ctes)
+
+    # -- errors
+
+    def error(self, message: str, node: Node | None = None) -> SpannerError:
+        """INVALID_ARGUMENT, with the node's place in GoogleSQL."""
+        if self.is_postgres:
+            return SpannerError(Code.INVALID_ARGUMENT, f"[ERROR] {message}")
+        return self.text.error(message, None if node is None else position(node))
+
+    def type_name(self, bound: Bound) -> str:
+        """An expression's type for a message."""
+        if bound.value_type is None:
+            return "unknown" if self.is_postgres else "NULL"
+        return type_name(bound.value_type, self.dialect)
+
+    # -- parameters
+
+    def parameter(self, name: str) -> Bound:
+        """A parameter. INVALID_ARGUMENT when it is not bound."""
+        lowered = name.lower()
+        if lowered not in self.parameters:
+            raise SpannerError(Code.INVALID_ARGUMENT, f"No parameter found for binding: {name}")
+        self.used_parameters.add(lowered)
+        declared = self._known(self.parameters[lowered].value_type)
+        value_type = self.types.get(lowered) or declared
+        if value_type is not None:
+            self.types[lowered] = value_type
+        return Bound(
+            parameter_sql(lowered, value_type),
+            value_type,
+            constant=Constant(parameter=lowered),
+            is_literal=True,
+        )
+
+    def _known(self, declared: ValueType | None) -> ValueType | None:
+        """A declared type as the proto bundle has it; NOT_FOUND when it has none of that name."""
+        if declared is None:
+            return None
+        if declared.element is not None:
+            return replace(declared, element=self._known(declared.element))
+        if declared.code not in ("PROTO", "ENUM"):
+            return declared
+        found = self.named_type(declared.proto_name or "")
+        if found is None or found.code != declared.code:
+            what = "Type" if declared.code == "PROTO" else "Enum type"
+            raise SpannerError(Code.NOT_FOUND, f"{what} not found: `{declared.proto_name or ''}`")
+        return found
+
+    def named_type(self, name: str) -> ValueType | None:
+        """A message or an enum of the proto bundle."""
+        found = self.catalogue.proto_types.get(name)
+        self.dependencies.append(("proto_types", name, found))
+        return found
+
+    # -- conversions
+
+    def accepts(self, bound: Bound, target: ValueType) -> bool:
+        """Whether an expression takes a type without CAST."""
+        return implicit_cost(bound, target, self.dialect) is not None
+
+    def coerce(self, bound: Bound, target: ValueType) -> Bound:
+        """An expression as another type; the caller knows that the conversion exists."""
+        name = bound.untyped_parameter
+        if name is not None:
+            known = self.types.setdefault(name, unsized(target))
+            typed = replace(bound, sql=parameter_sql(name, known), value_type=known)
+            return typed if is_same(known, target) else self.coerce(typed, target)
+        source = bound.value_type
+        if source is None:
+            # Either NULL or ERROR().
+            is_null = bound.constant is not None
+            sql = value_sql(target, None) if is_null else f"CAST({bound.sql} AS {carrier(target)})"
+            return replace(bound, sql=sql, value_type=target)
+        if is_same(source, target):
+            return bound
+        value: Any = None if bound.constant is None else bound.constant.value
+        if bound.is_literal and target.element is not None and is_blank_array(bound):
+            return literal(target, value)
+        if bound.is_literal and isinstance(value, str) and source.code == "STRING":
+            read = self.read(value, target)
+            if read is not None:
+                return read
+        if bound.is_literal and isinstance(value, int) and not isinstance(value, bool):
+            if target.code == "FLOAT64":
+                return literal(target, float(value))
+            if target.code == "NUMERIC":
+                return literal(target, Decimal(value))
+            if target.code == "ENUM":
+                return literal(target, enum_of_int(value, target.proto_name or ""))
+        if bound.is_literal and isinstance(value, float) and target.code == "NUMERIC":
+            return literal(target, Decimal(repr(value)))
+        return Bound(cast_sql(bound.sql, source, target, self.dialect), target)
+
+    def read(self, text: str, target: ValueType) -> Bound | None:
+        """A string literal as another type; INVALID_ARGUMENT when it is none of that type."""
+        try:
+            return read_literal(text, target, self.dialect)
+        except SpannerError as error:
+            if self.is_postgres or error.code is not Code.OUT_OF_RANGE:
+                raise
+            name = type_name(target, self.dialect)
+            raise self.error(f'Could not cast literal "{text}" to type {name}') from None
+
+    def common_type(self, bounds: Sequence[Bound]) -> ValueType | None:
+        """The type to which all convert; None when there is none, or none has a type."""
+        firm: ValueType | None = None
+        for bound in bounds:
+            if bound.value_type is None or bound.is_literal:
+                continue
+            if firm is None:
+                firm = bound.value_type
+                continue
+            firm = supertype(firm, bound.value_type)
+            if firm is None:
+                return None
+        for bound in bounds:
+            kind = bound.value_type
+            if kind is None or not bound.is_literal:
+                continue
+            if firm is None:
+                firm = kind
+            elif not self.accepts(bound, firm):
+                wider = supertype(firm, kind)
+                if wider is None and all(
+                    self.accepts(one, kind) for one in bounds if one is not bound
+                ):
+                    wider = kind
+                if wider is None:
+                    return None
+                firm = wider
+        return firm
+
+    def settled(self, bound: Bound) -> Bound:
+        """An expression that has a type whatever comes: the dialect's default for NULL."""
+        if bound.value_type is not None:
+            return bound
+        name = bound.untyped_parameter
+        plain = None if name is None else self.parameters[name].plain
+        return self.coerce(bound, default_type(plain, dialect=self.dialect))
+
+    def coerced_all(
+        self, bounds: Sequence[Bound], node: Node, what: str
+    ) -> tuple[list[Bound], ValueType]:
+        """All as their common type; INVALID_ARGUMENT when there is none."""
+        kind = self.common_type(bounds)
+        if kind is None:
+            if any(bound.value_type is not None for bound in bounds):
+                names = ", ".join(dict.fromkeys(self.type_name(bound) for bound in bounds))
+                raise self.error(
+                    f"{what} of types {{{names}}} do not have a common supertype", node
+                )
+            kind = self.settled(bounds[0]).value_type or INT64
+        return [self.coerce(bound, kind) for bound in bounds], kind

@@ -1,0 +1,131 @@
+"""A query as the binder leaves it: DuckDB's text, and the columns that come out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from spanner_simulator.sql.sql_types import (
+    INT64,
+)
+from spanner_simulator.sql.terms.bound import (
+    Bound,
+    Relation,
+    RelationColumn,
+    quoted,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spanner_simulator.core.values import ValueType
+    from spanner_simulator.sql.syntax import Node
+    from spanner_simulator.sql.terms.bound import Constant
+
+
+__all__ = [
+    "BoundQuery",
+    "Lookup",
+    "OutputColumn",
+    "has_tail",
+    "plain_columns",
+    "relation_of",
+    "unwrapped",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputColumn:
+    """A result column: Spanner's name, DuckDB's name, type; `bound` where it came from."""
+
+    name: str
+    key: str
+    bound: Bound
+
+    @property
+    def value_type(self) -> ValueType:
+        """Its type; by now it has one."""
+        return self.bound.value_type or INT64
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """A query that computes nothing: DuckDB is not asked.
+
+    With a scan, each of its rows is picked from by the only row of `cells`: a column's name, or a
+    constant. Without one, `cells` are the rows.
+    """
+
+    scan: int | None
+    cells: tuple[tuple[str | Constant, ...], ...]
+
+    @classmethod
+    def of_row(cls, scan: int, bounds: Sequence[Bound]) -> Lookup | None:
+        """What picks these expressions from a scan's rows; None when one must be computed."""
+        cells = [_cell(bound, scan) for bound in bounds]
+        known = [cell for cell in cells if cell is not None]
+        return cls(scan, (tuple(known),)) if len(known) == len(cells) else None
+
+    @classmethod
+    def of_values(cls, rows: Sequence[Sequence[Bound]]) -> Lookup | None:
+        """The same for rows of constants."""
+        found = [[one.constant for one in row if one.constant is not None] for row in rows]
+        if any(len(one) != len(row) for one, row in zip(found, rows, strict=True)):
+            return None
+        return cls(None, tuple(tuple(one) for one in found))
+
+
+def _cell(bound: Bound, scan: int) -> str | Constant | None:
+    if bound.column is not None:
+        return bound.column.column if bound.column.scan == scan else None
+    return bound.constant
+
+
+@dataclass(frozen=True, slots=True)
+class BoundQuery:
+    """`is_transparent`: a condition on an output column is one on the rows beneath."""
+
+    sql: str
+    columns: list[OutputColumn]
+    scans: frozenset[int] = frozenset()
+    is_transparent: bool = False
+    lookup: Lookup | None = None
+
+
+def relation_of(query: BoundQuery, alias: str, name: str) -> Relation:
+    """A query in a FROM clause, as a relation of its output columns."""
+    prefix = f"{name}." if name else ""
+    columns = [
+        RelationColumn(
+            one.name,
+            Bound(
+                f"{prefix}{quoted(one.key)}",
+                one.value_type,
+                column=one.bound.column if query.is_transparent else None,
+            ),
+        )
+        for one in query.columns
+    ]
+    scans = query.scans if query.is_transparent else frozenset()
+    return Relation(alias, columns, scans=scans, is_whole=query.lookup is not None)
+
+
+def plain_columns(columns: Sequence[OutputColumn]) -> list[OutputColumn]:
+    """The columns of a query as seen from outside of it."""
+    return [
+        replace(one, bound=Bound(quoted(one.key), one.value_type, name=one.name)) for one in columns
+    ]
+
+
+def unwrapped(node: Node) -> Node:
+    """A query without the parentheses around it that mean nothing."""
+    while isinstance(node, exp.Paren) or (isinstance(node, exp.Subquery) and not has_tail(node)):
+        node = node.this
+    return node
+
+
+def has_tail(node: Node) -> bool:
+    """Whether ORDER BY, LIMIT, OFFSET or WITH belong to this node."""
+    return any(node.args.get(key) for key in ("order", "limit", "offset", "with_"))

@@ -1,0 +1,233 @@
+"""Casts, arrays, structs and the access to what is inside of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+from sqlglot import exp
+
+from spanner_simulator.core.values import ValueType
+from spanner_simulator.errors import SpannerError
+from spanner_simulator.sql.binder import subqueries
+from spanner_simulator.sql.binder.bound_query import unwrapped
+from spanner_simulator.sql.binder.type_names import read_type
+from spanner_simulator.sql.sql_types import (
+    INT64,
+    JSON,
+    PG_JSONB,
+    STRING,
+    array_of,
+    carrier,
+    field_key,
+    is_same,
+)
+from spanner_simulator.sql.syntax import literal_of, position, unsupported
+from spanner_simulator.sql.terms.bound import (
+    Bound,
+    Constant,
+    Scope,
+)
+from spanner_simulator.sql.terms.coercion import cast_sql, read_literal
+from spanner_simulator.sql.terms.literals import text_literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.syntax import Node
+
+
+__all__ = [
+    "bind_array",
+    "bind_bracket",
+    "bind_cast",
+    "bind_json_arrow",
+    "bind_json_literal",
+    "bind_struct",
+]
+
+
+def bind_cast(binding: Binding, scope: Scope, node: Node) -> Bound:
+    """CAST, SAFE_CAST, `::`, and literals with a type before them."""
+    target = read_type(binding, node.args["to"])
+    if isinstance(node.this, exp.Struct) and target.code == "STRUCT":
+        return _typed_struct(binding, scope, node.this, target)
+    is_safe = isinstance(node, exp.TryCast) and not binding.is_postgres
+    if isinstance(node.this, exp.Array) and target.element is not None:
+        items = [binding.expression(scope, one) for one in node.this.expressions]
+        for item, written in zip(items, node.this.expressions, strict=True):
+            if not binding.accepts(item, target.element) and not binding.is_postgres:
+                raise binding.error(
+                    f"Array element type {binding.type_name(item)} does not coerce to "
+                    f"{binding.type_name(Bound('', target.element))}",
+                    written,
+                )
+        return _list_of(binding, items, target.element)
+    bound = binding.expression(scope, node.this)
+    if bound.value_type is None:
+        bound = replace(binding.coerce(bound, target), is_literal=False)
+        if target.length is None:
+            return bound
+    source = bound.value_type or target
+    value = None if bound.constant is None else bound.constant.value
+    if isinstance(value, str) and source.code == "STRING" and not is_safe:
+        read = _read(binding, value, target, node)
+        if read is not None:
+            return read
+    sql = cast_sql(bound.sql, source, target, binding.dialect, is_safe=is_safe)
+    is_unchanged = is_same(source, target) and target.length is None
+    constant = bound.constant if is_unchanged else None
+    return Bound(sql, target, constant=constant, column=None, is_aggregate=bound.is_aggregate)
+
+
+def _read(binding: Binding, text: str, target: ValueType, node: Node) -> Bound | None:
+    """CAST of a string literal, or a literal such as DATE '..', which is wrong at once."""
+    try:
+        return read_literal(text, target, binding.dialect)
+    except SpannerError:
+        at = position(node)
+        before = binding.text.parsed[: at or 0].rstrip().upper()
+        if binding.is_postgres or not before.endswith(target.code):
+            raise
+        shown = f': "{text}"' if target.code in ("NUMERIC", "JSON") else ""
+        raise binding.text.error(
+            f"Invalid {target.code} literal{shown}", len(before) - len(target.code)
+        ) from None
+
+
+def bind_json_literal(binding: Binding, _scope: Scope, node: Node) -> Bound:
+    """JSON '..'."""
+    text = literal_of(binding.text, node.this)
+    if text is None:
+        raise unsupported("a JSON literal with something right behind it; put it in parentheses")
+    return cast("Bound", _read(binding, str(text), JSON, node.this))
+
+
+def _list_of(binding: Binding, items: Sequence[Bound], element: ValueType) -> Bound:
+    typed = [binding.coerce(item, element) for item in items]
+    kind = array_of(element)
+    values = [item.constant.value if item.constant is not None else None for item in typed]
+    known = all(
+        item.is_literal and item.constant is not None and item.constant.parameter is None
+        for item in typed
+    )
+    listed = ", ".join(item.sql for item in typed)
+    return Bound(
+        f"CAST([{listed}] AS {carrier(kind)})",
+        kind,
+        constant=Constant(tuple(values)) if known else None,
+        is_literal=known,
+        is_aggregate=any(item.is_aggregate for item in typed),
+    )
+
+
+def bind_array(binding: Binding, scope: Scope, node: Node) -> Bound:
+    """`[..]`, ARRAY[..] and ARRAY(query)."""
+    if len(node.expressions) == 1 and isinstance(unwrapped(node.expressions[0]), exp.Query):
+        return subqueries.bind_array_query(binding, scope, unwrapped(node.expressions[0]))
+    if not node.expressions:
+        return _list_of(binding, [], INT64)
+    bounds = [binding.expression(scope, one) for one in node.expressions]
+    typed, kind = binding.coerced_all(bounds, node, "Array elements")
+    if kind.element is not None:
+        raise binding.error(
+            "Cannot construct array with element type "
+            f"{binding.type_name(Bound('', kind))} because nested arrays are not supported",
+            node,
+        )
+    return _list_of(binding, typed, kind)
+
+
+def bind_struct(binding: Binding, scope: Scope, node: Node) -> Bound:
+    """STRUCT(..) and `(a, b)`."""
+    names = [one.alias if isinstance(one, exp.Alias) else "" for one in node.expressions]
+    written = [one.this if isinstance(one, exp.Alias) else one for one in node.expressions]
+    bounds = [binding.settled(binding.expression(scope, one)) for one in written]
+    fields = tuple(
+        (name or (bound.name if isinstance(one, exp.Column) else ""), bound.value_type or INT64)
+        for name, bound, one in zip(names, bounds, written, strict=True)
+    )
+    return _pack(bounds, ValueType("STRUCT", fields=fields))
+
+
+def _typed_struct(binding: Binding, scope: Scope, node: Node, target: ValueType) -> Bound:
+    bounds = [binding.expression(scope, one) for one in node.expressions]
+    if len(bounds) != len(target.fields):
+        raise binding.error(
+            f"STRUCT type has {len(target.fields)} fields but constructor call has "
+            f"{len(bounds)} fields",
+            node,
+        )
+    typed = [
+        binding.coerce(bound, kind) for bound, (_, kind) in zip(bounds, target.fields, strict=True)
+    ]
+    return _pack(typed, target)
+
+
+def _pack(bounds: Sequence[Bound], kind: ValueType) -> Bound:
+    packed = ", ".join(f"{field_key(index)} := {one.sql}" for index, one in enumerate(bounds))
+    aggregate = any(bound.is_aggregate for bound in bounds)
+    return Bound(f"struct_pack({packed})", kind, is_aggregate=aggregate)
+
+
+def bind_bracket(binding: Binding, scope: Scope, node: Node) -> Bound:
+    """`array[OFFSET(0)]`, `json[..]`."""
+    whole = binding.expression(scope, node.this)
+    kind = whole.value_type
+    index = binding.expression(scope, node.expressions[0])
+    if kind is not None and kind.code == "JSON":
+        if index.value_type is not None and index.value_type.code == "STRING":
+            return Bound(f"json_field({whole.sql}, {index.sql})", kind)
+        place = binding.coerce(index, INT64)
+        return Bound(f"json_element({whole.sql}, {place.sql})", kind)
+    if kind is None or kind.element is None:
+        raise binding.error(
+            f"Subscript access using [{binding.type_name(index)}] is not supported on values of "
+            f"type {binding.type_name(whole)}",
+            node,
+        )
+    if not binding.accepts(index, INT64):
+        raise binding.error(
+            f"Array position in [] must be coercible to INT64 type, but has type "
+            f"{binding.type_name(index)}",
+            node,
+        )
+    place = binding.coerce(index, INT64)
+    if binding.is_postgres or node.args.get("safe"):
+        shift = 1 if binding.is_postgres else int(node.args.get("offset") or 0)
+        return Bound(f"array_at({whole.sql}, {place.sql} - {shift})", kind.element)
+    if node.args.get("offset") is None:
+        raise binding.error(
+            "Array element access with array[position] is not supported. Use "
+            "array[OFFSET(zero_based_offset)] or array[ORDINAL(one_based_ordinal)]",
+            node.expressions[0],
+        )
+    shift = int(node.args["offset"])
+    return Bound(f"array_at_checked({whole.sql}, {place.sql} - {shift}, {place.sql})", kind.element)
+
+
+def bind_json_arrow(binding: Binding, scope: Scope, node: Node) -> Bound:
+    """`->` and `->>` of jsonb."""
+    whole = binding.coerce(binding.expression(scope, node.this), PG_JSONB)
+    step = node.expression
+    if isinstance(step, exp.JSONPath):
+        last = step.expressions[-1]
+        key = last.this
+        if isinstance(key, str) and key.startswith("~") and key[1:].isdigit():
+            key = str(binding.text.literals[int(key[1:])])
+        by = (
+            text_literal(str(key))
+            if isinstance(last, exp.JSONPathKey)
+            else f"CAST({key} AS BIGINT)"
+        )
+        name = "jsonb_field" if isinstance(last, exp.JSONPathKey) else "jsonb_element"
+    else:
+        bound = binding.settled(binding.expression(scope, step))
+        by = bound.sql
+        is_text = bound.value_type is not None and bound.value_type.code == "STRING"
+        name = "jsonb_field" if is_text else "jsonb_element"
+    found = f"{name}({whole.sql}, {by})"
+    if isinstance(node, exp.JSONExtractScalar):
+        return Bound(f"jsonb_text({found})", STRING)
+    return Bound(found, PG_JSONB)

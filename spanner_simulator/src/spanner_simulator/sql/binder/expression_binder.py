@@ -1,0 +1,346 @@
+"""One expression of the tree: names, literals, operators, conditionals, arrays and structs.
+
+Calls go to `function_binder`, queries inside to `subqueries`. A node that is not in the table below
+is refused by name, never passed on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from sqlglot import exp
+
+from spanner_simulator.sql.binder import (
+    composites,
+    conditions,
+    function_binder,
+    leaves,
+    subqueries,
+)
+from spanner_simulator.sql.binder.bound_query import unwrapped
+from spanner_simulator.sql.binder.names import access_field, bind_name, name_parts
+from spanner_simulator.sql.binder.resolution import apply
+from spanner_simulator.sql.sql_types import (
+    BOOL,
+    INT64,
+    TIMESTAMP,
+)
+from spanner_simulator.sql.syntax import unsupported
+from spanner_simulator.sql.terms.bound import Bound, Scope
+from spanner_simulator.sql.terms.literals import literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.syntax import Node
+
+__all__ = ["bind"]
+
+_COMPARISONS: Final[dict[type[Any], str]] = {
+    exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
+}  # fmt: skip
+_OPERATORS: Final[dict[type[Any], str]] = {
+    exp.Add: "OP.ADD", exp.Sub: "OP.SUB", exp.Mul: "OP.MUL", exp.Div: "OP.DIV",
+    exp.Mod: "OP.MOD", exp.Pow: "OP.POW", exp.Neg: "OP.NEG", exp.BitwiseAnd: "OP.AND",
+    exp.BitwiseOr: "OP.OR", exp.BitwiseXor: "OP.XOR", exp.BitwiseNot: "OP.NOT",
+    exp.BitwiseLeftShift: "OP.SHL", exp.BitwiseRightShift: "OP.SHR", exp.DPipe: "OP.CONCAT",
+    exp.Like: "OP.LIKE", exp.RegexpLike: "OP.REGEXP",
+}  # fmt: skip
+_SYMBOLS: Final = {
+    "OP.ADD": "+", "OP.SUB": "-", "OP.MUL": "*", "OP.DIV": "/", "OP.MOD": "%", "OP.POW": "^",
+    "OP.NEG": "-", "OP.AND": "&", "OP.OR": "|", "OP.XOR": "^", "OP.NOT": "~", "OP.SHL": "<<",
+    "OP.SHR": ">>", "OP.CONCAT": "||", "OP.LIKE": "LIKE", "OP.REGEXP": "~",
+}  # fmt: skip
+
+
+# What the parser may attach to a node that is bound here; anything else is refused, not ignored.
+_KNOWN_ARGS: Final = frozenset(
+    (
+        "this", "expression", "expressions", "negate", "table", "db", "catalog", "is_string",
+        "is_integer", "is_bytes", "is_literal", "true", "false", "ifs", "default", "to", "safe",
+        "low", "high", "symmetric", "query", "unnest", "offset", "nested", "value_constructor",
+        "struct_name_inheritance", "only_json_types", "bracket_notation", "typed",
+    )
+)  # fmt: skip
+
+
+def bind(binding: Binding, scope: Scope, node: Node) -> Bound:
+    """DuckDB's text and Spanner's type of an expression. Raises `SpannerError`."""
+    bound = _bind(binding, scope, node)
+    # IS NOT, NOT IN, NOT LIKE and NOT BETWEEN.
+    return conditions.negated(bound) if node.args.get("negate") else bound
+
+
+def _bind(binding: Binding, scope: Scope, node: Node) -> Bound:
+    kind = type(node)
+    for name, value in node.args.items():
+        if value and name not in _KNOWN_ARGS and kind in _BINDERS:
+            raise unsupported(f"{name.upper()} in {node.key.upper()}")
+    if kind in _COMPARISONS:
+        return _comparison(binding, scope, node, _COMPARISONS[kind])
+    if kind in _OPERATORS:
+        return _operator(binding, scope, node, _OPERATORS[kind])
+    binder = _BINDERS.get(kind)
+    if binder is None:
+        return function_binder.bind_special(binding, scope, node)
+    return binder(binding, scope, node)
+
+
+def _comparison(binding: Binding, scope: Scope, node: Node, operator: str) -> Bound:
+    right = node.expression
+    if isinstance(right, exp.Any) and operator == "=":
+        array = unwrapped(right.this)
+        if isinstance(array, exp.Query):
+            return subqueries.bind_in_query(binding, scope, node.this, array, node)
+        value = bind(binding, scope, node.this)
+        return conditions.is_in_array(binding, value, bind(binding, scope, array), node)
+    is_all = isinstance(right, exp.Anonymous) and right.name.upper() == "ALL"
+    if binding.is_postgres and is_all and operator == "<>" and len(right.expressions) == 1:
+        one, all_of = node.this, right.expressions[0]
+        found = conditions.is_in_array(
+            binding, bind(binding, scope, one), bind(binding, scope, all_of), node
+        )
+        return conditions.negated(found)
+    if isinstance(right, exp.Any | exp.All):
+        raise unsupported(f"{operator} ANY and ALL")
+    one, other = node.this, node.expression
+    return conditions.compare(
+        binding, operator, bind(binding, scope, one), bind(binding, scope, other), node
+    )
+
+
+def _operator(binding: Binding, scope: Scope, node: Node, name: str) -> Bound:
+    operands = [node.this] if isinstance(node, exp.Unary) else [node.this, node.expression]
+    if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal):
+        if node.this.name == str(2**63) and not node.this.is_string:
+            return literal(INT64, -(2**63))
+        number = bind(binding, scope, node.this)
+        value = number.constant.value if number.constant is not None else None
+        if isinstance(value, int | float) and number.value_type is not None:
+            return literal(number.value_type, -value)
+    bounds = [bind(binding, scope, one) for one in operands]
+    return apply(binding, name, bounds, node, symbol=_SYMBOLS[name])
+
+
+# -- names
+
+
+def _column(binding: Binding, scope: Scope, node: Node) -> Bound:
+    column = cast("exp.Column", node)
+    if isinstance(column.this, exp.Star):
+        raise binding.error("Star is not allowed here", node)
+    parts = name_parts(column)
+    if binding.is_postgres and len(parts) == 1 and parts[0].name.upper() == "CURRENT_TIMESTAMP":
+        return apply(binding, "CURRENT_TIMESTAMP", [], node)
+    return bind_name(binding, scope, parts)
+
+
+def _dot(binding: Binding, scope: Scope, node: Node) -> Bound:
+    if isinstance(node.expression, exp.Anonymous):
+        return function_binder.bind_call(binding, scope, node)
+    parts = name_parts(cast("exp.Dot", node))
+    if parts:
+        return bind_name(binding, scope, parts)
+    whole = bind(binding, scope, node.this)
+    bound = access_field(binding, whole, cast("exp.Identifier", node.expression))
+    return replace(bound, name=node.expression.name)
+
+
+def _paren(binding: Binding, scope: Scope, node: Node) -> Bound:
+    bound = bind(binding, scope, node.this)
+    return replace(bound, sql=f"({bound.sql})")
+
+
+# -- logic
+
+
+def _operands(binding: Binding, scope: Scope, node: Node, word: str) -> list[Bound]:
+    written = [node.this] if word == "NOT" else list(node.flatten())
+    bounds = [bind(binding, scope, one) for one in written]
+    if binding.is_postgres or all(binding.accepts(one, BOOL) for one in bounds):
+        return [
+            conditions.as_condition(binding, bound, word, one)
+            for bound, one in zip(bounds, written, strict=True)
+        ]
+    names = ", ".join(binding.type_name(one) for one in bounds)
+    shown = "NOT (BOOL)" if word == "NOT" else f"BOOL {word} ([BOOL, ...])"
+    raise binding.error(
+        f"No matching signature for operator {word} for argument types: {names}. "
+        f"Supported signature: {shown}",
+        node,
+    )
+
+
+def _and(binding: Binding, scope: Scope, node: Node) -> Bound:
+    return conditions.all_of(_operands(binding, scope, node, "AND"))
+
+
+def _or(binding: Binding, scope: Scope, node: Node) -> Bound:
+    return conditions.any_of(_operands(binding, scope, node, "OR"))
+
+
+def _not(binding: Binding, scope: Scope, node: Node) -> Bound:
+    return conditions.negated(_operands(binding, scope, node, "NOT")[0])
+
+
+def _is(binding: Binding, scope: Scope, node: Node) -> Bound:
+    bound = bind(binding, scope, node.this)
+    other = node.expression
+    if isinstance(other, exp.Null):
+        return Bound(f"({bound.sql} IS NULL)", BOOL, is_aggregate=bound.is_aggregate)
+    if isinstance(other, exp.Boolean):
+        tested = conditions.as_condition(binding, bound, "IS operand", node)
+        word = "TRUE" if other.this else "FALSE"
+        return Bound(f"({tested.sql} IS NOT DISTINCT FROM {word})", BOOL)
+    raise unsupported(f"IS {other.sql()}")
+
+
+def _is_distinct(binding: Binding, scope: Scope, node: Node) -> Bound:
+    bounds = [bind(binding, scope, one) for one in (node.this, node.expression)]
+    (one, other), kind = binding.coerced_all(bounds, node, "Operands of IS DISTINCT FROM")
+    first, second = one.sql, other.sql
+    if kind.annotation == "PG_NUMERIC":
+        first, second = f"pg_numeric_order({first})", f"pg_numeric_order({second})"
+    word = "IS NOT DISTINCT FROM" if isinstance(node, exp.NullSafeEQ) else "IS DISTINCT FROM"
+    return Bound(f"({first} {word} {second})", BOOL)
+
+
+def _between(binding: Binding, scope: Scope, node: Node) -> Bound:
+    value, low, high = (
+        bind(binding, scope, one) for one in (node.this, node.args["low"], node.args["high"])
+    )
+    if node.args.get("symmetric"):
+        raise unsupported("BETWEEN SYMMETRIC")
+    tests = [
+        conditions.compare(binding, ">=", value, low, node),
+        conditions.compare(binding, "<=", value, high, node),
+    ]
+    return conditions.all_of(tests)
+
+
+def _in(binding: Binding, scope: Scope, node: Node) -> Bound:
+    if node.args.get("query") is not None:
+        query = unwrapped(node.args["query"])
+        return subqueries.bind_in_query(binding, scope, node.this, query, node)
+    value = bind(binding, scope, node.this)
+    unnested = node.args.get("unnest")
+    if unnested is not None:
+        array = bind(binding, scope, unnested.expressions[0])
+        return conditions.is_in_array(binding, value, array, node)
+    items = [bind(binding, scope, one) for one in node.expressions]
+    return conditions.is_in(binding, value, items, node)
+
+
+def _ilike(binding: Binding, scope: Scope, node: Node) -> Bound:
+    del scope
+    raise unsupported("ILIKE") if binding.is_postgres else binding.error("ILIKE", node)
+
+
+# -- conditionals
+
+
+def _if(binding: Binding, scope: Scope, node: Node) -> Bound:
+    test = bind(binding, scope, node.this)
+    chosen = [node.args["true"], node.args.get("false") or exp.Null()]
+    bounds = [bind(binding, scope, one) for one in chosen]
+    if not binding.accepts(test, BOOL):
+        names = ", ".join(binding.type_name(one) for one in (test, *bounds))
+        raise binding.error(
+            f"No matching signature for function IF for argument types: {names}. "
+            "Supported signature: IF(BOOL, ANY, ANY)",
+            node,
+        )
+    if binding.common_type(bounds) is None and any(one.value_type for one in bounds):
+        names = ", ".join(binding.type_name(one) for one in (test, *bounds))
+        raise binding.error(
+            f"No matching signature for function IF for argument types: {names}. "
+            "Supported signature: IF(BOOL, ANY, ANY)",
+            node,
+        )
+    (yes, no), kind = binding.coerced_all(bounds, node, "Results of IF")
+    condition = binding.coerce(test, BOOL)
+    aggregate = any(one.is_aggregate for one in (test, *bounds))
+    return Bound(
+        f"(CASE WHEN {condition.sql} THEN {yes.sql} ELSE {no.sql} END)",
+        kind,
+        is_aggregate=aggregate,
+    )
+
+
+def _case(binding: Binding, scope: Scope, node: Node) -> Bound:
+    subject = None if node.this is None else bind(binding, scope, node.this)
+    tests: list[Bound] = []
+    results: list[Bound] = []
+    for branch in node.args["ifs"]:
+        if subject is None:
+            tests.append(conditions.bind_condition(binding, scope, branch.this, "CASE WHEN"))
+        else:
+            value = bind(binding, scope, branch.this)
+            tests.append(conditions.compare(binding, "=", subject, value, branch))
+        results.append(bind(binding, scope, branch.args["true"]))
+    results.append(bind(binding, scope, node.args.get("default") or exp.Null()))
+    typed, kind = binding.coerced_all(results, node, "Results of CASE")
+    branches = " ".join(
+        f"WHEN {test.sql} THEN {result.sql}" for test, result in zip(tests, typed, strict=False)
+    )
+    return Bound(
+        f"(CASE {branches} ELSE {typed[-1].sql} END)",
+        kind,
+        is_aggregate=any(one.is_aggregate for one in (*tests, *results)),
+    )
+
+
+def _subquery(binding: Binding, scope: Scope, node: Node) -> Bound:
+    return subqueries.bind_scalar_query(binding, scope, unwrapped(node), node)
+
+
+def _exists(binding: Binding, scope: Scope, node: Node) -> Bound:
+    return subqueries.bind_exists(binding, scope, unwrapped(node.this))
+
+
+def _current_timestamp(binding: Binding, _scope: Scope, node: Node) -> Bound:
+    bound = apply(binding, "CURRENT_TIMESTAMP", [], node)
+    return replace(bound, value_type=TIMESTAMP)
+
+
+def _call(binding: Binding, scope: Scope, node: Node) -> Bound:
+    return function_binder.bind_call(binding, scope, node)
+
+
+_BINDERS: Final[dict[type[Any], Callable[[Binding, Scope, Node], Bound]]] = {
+    exp.Literal: leaves.bind_literal,
+    exp.ByteString: leaves.bind_literal,
+    exp.HexString: leaves.bind_hexadecimal,
+    exp.Boolean: leaves.bind_boolean,
+    exp.Null: leaves.bind_null,
+    exp.Parameter: leaves.bind_parameter,
+    exp.Column: _column,
+    exp.Dot: _dot,
+    exp.Paren: _paren,
+    exp.And: _and,
+    exp.Or: _or,
+    exp.Not: _not,
+    exp.Is: _is,
+    exp.NullSafeEQ: _is_distinct,
+    exp.NullSafeNEQ: _is_distinct,
+    exp.Between: _between,
+    exp.In: _in,
+    exp.ILike: _ilike,
+    exp.If: _if,
+    exp.Case: _case,
+    exp.Cast: composites.bind_cast,
+    exp.TryCast: composites.bind_cast,
+    exp.ParseJSON: composites.bind_json_literal,
+    exp.Array: composites.bind_array,
+    exp.Struct: composites.bind_struct,
+    exp.Tuple: composites.bind_struct,
+    exp.Bracket: composites.bind_bracket,
+    exp.JSONExtract: composites.bind_json_arrow,
+    exp.JSONExtractScalar: composites.bind_json_arrow,
+    exp.Subquery: _subquery,
+    exp.Exists: _exists,
+    exp.CurrentTimestamp: _current_timestamp,
+    exp.Anonymous: _call,
+}

@@ -1,0 +1,341 @@
+"""FROM clauses: tables, views, subqueries, WITH queries, UNNEST, and joins of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sqlglot import exp
+
+from spanner_simulator.sql.binder.bound_query import has_tail, relation_of
+from spanner_simulator.sql.binder.conditions import all_of, bind_condition, compare
+from spanner_simulator.sql.binder.output_names import identifier_name
+from spanner_simulator.sql.binder.tables import (
+    find_view,
+    path_of,
+    table_not_found,
+    table_relation,
+)
+from spanner_simulator.sql.sql_types import BOOL, INT64, field_key
+from spanner_simulator.sql.syntax import parse_statement, position, unsupported
+from spanner_simulator.sql.terms.bound import Bound, Relation, RelationColumn, Scope
+
+if TYPE_CHECKING:
+    from spanner_simulator.core.schema.schema_objects import View
+    from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.syntax import Node
+
+__all__ = ["bind_from", "bind_relation"]
+
+_VIEWS_MAX: Final = 16
+_JOIN_ARGS: Final = frozenset(("this", "side", "kind", "on", "using", "method", "hint"))
+
+
+def bind_from(binding: Binding, scope: Scope, node: Node) -> str:
+    """DuckDB's text of a FROM clause; its names go to `scope`. Empty without a clause."""
+    clause = node.args.get("from_")
+    if clause is None:
+        return ""
+    text, relation = bind_relation(binding, scope, clause.this, is_first=True)
+    scope.relations.append(relation)
+    text += _own_joins(binding, scope, clause.this)
+    for join in node.args.get("joins") or ():
+        text += _join(binding, scope, join)
+    _check_aliases(binding, scope, node)
+    return text
+
+
+def _own_joins(binding: Binding, scope: Scope, node: Node) -> str:
+    return "".join(_join(binding, scope, join) for join in node.args.get("joins") or ())
+
+
+def _check_aliases(binding: Binding, scope: Scope, node: Node) -> None:
+    seen: set[str] = set()
+    for relation in scope.relations:
+        alias = relation.alias.lower()
+        if alias and alias in seen:
+            if binding.is_postgres:
+                raise binding.error(f'table name "{relation.alias}" specified more than once')
+            raise binding.error(
+                f"Duplicate table alias {relation.alias} in the same FROM clause",
+                node.args["from_"],
+            )
+        seen.add(alias)
+
+
+def bind_relation(
+    binding: Binding, scope: Scope, node: Node, *, is_first: bool = False
+) -> tuple[str, Relation]:
+    """One item of a FROM clause."""
+    if node.args.get("pivots"):
+        raise unsupported("PIVOT and UNPIVOT")
+    if node.args.get("sample"):
+        raise unsupported("TABLESAMPLE")
+    match node:
+        case exp.Table():
+            return _table(binding, scope, node)
+        case exp.Subquery() if isinstance(node.this, exp.Table | exp.Unnest):
+            raise unsupported("parentheses around joined tables")
+        case exp.Subquery():
+            alias = node.args.get("alias")
+            name = identifier_name(binding, alias.this) if alias is not None and alias.this else ""
+            inner = node if has_tail(node) else node.this
+            text, relation = _derived(binding, scope, inner, name)
+            if alias is not None and alias.columns:
+                _rename(binding, relation, alias.columns)
+            return text, relation
+        case exp.Unnest():
+            return _unnest(binding, scope, node, is_first=is_first)
+        case exp.Lateral():
+            raise unsupported("LATERAL")
+        case _:
+            raise unsupported(f"{node.key.upper()} in FROM")
+
+
+def _rename(binding: Binding, relation: Relation, names: list[exp.Identifier]) -> None:
+    if len(names) > len(relation.columns):
+        raise binding.error("an alias has more column names than its table has columns")
+    for index, name in enumerate(names):
+        bound = relation.columns[index].bound
+        relation.columns[index] = RelationColumn(identifier_name(binding, name), bound)
+
+
+def _table(binding: Binding, scope: Scope, node: exp.Table) -> tuple[str, Relation]:
+    alias_node = node.args.get("alias")
+    alias = (
+        identifier_name(binding, alias_node.this)
+        if alias_node is not None and alias_node.this is not None
+        else None
+    )
+    if not path_of(node):
+        function = node.this
+        name = function.name or function.key.upper()
+        if binding.is_postgres:
+            raise unsupported(f"the function {name} in FROM")
+        raise binding.text.error(f"Table-valued function not found: {name}", position(node))
+    parts = path_of(node)
+    if len(parts) == 1 and "." not in parts[0].name and parts[0].name.lower() in scope.ctes:
+        query, ctes = scope.ctes[parts[0].name.lower()]
+        inner = Scope(ctes=ctes)
+        text, relation = _derived(binding, inner, query, alias or parts[0].name)
+    else:
+        view = find_view(binding, node)
+        if view is not None:
+            text, relation = _view(binding, node, view, alias or parts[-1].name)
+        elif len(parts) > 1 and _is_alias(scope, parts[0]):
+            return _unnest_path(binding, scope, node, alias)
+        else:
+            text, relation = table_relation(binding, node, alias)
+    if alias_node is not None and alias_node.columns:
+        _rename(binding, relation, alias_node.columns)
+    return text, relation
+
+
+def _is_alias(scope: Scope, part: exp.Identifier) -> bool:
+    return any(one.alias.lower() == part.name.lower() for one in scope.relations)
+
+
+def _unnest_path(
+    binding: Binding, scope: Scope, node: exp.Table, alias: str | None
+) -> tuple[str, Relation]:
+    parts = path_of(node)
+    column = exp.Column(this=parts[-1], table=parts[0])
+    array = binding.expression(scope, column)
+    return _elements(binding, array, alias or parts[-1].name, None, node, is_first=False)
+
+
+def _derived(binding: Binding, scope: Scope, query: Node, alias: str) -> tuple[str, Relation]:
+    bound = binding.query(query, parent=None, ctes=scope.ctes)
+    name = binding.fresh("r")
+    return f"({bound.sql}) AS {name}", relation_of(bound, alias, name)
+
+
+def _view(binding: Binding, node: exp.Table, view: View, alias: str) -> tuple[str, Relation]:
+    if len(binding.views) >= _VIEWS_MAX:
+        raise unsupported(f"more than {_VIEWS_MAX} views inside one another")
+    syntax = parse_statement(view.query, binding.dialect)
+    if syntax.kind != "query":
+        raise table_not_found(binding, node)
+    outer, binding.text = binding.text, syntax.text
+    was_definer = binding.is_definer
+    if not was_definer and view.security == "DEFINER":
+        binding.reads.add(view.name)
+        binding.is_definer = True
+    binding.views = (*binding.views, view.name)
+    try:
+        return _derived(binding, Scope(), syntax.tree, alias)
+    finally:
+        binding.text = outer
+        binding.is_definer = was_definer
+        binding.views = binding.views[:-1]
+
+
+# -- UNNEST
+
+
+def _unnest(
+    binding: Binding, scope: Scope, node: exp.Unnest, *, is_first: bool
+) -> tuple[str, Relation]:
+    if len(node.expressions) != 1:
+        raise unsupported("UNNEST of several arrays")
+    array = binding.expression(scope, node.expressions[0])
+    alias_node = node.args.get("alias")
+    offset = node.args.get("offset")
+    offset_name: str | None = None
+    if isinstance(offset, exp.Identifier):
+        offset_name = identifier_name(binding, offset)
+    elif offset:
+        offset_name = "ordinality" if binding.is_postgres else "offset"
+    alias = ""
+    names: list[str] = []
+    if alias_node is not None:
+        names = [identifier_name(binding, one) for one in alias_node.columns]
+        alias = identifier_name(binding, alias_node.this) if alias_node.this is not None else ""
+        if not alias and names:
+            alias, names = names[0], []
+    text, relation = _elements(
+        binding, array, alias, offset_name, node, is_first=is_first, column=next(iter(names), None)
+    )
+    return text, relation
+
+
+def _elements(
+    binding: Binding,
+    array: Bound,
+    alias: str,
+    offset_name: str | None,
+    node: Node,
+    *,
+    is_first: bool,
+    column: str | None = None,
+) -> tuple[str, Relation]:
+    array = binding.settled(array)
+    element = None if array.value_type is None else array.value_type.element
+    if element is None:
+        raise binding.error(
+            "Values referenced in UNNEST must be arrays. UNNEST contains expression of type "
+            f"{binding.type_name(array)}",
+            node,
+        )
+    name = binding.fresh("r")
+    number = f"{name}.o + 1" if binding.is_postgres else f"{name}.o"
+    text = (
+        f"{'' if is_first else 'LATERAL '}(SELECT unnest({array.sql}) AS v, "
+        f"unnest(range(len({array.sql}))) AS o) AS {name}"
+    )
+    value = Bound(f"{name}.v", element)
+    if element.code == "STRUCT" and not binding.is_postgres:
+        columns = [
+            RelationColumn(field, Bound(f"struct_extract({name}.v, '{field_key(index)}')", kind))
+            for index, (field, kind) in enumerate(element.fields)
+        ]
+        relation = Relation(alias, columns, value if alias else None)
+    else:
+        # A bare alias is the element, so the column and the relation have one name.
+        shown = column or alias or ("unnest" if binding.is_postgres else "")
+        relation = Relation(alias, [RelationColumn(shown, value)])
+    if offset_name is not None:
+        relation.columns.append(
+            RelationColumn(offset_name, Bound(f"CAST({number} AS BIGINT)", INT64))
+        )
+    return text, relation
+
+
+# -- joins
+
+
+def _join(binding: Binding, scope: Scope, node: exp.Join) -> str:
+    for key, value in node.args.items():
+        if key not in _JOIN_ARGS and value:
+            raise unsupported(f"{key.upper()} in a join")
+    method = str(node.args.get("method") or "").upper()
+    if method:
+        raise unsupported(f"{method} JOIN")
+    side = str(node.args.get("side") or "").upper()
+    kind = str(node.args.get("kind") or "").upper()
+    if kind not in ("", "INNER", "OUTER", "CROSS"):
+        raise unsupported(f"{side} {kind} JOIN".strip())
+    left = list(scope.relations)
+    outer = scope.forbids_aggregates
+    scope.forbids_aggregates = "FROM clause"
+    text, relation = bind_relation(binding, scope, node.this)
+    scope.relations.append(relation)
+    text += _own_joins(binding, scope, node.this)
+    condition = _condition(binding, scope, node, left=left, right=relation, side=side)
+    scope.forbids_aggregates = outer
+    if condition is None:
+        if side and not isinstance(node.this, exp.Unnest):
+            raise binding.error(
+                f"{side} JOIN must have an immediately following ON or USING clause", node
+            )
+        if side:
+            return f" {side} JOIN {text} ON TRUE"
+        return f" CROSS JOIN {text}"
+    return f" {side or 'INNER'} JOIN {text} ON {condition.sql}"
+
+
+def _condition(
+    binding: Binding,
+    scope: Scope,
+    node: exp.Join,
+    *,
+    left: list[Relation],
+    right: Relation,
+    side: str,
+) -> Bound | None:
+    on = node.args.get("on")
+    using = node.args.get("using")
+    if on is not None:
+        bound = bind_condition(binding, scope, on, "JOIN ON clause")
+    elif using:
+        bound = all_of(
+            [_using(binding, scope, one, left=left, right=right, side=side) for one in using]
+        )
+    else:
+        return None
+    sides: frozenset[int] = frozenset()
+    if side in ("", "LEFT"):
+        sides |= right.scans
+    if side in ("", "RIGHT"):
+        sides = sides.union(*(relation.scans for relation in left))
+    binding.restrict(sides, bound.restrictions)
+    scope.links += [one for one in bound.restrictions if one.column.scan in sides]
+    return bound
+
+
+def _using(
+    binding: Binding,
+    scope: Scope,
+    part: exp.Identifier,
+    *,
+    left: list[Relation],
+    right: Relation,
+    side: str,
+) -> Bound:
+    name = part.name.lower()
+    mine = [scope.merged[name]] if name in scope.merged else [
+        column.bound for relation in left for column in relation.find(name)
+    ]  # fmt: skip
+    theirs = right.find(name)
+    if len(mine) != 1 or len(theirs) != 1:
+        where = "left" if len(mine) != 1 else "right"
+        raise binding.error(f"Column {part.name} in USING clause not found on {where} side of join",
+                            part)  # fmt: skip
+    one, other = mine[0], theirs[0].bound
+    binding.mark(one)
+    binding.mark(other)
+    test = compare(binding, "=", one, other, part)
+    kind = binding.common_type([one, other]) or BOOL
+    match side:
+        case "RIGHT":
+            chosen = other
+        case "FULL":
+            both = f"{binding.coerce(one, kind).sql}, {binding.coerce(other, kind).sql}"
+            chosen = Bound(f"coalesce({both})", kind)
+        case _:
+            chosen = one
+    shown = next((c.name for r in left for c in r.find(name)), theirs[0].name)
+    scope.merged[name] = Bound(chosen.sql, chosen.value_type, name=shown, column=chosen.column)
+    for relation in (*left, right):
+        if relation.find(name):
+            relation.hidden = relation.hidden | {name}
+    return test

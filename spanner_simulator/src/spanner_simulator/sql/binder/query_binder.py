@@ -1,0 +1,152 @@
+"""Queries: SELECT with all its clauses, WITH, and what conditions say of the rows beneath."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.sql.binder import from_binder, set_operations
+from spanner_simulator.sql.binder.bound_query import (
+    BoundQuery,
+    Lookup,
+    OutputColumn,
+    unwrapped,
+)
+from spanner_simulator.sql.binder.conditions import bind_condition
+from spanner_simulator.sql.binder.select_clauses import (
+    bind_having,
+    check_clauses,
+    check_grouped,
+    group_keys,
+    order_by,
+    tail_sql,
+)
+from spanner_simulator.sql.binder.select_list import (
+    distinct_sql,
+    expand_items,
+    output_columns,
+)
+from spanner_simulator.sql.syntax import position, unsupported
+from spanner_simulator.sql.terms.bound import (
+    Bound,
+    Scope,
+    quoted,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.syntax import Node
+
+
+__all__ = ["bind_query"]
+
+
+def bind_query(
+    binding: Binding, node: Node, *, parent: Scope | None, ctes: Mapping[str, Any]
+) -> BoundQuery:
+    """A query expression. Raises `SpannerError`."""
+    node = unwrapped(node)
+    ctes = _with_ctes(binding, node, ctes)
+    if isinstance(node, exp.Subquery):
+        return _wrapped(binding, node, parent=parent, ctes=ctes)
+    if isinstance(node, exp.SetOperation):
+        return set_operations.bind_set_operation(binding, node, parent=parent, ctes=ctes)
+    if isinstance(node, exp.Select):
+        return _select(binding, node, parent=parent, ctes=ctes)
+    raise unsupported(f"{node.key.upper()} as a query")
+
+
+def _with_ctes(binding: Binding, node: Node, ctes: Mapping[str, Any]) -> Mapping[str, Any]:
+    clause = node.args.get("with_")
+    if clause is None:
+        return ctes
+    if clause.args.get("recursive"):
+        if binding.is_postgres:
+            raise unsupported("WITH RECURSIVE")
+        raise binding.error("RECURSIVE is not supported in the WITH clause", clause)
+    found = dict(ctes)
+    for one in clause.expressions:
+        if one.args["alias"].columns:
+            raise unsupported("column names of a WITH query")
+        found[one.alias.lower()] = (one.this, dict(found))
+    return found
+
+
+def _wrapped(
+    binding: Binding, node: Node, *, parent: Scope | None, ctes: Mapping[str, Any]
+) -> BoundQuery:
+    inner = binding.query(node.this, parent=parent, ctes=ctes)
+    tail = tail_sql(binding, node, inner, [])
+    return BoundQuery(f"SELECT * FROM ({inner.sql}) AS {binding.fresh('q')}{tail}", inner.columns)  # noqa: S608  # own text
+
+
+def _select(
+    binding: Binding, node: Node, *, parent: Scope | None, ctes: Mapping[str, Any]
+) -> BoundQuery:
+    check_clauses(binding, node)
+    scope = Scope(parent, ctes=ctes)
+    from_sql = from_binder.bind_from(binding, scope, node)
+    where = _where(binding, scope, node)
+    if not node.expressions:
+        if binding.is_postgres:
+            raise SpannerError(
+                Code.INVALID_ARGUMENT, "Statement must produce at least one output column"
+            )
+        raise binding.text.error(
+            "Syntax error: SELECT list must not be empty", (position(node) or 0)
+        )
+    scope.forbids_aggregates = None if node.args.get("from_") else "SELECT without FROM clause"
+    if binding.is_postgres:
+        scope.forbids_aggregates = None
+    items = expand_items(binding, scope, node.expressions)
+    columns = output_columns(binding, items, node)
+    group = group_keys(binding, scope, node, columns)
+    having = bind_having(binding, scope, node, columns)
+    is_grouped = group is not None or scope.has_aggregates
+    if is_grouped:
+        check_grouped(binding, node, columns, group or [])
+    distinct = distinct_sql(binding, node, columns)
+    order = order_by(binding, scope, node, columns, is_distinct=bool(distinct))
+    tail = tail_sql(binding, node, None, columns)
+    shown = ", ".join(f"{column.bound.sql} AS {quoted(column.key)}" for column in columns)
+    sql = f"SELECT {distinct}{shown}"
+    sql += f" FROM {from_sql}" if from_sql else ""
+    sql += f" WHERE {where.sql}" if where is not None else ""
+    sql += f" GROUP BY {', '.join(group)}" if group else ""
+    sql += f" HAVING {having.sql}" if having is not None else ""
+    sql += order + tail
+    is_plain = not (is_grouped or having or tail)
+    scans = frozenset(one for relation in scope.relations for one in relation.scans)
+    lookup = _lookup(scope, columns, where) if is_plain and not (distinct or order) else None
+    return BoundQuery(sql, columns, scans, is_transparent=is_plain, lookup=lookup)
+
+
+def _where(binding: Binding, scope: Scope, node: Node) -> Bound | None:
+    clause = node.args.get("where")
+    if clause is None:
+        return None
+    if node.args.get("from_") is None and not binding.is_postgres:
+        raise binding.error("Query without FROM clause cannot have a WHERE clause", clause)
+    scope.forbids_aggregates = "WHERE" if binding.is_postgres else "WHERE clause"
+    bound = bind_condition(
+        binding, scope, clause.this, "WHERE" if binding.is_postgres else "WHERE clause"
+    )
+    for relation in scope.relations:
+        binding.restrict(relation.scans, (*bound.restrictions, *scope.links))
+    return bound
+
+
+def _lookup(scope: Scope, columns: Sequence[OutputColumn], where: Bound | None) -> Lookup | None:
+    if len(scope.relations) != 1 or len(scope.relations[0].scans) != 1:
+        return None
+    # A query in FROM may leave rows out that its scan reads.
+    if not scope.relations[0].is_whole:
+        return None
+    (scan,) = scope.relations[0].scans
+    if where is not None and not where.is_exact:
+        return None
+    return Lookup.of_row(scan, [column.bound for column in columns])

@@ -1,0 +1,230 @@
+"""GROUP BY, HAVING, ORDER BY, LIMIT and OFFSET, which see the SELECT list as well."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+from sqlglot import exp
+
+from spanner_simulator.sql.binder.bound_query import (
+    BoundQuery,
+    OutputColumn,
+    plain_columns,
+    relation_of,
+)
+from spanner_simulator.sql.binder.conditions import bind_condition
+from spanner_simulator.sql.binder.ordering import direction_sql, orderable
+from spanner_simulator.sql.binder.select_list import aliases
+from spanner_simulator.sql.sql_types import (
+    INT64,
+)
+from spanner_simulator.sql.syntax import unsupported
+from spanner_simulator.sql.terms.bound import (
+    Bound,
+    Scope,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.syntax import Node
+
+
+__all__ = ["bind_having", "check_clauses", "check_grouped", "group_keys", "order_by", "tail_sql"]
+
+
+_CLAUSES: Final = frozenset(
+    (
+        "expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset",
+        "distinct", "with_", "kind", "locks", "operation_modifiers", "this", "expression",
+        "by_name", "side", "on",
+    )
+)  # fmt: skip
+
+
+def check_clauses(binding: Binding, node: Node) -> None:
+    """Refuse, by name, the clauses that nothing here binds."""
+    for name, value in node.args.items():
+        if name in _CLAUSES or not value:
+            continue
+        if name == "qualify" and not binding.is_postgres:
+            raise binding.error("QUALIFY is not supported", value)
+        raise unsupported(f"{name.strip('_').upper()} in a query")
+
+
+def group_keys(
+    binding: Binding, scope: Scope, node: Node, columns: Sequence[OutputColumn]
+) -> list[str] | None:
+    """The keys of GROUP BY; None without one."""
+    clause = node.args.get("group")
+    if clause is None:
+        return None
+    for name, value in clause.args.items():
+        if name != "expressions" and value:
+            if name == "all" and not binding.is_postgres:
+                raise binding.error("GROUP BY ALL is not supported", clause)
+            raise unsupported(f"GROUP BY {name.upper()}")
+    outer = scope.forbids_aggregates
+    scope.forbids_aggregates = "GROUP BY" if binding.is_postgres else "GROUP BY clause"
+    keys: list[str] = []
+    for one in clause.expressions:
+        bound = _by_ordinal(binding, one, columns, "GROUP BY")
+        if bound is None:
+            bound = _by_alias(binding, scope, one, columns)
+        if bound is None:
+            bound = binding.expression(scope, one)
+        kind = bound.value_type
+        if kind is not None and kind.code in ("JSON", "ARRAY", "STRUCT", "PROTO"):
+            raise binding.error(f"Grouping by expressions of type {kind.code} is not allowed", one)
+        keys.append(bound.sql)
+    scope.forbids_aggregates = outer
+    return keys
+
+
+def _by_ordinal(
+    binding: Binding, node: Node, columns: Sequence[OutputColumn], clause: str
+) -> Bound | None:
+    if not (isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit()):
+        return None
+    number = int(node.name)
+    if not 1 <= number <= len(columns):
+        if binding.is_postgres:
+            raise binding.error(f"{clause} position {number} is not in select list")
+        raise binding.error(f"{clause} is out of SELECT column number range: {number}", node)
+    return columns[number - 1].bound
+
+
+def _by_alias(
+    binding: Binding, scope: Scope, node: Node, columns: Sequence[OutputColumn]
+) -> Bound | None:
+    """A SELECT alias, unless a column of PostgreSQL's FROM clause has that name."""
+    if not isinstance(node, exp.Column) or node.args.get("table") is not None:
+        return None
+    name = node.name.lower()
+    if binding.is_postgres and any(relation.find(name) for relation in scope.relations):
+        return None
+    return aliases(columns).get(name)
+
+
+def bind_having(
+    binding: Binding, scope: Scope, node: Node, columns: Sequence[OutputColumn]
+) -> Bound | None:
+    """HAVING, which sees the aliases of the SELECT list."""
+    clause = node.args.get("having")
+    if clause is None:
+        return None
+    inner = Scope(scope.parent, scope.relations, scope.merged, aliases(columns), ctes=scope.ctes)
+    bound = bind_condition(binding, inner, clause.this, "HAVING clause")
+    scope.has_aggregates |= inner.has_aggregates
+    if not (binding.is_postgres or scope.has_aggregates or node.args.get("group")):
+        raise binding.error(
+            "The HAVING clause requires GROUP BY or aggregation to be present", clause.this
+        )
+    return bound
+
+
+def check_grouped(
+    binding: Binding, node: Node, columns: Sequence[OutputColumn], group: Sequence[str]
+) -> None:
+    """Refuse a plain column that no group has one value of."""
+    for column, written in zip(columns, node.expressions, strict=False):
+        bound = column.bound
+        if bound.column is None or bound.sql in group:
+            continue
+        name = bound.column.column
+        if binding.is_postgres:
+            table = binding.scans[bound.column.scan - 1].name
+            raise binding.error(
+                f'column "{table}.{name}" must appear in the GROUP BY clause or be used in an '
+                "aggregate function"
+            )
+        raise binding.error(
+            f"SELECT list expression references column {name} which is neither grouped nor "
+            "aggregated",
+            written,
+        )
+
+
+def order_by(
+    binding: Binding,
+    scope: Scope,
+    node: Node,
+    columns: Sequence[OutputColumn],
+    *,
+    is_distinct: bool,
+) -> str:
+    """ORDER BY; an output column is named by its position."""
+    clause = node.args.get("order")
+    if clause is None:
+        return ""
+    inner = Scope(scope.parent, scope.relations, scope.merged, aliases(columns), ctes=scope.ctes)
+    keys: list[str] = []
+    for item in clause.expressions:
+        bound = _by_ordinal(binding, item.this, columns, "ORDER BY")
+        if bound is None:
+            bound = binding.expression(inner, item.this)
+        place = [index for index, one in enumerate(columns, 1) if one.bound.sql == bound.sql]
+        if is_distinct and not place:
+            shown = "" if bound.column is None else f" {bound.column.column}"
+            raise binding.error(
+                f"ORDER BY clause expression references column{shown} which is not visible after "
+                "SELECT DISTINCT",
+                item,
+            )
+        text = orderable(binding, bound, item)
+        if place and text == bound.sql:
+            text = str(place[0])
+        elif bound.constant is not None:
+            continue  # nothing to order by, and DuckDB would take a number for a position
+        keys.append(f"{text} {direction_sql(binding, item)}")
+    scope.has_aggregates |= inner.has_aggregates
+    return f" ORDER BY {', '.join(keys)}" if keys else ""
+
+
+def tail_sql(
+    binding: Binding,
+    node: Node,
+    ordered: BoundQuery | None,
+    _columns: Sequence[OutputColumn],
+) -> str:
+    """ORDER BY over an inner query's columns, LIMIT and OFFSET."""
+    text = ""
+    if ordered is not None and node.args.get("order") is not None:
+        scope = Scope(relations=[relation_of(ordered, "", "")])
+        text = order_by(binding, scope, node, plain_columns(ordered.columns), is_distinct=False)
+    for name, word in (("limit", "LIMIT"), ("offset", "OFFSET")):
+        clause = node.args.get(name)
+        if clause is not None:
+            text += f" {word} {_count(binding, _counted(clause), word)}"
+    return text
+
+
+def _counted(clause: Node) -> Node:
+    """What LIMIT, OFFSET or FETCH FIRST counts to."""
+    if not isinstance(clause, exp.Fetch):
+        return cast("Node", clause.expression)
+    options = clause.args.get("limit_options")
+    if options is not None and (options.args.get("percent") or options.args.get("with_ties")):
+        raise unsupported("FETCH with PERCENT or WITH TIES")
+    return clause.args.get("count") or exp.Literal.number(1)
+
+
+def _count(binding: Binding, node: Node, word: str) -> str:
+    if isinstance(node, exp.Parameter) or (
+        isinstance(node, exp.Cast) and isinstance(node.this, exp.Parameter)
+    ):
+        bound = binding.expression(Scope(), node)
+        if not binding.accepts(bound, INT64):
+            raise binding.error(f"{word} expects an integer literal or parameter", node)
+        bound = binding.coerce(bound, INT64)
+        return f"non_negative({bound.sql}, '{word}')"
+    if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
+        return str(node.name)
+    if isinstance(node, exp.Null) and binding.is_postgres:
+        return "NULL"
+    if isinstance(node, exp.Neg):
+        if binding.is_postgres:
+            raise unsupported(f"negative {word}")
+        raise binding.error(f"{word} expects a non-negative integer literal or parameter", node)
+    raise binding.error(f"{word} expects an integer literal or parameter", node)

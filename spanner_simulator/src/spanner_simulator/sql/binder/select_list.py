@@ -1,0 +1,128 @@
+"""The SELECT list: stars spelled out, output columns with their names and types."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from spanner_simulator.core.values import ValueType
+from spanner_simulator.sql.binder.bound_query import OutputColumn
+from spanner_simulator.sql.binder.names import unknown
+from spanner_simulator.sql.binder.output_names import output_name
+from spanner_simulator.sql.sql_types import (
+    INT64,
+    field_key,
+)
+from spanner_simulator.sql.syntax import unsupported
+from spanner_simulator.sql.terms.bound import (
+    Bound,
+    RelationColumn,
+    Scope,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.syntax import Node
+
+
+__all__ = ["aliases", "distinct_sql", "expand_items", "output_columns"]
+
+
+def expand_items(
+    binding: Binding, scope: Scope, nodes: Sequence[Node]
+) -> list[tuple[str, Bound, Node]]:
+    """The SELECT list with its stars spelled out."""
+    items: list[tuple[str, Bound, Node]] = []
+    for node in nodes:
+        inner = node.this if isinstance(node, exp.Alias) else node
+        star = inner.this if isinstance(inner, exp.Column) else inner
+        if isinstance(star, exp.Star):
+            items.extend(_expand_star(binding, scope, inner, star))
+            continue
+        bound = binding.expression(scope, inner)
+        items.append((output_name(binding, node), bound, inner))
+    return items
+
+
+def _expand_star(
+    binding: Binding, scope: Scope, node: Node, star: Node
+) -> list[tuple[str, Bound, Node]]:
+    excepted = {one.name.lower() for one in star.args.get("except_") or ()}
+    replaced = {
+        one.alias.lower(): binding.expression(scope, one.this)
+        for one in star.args.get("replace") or ()
+    }
+    found: list[RelationColumn] = []
+    if isinstance(node, exp.Column):
+        table = node.args["table"].name.lower()
+        relations = [one for one in scope.relations if one.alias.lower() == table]
+        if not relations:
+            raise unknown(binding, [node.args["table"], star])
+        found = list(relations[0].columns)
+    else:
+        if not scope.relations:
+            raise binding.error("SELECT * must have a FROM clause", star)
+        found += [RelationColumn(one.name, one) for one in scope.merged.values()]
+        for relation in scope.relations:
+            found += [one for one in relation.columns if one.name.lower() not in relation.hidden]
+    items: list[tuple[str, Bound, Node]] = []
+    for column in found:
+        lowered = column.name.lower()
+        if lowered in excepted:
+            continue
+        bound = replaced.get(lowered, column.bound)
+        binding.mark(bound)
+        items.append((column.name, bound, node))
+    if not items:
+        raise binding.error("SELECT * expands to zero columns after applying EXCEPT", star)
+    return items
+
+
+def output_columns(
+    binding: Binding, items: Sequence[tuple[str, Bound, Node]], node: Node
+) -> list[OutputColumn]:
+    """Output columns with names that DuckDB can tell apart."""
+    kind = node.args.get("kind")
+    settled = [(name, binding.settled(bound)) for name, bound, _ in items]
+    if kind == "STRUCT":
+        fields = tuple((name, bound.value_type or INT64) for name, bound in settled)
+        packed = ", ".join(
+            f"{field_key(index)} := {bound.sql}" for index, (_, bound) in enumerate(settled)
+        )
+        whole = Bound(f"struct_pack({packed})", ValueType("STRUCT", fields=fields),
+                      is_aggregate=any(bound.is_aggregate for _, bound in settled))  # fmt: skip
+        return [OutputColumn("", "c1", whole)]
+    if kind is not None and (kind != "VALUE" or len(settled) != 1):
+        raise unsupported(f"SELECT AS {kind}")
+    taken: set[str] = set()
+    columns: list[OutputColumn] = []
+    for index, (name, bound) in enumerate(settled, start=1):
+        key = name if name and name.lower() not in taken else f"{name}#{index}"
+        taken.add(key.lower())
+        columns.append(OutputColumn("" if kind == "VALUE" else name, key, bound))
+    return columns
+
+
+def aliases(columns: Sequence[OutputColumn]) -> dict[str, Bound]:
+    """The expressions of the SELECT list by lower-case name."""
+    return {column.name.lower(): column.bound for column in columns if column.name}
+
+
+def distinct_sql(binding: Binding, node: Node, columns: Sequence[OutputColumn]) -> str:
+    """DISTINCT, which some types do not allow."""
+    clause = node.args.get("distinct")
+    if clause is None:
+        return ""
+    if clause.args.get("on"):
+        raise unsupported("DISTINCT ON")
+    for column in columns:
+        if column.value_type.code in ("JSON", "ARRAY", "STRUCT", "PROTO"):
+            raise binding.error(
+                f"Column {column.name} of type {column.value_type.code} cannot be used in SELECT "
+                "DISTINCT",
+                node.expressions[0],
+            )
+    return "DISTINCT "

@@ -1,0 +1,286 @@
+"""Runs DML: computes the rows to write, writes them in the transaction, returns what was asked.
+
+A statement has all of its effect or none. What it wrote is visible to the transaction's later
+statements, and to others after the commit only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from spanner_simulator.core.rows.mutations import (
+    COMMIT_TIMESTAMP,
+    PENDING,
+    Delete,
+    KeySet,
+    Write,
+)
+from spanner_simulator.core.rows.write_set import key_text
+from spanner_simulator.core.values import encode
+from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.sql.binder.bound_query import BoundQuery
+from spanner_simulator.sql.binder.dml_binder import BoundDml, bind_dml
+from spanner_simulator.sql.binder.scans import Scan
+from spanner_simulator.sql.binder.select_list import expand_items, output_columns
+from spanner_simulator.sql.binder.tables import check_hints
+from spanner_simulator.sql.plans import Plan, ReadAt, check_privileges, make_plan
+from spanner_simulator.sql.sql_types import STRING
+from spanner_simulator.sql.terms.bound import (
+    Bound,
+    ColumnRef,
+    Relation,
+    RelationColumn,
+    Scope,
+    quoted,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from spanner_simulator.core.database import Database
+    from spanner_simulator.core.rows.mutations import Mutation, WriteKind
+    from spanner_simulator.core.rows.transactions import Transaction
+    from spanner_simulator.core.schema.catalogue import Catalogue
+    from spanner_simulator.core.schema.schema_objects import Table
+    from spanner_simulator.core.values import Plain, Row, Value, ValueType
+    from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.duck import Duck
+    from spanner_simulator.sql.parameter import Parameter
+    from spanner_simulator.sql.syntax import Syntax
+
+__all__ = ["DmlPlan", "DmlResult", "make_dml_plan"]
+
+_ACTION = "action taken"  # no column's name has a blank
+
+
+@dataclass(frozen=True, slots=True)
+class DmlResult:
+    """How many rows were written; columns and rows of THEN RETURN or RETURNING."""
+
+    count: int
+    columns: list[tuple[str, ValueType]] = field(default_factory=list)
+    rows: Iterable[list[Value]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DmlPlan:
+    """A bound statement with its two queries: what to write, and what to return."""
+
+    dml: BoundDml
+    source: Plan
+    returning: Plan | None
+
+    @property
+    def types(self) -> Mapping[str, ValueType]:
+        """The types of the parameters."""
+        return {**self.source.types, **(self.returning.types if self.returning else {})}
+
+    @property
+    def columns(self) -> list[tuple[str, ValueType]]:
+        """What THEN RETURN gives."""
+        return self.returning.columns if self.returning is not None else []
+
+    def holds(self, catalogue: Catalogue) -> bool:
+        """Whether the catalogue still has what this was bound to."""
+        return self.source.holds(catalogue) and (
+            self.returning is None or self.returning.holds(catalogue)
+        )
+
+    def run(
+        self,
+        duck: Callable[[], Duck],
+        parameters: Mapping[str, Parameter],
+        at: ReadAt,
+        check: Callable[[str, str], None] | None,
+    ) -> DmlResult:
+        """Write, and read back what is to be returned. Raises `SpannerError`."""
+        table = self.dml.table
+        check_privileges(self.source.reads, check)
+        for privilege in self.dml.needs:
+            check_privileges((table.name,), check, privilege)
+        if self.returning is not None:
+            check_privileges(self.returning.reads | {table.name}, check)
+        rows = self.source.run(duck, parameters, at)
+        written = _Written(table, self.dml, self.source.columns, at)
+        if self.returning is None:
+            return DmlResult(written.apply(rows))
+        with at.database.whole_statement(written.transaction):
+            count, changed = written.apply_and_read(rows, self.returning.scans[0].used)
+            returned = self.returning.run(duck, parameters, at, given=changed)
+        return DmlResult(count, self.returning.columns, returned)
+
+
+def make_dml_plan(binding: Binding, syntax: Syntax) -> DmlPlan:
+    """Bind a DML statement and its returning clause."""
+    check_hints(binding)
+    dml = bind_dml(binding, syntax)
+    source = make_plan(binding, dml.query)
+    returning = None
+    if syntax.returning:
+        binding.scans = []
+        binding.reads = set()
+        returning = make_plan(binding, _returning(binding, dml.table, syntax))
+    return DmlPlan(dml, source, returning)
+
+
+def _returning(binding: Binding, table: Table, syntax: Syntax) -> BoundQuery:
+    scan = Scan(1, table.name, {**table.type_of, _ACTION: STRING}, table)
+    binding.scans.append(scan)
+    name = binding.fresh("r")
+    columns = [
+        RelationColumn(
+            column.name,
+            Bound(f"{name}.{quoted(column.name)}", column.value_type,
+                  column=ColumnRef(1, column.name)),
+        )
+        for column in table.columns
+    ]  # fmt: skip
+    alias = syntax.tree.this.alias if hasattr(syntax.tree.this, "alias") else ""
+    relation = Relation(alias or table.name.split(".")[-1], columns)
+    scope = Scope(relations=[relation], forbids_aggregates="RETURNING")
+    items = expand_items(binding, scope, syntax.returning)
+    if syntax.action_name is not None:
+        action = Bound(f"{name}.{quoted(_ACTION)}", STRING, column=ColumnRef(1, _ACTION))
+        binding.mark(action)
+        items.append((syntax.action_name, action, syntax.returning[0]))
+    found = output_columns(binding, items, syntax.returning[0])
+    shown = ", ".join(f"{one.bound.sql} AS {quoted(one.key)}" for one in found)
+    return BoundQuery(f"SELECT {shown} FROM scan1 AS {name}", found)  # noqa: S608  # own text
+
+
+class _Written:
+    """One run of a statement: its rows as mutations, and the rows before or after them."""
+
+    def __init__(
+        self,
+        table: Table,
+        dml: BoundDml,
+        columns: Sequence[tuple[str, ValueType]],
+        at: ReadAt,
+    ) -> None:
+        self._table = table
+        self._dml = dml
+        self._types = dict(columns) | {name: table.type_of[name] for name in table.key_names}
+        self._at = at
+
+    @property
+    def _database(self) -> Database:
+        return self._at.database
+
+    @property
+    def transaction(self) -> Transaction:
+        """The transaction that is written in."""
+        if self._at.transaction is None:
+            raise SpannerError(
+                Code.INVALID_ARGUMENT,
+                "DML statements can only be performed in a read-write or partitioned-dml "
+                "transaction.",
+            )
+        return self._at.transaction
+
+    def apply(self, rows: Sequence[Sequence[Value]]) -> int:
+        """Write the rows; how many."""
+        if self._dml.conflict == "error":
+            return self._execute(self._dml.columns, rows)
+        keyed = self._keyed(rows)
+        return self._execute(*self._cells(keyed.values()))
+
+    def apply_and_read(
+        self, rows: Sequence[Sequence[Value]], used: Iterable[str]
+    ) -> tuple[int, list[Row]]:
+        """Write the rows; how many, and each with its action, as it was when it is deleted."""
+        names = [name for name in used if name != _ACTION]
+        keyed = self._keyed(rows)
+        before = {key: self._row(key) for key in keyed}
+        count = self._execute(*self._cells(keyed.values()))
+        found: list[Row] = []
+        for key, old in before.items():
+            row = old if self._dml.kind == "delete" else self._row(key)
+            if row is None:
+                continue
+            self._check_not_pending(row, names)
+            found.append({**row, _ACTION: self._action(old)})
+        return count, found
+
+    def _row(self, key: bytes) -> Row | None:
+        return self._database.row_to_write(self.transaction, self._table, key)
+
+    def _action(self, old: Row | None) -> str:
+        if self._dml.kind != "insert":
+            return self._dml.kind.upper()
+        return "INSERT" if old is None else "UPDATE"
+
+    def _check_not_pending(self, row: Row, names: Iterable[str]) -> None:
+        for name in names:
+            if row.get(name) == PENDING and self._table.type_of[name].code == "TIMESTAMP":
+                raise SpannerError(
+                    Code.FAILED_PRECONDITION,
+                    f"The column {self._table.name}.{name} has a pending commit timestamp, which "
+                    "THEN RETURN cannot return.",
+                )
+
+    def _keyed(self, rows: Sequence[Sequence[Value]]) -> dict[bytes, Row]:
+        """Rows by their encoded keys; what gives a key column its value has done so.
+
+        An insert that may ignore has forgotten the rows that are there already.
+        """
+        keyed: dict[bytes, Row] = {}
+        has_keys = set(self._table.key_names) <= set(self._dml.columns)
+        for cells in rows:
+            row: Row = dict(zip(self._dml.columns, cells, strict=True))
+            if not has_keys:
+                row = self._database.with_key(self._table, row, now_us=self._at.now_us)
+            key = self._table.encoded_key(row)
+            match self._dml.conflict:
+                case "update" if key in keyed:
+                    shown = key_text(self._table, row)
+                    raise SpannerError(
+                        Code.INVALID_ARGUMENT, f"Cannot affect a row second time for key: {shown}"
+                    )
+                case "error" if key in keyed and self._dml.kind == "insert":
+                    shown = key_text(self._table, row)
+                    raise SpannerError(
+                        Code.ALREADY_EXISTS,
+                        f"Row {shown} in table {self._table.name} already exists",
+                    )
+                case "ignore" if key in keyed or self._row(key) is not None:
+                    continue
+            keyed[key] = row
+        return keyed
+
+    def _cells(self, rows: Collection[Row]) -> tuple[tuple[str, ...], list[list[Value]]]:
+        """The columns that are written, and their values."""
+        names = tuple(
+            name
+            for name in next(iter(rows), {})
+            if name in self._dml.columns or self._table.column(name).generated is None
+        )
+        return names, [[row[name] for name in names] for row in rows]
+
+    def _execute(self, columns: tuple[str, ...], rows: Sequence[Sequence[Value]]) -> int:
+        if not rows:
+            return 0
+        kinds = [self._types[name] for name in columns]
+        plain = [
+            [
+                COMMIT_TIMESTAMP
+                if value == PENDING and kind.code == "TIMESTAMP"
+                else encode(kind, value)
+                for value, kind in zip(row, kinds, strict=True)
+            ]
+            for row in rows
+        ]
+        mutation = self._mutation(columns, plain)
+        return self._database.execute(self.transaction, [mutation], now_us=self._at.now_us)
+
+    def _mutation(self, columns: tuple[str, ...], rows: list[list[Plain]]) -> Mutation:
+        name = self._table.name
+        match self._dml.kind:
+            case "delete":
+                return Delete(name, KeySet(tuple(rows)))
+            case "update":
+                return Write("update", name, columns, tuple(rows))
+            case _:
+                kind: WriteKind = "insert_or_update" if self._dml.conflict == "update" else "insert"
+                return Write(kind, name, columns, tuple(rows))

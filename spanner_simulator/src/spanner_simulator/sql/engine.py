@@ -1,0 +1,211 @@
+"""Runs queries for one database: parse once, bind once per types, read, compute.
+
+An engine is used by one thread. Statements are cached by their text, plans by the types of their
+parameters for as long as the schema objects that they name stay the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from sqlglot import exp
+
+from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.sql.binder.statement import new_binding
+from spanner_simulator.sql.binder.tables import check_hints
+from spanner_simulator.sql.dml import DmlPlan, DmlResult, make_dml_plan
+from spanner_simulator.sql.open_duck import open_duck
+from spanner_simulator.sql.parameter import Parameter
+from spanner_simulator.sql.partitioning import check_partitionable
+from spanner_simulator.sql.plans import Plan, ReadAt, check_privileges, make_plan
+from spanner_simulator.sql.syntax import Syntax, bounded_depth, parse_statement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from spanner_simulator.core.database import Database
+    from spanner_simulator.core.rows.transactions import Transaction
+    from spanner_simulator.core.values import Dialect, Plain, Value, ValueType
+    from spanner_simulator.sql.binder.binding import Binding
+    from spanner_simulator.sql.binder.bound_query import BoundQuery
+
+__all__ = ["DmlResult", "Result", "SqlEngine", "Statement"]
+
+_STATEMENTS_MAX: Final = 2000
+_PLANS_MAX: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Names and types of the columns, and the rows."""
+
+    columns: list[tuple[str, ValueType]]
+    rows: Iterable[list[Value]]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A parsed statement; `parameters` are the names that it mentions, in lower case."""
+
+    sql: str
+    dialect: Dialect
+    kind: Literal["query", "dml"]
+    syntax: Syntax
+    parameters: frozenset[str]
+    plans: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def is_insert(self) -> bool:
+        """Whether it is DML that adds rows."""
+        return isinstance(self.syntax.tree, exp.Insert)
+
+
+class SqlEngine:
+    """Runs the statements of one database. Raises `SpannerError` for what it refuses."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._statements: dict[str, Statement] = {}
+
+    def prepare(self, sql: str) -> Statement:
+        """Parse a query or a DML statement; INVALID_ARGUMENT or UNIMPLEMENTED for anything else."""
+        found = self._statements.get(sql)
+        if found is None:
+            dialect = self.database.catalogue.dialect
+            syntax = parse_statement(sql, dialect)
+            found = Statement(sql, dialect, syntax.kind, syntax, _parameter_names(syntax))
+            if len(self._statements) >= _STATEMENTS_MAX:
+                del self._statements[next(iter(self._statements))]
+            self._statements[sql] = found
+        return found
+
+    def query(
+        self,
+        statement: Statement,
+        parameters: Mapping[str, Parameter],
+        *,
+        transaction: Transaction | None,
+        read_us: int | None,
+        now_us: int,
+        check_privilege: Callable[[str, str], None] | None = None,
+    ) -> Result:
+        """Run a query. `check_privilege(table, privilege)` may raise PERMISSION_DENIED."""
+        if statement.kind != "query":
+            raise SpannerError(
+                Code.INVALID_ARGUMENT,
+                "DML statements can only be performed in a read-write or partitioned-dml "
+                "transaction. Current transaction type is ReadOnly.",
+            )
+        plan: Plan = self._plan(statement, parameters)
+        check_privileges(plan.reads, check_privilege)
+        at = ReadAt(self.database, transaction, read_us, now_us)
+        return Result(plan.columns, plan.run(open_duck, parameters, at))
+
+    def dml(
+        self,
+        statement: Statement,
+        parameters: Mapping[str, Parameter],
+        *,
+        transaction: Transaction,
+        now_us: int,
+        check_privilege: Callable[[str, str], None] | None = None,
+    ) -> DmlResult:
+        """Run a DML statement in a read-write transaction; all of it or, raising, nothing."""
+        if statement.kind != "dml":
+            raise SpannerError(Code.INVALID_ARGUMENT, "The statement is not valid DML.")
+        plan: DmlPlan = self._plan(statement, parameters)
+        at = ReadAt(self.database, transaction, None, now_us)
+        return plan.run(open_duck, parameters, at, check_privilege)
+
+    def parameter_types(
+        self, statement: Statement, parameters: Mapping[str, Parameter] | None = None
+    ) -> dict[str, ValueType]:
+        """The types that parameters without a declared type have in this statement."""
+        given = dict(parameters or {})
+        for name in statement.parameters:
+            given.setdefault(name, Parameter(None))
+        types: Mapping[str, ValueType] = self._plan(statement, given).types
+        return {name: kind for name, kind in types.items() if given[name].value_type is None}
+
+    def columns(
+        self, statement: Statement, parameters: Mapping[str, Parameter] | None = None
+    ) -> list[tuple[str, ValueType]]:
+        """The result columns of a query that is not run."""
+        given = dict(parameters or {})
+        for name in statement.parameters:
+            given.setdefault(name, Parameter(None))
+        columns: list[tuple[str, ValueType]] = self._plan(statement, given).columns
+        return columns
+
+    def check_partitionable(self, statement: Statement) -> None:
+        """INVALID_ARGUMENT for a query that is more than a scan of one table."""
+        check_partitionable(statement.syntax)
+
+    def _plan(self, statement: Statement, parameters: Mapping[str, Parameter]) -> Any:
+        syntax = statement.syntax
+        if statement.kind == "dml":
+            return cached_plan(
+                statement, parameters, self.database, lambda one: make_dml_plan(one, syntax)
+            )
+        return cached_plan(
+            statement,
+            parameters,
+            self.database,
+            lambda one: make_plan(one, _bind(one, syntax)),
+        )
+
+
+def _bind(binding: Binding, syntax: Syntax) -> BoundQuery:
+    check_hints(binding)
+    query = binding.query(syntax.tree, parent=None, ctes={})
+    for column in query.columns:
+        if column.value_type.code == "STRUCT":
+            raise SpannerError(
+                Code.UNIMPLEMENTED,
+                "Unsupported query shape: A struct value cannot be returned as a column value. "
+                "Rewrite the query to flatten the struct fields in the result.",
+            )
+    return query
+
+
+def cached_plan(
+    statement: Statement,
+    parameters: Mapping[str, Parameter],
+    database: Database,
+    make: Callable[[Binding], Any],
+) -> Any:
+    """A plan for these types of parameters that still holds, made when there is none."""
+    signature = tuple(
+        (name, given.value_type or _shape(given.plain))
+        for name in sorted(statement.parameters)
+        if (given := parameters.get(name)) is not None
+    )
+    plan = statement.plans.get(signature)
+    if plan is None or not plan.holds(database.catalogue):
+        binding = new_binding(
+            statement.syntax.text, statement.dialect, database.catalogue, parameters
+        )
+        with bounded_depth():
+            plan = make(binding)
+        if len(statement.plans) >= _PLANS_MAX:
+            statement.plans.clear()
+        statement.plans[signature] = plan
+    return plan
+
+
+def _shape(plain: Plain) -> object:
+    """What of an untyped parameter's value decides its type."""
+    if isinstance(plain, list):
+        return ("list", *{_shape(item) for item in plain if item is not None})
+    return type(plain)
+
+
+def _parameter_names(syntax: Syntax) -> frozenset[str]:
+    trees = [syntax.tree, *syntax.returning]
+    prefix = "p" if syntax.dialect == "POSTGRESQL" else ""
+    return frozenset(
+        f"{prefix}{node.this.name}".lower()
+        for tree in trees
+        for node in tree.find_all(exp.Parameter)
+    )

@@ -1,0 +1,128 @@
+"""Defaults, generated columns and checks: the core's port for expressions, computed by DuckDB.
+
+Expressions are bound once per table; those that are mere constants never reach DuckDB.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from spanner_simulator.core.rows.mutations import PENDING
+from spanner_simulator.core.schema.catalogue import Catalogue
+from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.sql.binder.binding import NOW, NOW_SQL, Binding
+from spanner_simulator.sql.binder.scans import Scan
+from spanner_simulator.sql.binder.statement import new_binding
+from spanner_simulator.sql.carriers import from_duck
+from spanner_simulator.sql.open_duck import open_duck
+from spanner_simulator.sql.plans import names_in, scan_sql
+from spanner_simulator.sql.syntax import bounded_depth, parse_expression
+from spanner_simulator.sql.terms.bound import (
+    Bound,
+    ColumnRef,
+    Relation,
+    RelationColumn,
+    Scope,
+    quoted,
+)
+
+if TYPE_CHECKING:
+    from spanner_simulator.core.schema.schema_objects import Table
+    from spanner_simulator.core.values import Dialect, Row, Value, ValueType
+
+__all__ = ["DuckExpressions", "bind_over_row"]
+
+_EXPRESSIONS_MAX: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _BoundExpression:
+    """`sql` None: always `constant`, or the time of the statement when `is_now`."""
+
+    sql: str | None
+    scan: Scan
+    constant: Value = None
+    is_now: bool = False
+    needs_now: bool = False
+
+
+class DuckExpressions:
+    """Evaluates expressions over one row; used by one thread."""
+
+    def __init__(self) -> None:
+        self._bound: dict[tuple[str, Table, ValueType, Dialect], _BoundExpression] = {}
+
+    def evaluate(
+        self,
+        expression: str,
+        *,
+        table: Table,
+        row: Row,
+        result: ValueType,
+        dialect: Dialect,
+        now_us: int,
+    ) -> Value:
+        """The value as `result` has it; PENDING for the commit timestamp. Raises `SpannerError`."""
+        key = (expression, table, result, dialect)
+        bound = self._bound.get(key)
+        if bound is None:
+            bound = _bind(expression, table, result, dialect)
+            if len(self._bound) >= _EXPRESSIONS_MAX:
+                self._bound.clear()
+            self._bound[key] = bound
+        if bound.is_now:
+            return now_us * 1000
+        if bound.sql is None:
+            return bound.constant
+        parameters = {NOW: now_us * 1000} if bound.needs_now else {}
+        types = {name: bound.scan.types[name] for name in bound.scan.used}
+        found = open_duck().run(bound.sql, parameters, {"raw1": (types, [row])})[0][0]
+        convert = from_duck(result)
+        return found if convert is None or found is None else convert(found)
+
+
+def bind_over_row(expression: str, table: Table, dialect: Dialect) -> tuple[Binding, Bound, Scan]:
+    """An expression over one row of a table, with the scan that gives the row."""
+    syntax = parse_expression(expression, dialect)
+    trees = syntax.tree.expressions
+    if len(trees) != 1 or syntax.tree.args.get("from_"):
+        raise SpannerError(Code.INVALID_ARGUMENT, f"Invalid expression: {expression}")
+    catalogue = Catalogue(dialect)
+    for column in table.columns:
+        kind = column.value_type.element or column.value_type
+        if kind.proto_name is not None:
+            catalogue.proto_types[kind.proto_name] = kind
+    binding = new_binding(syntax.text, dialect, catalogue, {}, allows_pending=True)
+    scan = Scan(1, table.name, table.type_of, table)
+    binding.scans.append(scan)
+    columns = [
+        RelationColumn(
+            column.name,
+            Bound(f"r.{quoted(column.name)}", column.value_type, column=ColumnRef(1, column.name)),
+        )
+        for column in table.columns
+    ]
+    relation = Relation(table.name.split(".")[-1], columns)
+    scope = Scope(relations=[relation], forbids_aggregates="an expression of a table")
+    with bounded_depth():
+        return binding, binding.expression(scope, trees[0]), scan
+
+
+def _bind(expression: str, table: Table, result: ValueType, dialect: Dialect) -> _BoundExpression:
+    binding, bound, scan = bind_over_row(expression, table, dialect)
+    if not binding.accepts(bound, result):
+        raise SpannerError(
+            Code.INVALID_ARGUMENT,
+            f"Expression {expression} of table {table.name} has type {binding.type_name(bound)}, "
+            f"which does not convert to {result.ddl(dialect)}",
+        )
+    typed = binding.coerce(bound, result)
+    if typed.sql == f"CAST('{PENDING}' AS HUGEINT)":
+        return _BoundExpression(None, scan, PENDING)
+    if typed.sql == NOW_SQL:
+        return _BoundExpression(None, scan, is_now=True)
+    if typed.constant is not None and typed.constant.parameter is None and typed.is_literal:
+        return _BoundExpression(None, scan, typed.constant.value)
+    sql = f"WITH {scan_sql(scan)} SELECT {typed.sql} FROM scan1 AS r"  # noqa: S608  # own text
+    return _BoundExpression(sql, scan, needs_now=NOW in names_in(sql))

@@ -1,0 +1,1 @@
+"""The functions and operators of both dialects, one signature to a line."""

@@ -1,0 +1,181 @@
+"""Functions as tables: what each takes, what it gives, and DuckDB's text for it.
+
+One line per signature: `NAME(TYPE, ..) -> TYPE = text`, where `{0}` is the first argument. ANY
+stands for any type, ORDERED for one that has an order; `TYPE...` takes the rest, which the text
+places as `{*}`. PART is a date part such as DAY, and INTERVAL an INTERVAL, which the text takes
+apart as `{0.count}` and `{0.part}`. Without `= text` the function is called like the name in lower
+case. Lines that begin with `@` are aggregates: `{args}` are their arguments with DISTINCT and
+ORDER BY.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from spanner_simulator.core.values import ValueType
+from spanner_simulator.sql.sql_types import (
+    PG_JSONB,
+    PG_NUMERIC,
+    array_of,
+    is_numeric,
+    supertype,
+)
+from spanner_simulator.sql.terms.coercion import implicit_cost
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from spanner_simulator.core.values import Dialect
+    from spanner_simulator.sql.terms.bound import Bound
+
+__all__ = ["Match", "Signature", "read_signatures", "resolve"]
+
+_LINE = re.compile(
+    r"(?P<aggregate>@)?(?P<name>[A-Z_0-9.]+)\((?P<arguments>.*?)\)\s*->\s*"
+    r"(?P<result>[A-Z_0-9<>.]+)(?:\s*=\s*(?P<text>.*))?"
+)
+_TEMPLATES: Final = ("ANY", "ORDERED")
+_UNORDERED: Final = frozenset(("ARRAY", "STRUCT", "JSON", "PROTO"))
+_KNOWN: Final = {"PG_NUMERIC": PG_NUMERIC, "PG_JSONB": PG_JSONB}
+TypePattern: TypeAlias = str
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One line of a table."""
+
+    name: str
+    arguments: tuple[TypePattern, ...]
+    rest: TypePattern | None
+    result: TypePattern
+    text: str
+    is_aggregate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A signature that fits, with the types to which each argument is to be brought."""
+
+    signature: Signature
+    types: tuple[ValueType, ...]
+    result: ValueType
+
+
+def read_signatures(table: str) -> Mapping[str, tuple[Signature, ...]]:
+    """The signatures of a table by upper-case name."""
+    found: dict[str, list[Signature]] = {}
+    for line in filter(None, map(str.strip, table.splitlines())):
+        read = _LINE.fullmatch(line)
+        if read is None:
+            raise ValueError(f"not a signature: {line}")
+        arguments = [one.strip() for one in read["arguments"].split(",") if one.strip()]
+        rest = arguments.pop().removesuffix("...") if line and "..." in read["arguments"] else None
+        count = len(arguments)
+        default = f"{read['name'].lower()}({', '.join(f'{{{index}}}' for index in range(count))})"
+        signature = Signature(
+            read["name"],
+            tuple(arguments),
+            rest,
+            read["result"],
+            read["text"] or default,
+            read["aggregate"] is not None,
+        )
+        found.setdefault(read["name"], []).append(signature)
+    return {name: tuple(lines) for name, lines in found.items()}
+
+
+def resolve(
+    signatures: Sequence[Signature], arguments: Sequence[Bound], dialect: Dialect
+) -> Match | None:
+    """The signature that costs the fewest conversions; None when none fits."""
+    best: tuple[int, Match] | None = None
+    for signature in signatures:
+        found = _match(signature, arguments, dialect)
+        if found is not None and (best is None or found[0] < best[0]):
+            best = found
+    return None if best is None else best[1]
+
+
+def _match(
+    signature: Signature, arguments: Sequence[Bound], dialect: Dialect
+) -> tuple[int, Match] | None:
+    wanted = list(signature.arguments)
+    if len(arguments) > len(wanted) and signature.rest is not None:
+        wanted += [signature.rest] * (len(arguments) - len(wanted))
+    if len(wanted) != len(arguments):
+        return None
+    chosen = _template_types(wanted, arguments, dialect)
+    if chosen is None:
+        return None
+    cost = 0
+    types: list[ValueType] = []
+    for pattern, argument in zip(wanted, arguments, strict=True):
+        target = _concrete(pattern, chosen)
+        step = implicit_cost(argument, target, dialect)
+        if step is None:
+            return None
+        cost += step
+        types.append(target)
+    return cost, Match(signature, tuple(types), _concrete(signature.result, chosen))
+
+
+def _template_types(
+    wanted: Sequence[TypePattern], arguments: Sequence[Bound], dialect: Dialect
+) -> dict[str, ValueType] | None:
+    """What ANY and its like stand for: the common type of the arguments in those places."""
+    chosen: dict[str, ValueType] = {}
+    literals: dict[str, list[Bound]] = {}
+    for pattern, argument in zip(wanted, arguments, strict=True):
+        name = pattern.removeprefix("ARRAY<").removesuffix(">")
+        if name not in _TEMPLATES or argument.value_type is None:
+            continue
+        found: ValueType | None = argument.value_type
+        if pattern.startswith("ARRAY<"):
+            found = argument.value_type.element
+            if found is None:
+                return None
+        if name == "ORDERED" and found is not None and found.code in _UNORDERED:
+            return None
+        if argument.is_literal and not pattern.startswith("ARRAY<"):
+            literals.setdefault(name, []).append(argument)
+        elif name in chosen and found is not None:
+            common = supertype(chosen[name], found)
+            if common is None:
+                return None
+            chosen[name] = common
+        elif found is not None:
+            chosen[name] = found
+    for name, bounds in literals.items():
+        for bound in bounds:
+            kind = bound.value_type
+            if name not in chosen and kind is not None:
+                chosen[name] = kind
+            elif kind is not None and implicit_cost(bound, chosen[name], dialect) is None:
+                common = supertype(chosen[name], kind)
+                if common is None and not is_numeric(kind):
+                    common = _first_reachable(bounds, kind, dialect)
+                if common is None:
+                    return None
+                chosen[name] = common
+    default = ValueType("STRING" if dialect == "POSTGRESQL" else "INT64")
+    return {name: chosen.get(name, default) for name in _TEMPLATES}
+
+
+def _first_reachable(
+    bounds: Sequence[Bound], kind: ValueType, dialect: Dialect
+) -> ValueType | None:
+    """A type of one literal to which all the other literals convert."""
+    fits = all(implicit_cost(one, kind, dialect) is not None for one in bounds)
+    return kind if fits else None
+
+
+def _concrete(pattern: TypePattern, chosen: Mapping[str, ValueType]) -> ValueType:
+    if pattern.startswith("ARRAY<"):
+        return array_of(_concrete(pattern[6:-1], chosen))
+    if pattern in chosen:
+        return chosen[pattern]
+    if pattern in _KNOWN:
+        return _KNOWN[pattern]
+    return ValueType(pattern)  # type: ignore[arg-type]  # a table names nothing but type codes

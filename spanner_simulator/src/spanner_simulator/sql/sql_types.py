@@ -1,0 +1,158 @@
+"""Spanner's types as the binder handles them, and the DuckDB type that carries each.
+
+A carrier never loses anything: a TIMESTAMP travels as HUGEINT nanoseconds, a PG_NUMERIC, which
+keeps its scale, as text, JSON as its normalised text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from spanner_simulator.core.values import Dialect, ValueType
+from spanner_simulator.errors import invariant
+
+__all__ = [
+    "BOOL",
+    "BYTES",
+    "DATE",
+    "FLOAT32",
+    "FLOAT64",
+    "INT64",
+    "INTERVAL",
+    "JSON",
+    "NUMERIC",
+    "PG_JSONB",
+    "PG_NUMERIC",
+    "STRING",
+    "TIMESTAMP",
+    "UUID",
+    "array_of",
+    "carrier",
+    "field_key",
+    "is_floating",
+    "is_numeric",
+    "is_same",
+    "supertype",
+    "type_name",
+    "unsized",
+]
+
+BOOL: Final = ValueType("BOOL")
+INT64: Final = ValueType("INT64")
+FLOAT32: Final = ValueType("FLOAT32")
+FLOAT64: Final = ValueType("FLOAT64")
+NUMERIC: Final = ValueType("NUMERIC")
+PG_NUMERIC: Final = ValueType("NUMERIC", annotation="PG_NUMERIC")
+STRING: Final = ValueType("STRING")
+BYTES: Final = ValueType("BYTES")
+DATE: Final = ValueType("DATE")
+TIMESTAMP: Final = ValueType("TIMESTAMP")
+JSON: Final = ValueType("JSON")
+PG_JSONB: Final = ValueType("JSON", annotation="PG_JSONB")
+UUID: Final = ValueType("UUID")
+INTERVAL: Final = ValueType("INTERVAL")
+
+_CARRIERS: Final = {
+    "BOOL": "BOOLEAN",
+    "INT64": "BIGINT",
+    "FLOAT32": "FLOAT",
+    "FLOAT64": "DOUBLE",
+    "NUMERIC": "DECIMAL(38,9)",
+    "STRING": "VARCHAR",
+    "BYTES": "BLOB",
+    "DATE": "DATE",
+    "TIMESTAMP": "HUGEINT",
+    "JSON": "VARCHAR",
+    "UUID": "VARCHAR",
+    "INTERVAL": "VARCHAR",
+    "PROTO": "BLOB",
+    "ENUM": "BIGINT",
+}
+_POSTGRES_NAMES: Final = {"STRING": "text", "NUMERIC": "numeric", "JSON": "jsonb"}
+
+
+def array_of(element: ValueType) -> ValueType:
+    """ARRAY of a type."""
+    return ValueType("ARRAY", element)
+
+
+def field_key(index: int) -> str:
+    """What the field of a STRUCT is called in DuckDB; Spanner's names may be empty or repeated."""
+    return f"f{index}"
+
+
+def carrier(value_type: ValueType) -> str:
+    """The DuckDB type that carries a type."""
+    if value_type.element is not None:
+        return f"{carrier(value_type.element)}[]"
+    if value_type.code == "STRUCT":
+        fields = [
+            f"{field_key(index)} {carrier(kind)}"
+            for index, (_, kind) in enumerate(value_type.fields)
+        ]
+        return f"STRUCT({', '.join(fields)})"
+    if value_type.annotation == "PG_NUMERIC":
+        return "VARCHAR"
+    return _CARRIERS[value_type.code]
+
+
+def is_same(one: ValueType, other: ValueType) -> bool:
+    """Whether two types are one, lengths left aside."""
+    if one.element is not None and other.element is not None:
+        return is_same(one.element, other.element)
+    if one.code == "STRUCT" and other.code == "STRUCT":
+        return len(one.fields) == len(other.fields) and all(
+            is_same(mine, theirs)
+            for (_, mine), (_, theirs) in zip(one.fields, other.fields, strict=True)
+        )
+    return (one.code, one.annotation, one.proto_name) == (
+        other.code,
+        other.annotation,
+        other.proto_name,
+    )
+
+
+def unsized(value_type: ValueType) -> ValueType:
+    """The type without lengths: it is the column that has a limit, not what is given for it."""
+    if value_type.element is not None:
+        return replace(value_type, element=unsized(value_type.element))
+    return value_type if value_type.length is None else replace(value_type, length=None)
+
+
+def is_floating(value_type: ValueType) -> bool:
+    """Whether NaN and infinities are among its values."""
+    return value_type.code in ("FLOAT32", "FLOAT64")
+
+
+def is_numeric(value_type: ValueType) -> bool:
+    """Whether arithmetic is defined on it."""
+    return value_type.code in ("INT64", "FLOAT32", "FLOAT64", "NUMERIC")
+
+
+def supertype(one: ValueType, other: ValueType) -> ValueType | None:
+    """The smallest type to which both convert without being asked; None when there is none."""
+    if is_same(one, other):
+        return one
+    if not (is_numeric(one) and is_numeric(other)):
+        return None
+    codes = {one.code, other.code}
+    if "FLOAT64" in codes or codes in ({"FLOAT32", "NUMERIC"}, {"FLOAT32", "INT64"}):
+        return FLOAT64
+    numeric = next((kind for kind in (one, other) if kind.code == "NUMERIC"), None)
+    invariant(numeric is not None, "INT64 with something else is a float or a NUMERIC")
+    return numeric
+
+
+def type_name(value_type: ValueType, dialect: Dialect) -> str:
+    """How error messages call a type: without lengths."""
+    if dialect == "POSTGRESQL":
+        if value_type.element is not None:
+            return f"{type_name(value_type.element, dialect)}[]"
+        return _POSTGRES_NAMES.get(value_type.code) or value_type.ddl(dialect)
+    if value_type.element is not None:
+        return f"ARRAY<{type_name(value_type.element, dialect)}>"
+    if value_type.code == "STRUCT":
+        fields = [f"{name} {type_name(kind, dialect)}".strip() for name, kind in value_type.fields]
+        return f"STRUCT<{', '.join(fields)}>"
+    return value_type.proto_name or value_type.code

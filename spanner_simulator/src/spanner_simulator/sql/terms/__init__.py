@@ -1,0 +1,1 @@
+"""What the binder computes with: bound expressions, literals, conversions between types."""

@@ -1,0 +1,254 @@
+"""Conversions: which are implicit, which CAST allows, and DuckDB's text for each.
+
+A string literal takes the type of what it stands beside: dates and timestamps in GoogleSQL,
+everything in PostgreSQL. It is read here, before any row is, so that it can narrow a key range and
+its mistakes are the statement's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.sql.functions import (
+    json_routines,
+    number_routines,
+    text_routines,
+    time_routines,
+)
+from spanner_simulator.sql.sql_types import (
+    carrier,
+    field_key,
+    is_same,
+    type_name,
+)
+from spanner_simulator.sql.syntax import unsupported
+from spanner_simulator.sql.terms.bound import Bound
+from spanner_simulator.sql.terms.enum_casts import enum_cast_sql, member_number
+from spanner_simulator.sql.terms.literals import literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spanner_simulator.core.values import Dialect, Value, ValueType
+
+__all__ = ["cast_sql", "implicit_cost", "is_blank_array", "read_literal"]
+
+_ZONE = f"'{time_routines.DEFAULT_ZONE}'"
+_IMPLICIT: Final = {
+    ("INT64", "FLOAT64"): 2,
+    ("INT64", "NUMERIC"): 3,
+    ("INT64", "PG_NUMERIC"): 3,
+    ("FLOAT32", "FLOAT64"): 1,
+    ("NUMERIC", "FLOAT64"): 2,
+    ("PG_NUMERIC", "FLOAT64"): 2,
+}
+_IMPLICIT_LITERALS: Final = {
+    ("FLOAT64", "NUMERIC"): 4,
+    ("FLOAT64", "FLOAT32"): 4,
+    ("INT64", "FLOAT32"): 4,
+    ("INT64", "ENUM"): 4,
+    ("STRING", "DATE"): 5,
+    ("STRING", "TIMESTAMP"): 5,
+    ("STRING", "UUID"): 5,
+    ("STRING", "ENUM"): 5,
+    ("STRING", "BYTES"): 9,
+    ("BYTES", "PROTO"): 4,
+}
+# `{}` is the value; conversions in both dialects unless PostgreSQL's own table has another.
+_CASTS: Final = {
+    ("INT64", "FLOAT64"): "CAST({} AS DOUBLE)",
+    ("INT64", "FLOAT32"): "CAST({} AS FLOAT)",
+    ("INT64", "NUMERIC"): "CAST({} AS DECIMAL(38,9))",
+    ("INT64", "PG_NUMERIC"): "CAST({} AS VARCHAR)",
+    ("INT64", "STRING"): "CAST({} AS VARCHAR)",
+    ("INT64", "BOOL"): "({} <> 0)",
+    ("ENUM", "INT64"): "{}",
+    ("BOOL", "INT64"): "CAST({} AS BIGINT)",
+    ("BOOL", "STRING"): "CAST({} AS VARCHAR)",
+    ("FLOAT32", "FLOAT64"): "CAST({} AS DOUBLE)",
+    ("FLOAT64", "FLOAT32"): "CAST({} AS FLOAT)",
+    ("FLOAT64", "INT64"): "float_to_int({})",
+    ("FLOAT32", "INT64"): "float_to_int(CAST({} AS DOUBLE))",
+    ("FLOAT64", "NUMERIC"): "float_to_numeric({})",
+    ("FLOAT32", "NUMERIC"): "float_to_numeric(CAST({} AS DOUBLE))",
+    ("FLOAT64", "PG_NUMERIC"): "float_to_pg_numeric({})",
+    ("FLOAT32", "PG_NUMERIC"): "float_to_pg_numeric(CAST({} AS DOUBLE))",
+    ("FLOAT64", "STRING"): "float_text({})",
+    ("FLOAT32", "STRING"): "float32_text({})",
+    ("NUMERIC", "FLOAT64"): "CAST({} AS DOUBLE)",
+    ("NUMERIC", "FLOAT32"): "CAST({} AS FLOAT)",
+    ("NUMERIC", "INT64"): "numeric_to_int({})",
+    ("NUMERIC", "STRING"): "numeric_text({})",
+    ("PG_NUMERIC", "FLOAT64"): "CAST({} AS DOUBLE)",
+    ("PG_NUMERIC", "FLOAT32"): "CAST({} AS FLOAT)",
+    ("PG_NUMERIC", "INT64"): "pg_numeric_to_int({})",
+    ("PG_NUMERIC", "STRING"): "{}",
+    ("STRING", "INT64"): "text_to_int({})",
+    ("STRING", "FLOAT64"): "CAST(text_to_float({}) AS DOUBLE)",
+    ("STRING", "FLOAT32"): "CAST(text_to_float({}) AS FLOAT)",
+    ("STRING", "NUMERIC"): "text_to_numeric({})",
+    ("STRING", "BOOL"): "text_to_bool({})",
+    ("STRING", "DATE"): "date_of_text({})",
+    ("STRING", "TIMESTAMP"): f"timestamp_of_text({{}}, {_ZONE})",
+    ("STRING", "BYTES"): "text_to_bytes({})",
+    ("STRING", "UUID"): "text_to_uuid({})",
+    ("UUID", "STRING"): "{}",
+    ("BYTES", "STRING"): "bytes_to_text({})",
+    ("BYTES", "PROTO"): "{}",
+    ("PROTO", "BYTES"): "{}",
+    ("DATE", "STRING"): "date_format_text('%E4Y-%m-%d', {})",
+    ("DATE", "TIMESTAMP"): f"date_timestamp({{}}, {_ZONE})",
+    ("TIMESTAMP", "STRING"): f"timestamp_text({{}}, {_ZONE})",
+    ("TIMESTAMP", "DATE"): f"timestamp_date({{}}, {_ZONE})",
+    ("INTERVAL", "STRING"): "{}",
+}
+_POSTGRES_CASTS: Final = {
+    ("STRING", "INT64"): "pg_text_to_int({})",
+    ("STRING", "FLOAT64"): "CAST(pg_text_to_float({}) AS DOUBLE)",
+    ("STRING", "FLOAT32"): "CAST(pg_text_to_float({}) AS FLOAT)",
+    ("STRING", "PG_NUMERIC"): "text_to_pg_numeric({})",
+    ("STRING", "BOOL"): "pg_text_to_bool({})",
+    ("STRING", "BYTES"): "text_to_bytes_pg({})",
+    ("STRING", "PG_JSONB"): "jsonb_normal({})",
+    ("STRING", "DATE"): "pg_text_to_date({})",
+    ("STRING", "TIMESTAMP"): "pg_text_to_timestamp({})",
+    ("STRING", "UUID"): "pg_text_to_uuid({})",
+    ("BYTES", "STRING"): "bytes_to_text_pg({})",
+    ("PG_JSONB", "STRING"): "{}",
+    ("PG_JSONB", "INT64"): "json_int({})",
+    ("PG_JSONB", "FLOAT64"): "json_float({})",
+    ("PG_JSONB", "BOOL"): "json_bool({})",
+}
+_NOT_IN_POSTGRES: Final = frozenset((("INT64", "BOOL"), ("BOOL", "INT64"), ("DATE", "INT64")))
+_READERS: Final[dict[str, Callable[[str], Value]]] = {
+    "DATE": time_routines.text_to_date,
+    "TIMESTAMP": time_routines.text_to_timestamp,
+    "NUMERIC": number_routines.text_to_numeric,
+    "JSON": json_routines.json_normal,
+    "UUID": text_routines.text_to_uuid,
+}
+_POSTGRES_READERS: Final[dict[str, Callable[[str], Value]]] = {
+    "DATE": time_routines.pg_text_to_date,
+    "TIMESTAMP": time_routines.pg_text_to_timestamp,
+    "INT64": number_routines.pg_text_to_int,
+    "FLOAT64": lambda text: float(number_routines.pg_text_to_float(text)),
+    "FLOAT32": lambda text: float(number_routines.pg_text_to_float(text)),
+    "PG_NUMERIC": lambda text: number_routines.pg_number(number_routines.text_to_pg_numeric(text)),
+    "BOOL": text_routines.pg_text_to_bool,
+    "BYTES": text_routines.text_to_bytes_pg,
+    "PG_JSONB": json_routines.jsonb_normal,
+    "UUID": text_routines.pg_text_to_uuid,
+}
+
+
+def _kind(value_type: ValueType) -> str:
+    return value_type.annotation or value_type.code
+
+
+def read_literal(text: str, value_type: ValueType, dialect: Dialect) -> Bound | None:
+    """A string literal as a value of another type; None when the dialect has no such reading.
+
+    Raises `SpannerError` for a text that is none of that type.
+    """
+    if value_type.code == "ENUM":
+        return literal(value_type, member_number(value_type, text))
+    readers = _POSTGRES_READERS if dialect == "POSTGRESQL" else _READERS
+    reader = readers.get(_kind(value_type))
+    if reader is None:
+        return None
+    return literal(value_type, reader(text))
+
+
+def is_blank_array(bound: Bound) -> bool:
+    """Whether an array literal has no element that would give it a type."""
+    value = None if bound.constant is None else bound.constant.value
+    return isinstance(value, tuple) and all(item is None for item in value)
+
+
+def implicit_cost(bound: Bound, target: ValueType, dialect: Dialect) -> int | None:
+    """How far an expression is from a type without CAST: 0 is there, None unreachable."""
+    source = bound.value_type
+    if source is None:
+        return 1
+    if is_same(source, target):
+        return 0
+    pair = (_kind(source), _kind(target))
+    if bound.is_literal:
+        if target.element is not None and is_blank_array(bound):
+            return 1
+        if dialect == "POSTGRESQL" and source.code == "STRING" and target.element is None:
+            return 2
+        if pair in _IMPLICIT_LITERALS:
+            return _IMPLICIT_LITERALS[pair]
+        if source.element is not None and target.element is not None:
+            element = Bound("", source.element, is_literal=True)
+            return implicit_cost(element, target.element, dialect)
+    return _IMPLICIT.get(pair)
+
+
+def cast_sql(
+    sql: str, source: ValueType, target: ValueType, dialect: Dialect, *, is_safe: bool = False
+) -> str:
+    """DuckDB's text of a conversion. Raises INVALID_ARGUMENT for a pair that has none."""
+    if source.element is not None and target.element is not None:
+        if is_same(source, target):
+            return sql
+        inner = cast_sql("_e", source.element, target.element, dialect, is_safe=is_safe)
+        return f"list_transform({sql}, lambda _e: {inner})"
+    if source.code == "STRUCT" and target.code == "STRUCT":
+        return _cast_struct(sql, source, target, dialect)
+    if is_same(source, target):
+        return _cut(sql, source, target)
+    text = enum_cast_sql(sql, source, target)
+    if text is None:
+        text = _template(source, target, dialect).format(sql)
+    text = _cut(text, None, target)
+    return f"TRY({text})" if is_safe else text
+
+
+def _template(source: ValueType, target: ValueType, dialect: Dialect) -> str:
+    pair = (_kind(source), _kind(target))
+    template = _CASTS.get(pair)
+    if dialect == "POSTGRESQL":
+        template = _POSTGRES_CASTS.get(pair, None if pair in _NOT_IN_POSTGRES else template)
+    if {source.code, target.code} == {"STRING", "PROTO"}:
+        raise unsupported("CAST between messages and their text form")
+    if template is None:
+        raise _no_cast(source, target, dialect)
+    return template
+
+
+def _cut(sql: str, source: ValueType | None, target: ValueType) -> str:
+    """`varchar(3)` cuts; a length that is already kept costs nothing."""
+    if target.code != "STRING" or target.length is None:
+        return sql
+    if source is not None and source.length is not None and source.length <= target.length:
+        return sql
+    return f"left({sql}, {target.length})"
+
+
+def _cast_struct(sql: str, source: ValueType, target: ValueType, dialect: Dialect) -> str:
+    if len(source.fields) != len(target.fields):
+        raise _no_cast(source, target, dialect)
+    if is_same(source, target):
+        return sql
+    inner = ", ".join(
+        f"{field_key(index)} := "
+        + cast_sql(f"struct_extract({sql}, '{field_key(index)}')", mine, theirs, dialect)
+        for index, ((_, mine), (_, theirs)) in enumerate(
+            zip(source.fields, target.fields, strict=True)
+        )
+    )
+    packed = f"struct_pack({inner})"
+    return f"CASE WHEN {sql} IS NULL THEN CAST(NULL AS {carrier(target)}) ELSE {packed} END"
+
+
+def _no_cast(source: ValueType, target: ValueType, dialect: Dialect) -> SpannerError:
+    one, other = type_name(source, dialect), type_name(target, dialect)
+    message = (
+        f"[ERROR] cannot cast type {one} to {other}"
+        if dialect == "POSTGRESQL"
+        else f"Invalid cast from {one} to {other}"
+    )
+    return SpannerError(Code.INVALID_ARGUMENT, message)

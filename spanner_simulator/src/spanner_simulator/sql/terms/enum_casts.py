@@ -1,0 +1,62 @@
+"""Enums of the proto bundle in SQL: their carrier is the number, their text the member's name.
+
+A number without a member is a value, too, and its text is the number.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spanner_simulator.core.plain_forms import is_enum_number
+from spanner_simulator.sql.functions.routines import out_of_range, routine
+from spanner_simulator.sql.terms.literals import text_literal
+
+if TYPE_CHECKING:
+    from spanner_simulator.core.values import ValueType
+
+__all__ = ["enum_cast_sql", "member_number"]
+
+
+def member_number(kind: ValueType, text: str) -> int:
+    """The number of a member by name; OUT_OF_RANGE when the enum has none of that name."""
+    for name, number in kind.members:
+        if name == text:
+            return number
+    likes = [name for name, _ in kind.members if name.lower() == text.lower()]
+    hint = f"; Did you mean '{likes[0]}'? (Note: ENUM values are case sensitive)" if likes else ""
+    raise out_of_range(f"Out of range cast of string '{text}' to enum type {kind.proto_name}{hint}")
+
+
+@routine("BIGINT", "BIGINT", "VARCHAR")
+def enum_of_int(number: int, enum: str) -> int:
+    """An integer as a value of an enum, which has 32 bits."""
+    if not is_enum_number(number):
+        raise out_of_range(f"Out of range cast of integer {number} to enum type {enum}")
+    return number
+
+
+@routine("BIGINT", "VARCHAR", "VARCHAR")
+def no_enum_member(text: str, enum: str) -> int:
+    """Refuse a text that names no member of an enum."""
+    raise out_of_range(f"Out of range cast of string '{text}' to enum type {enum}")
+
+
+def enum_cast_sql(sql: str, source: ValueType, target: ValueType) -> str | None:
+    """DuckDB's text of a conversion to an enum or from one; None when it is neither."""
+    match source.code, target.code:
+        case "INT64", "ENUM":
+            return f"enum_of_int({sql}, {text_literal(target.proto_name or '')})"
+        case "STRING", "ENUM":
+            cases = " ".join(
+                f"WHEN {text_literal(name)} THEN {number}" for name, number in target.members
+            )
+            otherwise = f"no_enum_member({sql}, {text_literal(target.proto_name or '')})"
+            return f"CASE {sql} {cases} ELSE {otherwise} END" if cases else otherwise
+        case "ENUM", "STRING":
+            cases = " ".join(
+                f"WHEN {number} THEN {text_literal(name)}" for name, number in source.members
+            )
+            otherwise = f"CAST({sql} AS VARCHAR)"
+            return f"CASE {sql} {cases} ELSE {otherwise} END" if cases else otherwise
+        case _:
+            return None

@@ -1,0 +1,123 @@
+"""What the programs found: one outcome for each check and client, and the table of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from conformance.servers import Server
+
+__all__ = ["CHECKS", "ProgramReport", "run_program", "show"]
+
+HERE = Path(__file__).resolve().parent
+RUN_TIMEOUT_S = 900
+DETAIL_LENGTH = 300
+# One failure early on brings others after it.
+SHOWN_FAILURES = 20
+
+
+def _listed() -> tuple[str, ...]:
+    """The checks, as README.md lists them: that table is what every program walks."""
+    rows = re.findall(r"^\| `(\w+)` \|", (HERE / "README.md").read_text(), re.MULTILINE)
+    return tuple(rows)
+
+
+CHECKS = _listed()
+
+
+@dataclass(slots=True)
+class ProgramReport:
+    """What one program said; `trouble` is what kept it from saying all."""
+
+    name: str
+    outcomes: dict[str, tuple[bool, str]] = field(default_factory=dict)
+    trouble: str = ""
+
+    @property
+    def failures(self) -> list[str]:
+        """One line for each check that failed, was left out or is unknown."""
+        lines = [f"{self.name}: {self.trouble}"] if self.trouble else []
+        if self.trouble and not self.outcomes:
+            return lines
+        lines += [
+            f"{self.name} {check}: {detail}"
+            for check, (ok, detail) in self.outcomes.items()
+            if not ok
+        ]
+        lines += [
+            f"{self.name} {check}: not reported" for check in CHECKS if check not in self.outcomes
+        ]
+        lines += [
+            f"{self.name} {check}: not listed" for check in self.outcomes if check not in CHECKS
+        ]
+        return lines
+
+
+def run_program(name: str, command: list[str], server: Server, log: Path) -> ProgramReport:
+    """Run one program to its end. Its standard error goes to `log`."""
+    environ = {
+        **os.environ,
+        "SPANNER_EMULATOR_HOST": server.grpc,
+        "CONFORMANCE_CONTROL": server.control,
+        "CONFORMANCE_SCHEMA": str(HERE / "schema"),
+        # Clients would look for Google's metadata server and send it their metrics.
+        "SPANNER_DISABLE_BUILTIN_METRICS": "true",
+        "METADATA_SERVER_DETECTION": "none",
+        "GRPC_VERBOSITY": "NONE",
+    }
+    if not server.control:
+        # Google's emulator takes multiplexed sessions for ordinary ones: clients trip over that.
+        for what in ("", "_PARTITIONED_OPS", "_FOR_RW"):
+            environ[f"GOOGLE_CLOUD_SPANNER_MULTIPLEXED_SESSIONS{what}"] = "false"
+    report = ProgramReport(name)
+    with log.open("w") as errors:
+        try:
+            done = subprocess.run(
+                command,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                timeout=RUN_TIMEOUT_S,
+                check=False,
+            )
+            output = done.stdout
+            if done.returncode != 0:
+                report.trouble = f"exit code {done.returncode}; its words are in {log}"
+        except subprocess.TimeoutExpired as error:
+            output = error.stdout.decode() if isinstance(error.stdout, bytes) else ""
+            report.trouble = f"not done within {RUN_TIMEOUT_S} s"
+    for line in output.splitlines():
+        if line.startswith("{"):
+            found = json.loads(line)
+            report.outcomes[found["check"]] = (
+                bool(found["ok"]),
+                " ".join(str(found["detail"]).split())[:DETAIL_LENGTH],
+            )
+    return report
+
+
+def show(reports: Iterable[ProgramReport], console: Console) -> None:
+    """The table check by client, and below it a line for each failure."""
+    reports = list(reports)
+    table = Table("check", *(one.name for one in reports))
+    for check in CHECKS:
+        marks = [one.outcomes.get(check) for one in reports]
+        table.add_row(
+            check, *("-" if mark is None else "ok" if mark[0] else "FAILED" for mark in marks)
+        )
+    console.print(table)
+    for one in reports:
+        for line in one.failures[:SHOWN_FAILURES]:
+            console.print(line, markup=False, soft_wrap=True)
+        if len(one.failures) > SHOWN_FAILURES:
+            console.print(f"{one.name}: and {len(one.failures) - SHOWN_FAILURES} more")

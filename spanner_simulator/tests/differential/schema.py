@@ -1,0 +1,200 @@
+"""The schema that a workload believes in: tables, indexes and change streams, and their DDL.
+
+It is a model for choosing what to do next, not for judging: where it errs, both sides are still
+asked the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from differential.kinds import GOOGLE, POSTGRES, Dialect, Kind
+
+__all__ = ["Column", "Index", "Schema", "Stream", "Table", "View"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column; `default` and `generated` are SQL text, `refers_to` is a table and its key."""
+
+    name: str
+    kind: Kind
+    nullable: bool = True
+    default: str | None = None
+    generated: str | None = None
+    stored: bool = True
+    commit_timestamp: bool = False
+    refers_to: tuple[str, str] | None = None
+
+    @property
+    def is_written(self) -> bool:
+        return self.generated is None
+
+    def ddl(self, dialect: Dialect) -> str:
+        kind = self.kind.ddl(dialect)
+        if self.commit_timestamp and dialect == POSTGRES:
+            kind = "SPANNER.COMMIT_TIMESTAMP"
+        text = f"{self.name} {kind}"
+        if not self.nullable:
+            text += " NOT NULL"
+        if self.default is not None:
+            default = f"({self.default})" if dialect == GOOGLE else self.default
+            text += f" DEFAULT {default}"
+        if self.generated is not None:
+            how = " STORED" if self.stored else (" VIRTUAL" if dialect == POSTGRES else "")
+            text += (
+                f" GENERATED ALWAYS AS ({self.generated}){how}"
+                if dialect == POSTGRES
+                else f" AS ({self.generated}){how}"
+            )
+        if self.commit_timestamp and dialect == GOOGLE:
+            text += " OPTIONS (allow_commit_timestamp = true)"
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A secondary index; columns with whether they descend."""
+
+    name: str
+    table: str
+    columns: tuple[tuple[str, bool], ...]
+    unique: bool = False
+    storing: tuple[str, ...] = ()
+    null_filtered: bool = False
+
+    def ddl(self, dialect: Dialect) -> str:
+        parts = ", ".join(name + (" DESC" if desc else "") for name, desc in self.columns)
+        unique = "UNIQUE " if self.unique else ""
+        filtered = "NULL_FILTERED " if self.null_filtered and dialect == GOOGLE else ""
+        word = "STORING" if dialect == GOOGLE else "INCLUDE"
+        storing = f" {word} ({', '.join(self.storing)})" if self.storing else ""
+        return f"CREATE {unique}{filtered}INDEX {self.name} ON {self.table} ({parts}){storing}"
+
+    def readable(self, table: Table) -> tuple[str, ...]:
+        """Columns that the index has."""
+        names = {name for name, _ in self.columns} | {*table.key_names, *self.storing}
+        return tuple(sorted(names))
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table; key parts with whether they descend; `checks` and foreign keys as SQL text."""
+
+    name: str
+    columns: tuple[Column, ...]
+    key: tuple[tuple[str, bool], ...]
+    parent: str | None = None
+    cascade: bool = False
+    constraints: tuple[str, ...] = ()
+
+    def column(self, name: str) -> Column:
+        return next(one for one in self.columns if one.name == name)
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.key)
+
+    @property
+    def values(self) -> tuple[Column, ...]:
+        """Columns outside the key."""
+        return tuple(one for one in self.columns if one.name not in self.key_names)
+
+    def key_kind(self, name: str) -> Kind:
+        return self.column(name).kind
+
+    def ddl(self, dialect: Dialect) -> str:
+        parts = [column.ddl(dialect) for column in self.columns]
+        parts += self.constraints
+        if dialect == GOOGLE:
+            keys = ", ".join(name + (" DESC" if desc else "") for name, desc in self.key)
+            text = f"CREATE TABLE {self.name} ({', '.join(parts)}) PRIMARY KEY ({keys})"
+            joint = ", INTERLEAVE IN PARENT"
+        else:
+            parts.append(f"PRIMARY KEY ({', '.join(self.key_names)})")
+            text = f"CREATE TABLE {self.name} ({', '.join(parts)})"
+            joint = " INTERLEAVE IN PARENT"
+        if self.parent is not None:
+            text += f"{joint} {self.parent} ON DELETE {'CASCADE' if self.cascade else 'NO ACTION'}"
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A view of some of a table's columns; `where` is SQL text."""
+
+    name: str
+    table: str
+    columns: tuple[str, ...]
+    where: str = ""
+
+    def ddl(self) -> str:
+        columns = ", ".join(f"{self.table}.{name}" for name in self.columns)
+        text = f"CREATE VIEW {self.name} SQL SECURITY INVOKER AS SELECT {columns} FROM {self.table}"
+        return f"{text} WHERE {self.where}" if self.where else text
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A change stream; `watch` maps tables to column names, None for all columns; None is ALL."""
+
+    name: str
+    watch: dict[str, tuple[str, ...] | None] | None
+    options: dict[str, str | bool] = field(default_factory=dict)
+
+    def watch_text(self) -> str:
+        if self.watch is None:
+            return " FOR ALL"
+        if not self.watch:
+            return ""
+        parts = [
+            table if columns is None else f"{table}({', '.join(columns)})"
+            for table, columns in self.watch.items()
+        ]
+        return " FOR " + ", ".join(parts)
+
+    def create(self, dialect: Dialect) -> str:
+        text = f"CREATE CHANGE STREAM {self.name}{self.watch_text()}"
+        if self.options:
+            word = " OPTIONS" if dialect == GOOGLE else " WITH"
+            text += f"{word} ({options_text(self.options)})"
+        return text
+
+
+def options_text(options: dict[str, str | bool]) -> str:
+    """Options as both dialects list them."""
+    return ", ".join(
+        f"{name} = " + (f"'{held}'" if isinstance(held, str) else str(held).lower())
+        for name, held in options.items()
+    )
+
+
+@dataclass(slots=True)
+class Schema:
+    """Everything that exists by now."""
+
+    dialect: Dialect
+    tables: dict[str, Table] = field(default_factory=dict)
+    indexes: dict[str, Index] = field(default_factory=dict)
+    streams: dict[str, Stream] = field(default_factory=dict)
+    views: dict[str, View] = field(default_factory=dict)
+
+    def children(self, table: str) -> list[Table]:
+        return [one for one in self.tables.values() if one.parent == table]
+
+    def indexes_of(self, table: str) -> list[Index]:
+        return [one for one in self.indexes.values() if one.table == table]
+
+    def read_indexes(self, table: str) -> list[Index]:
+        """Indexes to read by; the emulator's unique ones in PostgreSQL leave rows with NULL out."""
+        found = self.indexes_of(table)
+        return [one for one in found if self.dialect == GOOGLE or not one.unique]
+
+    def add_column(self, table: str, column: Column) -> None:
+        held = self.tables[table]
+        self.tables[table] = replace(held, columns=(*held.columns, column))
+
+    def drop_column(self, table: str, name: str) -> None:
+        held = self.tables[table]
+        kept = tuple(one for one in held.columns if one.name != name)
+        self.tables[table] = replace(held, columns=kept)

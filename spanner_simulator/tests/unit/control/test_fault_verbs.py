@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.cloud import spanner
+
+from spanner_simulator import Simulator
+from spanner_simulator.errors import Code, SpannerError
+from unit.control.conftest import insert
+
+
+def test_rules_are_added_listed_and_cleared(simulator: Simulator) -> None:
+    first = simulator.add_fault(method="Commit", database="bank", code="ABORTED", count=None)
+    second = simulator.add_fault(stream="Bank", kind="slow", delay_ms=5, probability=0.5, seed=3)
+
+    assert first == {
+        "number": 1,
+        "method": "Commit",
+        "database": "projects/test-project/instances/test-instance/databases/bank",
+        "stream": None,
+        "token": None,
+        "kind": "status",
+        "when": "open",
+        "after_rows": 0,
+        "code": "ABORTED",
+        "message": "Injected fault",
+        "delay_ms": 0,
+        "count": None,
+        "probability": 1.0,
+        "seed": 0,
+        "fired": 0,
+    }
+    assert (second["number"], second["kind"], second["delay_ms"]) == (2, "slow", 5)
+    assert simulator.faults() == [first, second]
+    assert simulator.clear_faults(number=1) == {"cleared": 1}
+    assert simulator.clear_faults() == {"cleared": 1}
+    assert simulator.faults() == []
+
+
+def test_calls_meet_them(simulator: Simulator) -> None:
+    simulator.add_fault(method="Commit", code="ABORTED")
+    fault = simulator._run(lambda host: host.faults.plan("Commit"))
+
+    assert fault is not None
+    assert fault.error.code is Code.ABORTED
+    assert simulator.faults()[0]["fired"] == 1
+
+
+def test_refusals(simulator: Simulator) -> None:
+    for settings, message in (
+        ({"code": "FINE"}, "The argument code"),
+        ({"method": "Comit"}, "The argument method must be the bare name of a method, not 'Comit'"),
+        ({"kind": "slow"}, "delay_ms"),
+        ({"database": "nope"}, "Database not found"),
+    ):
+        with pytest.raises(SpannerError, match=message):
+            simulator.add_fault(**settings)  # type: ignore[arg-type]
+
+
+def test_the_official_client_survives_a_cut_connection(simulator: Simulator) -> None:
+    database = simulator.client().instance("test-instance").database("bank")
+    for key in (100, 101):
+        with database.batch() as batch:
+            batch.insert("A", ["K"], [[key]])
+        dropped = simulator.drop_connections()
+
+    assert dropped == {"dropped": 1}
+    assert [one["changes"][0]["keys"]["K"] for one in simulator.commit_log("bank", "Bank")] == [
+        "5",
+        "7",
+        "100",
+        "101",
+    ]
+
+
+def test_the_official_client_tries_again_when_aborted(simulator: Simulator) -> None:
+    database = simulator.client().instance("test-instance").database("bank")
+    simulator.add_fault(method="Commit", code="ABORTED", count=2)
+    attempts: list[int] = []
+
+    def put(transaction: Any) -> None:
+        attempts.append(1)
+        transaction.insert_or_update("A", ["K"], [[50]])
+
+    database.run_in_transaction(put)
+
+    assert len(attempts) == 3
+    assert simulator.faults()[0]["fired"] == 2
+    assert simulator.commit_log("bank", "Bank")[-1]["changes"][0]["keys"] == {"K": "50"}
+
+
+@pytest.mark.parametrize("kind", ["status", "drop"])
+def test_the_official_client_resumes_a_read_that_breaks(simulator: Simulator, kind: str) -> None:
+    database = simulator.client().instance("test-instance").database("bank")
+    insert(simulator, *range(100, 600))
+    simulator.add_fault(
+        method="StreamingRead",
+        kind=kind,  # type: ignore[arg-type]
+        when="after_rows",
+        after_rows=3,
+        count=2,
+    )
+    with database.snapshot() as snapshot:
+        rows = [row[0] for row in snapshot.read("A", ["K"], spanner.KeySet(all_=True))]
+
+    assert rows == [5, 7, *range(100, 600)]
+    assert simulator.faults()[0]["fired"] == 2

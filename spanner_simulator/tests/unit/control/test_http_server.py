@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+
+import pytest
+
+from spanner_simulator import Simulator
+from spanner_simulator.control.verb import verbs_of
+from spanner_simulator.control.verbs import Verbs
+from unit.control.conftest import Port, insert
+
+WHERE = "database=bank&stream=Bank"
+BODY = {"database": "bank", "stream": "Bank"}
+
+
+def test_the_root_lists_the_verbs(port: Port) -> None:
+    status, body = port.get("/")
+    split = next(verb for verb in body["verbs"] if verb["path"] == "/split")
+
+    assert status == 200
+    assert {verb["path"] for verb in body["verbs"]} == {f"/{name}" for name in verbs_of(Verbs)}
+    assert split["method"] == "POST"
+    assert split["arguments"][0] == {"name": "database", "type": "a string", "required": True}
+    assert split["arguments"][2] == {
+        "name": "token",
+        "type": "a string",
+        "required": False,
+        "default": None,
+    }
+
+
+def test_a_question_and_an_action(port: Port) -> None:
+    status, split = port.post("/split", {**BODY, "table": "A", "key": ["6"]})
+    _, listed = port.get(f"/stream-partitions?{WHERE}&ended=true")
+
+    assert (status, split["children"][0]["high"]["key"]) == (200, ["6"])
+    assert len(listed["stream_partitions"]) == 4
+
+
+def test_an_action_without_arguments_needs_no_body(port: Port) -> None:
+    status, body = port.post("/freeze", b"")
+
+    assert (status, body["is_frozen"]) == (200, True)
+
+
+def test_a_list_stands_under_its_verbs_name(port: Port) -> None:
+    assert port.get("/faults") == (200, {"faults": []})
+
+
+def test_the_commit_log_in_lines_from_a_number_on(port: Port) -> None:
+    _, everything = port.get(f"/commit-log?{WHERE}")
+    _, rest = port.get(f"/commit-log?{WHERE}&from=1")
+    _, nothing = port.get(f"/commit-log?{WHERE}&from=2")
+
+    assert [line["index"] for line in everything] == [0, 1]
+    assert (rest, nothing) == (everything[1:], [])
+
+
+def test_the_commit_log_is_followed(port: Port, simulator: Simulator) -> None:
+    writer = threading.Timer(0.1, insert, (simulator, 9))
+    writer.start()
+    status, lines = port.get(f"/follow-commit-log?{WHERE}&from=1&idle_ms=1000")
+    writer.join()
+
+    assert status == 200
+    assert [line["changes"][0]["keys"]["K"] for line in lines] == ["7", "9"]
+
+
+def test_the_lines_end_with_the_database(simulator: Simulator) -> None:
+    connection = http.client.HTTPConnection(simulator.control_address, timeout=60)
+    connection.request("GET", f"/follow-commit-log?{WHERE}")
+    reply = connection.getresponse()
+    lines = [reply.readline(), reply.readline()]
+    simulator.drop_database("bank")
+
+    assert all(lines)
+    assert reply.read() == b""
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/split", {"database": "nope", "stream": "Bank"}, 404),
+        ("/split", {"database": "bank", "stream": "Nope"}, 404),
+        ("/split", {**BODY, "token": "x"}, 404),
+        ("/split", {"database": "bank"}, 400),
+        ("/split", {**BODY, "bogus": 1}, 400),
+        ("/split", {**BODY, "token": 1}, 400),
+        ("/split", b"[", 400),
+        ("/split", b"[]", 400),
+        ("/merge", {**BODY, "tokens": ["x"]}, 404),
+        ("/churn", {**BODY, "mean_life_ms": 0}, 400),
+        ("/interrupt", {**BODY, "code": "FINE"}, 400),
+        ("/advance", {"by_ms": "1"}, 400),
+        ("/add-fault", {"kind": "odd"}, 400),
+        ("/health", {}, 400),
+        ("/nothing", {}, 404),
+    ],
+)
+def test_refusals(port: Port, path: str, body: object, status: int) -> None:
+    found, answer = port.post(path, body)
+
+    assert found == status
+    assert sorted(answer) == ["code", "message"]
+
+
+def test_a_refusal_names_the_argument(port: Port) -> None:
+    assert port.post("/advance", {"by_ms": "soon"}) == (
+        400,
+        {
+            "code": "INVALID_ARGUMENT",
+            "message": "The argument by_ms must be a whole number, not 'soon'.",
+        },
+    )
+
+
+@pytest.mark.parametrize("size", ["-1", "x", "999999999999"])
+def test_a_body_of_no_sensible_size(simulator: Simulator, size: str) -> None:
+    connection = http.client.HTTPConnection(simulator.control_address, timeout=60)
+    connection.putrequest("POST", "/freeze")
+    connection.putheader("Content-Length", size)
+    connection.endheaders()
+
+    assert connection.getresponse().status == 400
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/stream-partitions?database=bank", 400),
+        ("/commit-log?stream=Bank", 400),
+        (f"/commit-log?{WHERE}&from=x", 400),
+        (f"/stream-partitions?{WHERE}&ended=maybe", 400),
+        ("/commit-log?database=bank&stream=Nope", 404),
+        ("/follow-commit-log?database=bank&stream=Nope", 404),
+        ("/split", 400),
+        ("/nothing", 404),
+    ],
+)
+def test_refused_questions(port: Port, path: str, status: int) -> None:
+    found, answer = port.get(path)
+
+    assert found == status
+    assert answer["message"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers"),
+    [
+        ("POST", "/freeze", {"Content-Length": "\xb2"}),
+        ("POST", "/freeze", {"Content-Length": "9" * 5000}),
+        ("POST", "/advance", {"Transfer-Encoding": "chunked"}),
+        ("POST", "/reset?by_ms=1", {"Content-Length": "0"}),
+        ("GET", f"/commit-log?{WHERE}&database=other", {}),
+        ("GET", f"/commit-log?{WHERE}", {"Content-Length": "13"}),
+    ],
+)
+def test_nothing_of_a_request_is_passed_over(
+    simulator: Simulator, method: str, path: str, headers: dict[str, str]
+) -> None:
+    connection = http.client.HTTPConnection(simulator.control_address, timeout=60)
+    connection.putrequest(method, path)
+    for name, value in headers.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+
+    reply = connection.getresponse()
+    assert (reply.status, json.loads(reply.read())["code"]) == (400, "INVALID_ARGUMENT")
+    connection.close()
+
+
+def test_an_action_whose_body_was_cut_off_does_not_happen(simulator: Simulator) -> None:
+    """What has arrived may be valid, and still not be what the client meant."""
+    host, _, port = simulator.control_address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as client:
+        client.sendall(b"POST /reset HTTP/1.1\r\nContent-Length: 100\r\n\r\n{}")
+        client.shutdown(socket.SHUT_WR)
+        reply = http.client.HTTPResponse(client)
+        reply.begin()
+        answer = json.loads(reply.read())
+
+    assert (reply.status, answer["message"]) == (400, "The body ended after 2 of 100 bytes.")
+    assert simulator.health()["databases"] != []
+
+
+def test_a_fault_of_the_server_itself_is_reported(
+    simulator: Simulator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: Verbs) -> dict[str, str]:
+        raise ZeroDivisionError("a fault of the server")
+
+    monkeypatch.setattr(type(simulator), "health", fail)
+    connection = http.client.HTTPConnection(simulator.control_address, timeout=60)
+    connection.request("GET", "/health")
+    with pytest.raises(http.client.RemoteDisconnected):
+        connection.getresponse()
+
+    assert "ZeroDivisionError: a fault of the server" in capsys.readouterr().err

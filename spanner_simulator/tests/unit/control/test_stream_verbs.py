@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from spanner_simulator import Simulator
+from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.server.host import Host
+from unit.control.conftest import DDL, insert
+
+
+def living(simulator: Simulator) -> list[dict[str, Any]]:
+    return simulator.stream_partitions("bank", "Bank")
+
+
+def test_stream_partitions_have_bounds_counts_and_readers(simulator: Simulator) -> None:
+    low, high = living(simulator)
+
+    assert low["high"]["table"] == "A"
+    assert low["high"]["key"] == ["0"]
+    assert (low["records"], high["records"]) == (0, 2)
+    assert (high["high"], high["end_timestamp_us"], high["children"]) == (None, None, [])
+    assert high["recently_written_keys"] == 2
+    assert high["tables"] == ["A"]
+    assert (high["readers"], high["is_held"]) == (0, False)
+
+
+def test_those_that_have_ended_can_be_listed_too(simulator: Simulator) -> None:
+    moved = simulator.move("bank", "Bank")
+    everything = simulator.stream_partitions("bank", "Bank", ended=True)
+
+    assert len(living(simulator)) == 2
+    assert len(everything) == 3
+    (parent,) = [one for one in everything if one["token"] in moved["parents"]]
+    assert parent["end_timestamp_us"] == moved["start_timestamp_us"]
+    assert parent["children"] == [moved["children"][0]["token"]]
+
+
+def test_split_by_key_then_merge_then_move(simulator: Simulator) -> None:
+    split = simulator.split("bank", "Bank", table="A", key=["6"])
+    left, right = split["children"]
+    tokens = [right["token"], left["token"]]
+    merged = simulator.merge("bank", "Bank", tokens=tokens)
+    moved = simulator.move("bank", "Bank", token=merged["children"][0]["token"])
+
+    assert left["high"]["key"] == right["low"]["key"] == ["6"]
+    assert sorted(merged["parents"]) == sorted(tokens)
+    assert moved["children"][0]["low"] == left["low"]
+    assert moved["start_timestamp_us"] > merged["start_timestamp_us"]
+    assert moved["start_timestamp_us"] == moved["children"][0]["start_timestamp_us"]
+
+
+def test_without_arguments_the_busiest_is_split_and_a_pair_merged(simulator: Simulator) -> None:
+    split = simulator.split("bank", "Bank")
+    merged = simulator.merge("bank", "Bank")
+
+    assert split["children"][1]["low"]["key"] == ["7"]
+    assert sorted(merged["parents"]) == sorted(one["token"] for one in split["children"])
+
+
+def test_keys_move_between_living_ones_that_are_mutable(simulator: Simulator) -> None:
+    ddl = [DDL[0], "CREATE CHANGE STREAM M FOR A OPTIONS (partition_mode = 'MUTABLE_KEY_RANGE')"]
+    simulator.create_database("shop", ddl=ddl)
+    low, high = (one["token"] for one in simulator.stream_partitions("shop", "M"))
+    moved = simulator.move_keys(
+        "shop", "M", source=high, destination=low, table="A", first_key=["10"], last_key=["19"]
+    )
+    (kept,) = [one for one in simulator.stream_partitions("shop", "M") if one["token"] == high]
+
+    assert [one["token"] for one in moved["children"]] == [low]
+    assert moved["parents"] == []
+    assert moved["start_timestamp_us"] > kept["start_timestamp_us"]
+    assert [one["low"]["key"] for one in kept["ranges"]] == [["0"], ["20"]]
+    with pytest.raises(SpannerError):
+        simulator.move_keys("bank", "Bank", source=low, destination=high)
+
+
+def test_churn_starts_and_stops(simulator: Simulator) -> None:
+    simulator.freeze()
+    assert simulator.churn("bank", "Bank", mean_life_ms=1000, seed=1) == {"enabled": True}
+    simulator.advance(10_000)
+    count = len(simulator.stream_partitions("bank", "Bank", ended=True))
+    assert simulator.stop_churn("bank", "Bank") == {"enabled": False}
+    simulator.advance(10_000)
+
+    assert len(simulator.stream_partitions("bank", "Bank", ended=True)) == count > 5
+
+
+def test_churn_keeps_to_its_bound(simulator: Simulator) -> None:
+    simulator.freeze()
+    simulator.churn("bank", "Bank", mean_life_ms=1000, live_max=3, weights={"split": 1, "merge": 0})
+    counts = set()
+    for _ in range(20):
+        simulator.advance(1_000)
+        counts.add(len(living(simulator)))
+
+    assert max(counts) == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"mean_life_ms": 0}, "mean_life_ms"),
+        ({"mean_life_ms": 10**400}, "mean_life_ms"),
+        ({"live_max": 0}, "live_max"),
+        ({"live_max": 10_001}, "live_max"),
+        ({"weights": {"jump": 1}}, "weights"),
+        ({"weights": {"split": 0}}, "weights"),
+        ({"weights": {"split": -1, "merge": 2}}, "weights"),
+        ({"weights": {}}, "weights"),
+    ],
+)
+def test_churn_without_sense_is_refused(
+    simulator: Simulator, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SpannerError, match=message):
+        simulator.churn("bank", "Bank", **settings)
+
+
+def test_interrupt_counts_the_queries_that_it_ended(simulator: Simulator) -> None:
+    token = living(simulator)[0]["token"]
+    readers = simulator._run(lambda host: [host.database("bank").attach(token) for _ in "ab"])
+
+    assert simulator.interrupt("bank", "Bank", code="ABORTED") == {"interrupted": 2}
+    assert [reader.fault.code for reader in readers] == [Code.ABORTED] * 2
+    other = living(simulator)[1]["token"]
+    assert simulator.interrupt("bank", "Bank", token=other) == {"interrupted": 0}
+    with pytest.raises(SpannerError, match="The argument code must be one of"):
+        simulator.interrupt("bank", "Bank", code="FINE")
+
+
+def test_holding_and_releasing(simulator: Simulator) -> None:
+    low, high = (one["token"] for one in living(simulator))
+
+    assert simulator.hold("bank", "Bank", token=low) == {"held": [low]}
+    assert [one["is_held"] for one in living(simulator)] == [True, False]
+    assert simulator.hold("bank", "Bank") == {"held": sorted([low, high])}
+    assert simulator.release("bank", "Bank", token=low) == {"released": 1}
+    assert simulator.release("bank", "Bank") == {"released": 1}
+    simulator.hold("bank", "Bank")
+    assert simulator.release_all() == {"released": 2}
+    for verb in (simulator.hold, simulator.release):
+        with pytest.raises(SpannerError, match="Stream partition not found: x"):
+            verb("bank", "Bank", token="x")
+
+
+def test_the_commit_log_from_a_number_on(simulator: Simulator) -> None:
+    everything = simulator.commit_log("bank", "Bank")
+
+    assert [one["index"] for one in everything] == [0, 1]
+    assert simulator.commit_log("bank", "Bank", first=1) == everything[1:]
+    assert simulator.commit_log("bank", "Bank", first=5) == []
+    assert everything[1]["changes"][0]["keys"] == {"K": "7"}
+
+
+def test_following_the_commit_log(simulator: Simulator) -> None:
+    following = simulator.follow_commit_log("bank", "Bank", first=1)
+    first = next(following)
+    writer = threading.Timer(0.2, insert, (simulator, 9))
+    writer.start()
+    second = next(following)
+    writer.join()
+
+    assert [one["changes"][0]["keys"]["K"] for one in (first, second)] == ["7", "9"]
+
+
+@pytest.mark.parametrize("ending", ["idle", "dropped", "stopped"])
+def test_following_ends(ending: str, simulator: Simulator) -> None:
+    idle_ms = 600 if ending == "idle" else 60_000
+    following = simulator.follow_commit_log("bank", "Bank", first=2, idle_ms=idle_ms)
+    end = {
+        "idle": lambda: None,
+        "dropped": lambda: simulator.drop_database("bank"),
+        "stopped": simulator.stop,
+    }[ending]
+    ender = threading.Timer(0.2, end)
+    ender.start()
+
+    assert list(following) == []
+    ender.join()
+
+
+@pytest.mark.parametrize("verb", ["split", "merge", "move", "churn", "interrupt", "hold"])
+def test_what_is_not_there(simulator: Simulator, verb: str) -> None:
+    for database, stream in (("nope", "Bank"), ("bank", "Nope")):
+        with pytest.raises(SpannerError) as refused:
+            getattr(simulator, verb)(database, stream)
+        assert refused.value.code is Code.NOT_FOUND
+
+
+def test_records_can_be_encoded_before_anybody_reads_them(simulator: Simulator) -> None:
+    first = simulator.encode_ahead("bank", "Bank")
+    again = simulator.encode_ahead("bank", "Bank")
+
+    assert first == again
+    assert first["rows"] == 2
+    assert first["kept_bytes"] > 0
+
+
+def test_an_empty_token_is_none_that_anybody_has(simulator: Simulator) -> None:
+    for verb in (simulator.hold, simulator.release, simulator.interrupt):
+        with pytest.raises(SpannerError) as refused:
+            verb("bank", "Bank", token="")
+        assert refused.value.code is Code.NOT_FOUND
+
+
+def test_following_ends_with_its_change_stream_though_another_has_the_name(
+    simulator: Simulator,
+) -> None:
+    following = simulator.follow_commit_log("bank", "Bank")
+    assert [next(following)["index"] for _ in range(2)] == [0, 1]
+
+    def replace(host: Host) -> None:
+        database = host.database("bank").database
+        stream = ["DROP CHANGE STREAM Bank", "CREATE CHANGE STREAM Bank FOR A"]
+        database.apply_ddl(stream, now_us=host.now_us())
+
+    simulator._run(replace)
+    insert(simulator, 11, 12, 13)
+
+    assert list(following) == []

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import pytest
+
+from spanner_simulator.control.verb import Verb, action, question, verbs_of
+from spanner_simulator.control.verbs import Verbs
+from spanner_simulator.errors import Code, SpannerError
+
+
+class Shop:
+    @question(first="from")
+    def list_of_goods(self, shelf: str, *, first: int = 0, cheap: bool = False) -> list[str]:
+        """What there is.
+
+        In detail.
+        """
+        return []
+
+    @action
+    def buy(
+        self,
+        *,
+        how: Literal["cash", "card"],
+        price: float | None = None,
+        names: list[str] | None = None,
+        weights: dict[str, float] | None = None,
+        anything: list[Any] | None = None,
+    ) -> dict[str, Any]:
+        """Take
+        something.
+        """
+        return {}
+
+    def no_verb(self, act: Callable[[], None]) -> None:
+        """Not for everybody."""
+
+
+VERBS = verbs_of(Shop)
+
+
+def test_verbs_are_what_is_marked() -> None:
+    assert {name: verb.method for name, verb in VERBS.items()} == {
+        "list-of-goods": "GET",
+        "buy": "POST",
+    }
+    assert VERBS["list-of-goods"].summary == "What there is."
+    assert VERBS["buy"].summary == "Take something."
+
+
+def test_arguments_come_from_the_signature() -> None:
+    assert [
+        (one.name, one.keyword, one.is_required, one.type_name)
+        for verb in (VERBS["list-of-goods"], VERBS["buy"])
+        for one in verb.arguments
+    ] == [
+        ("shelf", "shelf", True, "a string"),
+        ("from", "first", False, "a whole number"),
+        ("cheap", "cheap", False, "true or false"),
+        ("how", "how", True, "one of cash, card"),
+        ("price", "price", False, "a number"),
+        ("names", "names", False, "a list, each a string"),
+        ("weights", "weights", False, "an object, each a number"),
+        ("anything", "anything", False, "a list, each a value"),
+    ]
+
+
+def test_a_query_string_is_read_by_type() -> None:
+    given = {"shelf": "7", "from": "7", "cheap": "True"}
+
+    assert VERBS["list-of-goods"].read(given, is_text=True) == {
+        "shelf": "7",
+        "first": 7,
+        "cheap": True,
+    }
+
+
+def test_json_is_checked_by_type() -> None:
+    given = {
+        "how": "card",
+        "price": 1,
+        "names": ["a"],
+        "weights": {"a": 0.5},
+        "anything": [None, {"a": [1]}],
+    }
+
+    assert VERBS["buy"].read(given, is_text=False) == given
+    nulls = {"how": "cash", "price": None, "names": None}
+    assert VERBS["buy"].read(nulls, is_text=False) == nulls
+
+
+def refusal(verb: Verb, given: dict[str, Any], *, is_text: bool = False) -> str:
+    with pytest.raises(SpannerError) as refused:
+        verb.read(given, is_text=is_text)
+    assert refused.value.code is Code.INVALID_ARGUMENT
+    return refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "The argument how is missing (one of cash, card)."),
+        ({"how": "gold"}, "The argument how must be one of cash, card, not 'gold'."),
+        ({"how": None}, "The argument how must be one of cash, card, not None."),
+        ({"how": ["cash"]}, "The argument how must be one of cash, card, not ['cash']."),
+        ({"how": "card", "price": "1"}, "The argument price must be a number, not '1'."),
+        ({"how": "card", "price": True}, "The argument price must be a number, not True."),
+        (
+            {"how": "card", "names": "a"},
+            "The argument names must be a list, each a string, not 'a'.",
+        ),
+        (
+            {"how": "card", "names": [1]},
+            "The argument names must be a list, each a string, not [1].",
+        ),
+        (
+            {"how": "card", "weights": {"a": "b"}},
+            "The argument weights must be an object, each a number, not {'a': 'b'}.",
+        ),
+        (
+            {"how": "card", "bogus": 1},
+            "buy has no argument bogus; its arguments: how, price, names, weights, anything.",
+        ),
+    ],
+)
+def test_refusals_name_the_argument(given: dict[str, Any], message: str) -> None:
+    assert refusal(VERBS["buy"], given) == message
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"shelf": "a", "from": "x"}, "The argument from must be a whole number, not 'x'."),
+        ({"shelf": "a", "cheap": "1"}, "The argument cheap must be true or false, not '1'."),
+        ({"first": "1", "shelf": "a"}, "list-of-goods has no argument first"),
+    ],
+)
+def test_refusals_of_a_query_string(given: dict[str, str], message: str) -> None:
+    assert message in refusal(VERBS["list-of-goods"], given, is_text=True)
+
+
+def test_every_verb_of_the_simulator_can_be_described() -> None:
+    for verb in verbs_of(Verbs).values():
+        assert verb.summary.endswith(".")
+        assert all(one.type_name for one in verb.arguments)
+
+
+def refused(*arguments: Any, **named: Any) -> str:
+    with pytest.raises(SpannerError) as caught:
+        Shop().buy(*arguments, **named)
+    assert caught.value.code is Code.INVALID_ARGUMENT
+    return caught.value.message
+
+
+def test_callers_from_python_are_told_too() -> None:
+    assert refused(how="gold") == "The argument how must be one of cash, card, not 'gold'."
+    assert refused(how="card", price="1") == "The argument price must be a number, not '1'."
+    for price in (float("nan"), float("inf")):
+        message = f"The argument price must be a number, not {price}."
+        assert refused(how="card", price=price) == message
+    with pytest.raises(TypeError, match="bogus"):
+        Shop().buy(how="card", bogus=1)
+
+
+def test_a_tuple_is_a_list_to_python() -> None:
+    assert Shop().buy(how="card", names=("a", "b")) == {}
+    assert "a list, each a string" in refused(how="card", names=("a", 1))

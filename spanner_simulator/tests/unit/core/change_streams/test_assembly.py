@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import pytest
+
+from spanner_simulator.core.change_streams.assembly import CommitFacts, assemble
+from spanner_simulator.core.change_streams.records import DataChangeRecord
+from spanner_simulator.core.rows.mutations import (
+    Delete,
+    KeySet,
+    Mutation,
+    RowChange,
+    Write,
+)
+
+COLUMNS = ("Id", "Balance", "Name")
+
+
+def account(kind: str, key: int, balance: int | None = 1, name: str | None = "n") -> Write:
+    plain = None if balance is None else str(balance)
+    return Write(kind, "Accounts", COLUMNS, ([str(key), plain, name],))  # type: ignore[arg-type]
+
+
+def balance(key: int, value: int) -> Write:
+    return Write("update", "Accounts", ("Id", "Balance"), ([str(key), str(value)],))
+
+
+def ledger(key: str) -> Write:
+    return Write("insert", "Ledger", ("Id", "Amount"), ([key, "1"],))
+
+
+def remove(key: int) -> Delete:
+    return Delete("Accounts", KeySet(keys=([str(key)],)))
+
+
+def last_records(bank, commit_us: int) -> list[tuple[str, DataChangeRecord]]:
+    found = [
+        (one.token, record)
+        for one in bank.database.streams.state("Bank").partitions.by_token.values()
+        for record in one.records
+        if record.commit_timestamp_us == commit_us
+    ]
+    return sorted(found, key=lambda pair: pair[1].record_sequence)
+
+
+def test_a_transaction_over_three_stream_partitions(make_bank) -> None:
+    bank = make_bank(stream_partitions=4)
+    at = bank.commit(
+        account("insert", -5), account("insert", 5), ledger("a"), account("insert", -6), tag="T"
+    )
+    records = last_records(bank, at)
+    first, second, third = (record for _, record in records)
+
+    assert [record.record_sequence for _, record in records] == ["00000000", "00000001", "00000002"]
+    assert [len(record.mods) for _, record in records] == [2, 1, 1]
+    assert len({token for token, _ in records}) == 3
+    for _, record in records:
+        assert record.number_of_records_in_transaction == 3
+        assert record.number_of_partitions_in_transaction == 3
+        assert record.is_last_record_in_transaction_in_partition
+        assert record.transaction_tag == "T"
+    assert (first.table_name, second.table_name, third.table_name) == (
+        "Accounts",
+        "Accounts",
+        "Ledger",
+    )
+
+
+def test_a_new_table_mod_type_or_column_set_starts_a_new_record(bank) -> None:
+    bank.commit(*(account("insert", key) for key in (1, 2, 3, 4)))
+    at = bank.commit(
+        balance(1, 5), balance(2, 5), account("update", 3), remove(4), account("insert", 5)
+    )
+    records = [record for _, record in last_records(bank, at)]
+
+    assert [(record.mod_type, len(record.mods)) for record in records] == [
+        ("UPDATE", 2),
+        ("UPDATE", 1),
+        ("DELETE", 1),
+        ("INSERT", 1),
+    ]
+    lasts = [record.is_last_record_in_transaction_in_partition for record in records]
+    assert lasts == [False, False, False, True]
+
+
+def test_column_types_list_keys_and_what_was_written(bank) -> None:
+    bank.commit(account("insert", 1))
+    ((_, record),) = last_records(bank, bank.commit(balance(1, 5)))
+
+    assert [
+        (one.name, one.type_json, one.is_primary_key, one.ordinal_position)
+        for one in record.column_types
+    ] == [("Id", '{"code":"INT64"}', True, 1), ("Balance", '{"code":"INT64"}', False, 2)]
+
+
+CAPTURED = {
+    "OLD_AND_NEW_VALUES": ({"Balance": "5"}, {"Balance": "1"}, {"Balance": "5", "Name": "n"}),
+    "NEW_VALUES": ({"Balance": "5"}, {}, {}),
+    "NEW_ROW": ({"Balance": "5", "Name": "n"}, {}, {}),
+    "NEW_ROW_AND_OLD_VALUES": (
+        {"Balance": "5", "Name": "n"},
+        {"Balance": "1"},
+        {"Balance": "5", "Name": "n"},
+    ),
+}
+
+
+@pytest.mark.parametrize("capture", CAPTURED)
+def test_value_capture_types(bank, capture: str) -> None:
+    updated_new, updated_old, deleted_old = CAPTURED[capture]
+    bank.ddl(f"ALTER CHANGE STREAM Bank SET OPTIONS (value_capture_type = '{capture}')")
+    inserted = last_records(bank, bank.commit(account("insert", 1)))
+    updated = last_records(bank, bank.commit(balance(1, 5)))
+    deleted = last_records(bank, bank.commit(remove(1)))
+    (insert,), (update,), (delete,) = (
+        records[0][1].mods for records in (inserted, updated, deleted)
+    )
+
+    assert (insert.new_values, insert.old_values) == ({"Balance": "1", "Name": "n"}, {})
+    assert (update.new_values, update.old_values) == (updated_new, updated_old)
+    assert (delete.new_values, delete.old_values) == ({}, deleted_old)
+    assert insert.keys == update.keys == delete.keys == {"Id": "1"}
+    assert updated[0][1].value_capture_type == capture
+
+
+def test_an_update_of_untracked_columns_gives_no_record_and_a_null_is_not_absent(bank) -> None:
+    bank.ddl("ALTER CHANGE STREAM Bank SET FOR Accounts(Name)")
+    ((_, record),) = last_records(bank, bank.commit(account("insert", 1, name=None)))
+
+    assert record.mods[0].new_values == {"Name": None}
+    assert last_records(bank, bank.commit(balance(1, 7))) == []
+
+
+def test_a_keys_only_stream_reports_inserts_and_deletes(bank) -> None:
+    bank.ddl("ALTER CHANGE STREAM Bank SET FOR Accounts()")
+    times = [bank.commit(one) for one in (account("insert", 1), balance(1, 5), remove(1))]
+    mods = [[record.mod_type for _, record in last_records(bank, at)] for at in times]
+
+    assert mods == [["INSERT"], [], ["DELETE"]]
+
+
+def test_excluded_mod_types_give_no_record(bank) -> None:
+    bank.ddl("ALTER CHANGE STREAM Bank SET OPTIONS (exclude_update = true)")
+    bank.commit(account("insert", 1))
+
+    assert last_records(bank, bank.commit(balance(1, 5))) == []
+
+
+def test_a_large_transaction_is_cut_into_records(bank) -> None:
+    mutations: list[Mutation] = [account("insert", key) for key in range(1, 301)]
+    records = [record for _, record in last_records(bank, bank.commit(*mutations))]
+
+    assert [len(record.mods) for record in records] == [256, 44]
+    assert [one.is_last_record_in_transaction_in_partition for one in records] == [False, True]
+
+
+def test_a_table_in_a_named_schema_has_its_schema_in_its_name(bank) -> None:
+    bank.ddl(
+        "CREATE SCHEMA Sales",
+        "CREATE TABLE Sales.Orders (Id INT64, Total INT64) PRIMARY KEY (Id)",
+        "CREATE CHANGE STREAM Everything FOR ALL",
+    )
+    bank.commit(Write("insert", "Sales.Orders", ("Id", "Total"), (["1", "2"],)))
+    (record,) = [
+        record
+        for one in bank.database.streams.state("Everything").partitions.live
+        for record in one.records
+    ]
+
+    assert record.table_name == "Sales.Orders"
+
+
+def test_generated_columns_never_appear(bank) -> None:
+    bank.ddl(
+        "CREATE TABLE Doubled (Id INT64, V INT64, W INT64 AS (V * 2) STORED) PRIMARY KEY (Id)",
+        "CREATE CHANGE STREAM Everything FOR ALL OPTIONS (value_capture_type = 'NEW_ROW')",
+    )
+    table = bank.database.catalogue.table("Doubled")
+    row = {"Id": 1, "V": 2, "W": 4}
+    change = RowChange(table, table.encoded_key(row), "INSERT", None, row, table.value_names)
+    facts = CommitFacts(bank.tick(), "9")
+    bank.database.streams.publish([change], facts, is_excluded=False)
+    (record,) = [
+        record
+        for one in bank.database.streams.state("Everything").partitions.live
+        for record in one.records
+    ]
+
+    assert [one.name for one in record.column_types] == ["Id", "V"]
+    assert record.mods[0].new_values == {"V": "2"}
+
+
+def test_one_change_and_many_are_assembled_alike(bank) -> None:
+    stream = bank.database.catalogue.stream("Bank")
+    partitions = bank.database.streams.state("Bank").partitions
+    table = bank.database.catalogue.table("Accounts")
+    before: dict[str, object] = {"Id": 1, "Balance": 1, "Name": "n"}
+    after = {**before, "Balance": 2}
+    for mod_type, old, new in (
+        ("INSERT", None, after),
+        ("UPDATE", before, after),
+        ("DELETE", before, None),
+    ):
+        change = RowChange(table, table.encoded_key(before), mod_type, old, new, {"Balance"})
+        facts = CommitFacts(5, "9", "tag")
+        alone = assemble(stream, partitions, [change], facts)
+        twice = assemble(stream, partitions, [change, change], facts)
+        ((where, record),) = alone.records
+        ((also_where, both),) = twice.records
+
+        assert where is also_where
+        assert both._replace(mods=both.mods[:1]) == record
+        assert alone.places == {0: ("00000000", 0)}
+
+
+def test_each_change_knows_its_place_among_the_mods(make_bank) -> None:
+    bank = make_bank(stream_partitions=4)
+    at = bank.commit(account("insert", -5), account("insert", 5), account("insert", -6))
+    mods = {
+        (record.record_sequence, number): mod.keys
+        for _, record in last_records(bank, at)
+        for number, mod in enumerate(record.mods)
+    }
+    (logged,) = bank.database.streams.state("Bank").log.transactions
+
+    assert len(mods) == 3
+    assert {
+        (one.as_json()["record_sequence"], one.as_json()["mod_number"]): one.as_json()["keys"]
+        for one in logged.changes
+    } == mods

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import pytest
+
+from spanner_simulator.core.change_streams.call_syntax import (
+    Argument,
+    Expression,
+    LiteralValue,
+    Parameter,
+    find_call,
+)
+from spanner_simulator.core.values import Dialect
+
+GOOGLE: Dialect = "GOOGLE_STANDARD_SQL"
+POSTGRES: Dialect = "POSTGRESQL"
+
+
+def argument(text: str, dialect: Dialect) -> Argument:
+    schema = "spanner." if dialect == POSTGRES else ""
+    call = find_call(f"SELECT * FROM {schema}read_json_s({text})", dialect)
+    assert call is not None
+    return call.positional[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("@Token", Parameter("token")),
+        ("null", LiteralValue("null", None)),
+        ("'a\\'b\\n'", LiteralValue("text", "a'b\n")),
+        ('"a\'b"', LiteralValue("text", "a'b")),
+        ("r'a\\n'", LiteralValue("text", "a\\n")),
+        ("'''a'b'''", LiteralValue("text", "a'b")),
+        ("TIMESTAMP 'x'", LiteralValue("timestamp", "x")),
+        ("12", LiteralValue("integer", "12")),
+        ("-12", LiteralValue("integer", "-12")),
+        ("0xff", LiteralValue("integer", "255")),
+        ("1.5", LiteralValue("float", "1.5")),
+        ("1" * 5000, LiteralValue("integer", "1" * 5000)),
+        ("0x" + "1" * 5000, LiteralValue("float", "0x" + "1" * 5000)),
+        ("((@a))", Parameter("a")),
+        ("CAST(@a AS INT64)", Parameter("a")),
+        ("['x', 'y']", LiteralValue("array", "[ 'x' , 'y' ]")),
+        ("ARRAY<STRING>[]", LiteralValue("array", "ARRAY < STRING > [ ]")),
+        ("@a + 1", Expression()),
+        ("f(@a, 1)", Expression()),
+        ("TRUE", Expression()),
+        ("- @a", Expression()),
+        ("()", Expression()),
+    ],
+)
+def test_arguments(text: str, expected: Argument) -> None:
+    assert argument(text, GOOGLE) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("$12", Parameter("p12")),
+        ("$1::timestamptz", Parameter("p1")),
+        ("'it''s'", LiteralValue("text", "it's")),
+        ("'x'::timestamp with time zone", LiteralValue("text", "x")),
+        ("timestamp with time zone 'x'", LiteralValue("timestamp", "x")),
+        ("cast('x' as timestamptz)", LiteralValue("text", "x")),
+        ("ARRAY['a']", LiteralValue("array", "ARRAY [ 'a' ]")),
+        ("$1 + 1", Expression()),
+        ("now()", Expression()),
+    ],
+)
+def test_arguments_in_postgres(text: str, expected: Argument) -> None:
+    assert argument(text, POSTGRES) == expected
+
+
+def test_names_fold_as_the_dialect_says() -> None:
+    google = find_call("SELECT * FROM `READ_Bank`(1)", GOOGLE)
+    folded = find_call("SELECT * FROM Spanner.READ_JSON_Bank(1)", POSTGRES)
+    quoted = find_call('SELECT * FROM "spanner"."read_json_Bank"(1)', POSTGRES)
+
+    assert google is not None
+    assert folded is not None
+    assert quoted is not None
+    assert (google.function, google.schema, google.at) == ("READ_Bank", None, 14)
+    assert (folded.function, folded.schema) == ("read_json_bank", "spanner")
+    assert (quoted.function, quoted.schema) == ("read_json_Bank", "spanner")
+
+
+@pytest.mark.parametrize(
+    ("sql", "is_alone"),
+    [
+        ("SELECT * FROM READ_s(1)", True),
+        ("((SELECT * FROM READ_s(1)));", True),
+        ("(SELECT * FROM READ_s(1)", False),
+        ("SELECT * FROM READ_s(1)) ", False),
+        ("SELECT * FROM T, READ_s(1)", False),
+        ("SELECT (SELECT 1 FROM T) FROM READ_s(1)", False),
+        ("INSERT INTO T SELECT * FROM READ_s(1)", False),
+        ("SELECT * FROM READ_s(1) 'unclosed", False),
+    ],
+)
+def test_alone_is_one_select_of_one_call(sql: str, *, is_alone: bool) -> None:
+    call = find_call(sql, GOOGLE)
+
+    assert call is not None
+    assert call.is_alone is is_alone
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "",
+        "READ_s(1)",
+        "SELECT READ_s FROM T",
+        "SELECT * FROM READ_s",
+        "SELECT * FROM T -- FROM READ_s(1)",
+        "SELECT '''FROM READ_s(1)'''",
+        "SELECT * FROM ready(1)",
+        "SELECT * FROM READ_",
+        "FROM FROM . read_",
+        "SELECT 'unclosed FROM READ_s(1)",
+    ],
+)
+def test_other_statements_have_no_call(sql: str) -> None:
+    assert find_call(sql, GOOGLE) is None
+    assert find_call(sql, POSTGRES) is None

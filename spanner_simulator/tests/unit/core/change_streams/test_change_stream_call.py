@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import pytest
+
+from spanner_simulator.core.change_streams.change_stream_call import (
+    CallArguments,
+    check_partition,
+    check_start,
+    is_change_stream_query,
+    parse_call,
+    read_function,
+    resolve,
+)
+from spanner_simulator.core.timestamps import format_us
+from spanner_simulator.core.values import Plain
+from spanner_simulator.errors import Code, SpannerError
+
+DAY_US = 86_400_000_000
+GOOD = "SELECT ChangeRecord FROM READ_Bank(@start, @end, @token, @heartbeat)"
+COMBINED = (
+    "Change stream TVF must not be combined with any other SQL statements. Change stream records "
+    "should be read using `SELECT ChangeRecord FROM READ_Bank(<args>)`."
+)
+
+
+def call(bank, sql: str = GOOD, *, role: str = "", **parameters: Plain) -> CallArguments:
+    bound: dict[str, Plain] = {
+        "start": format_us(bank.now_us),
+        "end": None,
+        "token": None,
+        "heartbeat": "1000",
+    }
+    bound.update(parameters)
+    parsed = parse_call(sql, bank.database.catalogue, role=role)
+    return resolve(parsed, bound, now_us=bank.now_us)
+
+
+A = "(@start, @end, @token, @heartbeat)"
+NOW = "1970-01-01T00:00:01.000020Z"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        GOOD,
+        "select * from read_bank ( @START,@end , @token, @heartbeat ) ;",
+        "SELECT `ChangeRecord` FROM `READ_Bank`(@start, @end, @token, @heartbeat, NULL)",
+        (
+            "SELECT * FROM READ_Bank(start_timestamp => @start, end_timestamp => @end,\n"
+            "  partition_token => @token, read_options => null,\n"
+            "  heartbeat_milliseconds => @heartbeat)"
+        ),
+        "SELECT ChangeRecord FROM READ_Bank(@start, heartbeat_milliseconds => @heartbeat)",
+        "SELECT * FROM READ_Bank(HEARTBEAT_MILLISECONDS => 1000, Start_Timestamp=>@start)",
+        f"SELECT ChangeRecord FROM READ_Bank('{NOW}', NULL, NULL, 1000)",
+        f'SELECT ChangeRecord FROM READ_Bank("{NOW}", NULL, NULL, 0x3E8)',
+        f"SELECT ChangeRecord FROM READ_Bank(TIMESTAMP '{NOW}', NULL, NULL, 1000)",
+        f'SELECT ChangeRecord FROM READ_Bank(timestamp """{NOW}""", NULL, NULL, 1000)',
+        f"SELECT ALL ChangeRecord FROM READ_Bank{A}",
+        f"(SELECT ChangeRecord FROM READ_Bank{A})",
+        f"SELECT ChangeRecord\n\tFROM READ_Bank /* here */ {A} -- done",
+        f"@{{OPTIMIZER_VERSION=7}} SELECT ChangeRecord FROM READ_Bank{A}",
+        "SELECT ChangeRecord FROM READ_Bank(@start, CAST(NULL AS TIMESTAMP), @token, (@heartbeat))",
+    ],
+)
+def test_accepted_forms(bank, sql: str) -> None:
+    assert is_change_stream_query(sql, "GOOGLE_STANDARD_SQL")
+    assert call(bank, sql) == CallArguments(bank.now_us * 1000, None, None, 1_000_000)
+
+
+LATER = "1970-01-01T00:00:01.000040Z"
+P = "($1, $2, $3, $4, null)"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"SELECT * FROM spanner.read_json_bank{P}",
+        f'SELECT * FROM "spanner"."read_json_bank"{P}',
+        f'SELECT read_json_bank FROM "spanner"."read_json_bank"{P}',
+        f'select "read_json_bank" from spanner . READ_JSON_Bank {P} ;',
+        f"SELECT * FROM spanner.read_json_bank('{LATER}', NULL, NULL, 1000, NULL) ;",
+        f"SELECT * FROM spanner.read_json_bank('{LATER}'::timestamptz, NULL, NULL, 1000)",
+        (
+            "SELECT * FROM spanner.read_json_bank(timestamptz '1970-01-01 00:00:01.00004+00', NULL,"
+            " NULL, 1000)"
+        ),
+        (
+            "SELECT * FROM spanner.read_json_bank(heartbeat_milliseconds => $4,"
+            " start_timestamp => $1::timestamptz)"
+        ),
+        f"/*@ OPTIMIZER_VERSION=7 */ SELECT ALL * FROM spanner.read_json_bank{P} -- done",
+    ],
+)
+def test_accepted_postgres_forms(postgres_bank, sql: str) -> None:
+    bound = {"p1": LATER, "p2": None, "p3": None, "p4": "1000"}
+    parsed = parse_call(sql, postgres_bank.database.catalogue, role="")
+
+    assert is_change_stream_query(sql, "POSTGRESQL")
+    assert is_change_stream_query(sql)
+    assert parsed.function == "read_json_bank"
+    assert resolve(parsed, bound, now_us=postgres_bank.now_us) == CallArguments(
+        1_000_040_000, None, None, 1_000_000
+    )
+
+
+def test_the_read_function_tells_dialect_and_mode(bank) -> None:
+    bank.ddl("CREATE CHANGE STREAM Mut OPTIONS (partition_mode = 'MUTABLE_KEY_RANGE')")
+    streams = bank.database.catalogue.streams
+
+    assert [
+        read_function(streams[name], dialect)
+        for name in ("bank", "mut")
+        for dialect in ("GOOGLE_STANDARD_SQL", "POSTGRESQL")
+    ] == ["READ_Bank", "read_json_Bank", "READ_Mut", "read_proto_bytes_Mut"]
+
+
+def test_a_far_end_means_no_end(bank) -> None:
+    assert call(bank, end="9999-12-31T23:59:59.999999999Z").end_ns is None
+    assert call(bank, end=format_us(bank.now_us)).end_ns == bank.now_us * 1000
+
+
+def test_other_statements_are_no_change_stream_queries() -> None:
+    assert not is_change_stream_query("SELECT * FROM READ_Bank")
+    assert not is_change_stream_query("SELECT ReadMe(1) FROM T")
+    assert not is_change_stream_query("SELECT 'FROM READ_Bank(1)'")
+    assert not is_change_stream_query("INSERT INTO Read_Me (Id) VALUES (1)")
+    assert is_change_stream_query("SELECT 1 FROM T JOIN READ_Bank(1)")
+    assert is_change_stream_query("SELECT * FROM (SELECT ChangeRecord FROM READ_Bank(1))")
+
+
+def test_a_start_before_the_retention_is_refused_when_the_stream_is_older(bank) -> None:
+    start = format_us(bank.now_us)
+    bank.tick(7 * DAY_US)
+    assert call(bank, start=start).start_ns > 0
+    bank.tick(1)
+
+    with pytest.raises(SpannerError, match="too far in the past") as caught:
+        call(bank, start=start)
+    assert caught.value.code is Code.OUT_OF_RANGE
+
+
+def check(bank, token: str, start_us: int) -> str:
+    stream = bank.database.catalogue.stream("Bank")
+    partitions = bank.database.streams.state("Bank").partitions
+    return check_partition(
+        stream, partitions, token, start_ns=start_us * 1000, now_us=bank.now_us
+    ).token
+
+
+def test_a_token_must_belong_to_the_stream(bank) -> None:
+    with pytest.raises(SpannerError) as caught:
+        check(bank, "zzz", bank.now_us)
+
+    assert caught.value.code is Code.INVALID_ARGUMENT
+    assert caught.value.message == (
+        "Specified partition_token is invalid, as it does not belong to the Change Stream "
+        "associated with the TVF. Received partition_token: zzz."
+    )
+
+
+def test_a_start_must_lie_in_the_life_of_the_token(bank) -> None:
+    token = bank.database.streams.state("Bank").partitions.live[0].token
+    bank.tick(1000)
+    (child,) = bank.database.streams.move("Bank", now_us=bank.now_us, token=token)
+
+    assert check(bank, token, child.start_us) == token
+    assert check(bank, child.token, child.start_us) == child.token
+    for wrong, start_us in ((token, child.start_us + 1), (child.token, child.start_us - 1)):
+        with pytest.raises(SpannerError, match="start_timestamp is invalid for the par") as caught:
+            check(bank, wrong, start_us)
+        assert caught.value.code is Code.OUT_OF_RANGE
+
+
+def test_an_expired_token_is_no_longer_valid(bank) -> None:
+    token = bank.database.streams.state("Bank").partitions.live[0].token
+    bank.database.streams.move("Bank", now_us=bank.tick(), token=token)
+    bank.tick(8 * DAY_US)
+
+    with pytest.raises(SpannerError, match="This partition is no longer valid") as caught:
+        check(bank, token, bank.now_us)
+    assert caught.value.code is Code.OUT_OF_RANGE
+
+
+def test_what_is_forgotten_is_still_known_to_have_expired(bank) -> None:
+    token = bank.database.streams.state("Bank").partitions.live[0].token
+    bank.database.streams.move("Bank", now_us=bank.tick(), token=token)
+    bank.tick(8 * DAY_US)
+    bank.database.streams.expire(bank.now_us)
+
+    assert token not in bank.database.streams.state("Bank").partitions.by_token
+    with pytest.raises(SpannerError, match="This partition is no longer valid"):
+        check(bank, token, bank.now_us)
+
+
+def test_a_resumed_query_may_have_begun_long_ago_if_it_reads_a_stream_partition(bank) -> None:
+    start = format_us(bank.now_us)
+    bank.tick(30 * DAY_US)
+    parsed = parse_call(GOOD, bank.database.catalogue, role="")
+    bound = {"start": start, "end": None, "token": "any", "heartbeat": "1000"}
+
+    resumed = resolve(parsed, bound, now_us=bank.now_us, is_resumed=True)
+    assert format_us(resumed.start_ns // 1000) == start
+    with pytest.raises(SpannerError, match="too far in the past"):
+        resolve(parsed, bound | {"token": None}, now_us=bank.now_us, is_resumed=True)
+
+
+def test_a_longer_retention_does_not_bring_back_what_is_forgotten(bank) -> None:
+    bank.ddl("ALTER CHANGE STREAM Bank SET OPTIONS (retention_period = '1d')")
+    start_us = bank.now_us
+    bank.tick(2 * DAY_US)
+    bank.database.streams.expire(bank.now_us)
+    kept_since_us = bank.database.streams.state("Bank").partitions.kept_since_us
+    bank.ddl("ALTER CHANGE STREAM Bank SET OPTIONS (retention_period = '7d')")
+    stream = bank.database.catalogue.stream("Bank")
+
+    assert kept_since_us == bank.now_us - 10 - DAY_US
+    with pytest.raises(SpannerError, match="too far in the past") as caught:
+        check_start(stream, start_us * 1000, now_us=bank.now_us, kept_since_us=kept_since_us)
+    assert format_us(kept_since_us).removesuffix("Z") in caught.value.message
+    check_start(stream, kept_since_us * 1000, now_us=bank.now_us, kept_since_us=kept_since_us)
+
+
+def test_a_role_needs_both_privileges_and_the_missing_one_is_named(bank) -> None:
+    bank.ddl("CREATE ROLE reader")
+    for missing, grant in (
+        ("SELECT on change stream Bank", "GRANT SELECT ON CHANGE STREAM Bank TO ROLE reader"),
+        (
+            "EXECUTE on table function READ_Bank",
+            "GRANT EXECUTE ON TABLE FUNCTION READ_Bank TO ROLE reader",
+        ),
+    ):
+        with pytest.raises(SpannerError, match=missing) as caught:
+            call(bank, role="reader")
+        assert caught.value.code is Code.PERMISSION_DENIED
+        bank.ddl(grant)
+
+    assert call(bank, role="reader").token is None
+
+
+def test_a_postgres_role_is_granted_the_function_without_its_schema(postgres_bank) -> None:
+    catalogue = postgres_bank.database.catalogue
+    catalogue.dialect = "GOOGLE_STANDARD_SQL"
+    postgres_bank.ddl("CREATE ROLE reader", "GRANT SELECT ON CHANGE STREAM bank TO ROLE reader")
+    catalogue.dialect = "POSTGRESQL"
+    sql = "SELECT * FROM spanner.read_json_bank($1)"
+    with pytest.raises(SpannerError, match="EXECUTE on table function read_json_bank is missing"):
+        parse_call(sql, catalogue, role="reader")
+    grant = "GRANT EXECUTE ON FUNCTION spanner.read_json_bank TO reader"
+    postgres_bank.database.apply_ddl([grant], now_us=postgres_bank.tick())
+
+    assert parse_call(sql, catalogue, role="reader").function == "read_json_bank"
+
+
+@pytest.mark.parametrize(
+    "heartbeat", ["1_000", "\u0661\u0660\u0660\u0660", "1e3", "1" * 5000, "", True, 1000.0]
+)
+def test_a_heartbeat_is_read_as_any_other_integer(bank, heartbeat: Plain) -> None:
+    with pytest.raises(SpannerError, match="Could not parse") as caught:
+        call(bank, heartbeat=heartbeat)
+    assert caught.value.code is Code.FAILED_PRECONDITION

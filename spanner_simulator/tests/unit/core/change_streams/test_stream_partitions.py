@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from spanner_simulator.core.change_streams.records import DataChangeRecord
+from spanner_simulator.core.change_streams.stream_partitions import StreamPartitions
+from spanner_simulator.core.rows.storage import KeyRange
+from spanner_simulator.errors import BrokenInvariantError, Code, SpannerError
+
+RECORD = DataChangeRecord(
+    10, "00000000", "1", True, "T", (), (), "INSERT", "NEW_ROW", 1, 1, "", False
+)
+
+
+@pytest.fixture
+def partitions() -> StreamPartitions:
+    return StreamPartitions(random.Random(1), [b"g", b"p"], start_us=5)
+
+
+def test_they_cover_the_keyspace(partitions: StreamPartitions) -> None:
+    first, second, third = partitions.live
+
+    assert [(one.low, one.high) for one in partitions.live] == [
+        (b"", b"g"),
+        (b"g", b"p"),
+        (b"p", None),
+    ]
+    assert partitions.locate(b"") is first
+    assert partitions.locate(b"g") is second
+    assert partitions.locate(b"\xff") is third
+
+
+def test_tokens_look_like_tokens_and_differ(partitions: StreamPartitions) -> None:
+    assert all(len(token) == 176 for token in partitions.by_token)
+    assert len(partitions.by_token) == 3
+
+
+def test_a_split_ends_the_parent_where_the_children_start(partitions: StreamPartitions) -> None:
+    parent = partitions.live[1]
+    parent.recent_keys.extend([b"h", b"k", b"n"])
+    left, right = partitions.split(parent, b"k", at_us=20)
+
+    assert (parent.end_us, parent.children) == (20, (left, right))
+    assert (left.low, left.high, right.low, right.high) == (b"g", b"k", b"k", b"p")
+    assert left.start_us == right.start_us == 20
+    assert left.parents == right.parents == (parent.token,)
+    assert (list(left.recent_keys), list(right.recent_keys)) == ([b"h"], [b"k", b"n"])
+    assert not parent.recent_keys
+    assert partitions.locate(b"k") is right
+
+
+def test_both_parents_of_a_merge_name_the_same_child(partitions: StreamPartitions) -> None:
+    left, right = partitions.live[:2]
+    (child,) = partitions.merge([right, left], at_us=20)
+
+    assert left.children == right.children == (child,)
+    assert child.parents == (left.token, right.token)
+    assert (child.low, child.high) == (b"", b"p")
+
+
+def test_a_move_keeps_the_keys(partitions: StreamPartitions) -> None:
+    parent = partitions.live[2]
+    (child,) = partitions.move(parent, at_us=20)
+
+    assert (child.low, child.high, child.parents) == (b"p", None, (parent.token,))
+    assert partitions.active_at(19_999) == partitions.active_at(5_000)
+    assert child in partitions.active_at(20_000)
+    assert parent not in partitions.active_at(20_000)
+
+
+def test_what_cannot_be_is_refused(partitions: StreamPartitions) -> None:
+    first, second, third = partitions.live
+    for act in (
+        lambda: partitions.split(second, b"g", at_us=20),
+        lambda: partitions.split(second, b"p", at_us=20),
+        lambda: partitions.merge([first, third], at_us=20),
+        lambda: partitions.merge([first], at_us=20),
+    ):
+        with pytest.raises(SpannerError) as caught:
+            act()
+        assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+def test_only_live_ones_are_found_by_token(partitions: StreamPartitions) -> None:
+    parent = partitions.live[0]
+    partitions.move(parent, at_us=20)
+
+    with pytest.raises(SpannerError, match="has ended already"):
+        partitions.find_live(parent.token)
+    with pytest.raises(SpannerError, match="No stream partition"):
+        partitions.find_live("nope")
+
+
+def test_records_outside_the_life_break_an_invariant(partitions: StreamPartitions) -> None:
+    parent = partitions.live[0]
+    with pytest.raises(BrokenInvariantError):
+        parent.append(RECORD._replace(commit_timestamp_us=4))
+    parent.append(RECORD)
+    with pytest.raises(BrokenInvariantError):
+        partitions.move(parent, at_us=10)
+    partitions.move(parent, at_us=11)
+    with pytest.raises(BrokenInvariantError):
+        parent.append(RECORD._replace(commit_timestamp_us=12))
+
+
+def test_the_live_ones_stay_in_key_order(partitions: StreamPartitions) -> None:
+    left, right = partitions.split(partitions.live[0], b"c", at_us=20)
+    _, middle, last = partitions.live[1:]
+
+    assert partitions.live == [left, right, middle, last]
+    assert partitions.merge([left, right], at_us=30) == partitions.live[:1]
+
+
+def test_keys_that_move_have_one_holder_and_take_their_history_along() -> None:
+    partitions = StreamPartitions(random.Random(1), [b"m"], start_us=5, is_mutable=True)
+    source, destination = partitions.live
+    source.recent_keys.extend([b"a", b"d", b"k"])
+    partitions.move_keys(source, destination, KeyRange(b"c", b"f"), at_us=20)
+
+    assert source.ranges == (KeyRange(b"", b"c"), KeyRange(b"f", b"m"))
+    assert destination.ranges == (KeyRange(b"c", b"f"), KeyRange(b"m", None))
+    assert [partitions.locate(key) for key in (b"b", b"c", b"f", b"m")] == [
+        source,
+        destination,
+        source,
+        destination,
+    ]
+    assert (list(source.recent_keys), list(destination.recent_keys)) == ([b"a", b"k"], [b"d"])
+
+
+def test_keys_that_the_source_does_not_hold_cannot_move() -> None:
+    partitions = StreamPartitions(random.Random(1), [b"m"], start_us=5, is_mutable=True)
+    one, other = partitions.live
+    for source, destination, keys in (
+        (one, other, KeyRange(b"m", None)),
+        (one, one, KeyRange(b"", None)),
+    ):
+        with pytest.raises(SpannerError, match="keys that the first of them holds") as caught:
+            partitions.move_keys(source, destination, keys, at_us=20)
+        assert caught.value.code is Code.INVALID_ARGUMENT
+    assert [len(one.records) for one in partitions.live] == [0, 0]

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import pytest
+
+from spanner_simulator.core.rows.mutations import COMMIT_TIMESTAMP, KeySet
+from spanner_simulator.core.rows.transactions import Transaction
+from spanner_simulator.core.schema.schema_objects import Table
+from spanner_simulator.errors import Code, SpannerError
+from unit.core.rows.conftest import column, delete, write
+
+ALL = KeySet(everything=True)
+
+
+@pytest.fixture
+def filled(shop):
+    shop.table("T", ["K INT64", "A INT64", "S STRING"], "K")
+    shop.index("TA", "T", "-A", storing=("S",))
+    shop.follow()
+    shop.commit(write("insert", "T", "K A S", ["1", "5", "x"], ["2", "7", "y"], ["3", "5", "z"]))
+    return shop
+
+
+def read(shop, keys: KeySet, *, index: str = "", **extra) -> list[list[object]]:
+    table = shop.catalogue.table("T")
+    hidden = shop.store.index(table, index) if index else None
+    arguments = {"transaction": None, "read_us": None, **extra}
+    return [list(row.values()) for row in shop.store.read(table, keys, index=hidden, **arguments)]
+
+
+def test_reads_by_index_are_in_its_order_and_have_its_columns(filled) -> None:
+    assert read(filled, ALL, index="ta") == [[7, 2, "y"], [5, 1, "x"], [5, 3, "z"]]
+    assert read(filled, ALL, index="TA", limit=2) == [[7, 2, "y"], [5, 1, "x"]]
+    assert read(filled, KeySet(keys=(["5"], ["7"], ["5"])), index="TA") == [
+        [7, 2, "y"],
+        [5, 1, "x"],
+        [5, 3, "z"],
+    ]
+
+
+def test_an_index_key_has_only_the_indexs_own_parts(filled) -> None:
+    with pytest.raises(SpannerError, match="Expected 1 key parts, found 2"):
+        read(filled, KeySet(keys=(["5", "1"],)), index="TA")
+
+
+def test_an_unknown_index_is_not_found(filled) -> None:
+    with pytest.raises(SpannerError, match="No index 'X' was found for table 'T'") as caught:
+        read(filled, ALL, index="X")
+
+    assert caught.value.code is Code.NOT_FOUND
+
+
+def test_a_transaction_reads_its_own_rows_by_key_by_range_and_by_index(filled) -> None:
+    filled.apply(write("update", "T", "K A", ["1", "9"]), delete("T", ["2"]))
+    filled.transaction.writes = filled.writes
+    inside = {"transaction": filled.transaction}
+
+    assert read(filled, KeySet(keys=(["1"], ["2"])), **inside) == [[1, 9, "x"]]
+    assert read(filled, ALL, **inside) == [[1, 9, "x"], [3, 5, "z"]]
+    assert read(filled, ALL, index="TA", **inside) == [[9, 1, "x"], [5, 3, "z"]]
+    assert len(read(filled, ALL)) == 3
+
+
+def test_old_versions_are_read_by_index_too(filled) -> None:
+    before_us = filled.now_us
+    filled.commit(write("update", "T", "K A", ["1", "9"]), delete("T", ["2"]))
+
+    assert read(filled, ALL, index="TA") == [[9, 1, "x"], [5, 3, "z"]]
+    assert read(filled, ALL, index="TA", read_us=before_us) == [
+        [7, 2, "y"],
+        [5, 1, "x"],
+        [5, 3, "z"],
+    ]
+
+
+def test_a_table_is_not_found_before_it_was_made(filled) -> None:
+    with pytest.raises(SpannerError, match="Table not found: T") as caught:
+        read(filled, ALL, read_us=1)
+
+    assert caught.value.code is Code.NOT_FOUND
+
+
+def test_a_column_is_not_found_before_it_was_added(filled) -> None:
+    before_us = filled.now_us
+    table = filled.table("T", ["K INT64", "A INT64", "S STRING", "Later INT64"], "K")
+    filled.follow()
+
+    def check(read_us: int | None, *columns: str) -> None:
+        filled.store.check_readable(table, columns, transaction=None, read_us=read_us)
+
+    check(before_us, "K", "A")
+    check(filled.now_us, "later")
+    check(None, "later")
+    with pytest.raises(SpannerError, match="Column not found in table T: later") as caught:
+        check(before_us, "K", "later")
+    assert caught.value.code is Code.NOT_FOUND
+
+
+def test_reading_what_awaits_the_commit_timestamp_is_refused(shop) -> None:
+    stamp = column("C TIMESTAMP", commit_timestamp=True)
+    table = shop.table("T", ["K INT64", stamp, "V INT64"], "K")
+    keyed = shop.table("S", [stamp, "V INT64"], "C")
+    shop.index("TC", "T", "C")
+    shop.follow()
+    transaction = shop.transaction
+
+    def check(which: Table, columns: list[str]) -> None:
+        shop.store.check_readable(which, columns, transaction=transaction, read_us=None)
+
+    transaction.writes = shop.writes
+    shop.apply(write("insert", "T", "K C", ["1", COMMIT_TIMESTAMP]))
+    check(table, ["K", "V"])
+    check(keyed, ["V"])
+    shop.apply(write("insert", "S", "C V", [COMMIT_TIMESTAMP, "1"]))
+
+    refused = [
+        (table, ["K", "c"], "Column C cannot be accessed because it, or its associated index, has"),
+        (keyed, ["V"], "Table S cannot be accessed"),
+        (shop.store.index(table, "TC").table, ["K"], "Table TC cannot be accessed"),
+    ]
+    for which, columns, message in refused:
+        with pytest.raises(SpannerError, match=message) as caught:
+            check(which, columns)
+        assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [("ABORTED", Code.ABORTED), ("COMMITTED", Code.FAILED_PRECONDITION)],
+)
+def test_nothing_is_read_in_a_transaction_that_is_over(filled, state, code: Code) -> None:
+    transaction = Transaction(b"1", 0, state=state)
+    with pytest.raises(SpannerError) as caught:
+        filled.store.check_readable(
+            filled.catalogue.table("T"), [], transaction=transaction, read_us=None
+        )
+
+    assert caught.value.code is code

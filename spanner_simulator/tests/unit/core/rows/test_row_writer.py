@@ -1,0 +1,293 @@
+from __future__ import annotations
+
+import pytest
+
+from spanner_simulator.core.rows.mutations import (
+    Delete,
+    KeyBound,
+    KeySet,
+    KeySpan,
+    Mutation,
+    key_range,
+)
+from spanner_simulator.core.rows.row_writer import RowWriter
+from spanner_simulator.core.schema.definitions import ForeignKey, Interleave
+from spanner_simulator.errors import Code, SpannerError
+from unit.core.rows.conftest import column, delete, write
+
+CASCADE = Interleave("P", on_delete="CASCADE")
+FILL = (
+    write("insert", "P", "A V", ["1", "0"], ["2", "0"]),
+    write("insert", "C", "A B", ["1", "1"], ["1", "2"], ["2", "1"]),
+    write("insert", "G", "A B D", ["1", "1", "1"], ["1", "2", "1"]),
+    write("insert", "D", "A B", ["1", "1"]),
+)
+
+
+@pytest.fixture
+def family(shop):
+    """A parent, two tables of children that go with it, grandchildren; and one that holds."""
+    shop.table("P", ["A INT64", "V INT64"], "A")
+    shop.table("C", ["A INT64", "B INT64", "V INT64"], "A B", interleave=CASCADE)
+    grand = Interleave("C", on_delete="CASCADE")
+    shop.table("G", ["A INT64", "B INT64", "D INT64"], "A B D", interleave=grand)
+    shop.table("D", ["A INT64", "B INT64"], "A B", interleave=CASCADE)
+    shop.table("N", ["A INT64", "B INT64"], "A B", interleave=Interleave("P"))
+    shop.follow()
+    shop.commit(*FILL)
+    return shop
+
+
+def refusal(shop, *mutations: Mutation) -> SpannerError:
+    """What a statement is refused with; it must leave no trace."""
+    before = {name: shop.rows(name) for name in shop.store.tables}
+    with pytest.raises(SpannerError) as caught:
+        shop.apply(*mutations)
+    assert {name: shop.rows(name) for name in shop.store.tables} == before
+    return caught.value
+
+
+class TestInterleaving:
+    def test_a_child_needs_its_parent(self, family) -> None:
+        error = refusal(family, write("insert", "C", "A B", ["9", "1"]))
+
+        assert error.code is Code.NOT_FOUND
+        assert error.message == (
+            "Parent row for row [9,1] in table C is missing. Row cannot be written."
+        )
+
+    def test_parent_and_child_may_come_in_one_transaction_in_this_order(self, family) -> None:
+        parent, child = write("insert", "P", "A", ["9"]), write("insert", "C", "A B", ["9", "1"])
+        family.apply(parent, child)
+
+        assert [9, 1, None] in family.rows("C")
+
+        family.writes = family.store.new_writes()
+        assert refusal(family, child, parent).code is Code.NOT_FOUND
+
+    def test_children_go_with_their_parent_each_as_a_change_of_its_own(self, family) -> None:
+        family.apply(delete("P", ["1"]))
+
+        assert family.changes() == [
+            ("P", "DELETE", [1]),
+            ("C", "DELETE", [1, 1]),
+            ("G", "DELETE", [1, 1, 1]),
+            ("C", "DELETE", [1, 2]),
+            ("G", "DELETE", [1, 2, 1]),
+            ("D", "DELETE", [1, 1]),
+        ]
+
+    def test_replacing_a_parent_takes_its_children_along(self, family) -> None:
+        family.apply(write("replace", "P", "A", ["2"]))
+
+        assert family.changes() == [
+            ("P", "DELETE", [2]),
+            ("C", "DELETE", [2, 1]),
+            ("P", "INSERT", [2]),
+        ]
+
+    @pytest.mark.parametrize("mutation", [delete("P", ["1"]), write("replace", "P", "A", ["1"])])
+    def test_a_child_that_holds_its_parent_keeps_it(self, family, mutation: Mutation) -> None:
+        family.commit(write("insert", "N", "A B", ["1", "1"]))
+        error = refusal(family, mutation)
+
+        assert error.code is Code.FAILED_PRECONDITION
+        assert error.message == (
+            "Integrity constraint violation during DELETE/REPLACE. Found child row [1,1] in table "
+            "N."
+        )
+        family.apply(delete("N", ["1", "1"]), mutation)
+
+    def test_a_range_may_meet_rows_that_went_with_others(self, family) -> None:
+        span = KeySpan(KeyBound(["1"], inclusive=True), KeyBound(["2"], inclusive=True))
+
+        assert (
+            family.apply(Delete("P", KeySet(spans=(span,))), Delete("C", KeySet(everything=True)))
+            == 2
+        )
+        assert [family.rows(name) for name in "PCGD"] == [[], [], [], []]
+
+    def test_what_other_rows_hold_is_not_deleted_when_only_tried(self, family) -> None:
+        family.commit(write("insert", "N", "A B", ["1", "1"]))
+        table = family.catalogue.table("P")
+        writer = RowWriter(family.writes, family.evaluation)
+        keys = [table.encoded_key({"A": number}) for number in (1, 2, 3)]
+
+        assert [writer.try_to_delete("p", key) for key in keys] == [False, True, False]
+        assert family.rows("P") == [[1, 0]]
+
+
+class TestUniqueIndexes:
+    @pytest.fixture
+    def unique(self, shop):
+        shop.table("R", ["K INT64", "V STRING"], "K")
+        shop.index("RV", "R", "V", is_unique=True)
+        shop.table("M", ["K INT64", "V STRING"], "K")
+        shop.index("MV", "M", "V", is_unique=True, is_null_filtered=True)
+        shop.follow()
+        shop.commit(write("insert", "R", "K V", ["1", "a"], ["2", "b"]))
+        return shop
+
+    def test_a_value_is_admitted_once(self, unique) -> None:
+        error = refusal(unique, write("insert", "R", "K V", ["3", "a"]))
+
+        assert error.code is Code.ALREADY_EXISTS
+        assert error.message == (
+            "Unique index violation on index RV at index key [a]. It conflicts with row [1] in "
+            "table R."
+        )
+        assert refusal(unique, write("insert", "R", "K V", ["4", "c"], ["5", "c"])).code is (
+            Code.ALREADY_EXISTS
+        )
+
+    def test_null_is_a_value_unless_it_is_filtered(self, unique) -> None:
+        nulls = [["8", None], ["9", None]]
+        error = refusal(unique, write("insert", "R", "K V", *nulls))
+
+        assert error.code is Code.ALREADY_EXISTS
+        unique.apply(write("insert", "M", "K V", *nulls))
+
+    def test_in_postgresql_null_equals_nothing(self, make_shop) -> None:
+        shop = make_shop("POSTGRESQL")
+        shop.table("R", ["K INT64", "V INT64", "W INT64"], "K")
+        shop.index("RV", "R", "V W", is_unique=True)
+        shop.follow()
+        shop.commit(write("insert", "R", "K V W", ["1", None, "6"], ["2", None, "6"]))
+        shop.index("RW", "R", "V", is_unique=True)
+        shop.follow()
+        assert shop.rows("RV") == shop.rows("RW") == []
+
+        assert refusal(shop, write("insert", "R", "K V", ["3", "5"], ["4", "5"])).code is (
+            Code.ALREADY_EXISTS
+        )
+
+    def test_values_may_change_places_within_a_statement(self, unique) -> None:
+        unique.apply(write("update", "R", "K V", ["1", "b"], ["2", "a"]))
+        unique.apply(delete("R", ["1"]), write("insert", "R", "K V", ["3", "b"]))
+
+        assert unique.rows("RV") == [["a", 2], ["b", 3]]
+
+
+class TestForeignKeys:
+    @pytest.fixture
+    def linked(self, shop):
+        shop.table("R", ["K INT64", "C INT64"], "K")
+        keys = (ForeignKey("by_key", ("X",), "R", ("K",)), ForeignKey("by_c", ("Y",), "R", ("C",)))
+        shop.table("F", ["K INT64", "X INT64", "Y INT64"], "K", foreign_keys=keys)
+        gone = (ForeignKey("with", ("X",), "R", ("K",), on_delete="CASCADE"),)
+        shop.table("W", ["K INT64", "X INT64"], "K", foreign_keys=gone)
+        shop.follow()
+        shop.commit(write("insert", "R", "K C", ["1", "10"], ["2", "20"]))
+        return shop
+
+    def test_a_chain_of_any_length_goes_with_its_first_row(self, shop) -> None:
+        key = ForeignKey("fk", ("X",), "L", ("K",), on_delete="CASCADE")
+        shop.table("L", ["K INT64", "X INT64"], "K", foreign_keys=(key,))
+        shop.follow()
+        chain = [[str(number), str(number - 1) if number else None] for number in range(3_000)]
+        shop.commit(write("insert", "L", "K X", *chain))
+        shop.apply(delete("L", ["0"]))
+
+        assert shop.rows("L") == []
+        assert [key for _, _, (key,) in shop.changes()] == list(range(3_000))
+
+    @pytest.mark.parametrize(
+        ("mutation", "name", "columns"),
+        [
+            (write("insert", "F", "K X", ["1", "9"]), "by_key", "R(K)"),
+            (write("insert", "F", "K Y", ["1", "1"]), "by_c", "R(C)"),
+        ],
+    )
+    def test_what_is_referred_to_must_exist(
+        self, linked, mutation: Mutation, name: str, columns: str
+    ) -> None:
+        error = refusal(linked, mutation)
+
+        assert error.code is Code.FAILED_PRECONDITION
+        assert error.message == (
+            f"Foreign key constraint `{name}` is violated on table `F`. Cannot find referenced "
+            f"values in {columns}."
+        )
+
+    def test_null_refers_to_nothing_and_order_does_not_matter(self, linked) -> None:
+        linked.apply(write("insert", "F", "K", ["1"]))
+        linked.apply(
+            write("insert", "F", "K X Y", ["2", "3", "30"]),
+            write("insert", "R", "K C", ["3", "30"]),
+        )
+
+        assert linked.rows("F") == [[1, None, None], [2, 3, 30]]
+
+    @pytest.mark.parametrize(
+        "mutation", [delete("R", ["1"]), write("update", "R", "K C", ["1", "11"])]
+    )
+    def test_what_is_referred_to_stays(self, linked, mutation: Mutation) -> None:
+        linked.commit(write("insert", "F", "K Y", ["1", "10"]))
+        error = refusal(linked, mutation)
+
+        assert error.code is Code.FAILED_PRECONDITION
+        assert "referencing row(s) found in table `F`" in error.message
+        linked.apply(mutation, delete("F", ["1"]))
+
+    def test_what_is_replaced_as_it_was_is_still_referred_to(self, linked) -> None:
+        linked.commit(write("insert", "F", "K X Y", ["1", "1", "10"]))
+        linked.apply(write("replace", "R", "K C", ["1", "10"]))
+
+        assert linked.rows("F") == [[1, 1, 10]]
+
+    def test_referring_rows_may_go_along(self, linked) -> None:
+        linked.commit(write("insert", "W", "K X", ["5", "1"], ["6", "1"], ["7", "2"]))
+        linked.apply(delete("R", ["1"]))
+
+        assert linked.rows("W") == [[7, 2]]
+        assert linked.changes() == [
+            ("R", "DELETE", [1]),
+            ("W", "DELETE", [5]),
+            ("W", "DELETE", [6]),
+        ]
+
+    def test_a_referenced_column_is_unique(self, linked) -> None:
+        assert refusal(linked, write("insert", "R", "K C", ["3", "10"])).code is (
+            Code.ALREADY_EXISTS
+        )
+
+
+def test_a_statement_says_how_many_rows_it_meant(family) -> None:
+    assert family.apply(write("insert", "P", "A", ["7"], ["8"])) == 2
+    assert family.apply(delete("P", ["7"], ["99"], ["7"])) == 1
+
+
+def test_a_statement_remembers_what_it_looked_at(family) -> None:
+    """A row that it wrote, the parent of a child, and where children might have been."""
+    family.apply(write("insert", "C", "A B", ["2", "5"]), delete("P", ["1"]))
+    keys = family.transaction.key_reads
+    ranges = {name for name, _ in family.transaction.range_reads}
+    child, parent = family.catalogue.table("C"), family.catalogue.table("P")
+
+    assert {("c", child.encoded_key({"A": 2, "B": 5})), ("p", parent.encoded_key({"A": 2}))} <= (
+        keys.keys()
+    )
+    assert {"c", "d", "n"} <= ranges
+
+    family.apply(Delete("G", KeySet(everything=True)))
+
+    assert ("g", key_range(family.catalogue.table("G"), None)) in family.transaction.range_reads
+
+
+def test_an_unknown_table_is_not_found(family) -> None:
+    assert refusal(family, delete("Nope", ["1"])).message == "Table not found: Nope"
+
+
+def test_a_generated_key_stays_as_it_is(shop) -> None:
+    shop.table("K", ["A INT64", column("K INT64", generated="A + 1"), "V INT64"], "K")
+    shop.follow()
+    shop.commit(write("insert", "K", "A V", ["1", "5"]))
+    error = refusal(shop, write("update", "K", "K A", ["2", "7"]))
+
+    assert error.code is Code.OUT_OF_RANGE
+    assert error.message == (
+        "The value of generated primary key column `K.K` cannot be modified when its non-key "
+        "dependent columns are updated."
+    )
+    shop.commit(write("update", "K", "K A V", ["2", "1", "6"]))
+    assert shop.rows("K") == [[1, 2, 6]]

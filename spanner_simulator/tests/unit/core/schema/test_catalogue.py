@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from spanner_simulator.core.schema.catalogue import Catalogue
+from spanner_simulator.core.schema.ddl import parse_ddl
+from spanner_simulator.core.schema.statement_rules import apply_statement
+from spanner_simulator.errors import SpannerError
+
+if TYPE_CHECKING:
+    from spanner_simulator.core.values import Dialect
+
+# What Google's emulator answered to long lists of statements, of which those on which it is no
+# authority (what it has not, what it accepts and ignores) are left out.
+CORPUS = Path(__file__).parent / "corpus"
+
+
+def sections(name: str) -> list[list[tuple[str, str]]]:
+    """Databases, each with its statements and their answers in order."""
+    found: list[list[tuple[str, str]]] = []
+    for line in (CORPUS / name).read_text().splitlines():
+        if line.startswith("#"):
+            found.append([])
+        elif line.startswith("    "):
+            statement, answer = found[-1][-1]
+            found[-1][-1] = (statement, f"{answer}\n{line[4:]}" if answer else line[4:])
+        else:
+            found[-1].append((line, ""))
+    return found
+
+
+def answers(dialect: Dialect, statements: list[str]) -> list[str]:
+    catalogue, found = Catalogue(dialect), []
+    for statement in statements:
+        try:
+            apply_statement(catalogue, parse_ddl(statement, dialect), now_us=1)
+            found.append("OK")
+        except SpannerError as error:
+            found.append(f"{error.code.name} {error.message}")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("dialect", "section"),
+    [
+        *(("GOOGLE_STANDARD_SQL", section) for section in sections("google.txt")),
+        *(("POSTGRESQL", section) for section in sections("postgres.txt")),
+    ],
+)
+def test_the_emulator_answered_the_same(dialect: Dialect, section: list[tuple[str, str]]) -> None:
+    statements = [statement for statement, _ in section]
+
+    assert list(zip(statements, answers(dialect, statements), strict=True)) == section
+
+
+def test_names_are_found_in_any_case(make) -> None:
+    catalogue = make(
+        "CREATE TABLE Tab (A INT64) PRIMARY KEY (A)",
+        "CREATE INDEX Ind ON tab (a DESC)",
+        "CREATE VIEW Vie SQL SECURITY INVOKER AS SELECT 1 AS a",
+        "CREATE CHANGE STREAM Str",
+        "CREATE ROLE Rol",
+    ).catalogue
+
+    assert catalogue.table("TAB").name == "Tab"
+    assert catalogue.index("IND").name == "Ind"
+    assert catalogue.view("VIE").name == "Vie"
+    assert catalogue.stream("STR").name == "Str"
+    assert catalogue.role("ROL").name == "Rol"
+
+
+@pytest.mark.parametrize(
+    ("statement", "refusal"),
+    [
+        ("DROP TABLE T9", "NOT_FOUND Table not found: T9"),
+        ("DROP INDEX T9", "NOT_FOUND Index not found: T9"),
+        ("DROP VIEW T9", "NOT_FOUND View not found: T9"),
+        ("DROP ROLE T9", "NOT_FOUND Role not found: T9."),
+        ("CREATE TABLE _x (a INT64) PRIMARY KEY (a)", "INVALID_ARGUMENT Table name not valid: _x."),
+        (
+            "CREATE TABLE z.x (a INT64) PRIMARY KEY (a)",
+            "NOT_FOUND Schema not found: z",
+        ),
+    ],
+)
+def test_refusals(make, statement: str, refusal: str) -> None:
+    assert make().refusal(statement) == refusal
+
+
+def test_all_kinds_of_things_share_one_namespace(make) -> None:
+    before = [
+        "CREATE SCHEMA a1",
+        "CREATE TABLE a2 (k INT64, CONSTRAINT a3 CHECK (k > 1)) PRIMARY KEY (k)",
+        "CREATE INDEX a4 ON a2 (k)",
+        "CREATE VIEW a5 SQL SECURITY INVOKER AS SELECT 1 AS k",
+        "CREATE CHANGE STREAM a6",
+    ]
+    made = make(*before)
+
+    for number in range(1, 7):
+        for statement in (
+            f"CREATE SCHEMA A{number}",
+            f"CREATE TABLE A{number} (k INT64) PRIMARY KEY (k)",
+            f"CREATE INDEX A{number} ON a2 (k)",
+            f"CREATE VIEW A{number} SQL SECURITY INVOKER AS SELECT 1 AS k",
+            f"CREATE CHANGE STREAM A{number}",
+        ):
+            assert made.refusal(statement) == (
+                f"FAILED_PRECONDITION Duplicate name in schema: A{number}."
+            )

@@ -1,0 +1,224 @@
+"""The texts are those of Google's emulator 1.5.28, without its places in its own source."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from spanner_simulator.core.database import Database, DatabaseSettings
+from spanner_simulator.core.journal import JournalEntry
+from spanner_simulator.core.rows.mutations import KeySet, Write
+from spanner_simulator.core.schema.catalogue import Catalogue
+from spanner_simulator.core.schema.ddl import parse_ddl
+from spanner_simulator.core.schema.ddl_text import catalogue_ddl
+from spanner_simulator.core.schema.statement_rules import apply_statement
+from spanner_simulator.core.values import ValueType
+from spanner_simulator.errors import SpannerError
+from spanner_simulator.sql.analysis import SqlAnalysis
+from unit.shop_protos import BUNDLE, shop_descriptors
+
+TABLE = "CREATE TABLE T (K INT64, C shop.Customer, E ARRAY<shop.Tier>) PRIMARY KEY (K)"
+SHOP = shop_descriptors()
+
+
+class Shop:
+    """A catalogue that understands descriptors."""
+
+    def __init__(self, *statements: str) -> None:
+        self.catalogue = Catalogue(analysis=SqlAnalysis)
+        self.apply(*statements)
+
+    def apply(self, *statements: str, descriptors: bytes = SHOP) -> None:
+        for statement in statements:
+            apply_statement(
+                self.catalogue, parse_ddl(statement), now_us=1, proto_descriptors=descriptors
+            )
+
+    def refusal(self, statement: str, descriptors: bytes = SHOP) -> str:
+        before = catalogue_ddl(self.catalogue), dict(self.catalogue.proto_files)
+        with pytest.raises(SpannerError) as caught:
+            self.apply(statement, descriptors=descriptors)
+        assert (catalogue_ddl(self.catalogue), dict(self.catalogue.proto_files)) == before
+        return f"{caught.value.code.name} {caught.value.message}"
+
+    def type_of(self, column: str) -> ValueType:
+        return self.catalogue.table("T").column(column).value_type
+
+
+def test_columns_get_the_types_of_the_bundle() -> None:
+    shop = Shop(BUNDLE, TABLE)
+    tier = ValueType(
+        "ENUM", proto_name="shop.Tier", members=(("UNKNOWN", 0), ("GOLD", 1), ("SILVER", 2))
+    )
+
+    assert shop.type_of("C") == ValueType("PROTO", proto_name="shop.Customer")
+    assert shop.type_of("E") == ValueType("ARRAY", tier)
+    assert catalogue_ddl(shop.catalogue) == [
+        "CREATE PROTO BUNDLE (\n  shop.Customer,\n  shop.Customer.Address,\n  shop.Tier,\n)",
+        (
+            "CREATE TABLE T (\n  K INT64,\n  C `shop.Customer`,\n  E ARRAY<`shop.Tier`>,\n"
+            ") PRIMARY KEY(K)"
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("statement", "refusal"),
+    [
+        (
+            "CREATE TABLE X (K INT64, C shop.Nope) PRIMARY KEY (K)",
+            "INVALID_ARGUMENT Type not found: shop.Nope",
+        ),
+        ("ALTER TABLE T ADD COLUMN X SHOP.TIER", "INVALID_ARGUMENT Type not found: SHOP.TIER"),
+        ("ALTER TABLE T ALTER COLUMN C FOO", "INVALID_ARGUMENT Type not found: FOO"),
+        (
+            "CREATE PROTO BUNDLE (shop.Tier)",
+            "FAILED_PRECONDITION Removed type `shop.Customer` is still being used by column T.C",
+        ),
+        ("CREATE PROTO BUNDLE (shop.Nope)", "NOT_FOUND Missing descriptor for `shop.Nope`"),
+        (
+            "CREATE PROTO BUNDLE (shop.Tier, shop.Tier)",
+            "ALREADY_EXISTS Type already exists: `shop.Tier` in the proto bundle",
+        ),
+        (
+            "ALTER PROTO BUNDLE INSERT (shop.Tier)",
+            "ALREADY_EXISTS Type already exists: `shop.Tier` in the proto bundle",
+        ),
+        ("ALTER PROTO BUNDLE INSERT (a.B)", "NOT_FOUND Missing descriptor for `a.B`"),
+        (
+            "ALTER PROTO BUNDLE UPDATE (a.B)",
+            "NOT_FOUND Tried to update `a.B` which does not already exist.",
+        ),
+        (
+            "ALTER PROTO BUNDLE DELETE (a.B)",
+            "NOT_FOUND Tried to remove `a.B` which does not already exist in the proto bundle.",
+        ),
+        (
+            "ALTER PROTO BUNDLE DELETE (shop.Tier)",
+            "FAILED_PRECONDITION Removed type `shop.Tier` is still being used by column T.E",
+        ),
+        (
+            "DROP PROTO BUNDLE",
+            "FAILED_PRECONDITION Removed type `shop.Customer` is still being used by column T.C",
+        ),
+        (
+            "CREATE TABLE X (C shop.Customer) PRIMARY KEY (C)",
+            "INVALID_ARGUMENT Column X.C has type shop.Customer, but is part of the primary key.",
+        ),
+        (
+            "ALTER TABLE T ALTER COLUMN C shop.Tier",
+            "INVALID_ARGUMENT Cannot change type of column `C` from `shop.Customer` to `shop.Tier`",
+        ),
+        (
+            "ALTER TABLE T ALTER COLUMN C STRING(MAX)",
+            "INVALID_ARGUMENT Cannot change type of column `C` from `shop.Customer` to `STRING`",
+        ),
+    ],
+)
+def test_refusals(statement: str, refusal: str) -> None:
+    assert Shop(BUNDLE, TABLE).refusal(statement) == refusal
+
+
+def test_descriptors_are_needed_and_must_be_readable() -> None:
+    empty = "INVALID_ARGUMENT Contents of proto_descriptor_file cannot be empty"
+    malformed = "INVALID_ARGUMENT Could not parse contents of proto_descriptor_file"
+
+    assert Shop().refusal(BUNDLE, b"") == empty
+    assert Shop(BUNDLE).refusal("ALTER PROTO BUNDLE DELETE (shop.Tier)", b"") == empty
+    assert Shop().refusal(BUNDLE, b"garbage") == malformed
+
+
+def test_what_is_not_there_is_neither_altered_nor_dropped() -> None:
+    refused = "FAILED_PRECONDITION Proto bundle does not yet exist; cannot"
+
+    assert Shop().refusal("ALTER PROTO BUNDLE INSERT (shop.Tier)") == f"{refused} alter it"
+    assert Shop().refusal("DROP PROTO BUNDLE") == f"{refused} drop it"
+
+
+def test_a_dropped_bundle_leaves_nothing() -> None:
+    shop = Shop(BUNDLE, TABLE, "DROP TABLE T", "DROP PROTO BUNDLE")
+
+    assert catalogue_ddl(shop.catalogue) == []
+    assert shop.catalogue.proto_files == {}
+
+
+def test_an_update_reaches_columns_and_views() -> None:
+    shop = Shop(BUNDLE, TABLE, "CREATE VIEW V SQL SECURITY INVOKER AS SELECT T.E FROM T")
+    shop.apply("ALTER PROTO BUNDLE UPDATE (shop.Tier)", descriptors=shop_descriptors({"BRONZE": 7}))
+    (_, in_view), *_ = shop.catalogue.view("V").columns
+
+    assert in_view == shop.type_of("E")
+    assert in_view.element is not None
+    assert in_view.element.members == (("BRONZE", 7),)
+
+
+def test_types_come_and_go_one_by_one() -> None:
+    shop = Shop("CREATE PROTO BUNDLE (shop.Tier)")
+    shop.apply("ALTER PROTO BUNDLE INSERT (shop.Customer) UPDATE (shop.Tier)")
+    both = list(shop.catalogue.proto_types)
+    shop.apply("ALTER PROTO BUNDLE DELETE (shop.Tier)")
+
+    assert both == ["shop.Customer", "shop.Tier"]
+    assert list(shop.catalogue.proto_types) == ["shop.Customer"]
+
+
+def test_a_message_does_not_become_an_enum() -> None:
+    other = shop_descriptors(customer="Tier")
+    shop = Shop(BUNDLE)
+
+    # The enum of that name comes first in the file, the message after it.
+    assert shop.refusal("ALTER PROTO BUNDLE UPDATE (shop.Tier)", other) == (
+        "FAILED_PRECONDITION Cannot change type `shop.Tier` from ENUM to PROTO"
+    )
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "code"),
+    [("C", "BYTES(MAX)", "BYTES"), ("C", "shop.Customer.Address", "PROTO")],
+)
+def test_types_with_the_same_values_convert(column: str, kind: str, code: str) -> None:
+    shop = Shop(BUNDLE, TABLE, f"ALTER TABLE T ALTER COLUMN {column} {kind}")
+
+    assert shop.type_of(column).code == code
+
+
+def test_enums_and_integers_convert_both_ways() -> None:
+    shop = Shop(BUNDLE, TABLE, "ALTER TABLE T ALTER COLUMN E ARRAY<INT64>")
+    assert shop.type_of("E") == ValueType("ARRAY", ValueType("INT64"))
+    shop.apply("ALTER TABLE T ALTER COLUMN E ARRAY<shop.Tier>")
+    assert (shop.type_of("E").element or shop.type_of("E")).code == "ENUM"
+
+
+def test_without_an_analyser_there_are_no_bundles() -> None:
+    with pytest.raises(SpannerError, match="PROTO BUNDLE here"):
+        apply_statement(Catalogue(), parse_ddl(BUNDLE), now_us=1, proto_descriptors=SHOP)
+
+
+def test_a_journal_gives_the_bundle_again() -> None:
+    def database() -> Database:
+        return Database("d", random.Random(1), DatabaseSettings(), analysis=SqlAnalysis)
+
+    entries: list[JournalEntry] = []
+    one, other = database(), database()
+    one.journal.listener = entries.append
+    one.apply_ddl([BUNDLE, TABLE], now_us=5, proto_descriptors=SHOP)
+    write = Write("insert", "T", ("K", "C", "E"), (["1", "CgNBbm4=", ["1", None]],))
+    one.commit(one.begin(), [write], now_us=6)
+    for entry in entries:
+        other.replay(entry)
+
+    assert [len(getattr(entry, "proto_descriptors", b"")) > 0 for entry in entries] == [
+        True,
+        False,
+        False,
+    ]
+    assert catalogue_ddl(other.catalogue) == catalogue_ddl(one.catalogue)
+    assert other.catalogue.proto_files == one.catalogue.proto_files
+    (row,) = other.read(
+        other.catalogue.table("T"),
+        KeySet(everything=True),
+        transaction=None,
+        read_us=None,
+    )
+    assert row == {"K": 1, "C": b"\n\x03Ann", "E": (1, None)}

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+
+from spanner_simulator.core.schema.catalogue import Catalogue
+from spanner_simulator.core.schema.ddl import parse_ddl
+from spanner_simulator.core.schema.schema_objects import ChangeStream, Table, duration_us
+from spanner_simulator.core.schema.statement_rules import apply_statement
+from spanner_simulator.core.schema.statements import OptionValue, Watch
+from spanner_simulator.errors import Code, SpannerError
+
+
+@pytest.fixture
+def table() -> Table:
+    catalogue = Catalogue()
+    statement = "CREATE TABLE T (V INT64, K INT64, W INT64) PRIMARY KEY (K)"
+    apply_statement(catalogue, parse_ddl(statement), now_us=1)
+    return catalogue.table("t")
+
+
+def stream(watch: Watch | None, *options: tuple[str, OptionValue]) -> ChangeStream:
+    return ChangeStream("S", 1, watch, options)
+
+
+@pytest.mark.parametrize(
+    ("watch", "columns"),
+    [
+        (None, None),
+        (Watch(everything=True), ("V", "W")),
+        (Watch(tables=(("t", None),)), ("V", "W")),
+        (Watch(tables=(("T", ("w",)),)), ("W",)),
+        (Watch(tables=(("T", ()),)), ()),
+        (Watch(tables=(("U", None),)), None),
+    ],
+)
+def test_tracked_columns(
+    table: Table,
+    watch: Watch | None,
+    columns: tuple[str, ...] | None,
+) -> None:
+    assert stream(watch).tracked_columns(table) == columns
+
+
+def test_options_have_defaults() -> None:
+    plain = stream(None)
+    tuned = stream(
+        None,
+        ("value_capture_type", "NEW_ROW"),
+        ("retention_period", "36h"),
+        ("exclude_delete", True),
+    )
+
+    assert plain.capture_type == "OLD_AND_NEW_VALUES"
+    assert plain.retention_us == 7 * 86_400_000_000
+    assert tuned.capture_type == "NEW_ROW"
+    assert tuned.retention_us == 36 * 3_600_000_000
+    assert tuned.excluded_mod_types == {"DELETE"}
+
+
+@pytest.mark.parametrize("text", ["abc", "", "1", "-1d", "1D", "1.5d", "٣d", "9" * 19 + "d"])
+def test_a_malformed_duration_is_refused(text: str) -> None:
+    with pytest.raises(SpannerError, match=rf"Invalid time duration format: {text}\.") as caught:
+        duration_us(text)
+
+    assert caught.value.code is Code.FAILED_PRECONDITION
+
+
+def test_columns_are_found_in_any_case_and_named_as_written(table: Table) -> None:
+    assert table.column("v").name == "V"
+    assert table.key_names == ("K",)
+    assert table.value_names == {"V", "W"}
+    with pytest.raises(SpannerError, match="Column not found in table T: x"):
+        table.column("x")
+
+
+def test_switches_are_off_until_they_are_set() -> None:
+    plain = stream(None)
+    tuned = stream(
+        None,
+        ("exclude_ttl_deletes", True),
+        ("allow_txn_exclusion", True),
+        ("partition_mode", "MUTABLE_KEY_RANGE"),
+    )
+
+    assert not plain.excludes_ttl_deletes
+    assert not plain.allows_txn_exclusion
+    assert plain.partition_mode == "IMMUTABLE_KEY_RANGE"
+    assert tuned.excludes_ttl_deletes
+    assert tuned.allows_txn_exclusion
+    assert tuned.partition_mode == "MUTABLE_KEY_RANGE"

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from spanner_simulator.core.journal import (
+    Journal,
+    JournaledChange,
+    JournaledCommit,
+    JournaledSchema,
+    JournaledTurn,
+    JournalEntry,
+    JournalRng,
+    entry_from_plain,
+    entry_to_plain,
+)
+from spanner_simulator.errors import SpannerError
+
+ENTRIES: list[JournalEntry] = [
+    JournaledSchema("CREATE ..", 5, 2, (2**1056 - 1, 0.25)),
+    JournaledSchema("CREATE PROTO ..", 5, 2, (), b"\xff"),
+    JournaledCommit(
+        6, 1, "tag", False, True, (JournaledChange("T", "UPDATE", ("1", None, 1.5), ("A",)),)
+    ),
+    JournaledTurn("S", "split", 7, {"token": "t", "key": ["1"]}, (3,)),
+]
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_entries_survive_json(entry: JournalEntry) -> None:
+    assert entry_from_plain(json.loads(json.dumps(entry_to_plain(entry)))) == entry
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        None,
+        [],
+        ["schema"],
+        ["schema", 1, "CREATE ..", []],
+        ["schema", 1, "CREATE ..", 2, ["3"], ""],
+        ["turn", 1, "S", "explode", {}, []],
+        ["commit", 1, 1, "", False, False, [1]],
+    ],
+)
+def test_what_is_no_entry_is_refused(plain: object) -> None:
+    with pytest.raises(SpannerError, match="no entry of a journal"):
+        entry_from_plain(plain)  # type: ignore[arg-type]  # on purpose
+
+
+def test_chance_can_be_given_again() -> None:
+    chance = JournalRng(random.Random(1))
+    chance.begin()
+    first = [chance.random(), chance.getrandbits(1056), chance.getrandbits(1)]
+    drawn = chance.drawn
+    other = JournalRng(random.Random(2))
+    other.begin(drawn)
+
+    assert not other.is_spent
+    assert [other.random(), other.getrandbits(1056), other.getrandbits(1)] == first
+    assert other.is_spent
+    assert other.random() not in first
+    assert not other.is_spent
+
+
+def test_nothing_is_told_while_it_is_replayed() -> None:
+    journal = Journal(random.Random(1))
+    heard: list[JournalEntry] = []
+    journal.note(ENTRIES[0])
+    assert not journal.is_heard
+    journal.listener = heard.append
+    journal.note(ENTRIES[0])
+    journal.is_replaying = True
+    journal.note(ENTRIES[1])
+
+    assert heard == ENTRIES[:1]

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from spanner_simulator.core import plain_forms
+from spanner_simulator.core.values import Plain
+from spanner_simulator.errors import Code, SpannerError
+
+
+# Wording of Google's emulator 1.5.28, up to the hint at the documentation.
+@pytest.mark.parametrize(
+    ("name", "plain", "message"),
+    [
+        ("int", "abc", "Could not parse abc as an integer"),
+        ("int", "5.0", "Could not parse 5.0 as an integer"),
+        ("int", "9223372036854775808", "Could not parse 9223372036854775808 as an integer"),
+        ("int", "1_0", "Could not parse 1_0 as an integer"),
+        ("int", 5, "Could not parse number_value: 5\n as INT64"),
+        ("int", True, "Could not parse bool_value: true\n as INT64"),
+        ("bool", "true", 'Could not parse string_value: "true"\n as BOOL'),
+        ("string", ["x"], "Could not parse list_value {\n  values {\n    string_value: "),
+        ("float64", "5", "Could not parse 5 as a FLOAT64. Only the following string values"),
+        ("float64", True, "Could not parse bool_value: true\n as FLOAT64"),
+        ("float32", "x", "Could not parse x as a FLOAT32. Only"),
+        ("float32", 1e300, "Could not parse number_value: 1e+300\n as FLOAT32"),
+        ("numeric", "1e40", "Could not parse 1e40 as a NUMERIC. The NUMERIC type supports 38"),
+        ("numeric", "1.0000000001", "Could not parse 1.0000000001 as a NUMERIC."),
+        ("numeric", "NaN", "Could not parse NaN as a NUMERIC."),
+        ("numeric", 1.5, "Could not parse number_value: 1.5\n as NUMERIC"),
+        ("pg_numeric", "Infinity", "Could not parse Infinity as a PG.NUMERIC. See"),
+        ("pg_numeric", "1e150000", "Could not parse 1e150000 as a PG.NUMERIC. See"),
+        ("bytes", "!!", "Could not parse !! as BYTES. Byte strings must be base64-encoded."),
+        ("date", "2024-13-01", "Could not parse 2024-13-01 as a DATE. Dates must be in"),
+        ("date", "2024-02-30", "Could not parse 2024-02-30 as a DATE."),
+        ("timestamp", "x", "Could not parse x as a TIMESTAMP. The timestamp value must end with"),
+        ("timestamp", "2024-01-01T00:00:00", "Could not parse 2024-01-01T00:00:00 as a TIMESTAMP."),
+        ("timestamp", "2024-01-01T00:00:00+01:00", "Could not parse 2024-01-01T00:00:00+01:00 as"),
+        ("json", "{", "Could not parse { as a JSON. See"),
+        ("jsonb", "{", "Could not parse { as a JSONB. See"),
+        ("uuid", "0a1b", "Could not parse 0a1b as a UUID"),
+        ("interval", "1Y", "Could not parse 1Y as an INTERVAL."),
+        *((name, None, "Could not parse null_value") for name in ("numeric", "json", "uuid")),
+        *((name, {}, "Could not parse struct_value") for name in ("date", "bytes", "jsonb")),
+        *(
+            (name, 1, "Could not parse number_value")
+            for name in ("timestamp", "interval", "pg_numeric")
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_refused(name: str, plain: Plain, message: str) -> None:
+    with pytest.raises(SpannerError, match=re.escape(message)) as caught:
+        getattr(plain_forms, f"read_{name}")(plain)
+
+    assert caught.value.code is Code.FAILED_PRECONDITION
+
+
+@pytest.mark.parametrize(
+    ("name", "plain", "message"),
+    [
+        ("enum", "GOLD", "Could not parse GOLD as an integer"),
+        ("enum", "2147483648", "Could not parse 2147483648 as an integer"),
+        ("enum", "-2147483649", "Could not parse -2147483649 as an integer"),
+        ("enum", 1, "Could not parse number_value: 1\n as THE<type>"),
+        ("proto", 5, "Could not parse number_value: 5\n as THE<type>"),
+        ("proto", "$$", "Could not parse $$ as BYTES. Byte strings must be base64-encoded."),
+    ],
+)
+def test_messages_and_enums_that_cannot_be_read(name: str, plain: Plain, message: str) -> None:
+    with pytest.raises(SpannerError, match=re.escape(message)) as caught:
+        getattr(plain_forms, f"read_{name}")(plain, "THE<type>")
+
+    assert caught.value.code is Code.FAILED_PRECONDITION
+
+
+def test_enums_take_any_number_of_32_bits_and_messages_any_bytes() -> None:
+    assert plain_forms.read_enum("-2147483648", "E") == -(2**31)
+    assert plain_forms.read_enum("2147483647", "E") == 2**31 - 1
+    assert plain_forms.read_proto("//8=", "P") == b"\xff\xff"
+
+
+@pytest.mark.parametrize(
+    ("name", "plain", "message"),
+    [
+        ("date", "0000-01-01", "Invalid date value: 0000-01-01."),
+        ("timestamp", "0000-01-01T00:00:00Z", "Timestamp out of range"),
+    ],
+)
+def test_the_year_zero_is_an_invalid_argument(name: str, plain: Plain, message: str) -> None:
+    with pytest.raises(SpannerError, match=message) as caught:
+        getattr(plain_forms, f"read_{name}")(plain)
+
+    assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+def test_generous_forms() -> None:
+    assert plain_forms.read_int(" 5 ") == 5
+    assert str(plain_forms.read_date("2024-1-2")) == "2024-01-02"
+    assert plain_forms.read_float32(3.14) == 3.140000104904175
+    assert plain_forms.read_uuid("{0A1B2C3D0000111122223333" + "44445555}") == (
+        "0a1b2c3d-0000-1111-2222-333344445555"
+    )

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spanner_simulator.server.keeping.journal_file import DamagedJournalError, JournalFile
+
+HEAD = len(b"spanner-simulator journal 1\n")
+ENTRIES: list[Any] = [
+    ["commit", 1, {"K": 5, "V": None}],
+    [True, -(1 << 1070), 0.1, "é\0", [], {"a": ["b"]}],
+    "x" * 100_000,
+]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "a.journal"
+
+
+def write(path: Path, *entries: Any) -> None:
+    journal = JournalFile(path)
+    for entry in entries:
+        journal.append(entry)
+    journal.close()
+
+
+def read(path: Path) -> tuple[list[Any], int]:
+    journal = JournalFile(path)
+    found = list(journal.entries()), journal.cut_bytes
+    journal.close()
+    return found
+
+
+def test_what_was_written_is_read(path: Path) -> None:
+    write(path)
+    assert read(path) == ([], 0)
+    write(path, *ENTRIES[:2])
+    write(path, *ENTRIES[2:])
+    entries, cut_bytes = read(path)
+
+    assert (entries, cut_bytes) == (ENTRIES, 0)
+
+
+def test_an_entry_is_in_the_file_before_append_returns(path: Path) -> None:
+    journal = JournalFile(path)
+    journal.append("a")
+
+    assert read(path) == (["a"], 0)
+    journal.close()
+
+
+def test_it_can_be_read_while_it_is_open(path: Path) -> None:
+    journal = JournalFile(path)
+    for entry in "ab":
+        journal.append(entry)
+        journal.sync()
+    assert list(journal.entries()) == ["a", "b"]
+    journal.append("c")
+
+    assert list(journal.entries()) == ["a", "b", "c"]
+    journal.close()
+
+
+def test_a_file_cut_anywhere_keeps_what_was_whole(path: Path, tmp_path: Path) -> None:
+    write(path, "first", "second")
+    whole = path.read_bytes()
+    one = tmp_path / "one.journal"
+    write(one, "first")
+    first = one.stat().st_size
+    torn = tmp_path / "torn.journal"
+    for length in range(len(whole)):
+        torn.write_bytes(whole[:length])
+        entries, cut_bytes = read(torn)
+        assert entries == (["first"] if length >= first else [])
+        kept = first if length >= first else HEAD
+        assert cut_bytes == (length - kept if length >= HEAD else 0)
+        write(torn, "third")
+        assert read(torn) == ([*entries, "third"], 0)
+
+
+def test_a_last_entry_with_bytes_lost_is_cut_away(path: Path) -> None:
+    write(path, "first", "second")
+    content = bytearray(path.read_bytes())
+    content[-2:] = b"\0\0"
+    path.write_bytes(content)
+
+    assert read(path)[0] == ["first"]
+
+
+def test_zeros_at_the_end_are_cut_away(path: Path) -> None:
+    write(path, "first")
+    path.write_bytes(path.read_bytes() + bytes(100))
+
+    assert read(path) == (["first"], 100)
+    assert read(path) == (["first"], 0)
+
+
+def test_damage_before_the_end_is_refused_and_left_as_it_is(path: Path) -> None:
+    write(path, "first", "second")
+    whole = path.read_bytes()
+    for at in range(HEAD, (len(whole) + HEAD) // 2):
+        damaged = bytearray(whole)
+        damaged[at] ^= 0xFF
+        path.write_bytes(damaged)
+        with pytest.raises(DamagedJournalError, match=r"a\.journal is damaged at byte 28"):
+            JournalFile(path)
+        assert path.read_bytes() == damaged
+
+
+@pytest.mark.parametrize("content", [b"hello", b"x" * 100, b"spanner-simulator journal 9\n"])
+def test_another_kind_of_file_is_refused(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(DamagedJournalError, match="is not a journal of a simulator"):
+        JournalFile(path)
+
+    assert path.read_bytes() == content
+
+
+def test_an_entry_that_is_no_json_is_damage(path: Path) -> None:
+    write(path, "ab")
+    content = bytearray(path.read_bytes())
+    content[-4:] = b"[[[["
+    content[-8:-4] = zlib.crc32(b"[[[[").to_bytes(4, "big")
+    path.write_bytes(content)
+    journal = JournalFile(path)
+    with pytest.raises(DamagedJournalError, match="has an entry of no sense"):
+        list(journal.entries())
+    journal.close()
+
+
+def test_a_closed_one_is_not_synced(path: Path) -> None:
+    journal = JournalFile(path)
+    journal.append("a")
+    journal.close()
+    journal.sync()
+
+
+def test_after_the_disk_has_failed_nothing_is_taken(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_file: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    journal = JournalFile(path)
+    journal.append("a")
+    monkeypatch.setattr(os, "fsync", fail)
+    for act in (journal.sync, lambda: journal.append("b")):
+        with pytest.raises(OSError, match="Input/output error"):
+            act()
+    monkeypatch.undo()
+    journal.close()
+    assert read(path) == (["a"], 0)

@@ -1,0 +1,369 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from google.cloud.spanner_v1 import types as spanner
+
+from spanner_simulator.core.timestamps import format_us
+from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.server.change_stream_query import (
+    serve_change_stream_query,
+)
+from spanner_simulator.server.messages import plain_of
+
+
+def rows_of(messages: list[Any]) -> list[tuple[str, Any]]:
+    """Each row as its kind and content."""
+    kinds = ("data", "heartbeat", "children")
+    found = []
+    for message in messages:
+        for value in message.values:
+            ((fields,),) = (plain_of(value),)
+            found.extend((kind, part[0]) for kind, part in zip(kinds, fields, strict=True) if part)
+    return found
+
+
+def run(rig, request: Any) -> list[Any]:
+    session = rig.host.session(request.session)
+    return rig.collect(serve_change_stream_query(rig.host, session, request))
+
+
+@pytest.fixture
+def session(rig) -> str:
+    return rig.session()
+
+
+def first_token(rig) -> str:
+    return rig.database.streams.state("Bank").partitions.live[-1].token
+
+
+def bounded(rig, session: str, start_us: int, **parameters: Any) -> Any:
+    """A query of all positive keys that ends now."""
+    end = format_us(rig.now_us)
+    rig.now_us += 1
+    return rig.change_query(
+        session, first_token(rig), start=format_us(start_us), end=end, **parameters
+    )
+
+
+def test_the_initial_query_brings_a_row_for_each_live_one_and_ends(rig, session) -> None:
+    messages = run(rig, rig.change_query(session, None))
+    live = [one.token for one in rig.database.streams.state("Bank").partitions.live]
+
+    assert [row[1][2][0][0] for row in rows_of(messages)] == live
+    assert [message.metadata.row_type.fields[0].name for message in messages] == ["ChangeRecord"]
+
+
+def test_data_up_to_the_end_in_one_message_with_metadata_and_token(rig, session) -> None:
+    start_us = rig.now_us
+    for key in (1, 2, 3):
+        rig.insert(session, key)
+    (message,) = run(rig, bounded(rig, session, start_us))
+    rows = rows_of([message])
+
+    assert [kind for kind, _ in rows] == ["data"] * 3
+    assert [row[6][0][0] for _, row in rows] == ['{"Id":"1"}', '{"Id":"2"}', '{"Id":"3"}']
+    assert message.metadata.row_type.fields
+    assert message.resume_token
+
+
+def test_a_large_answer_is_cut_and_every_token_resumes_right_after_its_message(
+    rig, session, monkeypatch
+) -> None:
+    monkeypatch.setattr("spanner_simulator.server.change_messages._MESSAGE_BYTES_MAX", 900)
+    start_us = rig.now_us
+    for key in range(1, 8):
+        rig.insert(session, key)
+    request = bounded(rig, session, start_us)
+    messages = run(rig, request)
+    everything = rows_of(messages)
+    seen = 0
+
+    assert len(messages) > 2
+    assert [bool(message.metadata.row_type.fields) for message in messages[:2]] == [True, False]
+    assert len({message.resume_token for message in messages}) == len(messages)
+    for message in messages[:-1]:
+        seen += len(rows_of([message]))
+        request.resume_token = message.resume_token
+        again = run(rig, request)
+
+        assert rows_of(again) == everything[seen:]
+        assert again[0].metadata.row_type.fields
+
+
+def test_the_initial_query_can_be_resumed_too(rig, session) -> None:
+    request = rig.change_query(session, None)
+    (message,) = run(rig, request)
+    request.resume_token = message.resume_token
+    (again,) = run(rig, request)
+
+    assert rows_of([again]) == []
+    assert again.metadata.row_type.fields
+
+
+@pytest.mark.parametrize("token", [b"nonsense", b"cs.1.0.0.0.0", b"cs.x.0.0.0.0"])
+def test_a_resume_token_of_another_query_is_refused(rig, session, token: bytes) -> None:
+    request = rig.change_query(session, first_token(rig))
+    request.resume_token = token
+
+    with pytest.raises(SpannerError, match="Invalid resume_token") as caught:
+        run(rig, request)
+    assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+def test_a_resume_token_from_ahead_is_refused(rig, session) -> None:
+    request = bounded(rig, session, rig.now_us)
+    (message,) = run(rig, request)
+    digest = message.resume_token.split(b".")[1]
+    request.resume_token = b"cs.%s.9.0.9.0" % digest
+
+    with pytest.raises(SpannerError, match="Invalid resume_token: it is ahead") as caught:
+        run(rig, request)
+    assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+def test_a_waiting_query_hears_of_commits_and_of_its_end(rig, session) -> None:
+    token = first_token(rig)
+    request = rig.change_query(session, token)
+    found: list[bytes] = []
+
+    async def scenario() -> None:
+        hosted = rig.host.database("bank")
+
+        async def consume() -> None:
+            serving = serve_change_stream_query(rig.host, rig.host.session(session), request)
+            async for message in serving:
+                found.append(message)  # noqa: PERF401  # seen while the query goes on
+
+        task = asyncio.create_task(consume())
+        await rig.until(lambda: token in hosted.readers)
+        rig.now_us += 5
+        commit = spanner.CommitRequest.pb()(session=session)
+        commit.single_use_transaction.read_write.SetInParent()
+        write = commit.mutations.add().insert
+        write.table = "Accounts"
+        write.columns.append("Id")
+        write.values.add().values.add(string_value="5")
+        await rig.spanner.commit(commit)
+        await rig.until(lambda: found)
+        hosted.database.streams.split("Bank", now_us=rig.now_us, token=token)
+        await asyncio.wait_for(task, 20)
+        assert hosted.readers == {}
+
+    asyncio.run(scenario())
+    messages = [spanner.PartialResultSet.pb().FromString(one) for one in found]
+
+    assert [kind for kind, _ in rows_of(messages)] == ["data", "children"]
+
+
+@pytest.mark.parametrize("how", ["interrupt", "drop"])
+def test_a_waiting_query_ends_with_a_fault_or_when_its_stream_goes(rig, session, how: str) -> None:
+    token = first_token(rig)
+    request = rig.change_query(session, token)
+
+    async def scenario() -> None:
+        hosted = rig.host.database("bank")
+
+        async def consume() -> None:
+            serving = serve_change_stream_query(rig.host, rig.host.session(session), request)
+            async for _ in serving:
+                pass
+
+        task = asyncio.create_task(consume())
+        await rig.until(lambda: token in hosted.readers)
+        if how == "interrupt":
+            hosted.interrupt([token], SpannerError(Code.UNAVAILABLE, "gone"))
+        else:
+            from spanner_simulator.core.schema.ddl import parse_ddl
+
+            hosted.database.apply_ddl([parse_ddl("DROP CHANGE STREAM Bank")], now_us=rig.now_us)
+        await asyncio.wait_for(task, 20)
+
+    with pytest.raises(SpannerError) as caught:
+        asyncio.run(scenario())
+    expected = Code.UNAVAILABLE if how == "interrupt" else Code.NOT_FOUND
+    assert caught.value.code is expected
+
+
+def test_a_bad_argument_is_reported_before_a_bad_transaction(rig, session) -> None:
+    request = rig.change_query(session, "zzz", heartbeat="99")
+    request.transaction.id = b"x"
+    with pytest.raises(SpannerError, match="heartbeat_milliseconds must be within"):
+        run(rig, request)
+
+    request.params.update({"heartbeat": "1000"})
+    with pytest.raises(SpannerError) as caught:
+        run(rig, request)
+    assert caught.value.message == (
+        "Change stream queries are not supported for multi use transactions. Change stream "
+        "queries must be strong reads executed via single use transactions using the "
+        "ExecuteStreamingSql API."
+    )
+    request.transaction.Clear()
+    with pytest.raises(SpannerError, match="Received partition_token: zzz"):
+        run(rig, request)
+
+
+def test_only_strong_single_use_reads(rig, session) -> None:
+    request = rig.change_query(session, None)
+    request.transaction.single_use.read_only.strong = True
+    assert run(rig, request)
+    request.transaction.single_use.read_only.exact_staleness.seconds = 1
+    with pytest.raises(SpannerError, match="must be strong reads"):
+        run(rig, request)
+    request.transaction.single_use.read_write.SetInParent()
+    with pytest.raises(SpannerError, match="must be strong reads"):
+        run(rig, request)
+
+
+def test_a_plan_is_only_the_metadata(rig, session) -> None:
+    request = rig.change_query(session, None)
+    request.query_mode = spanner.ExecuteSqlRequest.QueryMode.PLAN
+    (message,) = run(rig, request)
+
+    assert message.metadata.row_type.fields[0].name == "ChangeRecord"
+    assert not message.values
+
+
+def test_no_part_of_a_partitioned_query(rig, session) -> None:
+    request = rig.change_query(session, None)
+    request.partition_token = b"x"
+
+    with pytest.raises(SpannerError, match="do not take partition tokens") as caught:
+        run(rig, request)
+    assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+def test_a_parameter_s_declared_type_counts(rig, session) -> None:
+    request = rig.change_query(session, None)
+    request.param_types["start"].code = spanner.TypeCode.STRING
+    with pytest.raises(SpannerError, match="Argument 0 is not a literal or parameter"):
+        run(rig, request)
+
+    request.param_types["start"].code = spanner.TypeCode.TIMESTAMP
+    request.param_types["unused"].code = spanner.TypeCode.ARRAY
+    request.param_types["unused"].array_element_type.code = spanner.TypeCode.STRING
+    assert run(rig, request)
+
+
+def test_a_type_that_nobody_knows_is_refused(rig, session) -> None:
+    request = rig.change_query(session, None)
+    request.param_types["start"].code = 99
+
+    with pytest.raises(SpannerError, match="parameters of type 99") as caught:
+        run(rig, request)
+    assert caught.value.code is Code.UNIMPLEMENTED
+
+
+def test_a_role_reads_with_both_privileges(rig) -> None:
+    from spanner_simulator.core.schema.ddl import parse_ddl
+
+    for statement in (
+        "CREATE ROLE reader",
+        "GRANT SELECT ON CHANGE STREAM Bank TO ROLE reader",
+        "GRANT EXECUTE ON TABLE FUNCTION READ_Bank TO ROLE reader",
+    ):
+        if statement.startswith("GRANT EXECUTE"):
+            with pytest.raises(SpannerError, match="EXECUTE on table function READ_Bank"):
+                run(rig, rig.change_query(rig.session("reader"), None))
+        rig.database.apply_ddl([parse_ddl(statement)], now_us=rig.now_us)
+
+    assert run(rig, rig.change_query(rig.session("reader"), None))
+
+
+class Serving:
+    """A query of the positive keys of which a test takes message by message."""
+
+    def __init__(self, rig, session: str, start_us: int) -> None:
+        request = rig.change_query(session, first_token(rig), start=format_us(start_us))
+        self.messages = serve_change_stream_query(rig.host, rig.host.session(session), request)
+
+    async def next_rows(self) -> list[tuple[str, Any]]:
+        message = await anext(self.messages)
+        return rows_of([spanner.PartialResultSet.pb().FromString(message)])
+
+
+@pytest.fixture
+def serving(rig, session, monkeypatch) -> Serving:
+    """Three records, each of which fills a message."""
+    monkeypatch.setattr("spanner_simulator.server.change_messages._MESSAGE_BYTES_MAX", 400)
+    start_us = rig.now_us
+    for key in (1, 2, 3):
+        rig.insert(session, key)
+    return Serving(rig, session, start_us)
+
+
+def test_what_expires_while_a_client_is_slow_is_never_left_out_in_silence(rig, serving) -> None:
+    async def scenario() -> None:
+        assert len(await serving.next_rows()) == 1
+        rig.now_us += 8 * 86_400_000_000
+        rig.database.streams.expire(rig.now_us)
+        await serving.next_rows()
+
+    with pytest.raises(SpannerError, match="too far in the past") as caught:
+        asyncio.run(scenario())
+    assert caught.value.code is Code.OUT_OF_RANGE
+
+
+def test_a_longer_retention_does_not_hide_what_a_query_lacks(rig, session) -> None:
+    start_us = rig.now_us
+    for retention in ("1d", "7d"):
+        statement = f"ALTER CHANGE STREAM Bank SET OPTIONS (retention_period = '{retention}')"
+        rig.database.apply_ddl([statement], now_us=rig.now_us)
+        rig.now_us += 2 * 86_400_000_000
+        rig.database.streams.expire(rig.now_us)
+
+    for token in (None, first_token(rig)):
+        with pytest.raises(SpannerError, match="too far in the past"):
+            run(rig, rig.change_query(session, token, start=format_us(start_us)))
+
+
+def test_a_hold_and_an_interruption_come_between_two_messages(rig, serving) -> None:
+    token = first_token(rig)
+
+    async def scenario() -> None:
+        await serving.next_rows()
+        rig.host.holds.hold([token])
+        silent = asyncio.create_task(serving.next_rows())
+        await asyncio.sleep(0.01)
+        assert not silent.done()
+        rig.host.holds.release()
+        assert [kind for kind, _ in await silent] == ["data"]
+        rig.host.database("bank").interrupt([token], SpannerError(Code.ABORTED, "enough"))
+        await serving.next_rows()
+
+    with pytest.raises(SpannerError, match="enough"):
+        asyncio.run(scenario())
+
+
+def test_what_was_active_at_the_start_of_an_initial_query_turns_only_later(rig, session) -> None:
+    start = format_us(rig.now_us).replace("Z", "001Z")
+    (message,) = run(rig, rig.change_query(session, None, start=start))
+    token = rows_of([message])[0][1][2][0][0]
+    rig.database.streams.split("Bank", now_us=rig.now_us, token=token)
+    rig.now_us += 10
+
+    assert [kind for kind, _ in rows_of(run(rig, rig.change_query(session, token, start=start)))]
+
+
+@pytest.mark.parametrize("how", ["drop", "drop all", "expire"])
+def test_an_initial_query_that_waits_for_its_start_looks_again_then(rig, session, how: str) -> None:
+    request = rig.change_query(session, None, start=format_us(rig.now_us + 1_000_000))
+
+    async def scenario() -> None:
+        serving = serve_change_stream_query(rig.host, rig.host.session(session), request)
+        task = asyncio.create_task(anext(serving))
+        await asyncio.sleep(0.01)
+        assert not task.done()
+        if how == "drop":
+            rig.database.apply_ddl(["DROP CHANGE STREAM Bank"], now_us=rig.now_us)
+        elif how == "drop all":
+            rig.host.drop_database(rig.database.name)
+        rig.host.clock.advance(8 * 86_400_000_000)
+        await asyncio.wait_for(task, 20)
+
+    with pytest.raises(SpannerError) as caught:
+        asyncio.run(scenario())
+    assert caught.value.code is (Code.OUT_OF_RANGE if how == "expire" else Code.NOT_FOUND)

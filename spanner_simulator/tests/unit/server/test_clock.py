@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from spanner_simulator.server.clock import Clock, wall_clock_us
+
+HOUR_US = 3_600_000_000
+
+
+def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(asyncio.wait_for(coroutine, 60))
+
+
+async def turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+class TestTime:
+    def test_it_follows_its_source(self) -> None:
+        now = [5]
+        clock = Clock(lambda: now[0])
+
+        assert clock.now_us() == 5
+        now[0] = 9
+        assert clock.now_us() == 9
+
+    def test_the_wall_clock_is_the_default(self) -> None:
+        before = wall_clock_us()
+
+        assert before <= Clock().now_us() <= wall_clock_us()
+
+    def test_a_jump_stays_ahead_of_the_source(self) -> None:
+        now = [5]
+        clock = Clock(lambda: now[0])
+
+        assert clock.advance(100) == 105
+        now[0] = 6
+        assert clock.now_us() == 106
+
+    def test_how_far_it_is_ahead_is_known_while_it_runs(self) -> None:
+        clock = Clock(lambda: 5)
+        clock.advance(100)
+        assert (clock.ahead_us, clock.running_us(100)) == (100, 105)
+        clock.freeze()
+        assert (clock.ahead_us, clock.running_us(100)) == (None, 105)
+        clock.thaw()
+        assert clock.ahead_us == 100
+
+    def test_it_does_not_go_back(self) -> None:
+        with pytest.raises(ValueError, match="not go back"):
+            Clock().advance(-1)
+
+    def test_frozen_it_stands_still_and_thawed_it_runs_on_from_there(self) -> None:
+        now = [5]
+        clock = Clock(lambda: now[0])
+        assert clock.freeze() == 5
+        now[0] = 1000
+
+        assert (clock.is_frozen, clock.now_us()) == (True, 5)
+        assert clock.advance(10) == 15
+        assert clock.thaw() == 15
+        now[0] = 1001
+        assert (clock.is_frozen, clock.now_us()) == (False, 16)
+
+    def test_it_can_begin_frozen(self) -> None:
+        clock = Clock(frozen_at_us=7)
+
+        assert (clock.is_frozen, clock.now_us()) == (True, 7)
+
+    def test_thawing_a_running_clock_changes_nothing(self) -> None:
+        clock = Clock(lambda: 5)
+
+        assert clock.thaw() == 5
+
+    def test_what_happened_pushes_a_frozen_clock_only(self) -> None:
+        frozen, running = Clock(frozen_at_us=7), Clock(lambda: 7)
+        for clock in (frozen, running):
+            clock.reach(3)
+            clock.reach(9)
+
+        assert (frozen.now_us(), running.now_us()) == (9, 7)
+
+
+class TestWaiting:
+    def test_what_is_over_does_not_wait(self) -> None:
+        clock = Clock(frozen_at_us=7)
+
+        run(clock.sleep_until(7))
+
+    def test_real_time_passes_by_itself(self) -> None:
+        clock = Clock()
+        until_us = clock.now_us() + 2_000
+        run(clock.sleep_until(until_us))
+
+        assert clock.now_us() >= until_us
+
+    def test_a_jump_wakes_those_whose_time_has_come_in_their_order(self) -> None:
+        async def scene() -> list[int]:
+            clock, woken = Clock(frozen_at_us=0), list[int]()
+
+            async def sleeper(at_us: int) -> None:
+                await clock.sleep_until(at_us)
+                woken.append(at_us)
+
+            tasks = [asyncio.create_task(sleeper(at)) for at in (300, 100, 200, 900)]
+            await turns()
+            clock.advance(500)
+            await turns()
+            tasks[-1].cancel()
+            return woken
+
+        assert run(scene()) == [100, 200, 300]
+
+    def test_time_that_stands_still_wakes_nobody_until_thawed(self) -> None:
+        async def scene() -> bool:
+            clock = Clock()
+            clock.freeze()
+            task = asyncio.create_task(clock.sleep_until(clock.now_us() + 2_000))
+            await asyncio.sleep(0.02)
+            was_asleep = not task.done()
+            clock.thaw()
+            await task
+            return was_asleep
+
+        assert run(scene())
+
+    def test_an_event_ends_a_wait(self) -> None:
+        async def scene() -> int:
+            clock, event = Clock(frozen_at_us=0), asyncio.Event()
+            tasks = [asyncio.create_task(clock.wait(event, until)) for until in (HOUR_US, None)]
+            await turns()
+            event.set()
+            await asyncio.gather(*tasks)
+            return clock.now_us()
+
+        assert run(scene()) == 0
+
+    def test_a_cancelled_wait_leaves_nothing_behind(self) -> None:
+        async def scene() -> None:
+            clock = Clock(frozen_at_us=0)
+            task = asyncio.create_task(clock.sleep_until(5))
+            await turns()
+            task.cancel()
+            await turns()
+            assert task.cancelled()
+            clock.advance(10)
+
+        run(scene())
+
+
+class TestTimers:
+    def test_a_jump_runs_them_in_order_each_at_its_own_instant(self) -> None:
+        clock, seen = Clock(frozen_at_us=0), list[tuple[str, int]]()
+
+        def every_hour() -> None:
+            seen.append(("hour", clock.now_us()))
+            clock.call_at(clock.now_us() + HOUR_US, every_hour)
+
+        clock.call_at(HOUR_US, every_hour)
+        clock.call_at(HOUR_US, lambda: seen.append(("second", clock.now_us())))
+        clock.call_at(90, lambda: seen.append(("early", clock.now_us())))
+
+        assert clock.advance(2 * HOUR_US + 5) == 2 * HOUR_US + 5
+        assert seen == [
+            ("early", 90),
+            ("hour", HOUR_US),
+            ("second", HOUR_US),
+            ("hour", 2 * HOUR_US),
+        ]
+
+    def test_a_jump_over_very_many_of_them_ends_all_the_same(self) -> None:
+        clock, seen = Clock(frozen_at_us=0), list[int]()
+
+        def again() -> None:
+            seen.append(clock.now_us())
+            clock.call_at(clock.now_us() + 1, again)
+
+        clock.call_at(1, again)
+
+        assert clock.advance(10**12) == 10**12
+        assert seen == list(range(1, 20_001))
+
+    def test_a_cancelled_one_does_not_act(self) -> None:
+        clock, seen = Clock(frozen_at_us=0), list[str]()
+        clock.call_at(5, lambda: seen.append("no")).cancel()
+        clock.advance(10)
+
+        assert seen == []
+
+    def test_they_run_by_themselves_once_started(self) -> None:
+        async def scene() -> list[str]:
+            clock, seen, done = Clock(), list[str](), asyncio.Event()
+            # Read once: on a busy machine a second reading may be milliseconds later.
+            now_us = clock.now_us()
+            clock.call_at(now_us + 2_000, done.set)
+            clock.call_at(now_us + 1_000, lambda: seen.append("first"))
+            clock.start()
+            await done.wait()
+            clock.call_at(clock.now_us() + 1_000, lambda: seen.append("never"))
+            clock.close()
+            await asyncio.sleep(0.01)
+            return seen
+
+        assert run(scene()) == ["first"]
+
+    def test_what_is_set_for_the_past_runs_soon_also_when_time_stands_still(self) -> None:
+        async def scene() -> None:
+            clock, done = Clock(frozen_at_us=7), asyncio.Event()
+            clock.start()
+            clock.call_at(3, done.set)
+            assert not done.is_set()
+            await done.wait()
+
+        run(scene())
+
+    def test_one_that_fails_does_not_stop_the_others(self) -> None:
+        async def scene() -> None:
+            loop, failures = asyncio.get_running_loop(), list[object]()
+            loop.set_exception_handler(lambda _loop, context: failures.append(context))
+            clock, done = Clock(frozen_at_us=7), asyncio.Event()
+            clock.start()
+            clock.call_at(1, lambda: next(iter(())))
+            clock.call_at(2, done.set)
+            await done.wait()
+            assert len(failures) == 1
+
+        run(scene())
+
+    def test_one_that_fails_does_not_stop_a_jump(self) -> None:
+        async def scene() -> list[str]:
+            clock, seen = Clock(frozen_at_us=0), list[str]()
+            sleeper = asyncio.create_task(clock.sleep_until(20))
+            await turns()
+            clock.start()
+            clock.call_at(5, lambda: next(iter(())))
+            clock.call_at(6, lambda: seen.append("other"))
+            with pytest.raises(StopIteration):
+                clock.advance(20)
+            assert clock.now_us() == 20
+            await sleeper
+            await asyncio.sleep(0.01)
+            return seen
+
+        assert run(scene()) == ["other"]

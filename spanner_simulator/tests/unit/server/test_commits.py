@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import pytest
+from google.cloud.spanner_v1 import types as spanner
+
+from spanner_simulator.core.rows import known_transactions
+from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.server.messages import timestamp_us_of
+
+
+def begin(rig, session: str, mode: str = "read_write", **options):
+    request = spanner.BeginTransactionRequest.pb()(session=session, options={mode: {}, **options})
+    return rig.run(rig.spanner.begin_transaction(request))
+
+
+def rollback(rig, session: str, transaction_id: bytes) -> None:
+    request = spanner.RollbackRequest.pb()(session=session, transaction_id=transaction_id)
+    rig.run(rig.spanner.rollback(request))
+
+
+def test_a_single_use_commit_answers_with_timestamp_and_count(rig) -> None:
+    reply = rig.insert(rig.session(), 1, return_commit_stats=True)
+
+    assert timestamp_us_of(reply.commit_timestamp) == rig.now_us
+    assert reply.commit_stats.mutation_count == 2
+
+
+def test_the_transaction_tag_of_the_commit_or_of_begin_reaches_the_log(rig) -> None:
+    session = rig.session()
+    begin = spanner.BeginTransactionRequest.pb()(session=session)
+    begin.options.read_write.SetInParent()
+    begin.request_options.transaction_tag = "from-begin"
+    for key, tag in ((1, ""), (2, "from-commit")):
+        transaction = rig.run(rig.spanner.begin_transaction(begin))
+        options = {"transaction_tag": tag}
+        rig.insert(session, key, transaction_id=transaction.id, request_options=options)
+    log = rig.database.streams.state("Bank").log.transactions
+
+    assert [one.facts.transaction_tag for one in log] == ["from-begin", "from-commit"]
+
+
+def test_rollback_ends_a_transaction(rig) -> None:
+    session = rig.session()
+    transaction = begin(rig, session)
+    for _ in range(2):
+        rollback(rig, session, transaction.id)
+
+    with pytest.raises(SpannerError, match="Cannot commit a transaction after it has been rolled"):
+        rig.insert(session, 1, transaction_id=transaction.id)
+
+
+def test_a_commit_needs_a_transaction_that_can_write(rig) -> None:
+    session = rig.session()
+    nothing = spanner.CommitRequest.pb()(session=session)
+    read_only = spanner.CommitRequest.pb()(session=session)
+    read_only.single_use_transaction.read_only.strong = True
+    for request in (nothing, read_only):
+        with pytest.raises(SpannerError) as caught:
+            rig.run(rig.spanner.commit(request))
+        assert caught.value.code is Code.INVALID_ARGUMENT
+
+
+def test_a_commit_sent_twice_is_one_commit(rig) -> None:
+    session = rig.session()
+    transaction = begin(rig, session)
+    first = rig.insert(session, 1, transaction_id=transaction.id)
+    again = rig.insert(session, 1, transaction_id=transaction.id)
+
+    assert again.commit_timestamp == first.commit_timestamp
+    assert len(rig.database.streams.state("Bank").log.transactions) == 1
+    with pytest.raises(SpannerError, match="Cannot rollback a transaction after it has been comm"):
+        rollback(rig, session, transaction.id)
+
+
+def test_a_transaction_belongs_to_its_session(rig) -> None:
+    transaction = begin(rig, rig.session())
+    other = rig.session()
+    with pytest.raises(SpannerError, match="Transaction not found"):
+        rig.insert(other, 1, transaction_id=transaction.id)
+
+
+@pytest.mark.parametrize("mode", ["read_only", "partitioned_dml"])
+def test_only_read_write_transactions_are_committed_or_rolled_back(rig, mode: str) -> None:
+    session = rig.session()
+    transaction = begin(rig, session, mode)
+    for act in (
+        lambda: rig.insert(session, 1, transaction_id=transaction.id),
+        lambda: rollback(rig, session, transaction.id),
+    ):
+        with pytest.raises(SpannerError, match="Cannot commit or rollback") as caught:
+            act()
+        assert caught.value.code is Code.FAILED_PRECONDITION
+
+
+def test_a_multiplexed_session_commits_with_its_precommit_token(rig) -> None:
+    session = rig.session(multiplexed=True)
+    transaction = begin(rig, session)
+    forged = spanner.MultiplexedSessionPrecommitToken.pb()(precommit_token=b"x", seq_num=1)
+    with pytest.raises(SpannerError, match="precommit token"):
+        rig.insert(session, 1, transaction_id=transaction.id, precommit_token=forged)
+
+    token = transaction.precommit_token
+    assert rig.insert(session, 1, transaction_id=transaction.id, precommit_token=token)
+
+
+def test_a_mutation_key_is_looked_at(rig) -> None:
+    session = rig.session(multiplexed=True)
+    request = spanner.BeginTransactionRequest.pb()(session=session, options={"read_write": {}})
+    request.mutation_key.insert.table = "Accounts"
+    request.mutation_key.insert.values.add()
+    assert rig.run(rig.spanner.begin_transaction(request)).id
+    request.mutation_key.ack.SetInParent()
+    with pytest.raises(SpannerError, match="mutations of kind ack"):
+        rig.run(rig.spanner.begin_transaction(request))
+
+
+def groups(*keys: int):
+    row = {"table": "Accounts", "columns": ["Id", "Balance"]}
+    return [{"mutations": [{"insert": {**row, "values": [[str(key), "1"]]}}]} for key in keys]
+
+
+def test_each_group_of_a_batch_write_has_its_own_fate(rig) -> None:
+    rig.now_us += 10
+    request = spanner.BatchWriteRequest.pb(
+        spanner.BatchWriteRequest(session=rig.session(), mutation_groups=groups(1, 1, 2))
+    )
+
+    async def gather():
+        return [one async for one in rig.spanner.batch_write(request)]
+
+    replies = [spanner.BatchWriteResponse.pb().FromString(one) for one in rig.run(gather())]
+
+    assert [list(one.indexes) for one in replies] == [[0], [1], [2]]
+    assert [one.status.code for one in replies] == [0, Code.ALREADY_EXISTS.value, 0]
+    assert timestamp_us_of(replies[2].commit_timestamp) > timestamp_us_of(
+        replies[0].commit_timestamp
+    )
+    assert not replies[1].HasField("commit_timestamp")
+
+
+def test_a_batch_write_of_nothing_is_refused(rig) -> None:
+    request = spanner.BatchWriteRequest.pb()(session=rig.session())
+    with pytest.raises(SpannerError, match="mutation_groups"):
+        rig.collect(rig.spanner.batch_write(request))
+
+
+def test_commit_stats_count_columns_index_entries_and_deleted_keys_and_ranges(rig) -> None:
+    session = rig.session()
+    rig.database.apply_ddl(["CREATE INDEX ByBalance ON Accounts (Balance)"], now_us=rig.now_us)
+    written = rig.insert(session, 1, return_commit_stats=True)
+    request = spanner.CommitRequest.pb()(session=session, return_commit_stats=True)
+    request.single_use_transaction.read_write.SetInParent()
+    deleted = request.mutations.add().delete
+    deleted.table = "Accounts"
+    for key in ("1", "2"):
+        deleted.key_set.keys.add().values.add(string_value=key)
+    deleted.key_set.all_ = True
+    rig.now_us += 10
+
+    assert written.commit_stats.mutation_count == 3
+    assert rig.run(rig.spanner.commit(request)).commit_stats.mutation_count == 5
+
+
+def test_a_commit_is_repeated_however_many_came_after_it(rig, monkeypatch) -> None:
+    monkeypatch.setattr(known_transactions, "_FINISHED_TRANSACTIONS_MAX", 2)
+    session = rig.session()
+    transaction = begin(rig, session)
+    first = rig.insert(session, 1, transaction_id=transaction.id)
+    for key in range(2, 6):
+        rig.insert(session, key)
+
+    again = rig.insert(session, 1, transaction_id=transaction.id)
+    assert again.commit_timestamp == first.commit_timestamp
+
+
+def test_what_fails_in_a_transaction_without_a_name_leaves_none_behind(rig) -> None:
+    session = rig.session()
+    rig.insert(session, 1)
+    request = spanner.BatchWriteRequest.pb(
+        spanner.BatchWriteRequest(session=session, mutation_groups=groups(1))
+    )
+    queue = spanner.CommitRequest.pb()(session=session, mutations=[{"ack": {}}])
+    queue.single_use_transaction.read_write.SetInParent()
+    with pytest.raises(SpannerError, match="already exists"):
+        rig.insert(session, 1)
+    with pytest.raises(SpannerError, match="mutations of kind ack"):
+        rig.run(rig.spanner.commit(queue))
+
+    async def write() -> int:
+        return len([one async for one in rig.spanner.batch_write(request)])
+
+    assert rig.run(write()) == 1
+    states = {one.state for one in rig.database._transactions._by_id.values()}
+    assert states == {"COMMITTED", "ROLLED_BACK"}
+
+
+@pytest.mark.parametrize("ends_by", ["commit", "rollback", "abort"])
+def test_answers_to_dml_are_kept_while_they_may_be_asked_for(rig, ends_by: str) -> None:
+    session = rig.session()
+    rig.insert(session, 1)
+    transaction = begin(rig, session)
+    update = rig.query(session, "UPDATE Accounts SET Balance = 77 WHERE Id = 1")
+    update.transaction.id = transaction.id
+    update.seqno = 1
+    rig.run(rig.spanner.execute_sql(update))
+    hosted = rig.host.database("bank")
+    opened = hosted.transactions.find(transaction.id, session=session)
+    assert list(opened.answered) == [1]
+
+    if ends_by == "rollback":
+        rollback(rig, session, transaction.id)
+    elif ends_by == "commit":
+        rig.insert(session, 2, transaction_id=transaction.id)
+    else:
+        rig.write(session, Id="1", Balance="5")
+        with pytest.raises(SpannerError, match="aborted") as caught:
+            rig.insert(session, 2, transaction_id=transaction.id)
+        assert caught.value.retry_delay_ms
+    assert opened.answered == {}
+
+
+def test_a_batch_write_ends_with_its_database(rig) -> None:
+    request = spanner.BatchWriteRequest.pb(
+        spanner.BatchWriteRequest(session=rig.session(), mutation_groups=groups(1, 2))
+    )
+    replies = []
+
+    async def write() -> None:
+        async for one in rig.spanner.batch_write(request):
+            replies.append(one)
+            rig.host.drop_database(rig.database.name)
+
+    with pytest.raises(SpannerError, match="Database not found"):
+        rig.run(write())
+    assert len(replies) == 1

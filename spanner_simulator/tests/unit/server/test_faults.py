@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import pytest
+
+from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.server.faults import Fault, FaultRule, Faults, Holds
+
+UNAVAILABLE = Fault()
+
+
+class TestFaults:
+    def test_without_rules_nothing_goes_wrong(self) -> None:
+        assert Faults().plan("Commit") is None
+
+    def test_a_rule_fires_as_often_as_it_says(self) -> None:
+        faults = Faults()
+        rule = faults.add(FaultRule(fault=UNAVAILABLE, method="Commit", count=2))
+
+        assert [faults.plan("Commit") for _ in range(3)] == [UNAVAILABLE, UNAVAILABLE, None]
+        assert (rule.number, rule.fired) == (1, 2)
+
+    def test_without_a_count_it_fires_for_ever(self) -> None:
+        faults = Faults()
+        faults.add(FaultRule(fault=UNAVAILABLE, count=None))
+
+        assert all(faults.plan("Commit") for _ in range(100))
+
+    @pytest.mark.parametrize(
+        ("rule", "call", "fires"),
+        [
+            ({}, {}, True),
+            ({"method": "commit"}, {}, True),
+            ({"method": "Read"}, {}, False),
+            ({"stream": "S"}, {"stream": "s"}, True),
+            ({"stream": "S"}, {}, False),
+            ({"stream": "S"}, {"stream": "t"}, False),
+            ({"token": "a"}, {"token": "a"}, True),
+            ({"token": "a"}, {"token": "A"}, False),
+            ({"token": "a"}, {}, False),
+            ({"database": "d"}, {"database": "d"}, True),
+            ({"database": "d"}, {"database": "e"}, False),
+        ],
+    )
+    def test_which_calls_it_meets(
+        self, rule: dict[str, str], call: dict[str, str], fires: bool
+    ) -> None:
+        faults = Faults()
+        faults.add(FaultRule(fault=UNAVAILABLE, **rule))
+
+        assert (faults.plan("Commit", **call) is not None) is fires
+
+    def test_of_several_the_oldest_that_has_something_left_wins(self) -> None:
+        faults = Faults()
+        first, second = Fault(code=Code.ABORTED), Fault(code=Code.INTERNAL)
+        faults.add(FaultRule(fault=first))
+        faults.add(FaultRule(fault=second))
+
+        assert [faults.plan("Read"), faults.plan("Read")] == [first, second]
+
+    def test_a_share_of_the_calls_is_drawn_from_a_seed(self) -> None:
+        def history(seed: int) -> list[bool]:
+            faults = Faults()
+            faults.add(FaultRule(fault=UNAVAILABLE, count=None, probability=0.5, seed=seed))
+            return [faults.plan("Read") is not None for _ in range(200)]
+
+        assert history(1) == history(1) != history(2)
+        assert 50 < sum(history(1)) < 150
+
+    def test_clearing_ends_rules_and_releases_what_they_stall(self) -> None:
+        faults = Faults()
+        stalled = [faults.add(FaultRule(fault=Fault(kind="stall"))) for _ in range(3)]
+        assert faults.clear(2) == 1
+        assert [rule.number for rule in faults.rules] == [1, 3]
+        assert [rule.fault.released.is_set() for rule in stalled] == [False, True, False]
+        with pytest.raises(SpannerError, match="Fault not found: 2"):
+            faults.clear(2)
+        assert faults.clear() == 2
+
+        assert faults.rules == ()
+        assert all(rule.fault.released.is_set() for rule in stalled)
+
+    @pytest.mark.parametrize(
+        ("rule", "message"),
+        [
+            (FaultRule(fault=Fault(kind="odd")), "kind must be one of"),  # type: ignore[arg-type]
+            (FaultRule(fault=Fault(when="never")), "when must be"),  # type: ignore[arg-type]
+            (FaultRule(fault=Fault(when="after_rows", after_rows=-1)), "after_rows"),
+            (FaultRule(fault=Fault(after_rows=1)), "after_rows needs"),
+            (FaultRule(fault=Fault(kind="slow")), "delay_ms"),
+            (FaultRule(fault=Fault(delay_ms=1)), "delay_ms"),
+            (FaultRule(fault=Fault(), count=0), "count"),
+            (FaultRule(fault=Fault(), probability=0.0), "probability"),
+            (FaultRule(fault=Fault(), probability=1.5), "probability"),
+        ],
+    )
+    def test_a_rule_without_sense_is_refused(self, rule: FaultRule, message: str) -> None:
+        with pytest.raises(SpannerError, match=message) as refused:
+            Faults().add(rule)
+
+        assert refused.value.code is Code.INVALID_ARGUMENT
+
+    def test_rules_are_bounded(self) -> None:
+        faults = Faults()
+        for _ in range(10_000):
+            faults.add(FaultRule(fault=UNAVAILABLE))
+        with pytest.raises(SpannerError, match="clear some first"):
+            faults.add(FaultRule(fault=UNAVAILABLE))
+
+    def test_the_status_of_a_fault(self) -> None:
+        aborted = Fault(code=Code.ABORTED, message="again").error
+
+        assert (aborted.code, aborted.message) == (Code.ABORTED, "again")
+        assert aborted.retry_delay_ms == 1
+        assert Fault().error.retry_delay_ms is None
+
+
+class TestHolds:
+    def test_held_until_released_and_the_listener_hears_of_it(self) -> None:
+        heard: list[str] = []
+        holds = Holds(heard.extend)
+        holds.hold(["b", "a"])
+
+        assert ("a" in holds, "c" in holds, list(holds), len(holds)) == (True, False, ["a", "b"], 2)
+        assert holds.release(["a", "c"]) == 1
+        assert heard == ["a"]
+        assert holds.release() == 1
+        assert list(holds) == []

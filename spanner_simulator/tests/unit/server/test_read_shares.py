@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+from google.cloud.spanner_v1 import types as spanner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spanner_simulator.core.values import Plain
+from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.server.read_shares import Share, check_partitioning, share_count
+from spanner_simulator.server.transaction_selection import Selected
+
+
+@given(st.integers(0, 40), st.integers(1, 9))
+def test_the_shares_are_the_whole_and_do_not_overlap(rows: int, count: int) -> None:
+    whole: list[list[Plain]] = [[str(row)] for row in range(rows)]
+    parts = [Share("read", 1, b"t", index, count).of(whole) for index in range(count)]
+
+    assert [row for part in parts for row in part] == whole
+
+
+@given(st.binary(min_size=1), st.integers(0, 3))
+def test_tokens_round_trip(transaction_id: bytes, index: int) -> None:
+    share = Share("query", 77, transaction_id, index, 4)
+
+    assert Share.parse(share.token(), "query", 77) == share
+
+
+@pytest.mark.parametrize("token", [b"zz", b"\xff", b"", Share("read", 1, b"t", 4, 4).token()])
+def test_what_is_no_token_is_refused(token: bytes) -> None:
+    with pytest.raises(SpannerError, match=r"Invalid partition token|different request"):
+        Share.parse(token, "read", 1)
+
+
+def test_a_share_belongs_to_one_request_and_one_transaction() -> None:
+    share = Share("read", 1, b"t", 0, 4)
+    for kind, digest in (("read", 2), ("query", 1)):
+        with pytest.raises(SpannerError, match="different request"):
+            Share.parse(share.token(), kind, digest)  # type: ignore[arg-type]
+    with pytest.raises(SpannerError, match="different transaction"):
+        share.check_transaction(Selected(None, 1))
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "size", "count"),
+    [
+        ({}, 100, 1000, 4),
+        ({}, 2, 1000, 2),
+        ({}, 0, 0, 1),
+        ({"max_partitions": 3}, 100, 1000, 3),
+        ({"partition_size_bytes": 10}, 100, 95, 10),
+        ({"partition_size_bytes": 1}, 10_000, 100_000, 200),
+    ],
+)
+def test_how_many_shares(options, rows: int, size: int, count: int) -> None:
+    message = spanner.PartitionOptions.pb()(**options)
+
+    assert share_count(message, rows=rows, size=size) == count
+
+
+@pytest.mark.parametrize(
+    ("selector", "options", "words"),
+    [
+        ({}, {}, "TransactionSelector.selector"),
+        ({"single_use": {"read_only": {}}}, {}, "single-use transactions"),
+        ({"begin": {"read_write": {}}}, {}, "read-only transaction"),
+        ({"id": b"t"}, {"max_partitions": -1}, "max partition count"),
+        ({"id": b"t"}, {"partition_size_bytes": -1}, "bytes per batch"),
+    ],
+)
+def test_what_cannot_be_partitioned(selector, options, words: str) -> None:
+    one = spanner.TransactionSelector.pb()(**selector)
+    with pytest.raises(SpannerError, match=words) as caught:
+        check_partitioning(one, spanner.PartitionOptions.pb()(**options))
+    assert caught.value.code is Code.INVALID_ARGUMENT

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+from google.cloud.spanner_v1 import types as spanner
+
+from spanner_simulator.core.values import TypeCode, ValueType
+from spanner_simulator.errors import Code, SpannerError
+from spanner_simulator.server.type_messages import (
+    metadata_bytes,
+    type_message,
+    value_type_of,
+)
+
+SCALARS = [ValueType(code) for code in get_args(TypeCode) if code != "ARRAY"]
+TYPES = [
+    *SCALARS,
+    *(ValueType("ARRAY", one) for one in SCALARS),
+    ValueType("NUMERIC", annotation="PG_NUMERIC"),
+    ValueType("JSON", annotation="PG_JSONB"),
+    ValueType("INT64", annotation="PG_OID"),
+    ValueType("PROTO", proto_name="a.B"),
+]
+
+
+@pytest.mark.parametrize("value_type", TYPES, ids=str)
+def test_types_round_trip(value_type: ValueType) -> None:
+    assert value_type_of(type_message(value_type)) == value_type
+
+
+def test_no_type_is_no_declaration() -> None:
+    assert value_type_of(spanner.Type.pb()()) is None
+
+
+def test_a_struct_has_its_fields_in_order() -> None:
+    kind = ValueType("STRUCT", fields=(("a", ValueType("INT64")), ("", ValueType("STRING"))))
+    assert value_type_of(type_message(kind)) == kind
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "words"),
+    [
+        ({"code": 9, "struct_type": {"fields": [{}]}}, Code.INVALID_ARGUMENT, "Field.type"),
+        ({"code": 12345}, Code.UNIMPLEMENTED, "type 12345"),
+        ({"code": 8}, Code.INVALID_ARGUMENT, "array_element_type"),
+        ({"code": 8, "array_element_type": {"code": 8}}, Code.INVALID_ARGUMENT, "Arrays of arrays"),
+        ({"code": 2, "type_annotation": 99}, Code.INVALID_ARGUMENT, "annotation: 99"),
+    ],
+)
+def test_types_that_nobody_knows_are_refused(fields, code: Code, words: str) -> None:
+    with pytest.raises(SpannerError, match=words) as caught:
+        value_type_of(spanner.Type.pb()(**fields))
+    assert caught.value.code is code
+
+
+def test_metadata_has_names_types_and_the_transaction() -> None:
+    columns = [("a", ValueType("ARRAY", ValueType("INT64"))), ("b", ValueType("JSON"))]
+    begun = spanner.Transaction.pb()(id=b"t")
+    metadata = spanner.ResultSetMetadata.pb().FromString(metadata_bytes(columns, begun))
+    array, json = metadata.row_type.fields
+
+    assert metadata.transaction.id == b"t"
+    assert (array.name, json.name) == ("a", "b")
+    assert array.type_.array_element_type.code == spanner.TypeCode.INT64
+    assert json.type_.code == spanner.TypeCode.JSON
+
+
+def test_metadata_always_has_a_row_type_and_may_have_undeclared_parameters() -> None:
+    empty = spanner.ResultSetMetadata.pb().FromString(metadata_bytes([]))
+    asked = spanner.ResultSetMetadata.pb().FromString(
+        metadata_bytes([], undeclared=[("p", ValueType("INT64"))])
+    )
+
+    assert empty.HasField("row_type")
+    assert not empty.HasField("undeclared_parameters")
+    assert [one.name for one in asked.undeclared_parameters.fields] == ["p"]

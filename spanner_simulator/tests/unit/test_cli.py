@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import urllib.request
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from spanner_simulator import Simulator, SimulatorConfig
+from spanner_simulator.cli import app
+
+# Where a flag has another name than its setting.
+_FLAGS = {"data_directory": "data", "churn_mean_life_ms": "churn"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_one_line_when_ready_and_a_clean_end(number: int) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "spanner_simulator", "--equal-timestamps", "0.5"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        addresses = json.loads(process.stdout.readline())
+        with urllib.request.urlopen(f"http://{addresses['control']}/health", timeout=60) as reply:
+            assert json.load(reply)["status"] == "ok"
+        process.send_signal(number)
+        output, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+
+    assert sorted(addresses) == ["control", "grpc"]
+    assert (process.returncode, output, errors) == (0, "", "")
+
+
+@pytest.mark.parametrize("flag", ["--port", "--control-port"])
+def test_a_taken_port_is_one_line_and_exit_code_2(flag: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = CliRunner().invoke(app, [flag, port])
+
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        f"cannot listen on 127.0.0.1:{port}: the address is in use; choose another port"
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--equal-timestamps", "2"],
+        ["--stream-partitions", "0"],
+        ["--churn", "0"],
+        ["--churn-live-max", "0"],
+        ["--bogus"],
+    ],
+)
+def test_a_flag_that_makes_no_sense_is_exit_code_2(arguments: list[str]) -> None:
+    done = CliRunner().invoke(app, arguments)
+
+    assert done.exit_code == 2
+    assert arguments[0] in done.stderr
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "spanner_simulator", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ask(control: str, path: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"http://{control}{path}", timeout=60) as reply:
+        answer: dict[str, Any] = json.load(reply)
+        return answer
+
+
+def tell(control: str, path: str, body: dict[str, Any]) -> None:
+    with urllib.request.urlopen(
+        f"http://{control}{path}", data=json.dumps(body).encode(), timeout=60
+    ) as reply:
+        assert reply.status == 200
+
+
+def test_a_churning_database_from_the_start_and_a_clock_that_stands_still(tmp_path: Path) -> None:
+    schema = tmp_path / "schema.sql"
+    schema.write_text(
+        "CREATE TABLE A (K INT64) PRIMARY KEY (K); -- one\nCREATE CHANGE STREAM S FOR A;\n"
+    )
+    process = start(
+        "--frozen-at", "2026-01-01T00:00:00Z", "--stream-partitions", "3",
+        "--churn", "1000", "--churn-live-max", "3",
+        "--project", "p", "--instance", "inst", "--database", "bank", "--ddl-file", str(schema),
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        control = json.loads(process.stdout.readline())["control"]
+        assert ask(control, "/health")["databases"] == ["projects/p/instances/inst/databases/bank"]
+        assert (
+            len(ask(control, "/stream-partitions?database=bank&stream=S")["stream_partitions"]) == 3
+        )
+        assert ask(control, "/clock")["now"].startswith("2026-01-01T00:00:00")
+        tell(control, "/advance", {"by_ms": 60_000})
+        path = "/stream-partitions?database=bank&stream=S"
+        assert len(ask(control, f"{path}&ended=true")["stream_partitions"]) > 50
+        assert len(ask(control, path)["stream_partitions"]) <= 3
+        process.send_signal(signal.SIGTERM)
+        output, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+
+    assert (process.returncode, output, errors) == (0, "", "")
+
+
+def send_and_reset(control: str, request: bytes) -> None:
+    """Send bytes to the control port and reset the connection, whatever comes back."""
+    host, _, port = control.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as client:
+        client.sendall(request)
+        # Closing with a linger time of 0 sends RST in place of FIN.
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def test_clients_that_reset_their_connection_leave_nothing_on_standard_error() -> None:
+    process = start("--database", "bank")
+    try:
+        assert process.stdout is not None
+        control = json.loads(process.stdout.readline())["control"]
+        for request in (
+            b"",
+            b"GET /hea",
+            b"GET /health HTTP/1.1\r\nHost: x\r\n",
+            b"GET /health HTTP/1.1\r\n\r\n",
+            b"GET / HTTP/1.1\r\n\r\n" * 50,
+            b"POST /reset HTTP/1.1\r\nContent-Length: 100\r\n\r\n{}",
+            b"POST /freeze HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}",
+        ):
+            for _ in range(10):
+                send_and_reset(control, request)
+        assert ask(control, "/health")["status"] == "ok"
+        process.send_signal(signal.SIGTERM)
+        output, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+
+    assert (process.returncode, output, errors) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "schema", "message"),
+    [
+        (["--database", "1 bank"], "", "cannot create the database: Error parsing"),
+        (["--database", "bank"], "CREATE TABLE", "cannot create the database: "),
+        ([], "CREATE TABLE", "--ddl-file needs --database"),
+        (["--frozen-at", "noon"], "", "frozen_at must be an RFC 3339 time"),
+        (["--host", "no.such.host.invalid"], "", "cannot listen on no.such.host.invalid:0: "),
+        (["--data", "/dev/null"], "", "cannot keep data in /dev/null: "),
+    ],
+)
+def test_a_start_that_cannot_be_made_is_exit_code_2(
+    tmp_path: Path, arguments: list[str], schema: str, message: str
+) -> None:
+    if schema:
+        (tmp_path / "schema.sql").write_text(schema)
+        arguments = [*arguments, "--ddl-file", str(tmp_path / "schema.sql")]
+    done = CliRunner().invoke(app, arguments)
+
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
+def test_the_help_has_an_example_and_every_setting() -> None:
+    done = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+
+    assert done.exit_code == 0
+    assert "SPANNER_EMULATOR_HOST=127.0.0.1:9010 your-program" in done.stdout
+    for setting in dataclasses.fields(SimulatorConfig):
+        flag = _FLAGS.get(setting.name, setting.name).replace("_", "-")
+        assert f"--{flag}" in done.stdout
+
+
+def test_a_database_of_an_earlier_run_keeps_its_dialect(tmp_path: Path) -> None:
+    with Simulator(data_directory=tmp_path / "data") as simulator:
+        simulator.create_database("bank", dialect="POSTGRESQL")
+    done = CliRunner().invoke(app, ["--data", str(tmp_path / "data"), "--database", "bank"])
+
+    assert done.exit_code == 2
+    assert "bank exists already, in the dialect POSTGRESQL" in done.stderr
+
+
+def test_the_version() -> None:
+    done = CliRunner().invoke(app, ["--version"])
+
+    assert (done.exit_code, done.stdout) == (
+        0,
+        f"spanner-simulator {version('spanner-simulator')}\n",
+    )
+
+
+# What takes long to import, and what none of a plain start needs.
+_HEAVY = ["google.cloud.spanner_v1.client", "requests", "opentelemetry", "duckdb", "sqlglot"]
+_START = f"""
+import atexit, sys
+from spanner_simulator import cli
+atexit.register(lambda: print([name for name in {_HEAVY} if name in sys.modules]))
+cli.main()
+"""
+
+
+def test_a_start_with_a_schema_loads_neither_clients_nor_the_sql_engine(tmp_path: Path) -> None:
+    schema = tmp_path / "schema.sql"
+    schema.write_text("CREATE TABLE A (K INT64) PRIMARY KEY (K); CREATE CHANGE STREAM S FOR A")
+    process = subprocess.Popen(
+        [sys.executable, "-c", _START, "--database", "bank", "--ddl-file", str(schema)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        output, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+
+    assert (process.returncode, output, errors) == (0, "[]\n", "")

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import json
+import socket
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.cloud import spanner
+
+from spanner_simulator import PortTakenError, Simulator, SimulatorConfig
+from spanner_simulator.core.database import DatabaseSettings
+from spanner_simulator.server.host import Host
+from spanner_simulator.simulator import DataDirectoryError
+
+
+def taken_port() -> socket.socket:
+    taken = socket.socket()
+    taken.bind(("127.0.0.1", 0))
+    taken.listen()
+    return taken
+
+
+def test_it_serves_on_free_ports_and_frees_them_at_the_end() -> None:
+    with Simulator() as simulator:
+        with urllib.request.urlopen(f"http://{simulator.control_address}/health") as reply:
+            assert reply.status == 200
+        ports = [
+            int(address.rpartition(":")[2])
+            for address in (simulator.grpc_address, simulator.control_address)
+        ]
+    for port in ports:
+        with socket.socket() as probe:
+            assert probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+@pytest.mark.parametrize("which", ["port", "control_port"])
+def test_a_taken_port_is_reported_to_the_starter(which: str) -> None:
+    with taken_port() as taken:
+        config = SimulatorConfig(**{which: taken.getsockname()[1]})
+        with pytest.raises(PortTakenError), Simulator(config):
+            pass
+
+
+def test_verbs_need_a_running_simulator() -> None:
+    with pytest.raises(RuntimeError, match="with statement"):
+        Simulator().split("d", "s")
+
+
+def test_two_at_a_time() -> None:
+    with Simulator() as first, Simulator() as second:
+        assert first.grpc_address != second.grpc_address
+
+
+def test_settings_as_keywords_go_over_those_of_a_configuration() -> None:
+    with Simulator(SimulatorConfig(stream_partitions=7), seed=3) as simulator:
+        assert simulator._config == SimulatorConfig(stream_partitions=7, seed=3)
+    with pytest.raises(TypeError, match="bogus"):
+        Simulator(bogus=1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"port": 65536}, "port must lie in"),
+        ({"control_port": -1}, "control_port must lie in"),
+        ({"stream_partitions": 0}, "stream_partitions must lie in"),
+        ({"equal_timestamps": 1.5}, "equal_timestamps must lie in"),
+        ({"linger_ms": -1}, "linger_ms must lie in"),
+        ({"churn_mean_life_ms": 0}, "churn_mean_life_ms must lie in"),
+        ({"churn_live_max": 0}, "churn_live_max must lie in"),
+        ({"frozen_at": "1969-12-31T23:59:59Z"}, "frozen_at must lie in"),
+        ({"frozen_at": "9999-12-31T23:59:59Z"}, "frozen_at must lie in"),
+        ({"frozen_at": "noon"}, "frozen_at must be an RFC 3339 time: Invalid timestamp: 'noon'"),
+    ],
+)
+def test_settings_that_make_no_sense(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Simulator(**settings)
+
+
+def test_defaults_agree_with_the_core() -> None:
+    assert DatabaseSettings().stream_partitions == SimulatorConfig().stream_partitions == 2
+
+
+def test_what_clients_need_in_their_environment() -> None:
+    with Simulator() as simulator:
+        assert simulator.environment() == {
+            "SPANNER_EMULATOR_HOST": simulator.grpc_address,
+            "SPANNER_DISABLE_BUILTIN_METRICS": "true",
+        }
+
+
+def test_the_official_client_needs_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPANNER_EMULATOR_HOST", raising=False)
+    with Simulator() as simulator:
+        simulator.create_database("bank", ddl=["CREATE TABLE A (K INT64) PRIMARY KEY (K)"])
+        database = simulator.client().instance("test-instance").database("bank")
+        with database.batch() as batch:
+            batch.insert("A", ["K"], [[1]])
+        with database.snapshot() as snapshot:
+            keys = spanner.KeySet(all_=True)
+            assert list(snapshot.read("A", ["K"], keys)) == [[1]]
+
+
+def test_it_may_be_started_and_stopped_by_hand() -> None:
+    simulator = Simulator()
+    simulator.stop()
+    simulator.start()
+    assert simulator.health()["status"] == "ok"
+    simulator.stop()
+    simulator.stop()
+
+    assert not simulator.is_running
+
+
+def test_one_that_runs_is_not_started_again() -> None:
+    with Simulator() as simulator:
+        address = simulator.grpc_address
+        with pytest.raises(RuntimeError, match="runs already"):
+            simulator.start()
+        assert simulator.grpc_address == address
+        assert simulator.health()["status"] == "ok"
+
+
+def test_what_ended_it_before_its_time_is_told(tmp_path: Path) -> None:
+    def fail(host: Host) -> None:
+        host.keeper.failure = OSError(28, "No space left on device")
+        host.keeper.on_failure()
+
+    simulator = Simulator(data_directory=tmp_path / "data")
+    simulator.start()
+    simulator._run(fail)
+
+    with pytest.raises(DataDirectoryError, match="No space left on device"):
+        simulator.stop()
+    simulator.stop()
+
+
+def test_one_may_run_again_after_its_end() -> None:
+    simulator = Simulator()
+    for _ in range(2):
+        with simulator:
+            assert simulator.health()["status"] == "ok"
+        with pytest.raises(RuntimeError, match="with statement"):
+            simulator.health()
+
+
+HISTORY_DDL = [
+    "CREATE TABLE A (K INT64, V STRING(MAX)) PRIMARY KEY (K)",
+    "CREATE CHANGE STREAM Bank FOR A",
+]
+
+
+def history(seed: int) -> str:
+    """What a few clients' calls, turns, churn and jumps leave behind."""
+    with Simulator(seed=seed, frozen_at="2026-01-01T00:00:00Z", stream_partitions=4) as simulator:
+        simulator.create_database("bank", ddl=HISTORY_DDL)
+        database = simulator.client().instance("test-instance").database("bank")
+        simulator.churn("bank", "Bank", mean_life_ms=500, seed=seed)
+
+        def put(transaction: Any, key: int) -> None:
+            ((found,),) = list(transaction.read("A", ["K"], spanner.KeySet(keys=[[key]]))) or [
+                [key]
+            ]
+            transaction.insert_or_update("A", ["K", "V"], [[found, f"v{key}"]])
+
+        for step in range(12):
+            database.run_in_transaction(put, step * 10**17)
+            simulator.advance(250)
+            if step % 4 == 3:
+                simulator.split("bank", "Bank")
+        document = [
+            simulator.commit_log("bank", "Bank"),
+            simulator.stream_partitions("bank", "Bank", ended=True),
+        ]
+        return json.dumps(document)
+
+
+def test_one_seed_gives_one_history() -> None:
+    assert history(1) == history(1)
+    assert history(1) != history(2)
+
+
+def test_churn_from_the_start_over_a_restart(tmp_path: Path) -> None:
+    """A database that was kept churns again, and what its churn did before is there."""
+    settings: dict[str, Any] = {
+        "data_directory": tmp_path / "data",
+        "frozen_at": "2026-01-01T00:00:00Z",
+    }
+
+    def tokens(simulator: Simulator) -> list[str]:
+        simulator.advance(20_000)
+        found = simulator.stream_partitions("bank", "Feed", ended=True)
+        return [one["token"] for one in found]
+
+    with Simulator(churn_mean_life_ms=1000, churn_live_max=4, **settings) as simulator:
+        schema = ["CREATE TABLE A (K INT64) PRIMARY KEY (K)", "CREATE CHANGE STREAM Feed FOR A"]
+        simulator.create_database("bank", ddl=schema)
+        before = tokens(simulator)
+    with Simulator(churn_mean_life_ms=1000, churn_live_max=4, **settings) as simulator:
+        after = tokens(simulator)
+    with Simulator(**settings) as simulator:
+        without = tokens(simulator)
+
+    assert len(before) > 20
+    assert after[: len(before)] == before
+    assert len(after) > len(before) + 20
+    assert without == after
