@@ -1,7 +1,7 @@
-"""The contract that both sides of Tidegate share.
+"""The wire contract between producer and consumer.
 
 Avro schemas, topic names, the order key, the wire format, the records of the progress topic and the
-error tree.  Nothing here knows Spanner's API or Spark; only `registry_http` does I/O.
+error tree.  It uses neither Spanner's API nor Spark, and does no I/O.
 """
 
 if __name__ != "tidegate.schemas":

@@ -1,10 +1,10 @@
-"""Avro schemas of a data topic's keys and values, made from a table's columns.
+"""Avro schemas of a data topic's keys and values, built from a table's columns.
 
-The key is a record of the primary key columns in primary key order; it never changes while an
-epoch lasts, or keys would move between topic partitions.  The value is the change record of
-`docs/protocol.md`: what happened, the row after and before, which columns were captured, and
-Spanner's coordinates.  Every column is nullable and defaults to null, so that an added column is a
-BACKWARD-compatible version.
+The key is a record of the primary key columns in primary key order.  It does not change during an
+epoch, because keys would move between topic partitions.  The value is the change record of
+`docs/protocol.md`: kind of change, row after and before, captured columns, Spanner's coordinates.
+Every column is nullable with default null, so that a schema with another column is
+BACKWARD-compatible.  Versions only grow: `merged_row` and `with_row` make a later one.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 from tidegate.schemas.errors import SchemaError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from tidegate.schemas.tables import ColumnType, TableSchema
 
-__all__ = ["avro_type", "key_schema", "value_schema"]
+__all__ = ["avro_type", "key_schema", "merged_row", "row_fields", "value_schema", "with_row"]
 
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOT_IN_NAMESPACE = re.compile(r"[^A-Za-z0-9_]")
@@ -64,9 +66,9 @@ _SOURCE_SCHEMA: dict[str, Any] = {
 
 
 def avro_type(column_type: ColumnType) -> Any:
-    """Return the Avro type that holds a column's values (without the null branch).
+    """Return the Avro type of a column's values, without the null branch.
 
-    Raises SchemaError for a type that has no place in the contract.
+    Raises SchemaError for a type that Tidegate does not support.
     """
     if column_type.code == "ARRAY" and column_type.element is not None:
         return {"type": "array", "items": ["null", avro_type(column_type.element)]}
@@ -75,14 +77,14 @@ def avro_type(column_type: ColumnType) -> Any:
     try:
         return _AVRO_TYPES[column_type.code]
     except KeyError as error:
-        message = "a column type that Tidegate cannot carry"
+        message = "unsupported column type"
         raise SchemaError(message, code=column_type.code) from error
 
 
 def key_schema(topic: str, table: TableSchema) -> dict[str, Any]:
     """Return the schema of a topic's keys; raises SchemaError for a table without a primary key."""
     if not table.key_columns:
-        message = "a watched table has no primary key"
+        message = "watched table has no primary key"
         raise SchemaError(message, table=table.name)
     return {
         "type": "record",
@@ -122,14 +124,48 @@ def value_schema(topic: str, table: TableSchema) -> dict[str, Any]:
     }
 
 
+def row_fields(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the fields of a value schema's `Row`; raises SchemaError for another schema."""
+    try:
+        found = next(field for field in schema["fields"] if field["name"] == "new_values")
+        return {field["name"]: field for field in found["type"][1]["fields"]}
+    except (KeyError, IndexError, TypeError, StopIteration) as error:
+        message = "a value schema has no row in new_values"
+        name = f"{schema.get('namespace', '')}.{schema.get('name', '')}"
+        raise SchemaError(message, schema=name) from error
+
+
+def merged_row(newest_first: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the row fields of all value schemas: those of the first in their order, then others.
+
+    Where two have a field of one name, the earlier in the argument decides.
+    """
+    fields: dict[str, dict[str, Any]] = {}
+    for schema in newest_first:
+        for name, field in row_fields(schema).items():
+            fields.setdefault(name, field)
+    return fields
+
+
+def with_row(schema: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a value schema with these fields in its `Row`."""
+    changed = [
+        {**field, "type": ["null", {**field["type"][1], "fields": list(fields.values())}]}
+        if field["name"] == "new_values"
+        else field
+        for field in schema["fields"]
+    ]
+    return {**schema, "fields": changed}
+
+
 def _namespace(topic: str) -> str:
-    """Return an Avro namespace that tells topics apart; each part begins with a letter."""
+    """Return a topic's Avro namespace; each part begins with a letter or an underscore."""
     parts = (_NOT_IN_NAMESPACE.sub("_", part) for part in topic.split("."))
     return ".".join(part if _AVRO_NAME.fullmatch(part) else f"_{part}" for part in parts)
 
 
 def _field(name: str, table: TableSchema) -> str:
     if not _AVRO_NAME.fullmatch(name):
-        message = "a column's name is no Avro name"
+        message = "column name is not a valid Avro name"
         raise SchemaError(message, table=table.name, column=name)
     return name

@@ -1,15 +1,15 @@
 """Every error that Tidegate raises on purpose, in one tree.
 
     TidegateError
-    ├── ConfigError             a setting is wrong: the operator mends it           exit 2
+    ├── ConfigError             a setting is wrong: the operator fixes it           exit 2
     ├── UnreachableError        a broker, registry or Spanner does not answer       exit 2
-    ├── SchemaError             bytes or a schema do not fit the contract           exit 1
-    ├── ProducerError           the fleet's branch (producer/errors.py)             exit 1
-    ├── ConsumerError           the gate's branch (spark_consumer/errors.py)        exit 1
-    └── InvariantViolation      Tidegate itself is wrong                            exit 70
+    ├── SchemaError             bytes or a schema do not match the contract         exit 1
+    ├── ProducerError           the producer's branch (producer/errors.py)          exit 1
+    ├── ConsumerError           the consumer's branch (spark_consumer/errors.py)    exit 1
+    └── InvariantViolation      a bug in Tidegate                                   exit 70
 
-An error carries fields and builds its sentence from them; `retriable` stands on the class, and is
-all that a retry policy looks at; `hint` tells the operator what to do.
+An error has a message, fields that identify its subject, and a hint for the operator.  Retry
+policies look at `retriable` of its class only.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ __all__ = [
     "invariant",
 ]
 
+_STORY_LINES_SHOWN = 8
+
 
 class TidegateError(Exception):
     """Root of the tree.
 
-    `message` says what is wrong, `hint` what to do about it, `fields` the coordinates (a token, a
-    topic partition, a schema id).  Fields never hold secrets: they are printed.
+    `message` says what happened, `hint` what to do, `fields` identify the subject (a token, a topic
+    partition, a schema id).  Fields never contain secrets: they are printed.
     """
 
     retriable: ClassVar[bool] = False
@@ -45,7 +47,7 @@ class TidegateError(Exception):
         self.fields = fields
 
     def __str__(self) -> str:
-        """One line: the message, the coordinates, the hint."""
+        """One line: message, fields, hint."""
         where = ", ".join(f"{name}={value!r}" for name, value in self.fields.items())
         text = f"{self.message} ({where})" if where else self.message
         return f"{text}. {self.hint}" if self.hint else text
@@ -64,34 +66,60 @@ def _rebuild(
 
 
 class ConfigError(TidegateError):
-    """A setting, or what it points at, cannot work; nothing was started."""
+    """A setting, or the system that it names, cannot work; nothing was started."""
 
     exit_code = 2
 
 
 class UnreachableError(TidegateError):
-    """A system that a setting points at does not answer."""
+    """A system that a setting names does not answer."""
 
     retriable = True
     exit_code = 2
 
 
 class SchemaError(TidegateError):
-    """Bytes, a schema or a column type do not fit the contract."""
+    """Bytes, a schema or a column type do not match the contract."""
 
 
 class ProducerError(TidegateError):
-    """The fleet cannot go on."""
+    """The producer cannot continue."""
 
 
 class ConsumerError(TidegateError):
-    """The gate cannot go on."""
+    """The consumer cannot continue."""
 
 
 class InvariantViolation(TidegateError):  # noqa: N818 - a word of its own in the docs
-    """Tidegate broke one of its own rules: a bug, never an operating condition."""
+    """Tidegate broke one of its own rules: a bug, not an operating condition.
+
+    `story` holds the last events about what the fields name, oldest first, where the core that
+    broke the rule keeps them.  It is bounded; the text ends with its last lines.
+    """
 
     exit_code = 70
+    story: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """One line, and below it the last lines of the story."""
+        return "\n  ".join((super().__str__(), *self.story[-_STORY_LINES_SHOWN:]))
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        """Survive pickling with the story."""
+        return (_rebuild_with_story, (type(self), *super().__reduce__()[1][1:], self.story))
+
+
+def _rebuild_with_story(
+    kind: type[InvariantViolation],
+    message: str,
+    hint: str,
+    fields: dict[str, object],
+    story: tuple[str, ...],
+) -> InvariantViolation:
+    error = kind.__new__(kind)
+    TidegateError.__init__(error, message, hint=hint, **fields)
+    error.story = story
+    return error
 
 
 def invariant(condition: object, message: str, **fields: Any) -> None:

@@ -1,13 +1,14 @@
 """Points in time, as integers since 1970.
 
-Nanoseconds where a query starts from them, microseconds elsewhere.
-Rounding from nanoseconds to microseconds is always down, so a watermark is never too early.
+Nanoseconds for the starts and ends of queries, microseconds elsewhere.
+Nanoseconds are always rounded down to microseconds.
 """
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from tidegate.schemas.errors import SchemaError
 
@@ -26,8 +27,32 @@ _RFC3339 = re.compile(
 def parse_rfc3339_ns(text: str) -> int:
     """Return nanoseconds since 1970.
 
-    Raises SchemaError if the text is no RFC 3339 timestamp, or not of the years 1 to 9999 in UTC.
+    Raises SchemaError for a text that is not an RFC 3339 timestamp of the years 1 to 9999 in UTC.
     """
+    fraction = text[20:-1]
+    if text[-1:] == "Z" and (
+        len(text) == 20
+        or (text[19:20] == "." and len(fraction) <= 9 and fraction.isdigit() and fraction.isascii())
+    ):
+        whole_ns = _whole_second_ns(text[:19])
+        if whole_ns is not None:
+            return whole_ns + int(fraction.ljust(9, "0"))
+    return _parse(text)
+
+
+@lru_cache(maxsize=4096)
+def _whole_second_ns(text: str) -> int | None:
+    """Parse a timestamp without its fraction and zone, in UTC; None if it is not one.
+
+    Cached, because the commit times of a stream share their seconds.
+    """
+    try:
+        return _parse(f"{text}Z")
+    except SchemaError:
+        return None
+
+
+def _parse(text: str) -> int:
     message = "not an RFC 3339 timestamp"
     match = _RFC3339.fullmatch(text)
     if match is None:
@@ -35,7 +60,7 @@ def parse_rfc3339_ns(text: str) -> int:
     seconds, fraction, zone = match.groups()
     try:
         local = datetime.fromisoformat(seconds + ("+00:00" if zone in "Zz" else zone))
-        # An offset may lead out of the calendar, and nothing could be written back from there.
+        # An offset may lead out of the calendar, and such an instant could not be formatted.
         instant = local.astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise SchemaError(message, text=text) from error

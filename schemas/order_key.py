@@ -6,14 +6,13 @@
     mod number         4 bytes   unsigned, big endian
 
 Spanner orders changes by (commit_timestamp, server_transaction_id, record_sequence) and, within a
-record, by the position of the mod (seed: "Data change records").  The record sequence is decimal
+record, by the position of the mod.  The record sequence is decimal
 digits in streams with immutable key ranges (high is 0), `<hex>-<hex>` in those with mutable ones.
-This is the only place where the key is built or taken apart.
+This is the only place that encodes or decodes the key.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 import struct
 from dataclasses import dataclass
@@ -21,19 +20,16 @@ from dataclasses import dataclass
 from tidegate.schemas.errors import SchemaError
 
 __all__ = [
-    "CHECKSUM_MODULUS",
     "TIMESTAMP_BYTES",
     "OrderKey",
     "first_key_after",
-    "order_key_checksum",
     "sequence_pair",
 ]
 
 TIMESTAMP_BYTES = 8
-CHECKSUM_MODULUS = 1 << 64
 _TAIL = struct.Struct(">QQI")
 _UINT64_MAX = (1 << 64) - 1
-# Bounded digits: a run of them must not become a number that takes seconds to read.
+# Bounded digits: parsing a long run of them would take seconds.
 _SEQUENCE = re.compile(
     r"(?P<decimal>[0-9]{1,40})|(?P<high>[0-9A-Fa-f]{1,40})-(?P<low>[0-9A-Fa-f]{1,40})"
 )
@@ -42,9 +38,12 @@ _SEQUENCE = re.compile(
 def sequence_pair(record_sequence: str) -> tuple[int, int]:
     """Return a record sequence as comparable integers (high, low).
 
-    Raises SchemaError if it is neither decimal digits nor `<hex>-<hex>`, or does not fit 64 bits
-    each.
+    Raises SchemaError if it is neither decimal digits nor `<hex>-<hex>`, or a number exceeds 64
+    bits.
     """
+    # Of a stream with immutable key ranges: so few digits fit 64 bits.
+    if len(record_sequence) < 20 and record_sequence.isascii() and record_sequence.isdigit():
+        return 0, int(record_sequence)
     match = _SEQUENCE.fullmatch(record_sequence)
     if match is None:
         pair = (_UINT64_MAX + 1, 0)
@@ -53,14 +52,14 @@ def sequence_pair(record_sequence: str) -> tuple[int, int]:
     else:
         pair = (int(match["high"], 16), int(match["low"], 16))
     if max(pair) > _UINT64_MAX:
-        message = "a record sequence is neither decimal digits nor <hex>-<hex>"
+        message = "record sequence is neither decimal digits nor <hex>-<hex>"
         raise SchemaError(message, record_sequence=record_sequence[:80])
     return pair
 
 
 @dataclass(frozen=True, slots=True, order=False)
 class OrderKey:
-    """A change's place in commit order; `encode` gives the bytes that sort like it."""
+    """A change's place in commit order; `encode` returns bytes that sort in the same order."""
 
     commit_timestamp_us: int
     server_transaction_id: str
@@ -68,30 +67,40 @@ class OrderKey:
     mod_number: int
 
     def encode(self) -> bytes:
-        """Return the byte string; raises SchemaError for a field that has no place in it."""
+        """Return the byte string; raises SchemaError for a field that it cannot represent."""
+        (encoded,) = self.encode_mods(1)
+        return encoded
+
+    def encode_mods(self, count: int) -> list[bytes]:
+        """Return the byte strings of `count` mods of a record, of which this key is the first's.
+
+        Raises SchemaError for a field that they cannot represent.
+        """
         if "\0" in self.server_transaction_id:
-            message = "a server transaction id holds a NUL, which ends it in the order key"
+            message = "server transaction id contains a NUL, which the order key cannot represent"
             raise SchemaError(message, server_transaction_id=self.server_transaction_id)
         try:
-            return (
+            start = (
                 self.commit_timestamp_us.to_bytes(TIMESTAMP_BYTES, "big")
                 + self.server_transaction_id.encode()
                 + b"\0"
-                + _TAIL.pack(*self.record_sequence, self.mod_number)
             )
+            high, low = self.record_sequence
+            numbers = range(self.mod_number, self.mod_number + count)
+            return [start + _TAIL.pack(high, low, number) for number in numbers]
         except (OverflowError, struct.error, UnicodeEncodeError) as error:
-            message = "a change's coordinates do not fit the order key"
+            message = "coordinates of a change are out of the order key's range"
             raise SchemaError(message, order_key=repr(self)) from error
 
     @classmethod
     def decode(cls, data: bytes) -> OrderKey:
-        """Take a byte string apart; raises SchemaError if it is not an order key."""
+        """Decode a byte string; raises SchemaError if it is not an order key."""
         try:
             end = data.index(b"\0", TIMESTAMP_BYTES)
             high, low, mod_number = _TAIL.unpack(data[end + 1 :])
             transaction_id = data[TIMESTAMP_BYTES:end].decode()
         except (ValueError, struct.error) as error:
-            message = "these bytes are not an order key"
+            message = "bytes are not an order key"
             raise SchemaError(message, start=data[:64].hex(), length=len(data)) from error
         timestamp_us = int.from_bytes(data[:TIMESTAMP_BYTES], "big")
         return cls(timestamp_us, transaction_id, (high, low), mod_number)
@@ -100,12 +109,7 @@ class OrderKey:
 def first_key_after(commit_timestamp_us: int) -> bytes:
     """Return the bound between all keys at or before a commit time and all later ones.
 
-    `key < first_key_after(t)` holds for exactly the changes with a commit timestamp <= t; before
-    1970 there are none.
+    `key < first_key_after(t)` holds for exactly the changes with a commit timestamp <= t; there are
+    no changes before 1970.
     """
     return max(commit_timestamp_us + 1, 0).to_bytes(TIMESTAMP_BYTES, "big")
-
-
-def order_key_checksum(encoded: bytes) -> int:
-    """Return a key's share of a checksum; shares are added modulo 2^64, so their order is free."""
-    return int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest(), "big")

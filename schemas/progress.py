@@ -1,34 +1,54 @@
 """The records of the progress topic: lineage, heartbeats and completion markers.
 
-Each travels in an envelope that names the stream's epoch and the worker that wrote it.  A record
-too large for one Kafka message travels as a set of chunks; a set counts only when it is complete
-and of one revision.
-`docs/protocol.md` says when each is written and when a reader may believe it.
+Each is in an envelope with the stream's epoch and the worker that wrote it.  A record that is too
+large for one Kafka message is written as a set of chunks; a set counts only when it is complete and
+of one revision.
+`docs/protocol.md` defines when each is written and when a reader may rely on it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TypeAlias
 
 __all__ = [
+    "PROGRESS_VERSION",
+    "ChecksumKind",
     "ChildPartition",
     "DataTopic",
     "PartitionAnnounced",
     "PartitionFinished",
     "ProgressBody",
     "ProgressRecord",
+    "SlotChanges",
     "SlotProgress",
+    "SlotWatermark",
+    "SlotWatermarkExpired",
+    "SlowestToken",
     "StreamStarted",
+    "TokenMove",
     "TokenSnapshot",
     "TopicOffset",
     "TopicTotals",
 ]
 
+PROGRESS_VERSION = 2
+"""The newest version of the progress records; every earlier one can be read."""
+
+
+class ChecksumKind(StrEnum):
+    """How the order keys of a stream partition's changes are summed; fixed for its whole life."""
+
+    BLAKE2B_64 = "BLAKE2B_64"
+    """Of stream partitions that began under version 1."""
+    XXHASH_64 = "XXHASH_64"
+    """What Spark's `xxhash64` computes."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChildPartition:
-    """A stream partition as its parents' child records name it."""
+    """A stream partition as the child records of its parents describe it."""
 
     token: str
     parents: tuple[str, ...]
@@ -39,7 +59,7 @@ class ChildPartition:
 
 @dataclass(frozen=True, slots=True)
 class DataTopic:
-    """What must not change about a data topic while an epoch lasts."""
+    """The properties of a data topic that do not change during an epoch."""
 
     topic: str
     topic_id: str
@@ -68,14 +88,14 @@ class StreamStarted:
 
 @dataclass(frozen=True, slots=True)
 class PartitionAnnounced:
-    """A child, as one of its parents announced it.
+    """A child, announced by one of its parents.
 
     Written into the child's slot by the transaction that finishes the parent.
     """
 
     child: ChildPartition
     parent: str
-    """Which parent this announcement is from; `topics.ROOT_TOKEN` for the initial query."""
+    """The parent that announces it; `topics.ROOT_TOKEN` for the initial query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +104,18 @@ class TopicTotals:
 
     topic: str
     records: int
-    """Data change records that had at least one change for this topic."""
+    """Data change records with at least one change for this topic."""
     mods: int
     """Kafka records."""
     value_bytes: int
-    """Bytes of Kafka values, headers and keys left out."""
+    """Bytes of Kafka values, without headers and keys."""
     checksum: int
-    """Sum modulo 2^64 of `order_key.order_key_checksum` over the mods."""
+    """Sum modulo 2^64 of the mods' order keys, as the stream partition's `ChecksumKind` says."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFinished:
-    """The partition-completion marker: this stream partition will send nothing more."""
+    """The partition-completion marker: this stream partition sends no more records."""
 
     token: str
     parents: tuple[str, ...]
@@ -107,9 +127,10 @@ class PartitionFinished:
     filtered: int = 0
     """Changes left out by a filter."""
     parked: int = 0
-    """Changes that went to the dead-letter topic."""
+    """Changes in the dead-letter topic."""
     chunk: int = 0
     chunks: int = 1
+    checksums: ChecksumKind = ChecksumKind.BLAKE2B_64
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +158,11 @@ class TokenSnapshot:
     totals: tuple[TopicTotals, ...] = ()
     filtered: int = 0
     parked: int = 0
+    number: int = -1
+    """Names the token in `SlotChanges` of its slot; -1 in records of version 1."""
+    checksums: ChecksumKind = ChecksumKind.BLAKE2B_64
+    stopped: str | None = None
+    """Why nothing more is read of it; None while it is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +173,10 @@ class SlotProgress:
     revision: int
     """Grows by one with every snapshot of the slot, over all owners."""
     minute: int
-    """Whole minutes since 1970 when it was written, by the writer's clock; part of the key."""
+    """Whole minutes since 1970 when it was written, by the writer's clock.
+
+    Part of the key in version 1, where every heartbeat is one of these.
+    """
     includes: int
     """Offset in this slot up to which announcements are contained; -1 for none."""
     vector: tuple[TopicOffset, ...]
@@ -157,7 +186,88 @@ class SlotProgress:
     chunks: int = 1
 
 
-ProgressBody: TypeAlias = StreamStarted | PartitionAnnounced | PartitionFinished | SlotProgress
+@dataclass(frozen=True, slots=True)
+class SlowestToken:
+    """The open stream partition of a slot with the lowest watermark."""
+
+    token: str
+    watermark_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenMove:
+    """How far a token is, that an earlier record of the chain describes in full."""
+
+    number: int
+    watermark_us: int
+    boundary: tuple[tuple[str, str], ...] = ()
+    totals: tuple[TopicTotals, ...] = ()
+    """Of the topics whose totals have changed, as they are now."""
+    filtered: int = 0
+    parked: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SlotChanges:
+    """The heartbeat of a slot, as what has changed since the revision before."""
+
+    slot: int
+    revision: int
+    """One more than that of the snapshot or the changes before it."""
+    position: int
+    """Place in the chain that a `SlotProgress` began, from 1; part of the key."""
+    minute: int
+    includes: int
+    """As in `SlotProgress`."""
+    vector: tuple[TopicOffset, ...]
+    """The entries that have changed."""
+    slowest: SlowestToken | None
+    """Of all tokens that are open now; None without one."""
+    open: int
+    """How many tokens are open now."""
+    added: tuple[TokenSnapshot, ...] = ()
+    """Tokens that are new, or have changed in more than how far they are."""
+    moved: tuple[TokenMove, ...] = ()
+    removed: tuple[int, ...] = ()
+    """Numbers of the tokens that have finished."""
+    chunk: int = 0
+    chunks: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SlotWatermark:
+    """A slot's snapshot, reduced to what a reader needs; kept for late readers, one a minute."""
+
+    slot: int
+    revision: int
+    """That of the `SlotProgress` or the `SlotChanges` of the same transaction."""
+    minute: int
+    includes: int
+    vector: tuple[TopicOffset, ...]
+    """All entries."""
+    slowest: SlowestToken | None
+    open: int
+    chunk: int = 0
+    chunks: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SlotWatermarkExpired:
+    """Removes the `SlotWatermark` of a minute: a record without a value."""
+
+    slot: int
+    minute: int
+
+
+ProgressBody: TypeAlias = (
+    StreamStarted
+    | PartitionAnnounced
+    | PartitionFinished
+    | SlotProgress
+    | SlotChanges
+    | SlotWatermark
+    | SlotWatermarkExpired
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +277,5 @@ class ProgressRecord:
     epoch: str
     worker: str
     body: ProgressBody
+    version: int = PROGRESS_VERSION
+    """Of the schemas that its key and value are written with."""

@@ -1,37 +1,66 @@
-"""The schema registry as the rest of Tidegate sees it, and one in memory for tests."""
+"""The port to the schema registry, and a registry in memory for tests."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tidegate.schemas.errors import SchemaError
 
-__all__ = ["InMemorySchemaRegistry", "SchemaRegistry"]
+__all__ = ["InMemorySchemaRegistry", "RegisteredSchema", "SchemaRegistry"]
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """One version of a subject."""
+
+    schema_id: int
+    schema: dict[str, Any]
 
 
 class SchemaRegistry(Protocol):
-    """Confluent's registry, reduced to what is needed; ids are for ever, so they may be cached."""
+    """Confluent's registry, reduced to five calls; ids never change, so they may be cached.
+
+    Calls block until the registry answers or its time-out has passed.  Each raises UnreachableError
+    if it does not answer, and ConfigError if it does not let this user do what was asked.
+    """
 
     def register(self, subject: str, schema: dict[str, Any]) -> int:
         """Return the id of a schema under a subject, registering it if it is new.
 
-        Raises SchemaError if the registry refuses it (not compatible with the subject's versions),
-        UnreachableError if it does not answer.
+        Of two calls at the same time, the later version may get the lower id, and equal schemas may
+        become two versions with one id.  Raises SchemaError if the registry refuses the schema (not
+        compatible with the subject's versions).
+        """
+        ...
+
+    def versions(self, subject: str) -> tuple[RegisteredSchema, ...]:
+        """Return the subject's versions, the oldest first; empty if there is no such subject.
+
+        Contains everything that was registered, by whomever, before the call.
         """
         ...
 
     def schema(self, schema_id: int) -> dict[str, Any]:
-        """Return the schema of an id; raises SchemaError if there is none, or UnreachableError."""
+        """Return a schema by id; raises SchemaError for an unknown id."""
         ...
 
-    def require_compatibility(self, subject: str, level: str) -> None:
-        """Set the subject's compatibility level (`BACKWARD`, `NONE`, …)."""
+    def compatibility(self, subject: str) -> str | None:
+        """Return the subject's own compatibility level (`BACKWARD`, `NONE`, …); None if unset."""
+        ...
+
+    def set_compatibility(self, subject: str, level: str) -> None:
+        """Set the subject's compatibility level."""
         ...
 
 
 class InMemorySchemaRegistry:
-    """A registry for one process: ids count from 1, equal schemas share one; none is refused."""
+    """A registry for one process: ids count from 1, equal schemas share one.
+
+    `BACKWARD` is checked as Avro defines it, for record fields: a field that is new has a default,
+    and a field that stays has the same type.
+    """
 
     def __init__(self) -> None:
         """Start empty."""
@@ -41,21 +70,62 @@ class InMemorySchemaRegistry:
 
     def register(self, subject: str, schema: dict[str, Any]) -> int:
         """Return the id of a schema under a subject."""
-        schema_id = self._ids.setdefault(json.dumps(schema), len(self._ids) + 1)
-        versions = self.subjects.setdefault(subject, [])
-        if schema_id not in versions:
-            versions.append(schema_id)
+        text = json.dumps(schema)
+        versions = self.subjects.get(subject, [])
+        if self._ids.get(text) in versions:
+            return self._ids[text]
+        if self.levels.get(subject) == "BACKWARD" and versions:
+            _require_backward(schema, self.schema(versions[-1]), subject=subject)
+        schema_id = self._ids.setdefault(text, len(self._ids) + 1)
+        self.subjects.setdefault(subject, []).append(schema_id)
         return schema_id
 
+    def versions(self, subject: str) -> tuple[RegisteredSchema, ...]:
+        """Return the subject's versions."""
+        return tuple(
+            RegisteredSchema(schema_id, self.schema(schema_id))
+            for schema_id in self.subjects.get(subject, ())
+        )
+
     def schema(self, schema_id: int) -> dict[str, Any]:
-        """Return the schema of an id; raises SchemaError if there is none."""
+        """Return a schema by id; raises SchemaError for an unknown id."""
         for text, known in self._ids.items():
             if known == schema_id:
                 schema: dict[str, Any] = json.loads(text)
                 return schema
-        message = "the registry knows no schema of this id"
+        message = "the registry has no schema with this id"
         raise SchemaError(message, schema_id=schema_id)
 
-    def require_compatibility(self, subject: str, level: str) -> None:
-        """Remember the level."""
+    def compatibility(self, subject: str) -> str | None:
+        """Return the level that was set."""
+        return self.levels.get(subject)
+
+    def set_compatibility(self, subject: str, level: str) -> None:
+        """Store the level."""
         self.levels[subject] = level
+
+
+def _require_backward(reader: Any, writer: Any, *, subject: str) -> None:
+    """Raise SchemaError unless `reader` reads what `writer` wrote, by the rules for records."""
+    if isinstance(reader, list) and isinstance(writer, list) and len(reader) == len(writer):
+        for new, old in zip(reader, writer, strict=True):
+            _require_backward(new, old, subject=subject)
+    elif _is_record(reader) and _is_record(writer):
+        old_fields = {field["name"]: field for field in writer["fields"]}
+        for field in reader["fields"]:
+            old = old_fields.get(field["name"])
+            if old is not None:
+                _require_backward(field["type"], old["type"], subject=subject)
+            elif "default" not in field:
+                _refuse(subject, field["name"])
+    elif reader != writer:
+        _refuse(subject, reader)
+
+
+def _is_record(schema: Any) -> bool:
+    return isinstance(schema, dict) and schema.get("type") == "record"
+
+
+def _refuse(subject: str, found: object) -> None:
+    message = "the registry rejects a schema as incompatible with earlier versions"
+    raise SchemaError(message, subject=subject, found=found)

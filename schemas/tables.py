@@ -1,7 +1,7 @@
-"""A table as the contract sees it: its columns in ordinal order, their types, its primary key.
+"""A table's columns in ordinal order, their types, and its primary key.
 
 Column types come from two places in two notations: INFORMATION_SCHEMA writes `ARRAY<STRING(MAX)>`,
-a data change record writes `{"code":"ARRAY","array_element_type":{"code":"STRING"}}`.  Both end as
+a data change record has `{"code":"ARRAY","array_element_type":{"code":"STRING"}}`.  Both become
 `ColumnType`.
 """
 
@@ -16,7 +16,7 @@ from tidegate.schemas.errors import SchemaError
 
 __all__ = ["Column", "ColumnType", "TableSchema"]
 
-# Words and the spaces between them are told apart, so that no text takes more than linear time.
+# Words and the spaces between them are separate, so that matching takes linear time.
 _SPANNER_TYPE = re.compile(
     r"([A-Z][A-Z0-9_.]*(?: +[A-Z0-9_.]+)*)\s*(?:\(\s*(?:MAX|[0-9]+)\s*\))?",
     re.ASCII | re.IGNORECASE,
@@ -30,8 +30,8 @@ _SHOWN_MAX = 80
 class ColumnType:
     """A Spanner type: a code of `google.spanner.v1.TypeCode`, its element type, an annotation.
 
-    Spanner has no arrays of arrays, so an element has no element; the nesting that a sender makes
-    up must not decide how deep a reader goes.
+    Spanner has no arrays of arrays, so an element has no element: nesting in received bytes cannot
+    cause recursion.
     """
 
     code: str
@@ -40,7 +40,7 @@ class ColumnType:
 
     @classmethod
     def from_spanner_type(cls, text: str) -> ColumnType:
-        """Read INFORMATION_SCHEMA's notation; raises SchemaError if it cannot be read."""
+        """Read INFORMATION_SCHEMA's notation; raises SchemaError for another text."""
         if match := _ARRAY_TYPE.fullmatch(text.strip()):
             return cls("ARRAY", cls._scalar(match.group(1)))
         return cls._scalar(text)
@@ -50,18 +50,18 @@ class ColumnType:
         stripped = text.strip()
         match = _NAMED_TYPE.fullmatch(stripped) or _SPANNER_TYPE.fullmatch(stripped)
         if match is None:
-            message = "a column type that cannot be read"
+            message = "column type in an unknown notation"
             raise SchemaError(message, spanner_type=text[:_SHOWN_MAX])
         return cls(match.group(1).upper())
 
     @classmethod
     def from_type_json(cls, value: Mapping[str, Any]) -> ColumnType:
-        """Read a data change record's notation; raises SchemaError if there is no code in it."""
+        """Read a data change record's notation; raises SchemaError without a code."""
         element = value.get("array_element_type")
         if element is None:
             return cls._from_json(value, None)
         if not isinstance(element, Mapping) or element.get("array_element_type") is not None:
-            message = "an array's element type that cannot be read"
+            message = "element type of an array in an unknown notation"
             raise SchemaError(message, kind=type(element).__name__)
         return cls._from_json(value, cls._from_json(element, None))
 
@@ -69,7 +69,7 @@ class ColumnType:
     def _from_json(cls, value: Mapping[str, Any], element: ColumnType | None) -> ColumnType:
         code, annotation = value.get("code"), value.get("type_annotation")
         if not isinstance(code, str) or not isinstance(annotation, str | None):
-            message = "a column type without a code"
+            message = "column type without a code"
             raise SchemaError(message, kinds=f"{type(code).__name__}, {type(annotation).__name__}")
         return cls(code.upper(), element, annotation or "")
 

@@ -9,8 +9,12 @@ from __future__ import annotations
 import re
 import zlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["HEADER_MOD", "HEADER_ORDER", "ROOT_TOKEN", "SLOTS_DEFAULT", "TopicNames", "slot_of"]
 
@@ -18,13 +22,14 @@ HEADER_ORDER = "order"
 """First header of every data record: its order key."""
 
 HEADER_MOD = "mod"
-"""Second header of every data record: I, U or D, told without opening the value."""
+"""Second header of every data record: I, U or D, so that it is known without decoding the value."""
 
 ROOT_TOKEN = ""
 """The initial query has no token; its slot is that of the empty string."""
 
 SLOTS_DEFAULT = 16
 
+_PROGRESS = "-progress"
 _PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
@@ -35,21 +40,21 @@ def slot_of(partition_token: str, slots: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TopicNames:
-    """Every name that follows from a prefix; raises ConfigError for one Kafka would not take."""
+    """All names that follow from a prefix; raises ConfigError for a prefix that Kafka refuses."""
 
     prefix: str
 
     def __post_init__(self) -> None:
-        """Check the prefix once, here, so that no other place has to."""
+        """Check the prefix."""
         if not _PREFIX.fullmatch(self.prefix):
             message = f"prefix {self.prefix!r} cannot begin a topic name"
-            hint = "Use at most 100 letters, digits, '.', '_' and '-', starting with none of '.-'"
+            hint = "Use at most 100 letters, digits, '.', '_' and '-'; the first is not '.' or '-'"
             raise ConfigError(message, hint=hint)
 
     @property
     def progress(self) -> str:
         """Lineage, heartbeats and completion markers; its topic partitions are the slots."""
-        return f"{self.prefix}-progress"
+        return f"{self.prefix}{_PROGRESS}"
 
     @property
     def dead_letter(self) -> str:
@@ -58,7 +63,7 @@ class TopicNames:
 
     @property
     def group(self) -> str:
-        """The consumer group whose generation fences the fleet."""
+        """The consumer group whose generation fences the fleet's transactions."""
         return f"{self.prefix}-fleet"
 
     def data(self, table: str) -> str:
@@ -69,6 +74,20 @@ class TopicNames:
         """Return the table of a data topic, or None if the topic is not one of this prefix."""
         head = f"{self.prefix}."
         return topic[len(head) :] if topic.startswith(head) else None
+
+    def overlapping(self, topics: Iterable[str]) -> list[str]:
+        """Return the progress topics of streams whose data topics could be taken for this one's.
+
+        Of two prefixes, one of which continues the other after a dot (`orders` and `orders.eu`),
+        the topic `orders.eu.items` would belong to both streams.
+        """
+        return sorted(
+            topic
+            for topic in topics
+            if (other := topic.removesuffix(_PROGRESS)) != topic
+            and (f"{other}.".startswith(f"{self.prefix}.") or self.prefix.startswith(f"{other}."))
+            and other != self.prefix
+        )
 
     @staticmethod
     def key_subject(topic: str) -> str:

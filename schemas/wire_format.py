@@ -1,6 +1,6 @@
 """Confluent's framing of a registered Avro body: magic byte 0, schema id, body.
 
-Pure: it neither knows a registry nor Avro.
+Pure: it uses neither a registry nor Avro.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HEADER_BYTES = _HEADER.size
 
 
 def frame_prefix(schema_id: int) -> bytes:
-    """Return the five bytes that stand before every body written with this schema."""
+    """Return the five bytes before every body with this schema."""
     return _HEADER.pack(_MAGIC, schema_id)
 
 
@@ -27,9 +27,9 @@ def frame(schema_id: int, body: bytes) -> bytes:
 
 
 def unframe(data: bytes) -> tuple[int, bytes]:
-    """Return (schema id, body); raises SchemaError if there is no header of this format."""
+    """Return (schema id, body); raises SchemaError without such a header."""
     if len(data) < HEADER_BYTES or data[0] != _MAGIC:
-        message = "bytes without Confluent's header (a zero byte and a schema id)"
+        message = "bytes have no Confluent header (a zero byte and a schema id)"
         raise SchemaError(message, start=data[:HEADER_BYTES].hex(), length=len(data))
     _, schema_id = _HEADER.unpack_from(data)
     return schema_id, data[HEADER_BYTES:]

@@ -1,9 +1,10 @@
 """Points in time."""
 
+import re
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidegate.schemas.errors import SchemaError
@@ -87,3 +88,55 @@ def test_an_offset_is_taken_off_and_leads_no_further_than_the_calendar(local, fr
 def test_later_instants_are_never_told_as_earlier(instants):
     first, second = (format_rfc3339(instant).removesuffix("Z") for instant in instants)
     assert first <= second
+
+
+NEARLY = st.from_regex(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}([.,][0-9٣]{0,10})?"
+    r"(Z|z|[+-][0-9]{2}:[0-9]{2})?",
+    fullmatch=True,
+)
+
+
+def plainly_parsed(text):
+    """The oracle: one pattern for the whole text, and nothing remembered."""
+    match = re.fullmatch(
+        r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)",
+        text,
+        re.ASCII | re.IGNORECASE,
+    )
+    if match is None:
+        return None
+    seconds, fraction, zone = match.groups()
+    try:
+        local = datetime.fromisoformat(seconds + ("+00:00" if zone in "Zz" else zone))
+        elapsed = local.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
+    return elapsed // timedelta(seconds=1) * 10**9 + int((fraction or "").ljust(9, "0"))
+
+
+@given(st.text() | NEARLY)
+@example("2024-01-02T03:04:05.Z")
+@example("2024-01-02T03:04:05.1234567890Z")
+@example("2024-01-02T03:04:05.٣Z")
+@example("2024-01-02T03:04:05.-1Z")
+@example("2024-01-02T03:04:05.1_0Z")
+@example("2024-01-02T03:04:05,5Z")
+@example("2024-01-02T03:04:0Z")
+@example("Z")
+def test_any_text_is_parsed_as_by_one_pattern(text):
+    # Twice: the second time its seconds are known.
+    for _ in range(2):
+        expected = plainly_parsed(text)
+        if expected is not None:
+            assert parse_rfc3339_ns(text) == expected
+            continue
+        with pytest.raises(SchemaError) as caught:
+            parse_rfc3339_ns(text)
+        assert caught.value.fields["text"] == text[:80]
+
+
+def test_instants_of_one_second_differ_below_a_microsecond():
+    texts = [f"2024-01-02T03:04:05.{fraction:09d}Z" for fraction in (0, 1, 999, 1_000, 999_999_999)]
+    first, *others = (parse_rfc3339_ns(text) for text in texts)
+    assert [other - first for other in others] == [1, 999, 1_000, 999_999_999]

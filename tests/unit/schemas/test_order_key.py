@@ -1,15 +1,17 @@
 """The order key sorts as commit order, and is refused for what has no place in it."""
 
+import re
+from dataclasses import replace
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tidegate.schemas.checksums import CHECKSUM_MODULUS, xxhash_64
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.order_key import (
-    CHECKSUM_MODULUS,
     OrderKey,
     first_key_after,
-    order_key_checksum,
     sequence_pair,
 )
 
@@ -46,6 +48,31 @@ def test_keys_sort_as_commit_order(left, right):
 @given(KEYS)
 def test_a_key_comes_back(key):
     assert OrderKey.decode(key.encode()) == key
+
+
+@given(KEYS, st.integers(0, 5))
+def test_the_mods_of_a_record_follow_its_first(key, count):
+    last = key.mod_number + count - 1
+    if last >= 2**32:
+        with pytest.raises(SchemaError, match="range"):
+            key.encode_mods(count)
+        return
+    assert key.encode_mods(count) == [
+        replace(key, mod_number=number).encode() for number in range(key.mod_number, last + 1)
+    ]
+
+
+@given(st.integers(0, 10**20).map(str) | st.text("0123456789٣ -", max_size=22))
+@example("1" + "0" * 18)
+@example("0" * 19 + "1")
+@example("٣")
+def test_digits_are_read_as_the_pattern_says(text):
+    is_sequence = re.fullmatch(r"[0-9]{1,40}", text) and int(text) < 2**64
+    if is_sequence:
+        assert sequence_pair(text) == (0, int(text))
+    elif "-" not in text:
+        with pytest.raises(SchemaError):
+            sequence_pair(text)
 
 
 @given(KEYS, st.integers(-(2**63), 2**63))
@@ -135,27 +162,22 @@ def test_a_checksum_does_not_depend_on_the_order(keys, random):
     shuffled = list(keys)
     random.shuffle(shuffled)
     sums = [
-        sum(order_key_checksum(key.encode()) for key in some) % CHECKSUM_MODULUS
-        for some in (keys, shuffled)
+        sum(xxhash_64(key.encode()) for key in some) % CHECKSUM_MODULUS for some in (keys, shuffled)
     ]
     assert sums[0] == sums[1]
-
-
-def test_a_share_of_a_checksum_is_blake2b():
-    assert order_key_checksum(b"") == 0xE4A6A0577479B2B4
 
 
 @given(st.lists(KEYS, max_size=8), st.integers(0, 8))
 def test_checksums_of_parts_add_up_to_that_of_the_whole(keys, cut):
     def total(some):
-        return sum(order_key_checksum(key.encode()) for key in some) % CHECKSUM_MODULUS
+        return sum(xxhash_64(key.encode()) for key in some) % CHECKSUM_MODULUS
 
     assert (total(keys[:cut]) + total(keys[cut:])) % CHECKSUM_MODULUS == total(keys)
 
 
 @given(st.sets(KEYS, min_size=1, max_size=6), st.data())
 def test_a_checksum_tells_a_missing_and_a_repeated_change(keys, data):
-    shares = [order_key_checksum(key.encode()) for key in keys]
+    shares = [xxhash_64(key.encode()) for key in keys]
     one = data.draw(st.sampled_from(shares))
     assert one % CHECKSUM_MODULUS != 0
     assert 0 <= one < CHECKSUM_MODULUS

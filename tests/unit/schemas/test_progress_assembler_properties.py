@@ -15,7 +15,8 @@ from tidegate.schemas.progress import (
     TopicOffset,
     TopicTotals,
 )
-from tidegate.schemas.progress_codec import ProgressAssembler, encode_key, split
+from tidegate.schemas.progress_chunks import ProgressAssembler, split
+from tidegate.schemas.progress_codec import encode_key
 
 # Few different values, so that the sets of one example meet.
 FEW = st.integers(0, 1)

@@ -1,41 +1,48 @@
-"""Progress records: to bytes and back, into chunks and together again."""
+"""Progress records: to bytes and back."""
 
+import copy
 import io
 import json
 import tracemalloc
 from dataclasses import replace
-from itertools import pairwise
 
 import fastavro
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.progress import (
+    PROGRESS_VERSION,
+    ChecksumKind,
     ChildPartition,
     DataTopic,
     PartitionAnnounced,
     PartitionFinished,
     ProgressRecord,
+    SlotChanges,
     SlotProgress,
+    SlotWatermark,
+    SlotWatermarkExpired,
+    SlowestToken,
     StreamStarted,
+    TokenMove,
     TokenSnapshot,
     TopicOffset,
     TopicTotals,
 )
-from tidegate.schemas.progress_codec import (
-    CHUNK_BYTES_MAX,
-    CHUNK_ITEMS_MAX,
-    KEY_SCHEMA,
-    KEY_SCHEMA_TEXT,
-    RECORD_SCHEMA,
-    RECORD_SCHEMA_TEXT,
+from tidegate.schemas.progress_chunks import (
     ProgressAssembler,
+    split,
+)
+from tidegate.schemas.progress_codec import (
+    KEY_SCHEMAS,
+    RECORD_SCHEMA,
+    RECORD_SCHEMAS,
     decode_record,
     encode_key,
     encode_record,
-    split,
+    schema_text,
 )
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -50,10 +57,19 @@ def tuples(of):
 
 CHILD = st.builds(ChildPartition, TEXT, TEXTS, INT64)
 TOTALS = st.builds(TopicTotals, TEXT, INT64, INT64, INT64, st.integers(0, 2**64 - 1))
+BOUNDARY = tuples(st.tuples(TEXT, TEXT))
+KINDS = st.sampled_from(ChecksumKind)
 TOKEN = st.builds(
-    TokenSnapshot, TEXT, INT64, TEXTS, TEXTS, INT64, tuples(st.tuples(TEXT, TEXT)),
-    tuples(TOTALS), SMALL, SMALL,
+    TokenSnapshot, TEXT, INT64, TEXTS, TEXTS, INT64, BOUNDARY, tuples(TOTALS), SMALL, SMALL,
+    SMALL, KINDS, st.none() | TEXT,
 )  # fmt: skip
+TOKENS = st.lists(TOKEN, max_size=3, unique_by=lambda token: token.token).map(tuple)
+MOVES = st.lists(
+    st.builds(TokenMove, SMALL, INT64, BOUNDARY, tuples(TOTALS), SMALL, SMALL),
+    max_size=3, unique_by=lambda move: move.number,
+).map(tuple)  # fmt: skip
+VECTOR = tuples(st.builds(TopicOffset, TEXT, SMALL, INT64))
+SLOWEST = st.none() | st.builds(SlowestToken, TEXT, INT64)
 BODIES = st.one_of(
     st.builds(
         StreamStarted, TEXT, TEXT, INT64, st.none() | INT64, TEXT, SMALL, TEXT,
@@ -61,12 +77,15 @@ BODIES = st.one_of(
     ),
     st.builds(PartitionAnnounced, CHILD, TEXT),
     st.builds(
-        PartitionFinished, TEXT, TEXTS, INT64, INT64, tuples(CHILD), tuples(TOTALS), SMALL, SMALL
+        PartitionFinished, TEXT, TEXTS, INT64, INT64, tuples(CHILD), tuples(TOTALS), SMALL, SMALL,
+        checksums=KINDS,
     ),
+    st.builds(SlotProgress, SMALL, INT64, INT64, INT64, VECTOR, TOKENS),
     st.builds(
-        SlotProgress, SMALL, INT64, INT64, INT64,
-        tuples(st.builds(TopicOffset, TEXT, SMALL, INT64)), tuples(TOKEN),
+        SlotChanges, SMALL, INT64, SMALL, INT64, INT64, VECTOR, SLOWEST, SMALL, TOKENS, MOVES,
+        tuples(SMALL),
     ),
+    st.builds(SlotWatermark, SMALL, INT64, INT64, INT64, VECTOR, SLOWEST, SMALL),
 )  # fmt: skip
 
 
@@ -99,7 +118,7 @@ def test_a_record_comes_back(epoch, worker, body):
 @given(BODIES)
 def test_a_record_written_with_the_registrys_schema_is_read(body):
     record = ProgressRecord("e", "w", body)
-    writer = fastavro.parse_schema(json.loads(RECORD_SCHEMA_TEXT))
+    writer = fastavro.parse_schema(copy.deepcopy(RECORD_SCHEMA))
     assert decode_record(encode_record(record), writer) == record
 
 
@@ -121,14 +140,52 @@ def test_equal_keys_are_of_one_subject(left, right):
             case PartitionFinished():
                 return ("finished", body.token, body.chunk)
             case SlotProgress():
-                return ("slot", body.slot, body.minute, body.chunk)
+                return ("slot", body.slot, body.chunk)
+            case SlotChanges():
+                return ("changes", body.slot, body.position, body.chunk)
+            case SlotWatermark():
+                return ("watermark", body.slot, body.minute, body.chunk)
 
     assert (encode_key(left) == encode_key(right)) == (subject(left) == subject(right))
 
 
+def test_a_tombstone_has_the_key_of_what_it_removes_and_no_value():
+    watermark = SlotWatermark(3, 9, 77, 4, (), None, 0)
+    expired = SlotWatermarkExpired(3, 77)
+    assert encode_key(expired) == encode_key(watermark)
+    assert encode_record(ProgressRecord("e", "w", expired)) is None
+
+
+def test_what_a_version_cannot_express_is_refused():
+    changes = SlotChanges(3, 2, 1, 77, 4, (), None, 0)
+    with pytest.raises(SchemaError, match="does not match its schema"):
+        encode_record(ProgressRecord("e", "w", changes, 1))
+    with pytest.raises(SchemaError):
+        encode_key(changes, 1)
+
+
+def test_a_record_of_version_1_is_read_with_what_it_could_not_say():
+    told = token("a", number=4, checksums=ChecksumKind.XXHASH_64, stopped="why")
+    record = ProgressRecord("e", "w", SlotProgress(3, 1, 77, 4, (), (told,)), 1)
+    read = decode_record(encode_record(record), version=1)
+    assert read == replace(record, body=replace(record.body, tokens=(token("a"),)))
+    assert read.body.tokens[0].number == -1
+    assert read.body.tokens[0].checksums is ChecksumKind.BLAKE2B_64
+
+
+def test_a_reader_of_version_1_refuses_what_it_would_misread():
+    """It would take changes for a whole snapshot, if they had that name."""
+    changes = SlotChanges(3, 2, 1, 77, 4, (), None, 0)
+    data = encode_record(ProgressRecord("e", "w", changes))
+    of_version_1 = fastavro.parse_schema(copy.deepcopy(RECORD_SCHEMAS[1]))
+    writer = fastavro.parse_schema(copy.deepcopy(RECORD_SCHEMA))
+    with pytest.raises(fastavro.read.SchemaResolutionError):
+        fastavro.schemaless_reader(io.BytesIO(data), writer, of_version_1)
+
+
 def schema_with(change):
     """This version's schema as another version might have had it."""
-    schema = json.loads(RECORD_SCHEMA_TEXT)
+    schema = copy.deepcopy(RECORD_SCHEMA)
     change({branch["name"]: branch for branch in schema["fields"][2]["type"]}, schema)
     return fastavro.parse_schema(schema)
 
@@ -141,7 +198,7 @@ def test_a_record_of_a_later_version_is_read_without_what_is_new(body):
             branch["fields"].insert(0, {"name": "brand_new", "type": ["null", "long"]})
 
     later = schema_with(grow)
-    own = fastavro.parse_schema(json.loads(RECORD_SCHEMA_TEXT))
+    own = fastavro.parse_schema(copy.deepcopy(RECORD_SCHEMA))
     record = ProgressRecord("e", "w", body)
     read = fastavro.schemaless_reader(
         io.BytesIO(encode_record(record)), own, None, return_record_name=True
@@ -263,18 +320,36 @@ def test_a_truncated_record_is_refused():
         ),
         (
             slot_progress("a"),
-            {"kind": "SLOT_PROGRESS", "id": "3", "detail": "77", "chunk": 0},
+            {"kind": "SLOT_PROGRESS", "id": "3", "detail": "", "chunk": 0},
+        ),
+        (
+            SlotChanges(3, 2, 5, 77, 4, (), None, 0, chunk=1, chunks=2),
+            {"kind": "SLOT_CHANGES", "id": "3", "detail": "5", "chunk": 1},
+        ),
+        (
+            SlotWatermark(3, 2, 77, 4, (), None, 0),
+            {"kind": "SLOT_WATERMARK", "id": "3", "detail": "77", "chunk": 0},
         ),
     ],
 )
 def test_keys_are_those_of_the_protocol(body, key):
-    schema = fastavro.parse_schema(json.loads(KEY_SCHEMA_TEXT))
-    assert fastavro.schemaless_reader(io.BytesIO(encode_key(body)), schema, schema) == key
+    assert read_key(body, PROGRESS_VERSION) == key
 
 
-def test_the_schemas_stand_ready_for_a_registry():
-    assert json.loads(KEY_SCHEMA_TEXT) == KEY_SCHEMA
-    assert json.loads(RECORD_SCHEMA_TEXT) == RECORD_SCHEMA
+def test_a_snapshot_of_version_1_has_its_minute_in_the_key():
+    key = {"kind": "SLOT_PROGRESS", "id": "3", "detail": "77", "chunk": 0}
+    assert read_key(slot_progress("a"), 1) == key
+
+
+def read_key(body, version):
+    schema = fastavro.parse_schema(copy.deepcopy(KEY_SCHEMAS[version]))
+    return fastavro.schemaless_reader(io.BytesIO(encode_key(body, version)), schema, schema)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_schemas_stand_ready_for_a_registry(version):
+    assert json.loads(schema_text("progress_key", version)) == KEY_SCHEMAS[version]
+    assert json.loads(schema_text("progress_record", version)) == RECORD_SCHEMAS[version]
 
 
 @given(BODIES, st.integers(1, 4))
@@ -284,111 +359,3 @@ def test_chunks_are_put_together_again(body, items_max):
     if not isinstance(body, PartitionAnnounced):
         assert [chunk.chunk for chunk in chunks] == list(range(len(chunks)))
         assert {chunk.chunks for chunk in chunks} == {len(chunks)}
-
-
-def test_the_first_chunk_alone_carries_vector_and_totals():
-    first, second = split(slot_progress("ab"), items_max=1)
-    assert first.vector
-    assert second.vector == ()
-    totals = (TopicTotals("t", 1, 1, 1, 1),)
-    finished = PartitionFinished("t", (), 1, 2, (child("a"), child("b")), totals)
-    first, second = split(finished, items_max=1)
-    assert first.totals == totals
-    assert second.totals == ()
-
-
-def test_a_record_without_items_is_one_chunk():
-    assert split(slot_progress("")) == [slot_progress("")]
-
-
-def test_chunks_are_bounded_in_number_of_items():
-    chunks = split(slot_progress([str(n) for n in range(2 * CHUNK_ITEMS_MAX + 1)]))
-    assert [len(chunk.tokens) for chunk in chunks] == [CHUNK_ITEMS_MAX, CHUNK_ITEMS_MAX, 1]
-
-
-def test_chunks_are_bounded_in_bytes():
-    """Tokens with many parents and totals: 400 of them would not fit a Kafka message."""
-    name = "t" * 218
-    totals = tuple(TopicTotals(f"bank.a_rather_long_table_name_{n}", 1, 1, 1, 1) for n in range(50))
-    heavy = tuple(token(name, parents=(name,) * 5, totals=totals) for _ in range(450))
-    body = replace(slot_progress(""), tokens=heavy)
-    chunks = split(body)
-    sizes = [len(encode_record(ProgressRecord("e", "w", chunk))) for chunk in chunks]
-    assert max(sizes) < 512 * 1024
-    assert len(chunks) > 2
-    assert assembled(chunks) == [(body, 0)]
-
-
-def encoded_sizes(chunks):
-    return [len(encode_record(ProgressRecord("e", "w", chunk))) for chunk in chunks]
-
-
-def test_what_stands_beside_the_items_counts_too():
-    """A vector over thousands of topic partitions, a start over hundreds of tables."""
-    tokens = tuple(token(f"{n:05d}" + "t" * 900) for n in range(399))
-    vector = tuple(TopicOffset(f"bank.table_{n % 90}", n, n) for n in range(12_000))
-    heavy = SlotProgress(3, 1, 77, 4, vector, tokens)
-    topics = tuple(DataTopic(f"bank.table_{n}", "i" * 22, 6, n) for n in range(4_500))
-    children = tuple(ChildPartition("c" * 900, ("p" * 100,), n) for n in range(399))
-    start = StreamStarted("s", "d", 1, None, "g", 16, "id", topics, children)
-    totals = tuple(TopicTotals("t" * 100, n, n, n, n) for n in range(2_000))
-    finish = PartitionFinished("t", ("p" * 100,) * 500, 1, 2, children, totals)
-    for body in (heavy, start, finish):
-        chunks = split(body)
-        assert max(encoded_sizes(chunks)) < 512 * 1024
-        assert assembled(chunks) == [(body, 0)]
-
-
-SIZED = st.integers(0, 60).map(lambda size: "t" * size * 1024)
-
-
-@settings(max_examples=25)
-@given(st.lists(st.builds(lambda text, parents: token(text, parents=parents), SIZED,
-                          st.lists(SIZED, max_size=3).map(tuple)), max_size=40))  # fmt: skip
-def test_tokens_of_any_size_make_chunks_that_fit_a_message(tokens):
-    body = replace(slot_progress(""), tokens=tuple(tokens))
-    chunks = split(body)
-    assert max(encoded_sizes(chunks)) < 512 * 1024
-    assert assembled(chunks) == [(body, 0)]
-    # No more chunks than needed: two neighbours would not fit one.
-    assert all(
-        sum(pair) > CHUNK_BYTES_MAX - 64 * 1024 - 3 * 61 * 1024
-        for pair in pairwise(encoded_sizes(chunks))
-    )
-
-
-def test_one_item_larger_than_a_chunk_stands_alone():
-    huge = token("h", parents=("p" * CHUNK_BYTES_MAX,))
-    chunks = split(replace(slot_progress(""), tokens=(token("a"), huge, token("b"))))
-    assert [[item.token for item in chunk.tokens] for chunk in chunks] == [["a"], ["h"], ["b"]]
-
-
-def test_an_incomplete_set_does_not_exist():
-    chunks = split(slot_progress("abc"), items_max=1)
-    assert assembled(chunks[:2]) == []
-    assert assembled(chunks[1:]) == []
-    assert assembled([chunks[0], chunks[2]]) == []
-    assert assembled([chunks[1], chunks[0], chunks[2]]) == []
-
-
-def test_a_set_that_begins_anew_replaces_what_was_begun():
-    chunks = split(slot_progress("abc"), items_max=1)
-    (result,) = assembled([chunks[0], chunks[1], *chunks])
-    assert result == (slot_progress("abc"), 2)
-
-
-def test_sets_of_two_revisions_are_not_mixed():
-    older = split(slot_progress("ab", revision=1), items_max=1)
-    newer = split(slot_progress("cd", revision=2), items_max=1)
-    assert assembled([older[0], newer[1]]) == []
-    results = assembled([older[0], newer[0], newer[1], older[1]])
-    assert [body.revision for body, _ in results] == [2, 1]
-
-
-def test_other_records_pass_between_chunks():
-    chunks = split(slot_progress("ab"), items_max=1)
-    announced = PartitionAnnounced(child("c"), "p")
-    assert assembled([chunks[0], announced, chunks[1]]) == [
-        (announced, 1),
-        (slot_progress("ab"), 0),
-    ]

@@ -3,7 +3,11 @@
 import pytest
 
 from tidegate.schemas.errors import SchemaError
-from tidegate.schemas.registry import InMemorySchemaRegistry, SchemaRegistry
+from tidegate.schemas.registry import (
+    InMemorySchemaRegistry,
+    RegisteredSchema,
+    SchemaRegistry,
+)
 
 
 @pytest.fixture
@@ -30,7 +34,48 @@ def test_an_unknown_id_is_refused(registry):
         registry.schema(5)
 
 
+def test_versions_are_those_of_the_subject_the_oldest_first(registry):
+    first = registry.register("a-value", {"type": "string"})
+    registry.register("b-value", {"type": "bytes"})
+    second = registry.register("a-value", {"type": "long"})
+
+    assert registry.versions("a-value") == (
+        RegisteredSchema(first, {"type": "string"}),
+        RegisteredSchema(second, {"type": "long"}),
+    )
+    assert registry.versions("c-value") == ()
+
+
+def record(**fields):
+    return {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": name, **rest} for name, rest in fields.items()],
+    }
+
+
+@pytest.mark.parametrize(
+    ("later", "is_accepted"),
+    [
+        (record(a={"type": "long"}, b={"type": "long", "default": 0}), True),
+        (record(), True),
+        (record(a={"type": "long"}, b={"type": "long"}), False),
+        (record(a={"type": "string"}), False),
+    ],
+)
+def test_a_level_is_enforced(registry, later, is_accepted):
+    registry.register("a-value", record(a={"type": "long"}))
+    registry.set_compatibility("a-value", "BACKWARD")
+    if is_accepted:
+        registry.register("a-value", later)
+    else:
+        with pytest.raises(SchemaError, match=r"incompatible.*a-value"):
+            registry.register("a-value", later)
+    assert len(registry.versions("a-value")) == 1 + is_accepted
+
+
 def test_levels_are_kept(registry):
-    registry.require_compatibility("a-value", "NONE")
-    registry.require_compatibility("a-value", "BACKWARD")
+    assert registry.compatibility("a-value") is None
+    registry.set_compatibility("a-value", "NONE")
+    registry.set_compatibility("a-value", "BACKWARD")
     assert registry.levels == {"a-value": "BACKWARD"}

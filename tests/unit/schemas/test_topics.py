@@ -86,3 +86,28 @@ def test_any_prefix_is_taken_as_it_is_or_refused(prefix):
         return
     assert prefix.isascii()
     assert prefix[0] not in ".-"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "other", "overlaps"),
+    [
+        ("orders", "orders.eu", True),
+        ("orders.eu", "orders", True),
+        ("orders.eu.items", "orders", True),
+        ("orders", "orders", False),
+        ("orders", "orders_eu", False),
+        ("orders", "ordersx.eu", False),
+        ("orders.eu", "orders.us", False),
+        ("orders.eu", "order", False),
+    ],
+)
+def test_prefixes_that_continue_each_other_overlap(prefix, other, overlaps):
+    topics = [f"{other}-progress", f"{other}.items", "unrelated-progress", f"{prefix}.eu.items"]
+    assert TopicNames(prefix).overlapping(topics) == ([f"{other}-progress"] if overlaps else [])
+
+
+@given(PREFIX, PREFIX, NAME, NAME)
+def test_streams_that_do_not_overlap_share_no_data_topic(first, second, table, other):
+    names = TopicNames(first)
+    if first != second and not names.overlapping([f"{second}-progress"]):
+        assert names.data(table) != TopicNames(second).data(other)

@@ -1,13 +1,15 @@
 """The HTTP registry, against a small server that speaks Confluent's API."""
 
 import json
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
-from tidegate.schemas.registry_http import HttpSchemaRegistry
+from tidegate.schemas.registry import RegisteredSchema
 
 STRING, LONG = {"type": "string"}, {"type": "long"}
 
@@ -20,7 +22,10 @@ class Registry(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Answer)
         self.ids, self.levels, self.asked, self.refuse = {}, {}, [], None
+        self.versions = {}
+        self.conflicts, self.is_compatible = 0, True
         self.is_raced = False
+        self.page = None
 
     @property
     def url(self):
@@ -38,18 +43,46 @@ class Answer(BaseHTTPRequestHandler):
         server.asked.append((self.command, path, self.headers.get("Authorization")))
         status, reply = 200, None
         parts = path.strip("/").split("/")
+        if server.page is not None:
+            status, data = server.page
+            self.send_response(status)
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+            return
         if server.refuse is not None:
-            status, message = server.refuse
-            reply = {"error_code": status, "message": message}
+            status, message, *code = server.refuse
+            reply = {"error_code": (code or [status])[0], "message": message}
         elif self.command == "POST" and parts[0] == "subjects" and server.is_raced:
             text = json.loads(body)["schema"]
             is_lookup = parts[-1] != "versions"
             status = 200 if is_lookup else 409
             found = {"subject": parts[1], "id": 77, "version": 1, "schema": text}
             reply = found if is_lookup else {"error_code": 409, "message": "already exists"}
+        elif self.command == "POST" and parts[0] == "compatibility":
+            reply = {"is_compatible": server.is_compatible}
+        elif self.command == "POST" and parts[0] == "subjects" and server.conflicts:
+            is_lookup = parts[-1] != "versions"
+            server.conflicts -= not is_lookup
+            status, reply = 404 if is_lookup else 409, {"error_code": 409, "message": "conflict"}
         elif self.command == "POST" and parts[0] == "subjects":
             text = json.loads(body)["schema"]
             reply = {"id": server.ids.setdefault(text, len(server.ids) + 1)}
+            server.versions.setdefault(parts[1], {})[text] = None
+        elif self.command == "GET" and parts[0] == "subjects" and len(parts) > 2:
+            texts = list(server.versions.get(parts[1], ()))
+            status, reply = 404, {"error_code": 40401, "message": "no such subject"}
+            if texts and len(parts) == 3:
+                status, reply = 200, list(range(1, len(texts) + 1))
+            elif texts:
+                text = texts[int(parts[3]) - 1]
+                found = {"subject": parts[1], "version": int(parts[3]), "schema": text}
+                status, reply = 200, {**found, "id": server.ids[text]}
+        elif self.command == "GET" and parts[0] == "config":
+            level = server.levels.get(parts[1])
+            status = 404 if level is None else 200
+            reply = {"compatibilityLevel": level} if level else {"error_code": 40408}
         elif self.command == "GET" and parts[:2] == ["schemas", "ids"]:
             found = [text for text, number in server.ids.items() if str(number) == parts[2]]
             status = 200 if found else 404
@@ -102,8 +135,27 @@ def test_a_schema_is_fetched_once(registry, server):
 
 
 def test_the_level_is_set(registry, server):
-    registry.require_compatibility("a-value", "BACKWARD")
+    registry.set_compatibility("a-value", "BACKWARD")
     assert server.levels == {"a-value": "BACKWARD"}
+    assert registry.compatibility("a-value") == "BACKWARD"
+    assert registry.compatibility("b-value") is None
+
+
+def test_versions_are_read_again_and_each_is_fetched_once(registry, server):
+    assert registry.versions("a-value") == ()
+    other = HttpSchemaRegistry(server.url, options={"max.retries": 0})
+    other.register("a-value", STRING)
+    assert registry.versions("a-value") == (RegisteredSchema(1, STRING),)
+    other.register("a-value", LONG)
+    before = len(server.asked)
+    assert registry.versions("a-value") == (RegisteredSchema(1, STRING), RegisteredSchema(2, LONG))
+    assert len(server.asked) == before + 2
+
+
+def test_versions_that_cannot_be_read_are_not_none(registry, server):
+    server.refuse = (500, "down")
+    with pytest.raises(UnreachableError, match="a-value"):
+        registry.versions("a-value")
 
 
 def test_it_answers(registry, server):
@@ -111,6 +163,46 @@ def test_it_answers(registry, server):
     server.refuse = (500, "down")
     with pytest.raises(UnreachableError):
         registry.require_reachable()
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        (200, b"<html>welcome</html>"),
+        (200, b'{"status": "UP"}'),
+        (200, b""),
+        (302, b""),
+        (404, b"<html>not found</html>"),
+        (405, b""),
+    ],
+)
+def test_a_url_without_its_path_is_a_fault_of_the_settings(registry, server, page):
+    server.page = page
+    with pytest.raises(ConfigError, match="registry_url: ") as caught:
+        registry.require_reachable()
+    assert "/apis/ccompat/v7" in caught.value.hint
+    assert server.url in str(caught.value)
+
+
+def test_a_registry_that_requires_a_login_says_so(registry, server):
+    server.refuse = (401, "who are you?")
+    with pytest.raises(ConfigError, match="requires a login"):
+        registry.require_reachable()
+    known = HttpSchemaRegistry(
+        server.url, options={"max.retries": 0, "basic.auth.user.info": "me:hush"}
+    )
+    with pytest.raises(ConfigError, match="rejects these credentials") as caught:
+        known.require_reachable()
+    assert "hush" not in str(caught.value)
+
+
+def test_a_registry_that_does_not_answer_is_not_waited_for_without_end(server):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        registry = HttpSchemaRegistry(url, options={"max.retries": 0, "timeout": 0.2})
+        with pytest.raises(UnreachableError, match="Timeout"):
+            registry.require_reachable()
+    assert HttpSchemaRegistry(server.url)._client._rest_client.timeout == 10
 
 
 def test_an_unknown_id_is_a_schema_error(registry):
@@ -130,10 +222,32 @@ def test_a_schema_that_another_worker_registered_meanwhile_is_found(registry, se
     assert registry.register("a-value", LONG) == 77
 
 
+@pytest.mark.parametrize("is_compatible", [True, False])
+def test_a_schema_that_another_version_overtook_is_registered_again(
+    registry, server, is_compatible
+):
+    server.conflicts, server.is_compatible = 2, is_compatible
+    if is_compatible:
+        assert registry.register("a-value", LONG) == 1
+    else:
+        with pytest.raises(SchemaError, match=r"incompatible.*a-value"):
+            registry.register("a-value", LONG)
+    assert server.conflicts == (0 if is_compatible else 1)
+
+
+@pytest.mark.parametrize("refusal", [(401, "no"), (403, "no"), (422, "read-only", 42205)])
+def test_a_change_that_is_not_allowed_names_its_subject(registry, server, refusal):
+    server.refuse = refusal
+    with pytest.raises(ConfigError, match=r"register a version of a-value.*by hand"):
+        registry.register("a-value", STRING)
+    with pytest.raises(ConfigError, match=r"set the compatibility of a-value"):
+        registry.set_compatibility("a-value", "BACKWARD")
+
+
 def test_another_refusal_says_what_the_registry_says(registry, server):
     server.refuse = (422, "no such level")
     with pytest.raises(SchemaError, match="no such level"):
-        registry.require_compatibility("a-value", "SIDEWAYS")
+        registry.set_compatibility("a-value", "SIDEWAYS")
 
 
 @pytest.mark.parametrize("status", [401, 403])

@@ -7,14 +7,14 @@ from typing import ClassVar
 import pytest
 from pydantic_settings import SettingsConfigDict
 
+from tidegate.program.settings_stream import StreamSettings
 from tidegate.schemas.errors import ConfigError
-from tidegate.schemas.settings_stream import StreamSettings
 
 
 class Reader(StreamSettings):
     model_config = SettingsConfigDict(env_prefix="TEST_READER_")
     help_command: ClassVar[str] = "reader --help"
-    owned_kafka_options: ClassVar[frozenset[str]] = frozenset({"group.id"})
+    owned_kafka_options: ClassVar[frozenset[str]] = frozenset({"acks", "group.*"})
 
 
 NEEDED = {
@@ -42,6 +42,10 @@ def load(file=None, **changes):
         ({"log_level": "loud"}, "log_level: must be one of 'debug', "),
         ({"metrics_port": 70_000}, "metrics_port: "),
         ({"kafka_options": {"group.id": "hush", "a": "hush"}}, "kafka_options: group.id: "),
+        (
+            {"kafka_options": {"group.protocol": "hush", "acks": "hush", "ack": "hush"}},
+            "kafka_options: acks, group.protocol: ",
+        ),
     ],
 )
 def test_a_fault_names_its_setting_and_no_secret(changes, told):

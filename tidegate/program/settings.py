@@ -1,10 +1,10 @@
-"""The one way in which programs read settings: TOML file, over it environment, over it flags.
+"""How programs read settings: a TOML file, overridden by the environment, overridden by flags.
 
-Frozen once read.  Every fault is told at once, in one ConfigError that names the setting and what
-to do; names that are no setting are faults, in the file and in the environment.  A value stands in
-an error only where a setting's own check puts it, knowing that it is no secret.  A table
-(`kafka_options`) is merged name by name: the file can hold the plain options, the environment the
-password.
+Settings are frozen once read.  All faults are reported together, in one error with a line for each
+that names the setting and the fix; a name that is not a setting is a fault, in the file and in the
+environment.  A value appears in an error only where a setting's own check puts it, because any
+value may be a secret in the wrong place.  Tables (`kafka_options`) are merged name by name: the
+file can hold the plain options, the environment the password.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args, get_origin
 
 from pydantic import SecretStr, ValidationError
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
-    InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
@@ -27,19 +25,29 @@ from pydantic_settings import (
 from tidegate.schemas.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from pydantic.fields import FieldInfo
 
-__all__ = ["Settings", "has_flag", "variable_of"]
+__all__ = ["InvalidSettings", "Settings", "has_flag", "variable_of"]
 
-_file_values: ContextVar[Mapping[str, Any]] = ContextVar("_file_values", default={})  # noqa: B039
-"""What the file says, while `load` reads: pydantic-settings asks the class, not the instance."""
+
+class InvalidSettings(ConfigError):  # noqa: N818 - named for what was found
+    """One or more settings cannot be used; `faults` holds a line for each."""
+
+    def __init__(self, faults: Sequence[str], *, hint: str) -> None:
+        lines = "".join(f"\n  {fault}" for fault in faults)
+        super().__init__(f"Invalid settings:{lines}", hint=hint)
+        self.faults = tuple(faults)
+
+    def __str__(self) -> str:
+        """The head, one line for each fault, and the hint."""
+        return f"{self.message}\n{self.hint}"
 
 
 class _Environment(EnvSettingsSource):
-    """Variables; text that is no JSON is left to the validation, which tells it with the rest."""
+    """Environment variables; text that is not JSON is left to validation, which reports it."""
 
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
         try:
@@ -55,18 +63,29 @@ class Settings(BaseSettings):
         frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True
     )
     help_command: ClassVar[str]
-    """What to type to see every setting."""
+    """The command that lists every setting."""
 
     @classmethod
     def load(cls, file: Path | None = None, **flags: Any) -> Self:
         """Read the settings; a flag that is None was not given.
 
-        Raises ConfigError that names every fault.
+        Raises InvalidSettings with every fault, or ConfigError for a file that cannot be read.
         """
-        reading = _file_values.set({} if file is None else _read(file))
+        given = {name: value for name, value in flags.items() if value is not None}
         faults = _unknown_variables(cls)
         try:
-            settings = cls(**{name: value for name, value in flags.items() if value is not None})
+            # pydantic-settings' own TOML source takes a file that is missing for an empty one, and
+            # leaves syntax errors as they are.
+            in_file = {} if file is None else _read(file)
+            values = _merged(in_file, _Environment(cls)(), given)
+            known = {name: value for name, value in values.items() if name in cls.model_fields}
+            # Not left to pydantic: the constructor takes names of its own, such as `_env_file`.
+            faults += [
+                f"{name}: unknown setting{_suggestion(name, cls.model_fields)}"
+                for name in values
+                if name not in known
+            ]
+            settings = cls(**known)
         except ValidationError as error:
             faults += [_fault(cls, entry) for entry in error.errors(include_input=False)]
         except RecursionError:
@@ -74,25 +93,19 @@ class Settings(BaseSettings):
         else:
             if not faults:
                 return settings
-        finally:
-            _file_values.reset(reading)
-        raise ConfigError(
-            f"{len(faults)} faulty setting(s): {'; '.join(faults)}",
-            hint=f"`{cls.help_command}` lists the settings",
-        )
+        raise InvalidSettings(faults, hint=f"`{cls.help_command}` lists the settings")
 
     @classmethod
     def settings_customise_sources(
         cls,
-        settings_cls: type[BaseSettings],
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the signature is pydantic's
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the signature is pydantic's
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Flags before the environment before the file."""
-        file = InitSettingsSource(settings_cls, dict(_file_values.get()))
-        return init_settings, _Environment(settings_cls), file
+        """Construct from arguments alone: `load` is what reads file and environment."""
+        return (init_settings,)
 
 
 def variable_of(settings: type[Settings], name: str) -> str:
@@ -101,35 +114,48 @@ def variable_of(settings: type[Settings], name: str) -> str:
 
 
 def has_flag(field: FieldInfo) -> bool:
-    """Return whether a setting can be a flag: no table, and no secret.
+    """Return whether a setting has a flag: all but tables and secrets.
 
     Other users of a machine can read command lines.
     """
     return field.annotation is not SecretStr and get_origin(field.annotation) is not dict
 
 
+def _merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables in one, the later before the earlier, tables within them likewise."""
+    merged: dict[str, Any] = {}
+    for table in tables:
+        for name, value in table.items():
+            below = merged.get(name)
+            if isinstance(below, dict) and isinstance(value, dict):
+                merged[name] = _merged(below, value)
+            else:
+                merged[name] = value
+    return merged
+
+
 def _read(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ConfigError(f"config: there is no file {str(file)!r}") from error
+        raise ConfigError(f"config: file {str(file)!r} does not exist") from error
     except RecursionError as error:
-        message = f"config: the file {str(file)!r} cannot be read: it is nested too deeply"
+        message = f"config: file {str(file)!r} cannot be read: it is nested too deeply"
         raise ConfigError(message) from error
     except (OSError, ValueError) as error:
-        # What cannot be decoded stands in that error's text, and may be a secret.
+        # The error's text quotes the bytes that cannot be decoded, which may be a secret.
         cause = type(error).__name__ if isinstance(error, UnicodeDecodeError) else error
-        raise ConfigError(f"config: the file {str(file)!r} cannot be read: {cause}") from error
+        raise ConfigError(f"config: file {str(file)!r} cannot be read: {cause}") from error
 
 
 def _unknown_variables(settings: type[Settings]) -> list[str]:
-    """Return a fault for each variable that bears the prefix and names no setting."""
+    """Return a fault for each variable with the prefix that is not a setting."""
     known = {variable_of(settings, name) for name in settings.model_fields}
-    # In small letters, as pydantic-settings compares: a variable is read, or it is a fault.
+    # In lower case, as pydantic-settings compares: a variable is read, or it is a fault.
     read = {name.lower() for name in known}
     prefix = variable_of(settings, "").lower()
     return [
-        f"{name}: no such setting{_meant(name.upper(), known)} (in the environment)"
+        f"{name}: unknown setting{_suggestion(name.upper(), known)} (in the environment)"
         for name in sorted(os.environ)
         if name.lower().startswith(prefix) and name.lower() not in read
     ]
@@ -144,8 +170,6 @@ def _fault(settings: type[Settings], entry: Any) -> str:
             if has_flag(settings.model_fields[name]):
                 ways.insert(0, f"flag --{name.replace('_', '-')}")
             return f"{name}: is not set ({', '.join(ways)})"
-        case "extra_forbidden":
-            return f"{name}: no such setting{_meant(name, settings.model_fields)}"
         case "dict_type":
             return f"{name}: must be a table in the file, a JSON object in the environment"
         case "literal_error":
@@ -156,6 +180,6 @@ def _fault(settings: type[Settings], entry: Any) -> str:
             return f"{name}: {text}" if name else text
 
 
-def _meant(name: str, known: Any) -> str:
+def _suggestion(name: str, known: Any) -> str:
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
-    return f"; {close[0]} is one" if close else ""
+    return f"; did you mean {close[0]}?" if close else ""

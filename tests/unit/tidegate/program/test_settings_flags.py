@@ -11,8 +11,8 @@ from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 from typer.testing import CliRunner
 
-from tidegate.schemas.settings import Settings
-from tidegate.schemas.settings_flags import ConfigFile, with_flags
+from tidegate.program.settings import Settings
+from tidegate.program.settings_flags import ConfigFile, with_flags
 
 
 class Kettle(Settings):

@@ -1,4 +1,4 @@
-"""A command line's options made from settings, so that a setting is described in one place.
+"""Command line options made from settings, so that a setting is described in one place.
 
 Secrets and tables have no option: other users of a machine can read command lines.
 """
@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 from pydantic_core import PydanticUndefined
 
-from tidegate.schemas.settings import has_flag
+from tidegate.program.settings import has_flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from pydantic.fields import FieldInfo
 
-    from tidegate.schemas.settings import Settings
+    from tidegate.program.settings import Settings
 
 __all__ = ["ConfigFile", "with_flags"]
 
 ConfigFile: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--config", help="TOML file of settings; environment and flags win."),
+    typer.Option("--config", help="TOML file of settings; environment and flags override it."),
 ]
-"""The option of the settings file, which `Settings.load` takes first."""
+"""The option that names the settings file, the first argument of `Settings.load`."""
 
 
 def with_flags(
@@ -60,8 +60,8 @@ def with_flags(
 
 
 def _annotation(field: FieldInfo) -> Any:
-    # Choices stay text: their faults are told together with all others.
+    # Choices stay text: their faults are reported together with all others.
     kind: Any = field.annotation if field.annotation in (int, float, Path) else str
-    is_told = field.default not in (PydanticUndefined, "", None)
-    default = f" Default: {field.default}." if is_told else ""
+    is_shown = field.default not in (PydanticUndefined, "", None)
+    default = f" Default: {field.default}." if is_shown else ""
     return Annotated[kind | None, typer.Option(help=f"{field.description}.{default}")]

@@ -1,19 +1,20 @@
-"""The settings that every program shares which meets a stream's topics, with their checks.
+"""The settings that producer and consumer share, with their checks.
 
-Options of the Kafka client bear librdkafka's names everywhere.  What a program's guarantees rest on
-is not for the operator to change: `owned_kafka_options` names it, and it is refused.
+Options of the Kafka client have librdkafka's names everywhere.  A program rejects those that its
+guarantees rest on: `owned_kafka_options`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, field_validator
 
+from tidegate.program.settings import Settings
 from tidegate.schemas.errors import ConfigError
-from tidegate.schemas.settings import Settings
 from tidegate.schemas.topics import TopicNames
 
 __all__ = ["LogLevel", "StreamSettings"]
@@ -32,23 +33,23 @@ def _usable_prefix(value: str) -> str:
 def _plain_url(value: str) -> str:
     try:
         parts = urlsplit(value)
-        # A port beyond its range is told where it is asked for.
+        # `port` raises ValueError for a number out of range.
         is_whole = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_whole = False
     if not is_whole:
         raise ValueError("must be a URL such as http://127.0.0.1:8081/apis/ccompat/v7")
     if parts.username is not None:
-        # A URL stands in logs and errors.
+        # URLs are printed in logs and errors.
         raise ValueError("must not hold a user: set registry_user_info instead")
     return value
 
 
 class StreamSettings(Settings):
-    """Where Kafka and the registry are, how to get in, and which stream is meant."""
+    """Addresses and credentials of Kafka and the registry, and the prefix of the stream."""
 
     owned_kafka_options: ClassVar[frozenset[str]]
-    """Options of the Kafka client that the program sets itself."""
+    """Options of the Kafka client that the program sets itself; `*` stands for any text."""
 
     bootstrap_servers: str = Field(min_length=1, description="Kafka's host:port, comma-separated")
     registry_url: Annotated[str, AfterValidator(_plain_url)] = Field(
@@ -56,7 +57,7 @@ class StreamSettings(Settings):
     )
     registry_user_info: SecretStr = Field(
         default=SecretStr(""),
-        description="user:password for the registry, if it asks for them; never printed",
+        description="user:password for the registry, if it requires a login; never printed",
     )
     prefix: Annotated[str, AfterValidator(_usable_prefix)] = Field(
         description="First part of every topic's name; one stream per prefix"
@@ -69,8 +70,14 @@ class StreamSettings(Settings):
     log_level: LogLevel = Field(
         default="info", description="Least severe log lines that are written"
     )
+    metrics_host: str = Field(
+        default="127.0.0.1",
+        min_length=1,
+        description="Address that /metrics, /healthz and /readyz are served on; "
+        "0.0.0.0: every interface",
+    )
     metrics_port: int = Field(
-        default=0, ge=0, le=65_535, description="Port on 127.0.0.1 for Prometheus; 0: none"
+        default=0, ge=0, le=65_535, description="Port that they are served on; 0: not served"
     )
 
     @field_validator("kafka_options", mode="before")
@@ -82,17 +89,18 @@ class StreamSettings(Settings):
     @field_validator("kafka_options")
     @classmethod
     def _refuse_owned(cls, value: dict[str, SecretStr]) -> dict[str, SecretStr]:
-        owned = sorted(cls.owned_kafka_options & value.keys())
+        patterns = cls.owned_kafka_options
+        owned = sorted(n for n in value if any(fnmatchcase(n, pattern) for pattern in patterns))
         if owned:
             raise ValueError(f"{', '.join(owned)}: the guarantees rest on these; leave them out")
         return value
 
     def kafka_client_options(self) -> dict[str, str]:
-        """The further options in plain text, for the Kafka client and nobody else."""
+        """The further options in plain text, for the Kafka client only."""
         return {name: value.get_secret_value() for name, value in self.kafka_options.items()}
 
     def registry_client_options(self) -> dict[str, str]:
-        """The registry client's further options in plain text, for it and nobody else."""
+        """The registry client's further options in plain text, for that client only."""
         user_info = self.registry_user_info.get_secret_value()
         return {"basic.auth.user.info": user_info} if user_info else {}
 

@@ -1,0 +1,38 @@
+"""Checksums of many changes, from their order keys: the sum of a hash, modulo 2^64.
+
+A sum does not depend on the order, and shows a change that is counted twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from xxhash import xxh64_intdigest
+
+from tidegate.schemas.progress import ChecksumKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["CHECKSUMS", "CHECKSUM_MODULUS", "blake2b_64", "xxhash_64"]
+
+CHECKSUM_MODULUS = 1 << 64
+_SEED = 42
+"""That of Spark's `xxhash64`, which computes the same as a signed number."""
+
+
+def xxhash_64(order_key: bytes) -> int:
+    """Return a key's summand: XXH64 with seed 42."""
+    return xxh64_intdigest(order_key, _SEED)
+
+
+def blake2b_64(order_key: bytes) -> int:
+    """Return a key's summand under version 1: BLAKE2b of 8 bytes, big endian."""
+    return int.from_bytes(hashlib.blake2b(order_key, digest_size=8).digest(), "big")
+
+
+CHECKSUMS: Mapping[ChecksumKind, Callable[[bytes], int]] = MappingProxyType(
+    {ChecksumKind.BLAKE2B_64: blake2b_64, ChecksumKind.XXHASH_64: xxhash_64}
+)

@@ -1,0 +1,102 @@
+"""A slot's snapshot, kept up to date from a `SlotProgress` and the `SlotChanges` that follow it.
+
+Changes count only if they continue the chain: the revision is one more, and the position too.
+Anything else is what compaction has left of an older chain (`docs/protocol.md`, 5.4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.progress import SlotProgress, TokenMove, TokenSnapshot, TopicOffset
+
+if TYPE_CHECKING:
+    from tidegate.schemas.progress import SlotChanges, SlotWatermark
+
+__all__ = ["SlotChain"]
+
+
+class SlotChain:
+    """One slot's tokens and vector as of the newest revision that was added."""
+
+    def __init__(self, start: SlotProgress, *, offset: int) -> None:
+        """Begin with a complete snapshot, at its offset."""
+        self.offset = offset
+        """Of the snapshot: from here on the chain can be read."""
+        self.position = 0
+        self.revision = start.revision
+        self.minute = start.minute
+        self.includes = start.includes
+        self.vector = {(o.topic, o.topic_partition): o.offset for o in start.vector}
+        self.tokens: dict[str, TokenSnapshot] = {one.token: one for one in start.tokens}
+        self.entries = 0
+        """Tokens that the changes since the snapshot have named, each as often as it was."""
+        self._tokens_by_number = {one.number: one.token for one in start.tokens}
+
+    def is_continued_by(self, changes: SlotChanges | SlotWatermark) -> bool:
+        """Whether the changes are the chain's next ones."""
+        return changes.revision == self.revision + 1
+
+    def add(self, changes: SlotChanges) -> None:
+        """Apply the next changes; raises SchemaError if they are not that, or contradict."""
+        if not self.is_continued_by(changes) or changes.position != self.position + 1:
+            message = "changes of a slot do not continue what was read before them"
+            raise SchemaError(
+                message, slot=changes.slot, revision=changes.revision, before=self.revision
+            )
+        self.position = changes.position
+        self.revision = changes.revision
+        self.minute = changes.minute
+        self.includes = changes.includes
+        self.vector |= {(o.topic, o.topic_partition): o.offset for o in changes.vector}
+        for number in changes.removed:
+            del self.tokens[self._token_of(number, changes)]
+            del self._tokens_by_number[number]
+        for one in changes.added:
+            self.tokens[one.token] = one
+            self._tokens_by_number[one.number] = one.token
+        for move in changes.moved:
+            token = self._token_of(move.number, changes)
+            self.tokens[token] = _moved(self.tokens[token], move)
+        self.entries += len(changes.removed) + len(changes.added) + len(changes.moved)
+        if len(self.tokens) != changes.open:
+            message = "changes of a slot lead to another number of open tokens than they state"
+            raise SchemaError(message, slot=changes.slot, revision=changes.revision)
+
+    def watermarks(self) -> dict[str, int]:
+        """Return the watermark of each open token."""
+        return {token: one.watermark_us for token, one in self.tokens.items()}
+
+    def snapshot(self, slot: int) -> SlotProgress:
+        """Return the snapshot as of the newest revision."""
+        return SlotProgress(
+            slot=slot,
+            revision=self.revision,
+            minute=self.minute,
+            includes=self.includes,
+            vector=tuple(
+                TopicOffset(*place, offset) for place, offset in sorted(self.vector.items())
+            ),
+            tokens=tuple(one for _, one in sorted(self.tokens.items())),
+        )
+
+    def _token_of(self, number: int, changes: SlotChanges) -> str:
+        token = self._tokens_by_number.get(number)
+        if token is None:
+            message = "changes of a slot name a token that is not open"
+            raise SchemaError(message, slot=changes.slot, number=number, revision=changes.revision)
+        return token
+
+
+def _moved(token: TokenSnapshot, move: TokenMove) -> TokenSnapshot:
+    totals = {one.topic: one for one in (*token.totals, *move.totals)}
+    return replace(
+        token,
+        watermark_us=move.watermark_us,
+        boundary=move.boundary,
+        totals=tuple(totals[topic] for topic in sorted(totals)),
+        filtered=move.filtered,
+        parked=move.parked,
+    )

@@ -1,0 +1,71 @@
+"""Framed progress records to records, each read with the schema that it was written with.
+
+Versions can meet in one progress topic: a fleet is upgraded worker by worker, and a reader may be
+older than both.  The id in the frame names the writer's schema; Avro resolves it to this version's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import fastavro
+
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.progress import PROGRESS_VERSION
+from tidegate.schemas.progress_codec import RECORD_SCHEMAS, decode_record
+from tidegate.schemas.wire_format import unframe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from tidegate.schemas.progress import ProgressRecord
+
+__all__ = ["ProgressDecoder"]
+
+_Writer: TypeAlias = tuple[int, dict[str, Any] | None]
+
+
+class ProgressDecoder:
+    """Decodes the values of a progress topic; asks once for each schema id; for one thread.
+
+    `schema_of` returns the schema of an id, `own_ids` are those of the newest version's own schema,
+    for which it is not asked.
+    """
+
+    def __init__(
+        self, schema_of: Callable[[int], Mapping[str, Any]], *, own_ids: Iterable[int] = ()
+    ) -> None:
+        self._schema_of = schema_of
+        self._writers: dict[int, _Writer] = dict.fromkeys(own_ids, (PROGRESS_VERSION, None))
+
+    def decode(self, value: bytes) -> ProgressRecord:
+        """Return the record that a value holds.
+
+        Raises SchemaError for bytes that are no framed progress record, and what `schema_of` raises
+        for an id that cannot be resolved.
+        """
+        schema_id, body = unframe(value)
+        try:
+            version, schema = self._writer(schema_id)
+            return decode_record(body, schema, version=version)
+        except SchemaError as error:
+            fields: dict[str, Any] = {**error.fields, "schema_id": schema_id}
+            raise SchemaError(error.message, hint=error.hint, **fields) from error
+
+    def _writer(self, schema_id: int) -> _Writer:
+        """Return the version of an id's schema, and the schema, parsed, if it is of no version."""
+        if schema_id not in self._writers:
+            schema = self._schema_of(schema_id)
+            known = [version for version, own in RECORD_SCHEMAS.items() if own == schema]
+            self._writers[schema_id] = (
+                (known[0], None) if known else (PROGRESS_VERSION, _parsed(schema))
+            )
+        return self._writers[schema_id]
+
+
+def _parsed(schema: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return cast("dict[str, Any]", fastavro.parse_schema(dict(schema)))
+    except Exception as error:  # fastavro's parser raises many kinds of errors
+        message = "the schema of a progress record is not an Avro record"
+        raise SchemaError(message, cause=type(error).__name__) from error

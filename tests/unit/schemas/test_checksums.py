@@ -1,0 +1,22 @@
+"""Two kinds of checksums, each a fixed function of the order key."""
+
+import pytest
+
+from tidegate.schemas.checksums import CHECKSUM_MODULUS, CHECKSUMS, blake2b_64, xxhash_64
+from tidegate.schemas.progress import ChecksumKind
+
+
+def test_the_hashes_are_those_of_the_protocol():
+    assert blake2b_64(b"") == 0xE4A6A0577479B2B4
+    # Spark: `SELECT xxhash64(X'')` gives -7444071767201028348, the same bits.
+    assert xxhash_64(b"") == -7444071767201028348 % CHECKSUM_MODULUS
+
+
+def test_every_kind_has_its_hash():
+    assert set(CHECKSUMS) == set(ChecksumKind)
+
+
+@pytest.mark.parametrize("kind", ChecksumKind)
+def test_a_summand_fits_the_field(kind):
+    for size in range(70):
+        assert 0 <= CHECKSUMS[kind](bytes(range(size))) < CHECKSUM_MODULUS

@@ -1,0 +1,76 @@
+"""What librdkafka reports, as an error with the fix that fits."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError
+
+from tidegate.program.kafka_errors import is_decisive, is_denied, kafka_failure
+from tidegate.schemas.errors import ConfigError, UnreachableError
+
+TIMED_OUT = KafkaError(KafkaError._TIMED_OUT)
+
+DECISIVE = [
+    (KafkaError._SSL, "handshake failed", "TLS to Kafka failed: handshake", "ssl options"),
+    (
+        KafkaError._TRANSPORT,
+        "Disconnected: might be caused by incorrect security.protocol configuration",
+        "TLS to Kafka failed",
+        "security.protocol",
+    ),
+    (
+        KafkaError._TRANSPORT,
+        "SSL handshake failed: Disconnected: connecting to a PLAINTEXT broker listener?",
+        "TLS to Kafka failed",
+        "security.protocol",
+    ),
+    (KafkaError._AUTHENTICATION, "bad", "rejected the login: bad", "sasl.password"),
+    (KafkaError.SASL_AUTHENTICATION_FAILED, "bad", "rejected the login", "sasl.username"),
+    (KafkaError.UNSUPPORTED_SASL_MECHANISM, "bad", "rejected the login", "sasl.mechanism"),
+    (KafkaError.TOPIC_AUTHORIZATION_FAILED, "no", "denies access to topics", "ACLs"),
+    (KafkaError.GROUP_AUTHORIZATION_FAILED, "no", "denies access to consumer groups", "ACLs"),
+    (
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        "no",
+        "denies access to transactional ids",
+        "ACLs",
+    ),
+    (KafkaError.CLUSTER_AUTHORIZATION_FAILED, "no", "denies access to the cluster", "ACLs"),
+    (KafkaError._RESOLVE, "unknown name", "cannot be resolved: unknown name", "DNS"),
+]
+
+
+@pytest.mark.parametrize(("code", "text", "told", "fix"), DECISIVE)
+def test_a_decisive_error_names_cause_and_fix(code, text, told, fix):
+    error = KafkaError(code, text)
+    failure = kafka_failure(error, attempt="cannot do it", bootstrap_servers="b:1")
+    assert is_decisive(error)
+    assert failure.exit_code == 2
+    assert str(failure).startswith("cannot do it: ")
+    assert told in str(failure)
+    assert fix in failure.hint
+    assert "b:1" in str(failure)
+
+
+@pytest.mark.parametrize(("code", "text", "told", "_fix"), DECISIVE)
+def test_what_was_reported_explains_a_call_that_timed_out(code, text, told, _fix):
+    reported = [KafkaError(KafkaError._ALL_BROKERS_DOWN), KafkaError(code, text)]
+    assert told in str(kafka_failure(TIMED_OUT, reported=reported))
+
+
+def test_logins_and_acls_are_settings_and_names_are_the_network():
+    assert isinstance(kafka_failure(KafkaError(KafkaError._AUTHENTICATION)), ConfigError)
+    assert isinstance(kafka_failure(KafkaError(KafkaError._RESOLVE)), UnreachableError)
+
+
+def test_without_a_cause_no_broker_answers():
+    failure = kafka_failure(TIMED_OUT, reported=[KafkaError(KafkaError._ALL_BROKERS_DOWN)])
+    assert isinstance(failure, UnreachableError)
+    assert "no Kafka broker answers (cause='_TIMED_OUT')" in str(failure)
+    assert not is_decisive(TIMED_OUT)
+
+
+def test_only_a_missing_acl_ends_a_program_that_runs():
+    assert is_denied(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
+    for code in (KafkaError._RESOLVE, KafkaError._SSL, KafkaError._TRANSPORT):
+        assert not is_denied(KafkaError(code))

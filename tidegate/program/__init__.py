@@ -1,0 +1,1 @@
+"""What the programs share: settings, command lines, logs, metrics, health, clients and probes."""

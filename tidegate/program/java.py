@@ -1,0 +1,111 @@
+"""Whether a `java` can run Spark 4.0, Kafka and the registry.
+
+Spark 4.0 needs 17 and fails on 23 and later; 21 is the last release that both Spark and Kafka are
+support.  Some systems have a `java` that only prints where to get one, so a program has to print
+its version.
+
+Standard library only: `dev` uses this module before anything is installed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidegate.schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["JAVA_MAX", "JAVA_MIN", "Java", "install_hint", "probe", "require_java"]
+
+JAVA_MIN = 17
+JAVA_MAX = 21
+
+# A first start from a cold disk takes a second or two; a hanging stub must not hang us.
+PROBE_DEADLINE_S = 20.0
+
+_VERSION = re.compile(r'version "(?P<first>\d+)(?:\.(?P<second>\d+))?')
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java that printed its version."""
+
+    program: Path
+    major: int
+
+    @property
+    def home(self) -> Path:
+        """The value for `JAVA_HOME`: two folders above the program, links resolved."""
+        return self.program.resolve().parent.parent
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether Spark, Kafka and the registry all run on it."""
+        return JAVA_MIN <= self.major <= JAVA_MAX
+
+
+def probe(program: Path) -> Java | None:
+    """Run `program -version`; None if it does not run, hangs, or prints no Java version."""
+    try:
+        done = subprocess.run(
+            [str(program), "-version"],
+            capture_output=True,
+            text=True,
+            timeout=PROBE_DEADLINE_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            errors="replace",
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = _VERSION.search(done.stderr + done.stdout)
+    if done.returncode != 0 or match is None:
+        return None
+    first = int(match["first"])
+    # Up to Java 8 the first number was always 1.
+    major = int(match["second"] or 0) if first == 1 else first
+    return Java(program=program, major=major)
+
+
+def require_java(environ: Mapping[str, str] | None = None) -> Java:
+    """Return the Java that Spark would start: that of JAVA_HOME, or the first on the path.
+
+    Raises ConfigError with what to type if there is none, or one that Spark does not run on.
+    """
+    environ = os.environ if environ is None else environ
+    home = environ.get("JAVA_HOME")
+    found = f"{home}/bin/java" if home else shutil.which("java", path=environ.get("PATH", ""))
+    java = probe(Path(found)) if found else None
+    if java is not None and java.is_accepted:
+        return java
+    if java is not None:
+        fault = f"{found} is Java {java.major}"
+    elif found:
+        fault = f"{found} does not run" + (" (JAVA_HOME names its folder)" if home else "")
+    else:
+        fault = "no java is on the path, and JAVA_HOME is not set"
+    message = f"Spark needs Java {JAVA_MIN} to {JAVA_MAX}: {fault}"
+    raise ConfigError(message, hint=install_hint(environ))
+
+
+def install_hint(environ: Mapping[str, str] | None = None) -> str:
+    """Return the command that installs an accepted Java on this machine."""
+    environ = os.environ if environ is None else environ
+    path = environ.get("PATH", "")
+    if shutil.which("brew", path=path):
+        return "Type: brew install openjdk@17"
+    if shutil.which("apt-get", path=path):
+        return "Type: sudo apt-get install openjdk-17-jre-headless"
+    if shutil.which("dnf", path=path):
+        return "Type: sudo dnf install java-17-openjdk-headless"
+    if sys.platform == "darwin":
+        return "Install a JDK 17 (with Homebrew: brew install openjdk@17), or set JAVA_HOME to one"
+    return f"Install a JRE {JAVA_MIN} or {JAVA_MAX} from your system's packages, or set JAVA_HOME"

@@ -1,0 +1,84 @@
+"""librdkafka's error codes as Tidegate's errors, each with the fix that fits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError
+
+from tidegate.schemas.errors import ConfigError, UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["is_decisive", "is_denied", "kafka_failure"]
+
+_TLS = (KafkaError._SSL,)  # noqa: SLF001 - librdkafka's own codes; the constants are public
+_LOGIN = (
+    KafkaError._AUTHENTICATION,  # noqa: SLF001
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.UNSUPPORTED_SASL_MECHANISM,
+    KafkaError.ILLEGAL_SASL_STATE,
+)
+_DENIED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "topics",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "consumer groups",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional ids",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "the cluster",
+}
+_NO_SUCH_HOST = (KafkaError._RESOLVE,)  # noqa: SLF001
+_TLS_MISMATCH = ("SSL handshake failed", "security.protocol")
+"""In librdkafka's texts about a listener that hangs up: on TLS, and on a client without it."""
+
+
+def kafka_failure(
+    error: KafkaError,
+    *,
+    bootstrap_servers: str = "",
+    attempt: str = "",
+    reported: Iterable[KafkaError] = (),
+) -> ConfigError | UnreachableError:
+    """Return what a failed call means, and what to do.
+
+    `attempt` says what was tried, as in "cannot read the group's offsets"; `reported` are what the
+    client has passed to its error callback: often the cause of a call that merely timed out.
+    """
+    cause = next((one for one in (error, *reported) if is_decisive(one)), error)
+    fields = {"bootstrap_servers": bootstrap_servers} if bootstrap_servers else {}
+    head = f"{attempt}: " if attempt else ""
+    code = cause.code()
+    if _is_tls(cause):
+        message = f"{head}TLS to Kafka failed: {cause.str()}"
+        hint = "Check security.protocol and the ssl options in kafka_options"
+        return ConfigError(message, hint=hint, **fields)
+    if code in _LOGIN:
+        message = f"{head}Kafka rejected the login: {cause.str()}"
+        hint = "Check sasl.mechanism, sasl.username and sasl.password in kafka_options"
+        return ConfigError(message, hint=hint, **fields)
+    if code in _DENIED:
+        message = f"{head}Kafka denies access to {_DENIED[code]}: {cause.str()}"
+        hint = 'Add the ACLs that docs/operations.md lists under "Permissions"'
+        return ConfigError(message, hint=hint, **fields)
+    if code in _NO_SUCH_HOST:
+        message = f"{head}the name of a Kafka broker cannot be resolved: {cause.str()}"
+        return UnreachableError(message, hint="Check bootstrap_servers and DNS", **fields)
+    place = f" at {bootstrap_servers}" if bootstrap_servers else ""
+    hint = "Check bootstrap_servers, and that the broker is running"
+    return UnreachableError(f"{head}no Kafka broker answers{place}", hint=hint, cause=cause.name())
+
+
+def is_decisive(error: KafkaError) -> bool:
+    """Whether an error says by itself what to change, so that a start need not wait longer.
+
+    Not for a program that runs: a broker that restarts gives some of these errors for a moment.
+    """
+    return error.code() in (*_LOGIN, *_DENIED, *_NO_SUCH_HOST) or _is_tls(error)
+
+
+def is_denied(error: KafkaError) -> bool:
+    """Whether an ACL is missing, which no retry can change."""
+    return error.code() in _DENIED
+
+
+def _is_tls(error: KafkaError) -> bool:
+    return error.code() in _TLS or any(text in error.str() for text in _TLS_MISMATCH)

@@ -1,0 +1,187 @@
+"""A schema registry over HTTP, by Confluent's own client: Confluent's, Apicurio's, Karapace."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+from tidegate.schemas.errors import ConfigError, SchemaError, TidegateError, UnreachableError
+from tidegate.schemas.registry import RegisteredSchema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["HttpSchemaRegistry"]
+
+_Answer = TypeVar("_Answer")
+
+_ATTEMPTS_MAX = 10
+_CONFLICT = 409
+_NOT_FOUND = 404
+_REJECTED = (401, 403)
+_REDIRECTS = 300
+_SERVER_ERRORS = 500
+_TIMEOUT_S = 10.0
+_READ_ONLY = 42205
+"""Confluent's error code for a registry or a subject in the mode READONLY."""
+
+
+class HttpSchemaRegistry:
+    """A registry behind a URL; look-ups are cached, because an id never changes its meaning.
+
+    `options` are passed to Confluent's client (`basic.auth.user.info`, TLS files, …); they are
+    never printed, as they may hold secrets.
+    """
+
+    def __init__(self, url: str, *, options: dict[str, Any] | None = None) -> None:
+        """Prepare a client; nothing is sent yet."""
+        self._url = url
+        self._has_credentials = bool(options and options.get("basic.auth.user.info"))
+        # The client's own default is to wait for an answer without end.
+        self._client = SchemaRegistryClient({"url": url, "timeout": _TIMEOUT_S, **(options or {})})
+        self.schema = lru_cache(maxsize=None)(self._fetch)
+
+    def require_reachable(self) -> None:
+        """Raise unless a registry answers at the URL.
+
+        UnreachableError if nothing answers; ConfigError if it rejects the credentials, or if what
+        answers is not a registry's API.
+        """
+        try:
+            subjects = self._client.get_subjects()
+        except Exception as error:
+            is_page = isinstance(error, ValueError)  # an answer that is not JSON
+            status = error.http_status_code if isinstance(error, SchemaRegistryError) else 0
+            if is_page or (_REDIRECTS <= status < _SERVER_ERRORS and status not in _REJECTED):
+                raise self._not_a_registry() from error
+            raise self._translate(error) from error
+        if not isinstance(subjects, list):
+            raise self._not_a_registry()
+
+    def register(self, subject: str, schema: dict[str, Any]) -> int:
+        """Return the id of a schema under a subject, registering it if it is new."""
+        registered = Schema(json.dumps(schema), "AVRO")
+        for _ in range(_ATTEMPTS_MAX):
+            try:
+                return int(self._client.register_schema(subject, registered))
+            except Exception as error:  # the client passes its HTTP library's errors on
+                found = self._registered_meanwhile(subject, registered, error)
+                if found is not None:
+                    return found
+                if _is_forbidden(error):
+                    raise self._not_allowed("register a version of", subject, error) from error
+                if not self._was_overtaken(subject, registered, error):
+                    raise self._translate(error, subject=subject) from error
+        message = "other versions of a subject are registered at the same moment, again and again"
+        raise UnreachableError(message, url=self._url, subject=subject)
+
+    def versions(self, subject: str) -> tuple[RegisteredSchema, ...]:
+        """Return the subject's versions, the oldest first; a version is fetched once."""
+        numbers = self._if_found(self._client.get_versions, subject)
+        return tuple(self._version(subject, number) for number in sorted(numbers or ()))
+
+    def compatibility(self, subject: str) -> str | None:
+        """Return the subject's own compatibility level."""
+        level = self._if_found(self._client.get_compatibility, subject)
+        return None if level is None else str(level)
+
+    def set_compatibility(self, subject: str, level: str) -> None:
+        """Set the subject's compatibility level."""
+        try:
+            self._client.set_compatibility(subject_name=subject, level=level)
+        except Exception as error:
+            if _is_forbidden(error):
+                raise self._not_allowed("set the compatibility of", subject, error) from error
+            raise self._translate(error, subject=subject) from error
+
+    def _version(self, subject: str, number: int) -> RegisteredSchema:
+        try:
+            # The client keeps it: a version never changes.
+            found = self._client.get_version(subject, number)
+            schema = json.loads(found.schema.schema_str or "")
+            return RegisteredSchema(int(found.schema_id or 0), schema)
+        except Exception as error:
+            raise self._translate(error, subject=subject, version=number) from error
+
+    def _if_found(self, call: Callable[[str], _Answer], subject: str) -> _Answer | None:
+        """Return what the registry answers about a subject; None if there is nothing."""
+        try:
+            return call(subject)
+        except Exception as error:
+            if isinstance(error, SchemaRegistryError) and error.http_status_code == _NOT_FOUND:
+                return None
+            raise self._translate(error, subject=subject) from error
+
+    def _registered_meanwhile(self, subject: str, schema: Schema, error: Exception) -> int | None:
+        """Return the id of a schema that was rejected because another worker was quicker.
+
+        Apicurio answers 409 to the slower of two that register the same schema at once, as it does
+        to a schema that is not compatible; only looking it up distinguishes the two.
+        """
+        if not isinstance(error, SchemaRegistryError) or error.http_status_code != _CONFLICT:
+            return None
+        try:
+            return self._client.lookup_schema(subject, schema).schema_id
+        except SchemaRegistryError:
+            return None
+
+    def _was_overtaken(self, subject: str, schema: Schema, error: Exception) -> bool:
+        """Whether a schema was rejected though it is compatible with the versions there are now.
+
+        Apicurio answers 409 also to the slower of two that register different versions at once.
+        """
+        if not isinstance(error, SchemaRegistryError) or error.http_status_code != _CONFLICT:
+            return False
+        try:
+            return self._client.test_compatibility(subject, schema)
+        except SchemaRegistryError:
+            return False
+
+    def _fetch(self, schema_id: int) -> dict[str, Any]:
+        try:
+            schema: dict[str, Any] = json.loads(self._client.get_schema(schema_id).schema_str or "")
+        except Exception as error:
+            raise self._translate(error, schema_id=schema_id) from error
+        return schema
+
+    def _not_allowed(self, what: str, subject: str, error: Exception) -> ConfigError:
+        """Return the error for a change that a user who may read is not allowed to make."""
+        message = f"registry_user_info: the registry does not let this user {what} {subject}"
+        hint = "Allow it, or do it by hand before the start"
+        return ConfigError(message, hint=hint, url=self._url, cause=str(error))
+
+    def _not_a_registry(self) -> ConfigError:
+        message = "registry_url: what answers there is not the API of a schema registry"
+        hint = (
+            "Check the URL's path: Confluent's registry and Karapace have none, "
+            "Apicurio's API is at /apis/ccompat/v7"
+        )
+        return ConfigError(message, hint=hint, url=self._url)
+
+    def _translate(self, error: Exception, **fields: Any) -> TidegateError:
+        if isinstance(error, SchemaRegistryError) and error.http_status_code in _REJECTED:
+            message = "registry_user_info: the registry rejects these credentials"
+            if not self._has_credentials:
+                message = "registry_user_info: the registry requires a login"
+            hint = "Set user:password of a user that may do this"
+            return ConfigError(message, hint=hint, url=self._url, **fields)
+        if isinstance(error, SchemaRegistryError) and error.http_status_code < _SERVER_ERRORS:
+            if error.http_status_code == _CONFLICT:
+                message = "the registry rejects a schema as incompatible with earlier versions"
+            else:
+                message = f"the registry rejects a request: {error.error_message}"
+            return SchemaError(message, **fields)
+        message = "the schema registry does not answer"
+        hint = "Check registry_url, and that the registry is running"
+        cause = f"{type(error).__name__}: {error}"
+        return UnreachableError(message, hint=hint, url=self._url, cause=cause, **fields)
+
+
+def _is_forbidden(error: Exception) -> bool:
+    return isinstance(error, SchemaRegistryError) and (
+        error.http_status_code in _REJECTED or error.error_code == _READ_ONLY
+    )
