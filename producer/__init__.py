@@ -1,8 +1,9 @@
 """The producer fleet: reads a change stream's stream partitions and publishes them to Kafka.
 
-`core/` decides (pure state machines), `driver/` runs threads and time, `adapters/` speak to Spanner
-and Kafka, `app` wires them.  Start it with `tidegate-producer run` or `python -m
-tidegate.producer`.
+`core/` decides (pure state machines), `driver/` runs threads and time, `translation/` makes
+messages of records, `spanner/` and `kafka/` hold the adapters, `app` wires them.
+
+Start it with `tidegate-producer run` or `python -m tidegate.producer`.
 """
 
 if __name__ != "tidegate.producer":

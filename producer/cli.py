@@ -6,22 +6,21 @@
 from __future__ import annotations
 
 import os
-import signal
 from typing import Any
 
 import typer
 
 from tidegate.producer.config import ProducerConfig
-from tidegate.schemas.program import log_to_stderr, run_program
-from tidegate.schemas.settings_flags import ConfigFile, with_flags
+from tidegate.program.command_line import new_app, run_program
+from tidegate.program.extras import Extra
+from tidegate.program.logs import log_to_stderr
+from tidegate.program.settings_flags import ConfigFile, with_flags
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(
-    help="Publish a Spanner change stream to Kafka, in commit order per key, exactly once.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
+app = new_app(
+    description="Publish a Spanner change stream to Kafka, in commit order per key, exactly once.",
+    extra=Extra("producer", ("google.cloud.spanner_v1", "grpc")),
 )
 
 
@@ -38,26 +37,18 @@ def run(config: ConfigFile = None, **flags: Any) -> None:
     """Run one worker until SIGTERM or SIGINT, which drain; a second signal ends it at once."""
     settings = ProducerConfig.load(config, **flags)
     log_to_stderr(settings.log_level)
-    from tidegate.producer.app import start  # noqa: PLC0415 - loads gRPC, see `main`
+    from tidegate.producer.commands import run as command  # noqa: PLC0415 - loads gRPC, see `main`
 
-    worker = start(settings)
-
-    def on_signal(number: int, _frame: object) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        worker.request_drain()
-
-    signal.signal(signal.SIGTERM, on_signal)
-    signal.signal(signal.SIGINT, on_signal)
-    worker.run()
+    command.run(settings)
 
 
-@app.command(name="check")
+@app.command()
 @with_flags(ProducerConfig)
-def check_command(config: ConfigFile = None, **flags: Any) -> None:
+def check(config: ConfigFile = None, **flags: Any) -> None:
     """Check settings, Spanner, Kafka and the registry, and change nothing."""
     settings = ProducerConfig.load(config, **flags)
     log_to_stderr(settings.log_level)
-    from tidegate.producer.app import check  # noqa: PLC0415 - loads gRPC, see `main`
+    from tidegate.producer.commands import check as command  # noqa: PLC0415 - loads gRPC, as above
 
-    for line in check(settings):
+    for line in command.check(settings):
         typer.echo(line)

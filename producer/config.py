@@ -1,7 +1,7 @@
 """The producer's settings: a TOML file, over it the environment, over it flags.
 
-Read as `tidegate.schemas.settings` says; this module says which there are and what they may be.  It
-stops at `app`: whatever stands below gets plain values.
+`tidegate.program.settings` reads them.  They go as far as `commands`; modules below get plain
+values.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any, ClassVar
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from tidegate.program.settings_stream import StreamSettings
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import parse_rfc3339_ns
-from tidegate.schemas.settings_stream import StreamSettings
+from tidegate.schemas.progress import PROGRESS_VERSION
 from tidegate.schemas.topics import SLOTS_DEFAULT
 
 __all__ = ["ProducerConfig"]
@@ -31,19 +32,35 @@ _INSTANTS_END_NS = 1 << 63
 _OWNED_KAFKA_OPTIONS = frozenset(
     {
         "acks",
+        "allow.auto.create.topics",
+        "auto.commit.*",
         "auto.offset.reset",
         "bootstrap.servers",
+        "delivery.report.only.error",
+        "delivery.timeout.ms",
+        "dr_cb",
+        "dr_msg_cb",
         "enable.auto.commit",
         "enable.auto.offset.store",
+        "enable.gapless.guarantee",
         "enable.idempotence",
         "enable.partition.eof",
-        "group.id",
-        "group.instance.id",
+        "error_cb",
+        "group.*",
+        "heartbeat.interval.ms",
         "isolation.level",
+        "message.max.bytes",
+        "message.timeout.ms",
         "metadata.broker.list",
+        "on_delivery",
         "partition.assignment.strategy",
         "partitioner",
+        "produce.offset.report",
+        "queuing.strategy",
+        "request.required.acks",
         "session.timeout.ms",
+        "test.mock.*",
+        "topic.blacklist",
         "transaction.timeout.ms",
         "transactional.id",
     }
@@ -79,7 +96,7 @@ class ProducerConfig(StreamSettings):
         default=SLOTS_DEFAULT,
         ge=1,
         le=1024,
-        description="Topic partitions of the progress topic: the most workers that can share",
+        description="Topic partitions of the progress topic; more workers than this are idle",
     )
     topic_partitions: int = Field(
         default=6, ge=1, le=10_000, description="Topic partitions of each new data topic"
@@ -93,8 +110,18 @@ class ProducerConfig(StreamSettings):
         default=1_000,
         ge=100,
         le=300_000,
-        description="How often a quiet stream partition tells its watermark",
+        description="How often a stream partition without changes reports its watermark",
     )
+    progress_version: int = Field(
+        default=PROGRESS_VERSION, ge=1, le=PROGRESS_VERSION, description=(
+            "Version of the progress records; 1 for as long as a reader of version 1 follows"
+        ),
+    )  # fmt: skip
+    progress_history_hours: int = Field(
+        default=168, ge=1, le=87_600, description=(
+            "How far back the progress topic keeps a watermark for each minute, for late readers"
+        ),
+    )  # fmt: skip
     commit_interval_ms: int = Field(
         default=250,
         ge=10,
@@ -105,7 +132,7 @@ class ProducerConfig(StreamSettings):
         default=10_000,
         ge=6_000,
         le=1_800_000,
-        description="After this silence of a worker the group gives its slots to others",
+        description="After so long without a heartbeat from a worker, its slots go to others",
     )
     transaction_timeout_ms: int = Field(
         default=15_000,
@@ -116,7 +143,10 @@ class ProducerConfig(StreamSettings):
     inflight_bytes_max: int = Field(
         default=64 << 20,
         ge=1 << 20,
-        description="Bytes read and not yet committed; beyond, reading waits",
+        description=(
+            "Bytes received and not yet committed, above which reading waits; what is on its way "
+            "comes on top, a quarter of it at most"
+        ),
     )
 
     @field_validator("project", "instance", "database", "change_stream", "worker")
@@ -127,7 +157,7 @@ class ProducerConfig(StreamSettings):
         pattern = patterns.get(info.field_name, _ID)
         text = value.replace("_", "-") if info.field_name == "database" else value
         if not pattern.fullmatch(text):
-            raise ValueError(f"{value!r} is no valid name here")
+            raise ValueError(f"{value!r} is not a valid name")
         return value
 
     @field_validator("start", "end")
@@ -137,10 +167,10 @@ class ProducerConfig(StreamSettings):
             try:
                 instant_ns = parse_rfc3339_ns(value)
             except SchemaError as error:
-                raise ValueError(f"{value!r} is no time such as 2026-01-31T12:00:00Z") from error
+                raise ValueError(f"{value!r} is not a time such as 2026-01-31T12:00:00Z") from error
             if not 0 <= instant_ns < _INSTANTS_END_NS:
                 # Progress records hold 64-bit nanoseconds, order keys nothing before 1970.
-                raise ValueError(f"{value!r} is not within 1970-01-01 and 2262-04-11")
+                raise ValueError(f"{value!r} is not between 1970-01-01 and 2262-04-11")
         return value
 
     @model_validator(mode="after")

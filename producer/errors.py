@@ -3,19 +3,26 @@
     ProducerError
     ├── QueryError              a change stream query ended without OK; `code` is gRPC's name
     │   ├── QueryInterrupted    the service may answer later                       retriable
-    │   ├── QueryRefused        the service will not answer until somebody acts
+    │   ├── QueryRefused        the service will not answer any query until somebody acts
+    │   ├── TokenRefused        the service does not accept this stream partition's token
     │   └── PositionExpired     what the query asked for is outside retention
+    ├── SourceOrderBroken       a query returned a record behind what it had returned before
     ├── ProducerFencedError     another process publishes under this worker's name
     ├── StreamChangedError      the progress topic belongs to another stream, or its topics changed
+    ├── TopicsChangedError      a topic was deleted, re-created or given more topic partitions
+    ├── ProgressLost            a slot no longer holds what its owner has to read
     ├── TableChanged            a record shows a column or type that is not known yet
-    └── IncompatibleChange      a table changed in a way that its topic's schema cannot follow
+    ├── IncompatibleChange      a table changed in a way that its topic's schema cannot follow
+    └── DeliveryRefused         Kafka does not take a record until somebody acts
+        ├── MessageTooLarge     it is larger than its topic takes
+        └── DeliveryDenied      the principal may not write to its topic                  exit 2
 
 A record that cannot be decoded or represented is a `SchemaError` with its coordinates.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from tidegate.schemas.errors import ProducerError
 
@@ -23,15 +30,24 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
+    "DeliveryDenied",
+    "DeliveryRefused",
     "IncompatibleChange",
+    "MessageTooLarge",
     "PositionExpired",
     "ProducerFencedError",
+    "ProgressLost",
     "QueryError",
     "QueryInterrupted",
     "QueryRefused",
+    "SourceOrderBroken",
     "StreamChangedError",
     "TableChanged",
+    "TokenRefused",
+    "TopicsChangedError",
 ]
+
+_KEY_SHOWN_MAX = 100
 
 
 class QueryError(ProducerError):
@@ -50,13 +66,27 @@ class QueryInterrupted(QueryError):  # noqa: N818 - named for what happened
 
 
 class QueryRefused(QueryError):  # noqa: N818 - named for what happened
-    """The service will give the same answer until somebody changes something."""
+    """The service rejects the query until a permission, a name or an argument is changed.
+
+    The reason lies in what all queries share: others are rejected too.
+    """
+
+
+class TokenRefused(QueryError):  # noqa: N818 - named for what happened
+    """The service rejects the query because of its token; other stream partitions can be read."""
 
 
 class PositionExpired(QueryError):  # noqa: N818 - named for what happened
-    """Changes that were to be read are gone, or not there yet: the fields name the interval.
+    """The requested changes are gone, or not there yet: the fields name the interval.
 
-    Never passed over in silence: going on from a later position would be a gap.
+    Never skipped: continuing at a later position would leave a gap.
+    """
+
+
+class SourceOrderBroken(ProducerError):  # noqa: N818 - named for what happened
+    """A query returned a record that is behind what the stream partition had returned before.
+
+    Nothing after it can be trusted to be in commit order.
     """
 
 
@@ -72,21 +102,60 @@ class ProducerFencedError(ProducerError):
 
 
 class StreamChangedError(ProducerError):
-    """What the epoch was begun with no longer holds; keys would move between topic partitions."""
+    """Stream or topics are not those of the epoch; keys would move between topic partitions."""
 
     exit_code = 2
 
     def __init__(self, differences: Sequence[str]) -> None:
         super().__init__(
-            f"the progress topic was made for something else: {'; '.join(differences)}",
-            hint="Use another prefix, or put back what was changed",
+            f"the progress topic belongs to another stream: {'; '.join(differences)}",
+            hint="Use another prefix, or undo the change",
+        )
+
+
+class TopicsChangedError(ProducerError):
+    """Topics are not what they were when the worker started; nothing can be put back.
+
+    With more topic partitions, keys would move; a topic that is gone has taken its records along.
+    """
+
+    exit_code = 2
+
+    def __init__(self, differences: Sequence[str]) -> None:
+        super().__init__(
+            "; ".join(differences),
+            hint=(
+                "Kafka can neither remove topic partitions nor bring back records: find out who "
+                'changed the topics, then see "Resetting a stream" in docs/operations.md'
+            ),
+        )
+
+
+class ProgressLost(ProducerError):  # noqa: N818 - named for what happened
+    """A slot no longer holds what its owner has to read: it was truncated, emptied or re-created.
+
+    Reading on from another offset would bring back stream partitions that have finished, or forget
+    those that have not.
+    """
+
+    exit_code = 2
+
+    def __init__(self, message: str, *, slot: int, **fields: object) -> None:
+        super().__init__(
+            f"the progress topic lost records: {message}",
+            hint=(
+                "It must keep cleanup.policy=compact and must not be truncated, deleted or "
+                're-created: see "Resetting a stream" in docs/operations.md'
+            ),
+            slot=slot,
+            **fields,
         )
 
 
 class TableChanged(ProducerError):  # noqa: N818 - named for what happened
     """A record shows a table, column or type that the known schema does not have.
 
-    Answered by reading the catalogue again, registering the new version, and trying once more.
+    The translation reads the catalogue again, registers the new version, and retries once.
     """
 
     @property
@@ -96,4 +165,41 @@ class TableChanged(ProducerError):  # noqa: N818 - named for what happened
 
 
 class IncompatibleChange(ProducerError):  # noqa: N818 - named for what happened
-    """A column's new type, or a new primary key, cannot be told in the topic's schema."""
+    """A column's new type, or a new primary key, cannot be represented in the topic's schema."""
+
+
+class DeliveryRefused(ProducerError):  # noqa: N818 - named for what happened
+    """Kafka does not take a record, and will not until somebody acts; made by `of`.
+
+    The fields name it: `topic`, `key` (bounded), `commit_timestamp_us`, `size_bytes`, and what is
+    known of `table`, `reason` (Kafka's name of the error) and `limit_bytes`.  A progress record has
+    no commit time.
+    """
+
+    text: ClassVar[str] = "Kafka refuses a record"
+    fix: ClassVar[str] = "Look at the settings of the topic and at the broker's log"
+
+    @classmethod
+    def of(cls, topic: str, *, key: str, **fields: object) -> Self:
+        """Return the error about one record; fields that are None are left out."""
+        shown = key if len(key) <= _KEY_SHOWN_MAX else f"{key[:_KEY_SHOWN_MAX]}…"
+        known = {name: value for name, value in fields.items() if value is not None}
+        return cls(cls.text, hint=cls.fix, topic=topic, key=shown, **known)
+
+
+class MessageTooLarge(DeliveryRefused):
+    """A record is larger than its topic takes: beyond `limit_bytes`, before compression."""
+
+    text = "a record is larger than its topic takes"
+    fix = (
+        "Raise the topic's max.message.bytes to size_bytes or more (and what limits it: "
+        "segment.bytes, the brokers' socket.request.max.bytes), then start the worker again"
+    )
+
+
+class DeliveryDenied(DeliveryRefused):
+    """The principal may not write to the record's topic."""
+
+    exit_code = 2
+    text = "Kafka denies writing to a topic"
+    fix = 'Add the ACLs that docs/operations.md lists under "Permissions"'

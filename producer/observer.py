@@ -1,78 +1,114 @@
-"""What the core does, as metrics; it looks on and changes nothing."""
+"""What a worker does, as metrics and health; it observes and changes nothing."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
 
-from tidegate.producer.core.events import Event, QueryFailed, RecordsRead, Ticked
+from tidegate.producer.core.events import (
+    DrainRequested,
+    Event,
+    QueryFailed,
+    RecordsRead,
+    SlotsAssigned,
+    SlotsLost,
+    Ticked,
+)
+from tidegate.producer.core.lifecycle import PartitionState
 from tidegate.producer.errors import QueryError
-from tidegate.producer.spanner_records import HeartbeatRecord
+from tidegate.producer.records import HeartbeatRecord
 from tidegate.schemas.instants import US_PER_SECOND
 from tidegate.schemas.progress import TopicTotals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tidegate.producer.core.worker import Worker
     from tidegate.producer.metrics import CounterName, ProducerMetrics
+    from tidegate.program.health import Health
+    from tidegate.schemas.errors import TidegateError
 
 __all__ = ["Observer"]
 
 _GAUGES_INTERVAL_S = 1.0
+_SHOWN = 3
+"""Stopped stream partitions that the text of `/readyz` names."""
 _COUNTERS: dict[str, CounterName] = {
-    "committed": "tidegate_producer_transactions_committed",
-    "abort": "tidegate_producer_transactions_aborted",
-    "finished": "tidegate_producer_stream_partitions_finished",
-    "unproven_finish": "tidegate_producer_unproven_finishes",
-    "unknown_outcome": "tidegate_producer_unknown_outcomes",
+    "committed": "transactions_committed_total",
+    "abort": "transactions_aborted_total",
+    "stalled": "stalled_queries_total",
+    "finished": "stream_partitions_finished_total",
+    "unproven_finish": "unproven_finishes_total",
+    "unknown_outcome": "unknown_outcomes_total",
+    "rejoin": "orphan_rounds_total",
 }
 
 
 class Observer:
     """Called after every event of one worker."""
 
-    def __init__(self, metrics: ProducerMetrics, *, bytes_in_flight: Callable[[], int]) -> None:
-        """Begin with nothing counted."""
+    def __init__(
+        self, metrics: ProducerMetrics, *, bytes_in_flight: Callable[[], int], health: Health
+    ) -> None:
+        """Start with nothing counted."""
         self._metrics = metrics
+        self._health = health
         self._bytes_in_flight = bytes_in_flight
         self._counted: dict[str, int] = {}
         self._published: dict[str, TopicTotals] = {}
+        self._stopped: set[str] = set()
         self._gauges_due_at = 0.0
 
     def __call__(self, event: Event, worker: Worker) -> None:
-        """Count what an event brought, and show where the worker stands about once a second."""
+        """Count what an event brought; set the gauges about once a second."""
+        self._health.step()
         match event:
+            case SlotsAssigned():
+                # Also without slots: more workers than slots are idle, and ready to take over.
+                self._health.set_ready()
+            case SlotsLost():
+                self._health.set_not_ready("slots lost: rejoining the group")
+            case DrainRequested():
+                self._health.set_not_ready("draining")
             case RecordsRead():
                 heartbeats = sum(isinstance(item, HeartbeatRecord) for item in event.items)
                 if heartbeats:
-                    self._metrics.count("tidegate_producer_heartbeats", heartbeats)
-            case QueryFailed():
+                    self._metrics.add("heartbeats_total", heartbeats)
+            case QueryFailed() if event.error.retriable:
                 code = event.error.code if isinstance(event.error, QueryError) else "NONE"
-                self._metrics.count("tidegate_producer_query_retries", code=code)
+                self._metrics.add("query_retries_total", code=code)
             case Ticked() if time.monotonic() >= self._gauges_due_at:
                 self._gauges_due_at = time.monotonic() + _GAUGES_INTERVAL_S
-                self._show(worker)
+                self._set_gauges(worker)
             case _:
                 pass
 
-    def _show(self, worker: Worker) -> None:
+    def _set_gauges(self, worker: Worker) -> None:
         for name, metric in _COUNTERS.items():
-            news = worker.tally.counts[name] - self._counted.get(name, 0)
-            self._counted[name] = worker.tally.counts[name]
-            if news:
-                self._metrics.count(metric, news)
-        for topic, totals in worker.tally.published.items():
+            increase = worker.counters.counts[name] - self._counted.get(name, 0)
+            self._counted[name] = worker.counters.counts[name]
+            if increase:
+                self._metrics.add(metric, increase)
+        for topic, totals in worker.counters.published.items():
             self._count_topic(topic, totals)
-        tokens = [p for slot in worker.slots.values() for p in slot.tokens.values()]
-        self._metrics.set("tidegate_producer_slots", len(worker.slots))
-        self._metrics.set("tidegate_producer_tokens", len(tokens))
-        running = sum(partition.query_id is not None for partition in tokens)
-        self._metrics.set("tidegate_producer_queries_running", running)
-        self._metrics.set("tidegate_producer_bytes_in_flight", self._bytes_in_flight())
+        self._metrics.set("slots", len(worker.slots))
+        self._metrics.set("tokens", sum(worker.states.values()))
+        self._metrics.set("queries_running", worker.states.get(PartitionState.RUNNING, 0))
+        self._metrics.set("bytes_in_flight", self._bytes_in_flight())
+        self._show_stopped(worker.stopped)
         if worker.watermark_us is not None:
             lag_us = time.time_ns() // 1_000 - worker.watermark_us
-            self._metrics.set("tidegate_producer_watermark_lag_seconds", lag_us / US_PER_SECOND)
+            self._metrics.set("watermark_lag_seconds", lag_us / US_PER_SECOND)
+
+    def _show_stopped(self, stopped: Mapping[str, TidegateError]) -> None:
+        self._metrics.set("stream_partitions_stopped", len(stopped))
+        for token in stopped.keys() - self._stopped:
+            error = type(stopped[token]).__name__
+            self._metrics.add("stream_partition_stops_total", error=error)
+        self._stopped = set(stopped)
+        shown = "; ".join(f"{token}: {error}" for token, error in sorted(stopped.items())[:_SHOWN])
+        text = f"{len(stopped)} stream partitions stopped: {shown}" if stopped else ""
+        self._health.set_warning(text)
 
     def _count_topic(self, topic: str, totals: TopicTotals) -> None:
         before = self._published.get(topic) or TopicTotals(topic, 0, 0, 0, 0)
@@ -81,6 +117,6 @@ class Observer:
         if mods:
             records = totals.records - before.records
             size = totals.value_bytes - before.value_bytes
-            self._metrics.count("tidegate_producer_records", records, topic=topic)
-            self._metrics.count("tidegate_producer_mods", mods, topic=topic)
-            self._metrics.count("tidegate_producer_value_bytes", size, topic=topic)
+            self._metrics.add("records_total", records, topic=topic)
+            self._metrics.add("mods_total", mods, topic=topic)
+            self._metrics.add("value_bytes_total", size, topic=topic)

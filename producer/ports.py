@@ -1,42 +1,377 @@
-"""The change stream as the driver sees it."""
+"""The producer's ports: what the loop and the translation need from the outside, as contracts.
+
+An adapter implements a port for one outside system (`kafka/`, `spanner/`, `memory/`).  It decides
+nothing: it carries out what it is asked for and reports what happened.  No exception of a foreign
+library leaves an adapter; errors are of the tree in `schemas.errors` and `producer.errors`.
+
+The loop calls a port from one thread, its own, unless the port says otherwise.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from tidegate.producer.spanner_records import StreamRecord
+    from tidegate.producer.core.effects import PublishProgress, PublishRecords, StartQuery
+    from tidegate.producer.core.events import (
+        CommitUnanswered,
+        Delivered,
+        Event,
+        ReaderOutput,
+        SlotRecoveryStarted,
+        TransactionCommitted,
+        TransactionFailure,
+    )
+    from tidegate.producer.description import StreamDescription
+    from tidegate.producer.messages import PublishableRecord
+    from tidegate.producer.records import DataChangeRecord, StreamRecord
+    from tidegate.schemas.progress import ProgressRecord
+    from tidegate.schemas.tables import TableSchema
 
-__all__ = ["ChangeStream", "RunningQuery"]
+__all__ = [
+    "Catalogue",
+    "ChangeStream",
+    "DataTopics",
+    "GroupListener",
+    "Membership",
+    "MessageLimits",
+    "OpenReader",
+    "Publisher",
+    "Reader",
+    "RecordTranslator",
+    "Response",
+    "RunningQuery",
+    "StreamStartFinder",
+]
+
+
+# ---------------------------------------------------------------- Kafka
+
+
+class Publisher(Protocol):
+    """The transactional producer of one worker.
+
+    The calls of one transaction come in this order: `begin`, any number of `publish_records` and
+    `publish_progress`, `await_delivery`, further `publish_progress` (the snapshots), a second
+    `await_delivery`, `send_offsets`, `commit`; `commit` again only after `CommitUnanswered`.
+    `abort` may take the place of any call after `begin`.
+
+    A call returns None when the next one may follow, and otherwise the event that reports its
+    outcome.  A `TransactionFailure` ends the transaction; nothing may follow it but `begin`, or
+    `start` after `CommitOutcomeUnknown`:
+
+    - `TransactionAborted`: the transaction left nothing behind.
+    - `CommitOutcomeUnknown`: only a new producer (`start`) can end what is still open.
+      Both carry a `DeliveryFailure` if a message was the cause: which one, and whether its fault
+      lasts.  The publisher classifies it and decides nothing.
+    - `ProducerFenced`: the broker accepts nothing more from this producer.  `has_successor` is left
+      at its default; the loop asks `Membership.has_successor`.
+
+    One thread at a time.  Every call blocks for a bounded time, at most about the transaction
+    time-out.
+    """
+
+    def start(self) -> None:
+        """Replace the producer by a new one with the same transactional id.
+
+        Ends what its predecessor, in this process or another, left open.  Blocks until the broker
+        confirmed that; raises UnreachableError if it does not within a minute.
+        """
+        ...
+
+    def begin(self, metadata: bytes | None) -> TransactionFailure | None:
+        """Begin a transaction and keep the group's metadata for its fence.
+
+        `metadata` is what `Membership.metadata` returned just now; with None the transaction is
+        aborted, since it could not be fenced.  May replace a broken producer first, as `start`.
+        """
+        ...
+
+    def publish_records(self, effect: PublishRecords) -> TransactionFailure | None:
+        """Produce all messages of the records, in order; blocks only while the queue is full."""
+        ...
+
+    def publish_progress(self, effect: PublishProgress) -> TransactionFailure | None:
+        """Produce one progress record into its slot; blocks only while the queue is full."""
+        ...
+
+    def await_delivery(self) -> Delivered | TransactionFailure:
+        """Wait for the delivery reports of all that was produced; return their offsets.
+
+        `Delivered` is cumulative over the transaction.  A report that failed, lacks an offset or
+        does not come in time aborts the transaction.  The first report that failed ends the wait.
+        """
+        ...
+
+    def send_offsets(self, offsets: tuple[tuple[int, int], ...]) -> TransactionFailure | None:
+        """Send the fence: (slot, offset) pairs, with the metadata kept at `begin`.
+
+        Everything produced must have been delivered.  The broker refuses the fence, which aborts
+        the transaction, if the group has moved on since `begin`.
+        """
+        ...
+
+    def commit(self) -> TransactionCommitted | CommitUnanswered | TransactionFailure:
+        """Commit; after `CommitUnanswered` the same commit may be asked for again.
+
+        A repeated commit is harmless: it confirms a commit that already happened.
+        """
+        ...
+
+    def abort(self, reason: str) -> TransactionFailure:
+        """Abort the open transaction; undelivered messages are dropped.
+
+        Returns `TransactionAborted` with the reason, or another failure if the abort failed.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release the client; nothing may follow but `start`.
+
+        A transaction that is open is neither committed nor aborted: the broker's time-out, or the
+        next producer of the transactional id, aborts it.  Does not block and raises nothing.
+        """
+        ...
+
+
+class MessageLimits(Protocol):
+    """The largest message that each topic takes, as Kafka said last; any thread may use it."""
+
+    def bytes_max(self, topic: str) -> int:
+        """Return a topic's limit on `messages.batch_bytes`; does not block."""
+        ...
+
+    def add(self, topic: str) -> None:
+        """Ask for the limit of one more topic, which was created later; as `refresh`."""
+        ...
+
+    def refresh(self) -> None:
+        """Ask Kafka again; blocks for seconds at most.
+
+        Raises UnreachableError if it does not answer; what was known before holds on.
+        """
+        ...
+
+
+class GroupListener(Protocol):
+    """Receives rebalances, inside `Membership.poll` and `close`, on the thread of the caller."""
+
+    def slots_assigned(self, slots: tuple[int, ...]) -> None:
+        """Start to own slots.  May call `Membership.recover` for them before it returns."""
+        ...
+
+    def slots_revoked(self, slots: tuple[int, ...]) -> None:
+        """Commit and stop what belongs to these slots; they may be reassigned on return.
+
+        Blocks the rebalance while it runs, so it is bounded.
+        """
+        ...
+
+    def slots_lost(self, slots: tuple[int, ...]) -> None:
+        """Drop what belongs to these slots without committing; others may own them already."""
+        ...
+
+
+class Membership(Protocol):
+    """One worker's membership in the consumer group over the progress topic, and its reading.
+
+    Its listener is given to its constructor.  One thread at a time.
+    """
+
+    def start(self) -> None:
+        """Claim the worker's name and join the group; slots arrive in later polls.
+
+        Raises UnreachableError if the claim cannot be written.
+        """
+        ...
+
+    def close(self) -> None:
+        """Leave; the listener's `slots_revoked` or `slots_lost` may be called."""
+        ...
+
+    def poll(self, timeout_s: float) -> list[Event]:
+        """Return what happened, in order; waits for at most about `timeout_s` for something.
+
+        - `ProgressRead`: committed records of own slots, by offset within a slot, each with the
+          incarnation given to `recover`.  Records read from before a `recover` are not returned
+          after it.
+        - `SlotPositionAdvanced`: reading of a slot passed control records or reached its end.
+        - `SlotOutOfRange`: the log of a slot does not hold the offset to be read next; reading goes
+          on nowhere else.
+        - `GroupDescribed`: the group as its coordinator described it a few seconds ago; comes
+          every ten seconds or so, and not at all while the coordinator does not answer.
+        - `TopicsObserved`: the same for the progress topic and the data topics.
+        - `AccessDenied`: a right is missing.  `ReadInterrupted`: any other error that reading met.
+
+        Rebalances happen inside: the listener is called before this returns.  Raises ProducerError
+        if another process took this worker's name, UnreachableError if that cannot be found out.
+        """
+        ...
+
+    def metadata(self) -> bytes | None:
+        """Return the group's metadata as of now; None while the worker is not a member.
+
+        Opaque; for `Publisher.begin` only.  Does not block.
+        """
+        ...
+
+    def recover(self, slot: int, incarnation: int) -> SlotRecoveryStarted:
+        """Read an own slot from its committed offset on, or from its beginning without one.
+
+        Blocks until no open transaction can move that offset and until the slot's end, open
+        transactions included, is known.  Raises UnreachableError if the broker does not answer
+        within a minute.
+        """
+        ...
+
+    def rejoin(self) -> None:
+        """Leave the group and join it again, which starts a rebalance.
+
+        The own slots are revoked in the polls that follow.  Does not block.
+        """
+        ...
+
+    def has_successor(self) -> bool:
+        """Tell whether another process claimed this worker's name after this one did.
+
+        Raises UnreachableError if the claim cannot be read within a minute.
+        """
+        ...
+
+
+class StreamStartFinder(Protocol):
+    """A search through the root's slot for the record that opened the epoch."""
+
+    def poll(self, timeout_s: float = 0.0) -> tuple[ProgressRecord | None, bool]:
+        """Return (the record if it was read just now, whether the slot's end was reached).
+
+        Waits for at most about `timeout_s`.  The search starts at the slot's beginning and goes on
+        where the poll before stopped; broker errors are retried by the next poll.
+        """
+        ...
+
+    def close(self) -> None:
+        """End the search."""
+        ...
+
+
+# ---------------------------------------------------------------- Spanner
+
+
+class Response(Protocol):
+    """One response message of a query, as it was received."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Its size as it was received."""
+        ...
+
+    def decode(self) -> tuple[list[StreamRecord], int]:
+        """Return the records that it completes, and the bytes kept for one that it does not.
+
+        Called once.  Raises SchemaError for a record that cannot be decoded.
+        """
+        ...
 
 
 class RunningQuery(Protocol):
-    """One change stream query.  Iterating blocks until the next response message.
+    """One change stream query, iterated once and by one thread."""
 
-    Iteration ends normally only when the service ended the query with OK.  Otherwise it raises a
-    `QueryError`; after `cancel`, which any thread may call, it raises or ends soon, whichever comes
-    first.
-    """
+    def __iter__(self) -> Iterator[Response]:
+        """Yield each response message, in order; blocks until the next one.
 
-    def __iter__(self) -> Iterator[list[StreamRecord]]:
-        """Yield the records of each response message."""
+        Every response is decoded before the next one is asked for.  Nothing is received but while
+        a response is asked for, or what the connection buffers.  Iteration ends normally only when
+        the service ended the query with OK.  Otherwise it raises a `QueryError`, or a SchemaError
+        for a query that ended in the middle of a value.  After `cancel` it raises or ends soon,
+        whichever comes first.
+        """
         ...
 
     def cancel(self) -> None:
-        """End the query; does not block."""
+        """End the query; any thread may call it, more than once; does not block."""
         ...
 
 
 class ChangeStream(Protocol):
-    """One change stream of one database."""
+    """One change stream of one database; any thread may start queries, which run side by side."""
 
     def query(
         self, *, token: str, start_ns: int, end_ns: int | None, heartbeat_ms: int
     ) -> RunningQuery:
-        """Begin a query; the empty token asks for the stream partitions active at `start_ns`.
+        """Prepare a query; iterating it sends it.  Does not block.
 
-        Both bounds are inclusive (seed: "Change stream read functions and query syntax").
+        The empty token asks for the stream partitions active at `start_ns`.  Both bounds are
+        inclusive, in nanoseconds since 1970.
+        """
+        ...
+
+
+class Catalogue(Protocol):
+    """The database's catalogue (`INFORMATION_SCHEMA`), read again by every call; thread-safe.
+
+    Calls block for a few seconds at most.  They raise QueryError if the database does not answer,
+    and SchemaError for a column type that Tidegate does not know.
+    """
+
+    def describe(self, stream: str) -> StreamDescription:
+        """Return a change stream and its tables; `exists` is false if there is no such stream."""
+        ...
+
+    def table(self, name: str) -> TableSchema | None:
+        """Return a table's columns as they are now; None if there is no such table."""
+        ...
+
+
+class DataTopics(Protocol):
+    """The data topics of the stream; thread-safe."""
+
+    def ensure(self, topic: str) -> None:
+        """Return when the topic exists; create it if it is missing, never alter it.
+
+        Blocks for seconds at most.  Raises ConfigError if it cannot be created, and
+        UnreachableError if Kafka does not answer.
+        """
+        ...
+
+
+# ---------------------------------------------------------------- reading and translating
+
+
+class Reader(Protocol):
+    """One running query: reads, translates and delivers on a thread of its own.
+
+    Delivers `RecordsRead` in order, then exactly one `QueryEnded` or `QueryFailed`.
+    """
+
+    def start(self) -> None:
+        """Start to read; called once."""
+        ...
+
+    def stop(self) -> None:
+        """End the query; nothing is delivered once this returns.
+
+        Blocks until the reading thread ended, for a few seconds at most.  May be called before
+        `start`, after the query's end, and more than once.
+        """
+        ...
+
+
+OpenReader: TypeAlias = "Callable[[StartQuery, Callable[[ReaderOutput], None]], Reader]"
+"""Prepares the reader of a query; the second argument is called from the reader's thread."""
+
+
+class RecordTranslator(Protocol):
+    """Turns data change records into what is published; shared by all reader threads."""
+
+    def translate(self, record: DataChangeRecord, *, token: str) -> PublishableRecord:
+        """Return the record's changes as messages, in the order of its mods.
+
+        May block while a table's schema is read again and registered.  Raises SchemaError for a
+        value that its topic's schema cannot represent, IncompatibleChange for a table that changed
+        in a way the schema cannot follow, QueryError or UnreachableError if catalogue or registry
+        do not answer.
         """
         ...

@@ -1,4 +1,4 @@
-"""What is to be done, as the worker's core asks for it."""
+"""The effects of a worker's core: what the loop has to do, in order."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ __all__ = [
     "CommitTransaction",
     "Effect",
     "FindStreamStart",
-    "LetGoSlots",
     "LocalEffect",
     "PublishProgress",
     "PublishRecords",
     "RecoverSlot",
+    "RejoinGroup",
     "ReleaseBudget",
+    "ReleaseSlots",
+    "ReportStopped",
     "RestartProducer",
     "SendOffsets",
     "StartQuery",
@@ -34,7 +36,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class RecoverSlot:
-    """Read a slot from its fence's offset on, and say where its uncommitted end is."""
+    """Read a slot from its committed offset on; answered at once by `SlotRecoveryStarted`."""
 
     slot: int
     incarnation: int
@@ -42,12 +44,17 @@ class RecoverSlot:
 
 @dataclass(frozen=True, slots=True)
 class FindStreamStart:
-    """Look for the epoch's `StreamStarted` in the root's slot until it is there."""
+    """Search the root's slot from its beginning until the epoch's `StreamStarted` is found.
+
+    Ends the search before it.
+    """
+
+    search_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class StartQuery:
-    """Begin a change stream query without an end; the empty token is the initial query.
+    """Start a change stream query without an end; the empty token is the initial query.
 
     A bounded stream is not read with a bounded query: only what lies past the bound proves that
     nothing before it is missing.
@@ -60,7 +67,7 @@ class StartQuery:
 
 @dataclass(frozen=True, slots=True)
 class StopQuery:
-    """End a query; what it still delivers is not wanted."""
+    """Stop a query; what it still delivers is ignored."""
 
     token: str
     query_id: int
@@ -68,14 +75,14 @@ class StopQuery:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseBudget:
-    """Bytes that records held in memory are free again; each `RecordsRead` is released once."""
+    """Release bytes of the byte budget; those of each `RecordsRead` are released exactly once."""
 
     size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class BeginTransaction:
-    """Begin a transaction, and keep the group's metadata as it is at this moment for its fence."""
+    """Begin a transaction; its fence uses the group's metadata as it is at this moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +108,7 @@ class PublishProgress:
 
 @dataclass(frozen=True, slots=True)
 class AwaitDelivery:
-    """Wait for every delivery report; one that fails or lacks an offset aborts the transaction."""
+    """Wait for all delivery reports; one that failed or lacks an offset aborts the transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,29 +121,49 @@ class SendOffsets:
 
 @dataclass(frozen=True, slots=True)
 class CommitTransaction:
-    """Commit; nothing may have been produced since the fence."""
+    """Commit; nothing was produced since the fence."""
 
 
 @dataclass(frozen=True, slots=True)
 class AbortTransaction:
     """Abort the open transaction."""
 
+    reason: str
+
 
 @dataclass(frozen=True, slots=True)
 class RestartProducer:
-    """Initialise a new producer with the same transactional id, which settles what was open."""
+    """Replace the producer by one with the same transactional id, which ends what was open."""
 
 
 @dataclass(frozen=True, slots=True)
-class LetGoSlots:
-    """Give revoked slots back to the group."""
+class ReleaseSlots:
+    """Return revoked slots to the group."""
 
     slots: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class RejoinGroup:
+    """Leave the group and join it again, so that a rebalance assigns every slot."""
+
+    unassigned: tuple[int, ...]
+    """The slots without an owner."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportStopped:
+    """Report to the operator that a stream partition stopped; its watermark does not move."""
+
+    token: str
+    error: TidegateError
+    watermark_us: int
+    """What was read up to here is published, or will be."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
-    """End the process; without an error it was drained."""
+    """Stop the worker: because of the error or, without one, because it is drained."""
 
     error: TidegateError | None
 
@@ -150,7 +177,7 @@ TransactionEffect: TypeAlias = (
     | CommitTransaction
     | AbortTransaction
 )
-"""For the transactional producer; once one has failed, what is left of its transaction is void."""
+"""For the publisher; after one failed, the rest of its transaction is dropped."""
 
 LocalEffect: TypeAlias = (
     RecoverSlot
@@ -159,7 +186,9 @@ LocalEffect: TypeAlias = (
     | StopQuery
     | ReleaseBudget
     | RestartProducer
-    | LetGoSlots
+    | ReleaseSlots
+    | RejoinGroup
+    | ReportStopped
     | Stop
 )
 

@@ -1,78 +1,97 @@
-"""What happened, as the worker's core is told."""
+"""The events of a worker's core: what happened outside of it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
+from tidegate.schemas.errors import ConfigError
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tidegate.producer.messages import PublishableRecord
-    from tidegate.producer.spanner_records import ChildPartitionsRecord, HeartbeatRecord
+    from tidegate.producer.records import ChildPartitionsRecord, HeartbeatRecord
     from tidegate.schemas.errors import TidegateError
     from tidegate.schemas.progress import ProgressRecord, TopicOffset
 
 __all__ = [
+    "AccessDenied",
     "CommitOutcomeUnknown",
     "CommitUnanswered",
     "Delivered",
+    "DeliveryFailure",
+    "DeliveryFault",
     "DrainRequested",
     "Event",
+    "GroupDescribed",
     "ProducerFenced",
     "ProgressRead",
     "QueryEnded",
     "QueryFailed",
+    "QueryPaused",
+    "QueryResumed",
+    "ReadInterrupted",
     "ReaderOutput",
     "RecordsRead",
-    "SlotPassed",
-    "SlotRecoveryBegun",
+    "SlotOutOfRange",
+    "SlotPositionAdvanced",
+    "SlotReading",
+    "SlotRecoveryStarted",
     "SlotsAssigned",
     "SlotsLost",
     "SlotsRevoked",
+    "StreamStartAbsent",
     "StreamStartFound",
     "Ticked",
+    "TopicState",
+    "TopicsObserved",
     "TransactionAborted",
     "TransactionCommitted",
+    "TransactionFailure",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class SlotsAssigned:
-    """The group gave slots to this worker."""
+    """The group assigned slots to this worker."""
 
     slots: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SlotsRevoked:
-    """The group takes slots back and waits until they are let go."""
+    """The group revokes slots and waits until they are released (`ReleaseSlots`)."""
 
     slots: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SlotsLost:
-    """Slots are gone already; others may own them."""
+    """Slots were taken away without waiting; other workers may own them already."""
 
     slots: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class SlotRecoveryBegun:
-    """A slot is being read again, from its fence's offset or, without one, from its beginning.
+class SlotRecoveryStarted:
+    """Reading of a slot started at its committed offset or, without one, at offset 0.
 
-    Told before anything that is read from there.
+    Comes before every event of this incarnation's reading.
     """
 
     slot: int
     incarnation: int
-    from_beginning: bool
+    committed_offset: int | None
+    """Where the group's last fence in this slot said to read from; None without one."""
     end_offset: int
-    """The slot's end with uncommitted transactions included, when reading began."""
+    """The slot's end when reading started, open transactions included."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressRead:
-    """A committed record of an own slot was read, from the position of this incarnation on."""
+    """A committed record of an own slot was read by this incarnation."""
 
     slot: int
     incarnation: int
@@ -81,25 +100,50 @@ class ProgressRead:
 
 
 @dataclass(frozen=True, slots=True)
-class SlotPassed:
-    """The reading position of an own slot moved, over control records too."""
+class SlotPositionAdvanced:
+    """The reading position of an own slot advanced, possibly over control records only."""
 
     slot: int
     incarnation: int
     position: int
-    """The next offset to be read."""
+    """The next offset to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotOutOfRange:
+    """The log of an own slot does not hold the offset that is to be read next.
+
+    The client reads nothing more of this slot by itself.
+    """
+
+    slot: int
+    incarnation: int
+    reason: str
+    """The client's own text."""
+
+
+SlotReading: TypeAlias = SlotRecoveryStarted | ProgressRead | SlotPositionAdvanced | SlotOutOfRange
+"""What reading an own slot brings; void for a slot with another incarnation."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamStartFound:
-    """The epoch's `StreamStarted` was found in the root's slot."""
+    """The `StreamStarted` of the epoch was found in the root's slot."""
 
     record: ProgressRecord
 
 
 @dataclass(frozen=True, slots=True)
+class StreamStartAbsent:
+    """A search reached the end of the root's slot and has not found a `StreamStarted`."""
+
+    search_id: int
+    """Of the `FindStreamStart` that began the search."""
+
+
+@dataclass(frozen=True, slots=True)
 class RecordsRead:
-    """A query returned records, translated and in order."""
+    """A query returned records, in order; data change records are translated already."""
 
     token: str
     query_id: int
@@ -124,12 +168,29 @@ class QueryFailed:
     error: TidegateError
 
 
-ReaderOutput: TypeAlias = RecordsRead | QueryEnded | QueryFailed
+@dataclass(frozen=True, slots=True)
+class QueryPaused:
+    """A query's reader waits until bytes are released: it may be silent for as long as it takes."""
+
+    token: str
+    query_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResumed:
+    """A query's reader waits no longer."""
+
+    token: str
+    query_id: int
+
+
+ReaderOutput: TypeAlias = RecordsRead | QueryPaused | QueryResumed | QueryEnded | QueryFailed
+"""What a query's reader delivers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """Every message produced since the last `Delivered` of this transaction is in the log.
+    """Every message produced so far in this transaction is in the log.
 
     `written` holds, per slot whose tokens wrote, the last offset in each topic partition;
     `snapshots` the first offset of each slot's snapshot.
@@ -139,6 +200,38 @@ class Delivered:
     snapshots: dict[int, int]
 
 
+class DeliveryFault(Enum):
+    """Why a message was refused, as far as that decides what follows."""
+
+    TRANSIENT = "transient"
+    """The same message may pass later."""
+    TOO_LARGE = "too large"
+    """It, or the batch that it was sent in, exceeds a limit."""
+    DENIED = "denied"
+    """The principal may not write to the topic."""
+    INVALID = "invalid"
+    """The broker rejects the record or the topic for another reason that lasts."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryFailure:
+    """The message that ended a transaction; of several with a lasting fault, the largest."""
+
+    fault: DeliveryFault
+    reason: str
+    """Kafka's name of the error, such as `MSG_SIZE_TOO_LARGE`."""
+    slot: int
+    """The slot whose stream partitions the record is about."""
+    topic: str
+    key: str
+    size_bytes: int
+    """As `messages.batch_bytes` counts."""
+    commit_timestamp_us: int | None = None
+    """None for a progress record."""
+    limit_bytes: int | None = None
+    """The topic's limit as it was known; None if it is not."""
+
+
 @dataclass(frozen=True, slots=True)
 class TransactionCommitted:
     """The broker confirmed the commit."""
@@ -146,64 +239,138 @@ class TransactionCommitted:
 
 @dataclass(frozen=True, slots=True)
 class TransactionAborted:
-    """The transaction, open until now, certainly left nothing behind."""
+    """The open transaction was aborted and left nothing behind."""
 
     reason: str
+    failure: DeliveryFailure | None = None
+    """The message that caused it; None if no message did."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitUnanswered:
-    """A commit was asked for, no answer came, and it may be asked for again."""
+    """The broker did not answer a commit; the commit may be retried."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class CommitOutcomeUnknown:
-    """A commit was asked for, and whether it took place cannot be found out by asking."""
+    """Whether the open transaction was committed cannot be found out from this producer."""
 
     reason: str
+    failure: DeliveryFailure | None = None
+    """The message that caused it; None if no message did."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerFenced:
-    """The broker has locked this worker's producer out.
+    """The broker rejects this worker's producer.
 
-    A broker that ends a transaction by its time-out does that as well (KIP-588); only the group
-    can tell who goes by the name now.
+    Another process may have taken over the worker's name, or the broker ended a transaction by its
+    time-out (KIP-588).
     """
 
     has_successor: bool = True
-    """Whether another process goes by this worker's name; assumed until the group was asked."""
+    """Whether another process took over the worker's name; assumed until it was looked up."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescribed:
+    """The group's coordinator described the consumer group, a few seconds ago."""
+
+    is_stable: bool
+    """No rebalance is in progress."""
+    is_member: bool
+    """This process, and not another under its name, is a member."""
+    assignments: Mapping[str, frozenset[int]]
+    """Every member's name -> the slots that the last rebalance assigned to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """A topic as the broker describes it."""
+
+    topic: str
+    topic_id: str | None
+    """None: there is no such topic."""
+    topic_partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsObserved:
+    """The broker described the stream's topics, a few seconds ago."""
+
+    progress: TopicState
+    data: tuple[TopicState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessDenied:
+    """Kafka refuses a right that reading the own slots needs; trying again changes nothing."""
+
+    resource: str
+    """What the right is missing on, such as `group bank-fleet`."""
+    reason: str
+    """The client's own text."""
+
+    @property
+    def error(self) -> ConfigError:
+        """What the worker stops with."""
+        message = f"Kafka denies this worker access to {self.resource}: {self.reason}"
+        hint = 'Add the ACLs that docs/operations.md lists under "Permissions"'
+        return ConfigError(message, hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadInterrupted:
+    """Reading the own slots failed for now; the client goes on by itself."""
+
+    resource: str
+    reason: str
+    """The client's own text."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrainRequested:
-    """Finish what was read, let go of everything, stop."""
+    """Commit what was read, release all slots, stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
     """Time passed."""
 
+    has_read_inbox: bool = True
+    """Whether all that readers had delivered was passed on before."""
+
+
+TransactionFailure: TypeAlias = TransactionAborted | CommitOutcomeUnknown | ProducerFenced
+"""Outcomes that end a transaction uncommitted; its remaining effects are dropped."""
 
 Event: TypeAlias = (
     SlotsAssigned
     | SlotsRevoked
     | SlotsLost
-    | SlotRecoveryBegun
+    | SlotRecoveryStarted
     | ProgressRead
-    | SlotPassed
+    | SlotPositionAdvanced
+    | SlotOutOfRange
     | StreamStartFound
+    | StreamStartAbsent
     | RecordsRead
     | QueryEnded
     | QueryFailed
+    | QueryPaused
+    | QueryResumed
     | Delivered
     | TransactionCommitted
     | TransactionAborted
     | CommitUnanswered
     | CommitOutcomeUnknown
     | ProducerFenced
+    | GroupDescribed
+    | TopicsObserved
+    | AccessDenied
+    | ReadInterrupted
     | DrainRequested
     | Ticked
 )

@@ -1,13 +1,14 @@
-"""Watches for slots that the group protocol leaves to nobody, and says when to do something.
+"""Watches for slots that the consumer group leaves unassigned, and decides when to rejoin.
 
-A round may take slots from a static member that dies before it has joined again without them; who
-comes back under its name gets its place without a round, the group is stable, and the slots stay
-without an owner until something begins a round.  So a member leaves and joins anew.
+A rebalance may revoke slots from a static member that dies before it has joined again without
+them.  A process that comes back under its name gets its place without a rebalance: the group is
+stable, and the slots stay unassigned until something starts a rebalance.  So a member leaves and
+joins again.
 
-One member acts, so that a fleet does not begin many rounds for one slot: the one with the fewest
-slots, as it disturbs least; the next one only if nothing has changed after another pause.  A round
-that is under way looks the same for a moment: what is let go is nobody's until its owner has
-joined again.  Hence the patience.
+One member acts, so that a fleet does not start many rebalances for one slot: the one with the
+fewest slots, as it disturbs least; the next one only if nothing has changed after another pause.
+A rebalance in progress looks the same for a moment, since slots that are released have no owner
+until their next one has joined again.  Hence the patience.
 """
 
 from __future__ import annotations
@@ -15,79 +16,62 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tidegate.producer.core.effects import RejoinGroup
 from tidegate.schemas.errors import invariant
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from tidegate.producer.core.events import GroupDescribed
 
-__all__ = ["GroupSeen", "GroupWatch", "RejoinGroup", "WatchLimits"]
+__all__ = ["GroupWatch", "WatchLimits"]
 
 
 @dataclass(frozen=True, slots=True)
 class WatchLimits:
-    """How long a worker waits before it begins a round."""
+    """How long slots stay unassigned before a worker acts."""
 
     patience_us: int = 30_000_000
-    """Slots have to be missing for so long: a worker lets go within seconds."""
+    """The same slots must be unassigned for so long; a worker releases slots within seconds."""
     pause_us: int = 60_000_000
-    """Between two rounds that one worker begins, and between one member's turn and the next's."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSeen:
-    """The group as its coordinator described it."""
-
-    is_stable: bool
-    """No round is under way."""
-    slots: Mapping[str, frozenset[int]]
-    """Member's name -> what the last round gave it; every member is named."""
-
-
-@dataclass(frozen=True, slots=True)
-class RejoinGroup:
-    """Let all slots go, leave the group and join it anew."""
-
-    orphans: tuple[int, ...]
-    """The slots that belong to nobody."""
+    """Between two rejoins of one worker, and between one member's turn and the next one's."""
 
 
 class GroupWatch:
-    """See the module."""
+    """What one worker knows of unassigned slots, and since when."""
 
-    def __init__(self, *, worker: str, slots: int, limits: WatchLimits | None = None) -> None:
-        """Have seen nothing; `slots` is how many there are."""
+    def __init__(self, *, worker: str, slots: int, limits: WatchLimits) -> None:
+        """Start without a description; `slots` is how many slots there are."""
         self._worker = worker
         self._slots = slots
-        self._limits = limits or WatchLimits()
-        self._seen: GroupSeen | None = None
-        """What was seen with slots missing, unchanged since `_since_us`."""
+        self._limits = limits
+        self._last: GroupDescribed | None = None
+        """The description with unassigned slots that has not changed since `_since_us`."""
         self._since_us = 0
         self._acted_us: int | None = None
 
-    def handle(self, event: GroupSeen, *, now_us: int) -> RejoinGroup | None:
-        """Take a look in; return what is to be done.  A look that failed is no look."""
-        orphans = self._orphans(event)
-        if not orphans or event != self._seen:
-            self._seen, self._since_us = (event if orphans else None), now_us
+    def handle(self, event: GroupDescribed, *, now_us: int) -> RejoinGroup | None:
+        """Return RejoinGroup if it is this worker's turn to act on a description."""
+        unassigned = self._unassigned(event)
+        if not unassigned or event != self._last:
+            self._last, self._since_us = (event if unassigned else None), now_us
             return None
         if now_us - self._since_us < self._wait_us(event):
             return None
         if self._acted_us is not None and now_us - self._acted_us < self._limits.pause_us:
             return None
-        self._seen, self._acted_us = None, now_us
-        return RejoinGroup(orphans)
+        self._last, self._acted_us = None, now_us
+        return RejoinGroup(unassigned)
 
     def check_invariants(self) -> None:
-        """Raise InvariantViolation if the watch waits for nothing."""
-        if self._seen is not None:
-            invariant(self._orphans(self._seen), "a watch waits, and no slot is missing")
+        """Raise InvariantViolation if the kept description has no unassigned slot."""
+        if self._last is not None:
+            invariant(self._unassigned(self._last), "group watch waits without unassigned slots")
 
-    def _orphans(self, seen: GroupSeen) -> tuple[int, ...]:
-        if not seen.is_stable or self._worker not in seen.slots:
+    def _unassigned(self, group: GroupDescribed) -> tuple[int, ...]:
+        if not (group.is_stable and group.is_member and self._worker in group.assignments):
             return ()
-        given = frozenset().union(*seen.slots.values())
-        return tuple(slot for slot in range(self._slots) if slot not in given)
+        assigned = frozenset().union(*group.assignments.values())
+        return tuple(slot for slot in range(self._slots) if slot not in assigned)
 
-    def _wait_us(self, seen: GroupSeen) -> int:
-        turns = sorted(seen.slots, key=lambda name: (len(seen.slots[name]), name))
+    def _wait_us(self, group: GroupDescribed) -> int:
+        turns = sorted(group.assignments, key=lambda name: (len(group.assignments[name]), name))
         return self._limits.patience_us + turns.index(self._worker) * self._limits.pause_us

@@ -1,4 +1,4 @@
-"""Turns what a worker has to say in the progress topic into effects: envelope, chunks, slots."""
+"""Builds the progress records of a worker and the effects that publish them."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ from typing import TYPE_CHECKING
 
 from tidegate.producer.core.effects import Effect, PublishProgress
 from tidegate.schemas.progress import (
+    PROGRESS_VERSION,
     ChildPartition,
     PartitionAnnounced,
     PartitionFinished,
     ProgressBody,
     ProgressRecord,
 )
-from tidegate.schemas.progress_codec import CHUNK_ITEMS_MAX, split
+from tidegate.schemas.progress_chunks import CHUNK_BYTES_MAX, CHUNK_ITEMS_MAX, split
 from tidegate.schemas.topics import slot_of
 
 if TYPE_CHECKING:
-    from tidegate.producer.core.stream_partition import Publication
+    from tidegate.producer.core.heartbeat import Heartbeat
+    from tidegate.producer.core.stream_partition import Publication, StreamPartition
 
 __all__ = ["ProgressWriter"]
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressWriter:
-    """Writes for one epoch, in one worker's name.
+    """Records of one epoch by one worker: envelope, chunks and slot.
 
-    `author_slot` is the slot whose tokens a record speaks of: its offset belongs to that slot's
+    `author_slot` is the slot whose tokens a record is about: its offset belongs to that slot's
     vector.  A snapshot has none.
     """
 
@@ -34,37 +36,62 @@ class ProgressWriter:
     worker: str
     slots: int
     chunk_items_max: int = CHUNK_ITEMS_MAX
+    chunk_bytes_max: int = CHUNK_BYTES_MAX
 
     def record(
-        self, body: ProgressBody, *, slot: int, author_slot: int | None = None
+        self,
+        body: ProgressBody,
+        *,
+        slot: int,
+        author_slot: int | None = None,
+        version: int = PROGRESS_VERSION,
     ) -> list[Effect]:
         """Publish a record into a slot, in as many chunks as it takes."""
+        chunks = split(body, items_max=self.chunk_items_max, bytes_max=self.chunk_bytes_max)
         return [
-            PublishProgress(slot, author_slot, ProgressRecord(self.epoch, self.worker, chunk))
-            for chunk in split(body, items_max=self.chunk_items_max)
+            PublishProgress(
+                slot, author_slot, ProgressRecord(self.epoch, self.worker, chunk, version)
+            )
+            for chunk in chunks
         ]
 
-    def announcement(self, child: ChildPartition, *, parent: str, author_slot: int) -> list[Effect]:
-        """Publish a child, as `parent` brought it, into the child's own slot."""
+    def announcement(
+        self, child: ChildPartition, *, parent: str, author_slot: int, version: int
+    ) -> list[Effect]:
+        """Publish a child, as `parent` returned it, into the child's own slot."""
         slot = slot_of(child.token, self.slots)
-        return self.record(PartitionAnnounced(child, parent), slot=slot, author_slot=author_slot)
+        announced = PartitionAnnounced(child, parent)
+        return self.record(announced, slot=slot, author_slot=author_slot, version=version)
+
+    def heartbeat(self, heartbeat: Heartbeat, *, slot: int, version: int) -> list[Effect]:
+        """Publish a slot's heartbeat, and once a minute what late readers need of it."""
+        effects = self.record(heartbeat.body, slot=slot, version=version)
+        if heartbeat.watermark is not None:
+            effects += self.record(heartbeat.watermark, slot=slot, version=version)
+        for expired in heartbeat.expired:
+            effects += self.record(expired, slot=slot, version=version)
+        return effects
 
     def finish(
-        self, partition: ChildPartition, publication: Publication, *, slot: int
+        self, partition: StreamPartition, publication: Publication, *, slot: int, version: int
     ) -> list[Effect]:
-        """Publish all that a finish consists of: every child's announcement, then the marker."""
+        """Publish a finish: every child's announcement, then the completion marker."""
         if publication.finish is None:
             return []
         end_ns, children = publication.finish
+        finished = partition.child
         effects: list[Effect] = []
         for child in children:
-            effects += self.announcement(child, parent=partition.token, author_slot=slot)
+            effects += self.announcement(
+                child, parent=finished.token, author_slot=slot, version=version
+            )
         marker = PartitionFinished(
-            token=partition.token,
-            parents=partition.parents,
-            start_ns=partition.start_ns,
+            token=finished.token,
+            parents=finished.parents,
+            start_ns=finished.start_ns,
             end_ns=end_ns,
             children=children,
             totals=tuple(publication.totals[topic] for topic in sorted(publication.totals)),
+            checksums=partition.checksums,
         )
-        return effects + self.record(marker, slot=slot, author_slot=slot)
+        return effects + self.record(marker, slot=slot, author_slot=slot, version=version)

@@ -1,127 +1,213 @@
-"""One slot in its owner's hands: recovery from the log, the tokens, the vector, the next snapshot.
+"""One slot of a worker: its recovery from the log, its tokens, its vector, its next snapshot.
 
 A slot is a snapshot plus the announcements after the snapshot's `includes`.  Announcements enter
-only through this slot's own consumption, in offset order, those that this worker wrote too: to
-count one's own at once would skip a foreign one that is still in an open transaction before it.
+only through reading the slot, in offset order, and those that this worker wrote too: counting its
+own at once would skip another worker's that is still in an open transaction before it.
 
-A slot is *recovering* until its reading has passed every transaction that was open when reading
-began, then *owned*, and *revoking* from the group's wish to have it back until it is let go.  Every
-assignment, and every recovery after an unknown outcome, is a new incarnation; what belongs to an
-older one is void.
+Every assignment, and every recovery after an unknown outcome, is a new incarnation; events of an
+older one are ignored.  `core.lifecycle` holds the phases of an incarnation.
+
+Within an incarnation reading never moves backwards.  An announcement that were read a second time
+would bring back a stream partition that has finished since.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
+from typing import NoReturn
 
+from tidegate.producer.core.heartbeat import (
+    Heartbeat,
+    HeartbeatLimits,
+    HeartbeatWriter,
+    SlotState,
+)
+from tidegate.producer.core.lifecycle import (
+    SLOT_TRANSITIONS,
+    SlotChange,
+    SlotPhase,
+    transition,
+)
 from tidegate.producer.core.stream_partition import Publication, StreamPartition
-from tidegate.schemas.errors import invariant
+from tidegate.producer.errors import ProgressLost, TopicsChangedError
+from tidegate.schemas.errors import InvariantViolation, SchemaError, invariant
 from tidegate.schemas.progress import (
+    ChecksumKind,
     PartitionAnnounced,
     ProgressRecord,
+    SlotChanges,
     SlotProgress,
     StreamStarted,
     TopicOffset,
 )
-from tidegate.schemas.progress_codec import ProgressAssembler
+from tidegate.schemas.progress_chain import SlotChain
+from tidegate.schemas.progress_chunks import ProgressAssembler
 
-__all__ = ["US_PER_MINUTE", "Slot", "SlotPhase"]
+__all__ = ["US_PER_MINUTE", "Slot"]
 
 US_PER_MINUTE = 60_000_000
 
 
-class SlotPhase(Enum):
-    """How far a slot is this worker's."""
-
-    RECOVERING = "read again until nothing of the former owner is open"
-    OWNED = "published for"
-    REVOKING = "wanted back by the group"
-
-
 @dataclass(slots=True)
 class _Recovery:
-    """What reading has brought so far, by epoch, as the epoch may not be known yet."""
+    """What was read so far, by epoch, since the epoch may not be known yet."""
 
     end_offset: int
-    from_beginning: bool
-    snapshots: dict[str, tuple[SlotProgress, int]] = field(default_factory=dict)
+    committed_offset: int | None
+    chains: dict[str, SlotChain] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+    """Of the newest record in each chain."""
+    broken: dict[str, SchemaError] = field(default_factory=dict)
+    """Why what followed a chain did not continue it."""
     announced: list[tuple[int, str, PartitionAnnounced]] = field(default_factory=list)
     started: ProgressRecord | None = None
+    is_empty: bool = True
+    """Whether no record was read."""
 
 
 class Slot:
-    """See the module."""
+    """One incarnation of a slot; every state change goes through `move`."""
 
-    def __init__(self, number: int, incarnation: int) -> None:
-        """Begin recovering; nothing is known before `begin_recovery`."""
+    def __init__(
+        self,
+        number: int,
+        incarnation: int,
+        *,
+        heartbeats: HeartbeatLimits | None = None,
+        changed: dict[str, StreamPartition] | None = None,
+    ) -> None:
+        """Start in ASSIGNED, without tokens.
+
+        Its stream partitions enter themselves into `changed` when they change.
+        """
+        self._changed = {} if changed is None else changed
         self.number = number
         self.incarnation = incarnation
-        self.phase = SlotPhase.RECOVERING
-        self.may_publish = True
+        self.phase = SlotPhase.ASSIGNED
         self.tokens: dict[str, StreamPartition] = {}
         self.position = 0
         self.revision = 0
         self.minute = -1
-        self.snapshot_offset: int | None = None
+        self.chain_offset: int | None = None
+        """Of the newest `SlotProgress`; None without one."""
         self.vector: dict[tuple[str, int], int] = {}
+        self.heartbeat = HeartbeatWriter(number, heartbeats or HeartbeatLimits())
         self._assembler = ProgressAssembler()
         self._recovery: _Recovery | None = None
 
+    def move(self, change: SlotChange) -> None:
+        """Change the phase; raises InvariantViolation if the change is not possible in it."""
+        self.phase = transition(SLOT_TRANSITIONS, self.phase, change, slot=self.number)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the group waits for this slot's release."""
+        return self.phase in (SlotPhase.REVOKING, SlotPhase.RELEASING)
+
     # ------------------------------------------------------------ recovery
 
-    def begin_recovery(self, *, end_offset: int, from_beginning: bool) -> None:
-        """Take note that reading has begun, and how far it has to go."""
-        self._recovery = _Recovery(end_offset, from_beginning)
+    def start_recovery(self, *, committed_offset: int | None, end_offset: int) -> None:
+        """Record where reading started, and up to which offset it is recovery.
+
+        Raises ProgressLost if the slot ends before what its last fence refers to.
+        """
+        self.move(SlotChange.RECOVERY_STARTED)
+        self._recovery = _Recovery(end_offset, committed_offset)
+        if committed_offset is None:
+            return
+        if end_offset <= committed_offset:
+            message = "a slot ends before the offset that the group has committed for it"
+            raise ProgressLost(
+                message, slot=self.number, committed=committed_offset, end=end_offset
+            )
+        self.position = committed_offset
 
     @property
     def has_caught_up(self) -> bool:
-        """Tell whether reading has passed everything that was in the slot when it began."""
+        """Whether reading has passed everything that was in the slot when it started."""
         return self._recovery is not None and self.position >= self._recovery.end_offset
 
     @property
     def lacks_stream_start(self) -> bool:
-        """Tell whether the slot was read from its beginning and holds no `StreamStarted`."""
+        """Whether the slot was read from its beginning to its end and is empty.
+
+        The record that opens an epoch is the first one of its slot.
+        """
         recovery = self._recovery
         return (
             self.has_caught_up
             and recovery is not None
-            and recovery.from_beginning
-            and recovery.started is None
+            and recovery.committed_offset is None
+            and recovery.is_empty
+        )
+
+    @property
+    def proves_stream_start(self) -> bool:
+        """Whether the slot, read to its end, had an owner that knew the `StreamStarted`."""
+        recovery = self._recovery
+        return (
+            self.has_caught_up
+            and recovery is not None
+            and (recovery.committed_offset is not None or bool(recovery.chains))
         )
 
     @property
     def stream_start(self) -> ProgressRecord | None:
-        """The `StreamStarted` that recovery met, if it did."""
+        """The `StreamStarted` that recovery read; None without one."""
         return None if self._recovery is None else self._recovery.started
 
     def own(self, epoch: str) -> None:
-        """End the recovery: the tokens are the epoch's last snapshot and what came after it."""
-        recovery = self._recovery
-        invariant(recovery is not None and self.has_caught_up, "owned early", slot=self.number)
-        if recovery is None:
-            return
-        includes = -1
-        if epoch in recovery.snapshots:
-            snapshot, self.snapshot_offset = recovery.snapshots[epoch]
-            includes = snapshot.includes
-            self.revision = snapshot.revision
-            self.minute = snapshot.minute
-            self.vector = {(o.topic, o.topic_partition): o.offset for o in snapshot.vector}
-            self.tokens = {t.token: StreamPartition.restore(t) for t in snapshot.tokens}
+        """End the recovery: the tokens are the epoch's last snapshot and what came after it.
+
+        Raises ProgressLost if a fence was committed, and no snapshot follows where it points to.
+        """
+        recovery, self._recovery = self._recovery, None
+        if recovery is None or self.position < recovery.end_offset:
+            message = "slot became OWNED before its recovery finished"
+            raise InvariantViolation(message, slot=self.number)
+        if epoch in recovery.broken:
+            message = "a slot lacks changes between its snapshot and its end"
+            raise ProgressLost(message, slot=self.number, cause=str(recovery.broken[epoch]))
+        chain = recovery.chains.get(epoch)
+        if recovery.committed_offset is not None and chain is None:
+            message = "a slot holds no snapshot at or after its committed offset"
+            raise ProgressLost(
+                message, slot=self.number, committed=recovery.committed_offset, epoch=epoch
+            )
+        includes = -1 if chain is None else chain.includes
+        if chain is not None:
+            self._restore(chain, recovery.versions[epoch])
         for offset, record_epoch, announced in recovery.announced:
             if offset > includes and record_epoch == epoch:
                 self._announce(announced)
-        self._recovery = None
-        self.phase = SlotPhase.OWNED
+        self.move(SlotChange.RECOVERED)
+
+    def _restore(self, chain: SlotChain, version: int) -> None:
+        self.chain_offset = chain.offset
+        self.revision = chain.revision
+        self.minute = chain.minute
+        self.vector = dict(chain.vector)
+        self.heartbeat.restore(chain, version)
+        for token, snapshot in chain.tokens.items():
+            partition = self.tokens[token] = StreamPartition.restore(snapshot)
+            partition.report_changes(self._changed)
+            self.heartbeat.add(token, partition)
+            if snapshot.stopped is not None:
+                self.heartbeat.change(token, partition)  # it is tried again
 
     # ------------------------------------------------------------ reading the own slot
 
-    def take_in(self, offset: int, record: ProgressRecord, *, epoch: str | None) -> None:
-        """Take the next committed record of the slot; records of another epoch are void."""
-        if self.phase is SlotPhase.RECOVERING and self._recovery is None:
+    def add_record(self, offset: int, record: ProgressRecord, *, epoch: str | None) -> None:
+        """Add the next committed record of the slot; records of another epoch are ignored.
+
+        Raises ProgressLost if reading moved backwards.
+        """
+        if self.phase is SlotPhase.ASSIGNED:
             return  # read before recovery began: it will be read again
-        self.position = max(self.position, offset + 1)
+        self.advance_to(offset)
+        self.position = offset + 1
+        if self._recovery is not None:
+            self._recovery.is_empty = False
         whole = self._assembler.add(record.body, offset=offset)
         if whole is None:
             return
@@ -133,85 +219,140 @@ class Slot:
             return
         match body:
             case SlotProgress():
-                recovery.snapshots[record.epoch] = (body, first_offset)
+                recovery.chains[record.epoch] = SlotChain(body, offset=first_offset)
+                recovery.versions[record.epoch] = record.version
+                recovery.broken.pop(record.epoch, None)
+            case SlotChanges() if record.epoch in recovery.chains:
+                self._continue(recovery, record.epoch, body)
             case PartitionAnnounced():
                 recovery.announced.append((offset, record.epoch, body))
             case StreamStarted():
                 recovery.started = ProgressRecord(record.epoch, record.worker, body)
             case _:
-                pass  # completion markers say nothing that the snapshot does not
+                pass  # a completion marker adds nothing to the snapshot
 
-    def pass_to(self, position: int) -> None:
-        """Take note that everything before `position` was read, control records included."""
-        if self.phase is not SlotPhase.RECOVERING or self._recovery is not None:
-            self.position = max(self.position, position)
+    def _continue(self, recovery: _Recovery, epoch: str, changes: SlotChanges) -> None:
+        """Add changes to a chain; only what the slot ends with has to be whole."""
+        try:
+            if epoch not in recovery.broken:
+                recovery.chains[epoch].add(changes)
+        except SchemaError as error:
+            recovery.broken[epoch] = error
+
+    def advance_to(self, position: int) -> None:
+        """Record that everything before `position` was read, control records included.
+
+        Raises ProgressLost if reading moved backwards.
+        """
+        if self.phase is SlotPhase.ASSIGNED:
+            return
+        if position < self.position:
+            message = "reading a slot moved backwards"
+            raise ProgressLost(message, slot=self.number, was=self.position, now=position)
+        self.position = position
+
+    def fail_reading(self, reason: str) -> NoReturn:
+        """Raise ProgressLost: the log does not hold the next offset."""
+        message = "the offset that a slot is read from is not in its log"
+        raise ProgressLost(message, slot=self.number, position=self.position, reason=reason)
 
     def _announce(self, announced: PartitionAnnounced) -> None:
         token = announced.child.token
         partition = self.tokens.get(token)
         if partition is None:
-            partition = self.tokens[token] = StreamPartition(announced.child)
-        partition.heard.add(announced.parent)
+            checksums = (
+                ChecksumKind.XXHASH_64 if self.heartbeat.version > 1 else ChecksumKind.BLAKE2B_64
+            )
+            partition = StreamPartition(announced.child, checksums=checksums)
+            self.tokens[token] = partition
+            self.heartbeat.add(token, partition)
+            partition.report_changes(self._changed)
+        if partition.announce(announced.parent):
+            self.heartbeat.change(token, partition)
+
+    def note_stop(self, token: str) -> None:
+        """Take note that a stream partition stopped: the next heartbeat says so."""
+        partition = self.tokens.get(token)
+        if partition is not None:
+            self.heartbeat.change(token, partition)
 
     # ------------------------------------------------------------ writing
 
-    @property
-    def has_news(self) -> bool:
-        """Tell whether a token moved since the last committed snapshot."""
-        return any(partition.has_news for partition in self.tokens.values())
-
-    def needs_snapshot(self, now_us: int) -> bool:
-        """Tell whether a snapshot is due although no token moved."""
-        return self.phase is SlotPhase.OWNED and self.minute != now_us // US_PER_MINUTE
+    def needs_snapshot(self, wall_us: int) -> bool:
+        """Whether a snapshot is due although no token has anything to publish."""
+        return self.phase is SlotPhase.OWNED and self.minute != wall_us // US_PER_MINUTE
 
     def draft(
         self,
         publications: dict[str, Publication],
         written: tuple[TopicOffset, ...],
         *,
-        now_us: int,
-    ) -> SlotProgress:
-        """Return the snapshot that holds once the publications, at `written`, are committed."""
-        vector = {**self.vector, **{(o.topic, o.topic_partition): o.offset for o in written}}
-        for place, offset in self.vector.items():
-            invariant(vector[place] >= offset, "a vector went back", slot=self.number, place=place)
-        tokens = tuple(
-            partition.snapshot(publications.get(token))
-            for token, partition in sorted(self.tokens.items())
-            if token not in publications or publications[token].finish is None
-        )
-        return SlotProgress(
-            slot=self.number,
-            revision=self.revision + 1,
-            minute=now_us // US_PER_MINUTE,
-            includes=self.position - 1,
-            vector=tuple(TopicOffset(*place, offset) for place, offset in sorted(vector.items())),
-            tokens=tokens,
+        wall_us: int,
+    ) -> Heartbeat:
+        """Return the heartbeat that is true once the publications, at `written`, are committed.
+
+        Raises TopicsChangedError if a topic partition gave an offset that it had given before.
+        """
+        entries = {(o.topic, o.topic_partition): o.offset for o in written}
+        fallen = [
+            self._fall_of(place, offset)
+            for place, offset in entries.items()
+            if offset < self.vector.get(place, -1)
+        ]
+        if fallen:
+            raise TopicsChangedError(fallen)
+        before = SlotState(self.revision, self.minute, -1, self.vector)
+        after = SlotState(self.revision + 1, wall_us // US_PER_MINUTE, self.position - 1, entries)
+        return self.heartbeat.draft(self.tokens, publications, before, after)
+
+    def _fall_of(self, place: tuple[str, int], offset: int) -> str:
+        topic, number = place
+        return (
+            f"topic {topic} was re-created or truncated: the last offset in its topic partition "
+            f"{number} was {self.vector[place]}, it is {offset}"
         )
 
     def confirm(
-        self, snapshot: SlotProgress, offset: int, publications: dict[str, Publication]
-    ) -> None:
-        """Take over a committed snapshot, whose first offset is given."""
-        invariant(
-            snapshot.revision == self.revision + 1, "a revision was skipped", slot=self.number
-        )
-        self.revision = snapshot.revision
-        self.minute = snapshot.minute
-        self.snapshot_offset = offset
-        self.vector = {(o.topic, o.topic_partition): o.offset for o in snapshot.vector}
+        self, heartbeat: Heartbeat, offset: int, publications: dict[str, Publication]
+    ) -> int:
+        """Apply a committed heartbeat, `offset` is its first; return the bytes that it releases."""
+        after = heartbeat.after
+        invariant(after.revision == self.revision + 1, "revision skipped", slot=self.number)
+        self.revision = after.revision
+        self.minute = after.minute
+        if isinstance(heartbeat.body, SlotProgress):
+            self.chain_offset = offset
+        self.vector.update(after.vector)
+        size_bytes = 0
         for token, publication in publications.items():
-            partition = self.tokens[token]
-            partition.confirm(publication)
+            size_bytes += self.tokens[token].confirm(publication)
             if publication.finish is not None:
                 del self.tokens[token]
+        self.heartbeat.confirm(heartbeat, self.tokens, publications)
+        return size_bytes
 
-    def fence_offset(self, snapshot: SlotProgress, first_offset: int) -> int:
-        """Return where the next owner begins: at the snapshot, or an announcement it lacks."""
-        return min(first_offset, snapshot.includes + 1)
+    def fence_offset(self, heartbeat: Heartbeat, first_offset: int) -> int:
+        """Return where the next owner starts to read: the chain, or an announcement it lacks.
+
+        Raises ProgressLost if the heartbeat was written before what was read of the slot.
+        """
+        if first_offset < self.position:
+            message = "a slot's snapshot was written before the offset that it was read up to"
+            raise ProgressLost(
+                message, slot=self.number, position=self.position, offset=first_offset
+            )
+        begins_chain = isinstance(heartbeat.body, SlotProgress)
+        chain_offset = first_offset if begins_chain else self.chain_offset
+        if chain_offset is None:
+            message = "changes of a slot without a snapshot before them"
+            raise InvariantViolation(message, slot=self.number)
+        return min(chain_offset, heartbeat.after.includes + 1)
 
     def check_invariants(self) -> None:
         """Raise InvariantViolation if the slot contradicts itself."""
         for token, partition in self.tokens.items():
-            invariant(token == partition.child.token, "a token under another name", token=token)
+            invariant(
+                token == partition.child.token, "token registered under another name", token=token
+            )
             partition.check_invariants()
+        self.heartbeat.check_invariants(self.tokens)

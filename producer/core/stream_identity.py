@@ -16,7 +16,7 @@ __all__ = ["StreamIdentity"]
 
 @dataclass(frozen=True, slots=True)
 class StreamIdentity:
-    """The stream, its group, and the topics as they stand; recorded in `StreamStarted`."""
+    """The stream, its group and its topics as they are now; recorded in `StreamStarted`."""
 
     stream: str
     dialect: str
@@ -25,7 +25,7 @@ class StreamIdentity:
     progress_topic_id: str
     topics: tuple[DataTopic, ...]
     filters: tuple[str, ...] = ()
-    """What the change stream leaves out; recorded, not compared: it may be altered."""
+    """What the change stream leaves out; recorded, but not compared, since it may be altered."""
 
     def started(
         self, *, start_ns: int, end_ns: int | None, children: tuple[ChildPartition, ...]
@@ -47,8 +47,8 @@ class StreamIdentity:
     def require(self, recorded: StreamStarted) -> None:
         """Raise StreamChangedError, naming every difference, unless the topics are this stream's.
 
-        A topic that was made anew, that grew, or whose key schema has another id would move keys
-        between topic partitions; a table that joined the stream since has no recorded topic.
+        A topic that was re-created, that grew, or whose key schema has another id would move keys
+        between topic partitions.  A table that the stream started to watch later is not recorded.
         """
         names = ("stream", "dialect", "group", "slots", "progress_topic_id")
         found = [

@@ -1,40 +1,49 @@
-"""One stream partition in its owner's memory: what was read, what is published, where to go on.
+"""One stream partition of a slot: what was read, what is published, where a query starts.
 
 Two positions matter.  *Published* is what the log proves: the watermark, the boundary transactions
 and the totals as the last committed snapshot holds them.  *Read* is ahead of it by the pending
-records.  Records move from pending to published whole, by one committed transaction, so an abort
+records.  A committed transaction moves records from pending to published as a whole, so an abort
 changes nothing here.
 
-The read position allows a failed query to go on where it broke off; the published one is all that
-survives the process.  A query starts at max(exact start, watermark), both inclusive, so it repeats
-its boundary instant: what the position at its start covers is dropped, and nothing else ever is.
+After a failure the next query continues at the read position; only the published one survives the
+process.  A query starts at max(exact start, watermark), both inclusive, so it repeats its boundary
+instant: what the position at its start covers is dropped, and nothing else ever is.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from tidegate.producer.core.lifecycle import (
+    PARTITION_TRANSITIONS,
+    PartitionChange,
+    PartitionState,
+    transition,
+)
+from tidegate.producer.errors import SourceOrderBroken
 from tidegate.producer.messages import PublishableRecord
-from tidegate.producer.spanner_records import ChildPartitionsRecord, HeartbeatRecord
-from tidegate.schemas.errors import ProducerError, invariant
+from tidegate.producer.records import ChildPartitionsRecord, HeartbeatRecord
+from tidegate.schemas.checksums import CHECKSUM_MODULUS, CHECKSUMS
+from tidegate.schemas.errors import InvariantViolation, invariant
 from tidegate.schemas.instants import NS_PER_US
-from tidegate.schemas.order_key import CHECKSUM_MODULUS, order_key_checksum, sequence_pair
-from tidegate.schemas.progress import ChildPartition, TokenSnapshot, TopicTotals
+from tidegate.schemas.order_key import sequence_pair
+from tidegate.schemas.progress import (
+    PROGRESS_VERSION,
+    ChecksumKind,
+    ChildPartition,
+    TokenMove,
+    TokenSnapshot,
+    TopicTotals,
+)
 
-__all__ = ["PartitionState", "Position", "Publication", "StreamPartition"]
+if TYPE_CHECKING:
+    from tidegate.schemas.errors import TidegateError
+
+__all__ = ["Position", "Publication", "StreamPartition"]
 
 RETRY_DELAY_MIN_US = 100_000
 RETRY_DELAY_MAX_US = 30_000_000
-
-
-class PartitionState(Enum):
-    """A stream partition's life in its slot; one whose marker is committed is in no slot."""
-
-    CREATED = "announced by some of its parents"
-    SCHEDULED = "announced by all of its parents, no query runs"
-    RUNNING = "a query runs"
-    FINISHED = "its end is proved, the completion marker is not committed yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +66,7 @@ class Position:
         return Position(timestamp_us - 1) if timestamp_us - 1 > self.watermark_us else self
 
     def covers(self, record: PublishableRecord) -> bool:
-        """Tell whether a record is contained already."""
+        """Whether a record is contained already."""
         if record.commit_timestamp_us != self.watermark_us + 1:
             return record.commit_timestamp_us <= self.watermark_us
         highest = self.boundary.get(record.server_transaction_id)
@@ -88,7 +97,7 @@ class _Query:
 
 
 class StreamPartition:
-    """See the module; one object per token, from its first announcement to its committed marker."""
+    """One token, from its first announcement to its committed marker; states: `core.lifecycle`."""
 
     def __init__(
         self,
@@ -97,19 +106,32 @@ class StreamPartition:
         heard: tuple[str, ...] = (),
         published: Position | None = None,
         totals: tuple[TopicTotals, ...] = (),
+        number: int = -1,
+        checksums: ChecksumKind = ChecksumKind.XXHASH_64,
     ) -> None:
-        """Begin with nothing read; without `published`, nothing is published either."""
+        """Start with nothing read; without `published`, nothing is published either."""
         self.child = child
         self.heard = set(heard)
         self.published = published or Position(child.start_ns // NS_PER_US - 1)
         self.totals = {entry.topic: entry for entry in totals}
+        self.number = number
+        """Names it in the slot's heartbeats; -1 before it has one."""
+        self.checksums = checksums
+        self.description = 0
+        """Grows with every change that is more than progress."""
         self.read = self.published
         self.pending: list[PublishableRecord] = []
         self.pending_bytes = 0
         self.attempts = 0
         self.retry_at_us = 0
+        self.stopped_by: TidegateError | None = None
+        """The error that stopped it; None but in the state STOPPED."""
         self._query: _Query | None = None
         self._finish: tuple[int, tuple[ChildPartition, ...]] | None = None
+        self._changed: dict[str, StreamPartition] | None = None
+        self.state = PartitionState.CREATED
+        if self.heard.issuperset(child.parents):
+            self._move(PartitionChange.ANNOUNCED_BY_ALL)
 
     @classmethod
     def restore(cls, snapshot: TokenSnapshot) -> StreamPartition:
@@ -119,46 +141,60 @@ class StreamPartition:
             heard=snapshot.parents_heard,
             published=Position(snapshot.watermark_us, dict(snapshot.boundary)),
             totals=snapshot.totals,
+            number=snapshot.number,
+            checksums=snapshot.checksums,
         )
 
-    # ------------------------------------------------------------ what it is
+    def report_changes(self, changed: dict[str, StreamPartition]) -> None:
+        """Enter this stream partition into `changed` now, and after every change of it."""
+        self._changed = changed
+        self._report_change()
 
-    @property
-    def state(self) -> PartitionState:
-        """Where it stands in its life."""
-        if self._finish is not None:
-            return PartitionState.FINISHED
-        if self._query is not None:
-            return PartitionState.RUNNING
-        if self.heard.issuperset(self.child.parents):
-            return PartitionState.SCHEDULED
-        return PartitionState.CREATED
+    def _report_change(self) -> None:
+        if self._changed is not None:
+            self._changed[self.child.token] = self
+
+    def _move(self, change: PartitionChange) -> None:
+        token = self.child.token
+        self.state = transition(PARTITION_TRANSITIONS, self.state, change, token=token)
+        self._report_change()
+
+    def announce(self, parent: str) -> bool:
+        """Record that a parent announced it; return whether that is new."""
+        is_new = parent not in self.heard
+        self.heard.add(parent)
+        is_complete = self.heard.issuperset(self.child.parents)
+        if self.state is PartitionState.CREATED and is_complete:
+            self._move(PartitionChange.ANNOUNCED_BY_ALL)
+        return is_new
 
     @property
     def query_id(self) -> int | None:
-        """The running query."""
+        """The running query; None without one."""
         return None if self._query is None else self._query.query_id
 
     @property
     def has_news(self) -> bool:
-        """Tell whether a transaction would move the published position or finish it."""
+        """Whether a transaction would move the published position or finish it."""
         return self.read is not self.published or self._finish is not None
 
     # ------------------------------------------------------------ reading
 
-    def begin_query(self, query_id: int) -> int:
-        """Note that a query begins; return where it starts, in nanoseconds."""
-        invariant(self.state is PartitionState.SCHEDULED, "a query begins", token=self.child.token)
+    def start_query(self, query_id: int) -> int:
+        """Record that a query starts; return its start timestamp, in nanoseconds."""
+        self._move(PartitionChange.QUERY_STARTED)
         self._query = _Query(query_id, self.read)
         return max(self.child.start_ns, self.read.watermark_us * NS_PER_US)
 
     def stop_query(self) -> int | None:
-        """Forget the running query; return its id."""
+        """Drop the running query and return its id; None without one."""
         query_id = self.query_id
         self._query = None
+        if self.state is PartitionState.RUNNING:
+            self._move(PartitionChange.QUERY_STOPPED)
         return query_id
 
-    def take_in(
+    def add_items(
         self,
         items: list[PublishableRecord | HeartbeatRecord | ChildPartitionsRecord],
         size_bytes: int,
@@ -167,41 +203,44 @@ class StreamPartition:
     ) -> bool:
         """Add what the query returned; return whether it proves a bounded stream's end.
 
-        What lies past `end_ns` is not taken: it is the proof that all before it was returned.  An
-        ended query is none, as it may end early, and neither is a clock.  Raises ProducerError if
-        the source broke its order.
+        What lies past `end_ns` is not added: it is the proof that all before it was returned.  A
+        query's end is no proof, since a query may end early, and neither is a clock.  Children that
+        came before it start within the stream: they are announced when the query ends.  Raises
+        SourceOrderBroken; what came before it in `items` was added.
         """
         query = self._query
         if query is None:
-            message = "records arrived without a query"
-            raise ProducerError(message, token=self.child.token)
-        self.attempts = 0
+            message = "records arrived, but no query is running"
+            raise InvariantViolation(message, token=self.child.token)
         self.pending_bytes += size_bytes
+        self._report_change()
         for item in items:
             if end_ns is not None and _lies_past(item, end_ns):
-                self._finish = (end_ns, ())
+                if query.children:
+                    continue  # the query ends by itself, and may still bring their siblings
+                self._finish_at(end_ns)
                 return True
             match item:
                 case PublishableRecord():
                     if not self._is_repeated(item, query):
-                        self._take_record(item)
+                        self._add_record(item)
                         query.brought_data = True
                 case HeartbeatRecord():
-                    self.read = self.read.with_heartbeat(item.timestamp_ns // NS_PER_US)
+                    self._advance(self.read.with_heartbeat(item.timestamp_ns // NS_PER_US))
                 case ChildPartitionsRecord():
                     query.children.update({child.token: child for child in item.children})
                     query.children_start_ns = item.start_ns
         return False
 
     def _is_repeated(self, record: PublishableRecord, query: _Query) -> bool:
-        """Tell whether a record is the inclusive start's repetition; time moving on ends that."""
+        """Whether a record repeats the inclusive start; a later commit time ends the repetition."""
         time_moved_on = record.commit_timestamp_us <= self.read.watermark_us
         return query.resumed_at.covers(record) and not (query.brought_data and time_moved_on)
 
-    def _take_record(self, record: PublishableRecord) -> None:
+    def _add_record(self, record: PublishableRecord) -> None:
         if self.read.covers(record):
             message = "the source returned a record behind what it had returned before"
-            raise ProducerError(
+            raise SourceOrderBroken(
                 message,
                 token=self.child.token,
                 commit_timestamp_us=record.commit_timestamp_us,
@@ -210,40 +249,67 @@ class StreamPartition:
                 watermark_us=self.read.watermark_us,
             )
         self.pending.append(record)
-        self.read = self.read.with_record(record)
+        self._advance(self.read.with_record(record))
 
-    def end_query(self) -> bool:
-        """Take a query's end with OK; return whether it proves the stream partition finished.
+    def _advance(self, position: Position) -> None:
+        """Move the read position; only what lies beyond it shows that a query gets on."""
+        if position is not self.read:
+            self.read = position
+            self.attempts = 0
 
-        Proof are the children.  Without them the query is repeated.
+    def end_query(self, now_us: int) -> bool:
+        """End a query that the service ended with OK; return whether that proves the finish.
+
+        The children are the proof.  Without them the query is retried as after a failure.
         """
         query = self._query
-        invariant(query, "a query ended that was not running", token=self.child.token)
-        self._query = None
         if query is None or not query.children:
+            self.fail_query(now_us)
             return False
-        self._finish = (query.children_start_ns, tuple(query.children.values()))
+        self._finish_at(query.children_start_ns, *query.children.values())
+        self._query = None
         return True
+
+    def _finish_at(self, end_ns: int, *children: ChildPartition) -> None:
+        self._move(PartitionChange.END_PROVED)
+        self._finish = (end_ns, children)
 
     def fail_query(self, now_us: int) -> None:
         """Schedule the next attempt, later each time; the delay is spread by the token."""
+        self._move(PartitionChange.QUERY_STOPPED)
         self._query = None
         delay_us = min(RETRY_DELAY_MIN_US << min(self.attempts, 20), RETRY_DELAY_MAX_US)
         spread = sum(self.child.token.encode()) % 100
-        self.retry_at_us = now_us + delay_us - delay_us * spread // 400
+        self.delay_query(now_us + delay_us - delay_us * spread // 400)
         self.attempts += 1
+
+    def delay_query(self, until_us: int) -> None:
+        """Start no query before a time."""
+        self.retry_at_us = until_us
+        self._report_change()
+
+    def refuse_query(self, error: TidegateError) -> None:
+        """Stop for good: what was read is published, and nothing more is read."""
+        self._move(PartitionChange.REFUSED)
+        self._query = None
+        self.stopped_by = error
 
     # ------------------------------------------------------------ publishing
 
     def publication(self) -> Publication:
-        """Return everything that waits; nothing changes until `confirm`."""
-        totals = dict(self.totals)
-        for record in self.pending:
-            _count(record, totals)
+        """Return everything that is not published; nothing changes until `confirm`."""
+        totals = {**self.totals, **_counted(self.pending, self.totals, self.checksums)}
         return Publication(tuple(self.pending), self.pending_bytes, self.read, totals, self._finish)
 
-    def confirm(self, publication: Publication) -> None:
-        """Take over what a committed transaction has published."""
+    def drop_bytes(self) -> int:
+        """Stop counting the bytes of what was read; return them.  Only while nothing is pending."""
+        invariant(not self.pending, "bytes dropped with records pending", token=self.child.token)
+        size_bytes, self.pending_bytes = self.pending_bytes, 0
+        self._report_change()
+        return size_bytes
+
+    def confirm(self, publication: Publication) -> int:
+        """Apply what a committed transaction has published; return the bytes that it releases."""
         del self.pending[: len(publication.records)]
         self.pending_bytes -= publication.size_bytes
         if self.read is publication.position:
@@ -251,8 +317,16 @@ class StreamPartition:
         else:
             self.published = publication.position
         self.totals = publication.totals
+        self._report_change()
+        if publication.finish is not None:
+            self._move(PartitionChange.MARKER_COMMITTED)
+        # Repeats that were read during the transaction: no other commit would release them.
+        repeated_bytes = 0 if self.has_news else self.drop_bytes()
+        return publication.size_bytes + repeated_bytes
 
-    def snapshot(self, publication: Publication | None = None) -> TokenSnapshot:
+    def snapshot(
+        self, publication: Publication | None = None, *, version: int = PROGRESS_VERSION
+    ) -> TokenSnapshot:
         """Return the snapshot as it is, or as it will be once `publication` is committed."""
         position = self.published if publication is None else publication.position
         totals = self.totals if publication is None else publication.totals
@@ -264,6 +338,21 @@ class StreamPartition:
             watermark_us=position.watermark_us,
             boundary=tuple(sorted(position.boundary.items())),
             totals=tuple(totals[topic] for topic in sorted(totals)),
+            number=self.number if version > 1 else -1,
+            checksums=self.checksums,
+            stopped=None if self.stopped_by is None or version == 1 else str(self.stopped_by),
+        )
+
+    def move(self, publication: Publication) -> TokenMove:
+        """Return what a committed `publication` changes, for a token that is described already."""
+        totals, before = publication.totals, self.totals
+        return TokenMove(
+            number=self.number,
+            watermark_us=publication.position.watermark_us,
+            boundary=tuple(sorted(publication.position.boundary.items())),
+            totals=tuple(
+                totals[topic] for topic in sorted(totals) if totals[topic] is not before.get(topic)
+            ),
         )
 
     def check_invariants(self) -> None:
@@ -271,14 +360,25 @@ class StreamPartition:
         token = self.child.token
         floor_us = self.child.start_ns // NS_PER_US - 1
         invariant(
-            self.published.watermark_us >= floor_us, "published before its start", token=token
+            self.published.watermark_us >= floor_us,
+            "published position before the start",
+            token=token,
         )
         invariant(
             self.read.watermark_us >= self.published.watermark_us,
-            "read behind published",
+            "read position behind the published one",
             token=token,
         )
-        invariant(self.pending or self.pending_bytes >= 0, "bytes without records", token=token)
+        invariant(self.pending_bytes >= 0, "pending bytes are negative", token=token)
+        has_finish = self._finish is not None
+        is_finished = self.state is PartitionState.FINISHED
+        invariant(has_finish == is_finished, "state does not match the proved end", token=token)
+        is_stopped = self.state is PartitionState.STOPPED
+        has_cause = self.stopped_by is not None
+        invariant(has_cause == is_stopped, "state does not match the error", token=token)
+        is_running = self.state is PartitionState.RUNNING
+        has_query = self._query is not None
+        invariant(has_query or not is_running, "state RUNNING without a query", token=token)
         times = [record.commit_timestamp_us for record in self.pending]
         invariant(times == sorted(times), "pending records out of order", token=token)
 
@@ -286,26 +386,53 @@ class StreamPartition:
 def _lies_past(
     item: PublishableRecord | HeartbeatRecord | ChildPartitionsRecord, end_ns: int
 ) -> bool:
-    """Tell whether nothing at or before `end_ns` (inclusive) can follow an item."""
+    """Whether nothing at or before `end_ns` (inclusive) can follow an item."""
     match item:
         case PublishableRecord():
             return item.commit_timestamp_us > end_ns // NS_PER_US
         case HeartbeatRecord():
-            # The instant of a heartbeat may still bring records.
+            # Records of the heartbeat's own instant may still follow.
             return item.timestamp_ns // NS_PER_US > end_ns // NS_PER_US
         case ChildPartitionsRecord():
             return item.start_ns > end_ns
 
 
-def _count(record: PublishableRecord, totals: dict[str, TopicTotals]) -> None:
-    for topic in {message.topic for message in record.messages}:
+@dataclass(slots=True)
+class _Count:
+    """What records add to one topic."""
+
+    records: int = 0
+    mods: int = 0
+    value_bytes: int = 0
+    checksum: int = 0
+    last: PublishableRecord | None = None
+
+
+def _counted(
+    records: list[PublishableRecord], totals: dict[str, TopicTotals], checksums: ChecksumKind
+) -> dict[str, TopicTotals]:
+    """Return the totals, with the records, of every topic that the records belong to."""
+    counts: dict[str, _Count] = {}
+    checksum_of = CHECKSUMS[checksums]
+    for record in records:
+        for message in record.messages:
+            count = counts.get(message.topic)
+            if count is None:
+                count = counts[message.topic] = _Count()
+            if count.last is not record:
+                count.last = record
+                count.records += 1
+            count.mods += 1
+            count.value_bytes += len(message.value)
+            count.checksum += checksum_of(message.order_key)
+    found = {}
+    for topic, count in counts.items():
         before = totals.get(topic) or TopicTotals(topic, 0, 0, 0, 0)
-        totals[topic] = replace(before, records=before.records + 1)
-    for message in record.messages:
-        before = totals[message.topic]
-        totals[message.topic] = replace(
-            before,
-            mods=before.mods + 1,
-            value_bytes=before.value_bytes + len(message.value),
-            checksum=(before.checksum + order_key_checksum(message.order_key)) % CHECKSUM_MODULUS,
+        found[topic] = TopicTotals(
+            topic,
+            records=before.records + count.records,
+            mods=before.mods + count.mods,
+            value_bytes=before.value_bytes + count.value_bytes,
+            checksum=(before.checksum + count.checksum) % CHECKSUM_MODULUS,
         )
+    return found

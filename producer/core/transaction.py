@@ -1,9 +1,9 @@
-"""The one open transaction of a worker: which slots it speaks for, what it carries, how far it is.
+"""The one open transaction of a worker: which slots it covers, what it holds, how far it is.
 
     PUBLISHING    data, announcements, markers: waiting for their delivery reports
     SNAPSHOTTING  the snapshots, whose vectors hold those offsets: waiting for theirs
     COMMITTING    the fence and the commit: waiting for the outcome
-    ABORTING      an abort was asked for
+    ABORTING      the abort: waiting for its outcome
 
 Nothing in the worker's slots changes before the commit is confirmed.
 """
@@ -15,8 +15,9 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tidegate.producer.core.heartbeat import Heartbeat
     from tidegate.producer.core.stream_partition import Publication
-    from tidegate.schemas.progress import ProgressRecord, SlotProgress
+    from tidegate.schemas.progress import ProgressRecord
 
 __all__ = ["OpenTransaction", "TransactionPhase"]
 
@@ -32,7 +33,7 @@ class TransactionPhase(Enum):
 
 @dataclass(slots=True)
 class OpenTransaction:
-    """What was decided when it began; `incarnations` are those of every slot concerned."""
+    """What was decided when it began; `incarnations` are those of every covered slot."""
 
     incarnations: dict[int, int]
     publications: dict[int, dict[str, Publication]]
@@ -40,14 +41,14 @@ class OpenTransaction:
     start: ProgressRecord | None = None
     """The `StreamStarted` that this transaction opens the epoch with."""
     phase: TransactionPhase = TransactionPhase.PUBLISHING
-    snapshots: dict[int, SlotProgress] = field(default_factory=dict)
+    heartbeats: dict[int, Heartbeat] = field(default_factory=dict)
     snapshot_offsets: dict[int, int] = field(default_factory=dict)
-    is_doubtful: bool = False
-    """Whether the commit was asked for without an answer: only another commit can settle it."""
-    ask_until_us: int = 0
-    """Until when the commit is asked for again while no answer comes."""
+    is_commit_unanswered: bool = False
+    """Whether a commit got no answer: then only another commit can confirm the outcome."""
+    retry_commit_until_us: int = 0
+    """Until when a commit without an answer is retried."""
 
     @property
     def is_decided(self) -> bool:
-        """Whether nothing is to be done for it any more but to wait for its outcome."""
+        """Whether only its outcome is missing."""
         return self.phase in (TransactionPhase.COMMITTING, TransactionPhase.ABORTING)

@@ -1,32 +1,38 @@
 """The cycle of one worker's transactions over its slots, at most one at a time.
 
     begin -> data, announcements, completion markers -> their delivery -> snapshots -> their
-    delivery -> the fence -> commit                              (`docs/protocol.md`, 3.1 and 3.4)
+    delivery -> the fence -> commit                                     (`docs/protocol.md`, 7.7)
 
 Records are kept until the commit is confirmed, and nothing in a slot changes before; an abort
-leaves everything as it was.  A transaction whose commit was asked for is decided: a slot that is
-lost from then on does not change its outcome, it only no longer learns of it.
+leaves everything as it was.  A transaction whose commit was requested is decided: a slot that is
+lost from then on does not change the outcome, only the outcome is not applied to it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidegate.producer.core import effects as do
-from tidegate.producer.core.slot import Slot, SlotPhase
+from tidegate.producer.core.group_watch import WatchLimits
+from tidegate.producer.core.heartbeat import HeartbeatLimits
+from tidegate.producer.core.lifecycle import SlotChange, SlotPhase
+from tidegate.producer.core.queries import QueryLimits
 from tidegate.producer.core.transaction import OpenTransaction, TransactionPhase
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
-from tidegate.schemas.progress_codec import CHUNK_ITEMS_MAX
+from tidegate.schemas.progress_chunks import CHUNK_BYTES_MAX, CHUNK_ITEMS_MAX
 from tidegate.schemas.topics import ROOT_TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tidegate.producer.core.counters import Counters
     from tidegate.producer.core.events import Delivered
+    from tidegate.producer.core.now import Now
+    from tidegate.producer.core.partition_index import PartitionIndex
     from tidegate.producer.core.progress_writer import ProgressWriter
-    from tidegate.producer.core.tally import Tally
+    from tidegate.producer.core.slot import Slot
 
 __all__ = ["TransactionCycle", "WorkerLimits"]
 
@@ -42,50 +48,59 @@ class WorkerLimits:
     commit_bytes_max: int = 8 << 20
     chunk_items_max: int = CHUNK_ITEMS_MAX
     """Tokens or children in one progress record."""
+    chunk_bytes_max: int = CHUNK_BYTES_MAX
+    """Estimated bytes of what is cut in one progress record."""
+    group_watch: WatchLimits = field(default_factory=WatchLimits)
+    queries: QueryLimits = field(default_factory=QueryLimits)
+    heartbeats: HeartbeatLimits = field(default_factory=HeartbeatLimits)
 
 
 class TransactionCycle:
-    """See the module.  `slots` is the worker's own, shared."""
+    """At most one open transaction; `slots` and `index` are the worker's own, shared."""
 
-    def __init__(self, slots: dict[int, Slot], *, limits: WorkerLimits, tally: Tally) -> None:
-        """Begin with nothing open."""
+    def __init__(
+        self,
+        slots: dict[int, Slot],
+        index: PartitionIndex,
+        *,
+        limits: WorkerLimits,
+        counters: Counters,
+    ) -> None:
+        """Start without an open transaction."""
         self.open: OpenTransaction | None = None
         self._slots = slots
+        self._index = index
         self._limits = limits
-        self._tally = tally
+        self._counters = counters
         self._due_us = 0
         self._not_before_us = 0
 
     # ------------------------------------------------------------ beginning
 
     def is_due(self, now_us: int, *, size_bytes: int = 0) -> bool:
-        """Tell whether the next one may begin: after the interval, or with enough to carry."""
+        """Whether the next transaction may begin: after the interval, or with enough bytes."""
         is_large = size_bytes >= self._limits.commit_bytes_max
         if self.open is not None or now_us < self._not_before_us:
             return False
         return now_us >= self._due_us or is_large
 
-    def concerned(self, now_us: int) -> list[Slot]:
-        """Return the slots that a transaction is due for, by number; none if it is too early."""
-        owned = [s for s in self._slots.values() if s.phase is SlotPhase.OWNED]
-        moved = [s for s in owned if s.has_news]
-        due = {s.number: s for s in owned if s.needs_snapshot(now_us)}
-        size = sum(p.pending_bytes for s in moved for p in s.tokens.values())
-        if not self.is_due(now_us, size_bytes=size):
+    def due_slots(self, now: Now) -> list[Slot]:
+        """Return the slots that a transaction is due for, by number; empty if it is too early."""
+        if not self.is_due(now.monotonic_us, size_bytes=self._index.pending_bytes):
             return []
-        found = {**due, **{slot.number: slot for slot in moved}}
-        return [found[number] for number in sorted(found)]
+        owned = [slot for slot in self._slots.values() if slot.phase is SlotPhase.OWNED]
+        due = [s for s in owned if self._index.news(s.number) or s.needs_snapshot(now.wall_us)]
+        return sorted(due, key=lambda slot: slot.number)
 
-    def begin(self, concerned: Iterable[Slot], writer: ProgressWriter) -> list[do.Effect]:
-        """Publish all that the slots' tokens have read."""
-        slots = {slot.number: slot for slot in concerned}
+    def begin(self, due: Iterable[Slot], writer: ProgressWriter) -> list[do.Effect]:
+        """Begin a transaction with everything that the slots' tokens have read."""
+        slots = {slot.number: slot for slot in due}
         publications = {
             number: {
                 token: partition.publication()
-                for token, partition in slot.tokens.items()
-                if partition.has_news
+                for token, partition in self._index.news(number).items()
             }
-            for number, slot in slots.items()
+            for number in slots
         }
         self.open = OpenTransaction(
             {number: slot.incarnation for number, slot in slots.items()}, publications
@@ -96,14 +111,16 @@ class TransactionCycle:
                 if publication.records:
                     effects.append(do.PublishRecords(number, token, publication.records))
                 if publication.finish is not None:
-                    child = slots[number].tokens[token].child
-                    effects += writer.finish(child, publication, slot=number)
+                    slot = slots[number]
+                    effects += writer.finish(
+                        slot.tokens[token], publication, slot=number, version=slot.heartbeat.version
+                    )
         return [*effects, do.AwaitDelivery()]
 
     def begin_stream(
         self, slot: Slot, started: StreamStarted, writer: ProgressWriter
     ) -> list[do.Effect]:
-        """Publish the record that opens an epoch, and announce the children of the beginning."""
+        """Begin the transaction that opens an epoch and announces the root's children."""
         number = slot.number
         self.open = OpenTransaction(
             {number: slot.incarnation},
@@ -111,107 +128,122 @@ class TransactionCycle:
             start=ProgressRecord(writer.epoch, writer.worker, started),
         )
         effects: list[do.Effect] = [do.BeginTransaction()]
-        effects += writer.record(started, slot=number, author_slot=number)
+        version = slot.heartbeat.version
+        effects += writer.record(started, slot=number, author_slot=number, version=version)
         for child in started.children:
-            effects += writer.announcement(child, parent=ROOT_TOKEN, author_slot=number)
+            effects += writer.announcement(
+                child, parent=ROOT_TOKEN, author_slot=number, version=version
+            )
         return [*effects, do.AwaitDelivery()]
 
-    # ------------------------------------------------------------ going on
+    # ------------------------------------------------------------ next steps
 
-    def deliver(self, event: Delivered, writer: ProgressWriter, now_us: int) -> list[do.Effect]:
-        """Go on after delivery reports: to the snapshots, or to the fence and the commit."""
+    def deliver(self, event: Delivered, writer: ProgressWriter, now: Now) -> list[do.Effect]:
+        """Continue after delivery reports: with the snapshots, or with the fence and the commit."""
         one = self.open
         if one is None or one.phase is TransactionPhase.ABORTING:
             return []
         if one.phase is TransactionPhase.PUBLISHING:
-            return self._publish_snapshots(one, event, writer, now_us)
-        invariant(one.phase is TransactionPhase.SNAPSHOTTING, "reports came out of turn")
+            return self._publish_snapshots(one, event, writer, now)
+        is_next = one.phase is TransactionPhase.SNAPSHOTTING
+        invariant(is_next, "unexpected delivery reports", transaction=one.phase.value)
         one.snapshot_offsets = event.snapshots
         offsets = tuple(
-            (number, self._slots[number].fence_offset(snapshot, event.snapshots[number]))
-            for number, snapshot in sorted(one.snapshots.items())
+            (number, self._slots[number].fence_offset(heartbeat, event.snapshots[number]))
+            for number, heartbeat in sorted(one.heartbeats.items())
         )
-        invariant(offsets, "a fence without an offset does not fence")
+        invariant(offsets, "fence without an offset", transaction=one.phase.value)
         one.phase = TransactionPhase.COMMITTING
-        one.ask_until_us = now_us + _COMMIT_PATIENCE_US
+        one.retry_commit_until_us = now.monotonic_us + _COMMIT_PATIENCE_US
         return [do.SendOffsets(offsets), do.CommitTransaction()]
 
     def _publish_snapshots(
-        self, one: OpenTransaction, event: Delivered, writer: ProgressWriter, now_us: int
+        self, one: OpenTransaction, event: Delivered, writer: ProgressWriter, now: Now
     ) -> list[do.Effect]:
         effects: list[do.Effect] = []
         for number in sorted(one.incarnations):
-            snapshot = self._slots[number].draft(
-                one.publications[number], event.written.get(number, ()), now_us=now_us
+            slot = self._slots[number]
+            heartbeat = slot.draft(
+                one.publications[number], event.written.get(number, ()), wall_us=now.wall_us
             )
-            one.snapshots[number] = snapshot
-            effects += writer.record(snapshot, slot=number)
+            one.heartbeats[number] = heartbeat
+            effects += writer.heartbeat(heartbeat, slot=number, version=slot.heartbeat.version)
         one.phase = TransactionPhase.SNAPSHOTTING
         return [*effects, do.AwaitDelivery()]
 
-    def give_up(self, lost: Iterable[int]) -> list[do.Effect]:
-        """Abort if a lost slot has a part in what is open and the outcome is not decided yet."""
+    def abort_if_lost(self, lost: Iterable[int]) -> list[do.Effect]:
+        """Abort the open transaction if it covers a lost slot and its outcome is not decided."""
         one = self.open
-        if one is None or one.is_decided or one.incarnations.keys().isdisjoint(lost):
+        if one is None or one.is_decided:
+            return []
+        covered = sorted(one.incarnations.keys() & set(lost))
+        if not covered:
             return []
         one.phase = TransactionPhase.ABORTING
-        return [do.AbortTransaction()]
+        return [do.AbortTransaction(f"slots {covered} were lost")]
 
     # ------------------------------------------------------------ outcomes
 
     def commit(self, now_us: int) -> tuple[list[do.Effect], ProgressRecord | None]:
-        """Take a confirmed commit over into the slots still owned.
+        """Apply a confirmed commit to the slots that are still owned.
 
-        Returns what is to be done, and the record that opened an epoch, if it was that one.
+        Returns effects, and the record that opened an epoch if the transaction held it.
         """
         one, self.open = self.open, None
-        invariant(one is not None and one.phase is TransactionPhase.COMMITTING, "committed unasked")
+        invariant(
+            one is not None and one.phase is TransactionPhase.COMMITTING,
+            "commit confirmed, but no commit was in progress",
+            transaction=None if one is None else one.phase.value,
+        )
         if one is None:
             return [], None
-        self._tally.counts["committed"] += 1
+        self._counters.counts["committed"] += 1
         self._due_us = now_us + self._limits.commit_interval_us
         size_bytes = 0
-        for number, snapshot in one.snapshots.items():
+        for number, heartbeat in one.heartbeats.items():
             slot = self._slots.get(number)
             if slot is None or slot.incarnation != one.incarnations[number]:
-                continue  # lost while the commit was under way: its next owner reads it
+                continue  # lost during the commit: its next owner reads the slot
             publications = one.publications[number]
-            self._tally.add(slot.tokens, publications)
-            slot.confirm(snapshot, one.snapshot_offsets[number], publications)
-            size_bytes += sum(publication.size_bytes for publication in publications.values())
+            self._counters.add(slot.tokens, publications)
+            size_bytes += slot.confirm(heartbeat, one.snapshot_offsets[number], publications)
         return ([do.ReleaseBudget(size_bytes)] if size_bytes else []), one.start
 
     def abort(self, now_us: int) -> None:
-        """Take note that what was open has left nothing behind."""
+        """Drop the aborted transaction; its records stay pending."""
         self.open = None
-        self._tally.counts["abort"] += 1
+        self._counters.counts["abort"] += 1
         for slot in self._slots.values():
-            if slot.phase is SlotPhase.REVOKING:
-                slot.may_publish = False  # the next owner reads it again; the group waits
-        # However much waits: only who polls in between can learn why it was aborted.
+            if slot.is_leaving:
+                slot.move(SlotChange.ABORTED)  # the group waits; its next owner reads it again
+        # However much is pending: only a poll in between can report why it was aborted.
         self._not_before_us = now_us + _REPUBLISH_DELAY_US
 
-    def ask_again(self, now_us: int) -> list[do.Effect]:
-        """Ask for the commit again; nothing once patience has ended."""
+    def retry_commit(self, now_us: int) -> list[do.Effect]:
+        """Retry a commit without an answer; returns no effect once the time for it is over."""
         one = self.open
-        invariant(one is not None and one.phase is TransactionPhase.COMMITTING, "asked unasked")
-        if one is None or now_us >= one.ask_until_us:
+        invariant(
+            one is not None and one.phase is TransactionPhase.COMMITTING,
+            "commit retried, but no commit was in progress",
+            transaction=None if one is None else one.phase.value,
+        )
+        if one is None or now_us >= one.retry_commit_until_us:
             return []
-        one.is_doubtful = True
+        one.is_commit_unanswered = True
         return [do.CommitTransaction()]
 
     @property
-    def is_doubtful(self) -> bool:
-        """Whether even an abort would leave open what has become of the transaction."""
-        return self.open is not None and self.open.is_doubtful
+    def is_commit_unanswered(self) -> bool:
+        """Whether a commit of the open transaction got no answer, so that no abort proves more."""
+        return self.open is not None and self.open.is_commit_unanswered
 
-    def forget(self) -> None:
-        """Take note that nobody knows what became of it."""
+    def drop(self) -> None:
+        """Drop the open transaction without its outcome."""
         self.open = None
-        self._tally.counts["unknown_outcome"] += 1
+        self._counters.counts["unknown_outcome"] += 1
 
     def check_invariants(self) -> None:
-        """Raise InvariantViolation if what is open speaks for a slot that is gone."""
+        """Raise InvariantViolation if the open transaction covers a slot that is not owned."""
         one = self.open
         if one is None or one.is_decided:
             return
@@ -219,6 +251,6 @@ class TransactionCycle:
             slot = self._slots.get(number)
             invariant(
                 slot is not None and slot.incarnation == incarnation,
-                "a transaction speaks for a slot that is gone",
+                "transaction covers a slot that is no longer owned",
                 slot=number,
             )

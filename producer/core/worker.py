@@ -1,10 +1,10 @@
 """One worker's whole state machine: slots, stream partitions, and the transaction cycle over them.
 
-`handle(event, now_us=…)` is the only way to change it and returns what is to be done, in order.
-Effects of one call are carried out in order; what comes of them returns as events.
+`handle(event, now=…)` is the only way to change it.  It returns effects, which are carried out
+in order; their outcomes return as events.
 
-After an abort the next cycle publishes the same again, unless a slot was lost meanwhile.  After an
-unknown outcome nothing is remembered: every slot is read again from the log.
+After an abort the next cycle publishes the same records again, unless a slot was lost meanwhile.
+After an unknown outcome no state is kept: every slot is read again from the log.
 """
 
 from __future__ import annotations
@@ -14,13 +14,21 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
+from tidegate.producer.core.counters import Counters
+from tidegate.producer.core.group_watch import GroupWatch
+from tidegate.producer.core.lifecycle import PartitionState, SlotChange, SlotPhase
+from tidegate.producer.core.partition_index import PartitionIndex
 from tidegate.producer.core.progress_writer import ProgressWriter
-from tidegate.producer.core.slot import Slot, SlotPhase
-from tidegate.producer.core.stream_partition import PartitionState, StreamPartition
-from tidegate.producer.core.tally import Tally
+from tidegate.producer.core.queries import Queries
+from tidegate.producer.core.slot import Slot
+from tidegate.producer.core.story import Story
+from tidegate.producer.core.stream_partition import StreamPartition
+from tidegate.producer.core.stream_start_search import StreamStartSearch
+from tidegate.producer.core.topic_watch import TopicWatch
 from tidegate.producer.core.transaction_cycle import TransactionCycle, WorkerLimits
-from tidegate.producer.errors import ProducerFencedError
-from tidegate.schemas.errors import TidegateError, invariant
+from tidegate.producer.core.undeliverable import UndeliverableRecords
+from tidegate.producer.errors import ProducerFencedError, ProgressLost, TopicsChangedError
+from tidegate.schemas.errors import InvariantViolation, TidegateError, invariant
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import ChildPartition, ProgressRecord, StreamStarted
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
@@ -28,6 +36,7 @@ from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tidegate.producer.core.now import Now
     from tidegate.producer.core.stream_identity import StreamIdentity
     from tidegate.producer.core.transaction import OpenTransaction
 
@@ -37,20 +46,24 @@ _KNOWN = (
     "slots",
     "stream",
     "epoch",
-    "tally",
+    "counters",
+    "_index",
     "_cycle",
+    "_undeliverable",
     "_incarnations",
     "_queries",
-    "_seeking_start",
+    "_start_search",
     "_draining",
     "_root",
+    "_group_watch",
+    "_topic_watch",
 )
 
 
 class Worker:
-    """See the module.
+    """The decisions of one worker.
 
-    `epoch`, `start_ns` (None: now) and `end_ns` count only if this worker opens the stream.
+    `epoch`, `start_ns` (None: now) and `end_ns` are used only if this worker opens the stream.
     """
 
     def __init__(
@@ -63,7 +76,7 @@ class Worker:
         end_ns: int | None = None,
         limits: WorkerLimits | None = None,
     ) -> None:
-        """Own nothing yet."""
+        """Start without slots."""
         self.name = name
         self.slots: dict[int, Slot] = {}
         self.stream: StreamStarted | None = None
@@ -73,19 +86,46 @@ class Worker:
         self._start_ns = start_ns
         self._end_ns = end_ns
         self._limits = limits or WorkerLimits()
-        self.tally = Tally()
-        self._cycle = TransactionCycle(self.slots, limits=self._limits, tally=self.tally)
+        self.counters = Counters()
+        self._index = PartitionIndex(identity.slots)
+        self._cycle = TransactionCycle(
+            self.slots, self._index, limits=self._limits, counters=self.counters
+        )
+        self._undeliverable = UndeliverableRecords()
         self._incarnations = 0
-        self._queries = 0
-        self._seeking_start = False
+        self._queries = Queries(self.counters, limits=self._limits.queries)
+        self._start_search = StreamStartSearch()
         self._draining = False
         self._root: StreamPartition | None = None
+        self._story = Story(identity.slots)
+        self._group_watch = GroupWatch(
+            worker=name, slots=identity.slots, limits=self._limits.group_watch
+        )
+        self._topic_watch = TopicWatch(identity)
 
     # ------------------------------------------------------------ events
 
-    def handle(self, event: on.Event, *, now_us: int) -> list[do.Effect]:
-        """Take an event in; return what is to be done.  Raises only InvariantViolation."""
+    def handle(self, event: on.Event, *, now: Now) -> list[do.Effect]:
+        """Return the effects of an event, in order.
+
+        Raises only InvariantViolation, with the story of its subject; the worker is not usable
+        after that.
+        """
+        self._story.add(event, now_us=now.wall_us)
+        try:
+            effects = self._handle(event, now)
+        except InvariantViolation as violation:
+            violation.story = self._story.about(violation.fields)
+            raise
+        for effect in effects:
+            self._story.add(effect, now_us=now.wall_us)
+            if isinstance(effect, do.ReportStopped) and effect.token != ROOT_TOKEN:
+                self.slots[slot_of(effect.token, self._identity.slots)].note_stop(effect.token)
+        return effects
+
+    def _handle(self, event: on.Event, now: Now) -> list[do.Effect]:
         effects: list[do.Effect] = []
+        now_us = now.monotonic_us
         match event:
             case on.SlotsAssigned():
                 effects += self._on_assigned(event.slots)
@@ -93,69 +133,107 @@ class Worker:
                 effects += self._on_revoked(event.slots)
             case on.SlotsLost():
                 effects += self._on_lost(event.slots)
-            case on.SlotRecoveryBegun():
-                slot = self._current(event.slot, event.incarnation)
-                if slot is not None:
-                    slot.begin_recovery(
-                        end_offset=event.end_offset, from_beginning=event.from_beginning
-                    )
-            case on.ProgressRead():
-                slot = self._current(event.slot, event.incarnation)
-                if slot is not None:
-                    slot.take_in(event.offset, event.record, epoch=self.epoch)
-            case on.SlotPassed():
-                slot = self._current(event.slot, event.incarnation)
-                if slot is not None:
-                    slot.pass_to(event.position)
+            case (
+                on.SlotRecoveryStarted()
+                | on.ProgressRead()
+                | on.SlotPositionAdvanced()
+                | on.SlotOutOfRange()
+            ):
+                effects += self._on_slot_read(event)
             case on.StreamStartFound():
                 effects += self._on_stream_start(event.record)
+            case on.StreamStartAbsent():
+                effects += self._on_stream_start_absent(event.search_id)
             case on.RecordsRead():
-                effects += self._on_records(event)
+                effects += self._on_records(event, now_us)
             case on.QueryEnded():
                 self._on_query_ended(event, now_us)
             case on.QueryFailed():
                 effects += self._on_query_failed(event, now_us)
             case on.Delivered():
-                effects += self._cycle.deliver(event, self._writer, now_us)
+                effects += self._on_delivered(event, now)
             case on.TransactionCommitted():
                 effects += self._on_committed(now_us)
             case on.TransactionAborted():
-                if self._cycle.is_doubtful:
+                if self._cycle.is_commit_unanswered:
                     effects += self._on_unknown_outcome()
                 else:
                     self._cycle.abort(now_us)
+                    effects += self._undeliverable.refused(event.failure)
             case on.CommitOutcomeUnknown():
-                effects += self._on_unknown_outcome()
+                stop = self._undeliverable.refused(event.failure)
+                effects += stop or self._on_unknown_outcome()
             case on.CommitUnanswered():
-                again = self._cycle.ask_again(now_us)
-                effects += again or self._on_unknown_outcome()
+                retry = self._cycle.retry_commit(now_us)
+                effects += retry or self._on_unknown_outcome()
             case on.ProducerFenced():
                 if event.has_successor:
                     effects.append(do.Stop(ProducerFencedError(self.name)))
                 else:
                     effects += self._on_unknown_outcome()
+            case on.GroupDescribed():
+                effects += self._on_group_described(event, now_us)
+            case on.TopicsObserved():
+                changed = self._topic_watch.handle(event, now_us=now_us)
+                effects += [] if changed is None else [do.Stop(changed)]
+            case on.AccessDenied():
+                effects.append(do.Stop(event.error))
+            case on.ReadInterrupted():
+                pass
             case on.DrainRequested():
                 effects += self._on_drain()
+            case on.QueryPaused():
+                if self._running(event.token, event.query_id) is not None:
+                    self._queries.pause(event)
+            case on.QueryResumed():
+                partition = self._running(event.token, event.query_id)
+                if partition is not None:
+                    self._queries.resume(partition, event)
             case on.Ticked():
-                pass
+                if event.has_read_inbox:
+                    effects += self._queries.repeat_stalled(now_us)
             case _:
                 assert_never(event)
-        return effects + self._advance(now_us)
+        return effects + self._advance(now)
 
     def _on_assigned(self, numbers: tuple[int, ...]) -> list[do.Effect]:
         effects: list[do.Effect] = []
         for number in numbers:
-            invariant(number not in self.slots, "a slot was assigned twice", slot=number)
+            invariant(number not in self.slots, "slot assigned twice", slot=number)
             self._incarnations += 1
-            self.slots[number] = Slot(number, self._incarnations)
+            self.slots[number] = Slot(
+                number,
+                self._incarnations,
+                heartbeats=self._limits.heartbeats,
+                changed=self._index.changed,
+            )
             effects.append(do.RecoverSlot(number, self._incarnations))
-        if numbers and self.stream is None and not self._seeking_start:
-            self._seeking_start = True
-            effects.append(do.FindStreamStart())
+        if numbers and self.stream is None:
+            effects += self._start_search.begin()
         return effects
 
+    def _on_slot_read(self, event: on.SlotReading) -> list[do.Effect]:
+        slot = self._current(event.slot, event.incarnation)
+        if slot is None:
+            return []
+        try:
+            match event:
+                case on.SlotRecoveryStarted():
+                    slot.start_recovery(
+                        committed_offset=event.committed_offset, end_offset=event.end_offset
+                    )
+                case on.ProgressRead():
+                    slot.add_record(event.offset, event.record, epoch=self.epoch)
+                case on.SlotPositionAdvanced():
+                    slot.advance_to(event.position)
+                case on.SlotOutOfRange():
+                    slot.fail_reading(event.reason)
+        except ProgressLost as error:
+            return [do.Stop(error)]
+        return []
+
     def _current(self, number: int, incarnation: int) -> Slot | None:
-        """Return the slot, unless the event speaks of an assignment that is over."""
+        """Return the slot, or None if the event is about an assignment that is over."""
         slot = self.slots.get(number)
         return slot if slot is not None and slot.incarnation == incarnation else None
 
@@ -163,15 +241,15 @@ class Worker:
         effects: list[do.Effect] = []
         for number in numbers:
             slot = self.slots[number]
-            slot.phase = SlotPhase.REVOKING
+            slot.move(SlotChange.REVOKED)
             effects += self._stop_queries(slot)
         return effects
 
     def _on_lost(self, numbers: tuple[int, ...]) -> list[do.Effect]:
         effects: list[do.Effect] = []
         for number in numbers:
-            effects += self._forget(number)
-        return effects + self._cycle.give_up(numbers)
+            effects += self._drop_slot(number)
+        return effects + self._cycle.abort_if_lost(numbers)
 
     def _on_stream_start(self, record: ProgressRecord) -> list[do.Effect]:
         if self.stream is not None or not isinstance(record.body, StreamStarted):
@@ -182,54 +260,64 @@ class Worker:
             return [do.Stop(error)]
         self.stream = record.body
         self.epoch = record.epoch
-        return self._close_root()
+        return self._stop_initial_query()
 
-    def _on_records(self, event: on.RecordsRead) -> list[do.Effect]:
+    def _on_stream_start_absent(self, search_id: int) -> list[do.Effect]:
+        if self.stream is not None or not self._start_search.is_decided_by(search_id):
+            return []
+        message = "the root's slot holds no StreamStarted, although snapshots were committed"
+        return [do.Stop(ProgressLost(message, slot=self._root_slot))]
+
+    def _on_records(self, event: on.RecordsRead, now_us: int) -> list[do.Effect]:
         partition = self._running(event.token, event.query_id)
         if partition is None:
             return [do.ReleaseBudget(event.size_bytes)]
-        try:
-            has_ended = partition.take_in(event.items, event.size_bytes, end_ns=self._bound_ns())
-        except TidegateError as error:
-            return [do.Stop(error)]
-        return self._stop_query(partition) if has_ended else []
+        return self._queries.add_records(partition, event, end_ns=self._bound_ns(), now_us=now_us)
 
     def _on_query_ended(self, event: on.QueryEnded, now_us: int) -> None:
         partition = self._running(event.token, event.query_id)
-        if partition is None:
-            return
-        if not partition.end_query():
-            self.tally.counts["unproven_finish"] += 1
-            partition.fail_query(now_us)
+        if partition is not None:
+            self._queries.end(partition, now_us)
 
     def _on_query_failed(self, event: on.QueryFailed, now_us: int) -> list[do.Effect]:
         partition = self._running(event.token, event.query_id)
-        if partition is None:
+        return [] if partition is None else self._queries.fail(partition, event.error, now_us)
+
+    def _on_group_described(self, event: on.GroupDescribed, now_us: int) -> list[do.Effect]:
+        if self._draining:
+            return []  # leaving starts a rebalance anyway
+        rejoin = self._group_watch.handle(event, now_us=now_us)
+        if rejoin is None:
             return []
-        if not event.error.retriable:
-            return [do.Stop(event.error)]
-        self.tally.counts["query_retry"] += 1
-        partition.fail_query(now_us)
-        return []
+        self.counters.counts["rejoin"] += 1
+        return [rejoin]
 
     def _on_drain(self) -> list[do.Effect]:
         self._draining = True
         return self._on_revoked(tuple(self.slots))
 
+    def _on_delivered(self, event: on.Delivered, now: Now) -> list[do.Effect]:
+        try:
+            return self._cycle.deliver(event, self._writer, now)
+        except (ProgressLost, TopicsChangedError) as error:
+            return [do.AbortTransaction(error.message), do.Stop(error)]
+
     def _on_committed(self, now_us: int) -> list[do.Effect]:
+        if self._cycle.open is not None:
+            self._undeliverable.delivered(self._cycle.open.incarnations)
         effects, started = self._cycle.commit(now_us)
         return effects if started is None else effects + self._on_stream_start(started)
 
     def _on_unknown_outcome(self) -> list[do.Effect]:
-        self._cycle.forget()
+        self._cycle.drop()
         effects: list[do.Effect] = []
-        revoking = tuple(n for n, s in self.slots.items() if s.phase is SlotPhase.REVOKING)
+        revoking = tuple(number for number, slot in self.slots.items() if slot.is_leaving)
         kept = tuple(number for number in self.slots if number not in revoking)
         for number in list(self.slots):
-            effects += self._forget(number)
+            effects += self._drop_slot(number)
         effects.append(do.RestartProducer())
         if revoking:
-            effects.append(do.LetGoSlots(revoking))
+            effects.append(do.ReleaseSlots(revoking))
         return effects + self._on_assigned(kept)
 
     @property
@@ -239,105 +327,102 @@ class Worker:
             self.name,
             self._identity.slots,
             self._limits.chunk_items_max,
+            self._limits.chunk_bytes_max,
         )
 
     # ------------------------------------------------------------ opening a stream
 
-    def _open_stream(self, root_slot: Slot, now_us: int) -> list[do.Effect]:
-        """Drive the initial query, and once it is proved, the transaction that opens the epoch."""
+    def _open_stream(self, root_slot: Slot, now: Now) -> list[do.Effect]:
+        """Run the initial query; once its end is proved, begin the transaction that opens it."""
         if self._root is None:
-            start_ns = now_us * NS_PER_US if self._start_ns is None else self._start_ns
+            start_ns = now.wall_us * NS_PER_US if self._start_ns is None else self._start_ns
             self._root = StreamPartition(ChildPartition(ROOT_TOKEN, (), start_ns))
         root = self._root
-        if root.state is PartitionState.SCHEDULED and root.retry_at_us <= now_us:
-            return [self._start_query(root)]
-        if root.state is not PartitionState.FINISHED or not self._cycle.is_due(now_us):
+        if root.state is PartitionState.SCHEDULED and root.retry_at_us <= now.monotonic_us:
+            return [self._queries.start(root)]
+        if root.state is not PartitionState.FINISHED or not self._cycle.is_due(now.monotonic_us):
             return []
         finish = root.publication().finish
-        invariant(finish, "the initial query finished without children")
+        invariant(finish, "initial query finished without children")
         children = () if finish is None else finish[1]
         started = self._identity.started(
             start_ns=root.child.start_ns, end_ns=self._end_ns, children=children
         )
         return self._cycle.begin_stream(root_slot, started, self._writer)
 
-    # ------------------------------------------------------------ what can go on, goes on
+    # ------------------------------------------------------------ what is due after an event
 
-    def _advance(self, now_us: int) -> list[do.Effect]:
+    def _advance(self, now: Now) -> list[do.Effect]:
         effects: list[do.Effect] = []
+        if self.stream is None:
+            effects += self._start_search.poll(self.slots.values(), now_us=now.monotonic_us)
         for slot in list(self.slots.values()):
             if slot.phase is SlotPhase.RECOVERING and slot.has_caught_up:
-                effects += self._after_recovery(slot, now_us)
+                effects += self._after_recovery(slot, now)
+        for token in self._index.take_due(now.monotonic_us):
+            slot = self.slots[slot_of(token, self._identity.slots)]
             if slot.phase is SlotPhase.OWNED:
-                effects += [
-                    self._start_query(partition)
-                    for partition in slot.tokens.values()
-                    if partition.state is PartitionState.SCHEDULED
-                    and partition.retry_at_us <= now_us
-                ]
+                effects.append(self._queries.start(slot.tokens[token]))
         if self._cycle.open is None:
-            effects += self._next_transaction(now_us)
+            effects += self._next_transaction(now)
         if self._draining and not self.slots and self._cycle.open is None:
             effects.append(do.Stop(None))
         return effects
 
-    def _after_recovery(self, slot: Slot, now_us: int) -> list[do.Effect]:
+    def _after_recovery(self, slot: Slot, now: Now) -> list[do.Effect]:
         effects: list[do.Effect] = []
         if self.stream is None and slot.stream_start is not None:
             effects += self._on_stream_start(slot.stream_start)
         if self.epoch is not None:
-            slot.own(self.epoch)
+            try:
+                slot.own(self.epoch)
+            except ProgressLost as error:
+                effects.append(do.Stop(error))
+            self._queries.delay(slot.tokens.values())
             return effects
         if slot.number == self._root_slot and slot.lacks_stream_start and not self._draining:
-            return self._open_stream(slot, now_us)
+            return self._open_stream(slot, now)
         return effects
 
-    def _next_transaction(self, now_us: int) -> list[do.Effect]:
-        revoking = [s for s in self.slots.values() if s.phase is SlotPhase.REVOKING]
-        if revoking:
-            unsaved = [s for s in revoking if s.may_publish and s.has_news]
-            return self._cycle.begin(unsaved, self._writer) if unsaved else self._let_go(revoking)
-        concerned = self._cycle.concerned(now_us)
-        return self._cycle.begin(concerned, self._writer) if concerned else []
+    def _next_transaction(self, now: Now) -> list[do.Effect]:
+        leaving = [slot for slot in self.slots.values() if slot.is_leaving]
+        if leaving:
+            revoking = [slot for slot in leaving if slot.phase is SlotPhase.REVOKING]
+            unsaved = [slot for slot in revoking if self._index.news(slot.number)]
+            return self._cycle.begin(unsaved, self._writer) if unsaved else self._release(leaving)
+        due = self._cycle.due_slots(now)
+        return self._cycle.begin(due, self._writer) if due else []
 
-    def _let_go(self, slots: list[Slot]) -> list[do.Effect]:
+    def _release(self, slots: list[Slot]) -> list[do.Effect]:
         numbers = tuple(slot.number for slot in slots)
         effects: list[do.Effect] = []
         for number in numbers:
-            effects += self._forget(number)
-        effects.append(do.LetGoSlots(numbers))
+            effects += self._drop_slot(number)
+        effects.append(do.ReleaseSlots(numbers))
         return effects
 
     # ------------------------------------------------------------ queries
 
-    def _start_query(self, partition: StreamPartition) -> do.StartQuery:
-        self._queries += 1
-        start_ns = partition.begin_query(self._queries)
-        return do.StartQuery(partition.child.token, self._queries, start_ns)
-
-    def _stop_query(self, partition: StreamPartition) -> list[do.Effect]:
-        query_id = partition.stop_query()
-        return [] if query_id is None else [do.StopQuery(partition.child.token, query_id)]
-
     def _stop_queries(self, slot: Slot) -> list[do.Effect]:
         return [
-            effect for partition in slot.tokens.values() for effect in self._stop_query(partition)
+            effect for partition in slot.tokens.values() for effect in self._queries.stop(partition)
         ]
 
-    def _forget(self, number: int) -> list[do.Effect]:
+    def _drop_slot(self, number: int) -> list[do.Effect]:
         slot = self.slots.pop(number)
+        slot.move(SlotChange.DROPPED)
         effects = self._stop_queries(slot)
-        size = sum(partition.pending_bytes for partition in slot.tokens.values())
+        size = self._index.remove(slot.tokens.values())
         if size:
             effects.append(do.ReleaseBudget(size))
-        return effects + self._close_root() if number == self._root_slot else effects
+        return effects + self._stop_initial_query() if number == self._root_slot else effects
 
-    def _close_root(self) -> list[do.Effect]:
-        """End the initial query: the epoch is open, or another worker has to open it."""
+    def _stop_initial_query(self) -> list[do.Effect]:
+        """Stop the initial query: the epoch is open, or another worker has to open it."""
         root, self._root = self._root, None
         if root is None:
             return []
-        effects = self._stop_query(root)
+        effects = self._queries.stop(root)
         return [*effects, do.ReleaseBudget(root.pending_bytes)] if root.pending_bytes else effects
 
     @property
@@ -345,7 +430,7 @@ class Worker:
         return slot_of(ROOT_TOKEN, self._identity.slots)
 
     def _running(self, token: str, query_id: int) -> StreamPartition | None:
-        """Return the stream partition whose running query this is, or None if it is not wanted."""
+        """Return the stream partition whose running query this is; None if it was stopped."""
         if token == ROOT_TOKEN:
             partition = self._root
         else:
@@ -359,37 +444,52 @@ class Worker:
     # ------------------------------------------------------------ inspection
 
     def snapshot(self) -> dict[str, Any]:
-        """Return all that is known here, as a value that nothing changes any more.
+        """Return a copy of the state, for diagnosis or for `restore`.
 
-        It is for whoever must find out what happened, or go on from it elsewhere.  What survives a
-        process is another thing: the slots' snapshots in the log.
+        Only the slots' snapshots in the log survive a process.
         """
         return deepcopy({name: getattr(self, name) for name in _KNOWN})
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Become what a worker of the same settings was when it gave the snapshot."""
+        """Take over the state of a worker with the same settings."""
         for name, value in deepcopy(dict(snapshot)).items():
             setattr(self, name, value)
 
     @property
     def transaction(self) -> OpenTransaction | None:
-        """The open transaction, if there is one."""
+        """The open transaction; None without one."""
         return self._cycle.open
 
     @property
     def watermark_us(self) -> int | None:
         """The least published watermark of the owned tokens; None without one."""
-        marks = [
-            p.published.watermark_us for slot in self.slots.values() for p in slot.tokens.values()
-        ]
-        return min(marks, default=None)
+        return self._index.watermark_us
+
+    @property
+    def states(self) -> Mapping[PartitionState, int]:
+        """How many stream partitions of the owned slots are in each state."""
+        return self._index.states
+
+    @property
+    def stopped(self) -> Mapping[str, TidegateError]:
+        """The stopped stream partitions of the owned slots, and what stopped each."""
+        return self._index.stopped
 
     def check_invariants(self) -> None:
-        """Raise InvariantViolation if the worker contradicts itself."""
+        """Raise InvariantViolation, with the story of its subject, if the state is inconsistent."""
+        try:
+            self._check_invariants()
+        except InvariantViolation as violation:
+            violation.story = self._story.about(violation.fields)
+            raise
+
+    def _check_invariants(self) -> None:
         for number, slot in self.slots.items():
-            invariant(number == slot.number, "a slot under another number", slot=number)
+            invariant(number == slot.number, "slot registered under another number", slot=number)
             slot.check_invariants()
             for token in slot.tokens:
                 home = slot_of(token, self._identity.slots)
-                invariant(home == number, "a token in another's slot", token=token, slot=number)
+                invariant(home == number, "token in the wrong slot", token=token, slot=number)
+        self._index.check_invariants(self.slots.values())
         self._cycle.check_invariants()
+        self._group_watch.check_invariants()

@@ -72,7 +72,7 @@ def test_an_unknown_setting_in_a_file_is_named(run, tmp_path):
     code, told, _ = run("check", "--config", str(file), *flags())
 
     assert code == 2
-    assert "hearbeat_ms: no such setting" in told
+    assert "hearbeat_ms: unknown setting" in told
     assert "secret" not in told
 
 

@@ -4,31 +4,48 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from tidegate.producer.core.events import QueryFailed, RecordsRead, Ticked
-from tidegate.producer.errors import QueryInterrupted
-from tidegate.producer.metrics import ProducerMetrics
+from tidegate.producer.core.counters import Counters
+from tidegate.producer.core.events import (
+    DrainRequested,
+    QueryFailed,
+    RecordsRead,
+    SlotsAssigned,
+    SlotsLost,
+    Ticked,
+)
+from tidegate.producer.core.lifecycle import PartitionState
+from tidegate.producer.errors import PositionExpired, QueryInterrupted, TokenRefused
+from tidegate.producer.metrics import producer_metrics
 from tidegate.producer.observer import Observer
-from tidegate.producer.spanner_records import HeartbeatRecord
+from tidegate.producer.records import HeartbeatRecord
+from tidegate.program.health import Health
 from tidegate.schemas.progress import TopicTotals
 
-COUNTED = ("committed", "abort", "finished", "unproven_finish", "unknown_outcome")
+COUNTED = tuple(Counters().counts)
 
 
-def core(*, counts=None, published=None, watermark_us=None):
+def core(*, counts=None, published=None, watermark_us=None, stopped=None, states=None):
     """Return what the observer looks at."""
     counted = counts or dict.fromkeys(COUNTED, 0)
-    tally = SimpleNamespace(counts=counted, published=published or {})
-    return SimpleNamespace(tally=tally, slots={}, watermark_us=watermark_us)
+    counters = SimpleNamespace(counts=counted, published=published or {})
+    return SimpleNamespace(
+        counters=counters,
+        slots={},
+        states=states or {},
+        watermark_us=watermark_us,
+        stopped=stopped or {},
+    )
 
 
 def test_counts_and_gauges():
-    metrics = ProducerMetrics()
-    observer = Observer(metrics, bytes_in_flight=lambda: 42)
+    metrics = producer_metrics()
+    observer = Observer(metrics, bytes_in_flight=lambda: 42, health=Health())
     totals = TopicTotals("bank.accounts", 2, 3, 400, 0)
     worker = core(
         counts={**dict.fromkeys(COUNTED, 0), "committed": 5, "unproven_finish": 3},
         published={"bank.accounts": totals},
         watermark_us=0,
+        states={PartitionState.CREATED: 1, PartitionState.RUNNING: 2},
     )
     observer(RecordsRead("t", 1, [HeartbeatRecord(1), HeartbeatRecord(2)], 9), worker)
     observer(QueryFailed("t", 1, QueryInterrupted("x", code="UNAVAILABLE")), worker)
@@ -44,15 +61,69 @@ def test_counts_and_gauges():
     assert value("tidegate_producer_mods_total", topic="bank.accounts") == 3
     assert value("tidegate_producer_value_bytes_total", topic="bank.accounts") == 400
     assert value("tidegate_producer_bytes_in_flight") == 42
+    assert value("tidegate_producer_tokens") == 3
+    assert value("tidegate_producer_queries_running") == 2
     assert value("tidegate_producer_watermark_lag_seconds") > 1_000_000
 
 
-def test_only_news_is_counted():
-    metrics = ProducerMetrics()
-    observer = Observer(metrics, bytes_in_flight=lambda: 0)
+def test_only_increases_are_counted():
+    metrics = producer_metrics()
+    observer = Observer(metrics, bytes_in_flight=lambda: 0, health=Health())
     worker = core(counts={**dict.fromkeys(COUNTED, 0), "committed": 5})
-    observer._show(worker)
-    observer._show(worker)
+    observer._set_gauges(worker)
+    observer._set_gauges(worker)
 
     name = "tidegate_producer_transactions_committed_total"
     assert metrics.registry.get_sample_value(name) == 5
+
+
+def test_a_worker_is_ready_while_it_is_in_the_group():
+    health = Health()
+    observer = Observer(producer_metrics(), bytes_in_flight=lambda: 0, health=health)
+    observer(Ticked(), core())
+    assert health.not_ready == "starting"
+    observer(SlotsAssigned(()), core())
+    assert health.not_ready == ""
+    observer(SlotsLost((1,)), core())
+    assert "rejoining" in health.not_ready
+    observer(SlotsAssigned((1,)), core())
+    observer(DrainRequested(), core())
+    assert health.not_ready == "draining"
+
+
+def test_every_event_is_a_step():
+    now = [0.0]
+    health = Health(stalled_after_s=5, clock=lambda: now[0])
+    observer = Observer(producer_metrics(), bytes_in_flight=lambda: 0, health=health)
+    now[0] = 6.0
+    observer(Ticked(), core())
+    assert health.fault == ""
+
+
+def test_a_stopped_stream_partition_is_counted_and_shown_with_what_is_lost():
+    metrics, health = producer_metrics(), Health()
+    observer = Observer(metrics, bytes_in_flight=lambda: 0, health=health)
+    lost = PositionExpired("too old", lost_from="2026-01-01", lost_until="2026-01-02")
+    for stopped in ({"t": lost}, {"t": lost}, {"t": lost, "u": TokenRefused("no")}):
+        observer._set_gauges(core(stopped=stopped))
+
+    def value(name, **labels):
+        return metrics.registry.get_sample_value(name, labels)
+
+    name = "tidegate_producer_stream_partition_stops_total"
+    assert value(name, error="PositionExpired") == 1
+    assert value(name, error="TokenRefused") == 1
+    assert value("tidegate_producer_stream_partitions_stopped") == 2
+    assert "2026-01-01" in health.warning
+    observer._set_gauges(core())
+    assert health.warning == ""
+    assert value("tidegate_producer_stream_partitions_stopped") == 0
+
+
+def test_a_failure_that_is_not_retried_is_no_retry():
+    metrics = producer_metrics()
+    observer = Observer(metrics, bytes_in_flight=lambda: 0, health=Health())
+    observer(QueryFailed("t", 1, TokenRefused("x", code="INVALID_ARGUMENT")), core())
+
+    name, labels = "tidegate_producer_query_retries_total", {"code": "INVALID_ARGUMENT"}
+    assert metrics.registry.get_sample_value(name, labels) is None

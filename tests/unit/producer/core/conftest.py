@@ -1,27 +1,32 @@
-"""A worker on a log in memory: slots with offsets, one open transaction, outcomes on demand."""
+"""A worker on a broker in memory, with outcomes on demand."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
+from tidegate.producer.core.now import Now
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.worker import Worker
+from tidegate.producer.driver.effect_runner import EffectRunner
+from tidegate.producer.memory.broker import MemoryBroker
+from tidegate.producer.memory.group import Group, MemberMetadata
+from tidegate.producer.memory.log import TOMBSTONE
+from tidegate.producer.memory.membership import MemoryMembership, MemoryStreamStartFinder
+from tidegate.producer.memory.publisher import MemoryPublisher
 from tidegate.producer.messages import ChangeMessage, PublishableRecord
-from tidegate.producer.spanner_records import ChildPartitionsRecord, HeartbeatRecord
+from tidegate.producer.records import ChildPartitionsRecord, HeartbeatRecord
 from tidegate.schemas.order_key import OrderKey, sequence_pair
 from tidegate.schemas.progress import (
     ChildPartition,
     DataTopic,
-    ProgressRecord,
+    SlotChanges,
     SlotProgress,
-    StreamStarted,
-    TopicOffset,
 )
+from tidegate.schemas.progress_chain import SlotChain
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 if TYPE_CHECKING:
@@ -29,26 +34,102 @@ if TYPE_CHECKING:
 
 START_US = 1_700_000_000_000_000
 SLOTS = 4
-TOPIC = "bank.accounts"
+TOPIC, PROGRESS = "bank.accounts", "bank-progress"
 
 
-@dataclass
 class Log:
-    """What Kafka holds: committed progress records per slot, committed data, committed offsets."""
+    """What Kafka holds, as a `read_committed` reader gets it."""
 
-    slots: dict[int, list[ProgressRecord | None]] = field(
-        default_factory=lambda: {slot: [] for slot in range(SLOTS)}
-    )
-    data: list[ChangeMessage] = field(default_factory=list)
-    fence: dict[int, int] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.broker = MemoryBroker({TOPIC: 1, PROGRESS: SLOTS}, group=Group(SLOTS))
+
+    @property
+    def slots(self) -> dict[int, list[Any]]:
+        """Each slot's progress records by offset; None where there is none to read."""
+        found: dict[int, list[Any]] = {}
+        for slot in range(SLOTS):
+            log = self.broker.logs[PROGRESS, slot]
+            read = {e.offset: e.value for e in log.read() if e.value is not TOMBSTONE}
+            found[slot] = [read.get(offset) for offset in range(log.end)]
+        return found
+
+    @property
+    def data(self) -> list[Any]:
+        """The data records."""
+        return [entry.value for entry in self.broker.read(TOPIC)]
+
+    @property
+    def fence(self) -> dict[int, int]:
+        """The group's committed offsets."""
+        return self.broker.offsets
+
+
+class BenchPublisher(MemoryPublisher):
+    """Answers a commit as the test says."""
+
+    bench: Bench
+
+    def commit(self) -> Any:
+        """Commit, unless the outcome asked for is another one."""
+        outcome, self.bench.outcome = self.bench.outcome, None
+        if outcome is None or self.bench.commits_in_silence:
+            super().commit()
+        else:
+            super().abort("the test asks for another outcome")
+        if isinstance(outcome, on.ProducerFenced):
+            self.bench.membership.is_replaced = outcome.has_successor
+        return (outcome or on.TransactionCommitted()) if self.bench.answers_commits else None
+
+
+class BenchMembership(MemoryMembership):
+    """Outside of any group: the test assigns and revokes slots."""
+
+    is_replaced = False
+
+    def metadata(self) -> bytes:
+        """Return the metadata of a client without a group, which a fence lets pass."""
+        return MemberMetadata("", "", -1).encode()
+
+    def has_successor(self) -> bool:
+        """Return what the test said last."""
+        return self.is_replaced
+
+
+class BenchRunner(EffectRunner):
+    """Notes every effect."""
+
+    bench: Bench
+
+    def _run(self, effect: do.Effect) -> None:
+        self.bench.effects.append(effect)
+        super()._run(effect)
+
+
+class BenchReader:
+    """A query that says only what the test lets it say."""
+
+    def __init__(self, bench: Bench, query: do.StartQuery) -> None:
+        self._bench = bench
+        self._query = query
+
+    def start(self) -> None:
+        """Be there for the test."""
+        self._bench.queries[self._query.token] = self._query
+
+    def stop(self) -> None:
+        """Be gone."""
+        if self._bench.queries.get(self._query.token) is self._query:
+            del self._bench.queries[self._query.token]
 
 
 class Bench:
-    """Runs one worker: carries its effects out on the log, and what comes of them goes back in."""
+    """One worker over the models of `producer/memory`; tests say what happens, and when."""
 
     def __init__(self, log: Log, *, name: str = "w1", end_ns: int | None = None) -> None:
         self.log = log
         self.now_us = START_US
+        self.wall_ahead_us = 0
+        """How far the wall clock is ahead of the monotonic one."""
         identity = StreamIdentity(
             "db/changeStreams/s", "GOOGLE_STANDARD_SQL", "g", SLOTS, "pid",
             (DataTopic(TOPIC, "tid", 1, 1),),
@@ -59,16 +140,53 @@ class Bench:
         )  # fmt: skip
         self.queries: dict[str, do.StartQuery] = {}
         self.effects: list[do.Effect] = []
-        self.stopped: list[do.Stop] = []
         self.outcome: on.Event | None = None
         self.commits_in_silence = False
         self.answers_commits = True
-        self.positions: dict[int, int] = {}
-        self.incarnations: dict[int, int] = {}
-        self._staged: list[tuple[int, int | None, ProgressRecord]] = []
-        self._staged_data: list[tuple[int, ChangeMessage]] = []
-        self._flushed = 0
-        self._offsets: tuple[tuple[int, int], ...] = ()
+        publisher = BenchPublisher(log.broker, transactional_id=name, progress_topic=PROGRESS)
+        publisher.bench = self
+        publisher.start()
+        self.runner = BenchRunner(
+            self.worker,
+            publisher=publisher,
+            open_reader=lambda query, _deliver: BenchReader(self, query),
+            open_stream_start=lambda: MemoryStreamStartFinder(
+                log.broker, topic=PROGRESS, root_slot=slot_of(ROOT_TOKEN, SLOTS)
+            ),
+            deliver=lambda _output: None,
+            release_budget=lambda _size: None,
+            clock=self,
+            observe=lambda _event, worker: worker.check_invariants(),
+        )
+        self.runner.bench = self
+        self.membership = BenchMembership(
+            log.broker, worker=name, client_id=name, topic=PROGRESS,
+            listener=None, clock=self,  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.runner.attach(self.membership)
+
+    # -- time
+
+    def monotonic_us(self) -> int:
+        """The clock for intervals."""
+        return self.now_us
+
+    def wall_us(self) -> int:
+        """The clock for timestamps."""
+        return self.now_us + self.wall_ahead_us
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now_us += round(seconds * 1_000_000)
+
+    @property
+    def now(self) -> Now:
+        """The worker's time."""
+        return self.at(self.now_us)
+
+    def at(self, us: int) -> Now:
+        """Return the worker's time when its monotonic clock shows `us`."""
+        return Now(us, us + self.wall_ahead_us)
 
     # -- records
 
@@ -96,19 +214,29 @@ class Bench:
 
     # -- giving events
 
+    @property
+    def stopped(self) -> list[do.Stop]:
+        """The stops that the core asked for."""
+        return [effect for effect in self.effects if isinstance(effect, do.Stop)]
+
+    @property
+    def incarnations(self) -> dict[int, int]:
+        """Slot -> the incarnation that reads it."""
+        return {slot: place[0] for slot, place in self.membership.positions.items()}
+
     def give(self, event: on.Event) -> list[do.Effect]:
         """Handle an event and everything that follows from it; return all effects in order."""
-        waiting, seen = [event], []
-        while waiting:
-            effects = self.worker.handle(waiting.pop(0), now_us=self.now_us)
-            self.worker.check_invariants()
-            seen += effects
-            for effect in effects:
-                outcome = self._carry_out(effect)
-                if outcome is not None:
-                    waiting.append(outcome)
-        self.effects += seen
-        return seen
+        before = len(self.effects)
+        self.runner.process(event)
+        finder = self.runner.stream_start
+        if finder is not None:
+            record, _ = finder.poll()
+            if record is not None:
+                self.runner.stream_start = None
+                self.runner.process(on.StreamStartFound(record))
+            else:
+                self.runner.process(on.StreamStartAbsent(self.runner.search_id))
+        return self.effects[before:]
 
     def own(self, *slots: int) -> None:
         """Assign slots and read them to their end."""
@@ -116,23 +244,17 @@ class Bench:
         self.read()
 
     def read(self) -> None:
-        """Read every owned slot to its end, until nothing new comes."""
-        while any(
-            self.positions[slot] < len(self.log.slots[slot])
-            for slot in self.worker.slots
-            if slot in self.positions
+        """Read every owned slot to its end, until nothing new comes or the worker stops."""
+        while not self.runner.is_stopped and (
+            events := [
+                event
+                for slot in self.worker.slots
+                if slot in self.membership.positions
+                for event in self.membership.read_slot(slot, count=1_000)
+            ]
         ):
-            for slot in list(self.worker.slots):
-                for offset in range(self.positions[slot], len(self.log.slots[slot])):
-                    self.positions[slot] = offset + 1
-                    record = self.log.slots[slot][offset]
-                    if record is None:
-                        self.give(on.SlotPassed(slot, self.incarnations[slot], offset + 1))
-                    else:
-                        self.give(on.ProgressRead(slot, self.incarnations[slot], offset, record))
-        for slot in list(self.worker.slots):
-            end = len(self.log.slots[slot])
-            self.give(on.SlotPassed(slot, self.incarnations[slot], end))
+            for event in events:
+                self.give(event)
 
     def later(self, us: int = 1_000_000) -> list[do.Effect]:
         """Let time pass, then tick."""
@@ -169,86 +291,17 @@ class Bench:
         ]
 
     def last_snapshot(self, token: str) -> SlotProgress:
-        """Return the newest committed snapshot of a token's slot."""
-        records = self.log.slots[slot_of(token, SLOTS)]
-        found = [r.body for r in records if r is not None and isinstance(r.body, SlotProgress)]
-        return found[-1]
-
-    # -- carrying out
-
-    def _carry_out(self, effect: do.Effect) -> on.Event | None:
-        match effect:
-            case do.RecoverSlot():
-                fence = self.log.fence.get(effect.slot)
-                self.positions[effect.slot] = fence or 0
-                self.incarnations[effect.slot] = effect.incarnation
-                return on.SlotRecoveryBegun(
-                    effect.slot, effect.incarnation,
-                    from_beginning=fence is None, end_offset=len(self.log.slots[effect.slot]),
-                )  # fmt: skip
-            case do.FindStreamStart():
-                for record in self.log.slots[slot_of(ROOT_TOKEN, SLOTS)]:
-                    if record is not None and isinstance(record.body, StreamStarted):
-                        return on.StreamStartFound(record)
-            case do.StartQuery():
-                self.queries[effect.token] = effect
-            case do.StopQuery():
-                del self.queries[effect.token]
-            case do.BeginTransaction():
-                self._staged, self._staged_data, self._flushed = [], [], 0
-            case do.PublishRecords():
-                self._staged_data += [
-                    (effect.slot, message)
-                    for record in effect.records
-                    for message in record.messages
-                ]
-            case do.PublishProgress():
-                self._staged.append((effect.slot, effect.author_slot, effect.record))
-            case do.AwaitDelivery():
-                return self._deliver()
-            case do.SendOffsets():
-                self._offsets = effect.offsets
-            case do.CommitTransaction():
-                outcome, self.outcome = self.outcome, None
-                if outcome is None or self.commits_in_silence:
-                    self._commit()
-                if self.answers_commits:
-                    return outcome or on.TransactionCommitted()
-            case do.AbortTransaction():
-                return on.TransactionAborted("asked for")
-            case do.Stop():
-                self.stopped.append(effect)
-            case _:
-                pass
-        return None
-
-    def _deliver(self) -> on.Delivered:
-        written: dict[int, list[TopicOffset]] = {}
-        for index, (slot, message) in enumerate(self._staged_data):
-            offset = len(self.log.data) + index
-            written.setdefault(slot, []).append(TopicOffset(message.topic, 0, offset))
-        snapshots = {}
-        ends = {slot: len(records) for slot, records in self.log.slots.items()}
-        for slot, author, record in self._staged:
-            offset = ends[slot]
-            ends[slot] += 1
-            if author is not None:
-                written.setdefault(author, []).append(TopicOffset("bank-progress", slot, offset))
-            elif isinstance(record.body, SlotProgress):
-                snapshots[slot] = offset
-        last = {
-            slot: tuple({(o.topic, o.topic_partition): o for o in offsets}.values())
-            for slot, offsets in written.items()
-        }
-        return on.Delivered(last, snapshots)
-
-    def _commit(self) -> None:
-        for slot, _, record in self._staged:
-            self.log.slots[slot].append(record)
-        for slot in {slot for slot, _, _ in self._staged}:
-            self.log.slots[slot].append(None)  # the transaction's control record
-        self.log.data += [message for _, message in self._staged_data]
-        self.log.fence.update(self._offsets)
+        """Return the newest committed snapshot of a token's slot, with the changes since it."""
+        number = slot_of(token, SLOTS)
+        chain: SlotChain | None = None
+        for offset, record in enumerate(self.log.slots[number]):
+            body = None if record is None else record.body
+            if isinstance(body, SlotProgress):
+                chain = SlotChain(body, offset=offset)
+            elif isinstance(body, SlotChanges) and chain is not None:
+                chain.add(body)
+        assert chain is not None
+        return chain.snapshot(number)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Who begins a round for slots that belong to nobody, and when."""
+"""Which worker rejoins the group because of unassigned slots, and when."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.producer.core.group_watch import GroupSeen, GroupWatch, RejoinGroup, WatchLimits
+from tidegate.producer.core.effects import RejoinGroup
+from tidegate.producer.core.events import GroupDescribed
+from tidegate.producer.core.group_watch import GroupWatch, WatchLimits
 from tidegate.schemas.errors import InvariantViolation
 
 PATIENCE, PAUSE = 30, 60
@@ -15,13 +17,15 @@ SLOTS = 4
 WORKERS = ("a", "b", "c")
 
 
-def seen(is_stable=True, **slots):
+def described(is_stable=True, is_member=True, **slots):
     """Return a description, slots by member."""
-    return GroupSeen(is_stable, {name: frozenset(given) for name, given in slots.items()})
+    assignments = {name: frozenset(assigned) for name, assigned in slots.items()}
+    return GroupDescribed(is_stable, is_member, assignments)
 
 
-ORPHANED = seen(a={0, 1}, b={2}, c=set())
-WHOLE = seen(a={0, 1}, b={2}, c={3})
+UNASSIGNED = described(a={0, 1}, b={2}, c=set())
+REBALANCING = described(False, a={0, 1}, b={2}, c=set())
+COMPLETE = described(a={0, 1}, b={2}, c={3})
 
 
 def watch(worker="c"):
@@ -29,75 +33,77 @@ def watch(worker="c"):
     return GroupWatch(worker=worker, slots=SLOTS, limits=LIMITS)
 
 
-def run(one, looks):
-    """Give looks, (time, description) each; return when it acted."""
-    return [at for at, look in looks if one.handle(look, now_us=at) is not None]
+def run(one, seen):
+    """Handle (time, description) pairs; return when it acted."""
+    return [at for at, group in seen if one.handle(group, now_us=at) is not None]
 
 
-def test_it_names_what_belongs_to_nobody():
+def test_it_names_the_unassigned_slots():
     one = watch()
-    one.handle(ORPHANED, now_us=0)
+    one.handle(UNASSIGNED, now_us=0)
 
-    assert one.handle(ORPHANED, now_us=PATIENCE) == RejoinGroup((3,))
+    assert one.handle(UNASSIGNED, now_us=PATIENCE) == RejoinGroup((3,))
 
 
 @pytest.mark.parametrize(
-    ("looks", "expected"),
+    ("seen", "expected"),
     [
-        ([(0, ORPHANED), (PATIENCE, ORPHANED)], [PATIENCE]),
-        ([(0, ORPHANED), (PATIENCE - 1, ORPHANED)], []),
-        ([(PATIENCE, ORPHANED)], []),
-        ([(0, WHOLE), (PATIENCE, WHOLE), (2 * PATIENCE, WHOLE)], []),
-        ([(0, ORPHANED), (1, WHOLE), (PATIENCE, ORPHANED)], []),
-        ([(0, ORPHANED), (1, seen(False, a={0, 1}, b={2}, c=())), (PATIENCE, ORPHANED)], []),
-        ([(0, ORPHANED), (10, seen(a={0}, b={2}, c=())), (PATIENCE, ORPHANED)], []),
-        ([(0, seen(False, a={0})), (PATIENCE, seen(False, a={0}))], []),
-        ([(0, seen(c=())), (PATIENCE, seen(c=()))], [PATIENCE]),
-        ([(0, seen(a={0})), (10 * PATIENCE, seen(a={0}))], []),
-        ([(0, seen()), (10 * PATIENCE, seen())], []),
+        ([(0, UNASSIGNED), (PATIENCE, UNASSIGNED)], [PATIENCE]),
+        ([(0, UNASSIGNED), (PATIENCE - 1, UNASSIGNED)], []),
+        ([(PATIENCE, UNASSIGNED)], []),
+        ([(0, COMPLETE), (PATIENCE, COMPLETE), (2 * PATIENCE, COMPLETE)], []),
+        ([(0, UNASSIGNED), (1, COMPLETE), (PATIENCE, UNASSIGNED)], []),
+        ([(0, UNASSIGNED), (1, REBALANCING), (PATIENCE, UNASSIGNED)], []),
+        ([(0, UNASSIGNED), (10, described(a={0}, b={2}, c=())), (PATIENCE, UNASSIGNED)], []),
+        ([(0, described(False, a={0})), (PATIENCE, described(False, a={0}))], []),
+        ([(0, described(c=())), (PATIENCE, described(c=()))], [PATIENCE]),
+        ([(0, described(a={0})), (10 * PATIENCE, described(a={0}))], []),
+        ([(0, described(is_member=False, c=())), (PATIENCE, described(is_member=False, c=()))], []),
+        ([(0, described()), (10 * PATIENCE, described())], []),
     ],
     ids=[
-        "long enough", "too short", "one look", "all have owners", "had owners meanwhile",
-        "a round meanwhile", "another group meanwhile", "a round all the while", "alone",
-        "not a member", "nobody there",
+        "long enough", "too short", "one description", "all assigned", "assigned meanwhile",
+        "rebalance meanwhile", "other assignment meanwhile", "rebalance all the time", "alone",
+        "not in the group", "another process is the member", "empty group",
     ],
 )  # fmt: skip
-def test_when_the_first_in_turn_acts(looks, expected):
-    assert run(watch(), looks) == expected
+def test_when_the_first_in_turn_acts(seen, expected):
+    assert run(watch(), seen) == expected
 
 
 def test_it_pauses_before_it_acts_again():
-    looks = [(at, ORPHANED) for at in range(0, 2 * PAUSE, 5)]
+    seen = [(at, UNASSIGNED) for at in range(0, 2 * PAUSE, 5)]
 
-    assert run(watch(), looks) == [PATIENCE, PATIENCE + PAUSE]
+    assert run(watch(), seen) == [PATIENCE, PATIENCE + PAUSE]
 
 
 @pytest.mark.parametrize(("worker", "turn"), [("c", 0), ("b", 1), ("a", 2)])
-def test_who_has_least_begins_and_the_next_follows_after_a_pause(worker, turn):
-    looks = [(at, ORPHANED) for at in range(0, 4 * PAUSE, 5)]
+def test_the_member_with_fewest_slots_acts_first_and_the_next_after_a_pause(worker, turn):
+    seen = [(at, UNASSIGNED) for at in range(0, 4 * PAUSE, 5)]
 
-    assert run(watch(worker), looks)[0] == PATIENCE + turn * PAUSE
+    assert run(watch(worker), seen)[0] == PATIENCE + turn * PAUSE
 
 
 def test_the_smaller_name_goes_first_among_equals():
-    equal = seen(a={0}, b={1}, c={2})
-    looks = [(0, equal), (PATIENCE, equal)]
+    equal = described(a={0}, b={1}, c={2})
+    seen = [(0, equal), (PATIENCE, equal)]
 
-    assert [name for name in WORKERS if run(watch(name), looks)] == ["a"]
+    assert [name for name in WORKERS if run(watch(name), seen)] == ["a"]
 
 
-def test_a_watch_that_waits_for_nothing_breaks_the_invariant():
+def test_waiting_without_unassigned_slots_breaks_the_invariant():
     one = watch()
-    one._seen = WHOLE
+    one._last = COMPLETE
 
     with pytest.raises(InvariantViolation):
         one.check_invariants()
 
 
 descriptions = st.builds(
-    GroupSeen,
+    GroupDescribed,
     is_stable=st.booleans(),
-    slots=st.dictionaries(
+    is_member=st.booleans(),
+    assignments=st.dictionaries(
         st.sampled_from(WORKERS), st.frozensets(st.integers(0, SLOTS - 1)), max_size=3
     ),
 )
@@ -108,33 +114,36 @@ stories = st.lists(descriptions, min_size=1, max_size=3).flatmap(
 
 
 @given(stories)
-def test_only_after_the_same_was_seen_for_long_enough(story):
+def test_it_acts_only_after_the_same_description_for_long_enough(story):
     watches = {name: watch(name) for name in WORKERS}
     now, since, last, acted = 0, 0, None, {}
-    for step, look in story:
+    for step, group in story:
         now += step
-        if look != last:
-            last, since = look, now
+        if group != last:
+            last, since = group, now
         for name, one in watches.items():
-            decision = one.handle(look, now_us=now)
+            decision = one.handle(group, now_us=now)
             one.check_invariants()
             if decision is None:
                 continue
-            held = frozenset().union(*look.slots.values())
-            assert look.is_stable
-            assert name in look.slots
-            assert set(decision.orphans) == set(range(SLOTS)) - held
-            assert decision.orphans
+            held = frozenset().union(*group.assignments.values())
+            assert group.is_stable
+            assert group.is_member
+            assert name in group.assignments
+            assert set(decision.unassigned) == set(range(SLOTS)) - held
+            assert decision.unassigned
             assert now - since >= PATIENCE
             assert name not in acted or now - acted[name] >= PAUSE
             acted[name] = now
 
 
 @given(descriptions, st.integers(1, PATIENCE))
-def test_somebody_acts_if_nothing_changes(look, every):
+def test_one_member_acts_if_nothing_changes(group, every):
     watches = [watch(name) for name in WORKERS]
-    held = frozenset().union(*look.slots.values())
-    looks = [(at, look) for at in range(0, PATIENCE + 2 * every, every)]
+    held = frozenset().union(*group.assignments.values())
+    seen = [(at, group) for at in range(0, PATIENCE + 2 * every, every)]
 
-    has_acted = any(run(one, looks) for one in watches)
-    assert has_acted == (look.is_stable and bool(look.slots) and len(held) < SLOTS)
+    has_acted = any(run(one, seen) for one in watches)
+    assert has_acted == (
+        group.is_stable and group.is_member and bool(group.assignments) and len(held) < SLOTS
+    )

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tidegate.producer.core.slot import Slot, SlotPhase
-from tidegate.schemas.errors import InvariantViolation
+from tidegate.producer.core.lifecycle import SlotPhase
+from tidegate.producer.core.slot import Slot
+from tidegate.producer.errors import ProgressLost, TopicsChangedError
+from tidegate.schemas.errors import InvariantViolation, SchemaError
 from tidegate.schemas.progress import (
+    ChecksumKind,
     ChildPartition,
     PartitionAnnounced,
     ProgressRecord,
+    SlotChanges,
     SlotProgress,
+    TokenMove,
     TokenSnapshot,
     TopicOffset,
 )
-from tidegate.schemas.progress_codec import split
+from tidegate.schemas.progress_chunks import split
 
 EPOCH = "e1"
 
@@ -36,9 +43,9 @@ def recovered(*records, end_offset=None, epoch=EPOCH, first_offset=0):
     """Return a slot that has read these records and is owned."""
     slot = Slot(0, 1)
     end = first_offset + len(records) if end_offset is None else end_offset
-    slot.begin_recovery(end_offset=end, from_beginning=first_offset == 0)
+    slot.start_recovery(committed_offset=first_offset or None, end_offset=end)
     for offset, record in enumerate(records, first_offset):
-        slot.take_in(offset, record, epoch=None)
+        slot.add_record(offset, record, epoch=None)
     slot.own(epoch)
     return slot
 
@@ -86,38 +93,157 @@ class TestRecovery:
 
     def test_it_is_not_owned_before_its_end(self):
         slot = Slot(0, 1)
-        slot.begin_recovery(end_offset=3, from_beginning=True)
-        slot.take_in(0, announced("a"), epoch=None)
+        slot.start_recovery(committed_offset=None, end_offset=3)
+        slot.add_record(0, announced("a"), epoch=None)
 
         with pytest.raises(InvariantViolation):
             slot.own(EPOCH)
 
     def test_control_records_at_the_end_are_passed_by_position(self):
         slot = Slot(0, 1)
-        slot.begin_recovery(end_offset=3, from_beginning=True)
-        slot.take_in(0, announced("a"), epoch=None)
+        slot.start_recovery(committed_offset=None, end_offset=3)
+        slot.add_record(0, announced("a"), epoch=None)
         assert not slot.has_caught_up
-        slot.pass_to(3)
+        slot.advance_to(3)
 
         assert slot.has_caught_up
 
     def test_what_was_read_before_the_recovery_began_does_not_count(self):
         slot = Slot(0, 1)
-        slot.take_in(7, announced("early"), epoch=None)
-        slot.pass_to(9)
-        slot.begin_recovery(end_offset=1, from_beginning=True)
+        slot.add_record(7, announced("early"), epoch=None)
+        slot.advance_to(9)
+        slot.start_recovery(committed_offset=None, end_offset=1)
 
         assert not slot.has_caught_up
         assert slot.phase is SlotPhase.RECOVERING
 
-    @pytest.mark.parametrize(("from_beginning", "lacks"), [(True, True), (False, False)])
+    @pytest.mark.parametrize(("committed_offset", "lacks"), [(None, True), (3, False)])
     def test_only_a_slot_read_from_its_beginning_can_lack_the_stream_start(
-        self, from_beginning, lacks
+        self, committed_offset, lacks
     ):
         slot = Slot(0, 1)
-        slot.begin_recovery(end_offset=0, from_beginning=from_beginning)
+        slot.start_recovery(committed_offset=committed_offset, end_offset=4)
+        slot.advance_to(4)
 
         assert slot.lacks_stream_start is lacks
+
+
+class TestLostRecords:
+    """A slot that does not hold what it held is never read on as if it did."""
+
+    def test_an_announcement_that_is_read_again_revives_no_finished_token(self):
+        slot = recovered(announced("a"), snapshot(1, 0, "a"), snapshot(2, 1))
+        with pytest.raises(ProgressLost, match=r"moved backwards \(slot=0, was=3, now=0\)"):
+            slot.add_record(0, announced("a"), epoch=EPOCH)
+
+        assert not slot.tokens
+        assert slot.position == 3
+
+    def test_an_end_that_falls_is_an_error(self):
+        slot = recovered(snapshot(1, -1, "a"))
+
+        with pytest.raises(ProgressLost, match="moved backwards"):
+            slot.advance_to(0)
+
+    @pytest.mark.parametrize("end", [0, 6, 7])
+    def test_a_slot_that_ends_before_its_committed_offset_is_an_error(self, end):
+        slot = Slot(0, 1)
+
+        with pytest.raises(ProgressLost, match=f"committed=7, end={end}"):
+            slot.start_recovery(committed_offset=7, end_offset=end)
+
+    def test_what_lies_before_the_committed_offset_is_not_read(self):
+        slot = Slot(0, 1)
+        slot.start_recovery(committed_offset=7, end_offset=9)
+
+        with pytest.raises(ProgressLost, match="was=7, now=0"):
+            slot.add_record(0, announced("a"), epoch=None)
+
+    def test_a_slot_without_the_snapshot_that_its_fence_names_is_not_owned(self):
+        with pytest.raises(ProgressLost, match="holds no snapshot at or after"):
+            recovered(announced("a"), first_offset=7)
+
+
+def numbered(revision, includes, *tokens):
+    held = tuple(
+        TokenSnapshot(token, 1_000_000, (), (), 5_000, number=number)
+        for number, token in enumerate(tokens)
+    )
+    return ProgressRecord(EPOCH, "w", SlotProgress(0, revision, 7, includes, (), held))
+
+
+def changes(revision, position, *, includes, is_open, moved=(), removed=()):
+    body = SlotChanges(0, revision, position, 8, includes, (), None, is_open)
+    moves = tuple(TokenMove(number, 9_000) for number in moved)
+    return ProgressRecord(EPOCH, "w", replace(body, moved=moves, removed=tuple(removed)))
+
+
+class TestChains:
+    """A snapshot is read together with the changes that follow it."""
+
+    def test_changes_after_the_snapshot_are_applied(self):
+        slot = recovered(
+            numbered(1, -1, "a", "b"),
+            changes(2, 1, includes=0, is_open=2, moved=[1]),
+            changes(3, 2, includes=1, is_open=1, removed=[0]),
+        )
+
+        assert {t: p.published.watermark_us for t, p in slot.tokens.items()} == {"b": 9_000}
+        assert (slot.revision, slot.minute, slot.chain_offset) == (3, 8, 0)
+
+    def test_what_compaction_left_of_an_older_chain_is_passed_over(self):
+        slot = recovered(
+            changes(5, 4, includes=-1, is_open=7, removed=[3]),
+            numbered(6, -1, "a"),
+            changes(7, 1, includes=1, is_open=1, moved=[0]),
+        )
+
+        assert slot.tokens["a"].published.watermark_us == 9_000
+
+    def test_a_slot_that_lacks_changes_is_not_owned(self):
+        with pytest.raises(ProgressLost, match="lacks changes"):
+            recovered(numbered(1, -1, "a"), changes(3, 2, includes=0, is_open=1, moved=[0]))
+
+    def test_a_later_snapshot_makes_up_for_changes_that_are_missing(self):
+        slot = recovered(
+            numbered(1, -1, "a"), changes(3, 2, includes=0, is_open=1), numbered(4, 1, "b")
+        )
+
+        assert set(slot.tokens) == {"b"}
+
+    def test_the_next_owner_begins_to_read_where_the_chain_began(self):
+        slot = recovered(numbered(1, -1, "a"), changes(2, 1, includes=0, is_open=1))
+        heartbeat = slot.draft({}, (), wall_us=0)
+        assert isinstance(heartbeat.body, SlotChanges)
+        assert heartbeat.body.position == 2
+        assert slot.fence_offset(heartbeat, 9) == 0
+
+    def test_tokens_of_version_1_get_numbers_and_keep_their_checksums(self):
+        body = snapshot(1, -1, "a").body
+        slot = recovered(ProgressRecord(EPOCH, "w", body, 1), announced("b"))
+        written = slot.draft({}, (), wall_us=0).body
+
+        assert isinstance(written, SlotProgress)
+        assert {t.token: (t.number, t.checksums) for t in written.tokens} == {
+            "a": (0, ChecksumKind.BLAKE2B_64),
+            "b": (1, ChecksumKind.XXHASH_64),
+        }
+
+    def test_a_token_that_stopped_says_why_and_is_tried_again_by_the_next_owner(self):
+        slot = recovered(numbered(1, -1, "a"))
+        slot.tokens["a"].start_query(1)
+        slot.tokens["a"].refuse_query(SchemaError("cannot be decoded"))
+        slot.note_stop("a")
+        heartbeat = slot.draft({}, (), wall_us=0)
+        (told,) = heartbeat.body.added
+        assert told.stopped is not None
+        assert "cannot be decoded" in told.stopped
+
+        next_owner = recovered(
+            numbered(1, -1, "a"), ProgressRecord(EPOCH, "w", heartbeat.body), first_offset=0
+        )
+        assert next_owner.tokens["a"].stopped_by is None
+        assert [one.stopped for one in next_owner.draft({}, (), wall_us=0).body.added] == [None]
 
 
 class TestSnapshots:
@@ -125,27 +251,27 @@ class TestSnapshots:
 
     def test_a_draft_changes_nothing(self):
         slot = recovered(announced("a"))
-        draft = slot.draft({}, (TopicOffset("t", 0, 5),), now_us=60_000_000)
+        draft = slot.draft({}, (TopicOffset("t", 0, 5),), wall_us=60_000_000)
 
-        assert (draft.revision, draft.minute, draft.includes) == (1, 1, 0)
+        assert (draft.body.revision, draft.body.minute, draft.body.includes) == (1, 1, 0)
         assert (slot.revision, slot.vector) == (0, {})
 
     def test_a_vector_is_cumulative(self):
         slot = recovered(snapshot(1, -1, vector=(TopicOffset("t", 0, 5), TopicOffset("t", 1, 6))))
-        draft = slot.draft({}, (TopicOffset("t", 0, 9),), now_us=0)
+        draft = slot.draft({}, (TopicOffset("t", 0, 9),), wall_us=60_000_000)
 
-        assert draft.vector == (TopicOffset("t", 0, 9), TopicOffset("t", 1, 6))
+        assert draft.watermark.vector == (TopicOffset("t", 0, 9), TopicOffset("t", 1, 6))
 
-    def test_a_vector_that_goes_back_is_a_bug(self):
-        slot = recovered(snapshot(1, -1, vector=(TopicOffset("t", 0, 5),)))
+    def test_an_offset_that_was_given_before_shows_a_topic_that_was_re_created(self):
+        slot = recovered(snapshot(1, -1, vector=(TopicOffset("t", 3, 5),)))
 
-        with pytest.raises(InvariantViolation):
-            slot.draft({}, (TopicOffset("t", 0, 4),), now_us=0)
+        with pytest.raises(TopicsChangedError, match=r"topic t was re-created .* 3 was 5, it is 4"):
+            slot.draft({}, (TopicOffset("t", 3, 4),), wall_us=0)
 
     def test_an_announcement_between_draft_and_confirmation_stays(self):
         slot = recovered(announced("a"))
-        draft = slot.draft({}, (), now_us=0)
-        slot.take_in(1, announced("b"), epoch=EPOCH)
+        draft = slot.draft({}, (), wall_us=0)
+        slot.add_record(1, announced("b"), epoch=EPOCH)
         slot.confirm(draft, 2, {})
 
         assert set(slot.tokens) == {"a", "b"}

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.producer.core.lifecycle import PartitionState
 from tidegate.producer.core.stream_partition import (
     RETRY_DELAY_MAX_US,
-    PartitionState,
     Position,
     StreamPartition,
 )
-from tidegate.producer.messages import PublishableRecord
-from tidegate.producer.spanner_records import ChildPartitionsRecord, HeartbeatRecord
+from tidegate.producer.messages import ChangeMessage, PublishableRecord
+from tidegate.producer.records import ChildPartitionsRecord, HeartbeatRecord
+from tidegate.schemas.checksums import xxhash_64
 from tidegate.schemas.errors import InvariantViolation, ProducerError
-from tidegate.schemas.progress import ChildPartition
+from tidegate.schemas.progress import ChildPartition, TopicTotals
 
 START_US = 1_000_000
 
@@ -28,6 +31,48 @@ def record(at_us, transaction="t", sequence="00000000"):
 def partition(parents=(), heard=()):
     """Return a stream partition that starts at START_US."""
     return StreamPartition(ChildPartition("token", parents, START_US * 1000), heard=heard)
+
+
+class TestBackOff:
+    """A query is repeated later each time, until one brings something new."""
+
+    def queries_in_a_minute(self, token, *returned):
+        """Count the queries of a minute, each of which returns the same items and fails."""
+        running = StreamPartition(ChildPartition(token, (), START_US * 1000))
+        now_us = count = 0
+        while now_us < 60_000_000:
+            count += 1
+            running.start_query(count)
+            running.add_items(list(returned), 1)
+            running.fail_query(now_us)
+            now_us = running.retry_at_us
+        return count
+
+    @pytest.mark.parametrize("token", ["token", "a", "c", "abcdefgh"])
+    @pytest.mark.parametrize(
+        "returned",
+        [
+            [],
+            [record(START_US + 10)],
+            [HeartbeatRecord((START_US + 10) * 1000)],
+            [ChildPartitionsRecord(5_000_000_000, "0", (ChildPartition("x", ("token",), 5),))],
+        ],
+        ids=["nothing", "a repeat", "an old heartbeat", "children"],
+    )
+    def test_a_query_that_fails_after_each_repeat_is_not_repeated_often(self, token, returned):
+        assert 5 < self.queries_in_a_minute(token, *returned) <= 12
+
+    def test_something_new_starts_it_from_the_beginning(self):
+        running = partition()
+        for query_id in range(9):
+            running.start_query(query_id)
+            running.fail_query(0)
+        late_us = running.retry_at_us
+        running.start_query(10)
+        running.add_items([record(START_US + 10)], 1)
+        running.fail_query(0)
+
+        assert running.retry_at_us < late_us / 100
 
 
 class TestPosition:
@@ -62,24 +107,24 @@ class TestLife:
     def test_it_waits_for_all_parents(self):
         waiting = partition(parents=("p", "q"), heard=("p",))
         assert waiting.state is PartitionState.CREATED
-        waiting.heard.add("q")
+        waiting.announce("q")
 
         assert waiting.state is PartitionState.SCHEDULED
-        assert waiting.begin_query(1) == START_US * 1000
+        assert waiting.start_query(1) == START_US * 1000
         assert waiting.state is PartitionState.RUNNING
 
     def test_a_query_before_all_parents_is_a_bug(self):
         with pytest.raises(InvariantViolation):
-            partition(parents=("p",)).begin_query(1)
+            partition(parents=("p",)).start_query(1)
 
     def test_children_of_several_records_are_one_finish(self):
         running = partition()
-        running.begin_query(1)
+        running.start_query(1)
         for token in ("x", "y"):
             child = ChildPartition(token, ("token",), 5_000_000_000)
-            running.take_in([ChildPartitionsRecord(5_000_000_000, "0", (child,))], 1)
+            running.add_items([ChildPartitionsRecord(5_000_000_000, "0", (child,))], 1)
 
-        assert running.end_query()
+        assert running.end_query(0)
         assert [c.token for c in running.publication().finish[1]] == ["x", "y"]
 
     @pytest.mark.parametrize(
@@ -93,12 +138,32 @@ class TestLife:
     )
     def test_what_lies_past_a_bounded_end_proves_it(self, past):
         running = partition()
-        running.begin_query(1)
+        running.start_query(1)
         last = record(4_000_000)
 
-        assert running.take_in([last, past], 1, end_ns=4_000_000_000)
+        assert running.add_items([last, past], 1, end_ns=4_000_000_000)
         assert running.publication().finish == (4_000_000_000, ())
         assert running.publication().records == (last,)
+
+    @pytest.mark.parametrize(
+        "past",
+        [
+            HeartbeatRecord(4_000_001_000),
+            ChildPartitionsRecord(4_000_000_001, "1", (ChildPartition("late", ("token",), 1),)),
+            record(4_000_001),
+        ],
+        ids=["heartbeat", "children", "data"],
+    )
+    def test_children_within_a_bounded_end_are_kept_whatever_follows_them(self, past):
+        running = partition()
+        running.start_query(1)
+        kept = [ChildPartition(name, ("token",), 4_000_000_000) for name in "xy"]
+        first, second = (ChildPartitionsRecord(child.start_ns, "0", (child,)) for child in kept)
+
+        assert not running.add_items([first, past, second], 1, end_ns=4_000_000_000)
+        assert running.end_query(0)
+        assert running.publication().finish == (4_000_000_000, tuple(kept))
+        assert running.publication().records == ()
 
     @pytest.mark.parametrize(
         "before",
@@ -111,22 +176,22 @@ class TestLife:
     )
     def test_nothing_at_or_before_a_bounded_end_proves_it(self, before):
         running = partition()
-        running.begin_query(1)
+        running.start_query(1)
 
-        assert not running.take_in(before, 1, end_ns=4_000_000_000)
+        assert not running.add_items(before, 1, end_ns=4_000_000_000)
 
     def test_a_query_that_ends_early_and_empty_is_no_proof(self):
         running = partition()
-        running.begin_query(1)
-        running.take_in([], 0, end_ns=1)
+        running.start_query(1)
+        running.add_items([], 0, end_ns=1)
 
-        assert not running.end_query()
+        assert not running.end_query(0)
 
     def test_retries_wait_longer_each_time_and_never_too_long(self):
         failing = partition()
         delays = []
         for attempt in range(30):
-            failing.begin_query(attempt)
+            failing.start_query(attempt)
             failing.fail_query(0)
             delays.append(failing.retry_at_us)
 
@@ -136,11 +201,11 @@ class TestLife:
     def test_what_comes_after_a_success_is_tried_soon_again(self):
         failing = partition()
         for attempt in range(5):
-            failing.begin_query(attempt)
+            failing.start_query(attempt)
             failing.fail_query(0)
         late = failing.retry_at_us
-        failing.begin_query(9)
-        failing.take_in([HeartbeatRecord(2_000_000_000)], 1)
+        failing.start_query(9)
+        failing.add_items([HeartbeatRecord(2_000_000_000)], 1)
         failing.fail_query(0)
 
         assert failing.retry_at_us < late
@@ -151,8 +216,8 @@ class TestPublishing:
 
     def test_nothing_moves_before_the_confirmation(self):
         running = partition()
-        running.begin_query(1)
-        running.take_in([record(START_US + 5)], 10)
+        running.start_query(1)
+        running.add_items([record(START_US + 5)], 10)
         publication = running.publication()
 
         assert running.published == Position(START_US - 1)
@@ -162,10 +227,10 @@ class TestPublishing:
 
     def test_what_was_read_meanwhile_stays_pending(self):
         running = partition()
-        running.begin_query(1)
-        running.take_in([record(START_US + 5)], 10)
+        running.start_query(1)
+        running.add_items([record(START_US + 5)], 10)
         publication = running.publication()
-        running.take_in([record(START_US + 6)], 20)
+        running.add_items([record(START_US + 6)], 20)
         running.confirm(publication)
 
         assert [r.commit_timestamp_us for r in running.pending] == [START_US + 6]
@@ -175,8 +240,8 @@ class TestPublishing:
 
     def test_a_snapshot_restores_to_the_same(self):
         running = partition(parents=("p",), heard=("p",))
-        running.begin_query(1)
-        running.take_in([record(START_US + 5, "a"), record(START_US + 5, "b", "00000007")], 10)
+        running.start_query(1)
+        running.add_items([record(START_US + 5, "a"), record(START_US + 5, "b", "00000007")], 10)
         running.confirm(running.publication())
         restored = StreamPartition.restore(running.snapshot())
 
@@ -185,11 +250,11 @@ class TestPublishing:
 
     def test_a_record_behind_the_others_is_refused(self):
         running = partition()
-        running.begin_query(1)
-        running.take_in([record(START_US + 9)], 1)
+        running.start_query(1)
+        running.add_items([record(START_US + 9)], 1)
 
         with pytest.raises(ProducerError, match="behind"):
-            running.take_in([record(START_US + 3)], 1)
+            running.add_items([record(START_US + 3)], 1)
 
 
 def places(draw_max=4):
@@ -208,10 +273,10 @@ def test_any_break_and_inclusive_repetition_gives_each_record_once(history, data
     published = []
     owner = partition()
     for query_id in range(1, 5):
-        start_us = owner.begin_query(query_id) // 1000
+        start_us = owner.start_query(query_id) // 1000
         offered = [r for r in records if r.commit_timestamp_us >= start_us]
         offered = offered[: data.draw(st.integers(0, len(offered)))]
-        owner.take_in(offered, 1)
+        owner.add_items(offered, 1)
         if data.draw(st.booleans()):
             publication = owner.publication()
             published += publication.records
@@ -222,9 +287,54 @@ def test_any_break_and_inclusive_repetition_gives_each_record_once(history, data
         else:
             owner.fail_query(0)
     if owner.query_id is None:
-        owner.begin_query(9)
+        owner.start_query(9)
     start_us = max(START_US, owner.read.watermark_us)
-    owner.take_in([r for r in records if r.commit_timestamp_us >= start_us], 1)
+    owner.add_items([r for r in records if r.commit_timestamp_us >= start_us], 1)
     published += owner.publication().records
 
     assert published == records
+
+
+def added_one_by_one(records, totals):
+    """The oracle: each message is added to the totals before it."""
+    found = dict(totals)
+    for one in records:
+        for topic in {message.topic for message in one.messages}:
+            before = found.get(topic, TopicTotals(topic, 0, 0, 0, 0))
+            found[topic] = replace(before, records=before.records + 1)
+        for message in one.messages:
+            before = found[message.topic]
+            found[message.topic] = replace(
+                before,
+                mods=before.mods + 1,
+                value_bytes=before.value_bytes + len(message.value),
+                checksum=(before.checksum + xxhash_64(message.order_key)) % 2**64,
+            )
+    return found
+
+
+MESSAGES = st.builds(
+    ChangeMessage,
+    topic=st.sampled_from(["a", "b", "c"]),
+    key=st.just(b"k"),
+    value=st.binary(max_size=5),
+    order_key=st.binary(min_size=1, max_size=5),
+    mod=st.just(b"U"),
+)
+NUMBERS = st.integers(0, 2**64 - 1)
+TOTALS = st.lists(
+    st.builds(TopicTotals, st.sampled_from("ad"), NUMBERS, NUMBERS, NUMBERS, NUMBERS), max_size=2
+)
+
+
+@given(st.lists(st.lists(MESSAGES, max_size=4), max_size=4), TOTALS)
+def test_totals_are_those_of_each_message_added_to_the_ones_before(batches, before):
+    one = StreamPartition(ChildPartition("token", (), 0), totals=tuple(before))
+    one.pending += [
+        PublishableRecord(at, "t", "0", tuple(batch)) for at, batch in enumerate(batches)
+    ]
+
+    publication = one.publication()
+
+    assert publication.totals == added_one_by_one(one.pending, one.totals)
+    assert one.totals == {entry.topic: entry for entry in before}

@@ -6,18 +6,28 @@ import pytest
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
-from tidegate.producer.errors import QueryInterrupted, QueryRefused, StreamChangedError
-from tidegate.schemas.errors import ProducerError
+from tidegate.producer.errors import (
+    MessageTooLarge,
+    ProgressLost,
+    QueryInterrupted,
+    QueryRefused,
+    SourceOrderBroken,
+    StreamChangedError,
+)
+from tidegate.producer.memory.log import Log
 from tidegate.schemas.progress import (
     PartitionAnnounced,
     PartitionFinished,
     SlotProgress,
+    SlotWatermark,
     StreamStarted,
 )
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 SLOTS = 4
+PROGRESS = "bank-progress"
 START_US = 1_700_000_000_000_000
+TOPIC = "bank.accounts"
 
 
 def kinds(effects):
@@ -48,6 +58,7 @@ class TestOpening:
             "PublishProgress",
             "PublishProgress",
             "AwaitDelivery",
+            "PublishProgress",
             "PublishProgress",
             "AwaitDelivery",
             "SendOffsets",
@@ -84,7 +95,7 @@ class TestOpening:
         bench.later(60_000_000)
 
         assert bench.queries[ROOT_TOKEN].query_id > first
-        assert bench.worker.tally.counts["unproven_finish"] == 1
+        assert bench.worker.counters.counts["unproven_finish"] == 1
 
 
 class TestWatermark:
@@ -160,11 +171,15 @@ class TestResume:
         assert bench.queries["a"].start_ns == (START_US + 19) * 1000
         assert len(log.data) == 3
 
-    def test_a_source_that_goes_back_stops_the_worker(self, bench):
-        bench.open_stream("a")
+    def test_a_source_that_goes_back_stops_its_stream_partition(self, bench, log):
+        bench.open_stream("a", "b")
         bench.returns("a", bench.change(START_US + 20), bench.change(START_US + 10))
+        bench.later()
 
-        assert isinstance(bench.stopped[0].error, ProducerError)
+        assert isinstance(bench.worker.stopped["a"], SourceOrderBroken)
+        assert list(bench.queries) == ["b"]
+        assert len(log.data) == 1  # what came before the fault
+        assert not bench.stopped
 
     def test_what_a_stopped_query_still_delivers_is_void(self, bench, log):
         bench.open_stream("a")
@@ -293,11 +308,11 @@ class TestInitialQuery:
         # Without membership every attempt fails at once, and only a poll in between says why.
         self.opened_halfway(bench)
         query = bench.queries.pop(ROOT_TOKEN)
-        bench.worker.handle(on.QueryEnded(ROOT_TOKEN, query.query_id), now_us=bench.now_us)
-        effects = bench.worker.handle(on.TransactionAborted("no member"), now_us=bench.now_us)
+        bench.worker.handle(on.QueryEnded(ROOT_TOKEN, query.query_id), now=bench.now)
+        effects = bench.worker.handle(on.TransactionAborted("no member"), now=bench.now)
 
         assert "BeginTransaction" not in kinds(effects)
-        effects = bench.worker.handle(on.Ticked(), now_us=bench.now_us + 1_000_000)
+        effects = bench.worker.handle(on.Ticked(), now=bench.at(bench.now_us + 1_000_000))
         assert "BeginTransaction" in kinds(effects)
 
 
@@ -338,9 +353,9 @@ class TestTransaction:
         bench.open_stream("a")
         query = bench.queries["a"]
         records = on.RecordsRead("a", query.query_id, [bench.change(START_US + 10)], 9 << 20)
-        effects = bench.worker.handle(records, now_us=bench.now_us)
+        effects = bench.worker.handle(records, now=bench.now)
         assert "BeginTransaction" in kinds(effects)
-        effects = bench.worker.handle(on.TransactionAborted("no member"), now_us=bench.now_us)
+        effects = bench.worker.handle(on.TransactionAborted("no member"), now=bench.now)
 
         assert "BeginTransaction" not in kinds(effects)
 
@@ -423,10 +438,10 @@ class TestTransaction:
         bench.answers_commits = False
         bench.returns("a", bench.change(START_US + 10))
         bench.later()
-        asked = bench.worker.handle(on.CommitUnanswered("silence"), now_us=bench.now_us)
+        asked = bench.worker.handle(on.CommitUnanswered("silence"), now=bench.now)
         assert kinds(asked) == ["CommitTransaction"]
         given_up = bench.worker.handle(
-            on.CommitUnanswered("silence"), now_us=bench.now_us + 60_000_000
+            on.CommitUnanswered("silence"), now=bench.at(bench.now_us + 60_000_000)
         )
 
         assert "RestartProducer" in kinds(given_up)
@@ -437,8 +452,8 @@ class TestTransaction:
         bench.answers_commits = False
         bench.returns("a", bench.change(START_US + 10))
         bench.later()
-        bench.worker.handle(on.CommitUnanswered("silence"), now_us=bench.now_us)
-        effects = bench.worker.handle(on.TransactionAborted("refused"), now_us=bench.now_us)
+        bench.worker.handle(on.CommitUnanswered("silence"), now=bench.now)
+        effects = bench.worker.handle(on.TransactionAborted("refused"), now=bench.now)
 
         assert "RestartProducer" in kinds(effects)
 
@@ -447,13 +462,156 @@ class TestTransaction:
         bench.returns("a", bench.change(START_US + 10))
         bench.now_us += 1_000_000
         worker = bench.worker
-        begun = worker.handle(on.Ticked(), now_us=bench.now_us)
-        effects = worker.handle(on.SlotsLost((slot_of("a", SLOTS),)), now_us=bench.now_us)
+        begun = worker.handle(on.Ticked(), now=bench.now)
+        effects = worker.handle(on.SlotsLost((slot_of("a", SLOTS),)), now=bench.now)
 
         assert "BeginTransaction" in kinds(begun)
-        assert do.AbortTransaction() in effects
-        later = worker.handle(on.Delivered({}, {}), now_us=bench.now_us)
+        number = slot_of("a", SLOTS)
+        assert do.AbortTransaction(f"slots [{number}] were lost") in effects
+        later = worker.handle(on.Delivered({}, {}), now=bench.now)
         assert "CommitTransaction" not in kinds(later)
+
+
+class TestUndeliverable:
+    """A message that its topic does not take."""
+
+    @staticmethod
+    def rounds(bench, count=10):
+        for _ in range(count):
+            if bench.stopped:
+                return
+            bench.later()
+
+    def test_three_aborts_then_an_error_that_names_it(self, bench, log):
+        bench.open_stream("a", "b")
+        bench.later()
+        log.broker.topic_bytes_max[TOPIC] = 50
+        bench.returns("a", bench.change(START_US + 10))
+        self.rounds(bench)
+
+        (stop,) = bench.stopped
+        assert isinstance(stop.error, MessageTooLarge)
+        assert bench.worker.counters.counts["abort"] == 3
+        assert stop.error.fields["topic"] == TOPIC
+        assert stop.error.fields["commit_timestamp_us"] == START_US + 10
+        assert stop.error.fields["size_bytes"] > stop.error.fields["limit_bytes"] == 50
+        assert log.data == []
+
+    def test_a_limit_that_is_raised_in_time_lets_it_pass(self, bench, log):
+        bench.open_stream("a")
+        bench.later()
+        log.broker.topic_bytes_max[TOPIC] = 50
+        bench.returns("a", bench.change(START_US + 10))
+        bench.later()
+        bench.later()
+        del log.broker.topic_bytes_max[TOPIC]
+        self.rounds(bench)
+
+        assert len(log.data) == 1
+        assert not bench.stopped
+        assert not bench.worker._undeliverable._failed
+
+    def test_the_next_owner_publishes_it_once_the_limit_is_raised(self, bench, make_bench, log):
+        bench.open_stream("a")
+        bench.later()
+        log.broker.topic_bytes_max[TOPIC] = 50
+        change = bench.change(START_US + 10)
+        bench.returns("a", change)
+        self.rounds(bench)
+        assert bench.stopped
+        del log.broker.topic_bytes_max[TOPIC]
+        successor = make_bench(name="w2")
+        successor.own(*range(SLOTS))
+        successor.later()
+        assert successor.queries["a"].start_ns <= (START_US + 10) * 1000
+        successor.returns("a", change)
+        successor.later()
+
+        assert log.data == list(change.messages)
+
+    def test_an_unknown_outcome_counts_as_an_attempt(self, bench):
+        """The client cannot abort what the broker refused to add to the transaction."""
+        failure = on.DeliveryFailure(on.DeliveryFault.DENIED, "x", 0, TOPIC, "k", 100)
+        bench.open_stream("a")
+        given = [bench.give(on.CommitOutcomeUnknown("denied", failure)) for _ in range(3)]
+
+        assert ["Stop" in kinds(effects) for effects in given] == [False, False, True]
+        assert "RestartProducer" not in kinds(given[-1])
+
+
+class TestBudget:
+    """Bytes that no commit will release are released at once."""
+
+    def test_repeats_alone_hold_no_bytes(self, bench):
+        bench.open_stream("a")
+        record = bench.change(START_US + 10)
+        bench.returns("a", record)
+        bench.later()
+        query = bench.queries.pop("a")
+        bench.give(on.QueryFailed("a", query.query_id, QueryInterrupted("gone")))
+        bench.later()
+        query = bench.queries["a"]
+
+        effects = bench.give(on.RecordsRead("a", query.query_id, [record], 77))
+        assert effects == [do.ReleaseBudget(77)]
+
+    def test_repeats_before_news_are_released_with_them(self, bench):
+        bench.open_stream("a")
+        record = bench.change(START_US + 10)
+        bench.returns("a", record)
+        bench.later()
+        query = bench.queries.pop("a")
+        bench.give(on.QueryFailed("a", query.query_id, QueryInterrupted("gone")))
+        bench.later()
+        query = bench.queries["a"]
+
+        items = [record, bench.change(START_US + 20, "t2")]
+        effects = bench.give(on.RecordsRead("a", query.query_id, items, 77))
+        effects += bench.later()
+        assert [e for e in effects if isinstance(e, do.ReleaseBudget)] == [do.ReleaseBudget(77)]
+
+
+class TestClocks:
+    """Intervals follow the monotonic clock, timestamps the wall clock."""
+
+    def test_a_wall_clock_that_steps_back_an_hour_stops_no_commit(self, bench):
+        bench.open_stream("a")
+        bench.later()
+        before = bench.last_snapshot("a").revision
+        bench.wall_ahead_us -= 3_600_000_000
+        bench.returns("a", bench.change(bench.now_us))
+        bench.later()
+
+        assert bench.last_snapshot("a").revision == before + 1
+        assert len(bench.log.data) == 1
+
+    def test_a_wall_clock_that_steps_ahead_makes_no_query_start_early(self, bench):
+        bench.open_stream("a")
+        query = bench.queries.pop("a")
+        bench.give(
+            on.QueryFailed("a", query.query_id, QueryInterrupted("away", code="UNAVAILABLE"))
+        )
+        bench.wall_ahead_us += 3_600_000_000
+        bench.give(on.Ticked())
+        assert "a" not in bench.queries
+
+        bench.later(100_000)
+        assert "a" in bench.queries
+
+    def test_a_snapshot_carries_the_minute_of_the_wall_clock(self, bench):
+        bench.open_stream("a")
+        bench.wall_ahead_us += 600_000_000
+        bench.later()
+
+        assert bench.last_snapshot("a").minute == bench.now.wall_us // 60_000_000
+
+    def test_a_stream_from_now_starts_at_the_wall_clocks_time(self, make_bench):
+        bench = make_bench()
+        bench.worker._start_ns = None
+        bench.wall_ahead_us = 5_000_000
+        bench.own(*range(SLOTS))
+
+        assert bench.queries[ROOT_TOKEN].start_ns == bench.now.wall_us * 1_000
 
 
 class TestOwnership:
@@ -465,7 +623,7 @@ class TestOwnership:
         effects = bench.give(on.SlotsRevoked((slot_of("a", SLOTS),)))
 
         assert len(log.data) == 1
-        assert kinds(effects)[-1] == "LetGoSlots"
+        assert kinds(effects)[-1] == "ReleaseSlots"
         assert kinds(effects)[0] == "StopQuery"
 
     def test_a_revoked_slot_goes_also_when_its_last_commit_is_refused(self, bench, log):
@@ -475,13 +633,13 @@ class TestOwnership:
         effects = bench.give(on.SlotsRevoked((slot_of("a", SLOTS),)))
 
         assert not log.data
-        assert kinds(effects)[-1] == "LetGoSlots"
+        assert kinds(effects)[-1] == "ReleaseSlots"
 
     def test_a_new_owner_waits_for_the_uncommitted_end(self, bench, make_bench, log):
         bench.open_stream("a")
         heir = make_bench(name="w2")
         slot = slot_of("a", SLOTS)
-        heir.worker.handle(on.SlotsAssigned((slot,)), now_us=heir.now_us)
+        heir.worker.handle(on.SlotsAssigned((slot,)), now=heir.now)
         incarnation = heir.worker.slots[slot].incarnation
         started = next(
             r
@@ -490,13 +648,15 @@ class TestOwnership:
         )
         heir.give(on.StreamStartFound(started))
         end = len(log.slots[slot])
-        heir.give(on.SlotRecoveryBegun(slot, incarnation, from_beginning=True, end_offset=end + 1))
+        heir.give(
+            on.SlotRecoveryStarted(slot, incarnation, committed_offset=None, end_offset=end + 1)
+        )
         for offset, record in enumerate(log.slots[slot]):
             if record is not None:
                 heir.give(on.ProgressRead(slot, incarnation, offset, record))
 
         assert not heir.queries
-        heir.give(on.SlotPassed(slot, incarnation, end + 1))
+        heir.give(on.SlotPositionAdvanced(slot, incarnation, end + 1))
         assert "a" in heir.queries
 
     def test_what_was_read_for_an_old_incarnation_does_not_move_the_new_one(self, bench, log):
@@ -505,24 +665,123 @@ class TestOwnership:
         slot = slot_of("a", SLOTS)
         former = bench.worker.slots[slot].incarnation
         bench.give(on.CommitOutcomeUnknown("no answer"))
-        bench.give(on.SlotPassed(slot, former, len(log.slots[slot])))
+        bench.give(on.SlotPositionAdvanced(slot, former, len(log.slots[slot])))
 
         assert not bench.worker.slots[slot].has_caught_up
+
+    def test_an_announcement_that_is_read_again_stops_the_worker(self, bench, log):
+        bench.open_stream("a")
+        slot = slot_of("a", SLOTS)
+        offset, announced = next(
+            (offset, record)
+            for offset, record in enumerate(log.slots[slot])
+            if record is not None and isinstance(record.body, PartitionAnnounced)
+        )
+        bench.returns("a", bench.children("b", start_us=START_US + 9, parents=("a",)))
+        bench.ends("a")
+        bench.later()
+        assert "a" not in bench.worker.slots[slot].tokens
+        incarnation = bench.worker.slots[slot].incarnation
+        bench.give(on.ProgressRead(slot, incarnation, offset, announced))
+
+        assert [type(stop.error) for stop in bench.stopped] == [ProgressLost]
+        assert "a" not in bench.worker.slots[slot].tokens
+        assert "a" not in bench.queries
+
+    def test_a_slot_that_was_emptied_stops_its_next_owner(self, bench, make_bench, log):
+        bench.open_stream("a")
+        bench.later()
+        slot = slot_of("a", SLOTS)
+        log.broker.logs[PROGRESS, slot] = Log((PROGRESS, slot))
+        heir = make_bench(name="w2")
+        heir.own(slot)
+
+        assert [type(stop.error) for stop in heir.stopped] == [ProgressLost]
+        assert not heir.queries
+
+    @pytest.mark.parametrize("is_owned", [True, False])
+    def test_a_slot_that_was_truncated_stops_its_owner(self, bench, make_bench, log, is_owned):
+        bench.open_stream("a")
+        bench.later()
+        slot = slot_of("a", SLOTS)
+        owner = bench if is_owned else make_bench(name="w2")
+        if not is_owned:
+            log.broker.logs[PROGRESS, slot].expire(1_000)
+            owner.own(slot)
+        else:
+            incarnation = owner.worker.slots[slot].incarnation
+            owner.give(on.SlotOutOfRange(slot, incarnation, "offset out of range"))
+
+        assert [type(stop.error) for stop in owner.stopped] == [ProgressLost]
+
+    def test_a_failure_to_read_for_an_old_incarnation_is_void(self, bench):
+        bench.open_stream("a")
+        slot = slot_of("a", SLOTS)
+        bench.give(on.SlotOutOfRange(slot, -1, "offset out of range"))
+
+        assert not bench.stopped
+
+    def test_a_missing_stream_start_stops_who_sees_snapshots(self, bench, make_bench, log):
+        bench.open_stream("a")
+        bench.later()
+        root = slot_of(ROOT_TOKEN, SLOTS)
+        log.broker.logs[PROGRESS, root] = Log((PROGRESS, root))
+        slot = next(slot for slot in range(SLOTS) if slot != root)
+        heir = make_bench(name="w2")
+        heir.own(slot)
+        heir.later(5_000_000)
+        assert not heir.stopped
+        for _ in range(12):
+            heir.later(5_000_000)
+
+        assert "holds no StreamStarted" in str(heir.stopped[0].error)
+        assert isinstance(heir.stopped[0].error, ProgressLost)
+
+    def test_a_search_that_ended_before_the_stream_started_proves_nothing(self, make_bench):
+        opener, heir = make_bench(name="w1"), make_bench(name="w2")
+        heir.own(SLOTS - 1)
+        opener.open_stream("a")
+        opener.later()
+        events = heir.membership.read_slot(SLOTS - 1, count=1_000)
+        heir.now_us += 60_000_000
+        for event in [*events, on.Ticked(), on.StreamStartAbsent(1)]:
+            heir.runner.process(event)
+        assert not heir.stopped
+        heir.later()
+
+        assert heir.worker.stream == opener.worker.stream
+
+    def test_nobody_opens_a_stream_in_a_slot_that_holds_records(self, bench, make_bench, log):
+        bench.open_stream("a")
+        bench.later()
+        root = slot_of(ROOT_TOKEN, SLOTS)
+        kept = [r for r in log.slots[root] if r is not None and isinstance(r.body, SlotProgress)]
+        log.broker.logs[PROGRESS, root] = Log((PROGRESS, root))
+        log.broker.offsets.clear()
+        for record in kept:
+            log.broker.logs[PROGRESS, root].append(b"k", record, None)
+        heir = make_bench(name="w2")
+        heir.own(root)
+        for _ in range(12):
+            heir.later(5_000_000)
+
+        assert ROOT_TOKEN not in heir.queries
+        assert isinstance(heir.stopped[0].error, ProgressLost)
 
     def test_an_old_incarnations_recovery_is_void(self, bench):
         bench.own(0)
         bench.give(on.SlotsLost((0,)))
-        bench.worker.handle(on.SlotsAssigned((0,)), now_us=bench.now_us)
-        bench.give(on.SlotRecoveryBegun(0, 1, from_beginning=True, end_offset=0))
+        bench.worker.handle(on.SlotsAssigned((0,)), now=bench.now)
+        bench.give(on.SlotRecoveryStarted(0, 1, committed_offset=None, end_offset=0))
 
         assert not bench.worker.slots[0].has_caught_up
 
     def test_every_slot_has_a_snapshot_each_minute(self, bench):
         bench.open_stream("a")
-        before = len(bench.bodies(SlotProgress))
+        before = len(bench.bodies(SlotWatermark))
         bench.later(61_000_000)
 
-        assert len(bench.bodies(SlotProgress)) - before == SLOTS
+        assert len(bench.bodies(SlotWatermark)) - before == SLOTS
 
     def test_a_drain_commits_lets_go_and_stops(self, bench, log):
         bench.open_stream("a")
@@ -553,8 +812,8 @@ class TestSnapshot:
         events = [on.Ticked(), on.SlotsLost((slot_of("a", SLOTS),)), on.Ticked()]
         for event in events:
             at_us = bench.now_us + 1_000_000
-            assert heir.worker.handle(event, now_us=at_us) == bench.worker.handle(
-                event, now_us=at_us
+            assert heir.worker.handle(event, now=bench.at(at_us)) == bench.worker.handle(
+                event, now=bench.at(at_us)
             )
         assert heir.worker.slots.keys() == bench.worker.slots.keys()
 

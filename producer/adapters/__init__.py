@@ -1,1 +1,0 @@
-"""One outside system each: they translate at the border and decide nothing."""

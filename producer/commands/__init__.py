@@ -1,0 +1,1 @@
+"""What each command of `tidegate-producer` does, one module per command."""

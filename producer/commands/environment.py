@@ -1,0 +1,143 @@
+"""What a worker needs from outside, checked before anything is created.
+
+Settings that cannot work end here with one clear error; no topic, schema or group membership is
+left behind.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tidegate.producer.errors import StreamChangedError
+from tidegate.producer.kafka.message_limits import PROGRESS_BYTES_MIN, KafkaMessageLimits
+from tidegate.producer.kafka.stream_start import KafkaStreamStartFinder
+from tidegate.producer.kafka.topics import KafkaTopics
+from tidegate.producer.spanner.catalogue import SpannerCatalogue
+from tidegate.producer.spanner.channel import SpannerChannels
+from tidegate.producer.spanner.stream import SpannerChangeStream
+from tidegate.producer.spanner.validate import validate_stream
+from tidegate.program.kafka_clients import list_topics, require_own_prefix
+from tidegate.program.kafka_log import KafkaClientLog
+from tidegate.program.registry_http import HttpSchemaRegistry
+from tidegate.schemas.errors import ConfigError, UnreachableError
+from tidegate.schemas.progress import ProgressRecord, StreamStarted
+from tidegate.schemas.progress_decoder import ProgressDecoder
+from tidegate.schemas.topics import ROOT_TOKEN, TopicNames, slot_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tidegate.producer.config import ProducerConfig
+    from tidegate.producer.description import StreamDescription
+
+__all__ = ["Environment", "find_environment", "open_stream_start"]
+
+_SEARCH_PATIENCE_S = 30.0
+_POLL_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Clients of everything that a worker uses, each of which has answered."""
+
+    topics: TopicNames
+    kafka: KafkaTopics
+    kafka_options: Mapping[str, Any]
+    """Further options of every Kafka client, with the log that their lines go to."""
+    registry: HttpSchemaRegistry
+    catalogue: SpannerCatalogue
+    stream: SpannerChangeStream
+    description: StreamDescription
+    recorded: ProgressRecord | None
+    """The `StreamStarted` of the topics' epoch; None before the stream's first start."""
+
+
+def find_environment(config: ProducerConfig) -> Environment:
+    """Connect to Kafka, the registry and Spanner; changes nothing, blocks for seconds at most.
+
+    Raises ConfigError, UnreachableError or StreamChangedError for the first thing that cannot work.
+    """
+    names = TopicNames(config.prefix)
+    options = {**config.kafka_client_options(), "logger": KafkaClientLog()}
+    require_own_prefix(names, list_topics(config.bootstrap_servers, options))
+    kafka = KafkaTopics(config.bootstrap_servers, options=options)
+    registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
+    registry.require_reachable()
+    recorded = _recorded_start(config, kafka, names, registry, options)
+    channels = SpannerChannels(
+        database=config.database_path,
+        emulator_host=config.emulator_host,
+        database_role=config.database_role,
+    )
+    catalogue = SpannerCatalogue(channels)
+    stream = SpannerChangeStream(channels, config.change_stream)
+    now_ns = time.time_ns()
+    starts_now = recorded is not None or config.start == "now"
+    description = validate_stream(
+        catalogue,
+        stream,
+        name=config.change_stream,
+        start_ns=now_ns if starts_now else config.start_ns(),
+        now_ns=now_ns,
+    )
+    return Environment(names, kafka, options, registry, catalogue, stream, description, recorded)
+
+
+def open_stream_start(
+    config: ProducerConfig,
+    names: TopicNames,
+    decoder: ProgressDecoder,
+    options: Mapping[str, Any],
+) -> KafkaStreamStartFinder:
+    """Start to search the root's slot for the record that opened the epoch."""
+    return KafkaStreamStartFinder(
+        bootstrap_servers=config.bootstrap_servers,
+        group=names.group,
+        topic=names.progress,
+        root_slot=slot_of(ROOT_TOKEN, config.slots),
+        decoder=decoder,
+        options=options,
+    )
+
+
+def _recorded_start(
+    config: ProducerConfig,
+    kafka: KafkaTopics,
+    names: TopicNames,
+    registry: HttpSchemaRegistry,
+    options: Mapping[str, Any],
+) -> ProgressRecord | None:
+    """Return the record that opened the epoch; raises StreamChangedError for another stream's."""
+    existing = kafka.describe([names.progress])
+    if not existing:
+        return None
+    if existing[names.progress].topic_partitions != config.slots:
+        slots = existing[names.progress].topic_partitions
+        message = f"slots: topic {names.progress} has {slots}, the setting says {config.slots}"
+        raise ConfigError(message, hint="Set it to the topic's number; it can never change")
+    kafka.require_compacted(names.progress)
+    limits = KafkaMessageLimits(config.bootstrap_servers, [names.progress], options=options)
+    limits.refresh()
+    limits.require(names.progress, PROGRESS_BYTES_MIN)
+    finder = open_stream_start(config, names, ProgressDecoder(registry.schema), options)
+    give_up_at = time.monotonic() + _SEARCH_PATIENCE_S
+    try:
+        record, at_end = finder.poll(_POLL_S)
+        while record is None and not at_end:
+            if time.monotonic() > give_up_at:
+                message = "the progress topic cannot be read to its end"
+                hint = "A transaction may be open in it; the broker ends it after its time-out"
+                raise UnreachableError(message, hint=hint, topic=names.progress)
+            record, at_end = finder.poll(_POLL_S)
+    finally:
+        finder.close()
+    if (
+        record is not None
+        and isinstance(record.body, StreamStarted)
+        and record.body.stream != config.stream_path
+    ):
+        difference = f"stream: recorded {record.body.stream}, now {config.stream_path}"
+        raise StreamChangedError([difference])
+    return record

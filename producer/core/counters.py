@@ -1,0 +1,54 @@
+"""Counters of one worker since its start, for metrics only; counted once the outcome is certain."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate.schemas.progress import TopicTotals
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tidegate.producer.core.stream_partition import Publication, StreamPartition
+
+__all__ = ["Counters"]
+
+_COUNTED = (
+    "committed",
+    "finished",
+    "unproven_finish",
+    "query_retry",
+    "stalled",
+    "stopped",
+    "abort",
+    "unknown_outcome",
+    "rejoin",
+)
+
+
+class Counters:
+    """Counts by name, and what was committed by topic."""
+
+    def __init__(self) -> None:
+        """Start at zero."""
+        self.counts = dict.fromkeys(_COUNTED, 0)
+        self.published: dict[str, TopicTotals] = {}
+        """What was committed, per topic; without checksums."""
+
+    def add(
+        self, tokens: Mapping[str, StreamPartition], publications: Mapping[str, Publication]
+    ) -> None:
+        """Count one slot's part of a committed transaction; `tokens` are as they were before it."""
+        for token, publication in publications.items():
+            self.counts["finished"] += publication.finish is not None
+            before = tokens[token].totals
+            for topic, totals in publication.totals.items():
+                old = before.get(topic) or TopicTotals(topic, 0, 0, 0, 0)
+                sofar = self.published.get(topic) or TopicTotals(topic, 0, 0, 0, 0)
+                self.published[topic] = TopicTotals(
+                    topic,
+                    sofar.records + totals.records - old.records,
+                    sofar.mods + totals.mods - old.mods,
+                    sofar.value_bytes + totals.value_bytes - old.value_bytes,
+                    checksum=0,
+                )

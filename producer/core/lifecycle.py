@@ -1,0 +1,125 @@
+"""The states of a slot and of a stream partition, and every transition between them.
+
+A slot, for each time it is assigned (an incarnation):
+
+    ASSIGNED ─► RECOVERING ─► OWNED        each of them ─► REVOKING ─► RELEASING
+                                           every state  ─► GONE
+
+A stream partition, from its first announcement to its committed completion marker:
+
+    CREATED ─► SCHEDULED ◄─► RUNNING ─► FINISHED ─► GONE
+                                └─────► STOPPED
+
+A pair that is not in its table cannot happen: it is an InvariantViolation.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tidegate.schemas.errors import InvariantViolation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "PARTITION_TRANSITIONS",
+    "SLOT_TRANSITIONS",
+    "PartitionChange",
+    "PartitionState",
+    "SlotChange",
+    "SlotPhase",
+    "transition",
+]
+
+
+class SlotPhase(Enum):
+    """How far an assigned slot is."""
+
+    ASSIGNED = "assigned, reading it has not started"
+    RECOVERING = "read until all that was in it when reading started is passed"
+    OWNED = "its stream partitions are read and published"
+    REVOKING = "to be released, once what was read is published"
+    RELEASING = "to be released without publishing"
+    GONE = "released or lost"
+
+
+class SlotChange(Enum):
+    """Why a slot changes its phase."""
+
+    RECOVERY_STARTED = "reading started"
+    RECOVERED = "recovery finished"
+    REVOKED = "the group revokes it, or the worker drains"
+    ABORTED = "a transaction was aborted while the group waits for the slot"
+    DROPPED = "it was released or lost, or a commit's outcome is unknown"
+
+
+SLOT_TRANSITIONS: Mapping[tuple[SlotPhase, SlotChange], SlotPhase] = {
+    (SlotPhase.ASSIGNED, SlotChange.RECOVERY_STARTED): SlotPhase.RECOVERING,
+    (SlotPhase.ASSIGNED, SlotChange.REVOKED): SlotPhase.REVOKING,
+    (SlotPhase.ASSIGNED, SlotChange.DROPPED): SlotPhase.GONE,
+    (SlotPhase.RECOVERING, SlotChange.RECOVERED): SlotPhase.OWNED,
+    (SlotPhase.RECOVERING, SlotChange.REVOKED): SlotPhase.REVOKING,
+    (SlotPhase.RECOVERING, SlotChange.DROPPED): SlotPhase.GONE,
+    (SlotPhase.OWNED, SlotChange.REVOKED): SlotPhase.REVOKING,
+    (SlotPhase.OWNED, SlotChange.DROPPED): SlotPhase.GONE,
+    # A drain may be followed by a rebalance, and a recovery answered after the revocation.
+    (SlotPhase.REVOKING, SlotChange.RECOVERY_STARTED): SlotPhase.REVOKING,
+    (SlotPhase.REVOKING, SlotChange.REVOKED): SlotPhase.REVOKING,
+    (SlotPhase.REVOKING, SlotChange.ABORTED): SlotPhase.RELEASING,
+    (SlotPhase.REVOKING, SlotChange.DROPPED): SlotPhase.GONE,
+    (SlotPhase.RELEASING, SlotChange.RECOVERY_STARTED): SlotPhase.RELEASING,
+    (SlotPhase.RELEASING, SlotChange.REVOKED): SlotPhase.RELEASING,
+    (SlotPhase.RELEASING, SlotChange.ABORTED): SlotPhase.RELEASING,
+    (SlotPhase.RELEASING, SlotChange.DROPPED): SlotPhase.GONE,
+}
+
+
+class PartitionState(Enum):
+    """How far a stream partition is."""
+
+    CREATED = "announced by some of its parents"
+    SCHEDULED = "announced by all of its parents, no query runs"
+    RUNNING = "a query runs"
+    STOPPED = "its query cannot be repeated, and it holds its watermark"
+    FINISHED = "its end is proved, its completion marker is not committed"
+    GONE = "its completion marker is committed"
+
+
+class PartitionChange(Enum):
+    """Why a stream partition changes its state."""
+
+    ANNOUNCED_BY_ALL = "the last of its parents announced it"
+    QUERY_STARTED = "a query started"
+    QUERY_STOPPED = "its query was stopped, failed, or ended without proof"
+    REFUSED = "an error that a repetition would meet again"
+    END_PROVED = "its children, or what lies past the stream's end, were read"
+    MARKER_COMMITTED = "its completion marker was committed"
+
+
+PARTITION_TRANSITIONS: Mapping[tuple[PartitionState, PartitionChange], PartitionState] = {
+    (PartitionState.CREATED, PartitionChange.ANNOUNCED_BY_ALL): PartitionState.SCHEDULED,
+    (PartitionState.SCHEDULED, PartitionChange.QUERY_STARTED): PartitionState.RUNNING,
+    (PartitionState.RUNNING, PartitionChange.QUERY_STOPPED): PartitionState.SCHEDULED,
+    (PartitionState.RUNNING, PartitionChange.REFUSED): PartitionState.STOPPED,
+    (PartitionState.RUNNING, PartitionChange.END_PROVED): PartitionState.FINISHED,
+    (PartitionState.FINISHED, PartitionChange.MARKER_COMMITTED): PartitionState.GONE,
+}
+
+_State = TypeVar("_State", SlotPhase, PartitionState)
+_Change = TypeVar("_Change", SlotChange, PartitionChange)
+
+
+def transition(
+    table: Mapping[tuple[_State, _Change], _State],
+    state: _State,
+    change: _Change,
+    **subject: Any,
+) -> _State:
+    """Return the next state; raises InvariantViolation, which names `subject`, if there is none."""
+    try:
+        return table[state, change]
+    except KeyError:
+        message = f"unexpected change in state {state.name}: {change.value}"
+        raise InvariantViolation(message, **subject) from None

@@ -1,0 +1,134 @@
+"""The change stream queries of a worker: started, stopped, and what their readers delivered.
+
+Each running query has a number of its own.  What a query that is no longer running still delivers
+is ignored, and its bytes are released.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidegate.producer.core import effects as do
+from tidegate.producer.core.query_failure import Consequence, consequence_of
+from tidegate.producer.core.refusals import Refusals
+from tidegate.producer.core.stall_watch import StallWatch
+from tidegate.schemas.errors import TidegateError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tidegate.producer.core import events as on
+    from tidegate.producer.core.counters import Counters
+    from tidegate.producer.core.stream_partition import StreamPartition
+
+__all__ = ["Queries", "QueryLimits"]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLimits:
+    """When queries are repeated."""
+
+    refusal_pause_us: int = 60_000_000
+    """A worker does not try a stopped stream partition again before this."""
+    stall_after_us: int = 10_000_000
+    """A query that is silent for so long is repeated."""
+
+
+class Queries:
+    """Starts and stops the queries of stream partitions, and passes on what they returned."""
+
+    def __init__(self, counters: Counters, *, limits: QueryLimits | None = None) -> None:
+        """Start without a query."""
+        self._counters = counters
+        limits = limits or QueryLimits()
+        self._refusals = Refusals(limits.refusal_pause_us)
+        self._stalls = StallWatch(limits.stall_after_us)
+        self._last_id = 0
+
+    def start(self, partition: StreamPartition) -> do.StartQuery:
+        """Start the query of a SCHEDULED stream partition."""
+        self._last_id += 1
+        start_ns = partition.start_query(self._last_id)
+        self._stalls.hear(self._last_id, partition)
+        return do.StartQuery(partition.child.token, self._last_id, start_ns)
+
+    def stop(self, partition: StreamPartition) -> list[do.Effect]:
+        """Stop the query of a stream partition, if one runs."""
+        query_id = partition.stop_query()
+        if query_id is None:
+            return []
+        self._stalls.forget(query_id)
+        return [do.StopQuery(partition.child.token, query_id)]
+
+    def pause(self, event: on.QueryPaused) -> None:
+        """Expect nothing of a query whose reader waits until bytes are released."""
+        self._stalls.forget(event.query_id)
+
+    def resume(self, partition: StreamPartition, event: on.QueryResumed) -> None:
+        """Expect something again of a query whose reader waited."""
+        self._stalls.hear(event.query_id, partition)
+
+    def repeat_stalled(self, now_us: int) -> list[do.Effect]:
+        """Stop the queries that have become silent; they are repeated as after a failure."""
+        effects: list[do.Effect] = []
+        self._stalls.tick(now_us)
+        for partition in self._stalls.stalled():
+            query_id = partition.query_id
+            if query_id is not None:
+                self._stalls.forget(query_id)
+                self._counters.counts["stalled"] += 1
+                effects.append(do.StopQuery(partition.child.token, query_id))
+                partition.fail_query(now_us)
+        return effects
+
+    def delay(self, partitions: Iterable[StreamPartition]) -> None:
+        """Let stream partitions of a slot that was taken over wait if they were stopped lately."""
+        for partition in partitions:
+            partition.delay_query(self._refusals.query_not_before_us(partition.child.token))
+
+    def add_records(
+        self, partition: StreamPartition, event: on.RecordsRead, *, end_ns: int | None, now_us: int
+    ) -> list[do.Effect]:
+        """Add what a running query returned; `end_ns` is the end of a bounded stream."""
+        effects: list[do.Effect] = []
+        self._stalls.hear(event.query_id, partition)
+        try:
+            if partition.add_items(event.items, event.size_bytes, end_ns=end_ns):
+                effects += self.stop(partition)
+        except TidegateError as error:
+            effects.append(do.StopQuery(event.token, event.query_id))
+            effects += self.fail(partition, error, now_us)
+        if partition.pending_bytes and not partition.has_news:
+            # Repeats only: no commit would release their bytes, and readers would wait forever.
+            effects.append(do.ReleaseBudget(partition.drop_bytes()))
+        return effects
+
+    def end(self, partition: StreamPartition, now_us: int) -> None:
+        """End a running query that the service ended with OK."""
+        self._forget(partition)
+        if not partition.end_query(now_us):
+            self._counters.counts["unproven_finish"] += 1
+
+    def fail(
+        self, partition: StreamPartition, error: TidegateError, now_us: int
+    ) -> list[do.Effect]:
+        """End a running query that failed, as the error's class demands."""
+        self._forget(partition)
+        token = partition.child.token
+        match consequence_of(error, token=token):
+            case Consequence.RETRY:
+                self._counters.counts["query_retry"] += 1
+                partition.fail_query(now_us)
+                return []
+            case Consequence.STOP_STREAM_PARTITION:
+                self._counters.counts["stopped"] += 1
+                self._refusals.add(token, now_us)
+                partition.refuse_query(error)
+                return [do.ReportStopped(token, error, partition.read.watermark_us)]
+            case Consequence.STOP_WORKER:
+                return [do.Stop(error)]
+
+    def _forget(self, partition: StreamPartition) -> None:
+        if partition.query_id is not None:
+            self._stalls.forget(partition.query_id)

@@ -1,0 +1,127 @@
+"""What the catalogue says about a change stream, and whether Tidegate can read it.
+
+Pure: reading it is an adapter's work.  A stream with a feature that is not supported is refused,
+never read as something else; all faults are named at once.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidegate.schemas.change_schema import key_schema, value_schema
+from tidegate.schemas.errors import ConfigError, SchemaError
+from tidegate.schemas.instants import format_rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tidegate.schemas.tables import TableSchema
+
+__all__ = ["GOOGLE_SQL", "StreamDescription", "check_start", "check_stream", "retention_ns"]
+
+GOOGLE_SQL = "GOOGLE_STANDARD_SQL"
+
+_IMMUTABLE = "IMMUTABLE_KEY_RANGE"
+_CAPTURE_TYPES = ("OLD_AND_NEW_VALUES", "NEW_VALUES", "NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
+_FILTERS = ("exclude_insert", "exclude_update", "exclude_delete", "exclude_ttl_deletes")
+_RETENTION = re.compile(r"([0-9]{1,9})([smhd])")
+_UNIT_NS = {
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "h": 3_600_000_000_000,
+    "d": 86_400_000_000_000,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDescription:
+    """A change stream and the tables that it watches."""
+
+    name: str
+    dialect: str
+    exists: bool
+    others: tuple[str, ...]
+    """The names of all change streams of the database."""
+    watches_all: bool
+    options: Mapping[str, str]
+    """Only what was set; the rest has Spanner's defaults."""
+    tables: tuple[TableSchema, ...]
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """What the stream leaves out, as `StreamStarted` records it."""
+        return tuple(f"{name}=true" for name in _FILTERS if self._is_true(name))
+
+    @property
+    def value_capture_type(self) -> str:
+        """What its records hold by default; each record states its own."""
+        return self.options.get("value_capture_type", _CAPTURE_TYPES[0])
+
+    def _is_true(self, option: str) -> bool:
+        return self.options.get(option, "").lower() == "true"
+
+    def faults(self) -> list[str]:
+        """Return everything that keeps Tidegate from reading this stream, each with its fix."""
+        if self.dialect != GOOGLE_SQL:
+            fault = f"its dialect is {self.dialect}, and only {GOOGLE_SQL} is supported"
+            return [f"database: {fault}: use a database of that dialect"]
+        if not self.exists:
+            known = ", ".join(self.others) or "none"
+            fault = f"the database has no change stream {self.name} (it has: {known})"
+            return [f"change_stream: {fault}: set one of these, or create it"]
+        found = []
+        mode = self.options.get("partition_mode", _IMMUTABLE)
+        if mode.upper() != _IMMUTABLE:
+            found.append(
+                f"change_stream: partition_mode {mode} is not supported: "
+                f"create a stream with {_IMMUTABLE}"
+            )
+        if self._is_true("per_placement_tvf"):
+            found.append(
+                "change_stream: per_placement_tvf is not supported: create a stream without it"
+            )
+        if self.value_capture_type not in _CAPTURE_TYPES:
+            found.append(
+                f"change_stream: value_capture_type {self.value_capture_type} is not known: "
+                f"use one of {', '.join(_CAPTURE_TYPES)}"
+            )
+        if not self.watches_all and not self.tables:
+            found.append("change_stream: it watches no table: type ALTER CHANGE STREAM … SET FOR …")
+        for table in self.tables:
+            try:
+                key_schema(table.name, table)
+                value_schema(table.name, table)
+            except SchemaError as error:
+                found.append(f"table {table.name}: {error}; or do not watch this table")
+        return found
+
+
+def check_stream(description: StreamDescription) -> None:
+    """Raise ConfigError, with a line for every fault and its fix, if it cannot be read."""
+    found = description.faults()
+    if found:
+        lines = "".join(f"\n  {fault}" for fault in found)
+        raise ConfigError(f"the change stream cannot be read:{lines}")
+
+
+def retention_ns(text: str) -> int | None:
+    """Return a `retention_period` such as `36h` in nanoseconds; None if it cannot be read."""
+    match = _RETENTION.fullmatch(text)
+    return None if match is None else int(match[1]) * _UNIT_NS[match[2]]
+
+
+def check_start(description: StreamDescription, *, start_ns: int, now_ns: int) -> None:
+    """Raise ConfigError for a start before what the stream still holds.
+
+    Only where retention was set: its default has changed, and the service knows it best.
+    """
+    period_ns = retention_ns(description.options.get("retention_period", ""))
+    if period_ns is not None and start_ns < now_ns - period_ns:
+        raise ConfigError(
+            "start: changes before the stream's retention cannot be read any more",
+            hint="Choose a later start",
+            start=format_rfc3339(start_ns),
+            earliest=format_rfc3339(now_ns - period_ns),
+        )

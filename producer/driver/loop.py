@@ -1,0 +1,209 @@
+"""The loop of one worker: carries events to its core and the core's effects to the ports.
+
+One thread does all of it, so that the core sees one order of events; each running query has a
+thread of its own that only fills the inbox.  A rebalance arrives inside a poll of the group: what
+is revoked there is committed before the poll returns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from tidegate.producer.core import events as on
+from tidegate.producer.driver.clock import SystemClock
+from tidegate.producer.driver.effect_runner import EffectRunner
+from tidegate.producer.driver.inbox import Inbox
+from tidegate.schemas.instants import US_PER_SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidegate.producer.core.worker import Worker
+    from tidegate.producer.driver.clock import Clock
+    from tidegate.producer.driver.threads import Threads
+    from tidegate.producer.ports import Membership, OpenReader, Publisher, StreamStartFinder
+
+__all__ = ["FleetWorker"]
+
+_IDLE_S = 0.02
+_OUTPUTS_MAX = 10_000
+_log = structlog.get_logger()
+
+
+class FleetWorker:
+    """One worker's process: its core, its ports, its threads.
+
+    `run` works until it is drained or an error stops it.  A program that has a loop of its own
+    calls `start`, then `step` until it returns False, then `close`.  The object is also the
+    listener of its membership (`ports.GroupListener`), which `attach` gives to it.
+
+    All methods but `request_drain` are for one thread.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        *,
+        publisher: Publisher,
+        open_reader: OpenReader,
+        open_stream_start: Callable[[], StreamStartFinder],
+        release_budget: Callable[[int], None],
+        clock: Clock | None = None,
+        threads: Threads | None = None,
+        revoke_patience_s: float = 60.0,
+        observe: Callable[[on.Event, Worker], None] = lambda _event, _worker: None,
+    ) -> None:
+        """Connect the parts; nothing runs before `start`.
+
+        `observe` is called after every event, on the loop's thread.  A revoked slot that is not
+        released within `revoke_patience_s` counts as lost.
+        """
+        self._clock = clock or SystemClock()
+        self._publisher = publisher
+        self._release_budget = release_budget
+        self._inbox = Inbox(discard=self._discard, threads=threads)
+        self._runner = EffectRunner(
+            worker,
+            publisher=publisher,
+            open_reader=open_reader,
+            open_stream_start=open_stream_start,
+            deliver=self._inbox.put,
+            release_budget=release_budget,
+            clock=self._clock,
+            observe=observe,
+        )
+        self._revoke_patience_us = round(revoke_patience_s * US_PER_SECOND)
+        self._drain_requested = False
+        self._absent_in_search = 0
+        """The last search whose end was reported without a finding."""
+        self._interruption: on.ReadInterrupted | None = None
+        """The last one that was logged, and from which reading has not recovered."""
+
+    def attach(self, membership: Membership) -> None:
+        """Give the worker its group membership, whose listener is this object."""
+        self._runner.attach(membership)
+
+    def request_drain(self) -> None:
+        """Make `run` commit what was read and return; safe in a signal handler."""
+        self._drain_requested = True
+
+    def run(self) -> None:
+        """Work until drained or stopped; raises the error that stopped it."""
+        self.start()
+        try:
+            while self.step():
+                pass
+        finally:
+            self.close()
+        if self._runner.error is not None:
+            raise self._runner.error
+
+    def start(self) -> None:
+        """Start the producer and join the group; raises UnreachableError."""
+        self._publisher.start()
+        self._runner.membership.start()
+
+    def step(self) -> bool:
+        """Do one round: the group and its slots, what readers delivered, the passing of time.
+
+        Waits a moment for readers if nothing happened; blocks longer only inside a port and while
+        revoked slots are committed.  Returns False once the worker has stopped.
+        """
+        runner = self._runner
+        if self._drain_requested:
+            self._drain_requested = False
+            runner.process(on.DrainRequested())
+            return not runner.is_stopped
+        for event in runner.membership.poll(0.0):
+            self._note_interruption(event)
+            runner.process(event)
+        self._look_for_stream_start()
+        self._read_inbox()
+        runner.process(on.Ticked(has_read_inbox=len(self._inbox) == 0))
+        return not runner.is_stopped
+
+    def close(self) -> None:
+        """Stop the readers, leave the group, release the producer.
+
+        Slots still held are given up uncommitted, and what was read for them is dropped.
+        """
+        self._runner.close()
+        self._inbox.close()
+        self._runner.held.clear()
+        self._runner.membership.close()
+        self._publisher.close()
+
+    def _discard(self, output: on.ReaderOutput) -> None:
+        """Return the bytes of what nobody will read; called on any thread."""
+        if isinstance(output, on.RecordsRead):
+            self._release_budget(output.size_bytes)
+
+    def _note_interruption(self, event: on.Event) -> None:
+        """Log what interrupts reading, once for as long as it stays the same."""
+        if isinstance(event, on.ProgressRead):
+            self._interruption = None
+        elif isinstance(event, on.ReadInterrupted) and event != self._interruption:
+            self._interruption = event
+            _log.warning("reading interrupted", resource=event.resource, reason=event.reason)
+
+    def _look_for_stream_start(self) -> None:
+        finder = self._runner.stream_start
+        if finder is None:
+            return
+        runner = self._runner
+        record, at_end = finder.poll()
+        if record is not None:
+            finder.close()
+            runner.stream_start = None
+            runner.process(on.StreamStartFound(record))
+        elif at_end and self._absent_in_search != runner.search_id:
+            self._absent_in_search = runner.search_id
+            runner.process(on.StreamStartAbsent(runner.search_id))
+
+    def _read_inbox(self) -> None:
+        """Take everything that waits; wait a moment if there is nothing."""
+        timeout_s = _IDLE_S
+        for _ in range(_OUTPUTS_MAX):
+            output = self._inbox.take(timeout_s=timeout_s)
+            if output is None:
+                return
+            timeout_s = 0.0
+            if isinstance(output, on.QueryFailed):
+                _log.warning("query failed", token=output.token, error=str(output.error))
+            self._runner.process(output)
+
+    # ------------------------------------------------------------ the group's listener
+
+    def slots_assigned(self, slots: tuple[int, ...]) -> None:
+        """Take over slots; called inside `Membership.poll`."""
+        _log.info("slots assigned", slots=slots)
+        self._runner.held.update(slots)
+        self._runner.process(on.SlotsAssigned(slots))
+
+    def slots_revoked(self, slots: tuple[int, ...]) -> None:
+        """Commit and stop what belongs to the slots; return when they may be reassigned."""
+        _log.info("slots revoked", slots=slots)
+        runner = self._runner
+        held = tuple(slot for slot in slots if slot in runner.held)
+        if not held:
+            return
+        give_up_at_us = self._clock.monotonic_us() + self._revoke_patience_us
+        runner.process(on.SlotsRevoked(held))
+        while runner.held.intersection(held) and not runner.is_stopped:
+            if self._clock.monotonic_us() > give_up_at_us:
+                runner.held.difference_update(held)
+                runner.process(on.SlotsLost(held))
+                return
+            self._clock.sleep(_IDLE_S)
+            runner.process(on.Ticked(has_read_inbox=False))
+
+    def slots_lost(self, slots: tuple[int, ...]) -> None:
+        """Drop what belongs to the slots; others may own them already."""
+        runner = self._runner
+        held = tuple(slot for slot in slots if slot in runner.held)
+        runner.held.difference_update(held)
+        if held:
+            _log.warning("slots lost", slots=held)
+            runner.process(on.SlotsLost(held))

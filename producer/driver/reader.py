@@ -1,0 +1,199 @@
+"""One running change stream query: a thread that reads, translates and delivers.
+
+Readers of a worker share a budget in bytes.  What was received counts against it until the worker
+releases it, after its commit; a reader that finds no room waits, and with it the stream.  A reader
+decides nothing: it delivers records in order, then exactly one end or one failure, and after `stop`
+nothing.  It says when it waits for the budget, since its query is not silent then.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, TypeAlias
+
+from tidegate.producer.core.events import (
+    QueryEnded,
+    QueryFailed,
+    QueryPaused,
+    QueryResumed,
+    ReaderOutput,
+    RecordsRead,
+)
+from tidegate.producer.driver.threads import SystemThreads
+from tidegate.producer.messages import PublishableRecord
+from tidegate.producer.records import (
+    ChildPartitionsRecord,
+    DataChangeRecord,
+    HeartbeatRecord,
+)
+from tidegate.schemas.errors import InvariantViolation, TidegateError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tidegate.producer.driver.byte_budget import ByteBudget
+    from tidegate.producer.driver.threads import RunningThread, Threads
+    from tidegate.producer.ports import ChangeStream, RecordTranslator, Response, RunningQuery
+
+__all__ = ["PartitionReader", "size_bytes"]
+
+ReadItem: TypeAlias = PublishableRecord | HeartbeatRecord | ChildPartitionsRecord
+
+_ITEM_OVERHEAD_BYTES = 64
+_MESSAGE_OVERHEAD_BYTES = 200
+_JOIN_PATIENCE_S = 10.0
+
+
+class PartitionReader:
+    """Reads one query to its end on a thread of its own; implements `ports.Reader`.
+
+    `deliver` is called from that thread.  The bytes of every `RecordsRead` that was delivered have
+    to be released once, at the budget.
+    """
+
+    def __init__(
+        self,
+        stream: ChangeStream,
+        translator: RecordTranslator,
+        *,
+        token: str,
+        query_id: int,
+        start_ns: int,
+        heartbeat_ms: int,
+        deliver: Callable[[ReaderOutput], None],
+        budget: ByteBudget,
+        threads: Threads | None = None,
+    ) -> None:
+        self._translator = translator
+        self._token = token
+        self._query_id = query_id
+        self._deliver = deliver
+        self._budget = budget
+        self._threads = threads or SystemThreads()
+        self._stopped = threading.Event()
+        self._query: RunningQuery = stream.query(
+            token=token, start_ns=start_ns, end_ns=None, heartbeat_ms=heartbeat_ms
+        )
+        self._thread: RunningThread | None = None
+        self._expected_bytes: int | None = None
+        self._held = 0
+        """Bytes that were taken and not delivered; while it waits, those of an incomplete value."""
+        self._is_paused = False
+
+    def start(self) -> None:
+        """Start to read; called once."""
+        self._thread = self._threads.start(self._run, name=f"reader-{self._query_id}")
+
+    def stop(self) -> None:
+        """End the query and wait for the thread; nothing is delivered afterwards."""
+        self._stopped.set()
+        self._query.cancel()
+        self._budget.wake()
+        if self._thread is not None:
+            self._thread.join(_JOIN_PATIENCE_S)
+
+    def _run(self) -> None:
+        try:
+            responses = iter(self._query)
+            while (response := self._receive(responses)) is not None:
+                self._read(response)
+            self._report(QueryEnded(self._token, self._query_id))
+        except TidegateError as error:
+            self._report(QueryFailed(self._token, self._query_id, error))
+        except Exception as error:  # noqa: BLE001 - a thread that ends silently stalls its token
+            bug = InvariantViolation("unexpected error in a reader", cause=repr(error))
+            bug.__cause__ = error
+            self._report(QueryFailed(self._token, self._query_id, bug))
+        finally:
+            self._query.cancel()
+            self._budget.release(self._held)
+
+    def _receive(self, responses: Iterator[Response]) -> Response | None:
+        """Return the next response, its bytes taken; None at the end, or once stopped."""
+        expectation = self._budget.expect(
+            self._expected_bytes,
+            carried=self._held,
+            is_cancelled=self._stopped.is_set,
+            on_wait=self._pause,
+        )
+        if expectation is None:
+            return None
+        self._resume()
+        guess, response = expectation.size, None
+        try:
+            response = next(responses, None)
+        finally:
+            if response is None:
+                self._budget.end(expectation)
+        if response is None:
+            return None
+        # A query that had much to say may go on so; with each small message it is less likely.
+        self._expected_bytes = max(response.size_bytes, guess // 2)
+        is_taken = self._budget.take(
+            response.size_bytes,
+            expectation=expectation,
+            carried=self._held,
+            is_cancelled=self._stopped.is_set,
+            on_wait=self._pause,
+        )
+        if not is_taken:
+            return None
+        self._held += response.size_bytes
+        self._resume()
+        return response
+
+    def _pause(self) -> None:
+        self._is_paused = True
+        self._report(QueryPaused(self._token, self._query_id))
+
+    def _resume(self) -> None:
+        if self._is_paused:
+            self._is_paused = False
+            self._report(QueryResumed(self._token, self._query_id))
+
+    def _read(self, response: Response) -> None:
+        """Deliver one response's records; those before one that fails are delivered first."""
+        items: list[ReadItem] = []
+        unfinished = 0
+        try:
+            records, unfinished = response.decode()
+            for record in records:
+                if isinstance(record, DataChangeRecord):
+                    items.append(self._translator.translate(record, token=self._token))
+                else:
+                    items.append(record)
+        finally:
+            self._hand_over(items, unfinished=min(unfinished, self._held))
+
+    def _hand_over(self, items: list[ReadItem], *, unfinished: int) -> None:
+        """Deliver items with the bytes that are held for them, or release the bytes."""
+        size, self._held = self._held - unfinished, unfinished
+        if not items:
+            self._budget.release(size)
+            return
+        more = max(0, sum(size_bytes(item) for item in items) - size)
+        self._budget.add(more)
+        self._report(RecordsRead(self._token, self._query_id, items, size + more), size=size + more)
+
+    def _report(self, output: ReaderOutput, *, size: int = 0) -> None:
+        """Deliver, unless the reader was stopped."""
+        if self._stopped.is_set():
+            if size:
+                self._budget.release(size)
+            return
+        self._deliver(output)
+
+
+def size_bytes(item: ReadItem) -> int:
+    """Estimate an item's memory: its bytes, and the Python objects around them."""
+    match item:
+        case PublishableRecord():
+            held = (
+                len(message.key) + len(message.value) + len(message.order_key)
+                for message in item.messages
+            )
+            return _ITEM_OVERHEAD_BYTES + sum(_MESSAGE_OVERHEAD_BYTES + size for size in held)
+        case ChildPartitionsRecord():
+            return _ITEM_OVERHEAD_BYTES * (1 + len(item.children))
+        case HeartbeatRecord():
+            return _ITEM_OVERHEAD_BYTES

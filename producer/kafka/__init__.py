@@ -1,0 +1,1 @@
+"""The Kafka side: group membership, the transactional publisher, topics."""

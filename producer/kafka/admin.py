@@ -1,0 +1,59 @@
+"""Calls of the broker's admin API, retried while the broker does not answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from tidegate.producer.kafka.retries import retry
+from tidegate.program.kafka_clients import make_client
+from tidegate.program.kafka_errors import is_denied, kafka_failure
+from tidegate.schemas.errors import UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["CALL_TIMEOUT_S", "RetryingAdmin"]
+
+CALL_TIMEOUT_S = 5.0
+"""For one call; a retry follows."""
+
+_Answer = TypeVar("_Answer")
+
+
+class RetryingAdmin:
+    """An admin client that is replaced when a call fails; for one thread.
+
+    Replaced, because a client that saw a broker disconnect keeps the epochs of its leaders, which
+    are refused, and then finds no coordinator.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """Create a client; nothing is sent yet."""
+        self._config = dict(config)
+        self._client = make_client(AdminClient, self._config)
+
+    def call(self, ask: Callable[[AdminClient], _Answer], message: str, **fields: Any) -> _Answer:
+        """Return what `ask` returns; retries every KafkaException for a minute.
+
+        Raises UnreachableError, with the message and the fields, when the minute is over, and
+        ConfigError at once if an ACL is missing.
+        """
+        try:
+            return retry(
+                lambda: ask(self._client),
+                is_retriable=lambda reason: not is_denied(reason),
+                before_retry=self._before_retry,
+            )
+        except KafkaException as error:
+            reason: KafkaError = error.args[0]
+            if is_denied(reason):
+                raise kafka_failure(reason, attempt=message) from error
+            raise UnreachableError(message, **fields, cause=str(error)) from error
+
+    def _before_retry(self, error: KafkaError) -> None:
+        # An open transaction that may move an offset says nothing about the client.
+        if error.code() != KafkaError.UNSTABLE_OFFSET_COMMIT:
+            self._client = AdminClient(self._config)

@@ -1,0 +1,286 @@
+"""The consumer group over the progress topic: which slots a worker owns, and what is in them.
+
+Rebalances call a listener in the middle of `poll`; a revocation returns to the group only when the
+listener has released the slots.  Reading is `read_committed`, from each slot's fence offset.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from tidegate.producer.core.events import (
+    AccessDenied,
+    Event,
+    ProgressRead,
+    ReadInterrupted,
+    SlotOutOfRange,
+    SlotPositionAdvanced,
+    SlotRecoveryStarted,
+)
+from tidegate.producer.kafka.admin import RetryingAdmin
+from tidegate.producer.kafka.group_monitor import GroupMonitor
+from tidegate.producer.kafka.recovery import SlotRecovery
+from tidegate.producer.kafka.topic_monitor import TopicMonitor
+from tidegate.producer.kafka.worker_names import NameClaim
+from tidegate.program.kafka_clients import admin_config, make_client
+from tidegate.program.kafka_errors import is_denied
+from tidegate.schemas.errors import ProducerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tidegate.producer.ports import GroupListener
+    from tidegate.schemas.progress_decoder import ProgressDecoder
+
+__all__ = ["KafkaMembership"]
+
+_BATCH_MAX = 500
+_OFFSET_BEGINNING = 0
+_METADATA_MAGIC = b"CGMDv2:"
+_FATAL_ERRORS = (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID)  # noqa: SLF001 - public constants
+_AT_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - its public constant
+_OUT_OF_RANGE = (
+    KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 - librdkafka's own codes; the constants are public
+    KafkaError._LOG_TRUNCATION,  # noqa: SLF001
+    KafkaError.OFFSET_OUT_OF_RANGE,
+)
+_log = structlog.get_logger()
+
+
+class KafkaMembership:
+    """One worker as a static member of the group; port: `ports.Membership`."""
+
+    def __init__(
+        self,
+        *,
+        bootstrap_servers: str,
+        group: str,
+        worker: str,
+        topic: str,
+        data_topics: Sequence[str] = (),
+        session_timeout_ms: int,
+        listener: GroupListener,
+        decoder: ProgressDecoder,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Prepare; `start` joins the group.  `data_topics` are described beside `topic`."""
+        # Distinguishes two processes of one name.
+        client_id = f"{worker}-{uuid.uuid4().hex[:12]}"
+        config = admin_config(bootstrap_servers, options)
+        admin = RetryingAdmin(config)
+        self._topic = topic
+        self._group = group
+        self._listener = listener
+        self._decoder = decoder
+        self._name = NameClaim(admin, group=group, worker=worker, topic=topic, process=client_id)
+        self._recovery = SlotRecovery(admin, group=group, topic=topic)
+        self._monitor = GroupMonitor(config, group=group, worker=worker, client_id=client_id)
+        self._topic_monitor = TopicMonitor(config, progress=topic, data=data_topics)
+        self._config = {
+            "bootstrap.servers": bootstrap_servers,
+            **(options or {}),
+            "client.id": client_id,
+            "group.id": group,
+            # Static: a worker that comes back under its name gets its slots back at once.
+            "group.instance.id": worker,
+            "session.timeout.ms": session_timeout_ms,
+            "heartbeat.interval.ms": max(session_timeout_ms // 5, 200),
+            "partition.assignment.strategy": "cooperative-sticky",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            # An offset that is not in the log is for the core to judge, never a reason to go back.
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 100,
+        }
+        self._consumer = make_client(Consumer, self._config)
+        self._assigned: set[int] = set()
+        self._starting: dict[int, TopicPartition] = {}
+        """Slots that are being assigned, and where reading them starts."""
+        self._seeking: dict[int, TopicPartition] = {}
+        """Slots that must be read from elsewhere; what is read of them before that is ignored."""
+        self._incarnations: dict[int, int] = {}
+        """Slot -> the incarnation that reads it now."""
+
+    def start(self) -> None:
+        """Claim the worker's name and join the group; raises UnreachableError."""
+        self._name.claim()
+        self._join()
+
+    def close(self) -> None:
+        """Leave the group; the listener is called for slots that are still assigned."""
+        self._consumer.close()
+
+    def poll(self, timeout_s: float) -> list[Event]:
+        """Return what own slots and group brought; rebalances happen inside.
+
+        Raises ProducerError if another process took this worker's name, UnreachableError if that
+        or the schema of a record cannot be found out, and SchemaError for a record that cannot be
+        decoded.
+        """
+        self._seek()
+        now_us = time.monotonic_ns() // 1_000
+        described = (self._monitor.poll(now_us), self._topic_monitor.poll(now_us))
+        events: list[Event] = [event for event in described if event is not None]
+        for message in self._consumer.consume(_BATCH_MAX, timeout_s):
+            error = message.error()
+            if error is not None and (error.fatal() or error.code() in _FATAL_ERRORS):
+                self._replace_consumer(error)
+                return []
+            event = self._event_of(message)
+            if event is not None:
+                events.append(event)
+        return events
+
+    def metadata(self) -> bytes | None:
+        """Return the group's metadata as of now, or None without a generation and a member id."""
+        metadata: bytes = self._consumer.consumer_group_metadata()
+        if not self._consumer.memberid() or _generation(metadata) < 0:
+            return None
+        return metadata
+
+    def recover(self, slot: int, incarnation: int) -> SlotRecoveryStarted:
+        """Read a slot from its fence offset on; return its end, open transactions included."""
+        fence = self._recovery.fence_offset(slot)
+        place = TopicPartition(self._topic, slot, _OFFSET_BEGINNING if fence is None else fence)
+        self._incarnations[slot] = incarnation
+        if slot in self._starting:
+            self._starting[slot] = place
+        else:
+            self._seeking[slot] = place
+            self._seek()
+        end = self._recovery.uncommitted_end(slot)
+        return SlotRecoveryStarted(slot, incarnation, committed_offset=fence, end_offset=end)
+
+    def rejoin(self) -> None:
+        """Leave the group and join it again, which starts a rebalance.
+
+        Subscribing again is not enough: the client sees that nothing has changed.  The slots are
+        revoked in the polls that follow, as in any rebalance; then it leaves and joins.
+        """
+        self._consumer.unsubscribe()
+        self._join()
+
+    def has_successor(self) -> bool:
+        """Whether another process claimed this worker's name after this one did."""
+        return self._name.has_successor()
+
+    # ------------------------------------------------------------ reading
+
+    def _event_of(self, message: Message) -> Event | None:
+        error, slot = message.error(), message.partition()
+        if error is not None and error.code() not in (*_OUT_OF_RANGE, _AT_END):
+            return self._failure_of(error, message.topic() or self._topic)
+        if slot is None or slot in self._seeking:
+            return None
+        incarnation, offset = self._incarnations.get(slot, -1), message.offset()
+        if error is not None and error.code() in _OUT_OF_RANGE:
+            return SlotOutOfRange(slot, incarnation, error.str())
+        if offset is None:
+            return None
+        if error is not None:
+            return SlotPositionAdvanced(slot, incarnation, offset)
+        value = message.value()
+        if value is None:  # removes an earlier record, for compaction
+            return SlotPositionAdvanced(slot, incarnation, offset + 1)
+        return ProgressRead(slot, incarnation, offset, self._decoder.decode(value))
+
+    def _failure_of(self, error: KafkaError, topic: str) -> AccessDenied | ReadInterrupted:
+        """Classify an error; whether an unknown topic is gone is for its description to say."""
+        is_of_group = error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+        resource = f"group {self._group}" if is_of_group else f"topic {topic}"
+        kind = AccessDenied if is_denied(error) else ReadInterrupted
+        return kind(resource, error.str())
+
+    def _seek(self) -> None:
+        """Seek in the slots that must be read from elsewhere; what is refused is retried later.
+
+        By seeking, not by assigning again: an assignment outside of the rebalance callback comes
+        between the client and a rebalance that it has not delivered yet, after which the client
+        joined no group any more.
+        """
+        for slot, place in list(self._seeking.items()):
+            if slot in self._assigned:
+                try:
+                    self._consumer.seek(place)
+                except KafkaException:
+                    continue
+            del self._seeking[slot]
+
+    # ------------------------------------------------------------ the group
+
+    def _join(self) -> None:
+        self._consumer.subscribe(
+            [self._topic],
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
+        )
+
+    def _replace_consumer(self, reason: KafkaError) -> None:
+        """Join the group with a new client, unless another process took this worker's name.
+
+        A group that forms again after its broker was down for longer than the session time-out
+        fences its own static members: the client retries its join, and the second one counts as
+        another process.  The client treats that as fatal and never polls again.
+        """
+        if self.has_successor():
+            message = f"the group fenced this worker: {reason.str()}"
+            hint = "Another process runs under its name: give every worker a name of its own"
+            raise ProducerError(message, hint=hint)
+        _log.warning("fenced by the group; rejoining", reason=reason.str())
+        former, self._consumer = self._consumer, make_client(Consumer, self._config)
+        lost, self._assigned = tuple(sorted(self._assigned)), set()
+        self._seeking.clear()
+        self._listener.slots_lost(lost)
+        former.close()
+        self._join()
+
+    def _on_assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        if consumer is not self._consumer:
+            return
+        slots = tuple(sorted(place.partition for place in places))
+        self._starting = {
+            slot: TopicPartition(self._topic, slot, _OFFSET_BEGINNING) for slot in slots
+        }
+        self._assigned.update(slots)
+        try:
+            self._listener.slots_assigned(slots)
+        finally:
+            starting, self._starting = list(self._starting.values()), {}
+        consumer.incremental_assign(starting)
+
+    def _on_revoke(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        self._unassign(consumer, places, self._listener.slots_revoked)
+
+    def _on_lost(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        self._unassign(consumer, places, self._listener.slots_lost)
+
+    def _unassign(
+        self,
+        consumer: Consumer,
+        places: list[TopicPartition],
+        notify: Callable[[tuple[int, ...]], None],
+    ) -> None:
+        # The slots of a former consumer have been reported as lost already.
+        if consumer is self._consumer:
+            slots = tuple(sorted(place.partition for place in places))
+            notify(slots)
+            self._assigned.difference_update(slots)
+        consumer.incremental_unassign(places)
+
+
+def _generation(metadata: bytes) -> int:
+    """Return the generation in the client's serialised group metadata; -1 if it holds none.
+
+    librdkafka writes `CGMDv2:`, the generation (4 bytes, in the machine's order), then the names.
+    """
+    if not metadata.startswith(_METADATA_MAGIC):
+        return -1
+    return int(struct.unpack_from("=i", metadata, len(_METADATA_MAGIC))[0])

@@ -1,0 +1,144 @@
+"""The largest message that each topic takes, read from Kafka's configuration.
+
+A limit is the smallest of three: the topic's `max.message.bytes` (where it has none of its own, the
+brokers' `message.max.bytes`), its `segment.bytes`, and the brokers' `socket.request.max.bytes`.  A
+principal that may not describe a configuration gets Kafka's default for it, with a log line.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from tidegate.program.kafka_clients import admin_config, make_client
+from tidegate.program.kafka_errors import is_denied, kafka_failure
+from tidegate.schemas.errors import ConfigError, UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["PROGRESS_BYTES_MIN", "KafkaMessageLimits"]
+
+PROGRESS_BYTES_MIN = 512 * 1024
+"""What the progress topic has to take: `docs/protocol.md`, 5.5."""
+
+_CALL_TIMEOUT_S = 10.0
+_REQUEST_OVERHEAD_BYTES = 16 * 1024
+"""Of a produce request, beside its one batch."""
+_TOPIC_DEFAULTS = {"max.message.bytes": 1_048_588, "segment.bytes": 1 << 30}
+_BROKER_DEFAULTS = {"socket.request.max.bytes": 100 << 20}
+_log = structlog.get_logger()
+
+
+class KafkaMessageLimits:
+    """Limits of one worker's topics, as Kafka said last; port: `ports.MessageLimits`.
+
+    Any thread may use it.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        topics: Iterable[str],
+        *,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Prepare; nothing is known before `refresh`."""
+        self._bootstrap_servers = bootstrap_servers
+        self._topics = sorted(topics)
+        self._config = admin_config(bootstrap_servers, options)
+        self._lock = threading.Lock()
+        self._limits: dict[str, int] = {}
+        self._is_denied = False
+
+    def bytes_max(self, topic: str) -> int:
+        """Return a topic's limit; Kafka's default for a topic that is not known."""
+        return self._limits.get(topic, _TOPIC_DEFAULTS["max.message.bytes"])
+
+    @property
+    def smallest(self) -> int:
+        """The limit of the topic that takes least."""
+        return min(map(self.bytes_max, self._topics))
+
+    @property
+    def largest(self) -> int:
+        """The limit of the topic that takes most."""
+        return max(map(self.bytes_max, self._topics))
+
+    def add(self, topic: str) -> None:
+        """Read the limits of one more topic, and of all others again; raises as `refresh`."""
+        with self._lock:
+            if topic not in self._topics:
+                self._topics = sorted([*self._topics, topic])
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the limits again; blocks for seconds at most.
+
+        Raises UnreachableError if no broker answers; what was known before holds on.
+        """
+        with self._lock:
+            self._limits = self._read()
+
+    def require(self, topic: str, bytes_min: int) -> None:
+        """Raise ConfigError if a topic takes no message of `bytes_min`."""
+        if self.bytes_max(topic) < bytes_min:
+            message = f"topic {topic} takes messages of {self.bytes_max(topic)} bytes at most"
+            hint = f"Set its max.message.bytes to {bytes_min} or more"
+            raise ConfigError(message, hint=hint)
+
+    # ------------------------------------------------------------ inside
+
+    def _read(self) -> dict[str, int]:
+        admin = make_client(AdminClient, self._config)
+        try:
+            brokers = admin.list_topics(timeout=_CALL_TIMEOUT_S).brokers
+        except KafkaException as error:
+            raise self._failure(error) from error
+        topics = [ConfigResource(ResourceType.TOPIC, topic) for topic in self._topics]
+        found = self._describe(admin, topics, _TOPIC_DEFAULTS)
+        nodes = [ConfigResource(ResourceType.BROKER, str(number)) for number in brokers]
+        of_brokers = self._describe(admin, nodes, _BROKER_DEFAULTS)
+        request = min(value["socket.request.max.bytes"] for value in of_brokers.values())
+        return {
+            topic: min(*values.values(), request - _REQUEST_OVERHEAD_BYTES)
+            for topic, values in found.items()
+        }
+
+    def _describe(
+        self, admin: AdminClient, resources: list[ConfigResource], defaults: dict[str, int]
+    ) -> dict[str, dict[str, int]]:
+        """Return, of each resource, the values that `defaults` names."""
+        values: dict[str, dict[str, int]] = {}
+        for resource, answer in admin.describe_configs(
+            resources, request_timeout=_CALL_TIMEOUT_S
+        ).items():
+            known = dict(defaults)
+            try:
+                entries = answer.result()
+            except KafkaException as error:
+                self._accept_or_raise(error, str(resource.name))
+            else:
+                known = {name: int(entries[name].value) for name in defaults if name in entries}
+            values[str(resource.name)] = {**defaults, **known}
+        return values
+
+    def _accept_or_raise(self, error: KafkaException, name: str) -> None:
+        """Accept that a configuration cannot be described: its defaults are used."""
+        reason: KafkaError = error.args[0]
+        if not is_denied(reason) and reason.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise self._failure(error) from error
+        if not self._is_denied:
+            self._is_denied = True
+            _log.warning("message limits unknown", of=name, cause=reason.str())
+
+    def _failure(self, error: KafkaException) -> ConfigError | UnreachableError:
+        return kafka_failure(
+            error.args[0],
+            bootstrap_servers=self._bootstrap_servers,
+            attempt="cannot read the topics' limits",
+        )

@@ -1,0 +1,79 @@
+"""Asks the broker for a description of the stream's topics, without waiting for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from tidegate.producer.core.events import AccessDenied, TopicsObserved, TopicState
+from tidegate.program.kafka_errors import is_denied
+from tidegate.schemas.instants import US_PER_SECOND
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from concurrent.futures import Future
+
+    from confluent_kafka.admin import TopicDescription
+
+__all__ = ["TopicMonitor"]
+
+_INTERVAL_US = 10 * US_PER_SECOND
+_TIMEOUT_S = 5.0
+_AGE_MAX_US = 8 * US_PER_SECOND
+_log = structlog.get_logger()
+
+
+class TopicMonitor:
+    """Delivers a description of the topics every ten seconds; for one thread."""
+
+    def __init__(self, config: Mapping[str, Any], *, progress: str, data: Sequence[str]) -> None:
+        """Prepare; `config` is an admin client's."""
+        self._config = dict(config)
+        self._topics = [progress, *data]
+        self._admin: AdminClient | None = None
+        self._answers: Mapping[str, Future[TopicDescription]] = {}
+        self._asked_us: int | None = None
+
+    def poll(self, now_us: int) -> TopicsObserved | AccessDenied | None:
+        """Return a description that is complete, or ask for one if it is time; never blocks.
+
+        `now_us` is of any monotonic clock.  The first question comes one interval after the first
+        call: the topics were compared when the worker started.
+        """
+        if self._asked_us is None:
+            self._asked_us = now_us
+        age_us = now_us - self._asked_us
+        if self._answers and all(answer.done() for answer in self._answers.values()):
+            answers, self._answers = self._answers, {}
+            return self._observed(answers) if age_us < _AGE_MAX_US else None
+        if age_us >= _INTERVAL_US:
+            self._asked_us = now_us
+            self._admin = self._admin or AdminClient(self._config)
+            self._answers = self._admin.describe_topics(
+                TopicCollection(self._topics), request_timeout=_TIMEOUT_S
+            )
+        return None
+
+    def _observed(
+        self, answers: Mapping[str, Future[TopicDescription]]
+    ) -> TopicsObserved | AccessDenied | None:
+        states = []
+        for topic in self._topics:
+            try:
+                found = answers[topic].result()
+            except KafkaException as error:
+                reason: KafkaError = error.args[0]
+                if is_denied(reason):
+                    return AccessDenied(f"topic {topic}", reason.str())
+                if reason.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    _log.debug("topic description failed", topic=topic, reason=reason.str())
+                    self._admin = None  # a client that saw a broker disconnect may never answer
+                    return None
+                states.append(TopicState(topic, None, 0))
+            else:
+                states.append(TopicState(topic, str(found.topic_id), len(found.partitions)))
+        progress, *data = states
+        return TopicsObserved(progress, tuple(data))

@@ -1,0 +1,184 @@
+"""The topics of one prefix: created where they are missing, described where they exist.
+
+An existing topic is never altered.  What must not change about it (its id, its number of topic
+partitions) is returned, for comparison with what the stream recorded when it started.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+
+from tidegate.program.kafka_clients import admin_config, make_client
+from tidegate.program.kafka_errors import kafka_failure
+from tidegate.schemas.errors import ConfigError, UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, MutableMapping
+
+    from tidegate.producer.ports import MessageLimits
+
+__all__ = ["KafkaDataTopics", "KafkaTopics", "TopicDescription"]
+
+_CALL_TIMEOUT_S = 15.0
+_HOUR_MS = 3_600_000
+_DAY_MS = 24 * _HOUR_MS
+_POLICY = "cleanup.policy"
+_COMPACT = "compact"
+_PROGRESS_SETTINGS = {
+    _POLICY: _COMPACT,
+    # A reader that was down for a day still finds every snapshot and marker that it needs.
+    "min.compaction.lag.ms": str(_DAY_MS),
+    "delete.retention.ms": str(7 * _DAY_MS),
+    # Snapshots need half of it, whatever the brokers' default is.
+    "max.message.bytes": str(1 << 20),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic's identity and its number of topic partitions."""
+
+    topic: str
+    topic_id: str
+    topic_partitions: int
+
+
+class KafkaTopics:
+    """Creates and describes topics; a call that fails raises what `kafka_failure` returns."""
+
+    def __init__(self, bootstrap_servers: str, *, options: Mapping[str, Any] | None = None) -> None:
+        """Prepare; nothing is sent yet."""
+        self._bootstrap_servers = bootstrap_servers
+        self._admin = make_client(AdminClient, admin_config(bootstrap_servers, options))
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicDescription]:
+        """Return those of the topics that exist."""
+        names = list(topics)
+        found: dict[str, TopicDescription] = {}
+        answers = self._admin.describe_topics(
+            TopicCollection(names), request_timeout=_CALL_TIMEOUT_S
+        )
+        for name, answer in answers.items():
+            try:
+                description = answer.result()
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                raise self._failure(error, f"cannot describe topic {name}") from error
+            topic_partitions = len(description.partitions)
+            found[name] = TopicDescription(name, str(description.topic_id), topic_partitions)
+        return found
+
+    def ensure_progress(self, topic: str, *, slots: int, replication: int) -> TopicDescription:
+        """Return the progress topic; create it with `slots` topic partitions if it is missing.
+
+        Raises ConfigError if it exists with another number: tokens would change their slots.
+        """
+        description = self._ensure(
+            {topic: NewTopic(topic, slots, replication, config=_PROGRESS_SETTINGS)}
+        )[topic]
+        if description.topic_partitions != slots:
+            message = (
+                f"topic {topic} has {description.topic_partitions} slots, the setting says {slots}"
+            )
+            hint = "Set `slots` to the topic's number; it can never change"
+            raise ConfigError(message, hint=hint)
+        return description
+
+    def require_compacted(self, topic: str) -> None:
+        """Raise ConfigError if the broker deletes old records of an existing progress topic.
+
+        Compaction keeps the newest record of each key; deletion by age or size would remove
+        snapshots and announcements that have no successor.
+        """
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        answers = self._admin.describe_configs([resource], request_timeout=_CALL_TIMEOUT_S)
+        try:
+            policy = answers[resource].result()[_POLICY].value
+        except KafkaException as error:
+            raise self._failure(error, f"cannot read the settings of topic {topic}") from error
+        if policy != _COMPACT:
+            message = f"topic {topic}: {_POLICY} is {policy!r}, it must be {_COMPACT!r}"
+            hint = (
+                f"Run kafka-configs.sh --bootstrap-server {self._bootstrap_servers} --alter "
+                f"--entity-type topics --entity-name {topic} --add-config {_POLICY}={_COMPACT}"
+            )
+            raise ConfigError(message, hint=hint)
+
+    def ensure_data(
+        self, topics: Iterable[str], *, topic_partitions: int, replication: int
+    ) -> dict[str, TopicDescription]:
+        """Return the data topics; create missing ones with `topic_partitions` each."""
+        return self._ensure(
+            {topic: NewTopic(topic, topic_partitions, replication) for topic in topics}
+        )
+
+    def _ensure(self, wanted: dict[str, NewTopic]) -> dict[str, TopicDescription]:
+        found = self.describe(wanted)
+        missing = [topic for name, topic in wanted.items() if name not in found]
+        if missing:
+            self._create(missing)
+        give_up_at = time.monotonic() + _CALL_TIMEOUT_S
+        while len(found) < len(wanted) and time.monotonic() < give_up_at:
+            found = self.describe(wanted)
+            time.sleep(0.05)
+        if len(found) < len(wanted):
+            message = "created topics are not visible in broker metadata"
+            raise UnreachableError(message, topics=sorted(wanted.keys() - found.keys()))
+        return found
+
+    def _create(self, topics: list[NewTopic]) -> None:
+        answers = self._admin.create_topics(topics, request_timeout=_CALL_TIMEOUT_S)
+        for name, answer in answers.items():
+            try:
+                answer.result()
+            except KafkaException as error:
+                reason: KafkaError = error.args[0]
+                if reason.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    continue  # another worker created it first
+                if reason.retriable() or reason.code() == KafkaError._TRANSPORT:  # noqa: SLF001
+                    raise self._failure(error, f"cannot create topic {name}") from error
+                message = f"cannot create topic {name}: {reason.str()}"
+                hint = "Create it by hand, or allow this principal to create topics"
+                raise ConfigError(message, hint=hint) from error
+
+    def _failure(self, error: KafkaException, attempt: str) -> ConfigError | UnreachableError:
+        return kafka_failure(
+            error.args[0], bootstrap_servers=self._bootstrap_servers, attempt=attempt
+        )
+
+
+class KafkaDataTopics:
+    """Creates the topics of tables that appear while a worker runs; port: `ports.DataTopics`."""
+
+    def __init__(
+        self,
+        topics: KafkaTopics,
+        limits: MessageLimits,
+        counts: MutableMapping[str, int],
+        *,
+        topic_partitions: int,
+        replication: int,
+    ) -> None:
+        """Take the settings of new topics.
+
+        `limits` gets each topic's limit, `counts` the number of its topic partitions.
+        """
+        self._topics = topics
+        self._limits = limits
+        self._counts = counts
+        self._topic_partitions = topic_partitions
+        self._replication = replication
+
+    def ensure(self, topic: str) -> None:
+        """Create the topic if it is missing; the admin client may be used by any thread."""
+        found = self._topics.ensure_data(
+            [topic], topic_partitions=self._topic_partitions, replication=self._replication
+        )
+        self._counts.setdefault(topic, found[topic].topic_partitions)
+        self._limits.add(topic)

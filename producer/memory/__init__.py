@@ -1,0 +1,1 @@
+"""The producer's ports in memory, for tests: broker, consumer group, publisher, clock."""

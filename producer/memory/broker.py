@@ -1,0 +1,264 @@
+"""A Kafka broker in memory: topics, transactions with their markers, producer epochs, one group.
+
+It behaves as a broker does where Tidegate depends on it; the same contract suite runs against it
+and against a real broker.  A commit is decided at once, but each topic partition shows it only when
+its own marker is written; a `read_committed` reader stops at the first open transaction; the next
+transaction of a producer waits for the markers of its last; offsets sent with a transaction become
+the group's with a marker too.
+
+Not for use by several threads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate.producer.core.events import TopicState
+from tidegate.producer.memory.log import Log, Outcome, ProducerHandle, Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tidegate.producer.memory.group import Group, MemberMetadata
+    from tidegate.producer.memory.log import Entry, Place
+
+__all__ = [
+    "MESSAGE_BYTES_MAX",
+    "MemoryBroker",
+    "MessageRefused",
+    "ProducerFenced",
+    "UnknownTopicPartition",
+]
+
+MESSAGE_BYTES_MAX = 1_048_588
+"""The brokers' limit, unless set otherwise: Kafka's default."""
+
+
+class ProducerFenced(Exception):  # noqa: N818 - named as the broker's answer
+    """Another producer took the transactional id, or the broker timed its transaction out."""
+
+
+class MessageRefused(Exception):  # noqa: N818 - named as the broker's answer
+    """A message exceeds its topic's limit; its transaction can only be aborted."""
+
+
+class UnknownTopicPartition(Exception):  # noqa: N818 - named as the broker's answer
+    """The topic does not exist, or has fewer topic partitions."""
+
+
+class MemoryBroker:
+    """A broker with the given topics (name -> number of topic partitions) and one consumer group.
+
+    The group reads the progress topic, so it has one slot for each of its topic partitions.  With
+    `settles_at_once`, markers are written when a transaction is decided; without it they wait for
+    `write_marker` or `settle`, in any order, as in a busy cluster.
+    """
+
+    def __init__(
+        self, topics: Mapping[str, int], *, group: Group, settles_at_once: bool = True
+    ) -> None:
+        self.logs: dict[Place, Log] = {}
+        self._topic_ids: dict[str, str] = {}
+        self._topics_created = 0
+        for topic, numbers in topics.items():
+            self.create_topic(topic, numbers)
+        self.denied: set[str] = set()
+        """Topics that no member may read."""
+        self.group = group
+        self.offsets: dict[int, int] = {}
+        """The group's committed offsets, by slot."""
+        self.message_bytes_max = MESSAGE_BYTES_MAX
+        """The limit of topics without one of their own."""
+        self.topic_bytes_max: dict[str, int] = {}
+        """Topic -> its own limit, which may be above the brokers'."""
+        self.claims: dict[str, str] = {}
+        """Worker's name -> the client id of the last process that claimed it."""
+        self._settles_at_once = settles_at_once
+        self._epochs: dict[str, int] = {}
+        self._current: dict[str, Transaction] = {}
+
+    # ------------------------------------------------------------ topics
+
+    def create_topic(self, topic: str, topic_partitions: int) -> None:
+        """Create a topic, with an id that no topic had before."""
+        self._topics_created += 1
+        self._topic_ids[topic] = f"id-{self._topics_created}"
+        for number in range(topic_partitions):
+            self.logs[topic, number] = Log((topic, number))
+
+    def add_topic_partitions(self, topic: str, topic_partitions: int) -> None:
+        """Give a topic more topic partitions, so many in all."""
+        for number in range(self.topic_partitions(topic), topic_partitions):
+            self.logs[topic, number] = Log((topic, number))
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with its records."""
+        del self._topic_ids[topic]
+        for place in [place for place in self.logs if place[0] == topic]:
+            del self.logs[place]
+
+    def describe_topic(self, topic: str) -> TopicState:
+        """Return a topic's id and number of topic partitions as they are now."""
+        return TopicState(topic, self._topic_ids.get(topic), self.topic_partitions(topic))
+
+    def topic_partitions(self, topic: str) -> int:
+        """Return how many topic partitions a topic has."""
+        return sum(name == topic for name, _ in self.logs)
+
+    def bytes_max(self, topic: str) -> int:
+        """Return the largest message that a topic takes."""
+        return self.topic_bytes_max.get(topic, self.message_bytes_max)
+
+    def read(self, topic: str) -> list[Entry]:
+        """Return the committed records of a topic, topic partition by topic partition."""
+        return [
+            entry for (name, _), log in self.logs.items() if name == topic for entry in log.read()
+        ]
+
+    # ------------------------------------------------------------ producers
+
+    def init_producer(self, transactional_id: str) -> ProducerHandle:
+        """Take a transactional id over; what its former producer left open is aborted first."""
+        former = self._current.pop(transactional_id, None)
+        if former is not None:
+            if former.outcome is Outcome.OPEN:
+                self._decide(former, commit=False)
+            self._settle(former)
+        epoch = self._epochs.get(transactional_id, 0) + 1
+        self._epochs[transactional_id] = epoch
+        return ProducerHandle(transactional_id, epoch)
+
+    def produce(
+        self,
+        handle: ProducerHandle,
+        place: Place,
+        key: bytes,
+        value: object,
+        *,
+        size_bytes: int = 0,
+    ) -> int:
+        """Append within the producer's transaction, which begins with its first record.
+
+        Returns the offset; raises ProducerFenced, UnknownTopicPartition, and MessageRefused for a
+        message that exceeds the topic's limit.
+        """
+        if place not in self.logs:
+            raise UnknownTopicPartition(*place)
+        transaction = self._transaction(handle)
+        if size_bytes > self.bytes_max(place[0]):
+            raise MessageRefused(place[0])
+        transaction.after_fence += transaction.is_fenced
+        return self.logs[place].append(key, value, transaction)
+
+    def send_offsets(
+        self,
+        handle: ProducerHandle,
+        offsets: Iterable[tuple[int, int]],
+        metadata: MemberMetadata,
+    ) -> None:
+        """Check the member with the group, and keep the offsets for the commit.
+
+        Without an offset the client asks nobody, so not even the producer is checked.  Raises
+        ProducerFenced and GroupRefusal.
+        """
+        sent = dict(offsets)
+        if not sent:
+            return
+        transaction = self._transaction(handle)
+        was_checked = self.group.check(metadata)
+        transaction.offsets.update(sent)
+        transaction.was_checked, transaction.is_fenced = was_checked, True
+        transaction.owned_at_fence = self.group.held_by(metadata)
+
+    def end(self, handle: ProducerHandle, *, commit: bool) -> Transaction | None:
+        """Decide the open transaction; None if nothing was sent.  Raises ProducerFenced."""
+        if not handle.has_sent:
+            return None
+        self._require(handle)
+        handle.has_sent = False
+        transaction = self._current[handle.transactional_id]
+        self._decide(transaction, commit=commit)
+        return transaction
+
+    def time_out(self, transactional_id: str) -> bool:
+        """Abort a transaction that was open for too long and fence its producer."""
+        transaction = self._current.get(transactional_id)
+        if transaction is None or transaction.outcome is not Outcome.OPEN:
+            return False
+        self._decide(transaction, commit=False)
+        self._epochs[transactional_id] += 1
+        return True
+
+    def time_out_all_but(self, handles: Iterable[ProducerHandle]) -> None:
+        """Time out every open transaction that none of these producers started."""
+        kept = list(handles)
+        for name, one in list(self._current.items()):
+            if all(one.handle is not handle for handle in kept):
+                self.time_out(name)
+
+    @property
+    def open_transactions(self) -> list[str]:
+        """The transactional ids with an open transaction."""
+        return [name for name, one in self._current.items() if one.outcome is Outcome.OPEN]
+
+    # ------------------------------------------------------------ markers
+
+    @property
+    def unsettled(self) -> list[Transaction]:
+        """Decided transactions that lack a marker."""
+        return [
+            one
+            for one in self._current.values()
+            if one.outcome is not Outcome.OPEN and not one.is_settled
+        ]
+
+    def write_marker(self, transaction: Transaction, choice: int) -> None:
+        """Write one of the markers that a decided transaction lacks; `choice` is taken modulo."""
+        waiting = len(transaction.unmarked) + bool(transaction.offsets)
+        choice %= waiting
+        if choice < len(transaction.unmarked):
+            transaction.unmarked[choice].mark(transaction)
+        else:
+            self._apply_offsets(transaction)
+
+    def settle(self) -> None:
+        """Write every marker that is missing."""
+        for transaction in self.unsettled:
+            self._settle(transaction)
+
+    def offsets_are_stable(self, slot: int) -> bool:
+        """Tell whether no unsettled transaction would change a slot's committed offset."""
+        return all(slot not in one.offsets for one in self._current.values())
+
+    # ------------------------------------------------------------ inside
+
+    def _require(self, handle: ProducerHandle) -> None:
+        if self._epochs.get(handle.transactional_id) != handle.epoch:
+            raise ProducerFenced(handle.transactional_id)
+
+    def _transaction(self, handle: ProducerHandle) -> Transaction:
+        self._require(handle)
+        handle.has_sent = True
+        current = self._current.get(handle.transactional_id)
+        if current is not None and current.outcome is Outcome.OPEN:
+            return current
+        if current is not None:
+            self._settle(current)  # the client repeats its request until then
+        started = self._current[handle.transactional_id] = Transaction(handle)
+        return started
+
+    def _decide(self, transaction: Transaction, *, commit: bool) -> None:
+        transaction.outcome = Outcome.COMMITTED if commit else Outcome.ABORTED
+        if not commit:
+            transaction.offsets.clear()
+        if self._settles_at_once:
+            self._settle(transaction)
+
+    def _settle(self, transaction: Transaction) -> None:
+        for log in list(transaction.unmarked):
+            log.mark(transaction)
+        self._apply_offsets(transaction)
+
+    def _apply_offsets(self, transaction: Transaction) -> None:
+        self.offsets.update(transaction.offsets)
+        transaction.offsets.clear()

@@ -1,0 +1,233 @@
+"""One worker's membership in the group in memory, and its reading (`ports.Membership`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate.producer.core.events import (
+    AccessDenied,
+    GroupDescribed,
+    ProgressRead,
+    ReadInterrupted,
+    SlotOutOfRange,
+    SlotPositionAdvanced,
+    SlotRecoveryStarted,
+    TopicsObserved,
+)
+from tidegate.producer.memory.group_client import ClientState, GroupClient
+from tidegate.producer.memory.log import TOMBSTONE
+from tidegate.schemas.errors import ProducerError, UnreachableError
+from tidegate.schemas.instants import US_PER_SECOND
+from tidegate.schemas.progress import ProgressRecord, StreamStarted
+from tidegate.schemas.progress_chunks import ProgressAssembler
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tidegate.producer.core.events import Event
+    from tidegate.producer.driver.clock import Clock
+    from tidegate.producer.memory.broker import MemoryBroker
+    from tidegate.producer.memory.group_client import Callback
+    from tidegate.producer.memory.log import Log
+    from tidegate.producer.ports import GroupListener
+
+__all__ = ["MemoryMembership", "MemoryStreamStartFinder"]
+
+_ASK_AGAIN_S = 0.1
+_PATIENCE_US = 60 * US_PER_SECOND
+_POLL_RECORDS_MAX = 500
+DESCRIBE_EVERY_US = 10 * US_PER_SECOND
+
+
+class MemoryMembership:
+    """A member named `worker` of the broker's group over the slots of `topic`.
+
+    The client's background work (joining, heartbeats, the end of a rebalance) is done by `poll`.
+    """
+
+    def __init__(
+        self,
+        broker: MemoryBroker,
+        *,
+        worker: str,
+        client_id: str,
+        topic: str,
+        data_topics: Sequence[str] = (),
+        listener: GroupListener,
+        clock: Clock,
+        describe_every_us: int = DESCRIBE_EVERY_US,
+    ) -> None:
+        """Prepare; `client_id` tells this process from others under the same worker's name."""
+        self.broker = broker
+        self.client = GroupClient(broker.group, worker)
+        self._client_id = client_id
+        self._topic = topic
+        self._data_topics = tuple(data_topics)
+        self._listener = listener
+        self._clock = clock
+        self._describe_every_us = describe_every_us
+        self.positions: dict[int, tuple[int, int]] = {}
+        """Slot -> (incarnation, next offset to read)."""
+        self._described: list[Event] = []
+        self._describe_at_us = 0
+
+    def start(self) -> None:
+        """Claim the worker's name; polls join the group."""
+        self.broker.claims[self.client.name] = self._client_id
+        self._describe_at_us = self._clock.monotonic_us() + self._describe_every_us
+
+    def close(self) -> None:
+        """Stop working; as a static member it stays in the group until its session times out."""
+        self.positions.clear()
+
+    def poll(self, timeout_s: float) -> list[Event]:
+        """Serve the next rebalance callback, or read every slot; sleeps if nothing happened."""
+        self.work()
+        if self.client.state is ClientState.LOCKED_OUT:
+            message = "another process has taken this worker's name"
+            raise ProducerError(message, hint="Give every worker a name of its own")
+        if self.client.callbacks:
+            self._serve(self.client.callbacks[0])
+            return []
+        events = self._describe()
+        if self._topic in self.broker.denied:
+            return [*events, AccessDenied(f"topic {self._topic}", "not authorized")]
+        for slot in sorted(self.positions):
+            events += self.read_slot(slot, count=_POLL_RECORDS_MAX)
+        if not events and timeout_s:
+            self._clock.sleep(timeout_s)
+        return events
+
+    def metadata(self) -> bytes | None:
+        """Return the group's metadata as of now; None while the worker is not a member."""
+        metadata = self.client.metadata()
+        is_member = bool(metadata.member_id) and metadata.generation >= 0
+        return metadata.encode() if is_member else None
+
+    def recover(self, slot: int, incarnation: int) -> SlotRecoveryStarted:
+        """Read a slot from its committed offset on, once no open transaction can move that."""
+        give_up_at_us = self._clock.monotonic_us() + _PATIENCE_US
+        while (log := self._log(slot)) is None or not self.broker.offsets_are_stable(slot):
+            if self._clock.monotonic_us() > give_up_at_us:
+                raise UnreachableError("a slot's offsets cannot be read", slot=slot)
+            self._clock.sleep(_ASK_AGAIN_S)
+        begin = self.broker.offsets.get(slot)
+        self.positions[slot] = incarnation, begin or 0
+        return SlotRecoveryStarted(
+            slot,
+            incarnation,
+            committed_offset=begin,
+            end_offset=log.uncommitted_end,
+        )
+
+    def rejoin(self) -> None:
+        """Leave and join again; void while a rebalance is in progress anyway."""
+        if self.client.state is ClientState.STABLE and not self.client.callbacks:
+            self.client.rejoin()
+
+    def has_successor(self) -> bool:
+        """Tell whether another process claimed the worker's name after this one."""
+        return self.broker.claims.get(self.client.name) != self._client_id
+
+    # ------------------------------------------------------------ parts, for models with faults
+
+    def work(self) -> None:
+        """Do what a Kafka client does in the background, and end a rebalance that is complete."""
+        self.client.work()
+        self.broker.group.complete()
+
+    def read_slot(self, slot: int, *, count: int) -> list[Event]:
+        """Read on in an own slot, at most `count` records."""
+        incarnation, position = self.positions[slot]
+        log = self._log(slot)
+        if log is None:
+            return [ReadInterrupted(f"topic {self._topic}", "unknown topic")]
+        if not log.begin <= position <= log.end:
+            return [SlotOutOfRange(slot, incarnation, f"the log holds {log.begin} to {log.end}")]
+        if position >= log.stable_end:
+            return []
+        events: list[Event] = []
+        for entry in log.read(position):
+            position = entry.offset + 1
+            if entry.value is TOMBSTONE:
+                events.append(SlotPositionAdvanced(slot, incarnation, position))
+            else:
+                assert isinstance(entry.value, ProgressRecord)  # noqa: S101 - the topic holds no other
+                events.append(ProgressRead(slot, incarnation, entry.offset, entry.value))
+            if len(events) == count:
+                break
+        else:
+            position = log.stable_end  # over markers and aborted records
+        events.append(SlotPositionAdvanced(slot, incarnation, position))
+        self.positions[slot] = incarnation, position
+        return events
+
+    # ------------------------------------------------------------ inside
+
+    def _log(self, slot: int) -> Log | None:
+        return self.broker.logs.get((self._topic, slot))
+
+    def _serve(self, callback: Callback) -> None:
+        kind, slots = callback
+        listener, client, named = self._listener, self.client, tuple(sorted(slots))
+        if kind == "revoked":
+            listener.slots_revoked(named)
+            client.done(callback)
+        else:
+            client.done(callback)
+        if kind != "assigned":
+            for slot in named:
+                self.positions.pop(slot, None)
+        if kind == "lost":
+            listener.slots_lost(named)
+        elif kind == "assigned":
+            listener.slots_assigned(named)
+
+    def _describe(self) -> list[Event]:
+        """Ask for group and topics now and then; return the answers in the poll after that."""
+        described, self._described = self._described, []
+        if described:
+            return described
+        now_us = self._clock.monotonic_us()
+        if now_us >= self._describe_at_us:
+            self._describe_at_us = now_us + self._describe_every_us
+            group, client = self.broker.group, self.client
+            member = group.members.get(client.name)
+            described_group = GroupDescribed(
+                is_stable=not group.is_preparing,
+                is_member=member is not None and member.member_id == client.member_id,
+                assignments=group.assignment(),
+            )
+            describe = self.broker.describe_topic
+            data = tuple(describe(topic) for topic in self._data_topics)
+            self._described = [described_group, TopicsObserved(describe(self._topic), data)]
+        return []
+
+
+class MemoryStreamStartFinder:
+    """Searches the root's slot for `StreamStarted`; implements `ports.StreamStartFinder`."""
+
+    def __init__(self, broker: MemoryBroker, *, topic: str, root_slot: int) -> None:
+        self._logs = broker.logs
+        self._place = topic, root_slot
+        self._position = 0
+        self._assembler = ProgressAssembler()
+
+    def poll(self, timeout_s: float = 0.0) -> tuple[ProgressRecord | None, bool]:  # noqa: ARG002 - reading never waits
+        """Return (the record if it was read now, whether the slot's end was reached)."""
+        log = self._logs.get(self._place)
+        if log is None:
+            return None, False
+        for entry in log.read(self._position):
+            self._position = entry.offset + 1
+            record = entry.value
+            if record is TOMBSTONE:
+                continue
+            assert isinstance(record, ProgressRecord)  # noqa: S101 - the topic holds no other
+            whole = self._assembler.add(record.body, offset=entry.offset)
+            if whole is not None and isinstance(whole[0], StreamStarted):
+                return ProgressRecord(record.epoch, record.worker, whole[0]), False
+        return None, True
+
+    def close(self) -> None:
+        """End the search."""

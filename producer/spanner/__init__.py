@@ -1,0 +1,1 @@
+"""The Spanner side: channels, change stream queries, decoding, the catalogue, validation."""

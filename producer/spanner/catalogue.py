@@ -1,0 +1,180 @@
+"""Change streams and tables as INFORMATION_SCHEMA describes them.
+
+Runs simple queries that every implementation of Spanner answers, and joins their results here.
+Names of tables in a named schema are `schema.table`, as data change records have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from google.cloud.spanner_v1.types import ExecuteSqlRequest, TypeCode
+
+from tidegate.producer.description import GOOGLE_SQL, StreamDescription
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.tables import Column, ColumnType, TableSchema
+
+if TYPE_CHECKING:
+    from tidegate.producer.spanner.channel import SpannerChannels
+
+__all__ = ["SpannerCatalogue"]
+
+_TIMEOUT_S = 15.0
+_SYSTEM_SCHEMAS = {"INFORMATION_SCHEMA", "SPANNER_SYS"}
+_NEVER_CAPTURED = {"TOKENLIST"}
+"""Types of columns that no change stream holds: Spanner makes them for its search indexes."""
+
+_DIALECT = (
+    "SELECT option_value FROM information_schema.database_options "
+    "WHERE option_name = 'database_dialect'"
+)
+_STREAMS = "SELECT * FROM information_schema.change_streams"
+_OPTIONS = (
+    "SELECT option_name, option_value FROM information_schema.change_stream_options "
+    "WHERE change_stream_name = @name"
+)
+_STREAM_TABLES = (
+    "SELECT table_schema, table_name FROM information_schema.change_stream_tables "
+    "WHERE change_stream_name = @name"
+)
+_TABLES = "SELECT table_schema, table_name, table_type FROM information_schema.tables"
+_COLUMNS = (
+    "SELECT table_schema, table_name, column_name, spanner_type, ordinal_position "
+    "FROM information_schema.columns"
+)
+_KEYS = (
+    "SELECT table_schema, table_name, column_name, ordinal_position "
+    "FROM information_schema.index_columns WHERE index_name = 'PRIMARY_KEY'"
+)
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _TableName:
+    schema: str
+    table: str
+
+    @classmethod
+    def of(cls, row: Row) -> _TableName:
+        return cls(row["table_schema"] or "", row["table_name"])
+
+    @property
+    def reported(self) -> str:
+        return f"{self.schema}.{self.table}" if self.schema else self.table
+
+
+class SpannerCatalogue:
+    """The catalogue of one database; port: `ports.Catalogue`.  Every query has a short deadline."""
+
+    def __init__(self, channels: SpannerChannels, *, timeout_s: float = _TIMEOUT_S) -> None:
+        self._channels = channels
+        self._timeout_s = timeout_s
+
+    def describe(self, stream: str) -> StreamDescription:
+        """Return a change stream and its tables; `exists` is false if there is no such stream."""
+        # No row at all: older databases, which are GoogleSQL.
+        dialect = next((row["option_value"] for row in self._rows(_DIALECT)), GOOGLE_SQL)
+        if dialect != GOOGLE_SQL:
+            return StreamDescription(
+                name=stream,
+                dialect=dialect,
+                exists=False,
+                others=(),
+                watches_all=False,
+                options={},
+                tables=(),
+            )
+        streams = {row["change_stream_name"]: row for row in self._rows(_STREAMS)}
+        exists = stream in streams
+        watches_all = exists and bool(streams[stream]["all"])
+        watched = self._watched(stream, watches_all=watches_all) if exists else set()
+        return StreamDescription(
+            name=stream,
+            dialect=dialect,
+            exists=exists,
+            others=tuple(sorted(streams)),
+            watches_all=watches_all,
+            options={
+                row["option_name"]: row["option_value"] for row in self._rows(_OPTIONS, name=stream)
+            },
+            tables=self._tables(watched) if watched else (),
+        )
+
+    def table(self, name: str) -> TableSchema | None:
+        """Return a table's columns as they are now; None if there is no such table."""
+        schema, _, table = name.rpartition(".")
+        found = self._tables({_TableName(schema, table)}, only_table=table)
+        return found[0] if found else None
+
+    def _watched(self, stream: str, *, watches_all: bool) -> set[_TableName]:
+        """Return the names of the tables that a stream watches."""
+        if not watches_all:
+            return {_TableName.of(row) for row in self._rows(_STREAM_TABLES, name=stream)}
+        names = {
+            _TableName.of(row) for row in self._rows(_TABLES) if row["table_type"] == "BASE TABLE"
+        }
+        return {name for name in names if name.schema not in _SYSTEM_SCHEMAS}
+
+    def _tables(self, wanted: set[_TableName], *, only_table: str = "") -> tuple[TableSchema, ...]:
+        """Return the wanted tables that exist, by name; `only_table` narrows the queries.
+
+        Columns that no change stream can hold are left out.
+        """
+        columns_sql, keys_sql, bound = _COLUMNS, _KEYS, {}
+        if only_table:
+            columns_sql += " WHERE table_name = @name"
+            keys_sql += " AND table_name = @name"
+            bound = {"name": only_table}
+        key_positions = {
+            (_TableName.of(row), row["column_name"]): int(row["ordinal_position"])
+            for row in self._rows(keys_sql, **bound)
+            # A column that an index only stores has no position.
+            if row["ordinal_position"] is not None
+        }
+        columns: dict[_TableName, list[Column]] = {}
+        for row in self._rows(columns_sql, **bound):
+            name = _TableName.of(row)
+            if name in wanted and row["spanner_type"].upper() not in _NEVER_CAPTURED:
+                columns.setdefault(name, []).append(
+                    Column(
+                        name=row["column_name"],
+                        type=_column_type(name, row),
+                        ordinal=int(row["ordinal_position"]),
+                        key_position=key_positions.get((name, row["column_name"])),
+                    )
+                )
+        return tuple(
+            TableSchema(
+                name.reported, tuple(sorted(columns[name], key=lambda column: column.ordinal))
+            )
+            for name in sorted(columns, key=lambda name: name.reported)
+        )
+
+    def _rows(self, sql: str, **bound: str) -> Iterator[dict[str, Any]]:
+        """Run a query and yield its rows by lower-case column names."""
+        request = ExecuteSqlRequest.pb()(sql=sql)
+        request.transaction.single_use.read_only.strong = True
+        for name, value in bound.items():
+            request.params[name] = value
+            request.param_types[name].code = TypeCode.STRING
+        result = self._channels.execute_sql(request, timeout_s=self._timeout_s)
+        names = [field.name.lower() for field in result.metadata.row_type.fields]
+        for row in result.rows:
+            yield dict(zip(names, (_plain(value) for value in row.values), strict=True))
+
+
+def _column_type(table: _TableName, row: Row) -> ColumnType:
+    try:
+        return ColumnType.from_spanner_type(row["spanner_type"])
+    except SchemaError as error:
+        where: dict[str, Any] = {**error.fields, "table": table.reported}
+        raise SchemaError(error.message, **where, column=row["column_name"]) from error
+
+
+def _plain(value: Any) -> Any:
+    """Return a result's value as text, boolean, number or None."""
+    kind = value.WhichOneof("kind")
+    return None if kind in {None, "null_value"} else getattr(value, kind)

@@ -1,0 +1,343 @@
+"""Response messages of a change stream query to records, by the names in their metadata.
+
+Reads the GoogleSQL form for immutable key ranges (seed: "Data change records"); any other row type
+is refused, never read as something else.  Most of a record is the same in many: it is decoded once.
+Input that cannot be read is a SchemaError that names the field; no input makes it hang.
+"""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from google.cloud.spanner_v1.types import ResultSetMetadata, TypeCode
+from google.protobuf.message import DecodeError
+
+from tidegate.producer.records import (
+    ChildPartitionsRecord,
+    DataChangeRecord,
+    HeartbeatRecord,
+    Mod,
+    RecordColumn,
+    StreamRecord,
+)
+from tidegate.producer.spanner.raw_values import TEXT, content_of, parse_response, parse_value
+from tidegate.producer.spanner.values import (
+    flag,
+    integer,
+    is_null,
+    items,
+    json_object,
+    merge,
+    struct_fields,
+    text_of,
+    text_or_empty,
+)
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.instants import parse_rfc3339_ns
+from tidegate.schemas.progress import ChildPartition
+from tidegate.schemas.tables import ColumnType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from google.protobuf.struct_pb2 import Value
+
+__all__ = ["ColumnTypesCache", "ResponseDecoder"]
+
+_COLUMN_SETS_MAX = 4096
+_REPEATED_MAX = 1024
+_MOD_TYPES = ("INSERT", "UPDATE", "DELETE")
+
+_RECORD_KINDS = ("data_change_record", "heartbeat_record", "child_partitions_record")
+_DATA_FIELDS = (
+    "commit_timestamp",
+    "record_sequence",
+    "server_transaction_id",
+    "is_last_record_in_transaction_in_partition",
+    "table_name",
+    "column_types",
+    "mods",
+    "mod_type",
+    "value_capture_type",
+    "number_of_records_in_transaction",
+    "number_of_partitions_in_transaction",
+    "transaction_tag",
+    "is_system_transaction",
+)
+_REPEATED_FIELDS = (3, 4, 5, 7, 8, 9, 10, 11, 12)
+"""Of `_DATA_FIELDS`: all but time, sequence, transaction and mods."""
+_COLUMN_FIELDS = ("name", "type", "is_primary_key", "ordinal_position")
+_MOD_FIELDS = ("keys", "new_values", "old_values")
+_CHILDREN_FIELDS = ("start_timestamp", "record_sequence", "child_partitions")
+_CHILD_FIELDS = ("token", "parent_partition_tokens")
+
+
+class ColumnTypesCache:
+    """Column lists by their serialised bytes; equal lists come back as one object.
+
+    Shared by all queries of a stream.  Two threads may at worst decode the same list twice.
+    """
+
+    def __init__(self) -> None:
+        self._lists: dict[tuple[tuple[int, ...], bytes], tuple[RecordColumn, ...]] = {}
+
+    def get(
+        self,
+        layout: tuple[int, ...],
+        value: bytes,
+        decode: Callable[[bytes], tuple[RecordColumn, ...]],
+    ) -> tuple[RecordColumn, ...]:
+        """Return the decoded list of a `column_types` value whose structs have this layout."""
+        identity = (layout, value)
+        known = self._lists.get(identity)
+        if known is None:
+            if len(self._lists) >= _COLUMN_SETS_MAX:
+                self._lists.clear()
+            known = self._lists.setdefault(identity, decode(value))
+        return known
+
+
+class _Repeated(NamedTuple):
+    """What many data change records have in common."""
+
+    is_last_record: bool
+    table_name: str
+    columns: tuple[RecordColumn, ...]
+    mod_type: str
+    value_capture_type: str
+    number_of_records: int
+    number_of_partitions: int
+    transaction_tag: str
+    is_system_transaction: bool
+
+
+class ResponseDecoder:
+    """Decodes the response messages of one query, in their order.
+
+    A value that a message leaves unfinished (`chunked_value`) is kept until its rest arrives.
+    """
+
+    def __init__(self, columns: ColumnTypesCache) -> None:
+        self._column_lists = columns
+        self._layout: _Layout | None = None
+        self._unfinished: Value | None = None
+        self._repeated: dict[tuple[bytes, ...], _Repeated] = {}
+        self._last_timestamp = (b"", 0)
+
+    def decode(self, message: bytes) -> list[StreamRecord]:
+        """Return the records that a serialised `PartialResultSet` completes.
+
+        Raises SchemaError if the message or a record in it is not of the known form.
+        """
+        response = parse_response(message)
+        if response.metadata and self._layout is None:
+            self._layout = _Layout.of(_row_type(response.metadata))
+        values = response.values[:]
+        if self._unfinished is not None and values:
+            merge(self._unfinished, parse_value(values[0]))
+            values[0] = self._unfinished.SerializeToString()
+            self._unfinished = None
+        if response.chunked_value and values:
+            self._unfinished = parse_value(values.pop())
+        if not values:
+            return []
+        if self._layout is None:
+            raise SchemaError("a response begins without metadata")
+        records: list[StreamRecord] = []
+        for value in values:
+            self._add_row(value, self._layout, records)
+        return records
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """The size of the value that is kept until its rest arrives; 0 without one."""
+        return 0 if self._unfinished is None else int(self._unfinished.ByteSize())
+
+    def end(self) -> None:
+        """Check that the response did not stop in the middle of a value; raises SchemaError."""
+        if self._unfinished is not None:
+            raise SchemaError("a response ended in the middle of a value")
+
+    def _add_row(self, value: bytes, layout: _Layout, records: list[StreamRecord]) -> None:
+        """Read one row: an array of structs with one of three arrays filled."""
+        for change_record in items(value, "ChangeRecord"):
+            kinds = struct_fields(change_record, layout.size, "ChangeRecord")
+            for record in items(kinds[layout.data_at], "data_change_record"):
+                fields = struct_fields(record, layout.data_size, "data_change_record")
+                if _holds_record(fields[layout.data[0]], fields[layout.data[6]], "mods"):
+                    records.append(self._data_change(fields, layout))
+            for record in items(kinds[layout.heartbeat_at], "heartbeat_record"):
+                fields = struct_fields(record, layout.heartbeat_size, "heartbeat_record")
+                if not is_null(fields[layout.timestamp_at]):
+                    at_ns = self._instant(fields[layout.timestamp_at], "timestamp")
+                    records.append(HeartbeatRecord(at_ns))
+            for record in items(kinds[layout.children_at], "child_partitions_record"):
+                fields = struct_fields(record, layout.children_size, "child_partitions_record")
+                start, children = (fields[layout.children[0]], fields[layout.children[2]])
+                if _holds_record(start, children, "child_partitions"):
+                    records.append(self._children(fields, layout))
+
+    def _data_change(self, fields: Sequence[bytes], layout: _Layout) -> DataChangeRecord:
+        at = layout.data
+        identity = layout.repeated(fields)
+        repeated = self._repeated.get(identity)
+        if repeated is None:
+            if len(self._repeated) >= _REPEATED_MAX:
+                self._repeated.clear()
+            repeated = self._repeated[identity] = self._decode_repeated(fields, layout)
+        return DataChangeRecord(
+            commit_timestamp_ns=self._instant(fields[at[0]], "commit_timestamp"),
+            record_sequence=text_of(fields[at[1]], "record_sequence"),
+            server_transaction_id=text_of(fields[at[2]], "server_transaction_id"),
+            is_last_record_in_transaction_in_partition=repeated.is_last_record,
+            table_name=repeated.table_name,
+            columns=repeated.columns,
+            mods=tuple([_mod(mod, layout) for mod in items(fields[at[6]], "mods")]),
+            mod_type=repeated.mod_type,  # type: ignore[arg-type]  # one of the three
+            value_capture_type=repeated.value_capture_type,
+            number_of_records_in_transaction=repeated.number_of_records,
+            number_of_partitions_in_transaction=repeated.number_of_partitions,
+            transaction_tag=repeated.transaction_tag,
+            is_system_transaction=repeated.is_system_transaction,
+        )
+
+    def _decode_repeated(self, fields: Sequence[bytes], layout: _Layout) -> _Repeated:
+        at = layout.data
+        mod_type = text_of(fields[at[7]], "mod_type")
+        if mod_type not in _MOD_TYPES:
+            raise SchemaError("a record with an unknown mod type", mod_type=mod_type)
+        return _Repeated(
+            is_last_record=flag(fields[at[3]], _DATA_FIELDS[3]),
+            table_name=text_of(fields[at[4]], "table_name"),
+            columns=self._column_lists.get(layout.column, fields[at[5]], layout.columns),
+            mod_type=mod_type,
+            value_capture_type=text_of(fields[at[8]], "value_capture_type"),
+            number_of_records=integer(fields[at[9]], _DATA_FIELDS[9]),
+            number_of_partitions=integer(fields[at[10]], _DATA_FIELDS[10]),
+            transaction_tag=text_or_empty(fields[at[11]], "transaction_tag"),
+            is_system_transaction=flag(fields[at[12]], "is_system_transaction"),
+        )
+
+    def _children(self, fields: Sequence[bytes], layout: _Layout) -> ChildPartitionsRecord:
+        start_ns = self._instant(fields[layout.children[0]], "start_timestamp")
+        children = []
+        for child in items(fields[layout.children[2]], "child_partitions"):
+            parts = struct_fields(child, layout.child_size, "child_partitions")
+            token = text_of(parts[layout.child[0]], "token")
+            # The documentation's example shows [NULL] where the service has no parents.
+            parents = tuple(
+                text_of(parent, "parent_partition_tokens")
+                for parent in items(parts[layout.child[1]], "parent_partition_tokens")
+                if not is_null(parent)
+            )
+            children.append(ChildPartition(token, parents, start_ns))
+        sequence = text_of(fields[layout.children[1]], "record_sequence")
+        return ChildPartitionsRecord(start_ns, sequence, tuple(children))
+
+    def _instant(self, value: bytes, name: str) -> int:
+        """Return nanoseconds since 1970; the records of one transaction share their text."""
+        if value != self._last_timestamp[0]:
+            self._last_timestamp = (value, parse_rfc3339_ns(text_of(value, name)))
+        return self._last_timestamp[1]
+
+
+class _Layout:
+    """The position of each field in its struct, from the response's metadata."""
+
+    def __init__(self, record: Any) -> None:
+        """Read a ChangeRecord's struct type; raises SchemaError for a field that is missing."""
+        self.size, kinds, at = _positions(record, _RECORD_KINDS)
+        self.data_at, self.heartbeat_at, self.children_at = at
+        data, heartbeat, children = (_struct(kind, what=name) for name, kind in kinds.items())
+        self.data_size, data_types, self.data = _positions(data, _DATA_FIELDS)
+        self.repeated = itemgetter(*(self.data[place] for place in _REPEATED_FIELDS))
+        self.heartbeat_size, _, (self.timestamp_at,) = _positions(heartbeat, ("timestamp",))
+        self.children_size, child_types, self.children = _positions(children, _CHILDREN_FIELDS)
+        column = _struct(data_types["column_types"], what="column_types")
+        self.column_size, _, self.column = _positions(column, _COLUMN_FIELDS)
+        mod = _struct(data_types["mods"], what="mods")
+        self.mod_size, _, self.mod = _positions(mod, _MOD_FIELDS)
+        child = _struct(child_types["child_partitions"], what="child_partitions")
+        self.child_size, _, self.child = _positions(child, _CHILD_FIELDS)
+
+    @classmethod
+    def of(cls, row_type: Any) -> _Layout:
+        """Read a response's row type: one column, an array of ChangeRecord structs."""
+        columns = list(row_type.fields)
+        if len(columns) != 1:
+            raise SchemaError(
+                "a change stream's response has one column",
+                columns=[column.name for column in columns],
+            )
+        return cls(_struct(columns[0].type_, what=columns[0].name))
+
+    def columns(self, value: bytes) -> tuple[RecordColumn, ...]:
+        """Read a `column_types` value."""
+        columns = []
+        for item in items(value, "column_types"):
+            fields = struct_fields(item, self.column_size, "column_types")
+            name = text_of(fields[self.column[0]], "name")
+            described = json_object(fields[self.column[1]], "type")
+            columns.append(
+                RecordColumn(
+                    name=name,
+                    type=ColumnType.from_type_json(described),
+                    is_primary_key=flag(fields[self.column[2]], "is_primary_key"),
+                    ordinal=integer(fields[self.column[3]], "ordinal_position"),
+                )
+            )
+        return tuple(columns)
+
+
+def _row_type(metadata: bytes) -> Any:
+    """Return the row type of a serialised `ResultSetMetadata`."""
+    try:
+        return ResultSetMetadata.pb().FromString(metadata).row_type
+    except DecodeError as error:
+        raise SchemaError("a response's metadata cannot be read", cause=str(error)) from error
+
+
+def _struct(array: Any, *, what: str) -> Any:
+    """Return the struct type of an ARRAY<STRUCT>."""
+    element = array.array_element_type
+    if array.code != TypeCode.ARRAY or element.code != TypeCode.STRUCT:
+        raise SchemaError(
+            "a change stream's response is not of the GoogleSQL form for immutable key ranges",
+            hint="Only this form is supported",
+            field=what,
+        )
+    return element.struct_type
+
+
+def _positions(struct: Any, names: tuple[str, ...]) -> tuple[int, dict[str, Any], tuple[int, ...]]:
+    """Return a struct's number of fields, the types of the named ones, and their positions."""
+    fields = list(struct.fields)
+    position = {field.name: index for index, field in enumerate(fields)}
+    missing = [name for name in names if name not in position]
+    if missing:
+        raise SchemaError("a change record's type lacks fields", missing=missing)
+    types = {name: fields[position[name]].type_ for name in names}
+    return len(fields), types, tuple(position[name] for name in names)
+
+
+def _holds_record(timestamp: bytes, content: bytes, name: str) -> bool:
+    """Whether a struct holds a record: without a timestamp it is absent.
+
+    Content without a timestamp would be lost silently, so it is a SchemaError.
+    """
+    if content_of(timestamp, TEXT) is not None or not is_null(timestamp):
+        return True
+    if items(content, name):
+        raise SchemaError("a change record without its timestamp", field=name)
+    return False
+
+
+def _mod(value: bytes, layout: _Layout) -> Mod:
+    fields = struct_fields(value, layout.mod_size, "mods")
+    keys, new_values, old_values = layout.mod
+    return Mod(
+        keys=json_object(fields[keys], "keys"),
+        new_values=json_object(fields[new_values], "new_values"),
+        old_values=json_object(fields[old_values], "old_values"),
+    )

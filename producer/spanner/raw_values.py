@@ -1,0 +1,118 @@
+"""The values of a `PartialResultSet`, serialised, one level of nesting at a time.
+
+Protobuf's generated classes make an object for each value, and most values are read once and
+dropped; that was the larger part of decoding.  The classes here describe the same bytes with the
+inner messages as `bytes` fields, which the encoding allows: a message and a byte string look alike.
+So protobuf's own parser takes a list apart into serialised values in one call, an equal list is
+equal bytes, and what is not asked for is not read.
+
+A serialised value is one tag, one length and the content, unless its sender did something unusual
+that the encoding allows too (a kind that comes twice, an unknown field): then the generated class
+reads it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.struct_pb2 import Value
+
+from tidegate.schemas.errors import SchemaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["LIST", "NULL", "TEXT", "content_of", "elements", "parse_response", "parse_value"]
+
+# The first byte of a serialised Value, by its kind.
+TEXT, LIST = 0x1A, 0x32
+NULL = b"\x08\x00"
+"""The serialised Value null."""
+
+_TWO_BYTES_MAX = 3 + (1 << 14) - 1
+"""The size of the largest Value whose length takes two bytes."""
+
+
+def parse_response(message: bytes) -> Any:
+    """Return a `PartialResultSet`: `metadata` and `values` as bytes, and `chunked_value`.
+
+    Raises SchemaError for other bytes.
+    """
+    try:
+        return _parse_response(message)
+    except DecodeError as error:
+        raise _malformed(error) from error
+
+
+def parse_value(value: bytes) -> Value:
+    """Return a serialised Value as protobuf's own message; raises SchemaError for other bytes."""
+    try:
+        return Value.FromString(value)
+    except DecodeError as error:
+        raise _malformed(error) from error
+
+
+def content_of(value: bytes, kind: int) -> bytes | None:
+    """Return the content of a serialised Value of this kind, a text or a list.
+
+    None for a value of another kind; raises SchemaError for bytes that are no Value.
+    """
+    size = len(value)
+    if size > 1 and value[0] == kind:
+        length = value[1]
+        if length < 128:  # it takes one byte
+            if length == size - 2:
+                return value[2:]
+        elif size <= _TWO_BYTES_MAX:
+            if size > 2 and length - 128 + (value[2] << 7) == size - 3:
+                return value[3:]
+        elif value[3] < 128 and length - 128 + (value[2] - 128 << 7) + (value[3] << 14) == size - 4:
+            return value[4:]
+    return None if value == NULL else _content_of_unusual(value, kind)
+
+
+def elements(content: bytes) -> list[bytes]:
+    """Return the values of a list, serialised; raises SchemaError for other bytes."""
+    try:
+        # A slice is made at once; an iteration asks for each element.
+        return _parse_list(content).values[:]  # type: ignore[no-any-return]
+    except DecodeError as error:
+        raise _malformed(error) from error
+
+
+def _content_of_unusual(value: bytes, kind: int) -> bytes | None:
+    """Return the content of any Value, as protobuf's own class reads it."""
+    parsed = parse_value(value)
+    if kind == TEXT and parsed.HasField("string_value"):
+        return bytes(parsed.string_value.encode())
+    if kind == LIST and parsed.HasField("list_value"):
+        return bytes(parsed.list_value.SerializeToString())
+    return None
+
+
+def _malformed(error: DecodeError) -> SchemaError:
+    return SchemaError("a response is not a PartialResultSet", cause=str(error))
+
+
+def _make_parsers() -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:
+    """Return the parsers of a response and of a list."""
+    file = FileDescriptorProto(name="tidegate/raw.proto", package="tidegate", syntax="proto3")
+    response, values = file.message_type.add(name="Response"), file.message_type.add(name="List")
+    once, repeated = Field.LABEL_OPTIONAL, Field.LABEL_REPEATED
+    response.field.add(name="metadata", number=1, type=Field.TYPE_BYTES, label=once)
+    response.field.add(name="values", number=2, type=Field.TYPE_BYTES, label=repeated)
+    response.field.add(name="chunked_value", number=3, type=Field.TYPE_BOOL, label=once)
+    values.field.add(name="values", number=1, type=Field.TYPE_BYTES, label=repeated)
+    pool = DescriptorPool()
+    pool.Add(file)
+    found = (pool.FindMessageTypeByName(f"tidegate.{name}") for name in ("Response", "List"))
+    of_response, of_list = (GetMessageClass(one).FromString for one in found)
+    return of_response, of_list
+
+
+_parse_response, _parse_list = _make_parsers()

@@ -1,0 +1,160 @@
+"""Change stream queries on Spanner's API: GoogleSQL, immutable key ranges.
+
+Builds the query (seed: "Change stream read functions and query syntax"), runs it without a
+deadline, since a stream partition may last for hours, and translates errors.  It does not retry:
+the core decides where a query continues.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from google.cloud.spanner_v1.types import ExecuteSqlRequest, TypeCode
+
+from tidegate.producer.errors import PositionExpired, QueryError, QueryRefused, TokenRefused
+from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.instants import format_rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tidegate.producer.records import StreamRecord
+    from tidegate.producer.spanner.channel import ResponseStream, SpannerChannels
+
+__all__ = ["SpannerChangeStream", "SpannerQuery", "SpannerResponse"]
+
+_STREAM_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,117}")
+_OF_THE_TOKEN = re.compile(
+    "partition_token is invalid|does not belong to the (Change Stream|placement)", re.IGNORECASE
+)
+_TOO_OLD = re.compile("staleness|retention|expired", re.IGNORECASE)
+_EARLIEST = re.compile(r"earliest read timestamp: ([0-9T:.+-]+Z?)")
+
+
+class SpannerChangeStream:
+    """One change stream; port: `ports.ChangeStream`.  Queries share channels and column lists."""
+
+    def __init__(self, channels: SpannerChannels, name: str) -> None:
+        if not _STREAM_NAME.fullmatch(name):
+            raise ConfigError(
+                f"change_stream: {name!r} is not a valid name of a change stream",
+                hint="Use the name as in CREATE CHANGE STREAM",
+            )
+        self._channels = channels
+        self._columns = ColumnTypesCache()
+        self._sql = (
+            f"SELECT ChangeRecord FROM `READ_{name}`("  # noqa: S608 - the name is checked above
+            "start_timestamp => @start_timestamp, end_timestamp => @end_timestamp, "
+            "partition_token => @partition_token, "
+            "heartbeat_milliseconds => @heartbeat_milliseconds)"
+        )
+
+    def query(
+        self, *, token: str, start_ns: int, end_ns: int | None, heartbeat_ms: int
+    ) -> SpannerQuery:
+        """Prepare a query; iterating it sends it."""
+        request = ExecuteSqlRequest.pb()(sql=self._sql)
+        request.transaction.single_use.read_only.strong = True
+        for name, code, value in (
+            ("start_timestamp", TypeCode.TIMESTAMP, format_rfc3339(start_ns)),
+            ("end_timestamp", TypeCode.TIMESTAMP, format_rfc3339(end_ns) if end_ns else None),
+            ("partition_token", TypeCode.STRING, token or None),
+            ("heartbeat_milliseconds", TypeCode.INT64, str(heartbeat_ms)),
+        ):
+            request.params[name] = value
+            request.param_types[name].code = code
+        interval = {
+            "token": token,
+            "start": format_rfc3339(start_ns),
+            "end": format_rfc3339(end_ns) if end_ns else "none",
+        }
+        return SpannerQuery(self._channels, request, ResponseDecoder(self._columns), interval)
+
+
+class SpannerResponse:
+    """One response message, not decoded yet; port: `ports.Response`."""
+
+    __slots__ = ("_decoder", "_message", "size_bytes")
+
+    def __init__(self, message: bytes, decoder: ResponseDecoder) -> None:
+        self._message = message
+        self._decoder = decoder
+        self.size_bytes = len(message)
+
+    def decode(self) -> tuple[list[StreamRecord], int]:
+        """Return its records, and the size of the value that it leaves unfinished."""
+        message, self._message = self._message, b""
+        return self._decoder.decode(message), self._decoder.unfinished_bytes
+
+
+class SpannerQuery:
+    """One change stream query; port: `ports.RunningQuery`."""
+
+    def __init__(
+        self,
+        channels: SpannerChannels,
+        request: Any,
+        decoder: ResponseDecoder,
+        interval: dict[str, str],
+    ) -> None:
+        self._channels = channels
+        self._request = request
+        self._decoder = decoder
+        self._interval = interval
+        self._lock = threading.Lock()
+        self._responses: ResponseStream | None = None
+        self._cancelled = False
+
+    def __iter__(self) -> Iterator[SpannerResponse]:
+        """Yield each response message; raises QueryError."""
+        session = self._channels.session()
+        with self._lock:
+            if self._cancelled:
+                return
+            responses = self._responses = self._channels.stream_sql(self._request, session)
+        try:
+            for message in responses:
+                yield SpannerResponse(message, self._decoder)
+        except grpc.RpcError as error:
+            raise self._failed(error, session) from error
+        finally:
+            responses.close()
+        self._decoder.end()
+
+    def cancel(self) -> None:
+        """End the query; does not block."""
+        with self._lock:
+            self._cancelled = True
+            if self._responses is not None:
+                self._responses.cancel()
+
+    def _failed(self, error: grpc.RpcError, session: str) -> QueryError:
+        fields: dict[str, Any] = dict(self._interval)
+        what = "read a stream partition from Spanner"
+        translated = self._channels.failed(error, session, what=what, **fields)
+        details = str(translated.fields["details"])
+        if translated.code == "INVALID_ARGUMENT" and _OF_THE_TOKEN.search(details):
+            hint = "Was the change stream dropped and created again? Then start a new stream"
+            return TokenRefused(translated.message, hint=hint, **translated.fields)
+        is_too_old = translated.code == "FAILED_PRECONDITION" and _TOO_OLD.search(details)
+        if translated.code != "OUT_OF_RANGE" and not is_too_old:
+            return translated
+        if "heartbeat_milliseconds" in details:
+            hint = "Choose heartbeat_ms between 1000 and 300000"
+            return QueryRefused(translated.message, hint=hint, **translated.fields)
+        if "too far in the future" in details:
+            hint = "Check the setting start, and this host's clock"
+            return QueryRefused(translated.message, hint=hint, **translated.fields)
+        earliest = _EARLIEST.search(details)
+        lost_until = earliest[1].rstrip(".") if earliest else "unknown"
+        return PositionExpired(
+            "the requested changes are outside the change stream's retention",
+            hint="Changes committed in this interval can no longer be read; start a new stream",
+            **translated.fields,
+            lost_from=self._interval["start"],
+            lost_until=lost_until,
+        )

@@ -1,0 +1,70 @@
+"""Checks, before anything starts, that the change stream can be read.
+
+Every fault is a ConfigError or UnreachableError that names the setting and the fix; nothing is
+written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidegate.producer.description import check_start, check_stream
+from tidegate.producer.errors import PositionExpired, QueryError
+from tidegate.schemas.errors import ConfigError, UnreachableError
+
+if TYPE_CHECKING:
+    from tidegate.producer.description import StreamDescription
+    from tidegate.producer.ports import Catalogue, ChangeStream
+
+__all__ = ["setup_error", "validate_stream"]
+
+_UNREACHABLE = {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
+_PROBE_HEARTBEAT_MS = 1_000
+
+
+def validate_stream(
+    catalogue: Catalogue, stream: ChangeStream, *, name: str, start_ns: int, now_ns: int
+) -> StreamDescription:
+    """Return the stream's description if it can be read from `start_ns`.
+
+    Also runs the smallest possible query, because no table shows the right to read a stream.
+    Raises ConfigError or UnreachableError.
+    """
+    try:
+        description = catalogue.describe(name)
+        check_stream(description)
+        check_start(description, start_ns=start_ns, now_ns=now_ns)
+        _probe(stream, instant_ns=now_ns)
+    except QueryError as error:
+        raise setup_error(error) from error
+    return description
+
+
+def _probe(stream: ChangeStream, *, instant_ns: int) -> None:
+    """Query the stream partitions of one instant, and read nothing else."""
+    query = stream.query(
+        token="",  # the initial query
+        start_ns=instant_ns,
+        end_ns=instant_ns,
+        heartbeat_ms=_PROBE_HEARTBEAT_MS,
+    )
+    try:
+        for _ in query:
+            query.cancel()
+            return
+    except PositionExpired:
+        # Only the instant does not fit (a new stream, this host's clock): the right to read is
+        # checked before it.
+        return
+
+
+def setup_error(error: QueryError) -> ConfigError | UnreachableError:
+    """Return a failed call as an error of the settings, or of the system they point at."""
+    fields: dict[str, Any] = dict(error.fields)
+    if error.code in _UNREACHABLE:
+        return UnreachableError(
+            "Spanner does not answer",
+            hint="Check SPANNER_EMULATOR_HOST if it is set, and the network",
+            **fields,
+        )
+    return ConfigError(error.message, hint=error.hint, **fields)

@@ -1,0 +1,148 @@
+"""Reads the values of a change stream's response, serialised as `raw_values` has them.
+
+Each function reads one kind of field, and raises a SchemaError with the field's name for any other
+value.  NULL and empty differ where they differ in the service's documentation.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from tidegate.producer.spanner.raw_values import (
+    LIST,
+    NULL,
+    TEXT,
+    content_of,
+    elements,
+    parse_value,
+)
+from tidegate.schemas.errors import SchemaError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from google.protobuf.struct_pb2 import Value
+
+__all__ = [
+    "flag",
+    "integer",
+    "is_null",
+    "items",
+    "json_object",
+    "merge",
+    "struct_fields",
+    "text_of",
+    "text_or_empty",
+]
+
+_MERGEABLE = {"string_value", "list_value"}
+_INTEGER_BYTES_MAX = 20
+
+
+def merge(value: Value, rest: Value) -> None:
+    """Append the rest of a chunked value, as PartialResultSet's `chunked_value` describes it.
+
+    Strings and lists are joined; a list's last element continues in the next list's first if both
+    are of such a kind.  Without recursion, since the sender decides how deep values are nested.
+    """
+    while True:
+        kind = value.WhichOneof("kind")
+        if kind not in _MERGEABLE or kind != rest.WhichOneof("kind"):
+            raise SchemaError("a chunked value continues as another kind", begun=str(kind))
+        if kind == "string_value":
+            value.string_value += rest.string_value
+            return
+        left, right = value.list_value.values, rest.list_value.values
+        kinds = {element.WhichOneof("kind") for element in (*left[-1:], *right[:1])}
+        if not left or not right or not kinds <= _MERGEABLE:
+            left.extend(right)
+            return
+        last, first = left[-1], right[0]
+        left.extend(right[1:])
+        value, rest = last, first
+
+
+def is_null(value: bytes) -> bool:
+    """Whether a value is NULL; a value without a kind counts as NULL."""
+    return value == NULL or parse_value(value).WhichOneof("kind") in (None, "null_value")
+
+
+def items(value: bytes, name: str) -> Sequence[bytes]:
+    """Return an array's elements; NULL counts as empty."""
+    content = content_of(value, LIST)
+    if content:
+        return elements(content)
+    if content is not None or is_null(value):
+        return ()
+    raise _unreadable(value, name, "an array")
+
+
+def struct_fields(value: bytes, size: int, name: str) -> Sequence[bytes]:
+    """Return a struct's fields."""
+    content = content_of(value, LIST)
+    if content is None:
+        raise _unreadable(value, name, "a struct")
+    fields = elements(content)
+    if len(fields) != size:
+        raise SchemaError("a struct with another number of fields", field=name, fields=len(fields))
+    return fields
+
+
+def text_of(value: bytes, name: str) -> str:
+    """Read a STRING or TIMESTAMP."""
+    content = content_of(value, TEXT)
+    if content is None:
+        raise _unreadable(value, name, "text")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise SchemaError("a text that is not UTF-8", field=name) from error
+
+
+def text_or_empty(value: bytes, name: str) -> str:
+    """Read a STRING; NULL counts as empty."""
+    return "" if is_null(value) else text_of(value, name)
+
+
+def flag(value: bytes, name: str) -> bool:
+    """Read a BOOL."""
+    parsed = parse_value(value)
+    if not parsed.HasField("bool_value"):
+        raise _unreadable(value, name, "a boolean")
+    return bool(parsed.bool_value)
+
+
+def integer(value: bytes, name: str) -> int:
+    """Read an INT64: decimal text, or a number as in the documentation's example."""
+    text = content_of(value, TEXT)
+    if text is None:
+        parsed = parse_value(value)
+        if parsed.HasField("number_value") and parsed.number_value.is_integer():
+            return int(parsed.number_value)
+    elif len(text) <= _INTEGER_BYTES_MAX and text.removeprefix(b"-").isdigit():
+        return int(text)
+    raise _unreadable(value, name, "an integer")
+
+
+def json_object(value: bytes, name: str) -> dict[str, Any]:
+    """Read a JSON value that holds an object; NULL counts as an empty one."""
+    text = content_of(value, TEXT)
+    if text is None and is_null(value):
+        return {}
+    try:
+        parsed = orjson.loads(text or b"")
+    except orjson.JSONDecodeError as error:
+        raise SchemaError("a JSON value that cannot be read", field=name) from error
+    if not isinstance(parsed, dict):
+        raise _unreadable(value, name, "a JSON object")
+    return parsed
+
+
+def _unreadable(value: bytes, name: str, wanted: str) -> SchemaError:
+    return SchemaError(
+        f"a change record's field is not {wanted}",
+        field=name,
+        kind=str(parse_value(value).WhichOneof("kind")),
+    )

@@ -1,0 +1,251 @@
+"""Writes the changes of one table: Kafka keys and values, in Avro, with Confluent's framing.
+
+Knows what `docs/protocol.md`, 3.2 and 3.3, says about a change: key columns stand in both rows; the
+captured columns are always named, since a reader may resolve the value to a schema with more
+columns than the writer knew; an absent value is never written as NULL.
+
+Nearly everything about a change is settled by its *shape*: the kind of its record, and which
+columns its three JSON documents hold.  For each shape one function is compiled, such as this one
+for an UPDATE of `Score` in a table with the key `Id`:
+
+    def write(keys, new, old, before, number, after):
+        key_0 = field_0(keys['Id'])
+        return KEY_0 + key_0, b''.join((
+            VALUE_0, key_0, VALUE_1, field_6(new['Score']), VALUE_2, key_0, …, before, number, after
+        ))
+
+KEY_0 and VALUE_0 are bytes that never vary: the frame, the kind, the nulls of absent columns, the
+names of captured ones.  `before` and `after` are the source's fields around the mod number.  A text
+holds nothing of a schema or a record but column names, as literals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tidegate.producer.errors import TableChanged
+from tidegate.producer.translation.avro_fields import (
+    END_OF_ARRAY,
+    NULL,
+    PRESENT,
+    field_writer,
+    write_long,
+    write_text,
+)
+from tidegate.producer.translation.source_writer import SOURCE_FIELDS
+from tidegate.schemas.change_schema import row_fields
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.wire_format import frame_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tidegate.producer.records import Mod
+    from tidegate.producer.translation.avro_fields import FieldWriter
+    from tidegate.schemas.registry import RegisteredSchema
+    from tidegate.schemas.tables import TableSchema
+
+__all__ = ["ChangeWriter"]
+
+_MOD_TYPES = ["INSERT", "UPDATE", "DELETE"]
+_FIELDS = ["mod_type", "new_values", "old_values", "new_columns", "old_columns", "source"]
+_SHAPES_MAX = 256
+"""Compiled functions of one table; where updates touch any set of columns, there is no end of
+shapes, and compiling one takes as long as writing a hundred changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A column's value: the name of its document, of the column, and what writes it."""
+
+    document: str
+    column: str
+    write: FieldWriter
+
+
+_Pieces: TypeAlias = list[bytes | _Piece]
+
+
+class ChangeWriter:
+    """Writes mods under one table's registered schemas; thread-safe."""
+
+    def __init__(
+        self, table: TableSchema, *, key: RegisteredSchema, value: RegisteredSchema
+    ) -> None:
+        """Raise SchemaError for a value schema that is not of the contract's form."""
+        _require_form(value.schema)
+        self._table = table
+        self._key_frame = frame_prefix(key.schema_id)
+        self._value_frame = frame_prefix(value.schema_id)
+        self._row = list(row_fields(value.schema))
+        self._fields = {column.name: field_writer(column.type) for column in table.columns}
+        self._keys = [column.name for column in table.key_columns]
+        self._compiled: dict[tuple[object, ...], Callable[..., tuple[bytes, bytes]]] = {}
+
+    def write(
+        self, mod_type: str, mod: Mod, *, before: bytes, number: bytes, after: bytes
+    ) -> tuple[bytes, bytes]:
+        """Return a change's key and value.
+
+        `before` and `after` are the source's fields before and after the mod number.  Raises
+        TableChanged for an unknown column, and SchemaError for a value that does not fit or a key
+        that is not the primary key.
+        """
+        keys, new, old = mod
+        shape = (mod_type, *keys, None, *new, None, *old)
+        try:
+            write = self._compiled.get(shape)
+            if write is not None:
+                return write(keys, new, old, before, number, after)
+            key, value = self._pieces(mod_type, mod)
+            if len(self._compiled) < _SHAPES_MAX:
+                write = self._compiled[shape] = _compile(key, value)
+                return write(keys, new, old, before, number, after)
+            documents = {"keys": keys, "new": new, "old": old}
+            return (
+                _written(key, documents),
+                b"".join((_written(value, documents), before, number, after)),
+            )
+        except SchemaError as error:
+            raise self._located(error, mod) from error
+
+    # ------------------------------------------------------------ shapes
+
+    def _pieces(self, mod_type: str, mod: Mod) -> tuple[_Pieces, _Pieces]:
+        """Return what a change of this shape is put together from, all but its source."""
+        self._require_primary_key(mod.keys)
+        key: _Pieces = [self._key_frame, *(self._piece("keys", name) for name in self._keys)]
+        new_row: _Pieces = [NULL]
+        old_row: _Pieces = [NULL]
+        new_names = old_names = NULL
+        if mod_type != "DELETE":
+            new_row, new_names = self._row_pieces("new", mod.new_values)
+        if mod_type != "INSERT":
+            old_row, old_names = self._row_pieces("old", mod.old_values)
+        kind = write_long(_MOD_TYPES.index(mod_type))
+        value: _Pieces = [self._value_frame, kind, *new_row, *old_row, new_names, old_names]
+        return _joined(key), _joined(value)
+
+    def _row_pieces(self, document: str, captured: Mapping[str, Any]) -> tuple[_Pieces, bytes]:
+        """Return a row with the captured columns and the key's, and the list of their names."""
+        for name in captured:
+            if name not in self._fields:
+                raise TableChanged(
+                    "a change holds an unknown column", table=self._table.name, column=name
+                )
+        pieces: _Pieces = [PRESENT]
+        names = []
+        for name in self._row:
+            if name in captured or name in self._keys:
+                pieces.append(self._piece(document if name in captured else "keys", name))
+                names.append(name)
+            else:
+                pieces.append(NULL)
+        return pieces, _name_list(names, self._row)
+
+    def _piece(self, document: str, column: str) -> _Piece:
+        return _Piece(document, column, self._fields[column])
+
+    def _require_primary_key(self, keys: Mapping[str, Any]) -> None:
+        for name in self._keys:
+            if name not in keys:
+                raise SchemaError("a change without a column of its primary key", column=name)
+        if len(keys) != len(self._keys):
+            raise SchemaError(
+                "a change's key has columns that are not in the primary key",
+                columns=sorted(keys.keys() - self._keys),
+            )
+
+    def _located(self, error: SchemaError, mod: Mod) -> SchemaError:
+        """Return the error with the column whose value does not fit."""
+        for document in mod:
+            for name, value in document.items():
+                try:
+                    self._fields[name](value)
+                except SchemaError as found:
+                    fields: dict[str, Any] = {**found.fields, "column": name}
+                    return SchemaError(found.message, hint=found.hint, **fields)
+        return error
+
+
+def _name_list(names: Sequence[str], row: Sequence[str]) -> bytes:  # noqa: ARG001 - for mutants
+    """Write the names of captured columns, also where they are all of the row."""
+    return b"".join((PRESENT, write_long(len(names)), *map(write_text, names), END_OF_ARRAY))
+
+
+def _joined(pieces: Sequence[bytes | _Piece]) -> _Pieces:
+    """Return the pieces with neighbouring bytes as one."""
+    found: _Pieces = []
+    for piece in pieces:
+        last = found[-1] if found else None
+        if isinstance(piece, bytes) and isinstance(last, bytes):
+            found[-1] = last + piece
+        else:
+            found.append(piece)
+    return found
+
+
+def _written(pieces: Sequence[bytes | _Piece], documents: Mapping[str, Any]) -> bytes:
+    """Put the pieces together without compiling them."""
+    return b"".join(
+        [
+            piece
+            if isinstance(piece, bytes)
+            else piece.write(documents[piece.document][piece.column])
+            for piece in pieces
+        ]
+    )
+
+
+def _compile(
+    key: Sequence[bytes | _Piece], value: Sequence[bytes | _Piece]
+) -> Callable[..., tuple[bytes, bytes]]:
+    """Return the function of a shape; the module's docstring shows its text."""
+    names: dict[str, Any] = {"join": b"".join}
+    variables: dict[_Piece, str] = {}
+    statements = []
+
+    def term(piece: bytes | _Piece) -> str:
+        """Return the expression of a piece; a key column's is computed once."""
+        if piece in variables:
+            return variables[piece]
+        name = f"part_{len(names)}"
+        if isinstance(piece, bytes):
+            names[name] = piece
+            return name
+        names[name] = piece.write
+        call = f"{name}({piece.document}[{piece.column!r}])"
+        if piece.document != "keys":
+            return call
+        variables[piece] = f"key_{len(variables)}"
+        statements.append(f"    {variables[piece]} = {call}")
+        return variables[piece]
+
+    key_terms = ", ".join(map(term, key))
+    value_terms = ", ".join(map(term, value))
+    text = "\n".join(
+        [
+            "def write(keys, new, old, before, number, after):",
+            *statements,
+            f"    return join(({key_terms},)), join(({value_terms}, before, number, after))",
+        ]
+    )
+    exec(compile(text, "<change writer>", "exec"), names)  # noqa: S102 - the text is made here
+    write: Callable[..., tuple[bytes, bytes]] = names["write"]
+    return write
+
+
+def _require_form(schema: Mapping[str, Any]) -> None:
+    """Raise SchemaError unless the fields around the row are those of the contract."""
+    fields = {field["name"]: field["type"] for field in schema["fields"]}
+    if list(fields) == _FIELDS:
+        symbols = fields["mod_type"]["symbols"]
+        source = [field["name"] for field in fields["source"]["fields"]]
+        if symbols == _MOD_TYPES and source == SOURCE_FIELDS:
+            return
+    raise SchemaError(
+        "a registered value schema is not that of a change (docs/protocol.md, 3.2)",
+        hint="Was it registered by another program? Use another prefix, or delete the subject",
+        schema=f"{schema.get('namespace', '')}.{schema.get('name', '')}",
+    )

@@ -1,0 +1,64 @@
+"""A translator that refuses a record with a change that is too large for its topic.
+
+A message that the broker refuses aborts the transactions of all the worker's slots, so the size is
+compared here, where the record is known and nothing of it has been produced.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate.producer.errors import MessageTooLarge
+
+if TYPE_CHECKING:
+    from tidegate.producer.messages import ChangeMessage, PublishableRecord
+    from tidegate.producer.ports import MessageLimits, RecordTranslator
+    from tidegate.producer.records import DataChangeRecord
+
+__all__ = ["LimitedTranslator"]
+
+_OVERHEAD_BYTES_MAX = 200
+"""Of a message beside its key, value and order key, rather too many than too few."""
+
+
+class LimitedTranslator:
+    """Translates records and compares their messages with `limits`; port: `RecordTranslator`."""
+
+    def __init__(self, translator: RecordTranslator, limits: MessageLimits) -> None:
+        self._translator = translator
+        self._limits = limits
+
+    def translate(self, record: DataChangeRecord, *, token: str) -> PublishableRecord:
+        """Return the record's changes as messages, each within its topic's limit.
+
+        Raises MessageTooLarge for one beyond it, after the limits were read again, and
+        UnreachableError if they cannot be; else what the translator raises.
+        """
+        translated = self._translator.translate(record, token=token)
+        if self._first_too_large(translated) is None:
+            return translated
+        self._limits.refresh()  # somebody may have raised it
+        number = self._first_too_large(translated)
+        if number is None:
+            return translated
+        message = translated.messages[number]
+        raise MessageTooLarge.of(
+            message.topic,
+            table=record.table_name,
+            key=", ".join(f"{name}={value}" for name, value in record.mods[number].keys.items()),
+            commit_timestamp_us=translated.commit_timestamp_us,
+            size_bytes=message.size_bytes,
+            limit_bytes=self._limits.bytes_max(message.topic),
+        )
+
+    def _first_too_large(self, record: PublishableRecord) -> int | None:
+        for number, message in enumerate(record.messages):
+            if _exceeds(message, self._limits.bytes_max(message.topic)):
+                return number
+        return None
+
+
+def _exceeds(message: ChangeMessage, bytes_max: int) -> bool:
+    # Few messages are anywhere near their limit, so most are not counted exactly.
+    content = len(message.key) + len(message.value) + len(message.order_key)
+    return content + _OVERHEAD_BYTES_MAX > bytes_max and message.size_bytes > bytes_max

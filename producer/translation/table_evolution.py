@@ -1,0 +1,100 @@
+"""How a table's known columns grow, and with them its topic's value schema.
+
+A new column is added; a dropped one stays, nullable, because records from before the drop may still
+arrive.  The primary key never changes, or keys would move between topic partitions.  `evolve` is
+about what a process knows, `grown` about what the fleet has registered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidegate.producer.errors import IncompatibleChange
+from tidegate.schemas.change_schema import merged_row, row_fields, with_row
+from tidegate.schemas.tables import Column, TableSchema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tidegate.producer.records import RecordColumn
+
+__all__ = ["evolve", "grown"]
+
+
+def evolve(
+    known: TableSchema | None,
+    current: TableSchema | None,
+    shown: Iterable[RecordColumn],
+    *,
+    table: str,
+    key_names: Sequence[str] = (),
+) -> TableSchema:
+    """Return the table with every column of the three sources, in ordinal order.
+
+    `current` is the catalogue's and None after a DROP TABLE; `shown` are a record's columns.  Where
+    several have a column, the catalogue's type is used, then the known one.  A table that was
+    dropped before the process knew it is what the record shows, with a primary key in the order of
+    `key_names`.  Raises IncompatibleChange for another primary key, a record's included.
+    """
+    shown = tuple(shown)
+    base = current or known or _dropped(table, shown, key_names)
+    keyed = {column.name for column in base.key_columns}
+    if (known is not None and _key(known) != _key(base)) or any(
+        column.is_primary_key and column.name not in keyed for column in shown
+    ):
+        raise IncompatibleChange(
+            "a table's primary key changed",
+            hint="Start a new stream under another prefix",
+            table=table,
+        )
+    columns = {column.name: (column, False) for column in base.columns}
+    for column in known.columns if known is not None else ():
+        columns.setdefault(column.name, (column, True))
+    for seen in shown:
+        columns.setdefault(seen.name, (Column(seen.name, seen.type, seen.ordinal), True))
+    # A new column may have a dropped one's ordinal: the existing one comes first.
+    ordered = sorted(columns.values(), key=lambda entry: (entry[0].ordinal, entry[1]))
+    return TableSchema(base.name, tuple(column for column, _ in ordered))
+
+
+def grown(
+    own: Mapping[str, Any], versions: Sequence[Mapping[str, Any]], *, table: str
+) -> dict[str, Any]:
+    """Return a table's own value schema with every field of its subject's versions.
+
+    `versions` are the registered ones, the oldest first.  The fields of the newest come first, in
+    its order, so that a schema without news is the newest one; new columns come last.  Raises
+    IncompatibleChange for a column of another type than the field of its name.
+    """
+    fields = merged_row((*reversed(versions), own))
+    for name, field in row_fields(own).items():
+        if field["type"] != fields[name]["type"]:
+            raise IncompatibleChange(
+                "a column has another type than its field in the topic's value schema",
+                hint="Start a new stream under another prefix",
+                table=table,
+                column=name,
+                registered=fields[name]["type"][-1],
+                type=field["type"][-1],
+            )
+    return with_row(own, fields)
+
+
+def _dropped(name: str, shown: Iterable[RecordColumn], key_names: Sequence[str]) -> TableSchema:
+    """Return a table as a record shows it.
+
+    A record says which columns are the primary key, not in which order.  Without `key_names` that
+    is the order of the ordinals, which is the same for every worker.
+    """
+    shown = sorted(shown, key=lambda column: column.ordinal)
+    keys = [column.name for column in shown if column.is_primary_key]
+    if set(keys) == set(key_names):
+        keys = list(key_names)
+    positions = {key: place for place, key in enumerate(keys, start=1)}
+    return TableSchema(
+        name, tuple(Column(c.name, c.type, c.ordinal, positions.get(c.name)) for c in shown)
+    )
+
+
+def _key(table: TableSchema) -> tuple[tuple[str, object], ...]:
+    return tuple((column.name, column.type) for column in table.key_columns)

@@ -1,0 +1,142 @@
+"""Registers the schemas of tables and makes their encoders.
+
+Schemas only grow, over all workers and restarts: the memory of a process is not enough, since a
+worker that starts after DROP COLUMN does not know the column whose records may still follow, and a
+reader that takes the newest version for all values would find a column missing.  What the fleet
+knows is what is registered.  A topic's key schema must keep its id, or its keys would move between
+topic partitions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidegate.producer.errors import IncompatibleChange
+from tidegate.producer.translation.subjects import require_backward, require_no_weaker
+from tidegate.producer.translation.table_evolution import grown
+from tidegate.producer.translation.translator import TableEncoding
+from tidegate.schemas.change_schema import key_schema, row_fields, value_schema
+from tidegate.schemas.errors import UnreachableError
+from tidegate.schemas.registry import RegisteredSchema
+from tidegate.schemas.tables import TableSchema
+
+if TYPE_CHECKING:
+    from tidegate.schemas.registry import SchemaRegistry
+    from tidegate.schemas.topics import TopicNames
+
+__all__ = ["TableRegistrar"]
+
+_ROUNDS_MAX = 10
+
+
+class TableRegistrar:
+    """Registers the key and value schema of tables; one thread at a time."""
+
+    def __init__(self, topics: TopicNames, registry: SchemaRegistry) -> None:
+        self._topics = topics
+        self._registry = registry
+        self._key_schema_ids: dict[str, int] = {}
+
+    def key_schema_id(self, topic: str) -> int:
+        """Return the schema id of a topic's keys; the topic's table must be registered."""
+        return self._key_schema_ids[topic]
+
+    def missing(self, table: TableSchema) -> list[str]:
+        """Return the subjects that `register` would add a version to; registers nothing.
+
+        Raises what `register` raises for a table that cannot be registered as it is.
+        """
+        topic = self._topics.data(table.name)
+        subjects = {
+            self._topics.key_subject(topic): self._find_key(topic, table),
+            self._topics.value_subject(topic): self._find_value(topic, table)[0],
+        }
+        for subject in subjects:
+            require_no_weaker(self._registry, subject)
+        return [subject for subject, version in subjects.items() if version is None]
+
+    def key_names(self, table: str) -> tuple[str, ...]:
+        """Return the columns of the registered key of a table, in its order; empty if none is."""
+        versions = self._registry.versions(self._topics.key_subject(self._topics.data(table)))
+        return tuple(field["name"] for one in versions[-1:] for field in one.schema["fields"])
+
+    def register(self, table: TableSchema) -> TableEncoding:
+        """Register a table's schemas where they are new, and return its encoding.
+
+        The value schema has the fields of every registered version, and the table's columns.
+        Raises IncompatibleChange for another primary key or another type of a column, SchemaError
+        if the registry rejects a version, ConfigError if it does not let this user register one,
+        and UnreachableError if it does not answer.
+        """
+        topic = self._topics.data(table.name)
+        key = self._register_key(topic, table)
+        value = self._register_value(topic, table)
+        places = {name: place for place, name in enumerate(row_fields(value.schema))}
+        ordered = sorted(table.columns, key=lambda column: places[column.name])
+        return TableEncoding(
+            table=TableSchema(table.name, tuple(ordered)),
+            topic=topic,
+            key=key,
+            value=value,
+        )
+
+    def _register_key(self, topic: str, table: TableSchema) -> RegisteredSchema:
+        """Return the registered version with the table's key, or register the first one."""
+        subject = self._topics.key_subject(topic)
+        key = self._find_key(topic, table)
+        if key is None:
+            schema = key_schema(topic, table)
+            key = RegisteredSchema(self._registry.register(subject, schema), schema)
+        require_backward(self._registry, subject)
+        if self._key_schema_ids.setdefault(topic, key.schema_id) != key.schema_id:
+            raise _other_key(table, subject)
+        return key
+
+    def _find_key(self, topic: str, table: TableSchema) -> RegisteredSchema | None:
+        """Return the registered key; None if there is none; raises IncompatibleChange."""
+        subject = self._topics.key_subject(topic)
+        for key in self._registry.versions(subject)[-1:]:
+            if key.schema["fields"] != key_schema(topic, table)["fields"]:
+                raise _other_key(table, subject)
+            return key
+        return None
+
+    def _register_value(self, topic: str, table: TableSchema) -> RegisteredSchema:
+        """Return a version that has every field of all versions and of the table.
+
+        Another worker may register a version of its own at any moment: what was read before a
+        registration is void, so the versions are read again until one of them has it all.  Of two
+        that are used, one therefore has every field of the other.
+        """
+        subject = self._topics.value_subject(topic)
+        for _ in range(_ROUNDS_MAX):
+            version, schema = self._find_value(topic, table)
+            if version is not None:
+                require_backward(self._registry, subject)
+                return version
+            self._registry.register(subject, schema)
+        message = "the schema registry does not show what was registered"
+        raise UnreachableError(message, hint="Check the registry and its log", subject=subject)
+
+    def _find_value(
+        self, topic: str, table: TableSchema
+    ) -> tuple[RegisteredSchema | None, dict[str, Any]]:
+        """Return the newest version that has it all, or None, and the schema that has it all."""
+        versions = self._registry.versions(self._topics.value_subject(topic))
+        own = value_schema(topic, table)
+        schema = grown(own, [one.schema for one in versions], table=table.name)
+        wanted = row_fields(schema)
+        found = [one for one in versions if row_fields(one.schema) == wanted]
+        return (found[-1] if found else None), schema
+
+
+def _other_key(table: TableSchema, subject: str) -> IncompatibleChange:
+    return IncompatibleChange(
+        "a table's primary key changed",
+        hint=(
+            "Start a new stream under another prefix; "
+            "if this one was reset, delete the subject in the registry"
+        ),
+        table=table.name,
+        subject=subject,
+    )

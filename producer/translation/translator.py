@@ -1,0 +1,183 @@
+"""Data change records to Kafka messages: of which table, and in which order.
+
+A record that shows an unknown column or type raises `TableChanged`; nothing is left out silently.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tidegate.producer.errors import TableChanged
+from tidegate.producer.messages import ChangeMessage, PublishableRecord
+from tidegate.producer.translation.avro_fields import write_long
+from tidegate.producer.translation.change_writer import ChangeWriter
+from tidegate.producer.translation.source_writer import SourceWriter
+from tidegate.schemas.change_schema import avro_type
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.instants import NS_PER_US
+from tidegate.schemas.order_key import OrderKey, sequence_pair
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tidegate.producer.records import DataChangeRecord, RecordColumn
+    from tidegate.schemas.registry import RegisteredSchema
+    from tidegate.schemas.tables import ColumnType, TableSchema
+
+__all__ = ["TableEncoding", "Translator"]
+
+_MODS = {"INSERT": b"I", "UPDATE": b"U", "DELETE": b"D"}
+_PLANS_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class TableEncoding:
+    """Where a table's changes go, and the registered schemas of their keys and values.
+
+    Raises SchemaError for a value schema that is not that of a change.
+    """
+
+    table: TableSchema
+    topic: str
+    key: RegisteredSchema
+    value: RegisteredSchema
+    writer: ChangeWriter = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Make the writer of these schemas."""
+        writer = ChangeWriter(self.table, key=self.key, value=self.value)
+        object.__setattr__(self, "writer", writer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Columns that the records of a table show, and that its encoding is known to carry."""
+
+    columns: tuple[RecordColumn, ...]
+    encoding: TableEncoding
+
+
+class Translator:
+    """Translates the records of one change stream; thread-safe.
+
+    `encodings` holds every known table under the name that Spanner reports.
+    """
+
+    def __init__(self, encodings: Mapping[str, TableEncoding], *, change_stream: str) -> None:
+        self._encodings = dict(encodings)
+        self._source = SourceWriter(change_stream)
+        self._plans: dict[tuple[str, int], _Plan] = {}
+
+    def encoding(self, table: str) -> TableEncoding | None:
+        """Return the encoding of a table; None if the table is unknown."""
+        return self._encodings.get(table)
+
+    def replace(self, encoding: TableEncoding) -> None:
+        """Use a table's new encoding for all records translated from now on."""
+        self._encodings[encoding.table.name] = encoding
+
+    def translate(self, record: DataChangeRecord, *, token: str) -> PublishableRecord:
+        """Return the record's changes as messages, in the order of its mods.
+
+        Raises TableChanged for an unknown table, column or type, and SchemaError, with the
+        record's coordinates, for a value that its topic's schema cannot represent.
+        """
+        plan = self._plan(record)
+        commit_timestamp_us = record.commit_timestamp_ns // NS_PER_US
+        try:
+            return PublishableRecord(
+                commit_timestamp_us=commit_timestamp_us,
+                server_transaction_id=record.server_transaction_id,
+                record_sequence=record.record_sequence,
+                messages=self._messages(record, plan.encoding, token, commit_timestamp_us),
+            )
+        except SchemaError as error:
+            raise _located(
+                error,
+                table=record.table_name,
+                commit_timestamp_us=commit_timestamp_us,
+                server_transaction_id=record.server_transaction_id,
+                record_sequence=record.record_sequence,
+            ) from error
+
+    def _messages(
+        self,
+        record: DataChangeRecord,
+        encoding: TableEncoding,
+        token: str,
+        commit_timestamp_us: int,
+    ) -> tuple[ChangeMessage, ...]:
+        topic, write, mod_type = encoding.topic, encoding.writer.write, record.mod_type
+        mod_byte = _MODS[mod_type]
+        order_keys = OrderKey(
+            commit_timestamp_us,
+            record.server_transaction_id,
+            sequence_pair(record.record_sequence),
+            mod_number=0,
+        ).encode_mods(len(record.mods))
+        before = self._source.before_mod_number(record, commit_timestamp_us)
+        after = self._source.after_mod_number(record, token)
+        messages = []
+        for mod_number, mod in enumerate(record.mods):
+            key, value = write(
+                mod_type, mod, before=before, number=write_long(mod_number), after=after
+            )
+            messages.append(ChangeMessage(topic, key, value, order_keys[mod_number], mod_byte))
+        return tuple(messages)
+
+    def _plan(self, record: DataChangeRecord) -> _Plan:
+        encoding = self._encodings.get(record.table_name)
+        if encoding is None:
+            raise TableChanged("a record of an unknown table", table=record.table_name)
+        # By identity: the decoder gives equal column lists as one object, and hashing one costs
+        # more than the rest of a translation.  The plan keeps the list alive, and so its identity.
+        identity = (record.table_name, id(record.columns))
+        plan = self._plans.get(identity)
+        if plan is None or plan.encoding is not encoding or plan.columns is not record.columns:
+            if len(self._plans) >= _PLANS_MAX:
+                self._plans.clear()
+            plan = _make_plan(encoding, record.columns)
+            self._plans[identity] = plan
+        return plan
+
+
+def _make_plan(encoding: TableEncoding, columns: tuple[RecordColumn, ...]) -> _Plan:
+    table = encoding.table
+    types = {column.name: column.type for column in table.columns}
+    for column in columns:
+        known = types.get(column.name)
+        if known is None:
+            raise TableChanged(
+                "a record shows an unknown column", table=table.name, column=column.name
+            )
+        if not _carries(known, column.type):
+            raise TableChanged(
+                "a record shows a column with another type than the known one",
+                table=table.name,
+                column=column.name,
+                known=known.code,
+                type=column.type.code,
+            )
+    return _Plan(columns, encoding)
+
+
+def _carries(known: ColumnType, shown: ColumnType) -> bool:
+    """Whether values of a type shown in a record fit the Avro type of the known one.
+
+    A type code that the contract does not know decides nothing (the documentation's example shows
+    `INT`): then the catalogue's type is used, and each value is checked against it.
+    """
+    if known == shown:
+        return True
+    try:
+        shown_avro = avro_type(shown)
+    except SchemaError:
+        return True
+    return bool(avro_type(known) == shown_avro)
+
+
+def _located(error: SchemaError, **where: object) -> SchemaError:
+    """Return the error with more coordinates."""
+    fields: dict[str, Any] = {**error.fields, **where}
+    return SchemaError(error.message, hint=error.hint, **fields)

@@ -1,0 +1,145 @@
+"""A place to start a worker in: a broker, a registry and a Spanner, all in this process."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from confluent_kafka import Producer
+
+from spanner_simulator import Simulator
+from tidegate.producer.commands import environment
+from tidegate.producer.config import ProducerConfig
+from tidegate.producer.kafka.message_limits import KafkaMessageLimits
+from tidegate.producer.kafka.topics import KafkaTopics, TopicDescription
+from tidegate.schemas.progress_codec import KEY_SCHEMA, RECORD_SCHEMA, encode_key, encode_record
+from tidegate.schemas.topics import ROOT_TOKEN, TopicNames, slot_of
+from tidegate.schemas.wire_format import frame
+
+SLOTS = 4
+_KEY_ID, _RECORD_ID = 1, 2
+_SCHEMAS = {
+    f"/schemas/ids/{number}": schema
+    for number, schema in ((_KEY_ID, KEY_SCHEMA), (_RECORD_ID, RECORD_SCHEMA))
+}
+_QUIET = {"log_level": 0}
+_ANSWER_S = 30
+
+
+class Place:
+    """What a worker finds, and what it asks for."""
+
+    def __init__(self, simulator, registry, database):
+        table = "CREATE TABLE Users (Id INT64) PRIMARY KEY (Id)"
+        stream = "CREATE CHANGE STREAM Feed FOR Users OPTIONS (retention_period = '2d')"
+        simulator.create_database(database, ddl=[table, stream])
+        self.registry = registry
+        self._client = Producer({**_QUIET, "bootstrap.servers": "-", "test.mock.num.brokers": 1})
+        (broker,) = self._client.list_topics(timeout=_ANSWER_S).brokers.values()
+        self.settings = {
+            "bootstrap_servers": f"{broker.host}:{broker.port}",
+            "registry_url": f"http://127.0.0.1:{registry.server_port}/",
+            "project": "test-project", "instance": "test-instance", "database": database,
+            "change_stream": "Feed", "prefix": "bank", "slots": SLOTS,
+            "spanner_emulator_host": simulator.grpc_address,
+        }  # fmt: skip
+
+    def config(self, **changes):
+        return ProducerConfig.load(None, **{**self.settings, **changes})
+
+    def topics(self):
+        """Return the broker's topics; none is created by looking."""
+        return set(self._client.list_topics(timeout=_ANSWER_S).topics)
+
+    def record(self, *records):
+        """Write progress records into the root's slot."""
+        topic = TopicNames("bank").progress
+        for record in records:
+            key, value = (
+                frame(_KEY_ID, encode_key(record.body)),
+                frame(_RECORD_ID, encode_record(record)),
+            )
+            slot = slot_of(ROOT_TOKEN, SLOTS)
+            self._client.produce(topic, value=value, key=key, partition=slot)
+        assert self._client.flush(_ANSWER_S) == 0
+
+    def create_topic(self, topic):
+        """Ask for it, upon which a broker creates it."""
+        self._client.list_topics(topic, timeout=_ANSWER_S)
+
+    def close(self):
+        """Drop the client, which is the broker too."""
+        self._client.flush(0)
+        del self._client
+
+
+class _Answer(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.server.asked.append(("GET", self.path))
+        if self.path.startswith("/config/"):
+            self.send_error(404)
+            return
+        schema = _SCHEMAS.get(self.path.partition("?")[0])
+        answer = [] if schema is None else {"schema": json.dumps(schema)}
+        body = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self):
+        self.server.asked.append(("POST", self.path))
+        self.send_error(405)
+
+    do_PUT = do_POST  # noqa: N815 - the name is http.server's
+
+    def log_message(self, *_):
+        """Print nothing."""
+
+
+@pytest.fixture
+def registry():
+    """A registry that knows the schemas of the progress topic; `asked` has the requests."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Answer)
+    server.asked = []
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(scope="session")
+def simulator():
+    with Simulator(seed=1) as running:
+        # The first statement loads the SQL engine, which can outlast a check's patience.
+        running.create_database("first")
+        database = running.client().instance("test-instance").database("first")
+        with database.snapshot() as snapshot:
+            list(snapshot.execute_sql("SELECT table_name FROM information_schema.tables"))
+        yield running
+
+
+@pytest.fixture
+def place(simulator, registry, request, monkeypatch):
+    """A place in which everything answers.
+
+    The broker is librdkafka's own, which describes neither topics nor their settings; all else is
+    real.
+    """
+
+    def describe(_topics, names):
+        known = place.topics().intersection(names)
+        return {name: TopicDescription(name, f"id-{name}", SLOTS) for name in known}
+
+    monkeypatch.setattr(environment, "_POLL_S", 0.05)
+    monkeypatch.setattr(KafkaTopics, "describe", describe)
+    monkeypatch.setattr(KafkaTopics, "require_compacted", lambda _topics, _topic: None)
+    monkeypatch.setattr(KafkaMessageLimits, "refresh", lambda _limits: None)
+    monkeypatch.delenv("SPANNER_EMULATOR_HOST", raising=False)
+    place = Place(simulator, registry, f"db-{abs(hash(request.node.name)) % 10**8}")
+    yield place
+    place.close()

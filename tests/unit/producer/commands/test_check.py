@@ -1,0 +1,34 @@
+"""The lines of `tidegate-producer check`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.producer.commands.test_environment import started
+from tidegate.producer.commands.check import check
+from tidegate.schemas.errors import ConfigError
+
+
+def test_each_system_has_a_line(place):
+    spanner, kafka, registry = check(place.config())
+
+    path = place.config().stream_path
+    assert spanner == f"Spanner: {path}, GOOGLE_STANDARD_SQL, watches Users"
+    broker = place.settings["bootstrap_servers"]
+    assert kafka == f"Kafka: {broker}, progress topic bank-progress, no epoch yet"
+    assert registry == (
+        f"registry: {place.settings['registry_url']}, would register bank.Users-key, "
+        "bank.Users-value, bank-progress-key, bank-progress-value"
+    )
+    assert {method for method, _ in place.registry.asked} == {"GET"}
+
+
+def test_the_epoch_of_a_stream_that_has_begun_is_named(place):
+    place.record(started(place.config().stream_path))
+
+    assert check(place.config())[1].endswith("progress topic bank-progress, epoch epoch-1")
+
+
+def test_what_run_would_refuse_is_refused(place):
+    with pytest.raises(ConfigError, match="Nowhere"):
+        check(place.config(change_stream="Nowhere"))

@@ -1,0 +1,126 @@
+"""What a worker checks before it creates anything, in the order in which it looks."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidegate.producer.commands import environment
+from tidegate.producer.commands.environment import find_environment
+from tidegate.producer.errors import StreamChangedError
+from tidegate.producer.kafka.message_limits import KafkaMessageLimits
+from tidegate.producer.spanner import channel
+from tidegate.schemas.errors import ConfigError, UnreachableError
+from tidegate.schemas.progress import ChildPartition, ProgressRecord, StreamStarted
+from tidegate.schemas.topics import ROOT_TOKEN
+
+NOWHERE = "127.0.0.1:1"
+LONG_AGO = "2001-01-01T00:00:00Z"
+
+
+def started(stream):
+    body = StreamStarted(
+        stream, "GOOGLE_STANDARD_SQL", 0, None, "bank-fleet", 4, "pid", (),
+        (ChildPartition("p", (ROOT_TOKEN,), 0),),
+    )  # fmt: skip
+    return ProgressRecord("epoch-1", "worker-1", body)
+
+
+def test_what_answers_is_found_and_nothing_is_changed(place):
+    found = find_environment(place.config())
+
+    assert [table.name for table in found.description.tables] == ["Users"]
+    assert found.topics.progress == "bank-progress"
+    assert found.recorded is None
+    assert found.catalogue.table("Users") is not None
+    assert place.topics() == set()
+    assert {method for method, _ in place.registry.asked} == {"GET"}
+
+
+def test_the_record_that_opened_the_epoch_is_found(place):
+    record = started(place.config().stream_path)
+    place.record(record)
+
+    assert find_environment(place.config()).recorded == record
+
+
+def test_a_progress_topic_that_nothing_was_written_to_has_no_epoch(place):
+    place.create_topic("bank-progress")
+
+    assert find_environment(place.config()).recorded is None
+
+
+def test_a_topic_with_the_progress_of_another_stream_is_refused(place):
+    other = place.config(database="other").stream_path
+    place.record(started(other))
+
+    with pytest.raises(StreamChangedError, match=f"recorded {other}, now .*Feed"):
+        find_environment(place.config())
+
+
+def test_a_progress_topic_that_takes_too_little_is_refused(place, monkeypatch):
+    monkeypatch.setattr(KafkaMessageLimits, "bytes_max", lambda _limits, _topic: 500_000)
+    place.create_topic("bank-progress")
+
+    with pytest.raises(ConfigError, match="takes messages of 500000 bytes at most"):
+        find_environment(place.config())
+
+
+def test_another_number_of_slots_than_the_topics_is_refused(place):
+    place.record(started(place.config().stream_path))
+
+    with pytest.raises(ConfigError, match="topic bank-progress has 4, the setting says 16") as info:
+        find_environment(place.config(slots=16))
+    assert "it can never change" in info.value.hint
+
+
+def test_a_prefix_that_another_one_continues_is_refused_before_the_registry_is_asked(place):
+    place.create_topic("bank.eu-progress")
+
+    with pytest.raises(ConfigError, match="'bank'"):
+        find_environment(place.config())
+    assert place.registry.asked == []
+
+
+def test_a_start_before_the_retention_is_refused_but_not_of_a_stream_that_runs(place):
+    """The setting counts only until the stream has begun."""
+    config = place.config(start=LONG_AGO)
+    with pytest.raises(ConfigError, match="changes before the stream's retention"):
+        find_environment(config)
+
+    place.record(started(config.stream_path))
+    assert find_environment(config).recorded is not None
+
+
+@pytest.mark.parametrize(
+    ("setting", "address", "named"),
+    [
+        ("bootstrap_servers", NOWHERE, NOWHERE),
+        ("registry_url", f"http://{NOWHERE}/", NOWHERE),
+        ("spanner_emulator_host", NOWHERE, "Spanner does not answer"),
+    ],
+)
+def test_a_system_that_does_not_answer_is_named(place, setting, address, named, monkeypatch):
+    monkeypatch.setattr(channel, "_SESSION_TIMEOUT_S", 1.0)
+
+    with pytest.raises(UnreachableError, match=named):
+        find_environment(place.config(**{setting: address}))
+
+
+def test_a_progress_topic_that_cannot_be_read_to_its_end_is_reported(place, monkeypatch):
+    class Endless:
+        is_closed = False
+
+        def poll(self, _timeout_s):
+            return None, False
+
+        def close(self):
+            self.is_closed = True
+
+    finder = Endless()
+    monkeypatch.setattr(environment, "open_stream_start", lambda *_: finder)
+    monkeypatch.setattr(environment, "_SEARCH_PATIENCE_S", 0.1)
+    place.record(started(place.config().stream_path))
+
+    with pytest.raises(UnreachableError, match="cannot be read to its end"):
+        find_environment(place.config())
+    assert finder.is_closed

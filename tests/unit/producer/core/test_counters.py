@@ -1,0 +1,31 @@
+"""Counters count what a transaction added, not what a token's totals are."""
+
+from __future__ import annotations
+
+from tidegate.producer.core.counters import Counters
+from tidegate.producer.core.stream_partition import Position, Publication, StreamPartition
+from tidegate.schemas.progress import ChildPartition, TopicTotals
+
+
+def totals(mods):
+    return {"bank.t": TopicTotals("bank.t", mods, mods, 10 * mods, 7)}
+
+
+def test_it_adds_the_difference():
+    counters = Counters()
+    partition = StreamPartition(ChildPartition("p", (), 0), totals=tuple(totals(2).values()))
+    publication = Publication((), 0, Position(1), totals(5), finish=None)
+
+    counters.add({"p": partition}, {"p": publication})
+
+    assert counters.published == {"bank.t": TopicTotals("bank.t", 3, 3, 30, 0)}
+    assert counters.counts["finished"] == 0
+
+
+def test_it_counts_finishes():
+    counters = Counters()
+    partition = StreamPartition(ChildPartition("p", (), 0))
+
+    counters.add({"p": partition}, {"p": Publication((), 0, Position(1), {}, finish=(1, ()))})
+
+    assert counters.counts["finished"] == 1

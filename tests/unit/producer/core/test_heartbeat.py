@@ -1,0 +1,207 @@
+"""What a slot writes of itself is what its tokens are, at the cost of what has moved."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.producer.core.heartbeat import HeartbeatLimits, HeartbeatWriter, SlotState
+from tidegate.producer.core.stream_partition import StreamPartition
+from tidegate.producer.messages import ChangeMessage, PublishableRecord
+from tidegate.producer.records import ChildPartitionsRecord, HeartbeatRecord
+from tidegate.schemas.order_key import OrderKey
+from tidegate.schemas.progress import ChildPartition, ProgressRecord, SlotChanges, SlotProgress
+from tidegate.schemas.progress_chain import SlotChain
+from tidegate.schemas.progress_codec import encode_record
+
+BEGIN_US = 1_000_000
+TOKEN_BYTES = 200
+"""About what Spanner's tokens have."""
+
+
+class Bench:
+    """One slot's tokens, its writer, and a reader of everything that was committed."""
+
+    def __init__(self, limits=None):
+        self.writer = HeartbeatWriter(3, limits or HeartbeatLimits())
+        self.tokens = {}
+        self.chain = None
+        self.state = SlotState(0, -1, -1, {})
+        self.minute = 100
+        self.now_us = BEGIN_US
+        self.watermarks = []
+
+    def announce(self, token, *parents):
+        child = ChildPartition(token, parents, BEGIN_US * 1000)
+        partition = self.tokens[token] = StreamPartition(child)
+        self.writer.add(token, partition)
+        if not parents:
+            partition.announce("")
+            self.writer.change(token, partition)
+
+    def read(self, token, *items):
+        partition = self.tokens[token]
+        if partition.query_id is None:
+            partition.start_query(1)
+        partition.add_items(list(items), 1)
+
+    def heartbeat(self, token):
+        self.now_us += 10
+        self.read(token, HeartbeatRecord(self.now_us * 1000))
+
+    def change(self, token):
+        self.now_us += 10
+        key = OrderKey(self.now_us, "tx", (0, 1), 0).encode()
+        message = ChangeMessage("t", b"k", b"v", key, b"I")
+        self.read(token, PublishableRecord(self.now_us, "tx", "00000001", (message,)))
+
+    def finish(self, token):
+        self.now_us += 10
+        child = ChildPartition("x", (token,), self.now_us * 1000)
+        self.read(token, ChildPartitionsRecord(self.now_us * 1000, "0", (child,)))
+        self.tokens[token].end_query(0)
+
+    def draft(self, written=None):
+        publications = {t: p.publication() for t, p in self.tokens.items() if p.has_news}
+        after = SlotState(self.state.revision + 1, self.minute, 9, written or {})
+        heartbeat = self.writer.draft(self.tokens, publications, self.state, after)
+        return heartbeat, publications
+
+    def commit(self, written=None):
+        """Commit everything; return the heartbeat, which the reader has compared."""
+        heartbeat, publications = self.draft(written)
+        for token, publication in publications.items():
+            self.tokens[token].confirm(publication)
+            if publication.finish is not None:
+                del self.tokens[token]
+        self.writer.confirm(heartbeat, self.tokens, publications)
+        vector = {**self.state.vector, **heartbeat.after.vector}
+        self.state = replace(heartbeat.after, vector=vector)
+        self.compare(heartbeat)
+        return heartbeat
+
+    def compare(self, heartbeat):
+        body = heartbeat.body
+        if isinstance(body, SlotProgress):
+            self.chain = SlotChain(body, offset=0)
+        else:
+            self.chain.add(body)
+        snapshots = {t: p.snapshot(version=self.writer.version) for t, p in self.tokens.items()}
+        assert self.chain.tokens == snapshots
+        assert self.chain.vector == self.state.vector
+        marks = [(p.published.watermark_us, t) for t, p in self.tokens.items()]
+        for record in (body, heartbeat.watermark):
+            if record is not None and not isinstance(record, SlotProgress):
+                slowest = record.slowest and (record.slowest.watermark_us, record.slowest.token)
+                assert slowest == min(marks, default=None)
+                assert record.open == len(marks)
+        self.writer.check_invariants(self.tokens)
+
+
+TOKENS = st.sampled_from("abcd")
+ACTIONS = st.one_of(
+    st.tuples(st.just("announce"), TOKENS),
+    st.tuples(st.sampled_from(["heartbeat", "change", "finish", "stop"]), TOKENS),
+    st.tuples(st.just("abort"), st.just("")),
+    st.tuples(st.just("commit"), st.just("")),
+    st.tuples(st.just("owner"), st.just("")),
+)
+
+
+@given(
+    st.lists(ACTIONS, max_size=40),
+    st.builds(
+        HeartbeatLimits, chain_length_max=st.integers(0, 5), chain_entries_min=st.integers(1, 9),
+        chain_entries_per_token=st.integers(0, 2),
+    ),
+)  # fmt: skip
+def test_a_reader_of_the_chain_knows_what_the_owner_knows(actions, limits):
+    bench = Bench(limits)
+    for name, token in [*actions, ("commit", "")]:
+        partition = bench.tokens.get(token)
+        if name == "announce":
+            if partition is None:
+                bench.announce(token)
+        elif name == "commit":
+            bench.commit({("t", 0): bench.now_us})
+        elif name == "abort":
+            bench.draft({("t", 0): bench.now_us})
+        elif name == "owner" and bench.chain is not None:
+            chain, bench.tokens = bench.chain, {}
+            bench.writer = HeartbeatWriter(3, limits)
+            bench.writer.restore(chain, 2)
+            for one, snapshot in chain.tokens.items():
+                bench.tokens[one] = StreamPartition.restore(snapshot)
+                bench.writer.add(one, bench.tokens[one])
+        elif partition is None or partition.stopped_by or partition.publication().finish:
+            continue
+        elif name == "stop":
+            bench.heartbeat(token)
+            partition.refuse_query(RuntimeError("why"))
+            bench.writer.change(token, partition)
+        else:
+            getattr(bench, name)(token)
+
+
+def test_a_heartbeat_costs_in_proportion_to_what_moved():
+    """The formula of `docs/protocol.md`, 5.4: k of n tokens take at most 200 k + 4,096 bytes."""
+    for count, moving in ((10, 3), (1_000, 10), (3_000, 100)):
+        bench = Bench(HeartbeatLimits(chain_length_max=10_000, chain_entries_min=100_000))
+        tokens = [str(number).zfill(TOKEN_BYTES) for number in range(count)]
+        for token in tokens:
+            bench.announce(token)
+        bench.commit()
+        for token in tokens[:moving]:
+            bench.change(token)
+        heartbeat = bench.commit({("t", 0): 1})
+
+        assert isinstance(heartbeat.body, SlotChanges)
+        assert len(heartbeat.body.moved) == moving
+        data = encode_record(ProgressRecord("e", "w", heartbeat.body))
+        assert len(data) <= 200 * moving + 4_096 - TOKEN_BYTES
+
+
+def test_a_chain_ends_when_its_changes_outweigh_the_snapshot():
+    limits = HeartbeatLimits(chain_length_max=100, chain_entries_min=3, chain_entries_per_token=1)
+    bench = Bench(limits)
+    bench.announce("a")
+    kinds = []
+    for _ in range(8):
+        bench.heartbeat("a")
+        kinds.append(type(bench.commit().body))
+
+    assert [kind is SlotProgress for kind in kinds] == [True, *[False] * 4, True, False, False]
+
+
+def test_a_watermark_is_written_once_a_minute_and_removed_in_time():
+    bench = Bench(HeartbeatLimits(history_minutes=3))
+    assert bench.commit().watermark.minute == 100
+    assert bench.commit().watermark is None
+    bench.minute = 101
+    assert [one.minute for one in bench.commit().expired] == [98]
+    bench.minute = 110  # nobody wrote in between, and 3 minutes are kept
+    assert [one.minute for one in bench.commit().expired] == [105, 106, 107]
+    bench.minute = 50  # a clock that was set back
+    assert bench.commit().expired == ()
+
+
+def test_version_1_writes_whole_snapshots_only():
+    bench = Bench(HeartbeatLimits(version=1))
+    bench.announce("a")
+    for _ in range(3):
+        bench.heartbeat("a")
+        heartbeat, _ = bench.draft()
+        assert isinstance(heartbeat.body, SlotProgress)
+        assert heartbeat.watermark is None
+        assert [one.number for one in heartbeat.body.tokens] == [-1]
+        encode_record(ProgressRecord("e", "w", heartbeat.body, 1))
+        bench.commit()
+
+
+@pytest.mark.parametrize(("found", "wanted"), [(1, 1), (2, 2)])
+def test_a_slot_never_goes_back_to_an_earlier_version(found, wanted):
+    writer = HeartbeatWriter(3, HeartbeatLimits(version=1))
+    writer.restore(SlotChain(SlotProgress(3, 1, 0, -1, (), ()), offset=0), found)
+
+    assert writer.version == wanted

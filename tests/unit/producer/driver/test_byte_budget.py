@@ -1,0 +1,201 @@
+"""The byte budget: it admits what fits, holds back what does not, and counts what is held."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tidegate.producer.driver.byte_budget import ByteBudget
+from tidegate.producer.memory.clock import ManualClock
+from tidegate.schemas.errors import InvariantViolation
+
+WAIT_S = 30
+
+
+def never():
+    return False
+
+
+def taking(budget, size, is_cancelled=never):
+    """Take on another thread; return the thread and the list that gets its answer."""
+    answers = []
+    thread = threading.Thread(
+        target=lambda: answers.append(budget.take(size, is_cancelled=is_cancelled)), daemon=True
+    )
+    thread.start()
+    return thread, answers
+
+
+def test_what_fits_is_admitted_at_once():
+    budget = ByteBudget(10)
+
+    assert budget.take(4, is_cancelled=never)
+    assert budget.take(6, is_cancelled=never)
+    assert budget.taken == 10
+
+
+def test_what_does_not_fit_waits_for_a_release():
+    budget = ByteBudget(10)
+    budget.take(6, is_cancelled=never)
+    thread, answers = taking(budget, 5)
+    thread.join(0.05)
+    assert not answers
+
+    budget.release(6)
+    thread.join(WAIT_S)
+    assert answers == [True]
+    assert budget.taken == 5
+
+
+def test_an_amount_beyond_the_budget_is_admitted_when_nothing_is_held():
+    budget = ByteBudget(10)
+
+    assert budget.take(25, is_cancelled=never)
+    thread, answers = taking(budget, 1)
+    thread.join(0.05)
+    assert not answers
+    budget.release(25)
+    thread.join(WAIT_S)
+    assert answers == [True]
+
+
+def test_a_cancelled_reader_takes_nothing():
+    budget = ByteBudget(10)
+    budget.take(10, is_cancelled=never)
+    cancelled = threading.Event()
+    thread, answers = taking(budget, 1, cancelled.is_set)
+    cancelled.set()
+    budget.wake()
+    thread.join(WAIT_S)
+
+    assert answers == [False]
+    assert budget.taken == 10
+    assert not ByteBudget(10).take(1, is_cancelled=lambda: True)
+
+
+def test_releasing_more_than_was_taken_is_a_bug():
+    budget = ByteBudget(10)
+    budget.take(3, is_cancelled=never)
+
+    with pytest.raises(InvariantViolation):
+        budget.release(4)
+
+
+def waiting(budget, line):
+    """Wait until a line of the budget has a reader in it."""
+    give_up = threading.Event()
+    for _ in range(WAIT_S * 100):
+        if getattr(budget, line):
+            return
+        give_up.wait(0.01)
+    pytest.fail("nobody waits")
+
+
+def test_first_come_first_served_whatever_the_size():
+    budget = ByteBudget(10)
+    budget.take(10, is_cancelled=never)
+    large, large_answers = taking(budget, 50)
+    waiting(budget, "_to_take")
+    small, small_answers = taking(budget, 1)
+    small.join(0.05)
+    budget.release(5)
+    large.join(0.05)
+    assert not large_answers
+    assert not small_answers
+
+    budget.release(5)
+    large.join(WAIT_S)
+    assert large_answers == [True]
+    assert budget.taken == 50
+    budget.release(50)
+    small.join(WAIT_S)
+    assert small_answers == [True]
+
+
+def test_readers_that_wait_with_part_of_a_value_do_not_wait_for_each_other():
+    budget = ByteBudget(10)
+    for _ in range(2):
+        assert budget.take(5, is_cancelled=never)
+    answers = []
+
+    def go_on():
+        answers.append(budget.take(5, carried=5, is_cancelled=never))
+
+    threads = [threading.Thread(target=go_on, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    waiting(budget, "_to_take")
+    while not answers:
+        threads[0].join(0.01)
+    budget.release(10)  # the first one's value is complete, and committed
+    for thread in threads:
+        thread.join(WAIT_S)
+
+    assert answers == [True, True]
+
+
+class TestArriving:
+    """What is on its way fills a quarter of the budget at most."""
+
+    @pytest.fixture
+    def clock(self):
+        return ManualClock(0)
+
+    @pytest.fixture
+    def budget(self, clock):
+        return ByteBudget(400, clock=clock)
+
+    def test_no_more_than_a_quarter_is_expected(self, budget):
+        first = budget.expect(60, is_cancelled=never)
+        assert first.size == 60
+        assert budget.expect(50, is_cancelled=lambda: len(budget._to_expect) > 0) is None
+        assert budget.expect(40, is_cancelled=never) is not None
+
+    def test_a_large_one_is_expected_alone(self, budget):
+        large = budget.expect(1_000, is_cancelled=never)
+        assert budget.expect(1, is_cancelled=lambda: len(budget._to_expect) > 0) is None
+        budget.end(large)
+        assert budget.expect(1, is_cancelled=never) is not None
+
+    def test_nobody_receives_while_somebody_waits_to_take(self, budget):
+        budget.take(400, is_cancelled=never)
+        taking(budget, 1)
+        waiting(budget, "_to_take")
+
+        assert budget.expect(1, is_cancelled=lambda: len(budget._to_expect) > 0) is None
+
+    def test_what_arrived_takes_the_place_of_what_was_expected(self, budget):
+        expectation = budget.expect(100, is_cancelled=never)
+        budget.take(10, expectation=expectation, is_cancelled=never)
+
+        assert budget.taken == 10
+        assert budget.expect(100, is_cancelled=never) is not None
+
+    def test_a_silent_query_keeps_its_room_for_a_moment_only(self, budget, clock):
+        budget.expect(100, is_cancelled=never)
+        assert budget.expect(100, is_cancelled=lambda: len(budget._to_expect) > 0) is None
+        clock.advance(250_000)
+
+        assert budget.expect(100, is_cancelled=never) is not None
+
+    def test_many_silent_queries_begin_within_moments(self, budget, clock):
+        """A first message may be large; each that stays away makes the next guess smaller."""
+        begun = rounds = 0
+        while begun < 1_000:
+            rounds += 1
+            while budget.expect(None, is_cancelled=lambda: len(budget._to_expect) > 0):
+                begun += 1
+                if begun >= 1_000:
+                    break
+            clock.advance(5_000_000)
+
+        assert rounds < 20
+
+    def test_the_first_messages_of_others_tell_how_large_one_may_be(self, budget):
+        for _ in range(3):
+            expectation = budget.expect(None, is_cancelled=never)
+            budget.take(90, expectation=expectation, is_cancelled=never)
+            budget.release(90)
+
+        assert budget.expect(None, is_cancelled=never).size == 90

@@ -1,0 +1,275 @@
+"""Readers: what is delivered and when, and the budget that holds them back."""
+
+import threading
+from queue import Empty, SimpleQueue
+
+import pytest
+
+from tidegate.producer.core.events import (
+    QueryEnded,
+    QueryFailed,
+    QueryPaused,
+    QueryResumed,
+    RecordsRead,
+)
+from tidegate.producer.driver.byte_budget import ByteBudget
+from tidegate.producer.driver.reader import PartitionReader, size_bytes
+from tidegate.producer.errors import QueryInterrupted
+from tidegate.producer.memory.change_stream import MemoryResponse
+from tidegate.producer.messages import ChangeMessage, PublishableRecord
+from tidegate.producer.records import (
+    ChildPartitionsRecord,
+    DataChangeRecord,
+    HeartbeatRecord,
+)
+from tidegate.schemas.errors import InvariantViolation, SchemaError
+
+WAIT_S = 30
+BEAT = HeartbeatRecord(5)
+CHILDREN = ChildPartitionsRecord(9, "0", ())
+
+
+def data(sequence, tag=""):
+    return DataChangeRecord(
+        1_000, sequence, "tx", True, "t", (), (), "INSERT", "NEW_ROW", 1, 1, tag, False
+    )
+
+
+class Translator:
+    def translate(self, record, *, token):
+        if record.transaction_tag == "poison":
+            raise SchemaError("poison")
+        if record.transaction_tag == "bug":
+            raise ZeroDivisionError
+        message = ChangeMessage("p.t", token.encode(), b"v" * 100, b"o", b"I")
+        return PublishableRecord(1, "tx", record.record_sequence, (message,))
+
+
+class Stream:
+    """A change stream that returns what a test scripts; `...` blocks until it is cancelled."""
+
+    def __init__(self, *script, size_bytes=1_000):
+        self.script = script
+        self.size_bytes = size_bytes
+        self.cancelled = threading.Event()
+        self.asked = None
+
+    def query(self, **arguments):
+        self.asked = arguments
+        return self
+
+    def __iter__(self):
+        for step in self.script:
+            if step is ...:
+                assert self.cancelled.wait(WAIT_S)
+                raise QueryInterrupted("cancelled", code="CANCELLED")
+            if isinstance(step, Exception):
+                raise step
+            yield MemoryResponse(step, size_bytes=self.size_bytes)
+
+    def cancel(self):
+        self.cancelled.set()
+
+
+@pytest.fixture
+def inbox():
+    return SimpleQueue()
+
+
+@pytest.fixture
+def budget():
+    return ByteBudget(10_000)
+
+
+@pytest.fixture
+def read(inbox, budget):
+    readers = []
+
+    def start(stream, **changes):
+        reader = PartitionReader(
+            stream,
+            Translator(),
+            **{
+                "token": "k", "query_id": 3, "start_ns": 1, "heartbeat_ms": 300,
+                "deliver": inbox.put, "budget": budget, **changes,
+            },
+        )  # fmt: skip
+        readers.append(reader)
+        reader.start()
+        return reader
+
+    yield start
+    for reader in readers:
+        reader.stop()
+        assert reader._thread is None or not reader._thread.is_alive()
+
+
+def take(inbox, count):
+    return [inbox.get(timeout=WAIT_S) for _ in range(count)]
+
+
+def test_records_in_order_then_the_end(read, inbox, budget):
+    stream = Stream([BEAT, data("00000001")], [CHILDREN])
+    read(stream)
+    first, second, end = take(inbox, 3)
+    assert [type(item) for item in first.items] == [HeartbeatRecord, PublishableRecord]
+    assert first.items[1].messages[0].key == b"k"
+    assert second == RecordsRead("k", 3, [CHILDREN], 1_000)
+    assert end == QueryEnded("k", 3)
+    assert stream.asked == {"token": "k", "start_ns": 1, "end_ns": None, "heartbeat_ms": 300}
+    assert budget.taken == first.size_bytes + second.size_bytes
+
+
+def test_a_failed_query_is_told(read, inbox):
+    error = QueryInterrupted("gone", code="UNAVAILABLE")
+    read(Stream([BEAT], error))
+    _, failed = take(inbox, 2)
+    assert failed == QueryFailed("k", 3, error)
+
+
+def test_poison_is_told_after_the_records_before_it(read, inbox):
+    stream = Stream([BEAT, data("1"), data("2", "poison"), data("3")], [BEAT])
+    read(stream)
+    before, failed = take(inbox, 2)
+    assert len(before.items) == 2
+    assert isinstance(failed.error, SchemaError)
+    assert stream.cancelled.wait(WAIT_S)
+    with pytest.raises(Empty):
+        inbox.get_nowait()
+
+
+def test_an_unknown_error_is_a_violated_invariant_and_not_silence(read, inbox):
+    read(Stream([data("1", "bug")]))
+    (failed,) = take(inbox, 1)
+    assert isinstance(failed.error, InvariantViolation)
+    assert isinstance(failed.error.__cause__, ZeroDivisionError)
+
+
+def test_after_stop_nothing_is_reported(read, inbox):
+    reader = read(Stream([BEAT], ...))
+    take(inbox, 1)
+    reader.stop()
+    with pytest.raises(Empty):
+        inbox.get_nowait()
+
+
+def read_only(inbox):
+    """Return the next output that is no word about waiting."""
+    while isinstance(output := inbox.get(timeout=WAIT_S), QueryPaused | QueryResumed):
+        pass
+    return output
+
+
+def test_a_reader_waits_for_the_budget_and_goes_on_when_bytes_are_given_back(read, inbox):
+    budget = ByteBudget(1_000)
+    read(Stream([BEAT], [BEAT], [BEAT]), budget=budget)
+    for _ in range(3):
+        output = read_only(inbox)
+        assert budget.taken == output.size_bytes == 1_000
+        budget.release(output.size_bytes)
+    assert read_only(inbox) == QueryEnded("k", 3)
+    assert budget.taken == 0
+
+
+def test_a_reader_says_when_it_waits_and_when_no_longer(read, inbox):
+    budget = ByteBudget(1_000)
+    read(Stream([BEAT], [BEAT], size_bytes=600), budget=budget)
+    first, paused = take(inbox, 2)
+    assert paused == QueryPaused("k", 3)
+    budget.release(first.size_bytes)
+    assert take(inbox, 1) == [QueryResumed("k", 3)]
+
+
+def test_what_fits_never_is_let_in_alone(read, inbox):
+    budget = ByteBudget(1)
+    read(Stream([data("1")], [BEAT]), budget=budget)
+    large = read_only(inbox)
+    assert large.size_bytes > 1
+    budget.release(large.size_bytes)
+    assert read_only(inbox).items == [BEAT]
+
+
+class Unread(MemoryResponse):
+    """A response that says whether it was decoded."""
+
+    was_decoded = False
+
+    def decode(self):
+        self.was_decoded = True
+        return super().decode()
+
+
+def test_nothing_is_decoded_before_its_bytes_are_taken(read, inbox):
+    budget = ByteBudget(1_000)
+    assert budget.take(1_000, is_cancelled=lambda: False)
+    response = Unread([BEAT], size_bytes=500)
+    stream = Stream()
+    stream.__class__ = type("One", (Stream,), {"__iter__": lambda _self: iter([response])})
+    read(stream, budget=budget)
+    assert take(inbox, 1) == [QueryPaused("k", 3)]
+    assert not response.was_decoded
+
+    budget.release(1_000)
+    assert read_only(inbox).size_bytes == 500
+    assert response.was_decoded
+
+
+class Part(MemoryResponse):
+    """A response that begins a value and completes none."""
+
+    def decode(self):
+        return [], 400
+
+
+def test_part_of_a_value_is_held_until_its_rest_came(read, inbox, budget):
+    stream = Stream()
+    responses = [Part([], size_bytes=500), MemoryResponse([BEAT], size_bytes=100)]
+    stream.__class__ = type("Parts", (Stream,), {"__iter__": lambda _self: iter(responses)})
+    read(stream)
+
+    assert take(inbox, 1) == [RecordsRead("k", 3, [BEAT], 500)]
+    assert budget.taken == 500
+
+
+def test_more_is_held_for_what_becomes_larger_than_it_came(read, inbox, budget):
+    read(Stream([data("1")], size_bytes=10))
+    (output,) = take(inbox, 1)
+
+    assert output.size_bytes == size_bytes(output.items[0]) > 10
+    assert budget.taken == output.size_bytes
+
+
+def test_a_failed_query_holds_nothing(read, inbox, budget):
+    read(Stream([data("1", "poison")]))
+    (failed,) = take(inbox, 1)
+
+    assert isinstance(failed.error, SchemaError)
+    assert budget.taken == 0
+
+
+def test_stopping_frees_a_reader_that_waits_for_the_budget(read, inbox):
+    budget = ByteBudget(1)
+    first = read(Stream([BEAT], ...), budget=budget)
+    held = read_only(inbox)
+    second = read(Stream([BEAT], [BEAT]), budget=budget, token="other", query_id=4)
+    second.stop()
+    assert not second._thread.is_alive()
+    assert budget.taken == held.size_bytes
+    first.stop()
+
+
+def test_a_query_that_is_stopped_before_it_starts(inbox, budget):
+    reader = PartitionReader(
+        Stream([BEAT]), Translator(), token="k", query_id=1, start_ns=0,
+        heartbeat_ms=1, deliver=inbox.put, budget=budget,
+    )  # fmt: skip
+    reader.stop()
+    assert inbox.empty()
+
+
+def test_sizes_grow_with_what_is_held():
+    small = PublishableRecord(1, "tx", "0", ())
+    message = ChangeMessage("p.t", b"kk", b"vvv", b"o", b"I")
+    large = PublishableRecord(1, "tx", "0", (message, message))
+    assert size_bytes(large) - size_bytes(small) >= 12
+    assert size_bytes(BEAT) > 0

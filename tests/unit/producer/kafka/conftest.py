@@ -1,0 +1,84 @@
+"""Admin clients that answer from a script; no broker is needed."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import KafkaError
+
+from tidegate.producer.kafka import admin as kafka_admin
+from tidegate.producer.kafka import retries
+
+
+class Cluster:
+    """Answers the calls of all admin clients, one after the other.
+
+    An answer is a value, a KafkaException that the call raises, or a KafkaError that stands in the
+    answer for a topic partition.  `made` counts clients; `requests` holds what was asked for.
+    """
+
+    def __init__(self):
+        self.answers = deque()
+        self.made = 0
+        self.requests = []
+
+    def connect(self, _config):
+        """Stand for the class of admin clients."""
+        self.made += 1
+        return self
+
+    def _promise(self, result):
+        promise = Future()
+        answer = self.answers.popleft()
+        if isinstance(answer, Exception):
+            promise.set_exception(answer)
+        else:
+            promise.set_result(result(answer))
+        return promise
+
+    def list_offsets(self, places, **options):
+        self.requests.append((list(places), options))
+        return dict.fromkeys(places, self._promise(lambda offset: SimpleNamespace(offset=offset)))
+
+    def list_consumer_group_offsets(self, groups, **options):
+        return self._group_offsets(groups, options)
+
+    def alter_consumer_group_offsets(self, groups, **options):
+        return self._group_offsets(groups, options)
+
+    def _group_offsets(self, groups, options):
+        (group,) = groups
+        (place,) = group.topic_partitions
+        self.requests.append((group.group_id, place, options))
+
+        def result(answer):
+            error = answer if isinstance(answer, KafkaError) else None
+            offset = answer if isinstance(answer, int) else -1001
+            metadata = answer if isinstance(answer, str) else None
+            place = SimpleNamespace(error=error, offset=offset, metadata=metadata)
+            return SimpleNamespace(topic_partitions=[place])
+
+        return {group.group_id: self._promise(result)}
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """What every admin client of a test talks to; retries do not pause."""
+    made = Cluster()
+    monkeypatch.setattr(kafka_admin, "AdminClient", made.connect)
+    monkeypatch.setattr(retries, "PAUSE_S", 0.0)
+    return made
+
+
+@pytest.fixture
+def admin(cluster):
+    return kafka_admin.RetryingAdmin({})
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Retries are over at once."""
+    monkeypatch.setattr(retries, "PATIENCE_S", -1.0)

@@ -1,0 +1,349 @@
+"""What the group's adapter does at rebalances, recoveries and fences; no broker is needed."""
+
+from __future__ import annotations
+
+import struct
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from tidegate.producer.core.events import (
+    AccessDenied,
+    GroupDescribed,
+    ProgressRead,
+    ReadInterrupted,
+    SlotOutOfRange,
+    SlotPositionAdvanced,
+    TopicsObserved,
+    TopicState,
+)
+from tidegate.producer.kafka import membership as kafka_membership
+from tidegate.producer.kafka.membership import KafkaMembership
+from tidegate.schemas.errors import ProducerError
+from tidegate.schemas.progress import ChildPartition, PartitionAnnounced, ProgressRecord
+from tidegate.schemas.progress_codec import encode_record
+from tidegate.schemas.progress_decoder import ProgressDecoder
+from tidegate.schemas.registry import InMemorySchemaRegistry
+from tidegate.schemas.wire_format import frame
+
+NO_OFFSET = -1001
+FENCED = KafkaError(KafkaError._FATAL, fatal=True)
+RECORD = ProgressRecord("e", "w", PartitionAnnounced(ChildPartition("a", (), 1), ""))
+
+
+class Consumer:
+    """Remembers its calls; refuses the first `refusals` seeks, returns the `messages`."""
+
+    def __init__(self, config):
+        self.config = config
+        self.refusals = 0
+        self.calls = []
+        self.places = []
+        self.messages = []
+        self.callbacks = {}
+        self.group_metadata = b""
+        self.is_closed = False
+
+    def subscribe(self, topics, **callbacks):
+        self.calls.append("subscribe")
+        self.callbacks = callbacks
+
+    def unsubscribe(self):
+        self.calls.append("unsubscribe")
+
+    def incremental_assign(self, places):
+        self.places += [(place.partition, place.offset) for place in places]
+
+    def incremental_unassign(self, places):
+        self.calls.append(("unassign", [place.partition for place in places]))
+
+    def seek(self, place):
+        if self.refusals:
+            self.refusals -= 1
+            raise KafkaException(KafkaError(KafkaError._STATE))
+        self.places.append((place.partition, place.offset))
+
+    def consume(self, _count, _timeout_s):
+        messages, self.messages = self.messages, []
+        return messages
+
+    def consumer_group_metadata(self):
+        return self.group_metadata
+
+    def memberid(self):
+        return "m" if self.group_metadata else ""
+
+    def close(self):
+        self.is_closed = True
+        self.callbacks["on_revoke"](self, [TopicPartition("t", 3)])
+
+
+class Listener:
+    """Recovers what is assigned and remembers everything."""
+
+    def __init__(self):
+        self.seen = []
+        self.recover = lambda slot: None
+
+    def slots_assigned(self, slots):
+        self.seen.append(("assigned", slots))
+        for slot in slots:
+            self.recover(slot)
+
+    def slots_revoked(self, slots):
+        self.seen.append(("revoked", slots))
+
+    def slots_lost(self, slots):
+        self.seen.append(("lost", slots))
+
+
+def end_of(slot, offset):
+    """Return the event that a slot's end was reached."""
+    error = KafkaError(KafkaError._PARTITION_EOF)
+    return SimpleNamespace(error=lambda: error, partition=lambda: slot, offset=lambda: offset)
+
+
+def message(slot, offset):
+    """Return a record of a slot."""
+    value = frame(1, encode_record(RECORD))
+    return SimpleNamespace(
+        error=lambda: None, partition=lambda: slot, offset=lambda: offset, value=lambda: value
+    )
+
+
+def failed(error, topic=None):
+    """Return an error that has no topic partition."""
+    return SimpleNamespace(
+        error=lambda: error, topic=lambda: topic, partition=lambda: None, offset=lambda: None
+    )
+
+
+@pytest.fixture
+def listener():
+    return Listener()
+
+
+@pytest.fixture
+def member(cluster, monkeypatch, listener):
+    monkeypatch.setattr(kafka_membership, "Consumer", Consumer)
+    return KafkaMembership(
+        bootstrap_servers="x",
+        group="g",
+        worker="w",
+        topic="t",
+        session_timeout_ms=6_000,
+        listener=listener,
+        decoder=decoder(),
+    )
+
+
+def decoder():
+    return ProgressDecoder(InMemorySchemaRegistry().schema, own_ids=[1])
+
+
+def assign(member, *slots):
+    """Let the group assign slots."""
+    consumer = member._consumer
+    consumer.callbacks["on_assign"](consumer, [TopicPartition("t", slot) for slot in slots])
+
+
+@pytest.fixture
+def owner(member, cluster):
+    """A member that joined the group and owns slot 3."""
+    cluster.answers.append("")
+    member.start()
+    assign(member, 3)
+    return member
+
+
+class TestJoining:
+    """A member is static, and claims its name before it joins."""
+
+    def test_the_name_is_claimed_before_the_group_is_joined(self, member, cluster):
+        calls = member._consumer.calls
+        cluster.alter_consumer_group_offsets = lambda groups, **options: (
+            calls.append("claim") or cluster._group_offsets(groups, options)
+        )
+        cluster.answers.append("")
+        member.start()
+
+        assert calls == ["claim", "subscribe"]
+        assert cluster.requests[0][1].metadata == member._config["client.id"]
+        assert member._config["group.instance.id"] == "w"
+
+    def test_two_processes_of_one_name_differ(self, member):
+        other = KafkaMembership(
+            bootstrap_servers="x", group="g", worker="w", topic="t",
+            session_timeout_ms=6_000, listener=Listener(), decoder=decoder(),
+        )  # fmt: skip
+
+        assert other._config["client.id"] != member._config["client.id"]
+
+    def test_rejoining_is_leaving_and_joining(self, member):
+        member.rejoin()
+
+        assert member._consumer.calls == ["unsubscribe", "subscribe"]
+
+
+class TestRecovery:
+    """A slot is read from its fence offset on, and never from two places at once."""
+
+    def test_a_slot_that_is_being_assigned_is_read_from_its_fence_at_once(
+        self, member, listener, cluster
+    ):
+        """A slot that is assigned twice within the callback is a rebalance that never ends."""
+        cluster.answers += ["", 7, 42, NO_OFFSET, 42]
+        listener.recover = lambda slot: member.recover(slot, 1)
+        member.start()
+        assign(member, 3, 5)
+
+        assert member._consumer.places == [(3, 7), (5, 0)]
+
+    @pytest.mark.parametrize(("fence", "committed"), [(7, 7), (NO_OFFSET, None)])
+    def test_it_reports_where_recovery_ends(self, owner, cluster, fence, committed):
+        cluster.answers += [fence, 42]
+        started = owner.recover(3, 9)
+
+        assert (started.slot, started.incarnation) == (3, 9)
+        assert (started.committed_offset, started.end_offset) == (committed, 42)
+
+    def test_what_is_read_before_the_seek_is_ignored(self, owner, cluster):
+        consumer = owner._consumer
+        consumer.places.clear()
+        consumer.refusals = 2
+        cluster.answers += [7, 42]
+        owner.recover(3, 9)
+        consumer.messages = [end_of(3, 40), message(3, 39)]
+        assert owner.poll(0.0) == []
+        consumer.messages = [message(3, 41), end_of(3, 42)]
+
+        assert owner.poll(0.0) == [ProgressRead(3, 9, 41, RECORD), SlotPositionAdvanced(3, 9, 42)]
+        assert consumer.places == [(3, 7)]
+
+    def test_a_slot_that_is_gone_is_not_sought(self, member, cluster):
+        cluster.answers += [7, 42]
+        member.recover(3, 9)
+        member.poll(0.0)
+
+        assert member._consumer.places == []
+
+
+class TestPolling:
+    """What a poll returns."""
+
+    def test_a_description_of_the_group_is_an_event(self, member):
+        described = [GroupDescribed(True, True, {"w": frozenset()}), None]
+        member._monitor = SimpleNamespace(poll=lambda _now_us: described.pop(0))
+
+        assert member.poll(0.0) == [GroupDescribed(True, True, {"w": frozenset()})]
+        assert member.poll(0.0) == []
+
+    def test_a_description_of_the_topics_is_an_event(self, member):
+        observed = TopicsObserved(TopicState("t", "id", 4), ())
+        member._topic_monitor = SimpleNamespace(poll=lambda _now_us: observed)
+
+        assert member.poll(0.0) == [observed]
+
+    @pytest.mark.parametrize(
+        "code",
+        [KafkaError._TRANSPORT, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._MAX_POLL_EXCEEDED],
+    )
+    def test_an_error_that_passes_is_an_interruption(self, owner, code):
+        owner._consumer.messages = [failed(KafkaError(code, "for now"))]
+
+        assert owner.poll(0.0) == [ReadInterrupted("topic t", "for now")]
+
+    @pytest.mark.parametrize(
+        "code",
+        [KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE],
+    )
+    def test_an_offset_that_the_log_does_not_hold_is_an_event(self, owner, cluster, code):
+        cluster.answers += [7, 42]
+        owner.recover(3, 9)
+        error = KafkaError(code, "offset out of range")
+        owner._consumer.messages = [
+            SimpleNamespace(error=lambda: error, partition=lambda: 3, offset=lambda: None)
+        ]
+
+        assert owner.poll(0.0) == [SlotOutOfRange(3, 9, "offset out of range")]
+
+    def test_the_client_never_goes_back_by_itself(self, member):
+        assert member._config["auto.offset.reset"] == "error"
+
+    @pytest.mark.parametrize(
+        ("code", "topic", "resource"),
+        [
+            (KafkaError.TOPIC_AUTHORIZATION_FAILED, "other", "topic other"),
+            (KafkaError.TOPIC_AUTHORIZATION_FAILED, None, "topic t"),
+            (KafkaError.GROUP_AUTHORIZATION_FAILED, None, "group g"),
+        ],
+    )
+    def test_a_missing_right_is_an_event_that_names_the_resource(
+        self, owner, code, topic, resource
+    ):
+        owner._consumer.messages = [failed(KafkaError(code, "not authorized"), topic)]
+
+        assert owner.poll(0.0) == [AccessDenied(resource, "not authorized")]
+
+    @pytest.mark.parametrize(
+        ("metadata", "expected"),
+        [
+            (b"", None),
+            (b"CGMDv2:" + struct.pack("=i", -1) + b"rest", None),
+            (b"CGMDv3:" + struct.pack("=i", 5) + b"rest", None),
+            (b"CGMDv2:" + struct.pack("=i", 5) + b"rest", b"CGMDv2:" + struct.pack("=i", 5)),
+        ],
+        ids=["no member", "no generation", "another format", "member"],
+    )
+    def test_metadata_is_there_only_with_a_generation(self, member, metadata, expected):
+        member._consumer.group_metadata = metadata
+
+        found = member.metadata()
+        assert found == (None if expected is None else metadata)
+
+
+class TestRebalances:
+    """The listener is called inside the client's callbacks."""
+
+    @pytest.mark.parametrize("kind", ["revoke", "lost"])
+    def test_slots_are_unassigned_after_the_listener_released_them(self, owner, listener, kind):
+        consumer = owner._consumer
+        consumer.callbacks[f"on_{kind}"](consumer, [TopicPartition("t", 3)])
+
+        assert listener.seen[-1] == ({"revoke": "revoked"}.get(kind, kind), (3,))
+        assert consumer.calls[-1] == ("unassign", [3])
+        assert owner._assigned == set()
+
+
+class TestFenced:
+    """A fatal error has no topic partition, and the client never polls again after it."""
+
+    def test_without_a_successor_it_joins_with_a_new_client(self, owner, listener, cluster):
+        former = owner._consumer
+        former.messages = [failed(FENCED)]
+        cluster.answers.append(owner._config["client.id"])
+
+        assert owner.poll(0.0) == []
+        assert listener.seen == [("assigned", (3,)), ("lost", (3,))]
+        assert former.is_closed
+        assert owner._consumer is not former
+        assert owner._consumer.calls == ["subscribe"]
+        assert owner.poll(0.0) == []
+
+    def test_a_former_client_assigns_nothing(self, owner, listener, cluster):
+        former = owner._consumer
+        former.messages = [failed(FENCED)]
+        cluster.answers.append(owner._config["client.id"])
+        owner.poll(0.0)
+        former.callbacks["on_assign"](former, [TopicPartition("t", 1)])
+
+        assert listener.seen[-1] == ("lost", (3,))
+
+    def test_with_a_successor_it_ends(self, owner, listener, cluster):
+        owner._consumer.messages = [failed(FENCED)]
+        cluster.answers.append("another process")
+
+        with pytest.raises(ProducerError, match="the group fenced this worker"):
+            owner.poll(0.0)
+        assert listener.seen == [("assigned", (3,))]

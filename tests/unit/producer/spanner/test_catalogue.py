@@ -1,0 +1,128 @@
+"""The catalogue, joined from simple answers."""
+
+import re
+
+import grpc
+import pytest
+from google.cloud.spanner_v1.types import ResultSet
+
+from tidegate.producer.errors import QueryRefused
+from tidegate.producer.spanner.catalogue import SpannerCatalogue
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.tables import Column, ColumnType, TableSchema
+
+COLUMNS = ("table_schema", "table_name", "column_name", "spanner_type", "ordinal_position")
+KEYS = ("table_schema", "table_name", "column_name", "ordinal_position")
+INT64, STRING = ColumnType("INT64"), ColumnType("STRING")
+LEDGER = TableSchema(
+    "ledger", (Column("x", INT64, 1, key_position=2), Column("y", STRING, 2, key_position=1))
+)
+NAMED = TableSchema("sales.orders", (Column("id", INT64, 1, key_position=1),))
+
+
+@pytest.fixture
+def views():
+    """View to (column names, rows), as a database would hold them."""
+    return {
+        "database_options": (("option_name", "option_value"),
+                             [("database_dialect", "GOOGLE_STANDARD_SQL")]),
+        "change_streams": (("CHANGE_STREAM_NAME", "ALL"), [("All", True), ("Some", False),
+                                                           ("Nothing", False)]),
+        "change_stream_options": (("change_stream_name", "option_name", "option_value"),
+                                  [("Some", "retention_period", "36h")]),
+        "change_stream_tables": (("change_stream_name", "table_schema", "table_name"),
+                                 [("Some", "", "ledger")]),
+        "tables": (("table_schema", "table_name", "table_type"),
+                   [("", "ledger", "BASE TABLE"), ("", "v", "VIEW"),
+                    ("sales", "orders", "BASE TABLE"), ("SPANNER_SYS", "s", "BASE TABLE")]),
+        "columns": (COLUMNS, [("", "ledger", "y", "STRING(10)", "2"),
+                              ("", "ledger", "x", "INT64", "1"), ("", "v", "x", "INT64", "1"),
+                              ("sales", "orders", "id", "INT64", "1"),
+                              ("other", "orders", "id", "STRING(MAX)", "1"),
+                              ("INFORMATION_SCHEMA", "TABLES", "T", "STRING(MAX)", "1")]),
+        "index_columns": (KEYS, [("", "ledger", "y", "1"), ("", "ledger", "x", "2"),
+                                 ("sales", "orders", "id", "1"), ("", "ledger", "stored", None)]),
+    }  # fmt: skip
+
+
+@pytest.fixture
+def catalogue(spanner, channels, views, wire):
+    def answer(request, _context):
+        view = re.search(r"information_schema\.(\w+)", request.sql)[1]
+        names, rows = views[view]
+        wanted = dict(request.params).get("name")
+        of = "table_name" if view in {"columns", "index_columns"} else "change_stream_name"
+        if wanted is not None:
+            rows = [row for row in rows if row[names.index(of)] == wanted]
+        listed = re.match(r"SELECT (.*?) FROM", request.sql)[1]
+        asked = names if listed == "*" else listed.split(", ")
+        result = ResultSet.pb()()
+        for name in asked:
+            result.metadata.row_type.fields.add(name=name)
+        for row in rows:
+            result.rows.add(values=[wire.value(row[names.index(name)]) for name in asked])
+        return result
+
+    spanner.on_sql = answer
+    return SpannerCatalogue(channels)
+
+
+def test_a_stream_for_all_watches_every_table_of_the_users(catalogue):
+    found = catalogue.describe("All")
+    assert found.exists
+    assert found.watches_all
+    assert found.tables == (LEDGER, NAMED)
+    assert found.others == ("All", "Nothing", "Some")
+    assert found.options == {}
+
+
+def test_a_stream_for_some_tables(catalogue):
+    found = catalogue.describe("Some")
+    assert not found.watches_all
+    assert found.tables == (LEDGER,)
+    assert found.options == {"retention_period": "36h"}
+
+
+def test_a_stream_that_watches_nothing_or_is_missing(catalogue):
+    assert catalogue.describe("Nothing").tables == ()
+    missing = catalogue.describe("Missing")
+    assert not missing.exists
+    assert missing.tables == ()
+
+
+def test_a_database_that_names_no_dialect_is_googlesql(catalogue, views):
+    views["database_options"][1].clear()
+    assert catalogue.describe("All").dialect == "GOOGLE_STANDARD_SQL"
+
+
+def test_another_dialect_is_asked_nothing_else(catalogue, views, spanner):
+    views["database_options"][1][0] = ("database_dialect", "POSTGRESQL")
+    assert catalogue.describe("All").dialect == "POSTGRESQL"
+    assert sum(hasattr(request, "sql") for request in spanner.requests) == 1
+
+
+def test_columns_that_no_change_stream_holds_are_left_out(catalogue, views):
+    views["columns"][1].append(("", "ledger", "Tokens", "TOKENLIST", "3"))
+    assert catalogue.describe("Some").tables == (LEDGER,)
+    assert catalogue.table("ledger") == LEDGER
+
+
+def test_a_single_table_by_its_reported_name(catalogue):
+    assert catalogue.table("ledger") == LEDGER
+    assert catalogue.table("sales.orders") == NAMED
+    assert catalogue.table("orders") is None
+    assert catalogue.table("nope") is None
+
+
+def test_a_type_that_cannot_be_read_names_its_column(catalogue, views):
+    views["columns"][1].append(("", "ledger", "odd", "<>", "3"))
+    with pytest.raises(SchemaError, match="odd"):
+        catalogue.describe("All")
+
+
+def test_a_database_that_does_not_answer(catalogue, spanner):
+    spanner.on_sql = lambda _request, context: context.abort(
+        grpc.StatusCode.PERMISSION_DENIED, "no"
+    )
+    with pytest.raises(QueryRefused):
+        catalogue.describe("All")

@@ -1,0 +1,139 @@
+"""Channels: unary calls, errors by code, and credentials for the real service."""
+
+import sys
+from types import ModuleType
+
+import grpc
+import pytest
+from google.cloud.spanner_v1.types import ExecuteSqlRequest
+
+from tidegate.producer.errors import QueryInterrupted, QueryRefused
+from tidegate.producer.spanner.channel import SpannerChannels, rpc_error
+from tidegate.schemas.errors import ConfigError
+
+
+class Failed(grpc.RpcError):
+    def __init__(self, code, details=""):
+        self.code = lambda: code
+        self.details = lambda: details
+
+
+def test_every_status_code_is_told_as_retriable_or_not():
+    retriable = {
+        code.name for code in grpc.StatusCode if rpc_error(Failed(code), what="read").retriable
+    }
+    assert retriable == {
+        "ABORTED",
+        "CANCELLED",
+        "DEADLINE_EXCEEDED",
+        "INTERNAL",
+        "RESOURCE_EXHAUSTED",
+        "UNAVAILABLE",
+        "UNKNOWN",
+    }
+
+
+def test_an_error_says_what_was_attempted_and_where():
+    error = rpc_error(Failed(grpc.StatusCode.ABORTED, "busy"), what="read", token="k")
+    assert isinstance(error, QueryInterrupted)
+    assert str(error) == "could not read (code='ABORTED', details='busy', token='k')"
+
+
+def test_a_query_that_nobody_answers_ends_at_its_deadline(spanner, channels):
+    spanner.on_sql = lambda _request, context: context.abort(
+        grpc.StatusCode.DEADLINE_EXCEEDED, "late"
+    )
+    with pytest.raises(QueryInterrupted):
+        channels.execute_sql(ExecuteSqlRequest.pb()(sql="SELECT 1"), timeout_s=20)
+
+
+def test_nobody_listens():
+    channels = SpannerChannels(database="d", emulator_host="127.0.0.1:1")
+    with pytest.raises(QueryInterrupted) as caught:
+        channels.session(timeout_s=5)
+    assert caught.value.code in {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
+    channels.close()
+
+
+def test_a_lost_session_is_made_anew_for_unary_calls_too(spanner, channels):
+    spanner.on_sql = lambda _request, context: context.abort(
+        grpc.StatusCode.NOT_FOUND, "Session not found"
+    )
+    for _ in range(2):
+        with pytest.raises(QueryInterrupted):
+            channels.execute_sql(ExecuteSqlRequest.pb()(sql="SELECT 1"), timeout_s=20)
+    assert spanner.sessions == 2
+
+
+def test_an_old_sessions_end_does_not_drop_the_new_one(spanner, channels):
+    first = channels.session()
+    lost = Failed(grpc.StatusCode.NOT_FOUND, "Session not found")
+    channels.failed(lost, first, what="read")
+    second = channels.session()
+    channels.failed(lost, first, what="read")
+    assert channels.session() == second != first
+
+
+def test_another_not_found_keeps_the_session(channels):
+    session = channels.session()
+    error = channels.failed(Failed(grpc.StatusCode.NOT_FOUND, "Database"), session, what="read")
+    assert isinstance(error, QueryRefused)
+    assert channels.session() == session
+
+
+def test_without_credentials_it_says_what_to_set(monkeypatch):
+    import google.auth
+    import google.auth.exceptions
+
+    def none_found(**_):
+        raise google.auth.exceptions.DefaultCredentialsError("none")
+
+    monkeypatch.setattr(google.auth, "default", none_found)
+    with pytest.raises(ConfigError, match="GOOGLE_APPLICATION_CREDENTIALS"):
+        SpannerChannels(database="d").session(timeout_s=1)
+
+
+@pytest.mark.parametrize("emulator_host", ["127.0.0.1:1", ""])
+def test_every_connection_is_kept_alive(monkeypatch, emulator_host):
+    opened = []
+
+    def channel(*_target, options):
+        opened.append(dict(options))
+        return grpc._channel.Channel(b"127.0.0.1:1", (), None, None)
+
+    monkeypatch.setattr(sys.modules["grpc"], "insecure_channel", channel)
+    monkeypatch.setattr(sys.modules["grpc"], "secure_channel", channel)
+    channels = SpannerChannels(database="d", emulator_host=emulator_host)
+    monkeypatch.setattr(channels, "_channel_credentials", lambda: None)
+    with pytest.raises(QueryInterrupted):
+        channels.session(timeout_s=1)
+    channels.close()
+
+    (options,) = opened
+    assert options["grpc.keepalive_time_ms"] == 120_000
+    assert options["grpc.http2.max_pings_without_data"] == 0
+    assert options["grpc.http2.bdp_probe"] == 0
+
+
+def test_the_service_is_spoken_to_with_tls_and_the_hosts_credentials(monkeypatch):
+    import google.auth
+
+    class Credentials(ModuleType):
+        token = "secret"
+
+    opened = []
+    monkeypatch.setattr(google.auth, "default", lambda scopes: (Credentials("c"), "p"))
+
+    def secure_channel(target, credentials, options):
+        opened.append((target, credentials, dict(options)))
+        return grpc.insecure_channel("127.0.0.1:1")
+
+    monkeypatch.setattr(sys.modules["grpc"], "secure_channel", secure_channel)
+    channels = SpannerChannels(database="d")
+    with pytest.raises(QueryInterrupted):
+        channels.session(timeout_s=1)
+    ((target, credentials, options),) = opened
+    assert target == "spanner.googleapis.com:443"
+    assert isinstance(credentials, grpc.ChannelCredentials)
+    assert options["grpc.max_receive_message_length"] == -1
+    channels.close()

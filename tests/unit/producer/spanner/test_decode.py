@@ -1,0 +1,305 @@
+"""Decoding: by names, in chunks, and never anything but records or a SchemaError."""
+
+import copy
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tidegate.producer.records import (
+    ChildPartitionsRecord,
+    DataChangeRecord,
+    HeartbeatRecord,
+    Mod,
+    RecordColumn,
+)
+from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.progress import ChildPartition
+from tidegate.schemas.tables import ColumnType
+
+FUZZ = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+SECOND_NS = 1_704_164_645_000_000_000
+INSERTED = DataChangeRecord(
+    commit_timestamp_ns=SECOND_NS + 678_901_000,
+    record_sequence="00000001",
+    server_transaction_id="tx",
+    is_last_record_in_transaction_in_partition=True,
+    table_name="t",
+    columns=(
+        RecordColumn("id", ColumnType("INT64"), True, 1),
+        RecordColumn("v", ColumnType("ARRAY", ColumnType("STRING")), False, 2),
+    ),
+    mods=(Mod({"id": "7"}, {"v": ["a", None]}, {}),),
+    mod_type="INSERT",
+    value_capture_type="NEW_ROW",
+    number_of_records_in_transaction=2,
+    number_of_partitions_in_transaction=1,
+    transaction_tag="",
+    is_system_transaction=False,
+)
+
+
+def decode(*messages, cache=None):
+    decoder = ResponseDecoder(cache or ColumnTypesCache())
+    records = [
+        record for message in messages for record in decoder.decode(message.SerializeToString())
+    ]
+    decoder.end()
+    return records
+
+
+def test_every_kind_of_record(wire):
+    child = ["child", ["left", "right"]]
+    message = wire.message(
+        wire.data_row(), wire.heartbeat_row(), wire.children_row(child), metadata=wire.row_type()
+    )
+    assert decode(message) == [
+        INSERTED,
+        HeartbeatRecord(SECOND_NS),
+        ChildPartitionsRecord(
+            SECOND_NS + 1, "00000000", (ChildPartition("child", ("left", "right"), SECOND_NS + 1),)
+        ),
+    ]
+
+
+def test_metadata_comes_once_and_may_come_alone(wire):
+    first = wire.message(metadata=wire.row_type())
+    assert decode(first, wire.message(wire.heartbeat_row()), wire.message()) == [
+        HeartbeatRecord(SECOND_NS)
+    ]
+
+
+def test_fields_are_found_by_name(wire):
+    """Any order, any further fields, any name of the column."""
+    shuffled = dict(sorted(wire.DATA.items()))
+    record = {
+        "child_partitions_record": wire.RECORD["child_partitions_record"],
+        "brand_new_record": wire.array(wire.STRING),
+        "data_change_record": wire.array(wire.struct(extra=wire.STRING, **shuffled)),
+        "heartbeat_record": wire.RECORD["heartbeat_record"],
+    }
+    metadata = wire.row_type(record)
+    metadata.fields[0].name = "anything"
+    row = [[[], [], [["?", *(wire.INSERT[name] for name in shuffled)]], []]]
+    assert decode(wire.message(row, metadata=metadata)) == [INSERTED]
+
+
+def test_numbers_stand_where_strings_do(wire):
+    row = wire.data_row(
+        number_of_records_in_transaction=2,
+        number_of_partitions_in_transaction=1,
+        column_types=[[*wire.INSERT["column_types"][0][:3], 1], wire.INSERT["column_types"][1]],
+    )
+    assert decode(wire.message(row, metadata=wire.row_type())) == [INSERTED]
+
+
+def test_null_counts_as_absent(wire):
+    rows = [
+        [[None, [["2024-01-02T03:04:05Z"]], None]],
+        [[[[None] * len(wire.INSERT)], [[None]], [[None, "0", []]]]],
+        wire.data_row(mods=[['{"id":"7"}', '{"v":["a",null]}', None]], transaction_tag=None),
+        wire.children_row(["child", [None]], ["other", None]),
+    ]
+    heartbeat, inserted, children = decode(wire.message(*rows, metadata=wire.row_type()))
+    assert heartbeat == HeartbeatRecord(SECOND_NS)
+    assert inserted == INSERTED
+    assert [child.parents for child in children.children] == [(), ()]
+
+
+def test_equal_column_lists_are_one_object(wire):
+    cache = ColumnTypesCache()
+    first, second = (
+        decode(wire.message(wire.data_row(), metadata=wire.row_type()), cache=cache)[0]
+        for _ in range(2)
+    )
+    assert first.columns is second.columns
+    other = wire.data_row(column_types=wire.INSERT["column_types"][:1])
+    (third,) = decode(wire.message(other, metadata=wire.row_type()), cache=cache)
+    assert third.columns == first.columns[:1]
+
+
+def chunks_of(row, cut):
+    """Cut a row's value at its `cut`-th place, counted over all strings and lists, depth first."""
+    seen = 0
+
+    def walk(plain):
+        nonlocal seen
+        if isinstance(plain, str):
+            if seen <= cut <= seen + len(plain):
+                at, seen = cut - seen, cut + 1
+                return plain[:at], plain[at:]
+            seen += len(plain) + 1
+        elif isinstance(plain, list):
+            for index, item in enumerate(plain):
+                halves = walk(item)
+                if halves is not None:
+                    return [*plain[:index], halves[0]], [halves[1], *plain[index + 1 :]]
+            if seen == cut:
+                seen += 1
+                return plain, []
+            seen += 1
+        return None
+
+    return walk(row)
+
+
+def test_a_value_may_be_cut_anywhere(wire):
+    row = wire.data_row()
+    cuts = 0
+    while (halves := chunks_of(row, cuts)) is not None:
+        cuts += 1
+        begun = wire.message(halves[0], metadata=wire.row_type(), chunked=True)
+        rest = wire.message(halves[1], wire.heartbeat_row())
+        assert decode(begun, rest) == [INSERTED, HeartbeatRecord(SECOND_NS)]
+    assert cuts > 150
+
+
+def test_a_value_may_come_in_many_pieces(wire):
+    text = json.dumps({"v": ["a" * 50, None]})
+    head, tail = wire.data_row()[0][0][0][:6], wire.data_row()[0][0][0][7:]
+    messages = [wire.message([[[[*head, [['{"id":"7"}', ""]]]]]], metadata=wire.row_type(),
+                             chunked=True)]  # fmt: skip
+    messages += [wire.message([[[[[["" + piece]]]]]], chunked=True) for piece in text]
+    messages += [wire.message([[[[[["", "{}"]], *tail]], [], []]])]
+    messages[1:1] = [wire.message()]
+    (record,) = decode(*messages)
+    assert record.mods[0].new_values == {"v": ["a" * 50, None]}
+
+
+def test_numbers_and_nulls_are_never_joined(wire):
+    begun = [[[[*list(wire.INSERT.values())[:4]]]]]
+    rest = [[[[None, *list(wire.INSERT.values())[5:]]], [], []]]
+    messages = (wire.message(begun, metadata=wire.row_type(), chunked=True), wire.message(rest))
+    with pytest.raises(SchemaError, match="table_name"):
+        decode(*messages)
+
+
+def test_a_response_that_stops_in_a_value_is_refused(wire):
+    with pytest.raises(SchemaError, match="middle"):
+        decode(wire.message([], metadata=wire.row_type(), chunked=True))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"commit_timestamp": "yesterday"},
+        {"commit_timestamp": 5},
+        {"record_sequence": None},
+        {"server_transaction_id": None},
+        {"is_last_record_in_transaction_in_partition": None},
+        {"is_last_record_in_transaction_in_partition": "true"},
+        {"table_name": 1},
+        {"mod_type": "UPSERT"},
+        {"mod_type": None},
+        {"mods": "{}"},
+        {"mods": [["{", "{}", "{}"]]},
+        {"mods": [["[]", "{}", "{}"]]},
+        {"mods": [["", "{}", "{}"]]},
+        {"mods": [["{}", "{}"]]},
+        {"mods": ["{}"]},
+        {"column_types": [["id", "{}", True, "1"]]},
+        {"column_types": [["id", '{"code":1}', True, "1"]]},
+        {"column_types": [["id", '{"code":"ARRAY","array_element_type":3}', True, "1"]]},
+        {"column_types": [["id", "5", True, "1"]]},
+        {"column_types": [["id", '{"code":"INT64"}', True, "one"]]},
+        {"number_of_records_in_transaction": "2.0"},
+        {"number_of_records_in_transaction": 1.5},
+        {"number_of_records_in_transaction": "9" * 5000},
+        {"number_of_records_in_transaction": None},
+    ],
+)
+def test_what_cannot_be_read_is_a_schema_error(wire, change):
+    with pytest.raises(SchemaError):
+        decode(wire.message(wire.data_row(**change), metadata=wire.row_type()))
+
+
+def test_a_response_without_metadata_is_refused(wire):
+    with pytest.raises(SchemaError, match="metadata"):
+        decode(wire.message(wire.heartbeat_row()))
+
+
+def test_another_form_of_stream_is_refused(wire):
+    forms = [wire.row_type(), wire.row_type(), wire.row_type({"data_change_record": wire.STRING})]
+    forms[0].fields[0].type_ = wire.JSON
+    forms[1].fields.append(copy.deepcopy(forms[1].fields[0]))
+    forms.append(wire.row_type({**wire.RECORD, "heartbeat_record": wire.array(wire.struct())}))
+    forms.append(wire.row_type({**wire.RECORD, "data_change_record": wire.JSON}))
+    for metadata in forms:
+        with pytest.raises(SchemaError):
+            decode(wire.message(metadata=metadata))
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@FUZZ
+@given(rows=st.lists(PLAIN, max_size=3), chunked=st.booleans())
+def test_any_value_is_records_or_a_schema_error(wire, rows, chunked):
+    message = wire.message(*rows, metadata=wire.row_type(), chunked=chunked)
+    try:
+        records = decode(message, wire.message(*rows))
+    except SchemaError:
+        return
+    assert all(
+        isinstance(record, DataChangeRecord | HeartbeatRecord | ChildPartitionsRecord)
+        for record in records
+    )
+
+
+def places(plain, path=()):
+    """Every place in a nested list."""
+    yield path
+    if isinstance(plain, list):
+        for index, item in enumerate(plain):
+            yield from places(item, (*path, index))
+
+
+@FUZZ
+@given(data=st.data())
+def test_any_one_field_may_be_damaged(wire, data):
+    row = wire.data_row() if data.draw(st.booleans()) else wire.children_row(["child", ["parent"]])
+    path = data.draw(st.sampled_from([path for path in places(row) if path]))
+    target = row
+    for index in path[:-1]:
+        target = target[index]
+    target[path[-1]] = data.draw(PLAIN)
+    try:
+        records = decode(wire.message(row, metadata=wire.row_type()))
+    except SchemaError:
+        return
+    assert len(records) <= 4
+
+
+@FUZZ
+@given(data=st.data())
+def test_no_damage_makes_a_change_vanish(wire, data):
+    """One field of a data change record is anything: it is told, or it is refused."""
+    fields = list(copy.deepcopy(wire.INSERT).values())
+    fields[data.draw(st.integers(0, len(fields) - 1))] = data.draw(PLAIN)
+    try:
+        records = decode(wire.message([[[fields], [], []]], metadata=wire.row_type()))
+    except SchemaError:
+        return
+    assert len(records) == 1
+
+
+@pytest.mark.parametrize("name", ["data_row", "children_row"])
+def test_a_record_without_its_timestamp_is_refused_unless_it_is_empty(wire, name):
+    row = wire.data_row() if name == "data_row" else wire.children_row(["child", []])
+    record = row[0][0][0] if name == "data_row" else row[0][2][0]
+    record[0] = None
+    with pytest.raises(SchemaError, match="without its timestamp"):
+        decode(wire.message(row, metadata=wire.row_type()))
+
+
+def test_a_column_type_nested_without_end_is_refused(wire):
+    deep = '{"code":"ARRAY","array_element_type":' * 900 + '{"code":"INT64"}' + "}" * 900
+    row = wire.data_row(column_types=[["id", deep, True, "1"]])
+    with pytest.raises(SchemaError):
+        decode(wire.message(row, metadata=wire.row_type()))

@@ -1,0 +1,301 @@
+"""Queries over the wire: what is asked, what comes back, and how each end is told."""
+
+import threading
+
+import grpc
+import pytest
+
+from tidegate.producer.errors import PositionExpired, QueryInterrupted, QueryRefused, TokenRefused
+from tidegate.producer.records import HeartbeatRecord
+from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
+from tidegate.producer.spanner.stream import SpannerChangeStream, SpannerResponse
+from tidegate.schemas.errors import ConfigError, SchemaError
+
+SECOND_NS = 1_704_164_645_000_000_000
+ARGUMENTS = {"token": "token", "start_ns": SECOND_NS + 1, "end_ns": None, "heartbeat_ms": 1000}
+
+
+@pytest.fixture
+def stream(channels):
+    return SpannerChangeStream(channels, "Everything")
+
+
+def decoded(query):
+    """Yield the records of each response that completes any."""
+    return (records for response in query if (records := response.decode()[0]))
+
+
+def read(query):
+    return list(decoded(query))
+
+
+def answer_with(code, details):
+    def answer(_request, context):
+        context.abort(code, details)
+        yield
+
+    return answer
+
+
+def test_what_is_asked(stream, spanner):
+    assert read(stream.query(**ARGUMENTS)) == []
+    session, query = spanner.requests
+    assert session.session.multiplexed
+    assert session.session.creator_role == "reader"
+    assert query.session.endswith("/sessions/s1")
+    assert "FROM `READ_Everything`(" in query.sql
+    assert query.transaction.single_use.read_only.strong
+    assert dict(query.params) == {
+        "start_timestamp": "2024-01-02T03:04:05.000000001Z",
+        "end_timestamp": None,
+        "partition_token": "token",
+        "heartbeat_milliseconds": "1000",
+    }
+    assert set(query.param_types) == set(query.params)
+    for sent in spanner.metadata:
+        assert sent["google-cloud-resource-prefix"] == "projects/p/instances/i/databases/d"
+        assert "x-goog-request-params" in sent
+
+
+def test_the_initial_query_has_no_token_and_a_bounded_one_an_end(stream, spanner):
+    read(stream.query(**{**ARGUMENTS, "token": "", "end_ns": SECOND_NS}))
+    params = dict(spanner.requests[-1].params)
+    assert params["partition_token"] is None
+    assert params["end_timestamp"] == "2024-01-02T03:04:05Z"
+
+
+def test_each_message_is_one_list_and_the_session_is_shared(stream, spanner, wire):
+    spanner.on_stream = lambda _request, _context: iter(
+        [
+            wire.message(wire.heartbeat_row(), metadata=wire.row_type()),
+            wire.message(),
+            wire.message(wire.heartbeat_row(), wire.heartbeat_row()),
+        ]
+    )
+    heartbeat = HeartbeatRecord(SECOND_NS)
+    for _ in range(2):
+        assert read(stream.query(**ARGUMENTS)) == [[heartbeat], [heartbeat, heartbeat]]
+    assert spanner.sessions == 1
+
+
+def test_a_large_message_is_taken(stream, spanner, wire):
+    row = wire.data_row(transaction_tag="x" * 6_000_000)
+    spanner.on_stream = lambda *_: iter([wire.message(row, metadata=wire.row_type())])
+    ((record,),) = read(stream.query(**ARGUMENTS))
+    assert len(record.transaction_tag) == 6_000_000
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["UNAVAILABLE", "ABORTED", "DEADLINE_EXCEEDED", "INTERNAL", "RESOURCE_EXHAUSTED", "CANCELLED"],
+)
+def test_what_may_pass_is_retriable(stream, spanner, code):
+    spanner.on_stream = answer_with(grpc.StatusCode[code], "later")
+    with pytest.raises(QueryInterrupted) as caught:
+        read(stream.query(**ARGUMENTS))
+    assert caught.value.retriable
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["PERMISSION_DENIED", "NOT_FOUND", "UNAUTHENTICATED", "INVALID_ARGUMENT"],
+)
+def test_what_needs_somebody_says_what_to_do(stream, spanner, code):
+    spanner.on_stream = answer_with(grpc.StatusCode[code], "no")
+    with pytest.raises(QueryRefused) as caught:
+        read(stream.query(**ARGUMENTS))
+    assert not caught.value.retriable
+    assert caught.value.hint
+    assert caught.value.code == code
+
+
+def test_records_before_an_error_are_delivered(stream, spanner, wire):
+    def answer(_request, context):
+        yield wire.message(wire.heartbeat_row(), metadata=wire.row_type())
+        context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
+
+    spanner.on_stream = answer
+    got = []
+    with pytest.raises(QueryInterrupted):
+        got.extend(decoded(stream.query(**ARGUMENTS)))
+    assert got == [[HeartbeatRecord(SECOND_NS)]]
+
+
+def test_an_expired_position_names_what_is_lost(stream, spanner):
+    spanner.on_stream = answer_with(
+        grpc.StatusCode.OUT_OF_RANGE,
+        "Specified start_timestamp is too far in the past. Please specify a start_timestamp within "
+        "the earliest read timestamp: 2025-01-01T00:00:00.5Z. Received start_timestamp: x.",
+    )
+    with pytest.raises(PositionExpired) as caught:
+        read(stream.query(**ARGUMENTS))
+    fields = caught.value.fields
+    assert fields["lost_from"] == "2024-01-02T03:04:05.000000001Z"
+    assert fields["lost_until"] == "2025-01-01T00:00:00.5Z"
+    assert not caught.value.retriable
+
+
+@pytest.mark.parametrize(
+    "details",
+    [
+        "Specified partition_token is invalid. Received partition_token: zzz.",
+        "It does not belong to the Change Stream associated with the TVF.",
+        "The token does not belong to the placement TVF READ_s_eu.",
+    ],
+)
+def test_a_token_that_is_not_known_is_told_from_a_stream_that_is_not(stream, spanner, details):
+    spanner.on_stream = answer_with(grpc.StatusCode.INVALID_ARGUMENT, details)
+    with pytest.raises(TokenRefused):
+        read(stream.query(**ARGUMENTS))
+    text = "Table-valued function not found: READ_Everything [at 1:26]"
+    spanner.on_stream = answer_with(grpc.StatusCode.INVALID_ARGUMENT, text)
+    with pytest.raises(QueryRefused):
+        read(stream.query(**ARGUMENTS))
+
+
+def test_a_precondition_on_the_age_of_the_start_is_an_expired_position(stream, spanner):
+    text = "Read-only transaction timestamp has exceeded the maximum timestamp staleness"
+    spanner.on_stream = answer_with(grpc.StatusCode.FAILED_PRECONDITION, text)
+    with pytest.raises(PositionExpired) as caught:
+        read(stream.query(**ARGUMENTS))
+    assert caught.value.fields["lost_from"] == "2024-01-02T03:04:05.000000001Z"
+    spanner.on_stream = answer_with(grpc.StatusCode.FAILED_PRECONDITION, "Database is dropped")
+    with pytest.raises(QueryRefused):
+        read(stream.query(**ARGUMENTS))
+
+
+@pytest.mark.parametrize(
+    "details",
+    ["heartbeat_milliseconds must be within min 100", "Specified start is too far in the future."],
+)
+def test_other_ranges_are_settings(stream, spanner, details):
+    spanner.on_stream = answer_with(grpc.StatusCode.OUT_OF_RANGE, details)
+    with pytest.raises(QueryRefused) as caught:
+        read(stream.query(**ARGUMENTS))
+    assert caught.value.hint
+
+
+def test_a_lost_session_is_made_anew(stream, spanner):
+    spanner.on_stream = answer_with(grpc.StatusCode.NOT_FOUND, "Session not found: s1")
+    with pytest.raises(QueryInterrupted):
+        read(stream.query(**ARGUMENTS))
+    spanner.on_stream = lambda *_: iter(())
+    assert read(stream.query(**ARGUMENTS)) == []
+    assert spanner.sessions == 2
+
+
+def test_a_session_that_is_refused_is_told(stream, spanner):
+    spanner.on_session = lambda _request, context: context.abort(
+        grpc.StatusCode.NOT_FOUND, "Database not found: d"
+    )
+    with pytest.raises(QueryRefused, match="Database not found"):
+        read(stream.query(**ARGUMENTS))
+
+
+def test_an_unreadable_message_is_a_schema_error(stream, spanner, wire):
+    spanner.on_stream = lambda *_: iter([wire.message("text", metadata=wire.row_type())])
+    with pytest.raises(SchemaError):
+        read(stream.query(**ARGUMENTS))
+
+
+def test_a_response_is_weighed_as_it_came_and_decoded_later(stream, spanner, wire):
+    message = wire.message(wire.heartbeat_row(), metadata=wire.row_type())
+    begun = wire.message([], chunked=True)
+    spanner.on_stream = lambda *_: iter([message, begun])
+    responses = iter(stream.query(**ARGUMENTS))
+    first = next(responses)
+
+    assert first.size_bytes == message.ByteSize()
+    assert first.decode() == ([HeartbeatRecord(SECOND_NS)], 0)
+    second = next(responses)
+    records, kept = second.decode()
+    assert records == []
+    assert 0 < kept <= second.size_bytes
+
+
+def test_bytes_that_are_no_response_are_a_schema_error():
+    with pytest.raises(SchemaError):
+        SpannerResponse(b"\xff\xff", ResponseDecoder(ColumnTypesCache())).decode()
+
+
+def test_a_response_that_stops_in_a_value_is_a_schema_error(stream, spanner, wire):
+    message = wire.message([], metadata=wire.row_type(), chunked=True)
+    spanner.on_stream = lambda *_: iter([message])
+    with pytest.raises(SchemaError, match="middle"):
+        read(stream.query(**ARGUMENTS))
+
+
+def test_cancelling_from_another_thread_ends_a_silent_query(stream, spanner, wire):
+    ended, asked = threading.Event(), threading.Event()
+
+    def answer(_request, context):
+        context.add_callback(ended.set)
+        yield wire.message(wire.heartbeat_row(), metadata=wire.row_type())
+        ended.wait(60)
+
+    spanner.on_stream = answer
+    query = stream.query(**ARGUMENTS)
+    outcome = []
+
+    def read():
+        try:
+            for _ in query:
+                asked.set()
+        except QueryInterrupted as error:
+            outcome.append(error.code)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    assert asked.wait(30)
+    query.cancel()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert outcome == ["CANCELLED"]
+    assert ended.wait(30)
+
+
+def test_a_query_cancelled_before_it_began_never_begins(stream, spanner):
+    query = stream.query(**ARGUMENTS)
+    query.cancel()
+    assert list(query) == []
+    assert not any(hasattr(request, "sql") for request in spanner.requests)
+
+
+def test_places_on_a_channel_are_given_back_whatever_the_end(stream, spanner, channels, wire):
+    read(stream.query(**ARGUMENTS))
+    spanner.on_stream = answer_with(grpc.StatusCode.ABORTED, "x")
+    with pytest.raises(QueryInterrupted):
+        read(stream.query(**ARGUMENTS))
+    spanner.on_stream = lambda *_: iter(
+        [wire.message(wire.heartbeat_row(), metadata=wire.row_type())] * 9
+    )
+    for _ in stream.query(**ARGUMENTS):
+        break
+    assert [place.streams for place in channels._channels] == [0]
+
+
+def test_many_queries_run_on_several_connections(stream, spanner, channels, wire):
+    release = threading.Event()
+
+    def answer(*_):
+        yield wire.message(wire.heartbeat_row(), metadata=wire.row_type())
+        release.wait(60)
+
+    spanner.on_stream = answer
+    queries = [decoded(stream.query(**ARGUMENTS)) for _ in range(120)]
+    try:
+        for query in queries:
+            assert next(query) == [HeartbeatRecord(SECOND_NS)]
+        assert [place.streams for place in channels._channels] == [90, 30]
+    finally:
+        release.set()
+    for query in queries:
+        assert list(query) == []
+    assert [place.streams for place in channels._channels] == [0, 0]
+
+
+@pytest.mark.parametrize("name", ["", "a-b", "a`) --", "1a", "x" * 119])
+def test_a_name_that_is_none_is_refused(channels, name):
+    with pytest.raises(ConfigError, match="change_stream"):
+        SpannerChangeStream(channels, name)

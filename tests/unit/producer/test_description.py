@@ -1,0 +1,166 @@
+"""Which streams can be read."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.producer.description import (
+    GOOGLE_SQL,
+    StreamDescription,
+    check_start,
+    check_stream,
+    retention_ns,
+)
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.tables import Column, ColumnType, TableSchema
+
+INT64 = ColumnType("INT64")
+TABLE = TableSchema("t", (Column("id", INT64, 1, key_position=1),))
+GOOD = StreamDescription(
+    name="S",
+    dialect=GOOGLE_SQL,
+    exists=True,
+    others=("R", "S"),
+    watches_all=False,
+    options={},
+    tables=(TABLE,),
+)
+HOUR_NS = 3_600_000_000_000
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"watches_all": True, "tables": ()},
+        {"options": {"partition_mode": "IMMUTABLE_KEY_RANGE", "value_capture_type": "NEW_ROW"}},
+        {"options": {"per_placement_tvf": "false"}},
+    ],
+)
+def test_what_can_be_read(changes):
+    check_stream(replace(GOOD, **changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"dialect": "POSTGRESQL"}, ["dialect", "POSTGRESQL", "use a database of that dialect"]),
+        ({"exists": False}, ["S", "it has: R, S", "set one of these, or create it"]),
+        ({"exists": False, "others": ()}, ["it has: none"]),
+        ({"options": {"partition_mode": "MUTABLE_KEY_RANGE"}}, ["partition_mode", "MUTABLE"]),
+        ({"options": {"per_placement_tvf": "true"}}, ["per_placement_tvf"]),
+        ({"options": {"value_capture_type": "EVERYTHING"}}, ["value_capture_type"]),
+        ({"tables": ()}, ["watches no table"]),
+        ({"tables": (TableSchema("k", (Column("a", INT64, 1),)),)}, ["table k", "primary key"]),
+        (
+            {"tables": (TableSchema("u", (*TABLE.columns, Column("x", ColumnType("A.B"), 2))),)},
+            ["table u", "A.B", "do not watch this table"],
+        ),
+        (
+            {"options": {"partition_mode": "MUTABLE_KEY_RANGE"}, "tables": ()},
+            ["partition_mode", "watches no table"],
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_named(changes, words):
+    with pytest.raises(ConfigError) as caught:
+        check_stream(replace(GOOD, **changes))
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_filters_are_what_the_stream_leaves_out():
+    options = {"exclude_insert": "true", "exclude_delete": "false", "exclude_ttl_deletes": "TRUE"}
+    assert replace(GOOD, options=options).filters == (
+        "exclude_insert=true",
+        "exclude_ttl_deletes=true",
+    )
+    assert GOOD.value_capture_type == "OLD_AND_NEW_VALUES"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("36h", 36 * HOUR_NS), ("1d", 24 * HOUR_NS), ("60m", HOUR_NS), ("3600s", HOUR_NS),
+     ("", None), ("1w", None), ("-1h", None)],
+)  # fmt: skip
+def test_retention(text, expected):
+    assert retention_ns(text) == expected
+
+
+def test_a_start_before_retention_is_refused_with_the_earliest():
+    kept = replace(GOOD, options={"retention_period": "1h"})
+    check_start(kept, start_ns=HOUR_NS, now_ns=2 * HOUR_NS)
+    check_start(GOOD, start_ns=0, now_ns=2 * HOUR_NS)
+    with pytest.raises(ConfigError, match="1970-01-01T01:00:00Z"):
+        check_start(kept, start_ns=HOUR_NS - 1, now_ns=2 * HOUR_NS)
+
+
+WORDS = st.sampled_from(["true", "TRUE", "false", "", "IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE",
+                         "NEW_ROW", "36h", "99999999999d", "s"]) | st.text(max_size=5)  # fmt: skip
+OPTIONS = st.dictionaries(
+    st.sampled_from(["partition_mode", "per_placement_tvf", "value_capture_type",
+                     "exclude_insert", "retention_period"]) | st.text(max_size=5),
+    WORDS,
+)  # fmt: skip
+DESCRIPTIONS = st.builds(
+    StreamDescription,
+    name=st.text(max_size=5),
+    dialect=st.sampled_from([GOOGLE_SQL, "POSTGRESQL", ""]),
+    exists=st.booleans(),
+    others=st.lists(st.text(max_size=5), max_size=3).map(tuple),
+    watches_all=st.booleans(),
+    options=OPTIONS,
+    tables=st.lists(
+        st.builds(
+            TableSchema,
+            st.text(max_size=5),
+            st.lists(
+                st.builds(
+                    Column,
+                    st.sampled_from(["id", "a b", ""]),
+                    st.sampled_from([INT64, ColumnType("A.B"), ColumnType("ARRAY")]),
+                    st.integers(1, 3),
+                    st.none() | st.integers(1, 2),
+                ),
+                max_size=3,
+            ).map(tuple),
+        ),
+        max_size=2,
+    ).map(tuple),
+)
+
+
+@given(DESCRIPTIONS, st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
+def test_any_description_is_fit_or_refused_by_its_faults(description, start_ns, now_ns):
+    faults = description.faults()
+    if faults:
+        with pytest.raises(ConfigError) as caught:
+            check_stream(description)
+        assert all(fault in str(caught.value) for fault in faults)
+    else:
+        check_stream(description)
+        assert description.dialect == GOOGLE_SQL
+        assert description.options.get("partition_mode", "IMMUTABLE_KEY_RANGE").upper() == (
+            "IMMUTABLE_KEY_RANGE"
+        )
+    try:
+        check_start(description, start_ns=start_ns, now_ns=now_ns)
+    except ConfigError:
+        assert start_ns < now_ns - retention_ns(description.options["retention_period"])
+
+
+def test_only_a_fault_of_a_table_is_mended_by_watching_others():
+    postgres = replace(GOOD, dialect="POSTGRESQL")
+    with pytest.raises(ConfigError) as caught:
+        check_stream(postgres)
+    assert "watch" not in str(caught.value)
+
+
+def test_every_fault_is_a_line():
+    both = replace(GOOD, tables=(), options={"per_placement_tvf": "true"})
+    with pytest.raises(ConfigError) as caught:
+        check_stream(both)
+    head, *faults = str(caught.value).splitlines()
+    assert head == "the change stream cannot be read:"
+    assert [fault.split(":")[1].split()[0] for fault in faults] == ["per_placement_tvf", "it"]

@@ -1,0 +1,30 @@
+"""The size of a message is what a broker compares with a topic's limit."""
+
+import pytest
+
+from tidegate.producer.messages import ChangeMessage, batch_bytes
+from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER
+
+HEADERS = ((HEADER_ORDER, b"o" * 36), (HEADER_MOD, b"I"))
+
+
+@pytest.mark.parametrize(
+    ("key", "value_bytes", "headers", "expected"),
+    [
+        (0, 1_930, (), 2_000),
+        (3, 1_927, (), 2_000),
+        (3, 1_878, HEADERS, 2_000),
+        (300, 1_586, HEADERS[:1], 2_000),
+        (3, 99_876, HEADERS, 100_000),
+        (300, 99_584, HEADERS[:1], 100_000),
+    ],
+)
+def test_the_largest_value_that_a_broker_took(key, value_bytes, headers, expected):
+    """Found with Kafka 4.1: one byte more was refused under `max.message.bytes` = `expected`."""
+    assert batch_bytes(b"k" * key, b"v" * value_bytes, headers) == expected
+
+
+def test_a_change_counts_its_headers():
+    message = ChangeMessage("t", b"kkk", b"v" * 1_878, b"o" * 36, b"I")
+
+    assert message.size_bytes == 2_000

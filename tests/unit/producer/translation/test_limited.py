@@ -1,0 +1,100 @@
+"""A change that its topic cannot take is named before anything of it is produced."""
+
+import pytest
+
+from tests.unit.producer.translation.test_refreshing import RECORD
+from tidegate.producer.errors import MessageTooLarge
+from tidegate.producer.messages import ChangeMessage, PublishableRecord
+from tidegate.producer.records import Mod
+from tidegate.producer.translation.limited import LimitedTranslator
+from tidegate.schemas.errors import UnreachableError
+
+MODS = (Mod({"id": "1"}, {}, {}), Mod({"id": "2", "region": "eu"}, {}, {}))
+
+
+class Limits:
+    """Knows `now`; says `known` until it is asked again."""
+
+    def __init__(self, known, now=None):
+        self.known, self.now = known, known if now is None else now
+        self.refreshed = 0
+
+    def bytes_max(self, topic):
+        assert topic == "p.t"
+        return self.known
+
+    def refresh(self):
+        self.refreshed += 1
+        if isinstance(self.now, Exception):
+            raise self.now
+        self.known = self.now
+
+
+class Fixed:
+    """Translates each mod into a message of a size."""
+
+    def __init__(self, *sizes):
+        self.messages = tuple(
+            ChangeMessage("p.t", b"k", b"v" * size, b"order", b"I") for size in sizes
+        )
+
+    def translate(self, record, *, token):
+        assert token == "token"
+        return PublishableRecord(7, "tx", "0", self.messages)
+
+
+def translated(limits, *sizes):
+    translator = LimitedTranslator(Fixed(*sizes), limits)
+    return translator.translate(RECORD._replace(mods=MODS), token="token")
+
+
+def test_a_message_at_the_limit_passes_and_one_byte_more_does_not():
+    (message,) = Fixed(5_000).messages
+    limits = Limits(message.size_bytes)
+    assert translated(limits, 5_000).messages == (message,)
+    assert not limits.refreshed
+
+    with pytest.raises(MessageTooLarge):
+        translated(limits, 5_001)
+
+
+@pytest.mark.parametrize("value_bytes", [0, 10, 100, 200, 300, 5_000])
+def test_the_short_cut_and_the_exact_count_agree(value_bytes):
+    (message,) = Fixed(value_bytes).messages
+    translated(Limits(message.size_bytes), value_bytes)
+
+    with pytest.raises(MessageTooLarge):
+        translated(Limits(message.size_bytes - 1), value_bytes)
+
+
+def test_the_error_names_the_record():
+    with pytest.raises(MessageTooLarge) as caught:
+        translated(Limits(500), 100, 1_000)
+
+    message = Fixed(1_000).messages[0]
+    assert caught.value.fields == {
+        "topic": "p.t",
+        "table": "t",
+        "key": "id=2, region=eu",
+        "commit_timestamp_us": 7,
+        "size_bytes": message.size_bytes,
+        "limit_bytes": 500,
+    }
+    assert "max.message.bytes" in caught.value.hint
+    assert not caught.value.retriable
+
+
+def test_a_limit_that_was_raised_is_found():
+    limits = Limits(500, now=5_000)
+
+    assert len(translated(limits, 100, 1_000).messages) == 2
+    assert limits.refreshed == 1
+    translated(limits, 1_000, 1_000)
+    assert limits.refreshed == 1
+
+
+def test_limits_that_cannot_be_read_are_a_reason_to_try_again():
+    with pytest.raises(UnreachableError) as caught:
+        translated(Limits(500, now=UnreachableError("no broker")), 1_000)
+
+    assert caught.value.retriable

@@ -1,0 +1,246 @@
+"""A translator that reads a changed table's schema again, once per change."""
+
+import threading
+
+import pytest
+
+from tidegate.producer.errors import IncompatibleChange, QueryInterrupted
+from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
+from tidegate.producer.translation.refreshing import RefreshingTranslator
+from tidegate.producer.translation.table_registrar import TableRegistrar
+from tidegate.producer.translation.translator import Translator
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.registry import InMemorySchemaRegistry
+from tidegate.schemas.tables import Column, ColumnType, TableSchema
+from tidegate.schemas.topics import TopicNames
+from tidegate.schemas.wire_format import unframe
+
+INT64, STRING = ColumnType("INT64"), ColumnType("STRING")
+OLD = TableSchema("t", (Column("id", INT64, 1, key_position=1),))
+NEW = TableSchema("t", (*OLD.columns, Column("added", INT64, 2)))
+RECORD = DataChangeRecord(
+    commit_timestamp_ns=5_000,
+    record_sequence="00000000",
+    server_transaction_id="tx",
+    is_last_record_in_transaction_in_partition=True,
+    table_name="t",
+    columns=(RecordColumn("id", INT64, True, 1), RecordColumn("added", INT64, False, 2)),
+    mods=(Mod({"id": "1"}, {"added": "2"}, {}),),
+    mod_type="INSERT",
+    value_capture_type="NEW_ROW",
+    number_of_records_in_transaction=1,
+    number_of_partitions_in_transaction=1,
+    transaction_tag="",
+    is_system_transaction=False,
+)
+
+
+class Catalogue:
+    """Has one table; `failures` are raised by the first calls."""
+
+    def __init__(self, table, *failures):
+        self.current = table
+        self.failures = list(failures)
+        self.asked = []
+
+    def table(self, name):
+        self.asked.append(name)
+        if self.failures:
+            raise self.failures.pop(0)
+        return self.current
+
+
+class Topics:
+    """Notes which topics had to exist."""
+
+    def __init__(self):
+        self.ensured = []
+        self.refusal = None
+
+    def ensure(self, topic):
+        if self.refusal is not None:
+            raise self.refusal
+        self.ensured.append(topic)
+
+
+class Bench:
+    """A translator that knows a table, over a catalogue and a registry in memory."""
+
+    def __init__(self, known, catalogue, *, kind=Translator, lock=None):
+        self.registry = InMemorySchemaRegistry()
+        registrar = TableRegistrar(TopicNames("p"), self.registry)
+        encodings = {} if known is None else {known.name: registrar.register(known)}
+        self.translator = kind(encodings, change_stream="s")
+        self.catalogue = catalogue
+        self.topics, self.registrar = Topics(), registrar
+        self.refreshing = RefreshingTranslator(
+            self.translator, catalogue, registrar, self.topics, lock=lock
+        )
+
+    def translate(self, record=RECORD):
+        return self.refreshing.translate(record, token="k").messages
+
+    @property
+    def columns(self):
+        return self.translator.encoding("t").table.column_names
+
+
+def test_a_known_table_is_not_read_again():
+    bench = Bench(NEW, Catalogue(NEW))
+    bench.translate()
+
+    assert bench.catalogue.asked == []
+
+
+def test_an_unknown_column_refreshes_its_table_once():
+    bench = Bench(OLD, Catalogue(NEW))
+    former = bench.translator.encoding("t")
+    (first,), (second,) = bench.translate(), bench.translate()
+    current = bench.translator.encoding("t")
+
+    assert bench.catalogue.asked == ["t"]
+    assert bench.columns == {"id", "added"}
+    assert first.value == second.value
+    assert current.key.schema_id == former.key.schema_id
+    assert current.value.schema_id != former.value.schema_id
+    assert len(bench.registry.subjects["p.t-value"]) == 2
+
+
+@pytest.mark.parametrize("current", [OLD, None], ids=["column dropped", "table dropped"])
+def test_what_was_dropped_since_is_taken_from_the_record(current):
+    bench = Bench(OLD, Catalogue(current))
+
+    assert bench.translate()
+    assert bench.columns == {"id", "added"}
+
+
+def test_a_table_that_was_created_later_is_picked_up_with_its_topic():
+    bench = Bench(None, Catalogue(NEW))
+    (message,) = bench.translate()
+
+    assert message.topic == "p.t"
+    assert bench.topics.ensured == ["p.t"]
+    assert bench.columns == {"id", "added"}
+    assert set(bench.registry.subjects) == {"p.t-key", "p.t-value"}
+    bench.translate()
+    assert bench.topics.ensured == ["p.t"]
+
+
+def test_a_topic_that_cannot_be_created_leaves_the_table_unknown():
+    bench = Bench(None, Catalogue(NEW))
+    bench.topics.refusal = ConfigError("cannot create topic p.t")
+    with pytest.raises(ConfigError, match=r"p\.t"):
+        bench.translate()
+
+    bench.topics.refusal = None
+    assert bench.translate()
+
+
+def test_the_records_of_a_table_that_was_dropped_before_the_start_are_read():
+    """Its key has the order that the registered schema has, which no record shows."""
+    two_keys = TableSchema(
+        "t",
+        (
+            Column("id", INT64, 1, key_position=2),
+            Column("region", STRING, 2, key_position=1),
+            Column("gone", INT64, 3),
+        ),
+    )
+    record = RECORD._replace(
+        columns=(
+            RecordColumn("id", INT64, True, 1),
+            RecordColumn("region", STRING, True, 2),
+            RecordColumn("gone", INT64, False, 3),
+        ),
+        mods=(Mod({"id": "1", "region": "eu"}, {"gone": "2"}, {}),),
+    )
+    bench = Bench(None, Catalogue(None))
+    before = bench.registrar.register(two_keys)
+    (message,) = bench.translate(record)
+
+    schema_id, key = unframe(message.key)
+    assert schema_id == before.key.schema_id
+    assert key == b"\x02\x04eu\x02\x02"
+    assert bench.translator.encoding("t").value.schema_id == before.value.schema_id
+    assert bench.topics.ensured == ["p.t"]
+
+
+def test_a_table_that_no_worker_has_seen_before_its_drop_is_read():
+    bench = Bench(None, Catalogue(None))
+
+    assert bench.translate()
+    assert bench.columns == {"id", "added"}
+
+
+def test_a_refresh_that_does_not_help_is_an_error():
+    """The mod holds a column that neither the catalogue nor the record's columns name."""
+    record = RECORD._replace(columns=RECORD.columns[:1])
+
+    with pytest.raises(IncompatibleChange, match=r"added.*cannot follow"):
+        Bench(OLD, Catalogue(OLD)).translate(record)
+
+
+def test_a_failed_refresh_is_raised_and_retried_with_the_next_record():
+    bench = Bench(OLD, Catalogue(NEW, QueryInterrupted("no answer")))
+    with pytest.raises(QueryInterrupted):
+        bench.translate()
+
+    assert bench.translate()
+    assert bench.catalogue.asked == ["t", "t"]
+
+
+def test_threads_that_meet_one_change_refresh_once():
+    all_failed = threading.Barrier(4)
+
+    class Meeting(Translator):
+        """Every thread's first failure waits for those of the others."""
+
+        met = threading.local()
+
+        def translate(self, record, *, token):
+            try:
+                return super().translate(record, token=token)
+            except Exception:
+                if not hasattr(self.met, "once"):
+                    self.met.once = True
+                    all_failed.wait(20)
+                raise
+
+    bench = Bench(OLD, Catalogue(NEW), kind=Meeting)
+    results = []
+    threads = [threading.Thread(target=lambda: results.append(bench.translate())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    assert len(results) == 4
+    assert bench.catalogue.asked == ["t"]
+
+
+def test_a_refresh_for_another_change_is_not_taken_for_this_one():
+    """Two threads meet two dropped columns; each must learn its own from its record."""
+    other = RECORD._replace(
+        columns=(RECORD.columns[0], RecordColumn("other", INT64, False, 3)),
+        mods=(Mod({"id": "1"}, {"other": "2"}, {}),),
+    )
+
+    class Overtaken:
+        """The first thread that wants the lock gets it after another one."""
+
+        bench = None
+
+        def __enter__(self):
+            bench, self.bench = self.bench, None
+            if bench is not None:
+                bench.translate(other)
+
+        def __exit__(self, *_):
+            pass
+
+    lock = Overtaken()
+    bench = Bench(OLD, Catalogue(OLD), lock=lock)
+    lock.bench = bench
+
+    assert bench.translate()
+    assert bench.columns == {"id", "added", "other"}

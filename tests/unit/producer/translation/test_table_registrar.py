@@ -1,0 +1,72 @@
+"""The registration of tables under their topics' subjects."""
+
+import pytest
+
+from tidegate.producer.errors import IncompatibleChange
+from tidegate.producer.translation.table_registrar import TableRegistrar
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.registry import InMemorySchemaRegistry
+from tidegate.schemas.tables import Column, ColumnType, TableSchema
+from tidegate.schemas.topics import TopicNames
+
+INT64 = ColumnType("INT64")
+TABLE = TableSchema("t", (Column("id", INT64, 1, key_position=1), Column("v", INT64, 2)))
+
+
+@pytest.fixture
+def registry():
+    return InMemorySchemaRegistry()
+
+
+@pytest.fixture
+def registrar(registry):
+    return TableRegistrar(TopicNames("bank"), registry)
+
+
+def test_a_table_is_registered_under_its_topics_subjects(registry, registrar):
+    encoding = registrar.register(TABLE)
+
+    assert encoding.topic == "bank.t"
+    assert encoding.table == TABLE
+    assert set(registry.subjects) == {"bank.t-key", "bank.t-value"}
+    assert registry.levels == {"bank.t-key": "BACKWARD", "bank.t-value": "BACKWARD"}
+    assert registrar.key_schema_id("bank.t") == registry.subjects["bank.t-key"][0]
+
+
+def test_a_wider_table_is_a_new_version_of_the_value_only(registry, registrar):
+    registrar.register(TABLE)
+    registrar.register(TableSchema("t", (*TABLE.columns, Column("w", INT64, 3))))
+
+    assert len(registry.subjects["bank.t-key"]) == 1
+    assert len(registry.subjects["bank.t-value"]) == 2
+
+
+def test_another_key_is_refused(registrar):
+    registrar.register(TABLE)
+    other = TableSchema("t", (Column("id", ColumnType("STRING"), 1, key_position=1),))
+
+    with pytest.raises(IncompatibleChange, match="primary key"):
+        registrar.register(other)
+
+
+def test_what_would_be_registered_is_told_and_nothing_is_made(registry, registrar):
+    wider = TableSchema("t", (*TABLE.columns, Column("w", INT64, 3)))
+    assert registrar.missing(TABLE) == ["bank.t-key", "bank.t-value"]
+    assert registry.subjects == registry.levels == {}
+    registrar.register(TABLE)
+
+    assert registrar.missing(TABLE) == []
+    assert registrar.missing(wider) == ["bank.t-value"]
+    assert len(registry.subjects["bank.t-value"]) == 1
+
+
+def test_what_could_not_be_registered_is_an_error_before_it_is_tried(registry, registrar):
+    registrar.register(TABLE)
+    text = ColumnType("STRING")
+    with pytest.raises(IncompatibleChange, match="another type"):
+        registrar.missing(TableSchema("t", (TABLE.columns[0], Column("v", text, 2))))
+    with pytest.raises(IncompatibleChange, match="primary key"):
+        registrar.missing(TableSchema("t", (Column("id", text, 1, key_position=1),)))
+    registry.set_compatibility("bank.t-value", "FORWARD")
+    with pytest.raises(ConfigError, match=r"bank\.t-value has the compatibility FORWARD"):
+        registrar.missing(TABLE)

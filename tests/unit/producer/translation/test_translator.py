@@ -1,0 +1,240 @@
+"""Translation: which row, which columns were captured, which order, and what is refused."""
+
+import io
+from dataclasses import replace
+
+import fastavro
+import pytest
+
+from tidegate.producer.errors import TableChanged
+from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
+from tidegate.producer.translation.table_registrar import TableRegistrar
+from tidegate.producer.translation.translator import Translator
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.order_key import OrderKey
+from tidegate.schemas.registry import InMemorySchemaRegistry
+from tidegate.schemas.tables import Column, ColumnType, TableSchema
+from tidegate.schemas.topics import TopicNames
+from tidegate.schemas.wire_format import unframe
+
+STRING, INT64 = ColumnType("STRING"), ColumnType("INT64")
+ACCOUNTS = TableSchema(
+    "accounts",
+    (
+        Column("region", STRING, 1, key_position=2),
+        Column("id", INT64, 2, key_position=1),
+        Column("balance", INT64, 3),
+        Column("note", STRING, 4),
+    ),
+)
+ALL_COLUMNS = tuple(
+    RecordColumn(c.name, c.type, c.key_position is not None, c.ordinal) for c in ACCOUNTS.columns
+)
+KEYS = {"id": "7", "region": "eu"}
+RECORD = DataChangeRecord(
+    commit_timestamp_ns=1_700_000_000_123_456_000,
+    record_sequence="00000003",
+    server_transaction_id="tx",
+    is_last_record_in_transaction_in_partition=True,
+    table_name="accounts",
+    columns=ALL_COLUMNS,
+    mods=(Mod(KEYS, {"balance": "5", "note": None}, {}),),
+    mod_type="INSERT",
+    value_capture_type="OLD_AND_NEW_VALUES",
+    number_of_records_in_transaction=2,
+    number_of_partitions_in_transaction=1,
+    transaction_tag="tag",
+    is_system_transaction=False,
+)
+
+
+class Reader:
+    """Reads messages as any subscriber would: by the registry alone."""
+
+    def __init__(self):
+        self.registry = InMemorySchemaRegistry()
+        self.registrar = TableRegistrar(TopicNames("bank"), self.registry)
+        self.translator = Translator(
+            {"accounts": self.registrar.register(ACCOUNTS)}, change_stream="everything"
+        )
+
+    def read(self, framed):
+        schema_id, body = unframe(framed)
+        schema = fastavro.parse_schema(self.registry.schema(schema_id))
+        return fastavro.schemaless_reader(io.BytesIO(body), schema, schema)
+
+    def translate(self, **changes):
+        return self.translator.translate(RECORD._replace(**changes), token="token")
+
+    def values(self, **changes):
+        return [self.read(m.value) for m in self.translate(**changes).messages]
+
+
+@pytest.fixture
+def reader():
+    return Reader()
+
+
+def test_an_insert_of_all_columns(reader):
+    translated = reader.translate()
+    assert translated.commit_timestamp_us == 1_700_000_000_123_456
+    assert translated.server_transaction_id == "tx"
+    assert translated.record_sequence == "00000003"
+    (message,) = translated.messages
+    assert message.topic == "bank.accounts"
+    assert message.mod == b"I"
+    assert message.order_key == OrderKey(1_700_000_000_123_456, "tx", (0, 3), 0).encode()
+    assert list(reader.read(message.key).items()) == [("id", 7), ("region", "eu")]
+    value = reader.read(message.value)
+    assert value["new_values"] == {"region": "eu", "id": 7, "balance": 5, "note": None}
+    assert value["old_values"] is None
+    assert value["new_columns"] == ["region", "id", "balance", "note"]
+    assert value["old_columns"] is None
+    source = value["source"]
+    assert source.pop("commit_timestamp").isoformat() == "2023-11-14T22:13:20.123456+00:00"
+    assert source == {
+        "server_transaction_id": "tx",
+        "record_sequence": "00000003",
+        "mod_number": 0,
+        "is_last_record_in_transaction_in_partition": True,
+        "number_of_records_in_transaction": 2,
+        "number_of_partitions_in_transaction": 1,
+        "transaction_tag": "tag",
+        "is_system_transaction": False,
+        "value_capture_type": "OLD_AND_NEW_VALUES",
+        "change_stream": "everything",
+        "partition_token": "token",
+    }
+
+
+def test_an_update_names_what_was_captured_keys_included(reader):
+    mods = (Mod(KEYS, {"note": None}, {"note": "old"}),)
+    columns = (*ALL_COLUMNS[:2], ALL_COLUMNS[3])
+    (value,) = reader.values(mod_type="UPDATE", mods=mods, columns=columns)
+    assert value["mod_type"] == "UPDATE"
+    assert value["new_values"] == {"region": "eu", "id": 7, "balance": None, "note": None}
+    assert value["new_columns"] == ["region", "id", "note"]
+    assert value["old_values"]["note"] == "old"
+    assert value["old_columns"] == ["region", "id", "note"]
+
+
+def test_an_update_whose_old_values_were_not_captured_has_the_old_key_only(reader):
+    mods = (Mod(KEYS, {"balance": "1", "note": "n"}, {}),)
+    (value,) = reader.values(mod_type="UPDATE", mods=mods)
+    assert value["new_columns"] == ["region", "id", "balance", "note"]
+    assert value["old_columns"] == ["region", "id"]
+    assert value["old_values"] == {"region": "eu", "id": 7, "balance": None, "note": None}
+
+
+def test_a_delete_has_no_new_row(reader):
+    mods = (Mod(KEYS, {}, {"balance": "1", "note": "n"}),)
+    translated = reader.translate(mod_type="DELETE", mods=mods)
+    assert translated.messages[0].mod == b"D"
+    value = reader.read(translated.messages[0].value)
+    assert value["new_values"] is None
+    assert value["new_columns"] is None
+    assert value["old_values"] == {"region": "eu", "id": 7, "balance": 1, "note": "n"}
+    assert value["old_columns"] == ["region", "id", "balance", "note"]
+
+
+def test_a_reader_with_a_newer_schema_does_not_take_its_own_columns_for_captured(reader):
+    """It resolves every value to the newest schema, where a column that was added later is null."""
+    (message,) = reader.translate(mod_type="UPDATE").messages
+    wider = TableSchema("accounts", (*ACCOUNTS.columns, Column("added", INT64, 5)))
+    newest = fastavro.parse_schema(
+        reader.registry.schema(reader.registrar.register(wider).value.schema_id)
+    )
+    schema_id, body = unframe(message.value)
+    writer = fastavro.parse_schema(reader.registry.schema(schema_id))
+    value = fastavro.schemaless_reader(io.BytesIO(body), writer, newest)
+
+    assert value["new_values"]["added"] is None
+    assert value["new_columns"] == ["region", "id", "balance", "note"]
+    assert value["old_columns"] == ["region", "id"]
+
+
+def test_mods_keep_their_order_and_sort_by_it(reader):
+    mods = tuple(
+        Mod({"id": str(n), "region": "eu"}, {"balance": str(n), "note": ""}, {}) for n in range(300)
+    )
+    messages = reader.translate(mods=mods).messages
+    assert [reader.read(m.key)["id"] for m in messages] == list(range(300))
+    order_keys = [m.order_key for m in messages]
+    assert order_keys == sorted(set(order_keys))
+
+
+def test_no_mods_no_messages(reader):
+    assert reader.translate(mods=()).messages == ()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"table_name": "unheard_of"},
+        {"columns": (*ALL_COLUMNS, RecordColumn("added", INT64, False, 5))},
+        {"columns": (RecordColumn("balance", STRING, False, 3),)},
+        {"mods": (Mod(KEYS, {"added": "1"}, {}),)},
+    ],
+)
+def test_what_is_not_known_raises_table_changed(reader, changes):
+    with pytest.raises(TableChanged) as caught:
+        reader.translate(**changes)
+    assert caught.value.table == changes.get("table_name", "accounts")
+
+
+def test_a_type_code_outside_the_contract_leaves_the_catalogues_type(reader):
+    columns = (RecordColumn("balance", ColumnType("INT"), False, 3),)
+    (value,) = reader.values(columns=columns, mods=(Mod(KEYS, {"balance": 1000}, {}),))
+    assert value["new_values"]["balance"] == 1000
+
+
+def test_types_of_one_avro_type_are_the_same_to_a_topic(reader):
+    columns = (RecordColumn("note", ColumnType("JSON"), False, 4),)
+    (value,) = reader.values(columns=columns, mods=(Mod(KEYS, {"note": "{}"}, {}),))
+    assert value["new_values"]["note"] == "{}"
+
+
+@pytest.mark.parametrize(
+    "mod",
+    [
+        Mod({"id": "7"}, {}, {}),
+        Mod({**KEYS, "note": "in the key"}, {}, {}),
+        Mod({"id": "seven", "region": "eu"}, {}, {}),
+        Mod(KEYS, {"balance": "x"}, {}),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_with_its_coordinates(reader, mod):
+    with pytest.raises(SchemaError) as caught:
+        reader.translate(mods=(mod,))
+    fields = caught.value.fields
+    assert fields["table"] == "accounts"
+    assert fields["server_transaction_id"] == "tx"
+    assert fields["record_sequence"] == "00000003"
+    assert fields["commit_timestamp_us"] == 1_700_000_000_123_456
+    assert fields.get("column") in {"region", "id", "balance"} or fields["columns"] == ["note"]
+
+
+def test_a_record_sequence_out_of_form_is_refused_with_its_coordinates(reader):
+    with pytest.raises(SchemaError, match="accounts"):
+        reader.translate(record_sequence="third")
+
+
+def test_a_replaced_encoding_is_used_at_once(reader):
+    reader.translate()
+    wider = TableSchema("accounts", (*ACCOUNTS.columns, Column("added", INT64, 5)))
+    reader.translator.replace(reader.registrar.register(wider))
+    (value,) = reader.values()
+    assert value["new_columns"] == ["region", "id", "balance", "note"]
+    (value,) = reader.values(mods=(Mod(KEYS, {"balance": "1", "note": "", "added": "9"}, {}),))
+    assert value["new_columns"] == ["region", "id", "balance", "note", "added"]
+    assert value["new_values"]["added"] == 9
+
+
+def test_records_with_equal_columns_share_a_plan_and_many_column_sets_do_not_pile_up(reader):
+    for _ in range(3):
+        reader.translate()
+    assert len(reader.translator._plans) == 1
+    for _ in range(5000):
+        reader.translate(columns=(ALL_COLUMNS[0], ALL_COLUMNS[1]), mods=())
+        reader.translate(columns=(*ALL_COLUMNS[:2], replace(ALL_COLUMNS[2])), mods=())
+    assert len(reader.translator._plans) <= 4096

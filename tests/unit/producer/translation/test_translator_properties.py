@@ -1,0 +1,218 @@
+"""Translation of any values of any types, told by an independent reader of what was translated.
+
+The oracle is fastavro with its logical types: what it reads has to be what the JSON said.
+"""
+
+import base64
+import io
+import json
+import math
+import struct
+import uuid
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+
+import fastavro
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
+from tidegate.producer.translation.table_registrar import TableRegistrar
+from tidegate.producer.translation.translator import Translator
+from tidegate.schemas.order_key import OrderKey, sequence_pair
+from tidegate.schemas.registry import InMemorySchemaRegistry
+from tidegate.schemas.tables import Column, ColumnType, TableSchema
+from tidegate.schemas.topics import TopicNames
+from tidegate.schemas.wire_format import unframe
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LONG = st.integers(-(2**63), 2**63 - 1)
+TEXT = st.text(max_size=10)
+
+
+def as_float32(number):
+    return struct.unpack(">f", struct.pack(">f", number))[0]
+
+
+def special(number):
+    """A double as Spanner's JSON holds it."""
+    if math.isnan(number):
+        return "NaN"
+    return number if math.isfinite(number) else ("Infinity" if number > 0 else "-Infinity")
+
+
+# For each type: what the JSON holds, and what a reader has to get.
+VALUES = {
+    "INT64": LONG.map(lambda n: (str(n), n)),
+    "ENUM": LONG.map(lambda n: (n, n)),
+    "FLOAT64": st.floats().map(lambda n: (special(n), n)),
+    "FLOAT32": st.floats(width=32).map(lambda n: (special(n), as_float32(n))),
+    "BOOL": st.booleans().map(lambda flag: (flag, flag)),
+    "STRING": TEXT.map(lambda text: (text, text)),
+    "JSON": TEXT.map(lambda text: (json.dumps(text), json.dumps(text))),
+    "INTERVAL": TEXT.map(lambda text: (text, text)),
+    "BYTES": st.binary(max_size=9).map(lambda data: (base64.b64encode(data).decode(), data)),
+    "PROTO": st.binary(max_size=9).map(lambda data: (base64.b64encode(data).decode(), data)),
+    "NUMERIC": st.integers(1 - 10**38, 10**38 - 1).map(
+        lambda n: (f"{Decimal(f'{n}e-9'):f}", Decimal(f"{n}e-9"))
+    ),
+    "DATE": st.dates().map(lambda day: (day.isoformat(), day)),
+    "TIMESTAMP": st.datetimes(timezones=st.just(UTC)).map(
+        lambda at: (at.isoformat().replace("+00:00", "Z"), at)
+    ),
+    "UUID": st.uuids().map(lambda one: (str(one).upper(), one)),
+}
+TABLE = TableSchema(
+    "t",
+    (
+        *(Column(f"c_{code}", ColumnType(code), 1 + n, key_position=14 - n if n < 3 else None)
+          for n, code in enumerate(VALUES)),
+        *(Column(f"a_{code}", ColumnType("ARRAY", ColumnType(code)), 40 + n)
+          for n, code in enumerate(VALUES)),
+        Column("pg", ColumnType("NUMERIC", annotation="PG_NUMERIC"), 90),
+    ),
+)  # fmt: skip
+KEY_NAMES = [column.name for column in TABLE.key_columns]
+SHOWN = tuple(
+    RecordColumn(c.name, c.type, c.key_position is not None, c.ordinal) for c in TABLE.columns
+)
+REGISTRY = InMemorySchemaRegistry()
+COMPILED = Translator({"t": TableRegistrar(TopicNames("p"), REGISTRY).register(TABLE)},
+                      change_stream="S")  # fmt: skip
+
+
+def of(column):
+    """Pairs of (JSON value, what a reader gets), null included."""
+    if column.name == "pg":
+        some = st.decimals(allow_nan=False, allow_infinity=False).map(str).map(lambda n: (n, n))
+    elif column.type.element is not None:
+        item = st.just((None, None)) | VALUES[column.type.element.code]
+        some = st.lists(item, max_size=3).map(
+            lambda pairs: ([one for one, _ in pairs], [meant for _, meant in pairs])
+        )
+    else:
+        some = VALUES[column.type.code]
+    return st.just((None, None)) | some
+
+
+KEYS = st.fixed_dictionaries({column.name: of(column) for column in TABLE.key_columns})
+OTHERS = {column.name: of(column) for column in TABLE.columns if column.key_position is None}
+# Some columns, or all, or all but one: where the list of names begins and ends to be needed.
+CAPTURED = st.fixed_dictionaries({}, optional=OTHERS) | st.builds(
+    lambda row, left_out: {name: value for name, value in row.items() if name != left_out},
+    st.fixed_dictionaries(OTHERS),
+    st.none() | st.sampled_from(sorted(OTHERS)),
+)
+MODS = st.lists(st.tuples(KEYS, CAPTURED, CAPTURED), max_size=3)
+SEQUENCES = st.integers(0, 2**64 - 1).map(lambda n: f"{n:08d}")
+
+
+def left(pairs):
+    return {name: json_value for name, (json_value, _) in pairs.items()}
+
+
+def right(pairs):
+    return {name: meaning for name, (_, meaning) in pairs.items()}
+
+
+def record(mods, mod_type, commit_us, sequence):
+    return DataChangeRecord(
+        commit_timestamp_ns=commit_us * 1000 + 999,
+        record_sequence=sequence,
+        server_transaction_id="tx",
+        is_last_record_in_transaction_in_partition=True,
+        table_name="t",
+        columns=SHOWN,
+        mods=tuple(Mod(left(k), left(new), left(old)) for k, new, old in mods),
+        mod_type=mod_type,
+        value_capture_type="OLD_AND_NEW_VALUES",
+        number_of_records_in_transaction=1,
+        number_of_partitions_in_transaction=1,
+        transaction_tag="",
+        is_system_transaction=False,
+    )
+
+
+def read(framed):
+    schema_id, body = unframe(framed)
+    schema = fastavro.parse_schema(REGISTRY.schema(schema_id))
+    return fastavro.schemaless_reader(io.BytesIO(body), schema, schema)
+
+
+def same(got, meant):
+    """Equality in which NaN is itself, and types count."""
+    if isinstance(meant, list):
+        return len(got) == len(meant) and all(map(same, got, meant))
+    if isinstance(meant, float) and math.isnan(meant):
+        return isinstance(got, float) and math.isnan(got)
+    if isinstance(meant, date | timedelta | uuid.UUID | Decimal | bytes | str | bool):
+        return type(got) is type(meant) and got == meant
+    return got == meant
+
+
+def assert_row(got, names, meant):
+    """A row holds what was captured, null elsewhere, and says which is which."""
+    if meant is None:
+        assert got is None
+        assert names is None
+        return
+    everything = [column.name for column in TABLE.columns]
+    assert list(got) == everything
+    assert all(same(got[name], meant.get(name)) for name in everything)
+    assert names == [name for name in everything if name in meant]
+
+
+@settings(max_examples=40)
+@given(
+    MODS, st.sampled_from(["INSERT", "UPDATE", "DELETE"]), st.integers(0, 2**53), SEQUENCES
+)  # fmt: skip
+def test_what_was_captured_is_what_a_reader_gets(mods, mod_type, commit_us, sequence):
+    translated = COMPILED.translate(record(mods, mod_type, commit_us, sequence), token="k")
+    assert translated.commit_timestamp_us == commit_us
+    assert len(translated.messages) == len(mods)
+    places = []
+    for number, (message, (keys, new, old)) in enumerate(
+        zip(translated.messages, mods, strict=True)
+    ):
+        value = read(message.value)
+        meant = right(keys)
+        assert_row(value["new_values"], value["new_columns"],
+                   None if mod_type == "DELETE" else {**right(new), **meant})  # fmt: skip
+        assert_row(value["old_values"], value["old_columns"],
+                   None if mod_type == "INSERT" else {**right(old), **meant})  # fmt: skip
+        key = read(message.key)
+        assert list(key) == KEY_NAMES
+        assert all(same(key[name], meant[name]) for name in KEY_NAMES)
+        source = value["source"]
+        commit = EPOCH + timedelta(microseconds=commit_us)
+        assert (source["commit_timestamp"], source["mod_number"]) == (commit, number)
+        assert source["record_sequence"] == sequence
+        places.append(message.order_key)
+        expected = OrderKey(commit_us, "tx", sequence_pair(sequence), number)
+        assert OrderKey.decode(message.order_key) == expected
+    assert places == sorted(set(places))
+
+
+@settings(max_examples=40)
+@given(MODS, st.sampled_from(["INSERT", "UPDATE", "DELETE"]))
+def test_messages_are_the_bytes_that_fastavro_writes(mods, mod_type):
+    translated = COMPILED.translate(record(mods, mod_type, 5, "1"), token="k")
+    for message in translated.messages:
+        for framed in (message.key, message.value):
+            schema_id, body = unframe(framed)
+            schema = fastavro.parse_schema(REGISTRY.schema(schema_id))
+            buffer = io.BytesIO()
+            fastavro.schemaless_writer(buffer, schema, read(framed))
+            assert buffer.getvalue() == body
+
+
+@settings(max_examples=40)
+@given(KEYS, CAPTURED, CAPTURED)
+def test_equal_keys_are_equal_bytes_whatever_else_changed(keys, new, old):
+    """Or changes of one row would go to different topic partitions."""
+    first, second = (
+        COMPILED.translate(record([(keys, *values)], "UPDATE", at, "1"), token="k").messages[0]
+        for at, values in enumerate([(new, old), (old, new)])
+    )
+    assert first.key == second.key
+    assert first.order_key < second.order_key
