@@ -1,12 +1,13 @@
 """The gate: changes from Kafka to tables, in commit order, each exactly once.
 
-`core/` decides and knows neither Spark nor I/O; `spark/` executes what `core/` has decided;
-`adapters/` asks Kafka before Spark starts.
+`core/` decides, without Spark and I/O; `batch/` executes its effects over ports; `checkpoint/`
+stores them; `sinks/` write releases; `spark/` holds the query and its session; `kafka/` checks
+topics and options before Spark starts.
 
-    build_query(spark, config)        starts the gate on a session that somebody else owns
-    as_of(spark, output, watermark)   reads every table as it was at one moment
+    build_query(spark, config)        starts the gate on an existing session
+    as_of(spark, output, time)        reads every table as it was at one moment
 
-Both load pyspark when they are first asked for, never before.
+Both load pyspark when they are first used, never before.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ if __name__ != "tidegate.spark_consumer":
     raise ImportError(message)
 
 if TYPE_CHECKING:
-    from tidegate.spark_consumer.spark.as_of import as_of
+    from tidegate.spark_consumer.sinks.delta.as_of import as_of
     from tidegate.spark_consumer.spark.query import build_query
 
 __all__ = ["as_of", "build_query"]
 
 _HOMES = {
-    "as_of": "tidegate.spark_consumer.spark.as_of",
+    "as_of": "tidegate.spark_consumer.sinks.delta.as_of",
     "build_query": "tidegate.spark_consumer.spark.query",
 }
 

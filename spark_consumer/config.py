@@ -1,7 +1,7 @@
 """Settings of the consumer: TOML file < environment (`TIDEGATE_CONSUMER_…`) < flags.
 
-Read as `tidegate.schemas.settings` says.  None of them enters a plan or a batch's identity: a
-replay obeys what was decided, whatever the settings say by then.
+`tidegate.program.settings` reads them.  No setting is part of a plan or of a batch's identity: a
+replay follows its plan, also when the settings have changed since.
 """
 
 from __future__ import annotations
@@ -11,9 +11,16 @@ from typing import ClassVar, Literal
 from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import SettingsConfigDict
 
-from tidegate.schemas.settings_stream import StreamSettings
+from tidegate.program.settings_stream import StreamSettings
 
-__all__ = ["KAFKA_OPTIONS", "ConsumerConfig"]
+__all__ = ["KAFKA_OPTIONS", "SPARK_PACKAGES", "ConsumerConfig"]
+
+SPARK_PACKAGES = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0,"
+    "org.apache.spark:spark-avro_2.13:4.0.2,"
+    "io.delta:delta-spark_4.0_2.13:4.4.0"
+)
+"""Maven coordinates of the data sources that Spark 4.0 does not ship, known to work together."""
 
 KAFKA_OPTIONS = frozenset(
     {
@@ -80,12 +87,19 @@ class ConsumerConfig(StreamSettings):
         default="",
         description="caught-up: stop when the watermark has passed the run's begin; empty: never",
     )
-    master: str = Field(default="local[*]", description="Spark master, for a session of our own")
+    master: str = Field(default="local[*]", description="Spark master; not under spark-submit")
+    packages: str = Field(
+        default=SPARK_PACKAGES,
+        description="Maven coordinates that Spark fetches before it starts, comma-separated; "
+        "not under spark-submit; empty: Spark has the data sources already",
+    )
     jars: str = Field(
-        default="", description="Jars for a session of our own, comma-separated; empty: none"
+        default="",
+        description="Jars to start Spark with instead of fetching packages, comma-separated; "
+        "not under spark-submit",
     )
     java_options: str = Field(
-        default="", description="Options of the JVM of a session of our own; empty: Java's defaults"
+        default="", description="Options of Spark's JVM; not under spark-submit"
     )
 
     @field_validator("kafka_options")

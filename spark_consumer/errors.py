@@ -1,12 +1,12 @@
 """The gate's branch of the error tree.
 
 ConsumerError
-├── ProtocolError           the progress topic says what no fleet may say
+├── ProtocolError           records of the progress topic break the protocol
 │   └── MixedEpochs         records of two epochs in one progress topic
 ├── UnorderedChange         a data record without a usable order key
 ├── CheckpointMismatch      Spark's checkpoint and the gate's do not belong together
 ├── WriterReplaced          a younger run has taken this checkpoint
-└── RunStopped              a batch was asked for while the run was being stopped
+└── RunStopped              Spark started a batch while the run was stopping
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ __all__ = [
 
 
 class ProtocolError(ConsumerError):
-    """The progress topic says what no fleet may say; going on could lose or disorder changes."""
+    """Records of the progress topic break the protocol; continuing could lose changes."""
 
 
-class MixedEpochs(ProtocolError):  # noqa: N818 - named for what was found
+class MixedEpochs(ProtocolError):  # noqa: N818 - named after what was found
     """The progress topic holds two epochs: the stream was reset under the same prefix."""
 
 
-class UnorderedChange(ConsumerError):  # noqa: N818 - named for what was found
-    """A record in a data topic has no order key in its first header: no fleet wrote it."""
+class UnorderedChange(ConsumerError):  # noqa: N818 - named after what was found
+    """A record in a data topic has no order key in its first header: no worker wrote it."""
 
 
-class CheckpointMismatch(ConsumerError):  # noqa: N818 - named for what was found
+class CheckpointMismatch(ConsumerError):  # noqa: N818 - named after what was found
     """The two halves of a checkpoint, or a checkpoint and its settings, do not belong together."""
 
 
-class WriterReplaced(ConsumerError):  # noqa: N818 - named for what was found
-    """A younger run has taken this checkpoint; this one must not write any more."""
+class WriterReplaced(ConsumerError):  # noqa: N818 - named after what was found
+    """A younger run has taken this checkpoint; this one must stop writing."""
 
 
-class RunStopped(ConsumerError):  # noqa: N818 - named for what happened
-    """Spark asked for a batch while the run was being stopped; the next run does it."""
+class RunStopped(ConsumerError):  # noqa: N818 - named after what happened
+    """Spark started a batch while the run was stopping; the next run does it."""

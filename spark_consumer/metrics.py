@@ -1,21 +1,16 @@
-"""The consumer's metrics: a closed set of names, each with its kind and meaning.
-
-No label is ever a partition token: splits make them without number.
-"""
+"""The metrics of the consumer."""
 
 from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+from tidegate.program.metrics import Metric, Metrics
 
-__all__ = ["METRICS", "MetricName", "Metrics"]
+__all__ = ["METRICS", "ConsumerMetrics", "CounterName", "GaugeName", "consumer_metrics"]
 
-MetricName: TypeAlias = Literal[
+CounterName: TypeAlias = Literal["released_changes_total", "releases_total", "late_changes_total"]
+GaugeName: TypeAlias = Literal[
     "watermark_seconds",
-    "released_changes_total",
-    "releases_total",
-    "late_changes_total",
     "waiting_changes",
     "waiting_segments",
     "waiting_snapshots",
@@ -24,45 +19,22 @@ MetricName: TypeAlias = Literal[
     "batch_input_rows",
 ]
 
-METRICS: dict[MetricName, tuple[type[Counter | Gauge], str]] = {
-    "watermark_seconds": (Gauge, "Commit time up to which changes are released, since 1970"),
-    "released_changes_total": (Counter, "Changes released since this process began"),
-    "releases_total": (Counter, "Releases written since this process began"),
-    "late_changes_total": (Counter, "Changes set aside as late since this process began"),
-    "waiting_changes": (Gauge, "Changes in segments, those partly released included"),
-    "waiting_segments": (Gauge, "Segments that hold changes above the watermark"),
-    "waiting_snapshots": (Gauge, "Snapshots of slots that are read and not in effect"),
-    "finished_stream_partitions": (Gauge, "Completion markers read in this epoch"),
-    "batch_seconds": (Gauge, "Duration of the last batch"),
-    "batch_input_rows": (Gauge, "Rows read by the last batch, progress rows included"),
-}
+METRICS: tuple[Metric, ...] = (
+    Metric("watermark_seconds", "gauge", "Released up to this commit time (seconds since 1970)"),
+    Metric("released_changes_total", "counter", "Changes released since this process started"),
+    Metric("releases_total", "counter", "Releases written since this process started"),
+    Metric("late_changes_total", "counter", "Changes set aside as late since this process started"),
+    Metric("waiting_changes", "gauge", "Changes in segments, partly released segments included"),
+    Metric("waiting_segments", "gauge", "Segments that hold changes above the watermark"),
+    Metric("waiting_snapshots", "gauge", "Snapshots of slots that are read and not in effect"),
+    Metric("finished_stream_partitions", "gauge", "Completion markers read in this epoch"),
+    Metric("batch_seconds", "gauge", "Duration of the last batch"),
+    Metric("batch_input_rows", "gauge", "Rows read by the last batch, progress rows included"),
+)
 
-_PREFIX = "tidegate_consumer_"
+ConsumerMetrics: TypeAlias = Metrics[CounterName, GaugeName]
 
 
-class Metrics:
-    """The metrics of one process; a name that is not in the set fails the type check."""
-
-    def __init__(self) -> None:
-        """Start at nothing, in a registry of its own."""
-        self.registry = CollectorRegistry()
-        self._metrics = {
-            name: kind(_PREFIX + name, meaning, registry=self.registry)
-            for name, (kind, meaning) in METRICS.items()
-        }
-
-    def set(self, name: MetricName, value: float) -> None:
-        """Set a gauge."""
-        metric = self._metrics[name]
-        if isinstance(metric, Gauge):
-            metric.set(value)
-
-    def add(self, name: MetricName, value: float) -> None:
-        """Add to a counter."""
-        metric = self._metrics[name]
-        if isinstance(metric, Counter):
-            metric.inc(value)
-
-    def serve(self, port: int) -> None:
-        """Answer on 127.0.0.1 from a thread of its own; raises OSError if the port is taken."""
-        start_http_server(port, addr="127.0.0.1", registry=self.registry)
+def consumer_metrics() -> ConsumerMetrics:
+    """Return the metrics of one process, each at 0."""
+    return Metrics("tidegate_consumer", METRICS)

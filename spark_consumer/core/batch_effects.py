@@ -1,13 +1,13 @@
-"""What a batch asks for, in the imperative.
+"""Effects of a batch, in the imperative.
 
-A list of effects is carried out strictly in its order.  One that brings an answer is the last of
-its list, and the event beside it gives the answer back:
+A list of effects is executed strictly in its order.  An effect that has an answer is the last of
+its list; the event beside it carries the answer:
 
-    LoadState -> StateLoaded          LoadPlan -> PlanLoaded        LoadFrontier -> FrontierLoaded
-    ReadProgress -> ProgressRead      TakeCensus -> CensusTaken     StoreState -> StateStored
+    LoadState -> StateLoaded          LoadPlan -> PlanLoaded          LoadFrontier -> FrontierLoaded
+    ReadProgress -> ProgressRead      CountChanges -> ChangesCounted  StoreState -> StateStored
 
-A kill between any two effects is survived: the batch is begun again, and asks again.  The effects
-of a plan stand with it, in `plan`.
+A kill between any two effects is safe: the batch starts again and repeats them.  The effects of a
+plan stand in `plan`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchEffect",
+    "CountChanges",
     "DeleteFiles",
     "LoadFrontier",
     "LoadPlan",
@@ -38,27 +39,26 @@ __all__ = [
     "StorePlan",
     "StoreSchemas",
     "StoreState",
-    "TakeCensus",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class LoadState:
-    """Load the state that this batch, the one before the batch that runs, has left."""
+    """Load the state after `batch`, the batch before the one that runs."""
 
     batch: int
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteFiles:
-    """Delete files and folders below the `gate` folder; what is not there is no fault."""
+    """Delete files and folders below the `gate` folder; missing ones are no error."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """Load the plan of this batch, the one that runs, if there is one."""
+    """Load the plan of the batch that runs, if it is stored."""
 
     batch: int
 
@@ -79,8 +79,8 @@ class ReadProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class TakeCensus:
-    """Count the batch's changes: late up to `after_us`, due up to `through_us`, the rest early."""
+class CountChanges:
+    """Count the changes: late up to `after_us`, due up to `through_us`, the others early."""
 
     after_us: int
     through_us: int
@@ -88,14 +88,14 @@ class TakeCensus:
 
 @dataclass(frozen=True, slots=True)
 class StoreSchemas:
-    """Store every schema that these ids name, unless it is stored: a replay asks no registry."""
+    """Store every schema that these ids name, so that a replay needs no registry."""
 
     topics: tuple[TopicIds, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StoreFrontier:
-    """Store a frontier under its name; one that an attempt without a plan has left is replaced."""
+    """Store a frontier under its name; replaces that of an attempt that stored no plan."""
 
     name: str
     frontier: Frontier
@@ -103,14 +103,14 @@ class StoreFrontier:
 
 @dataclass(frozen=True, slots=True)
 class StorePlan:
-    """Store the plan of its batch only if there is none; else raise CheckpointMismatch."""
+    """Store the plan of its batch if none is stored; else raise CheckpointMismatch."""
 
     plan: Plan
 
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """Store the state of its batch; an equal one that is there already is no fault."""
+    """Store the state of its batch; replaces an equal one."""
 
     state: State
 
@@ -121,7 +121,7 @@ BatchEffect: TypeAlias = (
     | LoadPlan
     | LoadFrontier
     | ReadProgress
-    | TakeCensus
+    | CountChanges
     | StoreSchemas
     | StoreFrontier
     | StorePlan

@@ -1,6 +1,6 @@
-"""What a batch learns: the answers to what it asked for, in the past tense.
+"""Events of a batch: the answers to its effects, in the past tense.
 
-Facts only; what follows from them is decided in `batch_run`.
+They carry facts only; `batch_run` decides what follows from them.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from tidegate.spark_consumer.core.batch_state import State
+    from tidegate.spark_consumer.core.batch_stats import BatchStats
     from tidegate.spark_consumer.core.frontier import EndOffsets, Frontier, ProgressRow
-    from tidegate.spark_consumer.core.gate import Census
     from tidegate.spark_consumer.core.plan import Plan
 
 __all__ = [
     "BatchBegun",
     "BatchEvent",
-    "CensusTaken",
+    "ChangesCounted",
     "FrontierLoaded",
     "PlanLoaded",
     "ProgressRead",
@@ -28,28 +28,28 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class BatchBegun:
-    """Spark asks for the batch, for the first time or again; its rows end at these offsets."""
+    """Spark starts the batch, for the first time or again; its rows end at these offsets."""
 
     end_offsets: EndOffsets
 
 
 @dataclass(frozen=True, slots=True)
 class StateLoaded:
-    """The state that was asked for; None if there is none."""
+    """The requested state; None if it is not stored."""
 
     state: State | None
 
 
 @dataclass(frozen=True, slots=True)
 class PlanLoaded:
-    """The plan that an earlier attempt has stored; None if no attempt came so far."""
+    """The plan that an earlier attempt stored; None if no attempt got that far."""
 
     plan: Plan | None
 
 
 @dataclass(frozen=True, slots=True)
 class FrontierLoaded:
-    """The frontier that the state names; None if it is not there.
+    """The frontier that the state names; None if it is not stored.
 
     It is handed over: the batch folds its progress into this very object.
     """
@@ -65,15 +65,15 @@ class ProgressRead:
 
 
 @dataclass(frozen=True, slots=True)
-class CensusTaken:
-    """The batch's changes, counted against the watermarks that were asked for."""
+class ChangesCounted:
+    """The batch's changes, counted against the requested watermarks."""
 
-    census: Census
+    stats: BatchStats
 
 
 @dataclass(frozen=True, slots=True)
 class StateStored:
-    """The batch's own state is stored, and so everything before it is done."""
+    """The batch's own state is stored, so everything before it is done."""
 
 
 BatchEvent: TypeAlias = (
@@ -82,6 +82,6 @@ BatchEvent: TypeAlias = (
     | PlanLoaded
     | FrontierLoaded
     | ProgressRead
-    | CensusTaken
+    | ChangesCounted
     | StateStored
 )

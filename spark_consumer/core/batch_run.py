@@ -1,12 +1,12 @@
-"""One batch from its begin to its stored state: what is asked for, and in which order.
+"""One batch from its start to its stored state: its effects and their order.
 
-    state N-1 -> files to delete -> plan N, if it is there: obey it
-                                 -> else frontier N-1 -> progress -> census -> frontier N, plan N
+    state N-1 -> files to delete -> plan N, if it is stored: execute it
+                                 -> else frontier N-1 -> progress -> stats -> frontier N, plan N
     plan N -> its steps -> state N
 
-The plan stands before the first effect that it names, the state after the last, so that a kill
-between any two effects leads to the same batch again.  A plan that is found is obeyed: neither
-frontier nor rows are looked at.  What survives a batch is its state; there is nothing else to keep.
+The plan is stored before the first effect that it names and the state after the last, so that a
+kill between any two effects leads to the same batch again.  A replay that finds a plan executes it
+and looks at neither frontier nor rows.  Nothing but the state is carried to the next batch.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, assert_never
 from tidegate.schemas.errors import InvariantViolation, invariant
 from tidegate.spark_consumer.core.batch_effects import (
     BatchEffect,
+    CountChanges,
     DeleteFiles,
     LoadFrontier,
     LoadPlan,
@@ -25,12 +26,11 @@ from tidegate.spark_consumer.core.batch_effects import (
     StorePlan,
     StoreSchemas,
     StoreState,
-    TakeCensus,
 )
 from tidegate.spark_consumer.core.batch_events import (
     BatchBegun,
     BatchEvent,
-    CensusTaken,
+    ChangesCounted,
     FrontierLoaded,
     PlanLoaded,
     ProgressRead,
@@ -38,9 +38,9 @@ from tidegate.spark_consumer.core.batch_events import (
     StateStored,
 )
 from tidegate.spark_consumer.core.batch_state import State
+from tidegate.spark_consumer.core.batch_stats import BatchStats
 from tidegate.spark_consumer.core.frontier import Frontier
 from tidegate.spark_consumer.core.gate import (
-    Census,
     Gate,
     after,
     no_longer_needed,
@@ -62,7 +62,7 @@ __all__ = ["BatchRun"]
 
 
 class BatchRun:
-    """Batch `batch`, run once; a replay is a new one of the same number."""
+    """One attempt at batch `batch`; a replay is a new attempt with the same number."""
 
     def __init__(
         self,
@@ -73,11 +73,12 @@ class BatchRun:
         subscription: Subscription,
         limits: Limits,
         code: str,
+        sinks: tuple[str, ...],
     ) -> None:
         """Wait for `BatchBegun`."""
         invariant(batch >= 0, "batches are numbered from 0", batch=batch)
         self._batch = batch
-        self._empty = State(prefix=prefix, query_id=query_id)
+        self._empty = State(prefix=prefix, query_id=query_id, sinks=sinks)
         self._subscription = subscription
         self._limits = limits
         self._code = code
@@ -95,27 +96,27 @@ class BatchRun:
 
     @property
     def state(self) -> State | None:
-        """The state that the batch has left; None before it is stored."""
+        """The state that the batch leaves; None before it is stored."""
         return self._following if self.is_done else None
 
     @property
     def plan(self) -> Plan | None:
-        """The plan, found or made; None before that."""
+        """The plan, loaded or decided; None before that."""
         return self._plan
 
     def handle(self, event: BatchEvent) -> list[BatchEffect]:
-        """Take what has happened, return what must happen next, in this order.
+        """Take an event; return the next effects, in the order in which they must happen.
 
         Raises CheckpointMismatch if what was loaded is not of this batch, ProtocolError (also
         MixedEpochs) where the progress contradicts the protocol, UnorderedChange for a change
-        without order key.  After an error the batch is over; it may be begun anew.
+        without order key.  After an error this attempt is over; start a new one.
         """
         invariant(
             self._awaited is not None and isinstance(event, self._awaited),
-            "a batch is told what it does not wait for",
+            "unexpected event for this batch",
             batch=self._batch,
             event=type(event).__name__,
-            awaited=None if self._awaited is None else self._awaited.__name__,
+            expected=None if self._awaited is None else self._awaited.__name__,
         )
         match event:
             case BatchBegun():
@@ -128,8 +129,8 @@ class BatchRun:
                 return self._look(event.frontier)
             case ProgressRead():
                 return self._fold(event.rows)
-            case CensusTaken():
-                return self._decide(event.census)
+            case ChangesCounted():
+                return self._decide(event.stats)
             case StateStored():
                 self._awaited = None
                 return []
@@ -141,7 +142,7 @@ class BatchRun:
         self._before.check_invariants()
         invariant(
             self._before is self._empty or self._before.batch == self._batch - 1,
-            "a batch follows a state that is not the one before it",
+            "the state is not the one before this batch",
             batch=self._batch,
             state=self._before.batch,
         )
@@ -165,14 +166,14 @@ class BatchRun:
     def _continue(self, state: State) -> list[BatchEffect]:
         self._before = state
         self._awaited = PlanLoaded
-        # That this batch runs proves that none before it is asked for again.
+        # Spark starts a batch only when it will not repeat an earlier one.
         names = no_longer_needed(state)
         return [*([DeleteFiles(names)] if names else []), LoadPlan(self._batch)]
 
     def _find_plan(self, plan: Plan | None) -> list[BatchEffect]:
         if plan is not None:
             require_same_batch(self._before, plan, end_offsets=self._end_offsets)
-            return self._obey(plan)
+            return self._execute(plan)
         if self._before.frontier is None:
             return self._look(Frontier(self._subscription))
         self._awaited = FrontierLoaded
@@ -180,7 +181,7 @@ class BatchRun:
 
     def _look(self, frontier: Frontier | None) -> list[BatchEffect]:
         if frontier is None:
-            message = "the frontier that a state names is not there"
+            message = "the frontier that the state names is not stored"
             raise CheckpointMismatch(message, frontier=self._before.frontier)
         self._gate = Gate(self._before, frontier, limits=self._limits, code=self._code)
         offsets = self._moved().get(self._subscription.progress_topic, 0)
@@ -194,17 +195,17 @@ class BatchRun:
         moved = self._moved()
         moved.pop(self._subscription.progress_topic, None)
         if not any(moved.values()):
-            return self._decide(Census())
-        self._awaited = CensusTaken
-        return [TakeCensus(self._before.watermark_us, through_us)]
+            return self._decide(BatchStats())
+        self._awaited = ChangesCounted
+        return [CountChanges(self._before.watermark_us, through_us)]
 
-    def _decide(self, census: Census) -> list[BatchEffect]:
-        plan = self._deciding.decide(census)
+    def _decide(self, stats: BatchStats) -> list[BatchEffect]:
+        plan = self._deciding.decide(stats)
         schemas = [StoreSchemas(plan.topics)] if plan.topics else []
         frontier = StoreFrontier(plan.frontier, self._deciding.frontier)
-        return [*schemas, frontier, StorePlan(plan), *self._obey(plan)]
+        return [*schemas, frontier, StorePlan(plan), *self._execute(plan)]
 
-    def _obey(self, plan: Plan) -> list[BatchEffect]:
+    def _execute(self, plan: Plan) -> list[BatchEffect]:
         self._plan = plan
         self._following = after(self._before, plan)
         self._awaited = StateStored
@@ -213,7 +214,7 @@ class BatchRun:
     @property
     def _deciding(self) -> Gate:
         if self._gate is None:
-            raise InvariantViolation("a batch decides before it has a frontier", batch=self._batch)
+            raise InvariantViolation("batch step without a frontier", batch=self._batch)
         return self._gate
 
     def _moved(self) -> dict[str, int]:
@@ -226,30 +227,30 @@ class BatchRun:
 
 
 def _check_against(before: State, plan: Plan) -> None:
-    """Raise InvariantViolation if a plan does not go on where the state before it has ended."""
+    """Raise InvariantViolation if a plan does not continue where the state before it ended."""
     invariant(
         (plan.batch, plan.after_us) == (before.batch + 1, before.watermark_us),
-        "a plan does not go on where the batch before has ended",
+        "the plan does not continue where the batch before ended",
         plan=(plan.batch, plan.after_us),
         state=(before.batch, before.watermark_us),
     )
     invariant(
         all(bounds.number == before.next_release + n for n, bounds in enumerate(plan.releases)),
-        "releases are not numbered without a hole",
+        "release numbers have a gap",
         next_release=before.next_release,
         releases=[bounds.number for bounds in plan.releases],
     )
     waiting = overlapping(before.segments, after_us=plan.after_us, through_us=plan.through_us)
     invariant(
         plan.releases or not waiting or plan.through_us == plan.after_us,
-        "segments hold changes that are due, and nothing is released",
+        "segments hold due changes and no release is planned",
         segments=[segment.name for segment in waiting],
     )
     for bounds in plan.releases:
         due = overlapping(waiting, after_us=bounds.after_us, through_us=bounds.through_us)
         invariant(
             set(bounds.segments) == {segment.name for segment in due},
-            "a release does not open the segments that may hold its changes",
+            "a release does not read the segments that may hold its changes",
             release=bounds.number,
-            opens=bounds.segments,
+            reads=bounds.segments,
         )

@@ -1,6 +1,6 @@
 """The state that batch N leaves for batch N + 1: it names segments and holds no rows.
 
-State N is written last of all that batch N does, and follows from state N - 1 and plan N alone.
+State N is the last file that batch N writes; it follows from state N - 1 and plan N alone.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ __all__ = [
 ]
 
 BEFORE_EVERYTHING_US = -1
-"""The watermark before there is one: no change has a commit time at or below it."""
+"""The watermark before the first one: no change has a commit time at or below it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
     """Changes that wait for the watermark, sorted by order key, in one file.
 
-    All lie within `min_us` and `max_us`; those at or below the state's watermark are released
-    already and count no more.  `quantiles_us` cuts the rows, as first written, into parts of about
+    All lie within `min_us` and `max_us`; those at or below the state's watermark are already
+    released.  `quantiles_us` cuts the rows, as first written, into parts of about
     equal size.
     """
 
@@ -51,16 +51,11 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class TopicIds:
-    """The schema ids that a topic's records have carried so far, ascending."""
+    """The schema ids that a topic's records have carried so far, ascending: ids only grow."""
 
     topic: str
     key_ids: tuple[int, ...]
     value_ids: tuple[int, ...]
-
-    @property
-    def reader_id(self) -> int | None:
-        """The newest value schema: versions are BACKWARD compatible and ids only grow."""
-        return self.value_ids[-1] if self.value_ids else None
 
     @classmethod
     def restore(cls, data: Mapping[str, Any]) -> TopicIds:
@@ -87,11 +82,13 @@ class State:
     dropped_segments: tuple[str, ...] = ()
     """Segments that this batch was the last to need."""
     topics: tuple[TopicIds, ...] = ()
+    sinks: tuple[str, ...] = ()
+    """Names of the sinks that have every release so far."""
 
     def check_invariants(self) -> None:
         """Raise InvariantViolation if the state contradicts itself."""
         names = [segment.name for segment in self.segments]
-        invariant(len(set(names)) == len(names), "a segment stands twice in a state", names=names)
+        invariant(len(set(names)) == len(names), "a state names a segment twice", names=names)
         invariant(
             not set(names) & set(self.dropped_segments),
             "a segment is both kept and dropped",
@@ -100,7 +97,7 @@ class State:
         for segment in self.segments:
             invariant(
                 segment.min_us <= segment.max_us and segment.max_us > self.watermark_us,
-                "a segment waits that has nothing left to release",
+                "a segment has nothing left to release",
                 segment=segment.name,
                 watermark_us=self.watermark_us,
             )
@@ -126,6 +123,7 @@ class State:
                 "segments": tuple(Segment.restore(segment) for segment in data["segments"]),
                 "dropped_segments": tuple(data["dropped_segments"]),
                 "topics": tuple(TopicIds.restore(topic) for topic in data["topics"]),
+                "sinks": tuple(data["sinks"]),
             }
         )
 

@@ -21,22 +21,22 @@ SEGMENTS = "segments"
 
 
 def plan_file(batch: int) -> str:
-    """Where the plan of a batch stands."""
+    """Return the file of a batch's plan."""
     return f"{PLANS}/{batch}.json"
 
 
 def state_file(batch: int) -> str:
-    """Where the state after a batch stands."""
+    """Return the file of the state after a batch."""
     return f"{STATES}/{batch}.json"
 
 
 def frontier_file(name: str) -> str:
-    """Where a frontier stands, by the name that its plan gives it."""
+    """Return the file of a frontier, by the name in its plan."""
     return f"frontiers/{name}.json"
 
 
 def segment_file(name: str) -> str:
-    """Where a segment stands: a folder."""
+    """Return the folder of a segment."""
     return f"{SEGMENTS}/{name}"
 
 

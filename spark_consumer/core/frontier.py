@@ -5,7 +5,7 @@
 It exists once the stream is known and each of its slots has a snapshot in effect.  What is folded
 is the progress topic, read from its beginning, in any interleaving of slots; what is in effect
 follows from the offsets that the reader has reached, so the same records and offsets always give
-the same frontier. The theory, and why the minimum is exact, is in `docs/protocol.md`, 3.3.
+the same frontier. The theory, and why the minimum is exact, is in `docs/protocol.md`, 6.5.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EndOffsets = Mapping[str, Mapping[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class ProgressRow:
-    """A record of the progress topic and where it stands."""
+    """A record of the progress topic, its slot and its offset."""
 
     slot: int
     offset: int
@@ -44,12 +44,12 @@ class Watermark:
 
     us: int
     slowest: str | None
-    """Token that holds it back; None when the bounded stream has ended."""
+    """Token with the lowest watermark; None when the bounded stream has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """What the reader keeps of `StreamStarted`."""
+    """The part of `StreamStarted` that the reader needs."""
 
     name: str
     slots: int
@@ -58,10 +58,10 @@ class _Stream:
 
 
 class Frontier:
-    """All that a reader believes of the progress topic; changed by `fold` only."""
+    """A reader's view of the progress topic; only `fold` changes it."""
 
     def __init__(self, subscription: Subscription) -> None:
-        """Know nothing yet."""
+        """Start without records."""
         self._subscription = subscription
         self.epoch: str | None = None
         self._stream: _Stream | None = None
@@ -115,7 +115,7 @@ class Frontier:
     def check_invariants(self) -> None:
         """Raise InvariantViolation if the frontier contradicts itself."""
         for slot, view in self._slots.items():
-            invariant(slot == view.slot, "a slot's view stands under another slot", slot=slot)
+            invariant(slot == view.slot, "a slot's view is stored under another slot", slot=slot)
             view.check_invariants()
 
     def snapshot(self) -> dict[str, Any]:
@@ -152,7 +152,7 @@ class Frontier:
             self.epoch = row.record.epoch
         if row.record.epoch != self.epoch:
             message = "the progress topic holds records of two epochs"
-            hint = "The stream was reset: begin with a new output and checkpoint"
+            hint = "The stream was reset: start with a new output and a new checkpoint"
             epochs = sorted((self.epoch, row.record.epoch))
             raise MixedEpochs(message, hint=hint, epochs=epochs, slot=row.slot, offset=row.offset)
         if isinstance(row.record.body, StreamStarted):
@@ -162,7 +162,7 @@ class Frontier:
     def _start(self, started: StreamStarted) -> None:
         if self._stream is not None:
             if started.stream != self._stream.name:
-                message = "the progress topic belongs to two streams"
+                message = "the progress topic holds records of two streams"
                 raise ProtocolError(message, streams=[self._stream.name, started.stream])
             return
         self._stream = _Stream(
@@ -176,7 +176,7 @@ class Frontier:
         slots = len(reached.get(self._subscription.progress_topic, {}))
         if self._stream is not None and slots != self._stream.slots:
             message = "the progress topic's number of topic partitions is not the stream's slots"
-            hint = "The number of slots never changes: make the topic anew, with a new epoch"
+            hint = "The number of slots never changes: restore the topic, or reset the stream"
             fields = {"topic_partitions": slots, "slots": self._stream.slots}
             raise ProtocolError(message, hint=hint, **fields)
 

@@ -1,11 +1,11 @@
-"""The gate's decisions, in the order in which a batch asks for them.
+"""The gate's decisions, in the order in which a batch needs them.
 
-    fold(progress rows, end offsets)    how far the watermark has come
-    decide(census of the data rows)     the plan
-    after(state, plan)                  the state that the obeyed plan leads to
+    fold(progress rows, end offsets)    the new watermark
+    decide(stats of the data rows)      the plan
+    after(state, plan)                  the state that the executed plan leads to
 
 Everything is a function of state N - 1, its frontier, and the rows and end offsets of batch N.
-`batch_run` says when each of them is asked, and what is stored in between.
+`batch_run` calls them and stores what must be stored in between.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ from tidegate.spark_consumer.core.files import (
 )
 from tidegate.spark_consumer.core.plan import PLAN_FORMAT, Plan
 from tidegate.spark_consumer.core.release import (
-    NO_CHANGES,
-    Distribution,
     compaction_of,
     releases_of,
     segments_of,
@@ -39,6 +37,7 @@ from tidegate.spark_consumer.errors import CheckpointMismatch, ProtocolError, Un
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from tidegate.spark_consumer.core.batch_stats import BatchStats
     from tidegate.spark_consumer.core.frontier import (
         EndOffsets,
         Frontier,
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "STATES_KEPT",
-    "Census",
     "Gate",
     "Limits",
     "after",
@@ -64,7 +62,7 @@ STATES_KEPT = 100
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Sizes; none of them changes what comes out, only in which portions."""
+    """Sizes in rows and segments; they change how the output is divided, never its content."""
 
     release_rows_max: int = 500_000
     segment_rows_max: int = 250_000
@@ -72,31 +70,11 @@ class Limits:
     compaction_rows_max: int = 500_000
 
 
-@dataclass(frozen=True, slots=True)
-class Census:
-    """What the gate must know of a batch's data rows, counted against the watermarks of `fold`."""
-
-    late_rows: int = 0
-    """At or below the former watermark."""
-    due: Distribution = NO_CHANGES
-    """Above the former, at or below the new watermark."""
-    early: Distribution = NO_CHANGES
-    """Above the new watermark."""
-    early_min_us: int | None = None
-    early_max_us: int | None = None
-    topics: tuple[TopicIds, ...] = ()
-    """The schema ids that occur in the batch."""
-    unordered_rows: int = 0
-    """Rows without an order key in their first header."""
-    unordered_at: str = ""
-    """One such row's topic, topic partition and offset."""
-
-
 class Gate:
-    """Decides one batch; a new one is made for each batch."""
+    """Decides one batch; each batch has its own."""
 
     def __init__(self, state: State, frontier: Frontier, *, limits: Limits, code: str) -> None:
-        """Begin batch `state.batch + 1` with the frontier that the state names."""
+        """Start batch `state.batch + 1` with the frontier that the state names."""
         self._state = state
         self._frontier = frontier
         self._limits = limits
@@ -130,15 +108,15 @@ class Gate:
         return self._through_us
 
     def _require_no_fall(self, watermark: Watermark | None) -> None:
-        """Raise ProtocolError if a watermark is below the former one, or there is none any more.
+        """Raise ProtocolError if the watermark is below the former one, or is no longer known.
 
         Offsets only grow, a snapshot in effect gives way to a higher revision only, and an
-        announcement's start - 1 is never below its parent's watermark: no fleet makes it fall.
+        announcement's start - 1 is never below its parent's watermark: no correct fleet lowers it.
         """
         before_us = self._state.watermark_us
         if before_us == BEFORE_EVERYTHING_US or (watermark and watermark.us >= before_us):
             return
-        message = "the watermark falls: the progress topic takes back what it has said"
+        message = "the watermark moved backwards: the progress topic contradicts earlier records"
         raise ProtocolError(
             message,
             was_us=before_us,
@@ -146,7 +124,7 @@ class Gate:
             slowest=None if watermark is None else watermark.slowest,
         )
 
-    def decide(self, census: Census) -> Plan:
+    def decide(self, stats: BatchStats) -> Plan:
         """Return the plan of the batch; `fold` comes first.
 
         Raises UnorderedChange for a row without order key, ProtocolError for a key schema that the
@@ -155,26 +133,29 @@ class Gate:
         state, limits = self._state, self._limits
         end_offsets = self._end_offsets
         if end_offsets is None:
-            raise InvariantViolation("a batch is decided before its progress is folded")
-        if census.unordered_rows:
-            message = "a data topic holds records that no fleet has written: no order key"
-            raise UnorderedChange(message, rows=census.unordered_rows, first=census.unordered_at)
+            raise InvariantViolation("decide() was called before fold()")
+        if stats.unordered_rows:
+            message = "a data topic holds records without an order key"
+            hint = "Only Tidegate's workers may write to data topics: find the other writer"
+            raise UnorderedChange(
+                message, hint=hint, rows=stats.unordered_rows, first=stats.unordered_at
+            )
         batch = state.batch + 1
         releases = releases_of(
             after_us=state.watermark_us,
             through_us=self._through_us,
-            fresh=census.due,
+            fresh=stats.due,
             segments=state.segments,
             first_number=state.next_release,
             rows_max=limits.release_rows_max,
         )
         stored: tuple[Segment, ...] = ()
-        if census.early.rows and census.early_min_us is not None:
+        if stats.early.rows and stats.early_min_us is not None:
             stored = segments_of(
-                census.early,
+                stats.early,
                 batch=batch,
-                min_us=census.early_min_us,
-                max_us=census.early_max_us or census.early_min_us,
+                min_us=stats.early_min_us,
+                max_us=stats.early_max_us or stats.early_min_us,
                 rows_max=limits.segment_rows_max,
             )
         surviving = tuple(s for s in state.segments if s.max_us > self._through_us)
@@ -195,11 +176,12 @@ class Gate:
             through_us=self._through_us,
             slowest=self._slowest,
             stream_has_ended=self._has_ended,
-            late_rows=census.late_rows,
+            late_rows=stats.late_rows,
             releases=releases,
             stored=stored,
             compaction=compaction,
-            topics=self._merged(census.topics),
+            topics=self._merged(stats.topics),
+            sinks=state.sinks,
             frontier=f"{batch:012d}",
         )
 
@@ -208,7 +190,7 @@ class Gate:
         for topic in seen:
             fixed = self._frontier.key_schema_id(topic.topic)
             if fixed is not None and set(topic.key_ids) - {fixed}:
-                message = "a data topic's key schema is not the one that the epoch began with"
+                message = "a data topic's key schema is not the one that the epoch started with"
                 raise ProtocolError(
                     message, topic=topic.topic, key_schema_ids=topic.key_ids, fixed=fixed
                 )
@@ -222,7 +204,7 @@ class Gate:
 
 
 def after(state: State, plan: Plan) -> State:
-    """Return the state that an obeyed plan leads to."""
+    """Return the state that an executed plan leads to."""
     waiting = waiting_segments(state, plan)
     kept = {segment.name for segment in waiting}
     following = replace(
@@ -237,6 +219,7 @@ def after(state: State, plan: Plan) -> State:
         segments=waiting,
         dropped_segments=tuple(s.name for s in state.segments if s.name not in kept),
         topics=plan.topics,
+        sinks=plan.sinks,
     )
     following.check_invariants()
     return following
@@ -255,9 +238,9 @@ def waiting_segments(state: State, plan: Plan) -> tuple[Segment, ...]:
 
 
 def no_longer_needed(state: State) -> tuple[str, ...]:
-    """Return the files that batch `state.batch + 1` may delete: nothing before it is run again.
+    """Return the files that batch `state.batch + 1` may delete: no earlier batch runs again.
 
-    The last `STATES_KEPT` states and plans stay, for whoever must find out what happened.
+    The last `STATES_KEPT` states and plans stay for an operator who has to find a fault.
     """
     names = [segment_file(name) for name in state.dropped_segments]
     if state.batch >= 1:
@@ -268,24 +251,29 @@ def no_longer_needed(state: State) -> tuple[str, ...]:
 
 
 def require_state(state: State | None, batch: int, *, like: State) -> State:
-    """Return a loaded state if it is the one after `batch`, of the query and prefix of `like`.
+    """Return a loaded state if it is the one after `batch`, of the same query as `like`.
 
-    Raises CheckpointMismatch otherwise: Spark goes on where this gate has not been.
+    Raises CheckpointMismatch otherwise, and for a state with other sinks: a sink that is added
+    later would lack the earlier releases, and one that is removed would miss the next.
     """
     hint = "Spark's checkpoint and the gate's belong together: restore or remove both"
     if state is None:
-        message = "Spark's checkpoint goes on after a batch that the gate has no state of"
+        message = "Spark's checkpoint continues after a batch that the gate has no state of"
         raise CheckpointMismatch(message, hint=hint, batch=batch)
     found = (state.batch, state.prefix, state.query_id)
     wanted = (batch, like.prefix, like.query_id)
     if found != wanted:
-        message = "the state that was found is not the state after the batch before"
-        raise CheckpointMismatch(message, hint=hint, found=found, wanted=wanted)
+        message = "the stored state does not belong to this batch"
+        raise CheckpointMismatch(message, hint=hint, found=found, expected=wanted)
+    if state.sinks != like.sinks:
+        message = "the checkpoint was started with other sinks"
+        hint = "Run with the former sinks, or start with a new checkpoint and a new output"
+        raise CheckpointMismatch(message, hint=hint, found=state.sinks, expected=like.sinks)
     return state
 
 
 def require_same_batch(state: State, plan: Plan, *, end_offsets: EndOffsets) -> None:
-    """Raise CheckpointMismatch unless a plan that was found is the plan of this very batch."""
+    """Raise CheckpointMismatch unless a stored plan is the plan of this batch."""
     found: Mapping[str, object] = {
         "format": plan.format,
         "prefix": plan.prefix,
@@ -293,6 +281,7 @@ def require_same_batch(state: State, plan: Plan, *, end_offsets: EndOffsets) -> 
         "batch": plan.batch,
         "after_us": plan.after_us,
         "end_offsets": plan.end_offsets,
+        "sinks": plan.sinks,
     }
     wanted: Mapping[str, object] = {
         "format": PLAN_FORMAT,
@@ -301,10 +290,11 @@ def require_same_batch(state: State, plan: Plan, *, end_offsets: EndOffsets) -> 
         "batch": state.batch + 1,
         "after_us": state.watermark_us,
         "end_offsets": end_offsets,
+        "sinks": state.sinks,
     }
     different = sorted(name for name in wanted if found[name] != wanted[name])
     if different:
-        message = "the plan that was found is not the plan of this batch"
+        message = "the stored plan does not belong to this batch"
         hint = "Spark's checkpoint and the gate's belong together: restore or remove both"
         raise CheckpointMismatch(message, hint=hint, batch=plan.batch, different=different)
 
@@ -313,8 +303,8 @@ def _require_growth(before: EndOffsets, now: EndOffsets) -> None:
     for topic, ends in before.items():
         for topic_partition, offset in ends.items():
             if now.get(topic, {}).get(topic_partition, 0) < offset:
-                message = "a topic is behind what was read of it: it was made anew, or replaced"
-                hint = "Begin with a new output and checkpoint"
+                message = "a topic ends before the offset that was read of it: it was re-created"
+                hint = "Start with a new output and a new checkpoint"
                 raise CheckpointMismatch(
                     message, hint=hint, topic=topic, topic_partition=topic_partition, read=offset
                 )

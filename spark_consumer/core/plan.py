@@ -1,7 +1,7 @@
-"""The plan of batch N: everything that was decided about it, written before its first effect.
+"""The plan of batch N: every decision about it, stored before its first effect.
 
-A replay obeys the plan it finds and decides nothing again, so that compaction, a new schema or a
-changed setting between two attempts cannot change what batch N is.
+A replay executes the plan it finds and decides nothing again, so that a compaction, a new schema or
+a changed setting between two attempts cannot change batch N.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tidegate.spark_consumer.core.batch_state import (
     end_offsets_from_json,
     end_offsets_to_json,
 )
+from tidegate.spark_consumer.errors import CheckpointMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +35,7 @@ __all__ = [
     "WriteRelease",
 ]
 
-PLAN_FORMAT = 1
+PLAN_FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class ReleaseBounds:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """Segments that become one; what is released already is left behind."""
+    """Segments that are joined into one, without their released changes."""
 
     inputs: tuple[str, ...]
     output: Segment
@@ -78,9 +79,10 @@ class SetLateAside:
 
 @dataclass(frozen=True, slots=True)
 class WriteRelease:
-    """Write a release to every sink in turn, then its manifest."""
+    """Write a release to these sinks, one after the other, then its manifest."""
 
     bounds: ReleaseBounds
+    sinks: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +105,11 @@ Step: TypeAlias = SetLateAside | WriteRelease | StoreSegment | CompactSegments
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What batch N does; `steps` gives it in order."""
+    """What batch N does; `steps` lists it in order."""
 
     format: int
     code: str
-    """Version of the code that decided; another version obeys all the same."""
+    """Version of the code that decided; another version executes the plan too."""
     prefix: str
     query_id: str
     batch: int
@@ -123,14 +125,16 @@ class Plan:
     compaction: Compaction | None
     topics: tuple[TopicIds, ...]
     frontier: str
+    sinks: tuple[str, ...]
+    """Names of the sinks that each release is written to."""
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The effects, in the order in which they must happen; state N follows them."""
+        """The effects, in the order in which they must happen; storing state N follows them."""
         steps: list[Step] = []
         if self.late_rows:
             steps.append(SetLateAside(self.after_us, self.late_rows))
-        steps += [WriteRelease(bounds) for bounds in self.releases]
+        steps += [WriteRelease(bounds, self.sinks) for bounds in self.releases]
         steps += [StoreSegment(segment) for segment in self.stored]
         if self.compaction is not None:
             steps.append(CompactSegments(self.compaction, self.through_us))
@@ -140,7 +144,7 @@ class Plan:
         """Raise InvariantViolation if the plan contradicts itself."""
         invariant(
             self.after_us <= self.through_us,
-            "a plan's watermark falls",
+            "a plan's watermark moves backwards",
             after_us=self.after_us,
             through_us=self.through_us,
         )
@@ -148,13 +152,13 @@ class Plan:
         lows = [self.after_us, *(high for _, high in edges)]
         invariant(
             not edges or ([low for low, _ in edges] == lows[:-1] and lows[-1] == self.through_us),
-            "releases do not cover what is due, each from where the one before has ended",
+            "releases do not cover what is due without gaps",
             batch=self.batch,
             releases=edges,
         )
         invariant(
             all(low < high for low, high in edges),
-            "a release has no room for a commit time",
+            "a release's bounds are empty",
             batch=self.batch,
             releases=edges,
         )
@@ -173,7 +177,12 @@ class Plan:
 
     @classmethod
     def restore(cls, data: Mapping[str, Any]) -> Plan:
-        """Rebuild what `snapshot` gave."""
+        """Rebuild the plan of a snapshot; raises CheckpointMismatch for another format."""
+        if data["format"] != PLAN_FORMAT:
+            message = "a plan was stored by another version of Tidegate, in another format"
+            hint = "Finish the batch with that version, or start with a new checkpoint and output"
+            found = data["format"]
+            raise CheckpointMismatch(message, hint=hint, found=found, expected=PLAN_FORMAT)
         compaction = data["compaction"]
         return cls(
             **{
@@ -183,5 +192,6 @@ class Plan:
                 "stored": tuple(Segment.restore(segment) for segment in data["stored"]),
                 "compaction": None if compaction is None else Compaction.restore(compaction),
                 "topics": tuple(TopicIds.restore(topic) for topic in data["topics"]),
+                "sinks": tuple(data["sinks"]),
             }
         )

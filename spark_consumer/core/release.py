@@ -1,8 +1,7 @@
 """Where releases and segments are cut: at commit timestamps, never inside one.
 
-Sizes are estimates from quantiles; being wrong about them costs memory, never order or
-completeness, because every bound is a commit timestamp and what lies within bounds is compared
-change by change.
+Sizes are estimates from quantiles.  A wrong estimate costs memory, never order or completeness:
+every bound is a commit timestamp, and each change is compared with the bounds.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ def releases_of(
     first_number: int,
     rows_max: int,
 ) -> tuple[ReleaseBounds, ...]:
-    """Return the releases that cover (`after_us`, `through_us`]; none if nothing lies within.
+    """Return the releases that cover (`after_us`, `through_us`]; empty without changes in it.
 
     `fresh` are the batch's own changes within the bounds.
     """
@@ -134,7 +133,7 @@ def segments_of(
 def compaction_of(
     segments: Sequence[Segment], *, batch: int, segments_max: int, rows_max: int
 ) -> Compaction | None:
-    """Return the cheapest joining of a few neighbours in time, if there are too many segments.
+    """Return the cheapest join of a few neighbours in time, if there are too many segments.
 
     The work is bounded by `rows_max`; None if there are few segments, or if all are large already.
     """

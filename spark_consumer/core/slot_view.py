@@ -1,9 +1,9 @@
-"""What a reader believes about one slot: a snapshot in effect plus the announcements after it.
+"""A reader's view of one slot: the snapshot in effect and the announcements after it.
 
 Records are folded in the order of their offsets, each once: what is at or below `folded_through` is
 known already.  A snapshot waits until its reader has reached every entry of its vector
-(`docs/protocol.md`, 3.3); of several in effect the highest revision holds.  Of a snapshot's tokens
-only the slowest is kept, because nothing but the minimum is ever asked for: an announcement's
+(`docs/protocol.md`, 6.2); of several in effect the highest revision holds.  Of a snapshot's tokens
+only the slowest is kept, because only the minimum is needed: an announcement's
 `start - 1` is never above the watermark that the same token has in a snapshot, so counting a token
 twice cannot raise the minimum.
 """
@@ -20,7 +20,11 @@ from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import (
     PartitionAnnounced,
     PartitionFinished,
+    ProgressBody,
+    SlotChanges,
     SlotProgress,
+    SlotWatermark,
+    SlotWatermarkExpired,
     StreamStarted,
 )
 from tidegate.spark_consumer.errors import ProtocolError
@@ -30,7 +34,7 @@ __all__ = ["SNAPSHOTS_WAITING_MAX", "HasReached", "SlotView", "Slowest", "Snapsh
 SNAPSHOTS_WAITING_MAX = 256
 """Snapshots kept per slot while the data lags behind the progress topic, as in a catch-up.
 
-Every second one is let go when there are more, never the first or the last: the watermark then
+Beyond that every second one is dropped, never the first or the last: the watermark then
 moves in longer steps, and the frontier stays small however long the backlog is.
 """
 
@@ -94,7 +98,7 @@ class _OpenSet:
     next_chunk: int
     chunks: int
 
-    def is_continued_by(self, body: SlotProgress) -> bool:
+    def is_continued_by(self, body: SlotProgress | SlotChanges | SlotWatermark) -> bool:
         expected = (self.snapshot.revision, self.next_chunk, self.chunks)
         return (body.revision, body.chunk, body.chunks) == expected
 
@@ -118,19 +122,16 @@ class SlotView:
     _waiting: list[Snapshot] = field(default_factory=list)
     _announced: dict[tuple[str, str], _Announcement] = field(default_factory=dict)
     _open: _OpenSet | None = None
+    _newest: Snapshot | None = None
+    """Of the highest revision that was folded, also once it was thinned out."""
 
     @property
     def snapshots_waiting(self) -> int:
         """How many snapshots were read and are not in effect."""
         return len(self._waiting)
 
-    def fold(
-        self,
-        body: StreamStarted | PartitionAnnounced | PartitionFinished | SlotProgress,
-        *,
-        offset: int,
-    ) -> None:
-        """Take the record at an offset of this slot; one that was taken before changes nothing.
+    def fold(self, body: ProgressBody, *, offset: int) -> None:
+        """Take the record at an offset of this slot; a record that was taken before is ignored.
 
         Raises ProtocolError for a snapshot of another slot, or one whose revision does not grow.
         """
@@ -144,15 +145,15 @@ class SlotView:
                     offset, Slowest(start_us - 1, body.child.token)
                 )
             case PartitionFinished():
-                # A marker's chunks share one identity; the first stands for all.
+                # A marker's chunks share one identity: count the first.
                 self.finished_tokens += body.chunk == 0
-            case SlotProgress():
+            case SlotProgress() | SlotChanges() | SlotWatermark():
                 self._fold_snapshot(body)
-            case StreamStarted():
-                pass  # the frontier keeps it: it concerns all slots
+            case StreamStarted() | SlotWatermarkExpired():
+                pass  # the frontier keeps the stream, as it concerns all slots
 
     def settle(self, has_reached: HasReached) -> None:
-        """Bring the newest snapshot into effect that the reader may believe."""
+        """Put the newest snapshot whose vector is reached into effect."""
         for index in range(len(self._waiting) - 1, -1, -1):
             snapshot = self._waiting[index]
             if snapshot.is_in_effect(has_reached):
@@ -206,6 +207,7 @@ class SlotView:
                 [token, parent, announcement.offset, announcement.slowest.watermark_us]
                 for (token, parent), announcement in sorted(self._announced.items())
             ],
+            "newest": None if self._newest is None else self._newest.snapshot(),
             "open": None
             if self._open is None
             else {
@@ -218,6 +220,8 @@ class SlotView:
     @classmethod
     def restore(cls, data: Mapping[str, Any]) -> SlotView:
         """Rebuild what `snapshot` gave."""
+        # States from before version 2 hold no newest one: it is among the others.
+        newest = data.get("newest") or next(iter(data["waiting"][-1:]), data["current"])
         unfinished = data["open"]
         return cls(
             slot=data["slot"],
@@ -229,6 +233,7 @@ class SlotView:
                 (token, parent): _Announcement(offset, Slowest(watermark_us, token))
                 for token, parent, offset, watermark_us in data["announced"]
             },
+            _newest=None if newest is None else Snapshot.restore(newest),
             _open=None
             if unfinished is None
             else _OpenSet(
@@ -238,7 +243,7 @@ class SlotView:
             ),
         )
 
-    def _fold_snapshot(self, body: SlotProgress) -> None:
+    def _fold_snapshot(self, body: SlotProgress | SlotChanges | SlotWatermark) -> None:
         if body.slot != self.slot:
             message = "a slot holds another slot's snapshot"
             raise ProtocolError(message, slot=self.slot, snapshot_of=body.slot)
@@ -247,41 +252,62 @@ class SlotView:
         elif self._open is not None and self._open.is_continued_by(body):
             unfinished = _OpenSet(_joined(self._open.snapshot, body), body.chunk + 1, body.chunks)
         else:
-            # What compaction has left of an older set: it does not exist.
+            # A compaction removed chunks of an older set: the set is incomplete for good.
             self._open = None
             return
         if unfinished.next_chunk < unfinished.chunks:
             self._open = unfinished
             return
         self._open = None
-        self._require_growth(body.revision)
-        self._waiting.append(unfinished.snapshot)
+        self._add(unfinished.snapshot, body)
 
-    def _require_growth(self, revision: int) -> None:
-        newest = self._waiting[-1] if self._waiting else self.current
-        if newest is not None and revision <= newest.revision:
-            message = "the revision of a slot's snapshots does not grow: two workers write to it"
-            raise ProtocolError(message, slot=self.slot, revision=revision, before=newest.revision)
+    def _add(self, snapshot: Snapshot, body: SlotProgress | SlotChanges | SlotWatermark) -> None:
+        """Let a whole record wait for its vector; one that says nothing new is left out."""
+        newest = self._newest
+        revision = -1 if newest is None else newest.revision
+        if isinstance(body, SlotWatermark) and snapshot.revision == revision:
+            return  # it repeats the record before it
+        if snapshot.revision <= revision:
+            message = "snapshot revisions of a slot do not grow: two workers write to it"
+            raise ProtocolError(message, slot=self.slot, revision=body.revision, before=revision)
+        if isinstance(body, SlotChanges):
+            if newest is None or snapshot.revision != revision + 1:
+                return  # what compaction has left of an older chain
+            snapshot = replace(snapshot, vector=_united(newest.vector, snapshot.vector))
+        self._newest = snapshot
+        self._waiting.append(snapshot)
 
 
-def _reduce(body: SlotProgress) -> Snapshot:
+def _reduce(body: SlotProgress | SlotChanges | SlotWatermark) -> Snapshot:
     vector: dict[str, dict[int, int]] = {}
     for entry in body.vector:
         vector.setdefault(entry.topic, {})[entry.topic_partition] = entry.offset
-    slowest = min((Slowest(t.watermark_us, t.token) for t in body.tokens), default=None)
-    return Snapshot(
-        revision=body.revision,
-        includes=body.includes,
-        vector=vector,
-        tokens=len(body.tokens),
-        slowest=slowest,
+    if isinstance(body, SlotProgress):
+        is_open = len(body.tokens)
+        slowest = min((Slowest(t.watermark_us, t.token) for t in body.tokens), default=None)
+    else:
+        is_open, mark = body.open, body.slowest
+        slowest = None if mark is None else Slowest(mark.watermark_us, mark.token)
+    return Snapshot(body.revision, body.includes, vector, tokens=is_open, slowest=slowest)
+
+
+def _joined(before: Snapshot, body: SlotProgress | SlotChanges | SlotWatermark) -> Snapshot:
+    """Return a snapshot with one more chunk; only a `SlotProgress` has its tokens counted."""
+    part = _reduce(body)
+    known = [slowest for slowest in (before.slowest, part.slowest) if slowest is not None]
+    return replace(
+        before,
+        vector=_united(before.vector, part.vector),
+        tokens=before.tokens + (part.tokens if isinstance(body, SlotProgress) else 0),
+        slowest=min(known, default=None),
     )
 
 
-def _joined(before: Snapshot, body: SlotProgress) -> Snapshot:
-    part = _reduce(body)
-    known = [slowest for slowest in (before.slowest, part.slowest) if slowest is not None]
-    return replace(before, tokens=before.tokens + part.tokens, slowest=min(known, default=None))
+def _united(
+    before: Mapping[str, Mapping[int, int]], after: Mapping[str, Mapping[int, int]]
+) -> dict[str, Mapping[int, int]]:
+    """Return a vector with the entries of another one in it."""
+    return {**before, **{t: {**before.get(t, {}), **offsets} for t, offsets in after.items()}}
 
 
 def _slowest_to_json(slowest: Slowest | None) -> list[Any] | None:

@@ -1,8 +1,8 @@
 """Which topics the gate reads: the data topics of one prefix, and its progress topic.
 
 Spanner's table and schema names are letters, digits and underscores, so `<prefix>.<table>` and
-`<prefix>.<schema>.<table>` can be told from another prefix's progress and dead-letter topics.
-A data topic that the pattern does not match is refused where it shows, never left out in silence.
+`<prefix>.<schema>.<table>` differ from another prefix's progress and dead-letter topics.
+A data topic that the pattern does not match is an error, never skipped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TABLE = r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)?"
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """The topics of a prefix, as a reader asks for them."""
+    """The topics that the gate reads."""
 
     names: TopicNames
 
@@ -45,7 +45,7 @@ class Subscription:
         if topic == self.progress_topic or re.fullmatch(self.data_pattern, topic):
             return True
         if self.names.table(topic) is not None:
-            message = "a data topic's name cannot be told from other prefixes' topics"
+            message = "a data topic's name could also be a topic of another prefix"
             raise ProtocolError(message, topic=topic, pattern=self.data_pattern)
         return False
 

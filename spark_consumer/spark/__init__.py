@@ -1,1 +1,1 @@
-"""Everything that needs pyspark: the source, the batch function, the sinks."""
+"""The streaming query and its Spark session."""

@@ -1,6 +1,6 @@
-"""Spark's own measurements of each batch, to the metrics.
+"""Copies Spark's own measurements of each batch to the metrics.
 
-A listener is called late and may miss calls: metrics may come from it, decisions never.
+Spark calls a listener late and may skip calls, so nothing is decided here.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
     )
 
-    from tidegate.spark_consumer.metrics import Metrics
+    from tidegate.spark_consumer.metrics import ConsumerMetrics
 
 __all__ = ["MetricsListener"]
 
 
 class MetricsListener(StreamingQueryListener):
-    """Keeps duration and size of the last batch."""
+    """Sets the metrics for duration and size of the last batch."""
 
-    def __init__(self, metrics: Metrics) -> None:
-        """Take where to keep them."""
+    def __init__(self, metrics: ConsumerMetrics) -> None:
+        """Take the metrics to set."""
         self._metrics = metrics
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """Nothing to measure yet."""
+        """Nothing to measure."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """Keep what the batch took."""
+        """Set duration and size."""
         self._metrics.set("batch_seconds", event.progress.batchDuration / 1000)
         self._metrics.set("batch_input_rows", event.progress.numInputRows)
 
@@ -41,4 +41,4 @@ class MetricsListener(StreamingQueryListener):
         """Nothing to measure."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Nothing to measure any more."""
+        """Nothing to measure."""

@@ -1,48 +1,51 @@
-"""The only wiring: settings to parts, parts to a running query.
+"""Builds the streaming query from the settings, and runs it.
 
-`build_query` serves a session that somebody else owns (spark-submit, a notebook); `run` also starts
-one, waits for the end that was asked for, and gives errors back as they were raised.
+`build_query` uses an existing session (spark-submit, a notebook).  `run` also starts one, waits for
+the end that the settings name, and raises errors as they were raised inside the query.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from tidegate.schemas.errors import ConfigError, TidegateError
-from tidegate.schemas.registry_http import HttpSchemaRegistry
+from tidegate.program.registry_http import HttpSchemaRegistry
+from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.topics import TopicNames
-from tidegate.spark_consumer.adapters.kafka_options import java_options
+from tidegate.spark_consumer.batch.batch import Batch
+from tidegate.spark_consumer.batch.ports import Parts
+from tidegate.spark_consumer.batch.progress_rows import ProgressReader
+from tidegate.spark_consumer.batch.segments import SegmentFiles
+from tidegate.spark_consumer.batch.source import kafka_rows
+from tidegate.spark_consumer.batch.spark_rows import SparkRows
+from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
+from tidegate.spark_consumer.checkpoint.offsets import end_offsets
+from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
+from tidegate.spark_consumer.checkpoint.storage import Storage
+from tidegate.spark_consumer.core.files import SEGMENTS
 from tidegate.spark_consumer.core.gate import Limits
 from tidegate.spark_consumer.core.subscription import Subscription
 from tidegate.spark_consumer.errors import WriterReplaced
-from tidegate.spark_consumer.metrics import Metrics
-from tidegate.spark_consumer.spark.batch import Batch, Parts
-from tidegate.spark_consumer.spark.changelog_sink import DeltaChangelogSink
-from tidegate.spark_consumer.spark.gate_files import GateFiles
-from tidegate.spark_consumer.spark.late import LateTable
+from tidegate.spark_consumer.kafka.java_options import java_options
+from tidegate.spark_consumer.metrics import ConsumerMetrics, consumer_metrics
+from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
+from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
+from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.spark.listener import MetricsListener
-from tidegate.spark_consumer.spark.mirror_sink import DeltaMirrorSink
-from tidegate.spark_consumer.spark.offsets import end_offsets
-from tidegate.spark_consumer.spark.schema_store import SchemaStore
-from tidegate.spark_consumer.spark.session import (
-    is_submitted,
-    local_session,
-    submitted_session,
-)
-from tidegate.spark_consumer.spark.source import kafka_rows
-from tidegate.spark_consumer.spark.storage import Storage
+from tidegate.spark_consumer.spark.requirements import is_submitted, require_data_sources
+from tidegate.spark_consumer.spark.session import local_session, submitted_session
 
 if TYPE_CHECKING:
     import threading
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from tidegate.program.health import Health
     from tidegate.schemas.registry import SchemaRegistry
     from tidegate.spark_consumer.config import ConsumerConfig
     from tidegate.spark_consumer.core.batch_state import State
@@ -54,15 +57,15 @@ _POLL_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class GateQuery:
-    """A query that runs."""
+    """A running query."""
 
     query: StreamingQuery
     batch: Batch
     gate: Storage
-    """Knows whether this run is still the one that works on the checkpoint."""
+    """The gate's folder: its `require_writer` says whether another run has taken the checkpoint."""
 
     def stop(self) -> None:
-        """Let the batch that is running finish, then stop."""
+        """Let the running batch finish, then stop."""
         self.batch.stop()
         self.query.stop()
 
@@ -72,13 +75,14 @@ def build_query(
     config: ConsumerConfig,
     *,
     registry: SchemaRegistry | None = None,
-    metrics: Metrics | None = None,
+    metrics: ConsumerMetrics | None = None,
 ) -> GateQuery:
     """Start the query on a session; returns at once.
 
-    Takes the checkpoint: a run that still works on it stops at its next write.  Raises ConfigError
-    if checkpoint or output belong to something else.
+    Takes the checkpoint: another run that works on it stops at its next write.  Raises ConfigError
+    if checkpoint or output belong to another query, or the session lacks a data source.
     """
+    require_data_sources(spark)
     subscription = Subscription(TopicNames(config.prefix))
     gate = Storage(spark, f"{config.checkpoint}/gate")
     options = java_options(config.kafka_client_options())
@@ -92,23 +96,32 @@ def build_query(
     for sink in sinks:
         sink.open(query_id=identity.query_id, release_max=release_max)
     log = _log().bind(query_id=identity.query_id)
-    measured = metrics or Metrics()
+    measured = metrics or consumer_metrics()
+    schemas = SchemaStore(gate, registry or _registry(config))
+    segments = SegmentFiles(spark, gate.path(SEGMENTS))
+    progress = ProgressReader(schemas.schema)
+    late = DeltaLateTable(output.root)
+
+    def rows_of(frame: DataFrame) -> closing[SparkRows]:
+        return closing(SparkRows(frame, segments=segments, progress=progress, late=late))
+
     parts = Parts(
         files=files,
-        gate=gate,
-        output=output,
-        schemas=SchemaStore(gate, registry or _registry(config)),
+        schemas=schemas,
         sinks=sinks,
-        late=LateTable(output.root),
-        end_offsets=lambda batch: end_offsets(checkpoint, batch),
+        output=output,
         subscription=subscription,
-        identity=identity,
+        query_id=identity.query_id,
         limits=Limits(release_rows_max=config.release_rows_max),
         code=version("tidegate"),
+    )
+    batch = Batch(
+        parts,
+        rows_of=rows_of,
+        end_offsets=lambda batch: end_offsets(checkpoint, batch),
         log=log,
         metrics=measured,
     )
-    batch = Batch(spark, parts)
     rows = kafka_rows(
         spark,
         bootstrap_servers=config.bootstrap_servers,
@@ -126,19 +139,19 @@ def build_query(
     return GateQuery(writing.start(), batch, gate)
 
 
-def run(config: ConsumerConfig, *, stop: threading.Event, begun_us: int) -> State | None:
-    """Run until the end that the settings ask for, or until `stop` is set; return the last state.
+def run(
+    config: ConsumerConfig,
+    *,
+    stop: threading.Event,
+    begun_us: int,
+    metrics: ConsumerMetrics,
+    health: Health,
+) -> State | None:
+    """Block until the end that the settings name, or until `stop` is set; return the last state.
 
-    `begun_us` is when the run began: `until = caught-up` ends it when the watermark has passed
-    that, or when the stream has ended.  Raises what made the query fail.
+    `begun_us` is when the run began: `until = caught-up` ends it when the watermark has passed that
+    time, or when the stream has ended.  Raises the error that ended the query.
     """
-    metrics = Metrics()
-    if config.metrics_port:
-        try:
-            metrics.serve(config.metrics_port)
-        except OSError as error:
-            message = f"metrics_port: port {config.metrics_port} is taken"
-            raise ConfigError(message, hint="Choose another, or 0 for none") from error
     spark = _session(config)
     last: list[State] = []
     try:
@@ -151,10 +164,11 @@ def run(config: ConsumerConfig, *, stop: threading.Event, begun_us: int) -> Stat
                 stop.set()
 
         running.batch.finished = finished
-        _wait(running, stop)
+        health.set_ready()
+        _wait(running, stop, health)
     except Exception as error:
-        # A signal to the whole process group stops the JVM too, in the middle of anything.  The
-        # next run finds its place again, so this is an end like any other.
+        # A signal to the whole process group also stops the JVM, in the middle of a batch.  The
+        # next run repeats the batch, so this is a normal end.
         if isinstance(error, TidegateError) or not stop.wait(_POLL_SECONDS):
             raise
         _log().warning("stopped in the middle of a batch", cause=type(error).__name__)
@@ -170,16 +184,18 @@ def _session(config: ConsumerConfig) -> SparkSession:
         return submitted_session(app_name=app_name)
     return local_session(
         master=config.master,
+        packages=config.packages,
         jars=config.jars,
         app_name=app_name,
         java_options=config.java_options,
     )
 
 
-def _wait(running: GateQuery, stop: threading.Event) -> None:
-    """Return when the query was stopped because `stop` is set; raise what else ended it."""
+def _wait(running: GateQuery, stop: threading.Event, health: Health) -> None:
+    """Stop the query when `stop` is set; raise the error if it ends by itself."""
     while running.query.isActive and not stop.wait(_POLL_SECONDS):
-        pass
+        health.step()
+    health.set_not_ready("the query has stopped")
     if stop.is_set():
         running.stop()
         return
@@ -190,16 +206,16 @@ def _wait(running: GateQuery, stop: threading.Event) -> None:
 
 
 def _require_writer(gate: Storage, failure: BaseException) -> None:
-    """Raise WriterReplaced, where that is what is behind a failure.
+    """Raise WriterReplaced if that is the cause of a failure.
 
-    A run that was replaced while it stood still may go on in the middle of a sink's commit or of
-    Spark's own log; whatever refuses it there has its own name for two runs at once.
+    A run that was replaced while it was paused may continue in the middle of a sink's commit or of
+    a write to Spark's own log; the error there has another name.
     """
     try:
         gate.require_writer()
     except WriterReplaced as replaced:
         raise replaced from failure
-    except Exception:  # noqa: BLE001 - a storage that is gone explains nothing
+    except Exception:  # noqa: BLE001 - without storage the first failure is all there is to report
         return
 
 

@@ -1,6 +1,6 @@
-"""The Spark session of a run: of our own on one machine, or the one that spark-submit prepared.
+"""The Spark session of a run: one of our own, or the one that spark-submit has prepared.
 
-What is set in a program wins over what spark-submit was told, so a submitted session gets Delta's
+Settings in a program override those of spark-submit, so a submitted session gets Delta's
 settings and nothing else: no master, no addresses, no sizes.
 """
 
@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
+from typing import Any
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.spark.delta_tables import DELTA_SESSION_SETTINGS
+from tidegate.schemas.errors import UnreachableError
+from tidegate.spark_consumer.sinks.delta.tables import DELTA_SESSION_SETTINGS
 
-__all__ = ["is_submitted", "local_session", "submitted_session"]
+__all__ = ["local_session", "submitted_session"]
 
 _SETTINGS = {
     "spark.ui.enabled": "false",
@@ -31,10 +32,8 @@ _SETTINGS = {
     "spark.log.level": "ERROR",
 }
 
-
-def is_submitted() -> bool:
-    """Whether spark-submit started this process, and so decides where and how it runs."""
-    return "PYSPARK_GATEWAY_PORT" in os.environ
+_FAILED_QUERIES_LOG = "org.apache.spark.sql.execution.streaming.MicroBatchExecution"
+"""Prints the stack trace of a query that failed, an expected one too; the run reports the error."""
 
 
 def submitted_session(*, app_name: str) -> SparkSession:
@@ -45,22 +44,38 @@ def submitted_session(*, app_name: str) -> SparkSession:
     return builder.getOrCreate()
 
 
-def local_session(*, master: str, jars: str, app_name: str, java_options: str = "") -> SparkSession:
-    """Start a session on this machine; raises ConfigError if a jar is not there."""
-    missing = [
-        jar for jar in jars.split(",") if jar and "://" not in jar and not Path(jar).is_file()
-    ]
-    if missing:
-        message = "a jar that jars names is not there"
-        raise ConfigError(message, jars=missing)
+def local_session(
+    *, master: str, packages: str, jars: str, app_name: str, java_options: str = ""
+) -> SparkSession:
+    """Start a session on this machine, with `jars` if there are any, else with `packages`.
+
+    Spark fetches packages by Apache Ivy, with this machine's settings for it, and keeps them in its
+    cache.  Raises UnreachableError if Spark does not start, most often because a package is
+    not available.
+    """
     # Python workers would otherwise be whatever `python3` is on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName(app_name)
     settings = {**_SETTINGS, **DELTA_SESSION_SETTINGS}
     if jars:
         settings["spark.jars"] = jars
+    elif packages:
+        settings["spark.jars.packages"] = packages
     if java_options:
         settings["spark.driver.extraJavaOptions"] = java_options
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        message = "Spark does not start; its own lines above say why"
+        hint = "If it cannot fetch packages, set jars to jar files of the same names"
+        raise UnreachableError(message, hint=hint, cause=error.getCondition()) from error
+    _silence(spark, _FAILED_QUERIES_LOG)
+    return spark
+
+
+def _silence(spark: SparkSession, logger: str) -> None:
+    """Keep what one of the JVM's loggers says out of standard error."""
+    log4j: Any = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001 - pyspark has no way of its own
+    log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)

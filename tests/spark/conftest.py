@@ -27,7 +27,7 @@ def _jars() -> list[str]:
     elif named:
         return named.split(",")
     else:
-        from tidegate.local_stack.jvm_parts import fetched_jvm_parts
+        from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
 
         parts = fetched_jvm_parts()
         found = [] if parts is None else list(parts.spark_jars)
@@ -38,7 +38,7 @@ def _jars() -> list[str]:
 def spark(tmp_path_factory):
     from pyspark.sql import SparkSession
 
-    from tidegate.spark_consumer.spark.delta_tables import DELTA_SESSION_SETTINGS
+    from tidegate.spark_consumer.sinks.delta.tables import DELTA_SESSION_SETTINGS
 
     jars = _jars()
     if not jars:

@@ -1,7 +1,7 @@
 """What the simulation does with lists is what Spark does with frames: the same rows go both ways.
 
-Releases, the census and the mirror's fold are drawn at random and compared; Spark is slow to start
-a job, so each test makes one frame of many cases.
+Releases, the figures of a batch and the mirror's fold are drawn at random and compared; Spark is
+slow to start a job, so each test makes one frame of many cases.
 """
 
 from __future__ import annotations
@@ -10,18 +10,20 @@ import random
 
 import pytest
 
-from tests.simulation.checkpoint import DataRow, fold_row
-from tests.simulation.consumer import Consumer, _census, _within
+from tests.simulation.gate_decoding import DecodedRow
+from tests.simulation.gate_rows import DataRow, MemoryRows, count_rows, rows_within
+from tests.simulation.gate_sinks import fold_row
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.wire_format import frame
+from tidegate.spark_consumer.batch.batch_stats import count_changes
+from tidegate.spark_consumer.batch.rows import CHANGE_SCHEMA
+from tidegate.spark_consumer.batch.segments import SegmentFiles
 from tidegate.spark_consumer.core.batch_state import Segment
 from tidegate.spark_consumer.core.plan import Compaction, ReleaseBounds
-from tidegate.spark_consumer.spark.census import census_of
-from tidegate.spark_consumer.spark.rows import CHANGE_SCHEMA
-from tidegate.spark_consumer.spark.segments import SegmentFiles
 
 pytestmark = pytest.mark.spark
 
+VALUE = frame(2, b"v")
 SCHEMA = (
     "is_progress boolean, topic string, topic_partition int, offset long, key binary,"
     " value binary, order_key binary, mod string"
@@ -39,8 +41,8 @@ def drawn_rows(seed, count):
             if copied is None
             else copied.order_key
         )
-        key = b"%d" % offset if copied is None else copied.key
-        rows.append(DataRow(order_key, "bank.a", chance.randrange(3), offset, key, "U", ()))
+        key = frame(1, b"%d" % offset) if copied is None else copied.key
+        rows.append(DataRow(order_key, "bank.a", chance.randrange(3), offset, key, VALUE))
     return rows
 
 
@@ -49,8 +51,7 @@ def as_frame(spark, rows):
         [
             (
                 False, row.topic, row.topic_partition, row.offset,
-                bytearray(frame(1, row.key)), bytearray(frame(2, b"v")),
-                bytearray(row.order_key), row.mod,
+                bytearray(row.key), bytearray(row.value), bytearray(row.order_key), "U",
             )
             for row in rows
         ],
@@ -64,11 +65,11 @@ def test_a_release_is_the_same(spark, tmp_path, seed):
     bounds = ReleaseBounds(number=0, after_us=2, through_us=6, segments=("s",))
     files = SegmentFiles(spark, str(tmp_path))
     files.store(as_frame(spark, waiting), Segment("s", 1, 8, 20, (8,)))
-    kept = list(_within(waiting, 0, 8))
-    simulated = [*_within(fresh, 2, 6), *_within(kept, 2, 6)]
+    kept = list(rows_within(waiting, 0, 8))
+    simulated = [*rows_within(fresh, 2, 6), *rows_within(kept, 2, 6)]
 
     real = files.release(as_frame(spark, fresh), bounds).collect()
-    ordered = sorted(Consumer._unique(simulated), key=lambda row: row.order_key)
+    ordered = sorted(MemoryRows.unique(simulated), key=lambda row: row.order_key)
 
     places = [(row.topic_partition, row.offset) for row in ordered]
     assert [bytes(row.order_key) for row in real] == [row.order_key for row in ordered]
@@ -89,11 +90,11 @@ def test_a_compaction_is_the_same(spark, tmp_path):
 
 
 @pytest.mark.parametrize(("after_us", "through_us"), [(-1, -1), (3, 3), (3, 7)])
-def test_a_census_is_the_same(spark, after_us, through_us):
+def test_the_figures_of_a_batch_are_the_same(spark, after_us, through_us):
     rows = drawn_rows(11, 40)
 
-    real = census_of(as_frame(spark, rows), after_us=after_us, through_us=through_us)
-    simulated = _census(rows, after_us, through_us)
+    real = count_changes(as_frame(spark, rows), after_us=after_us, through_us=through_us)
+    simulated = count_rows(rows, after_us, through_us)
 
     for name in ("late_rows", "early_min_us", "early_max_us", "unordered_rows"):
         assert getattr(real, name) == getattr(simulated, name), name
@@ -103,7 +104,7 @@ def test_a_census_is_the_same(spark, after_us, through_us):
 
 def test_a_fold_is_the_same(spark):
     """Random histories of one key each; the frame's columns are those that `decode` makes."""
-    from tidegate.spark_consumer.spark.mirror_fold import captured_flag, fold, folded_value
+    from tidegate.spark_consumer.sinks.delta.fold import captured_flag, fold, folded_value
 
     columns, chance, histories, changes = ("a", "b", "c"), random.Random(3), {}, []
     for key in range(60):
@@ -115,7 +116,7 @@ def test_a_fold_is_the_same(spark):
             names = columns if mod == "I" else chance.sample(columns, chance.randint(1, 3))
             new = () if mod == "D" else tuple((name, chance.randrange(100)) for name in names)
             order_key = OrderKey(1, "t", (0, len(changes)), 0).encode()
-            steps.append(DataRow(order_key, "t", 0, len(changes), b"%d" % key, mod, new))
+            steps.append(DecodedRow(0, len(changes), order_key, b"%d" % key, mod, new))
             values = {name: dict(new).get(name) for name in columns}
             whole = {"I": "INSERT", "U": "UPDATE", "D": "DELETE"}[mod]
             changes.append(({"id": key}, len(changes), whole, values, [name for name, _ in new]))

@@ -10,8 +10,10 @@ import structlog
 
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.spark_consumer import cli
+from tidegate.spark_consumer.commands import run as run_command
 from tidegate.spark_consumer.core.batch_state import Segment, State, TopicIds
 from tidegate.spark_consumer.errors import ProtocolError
+from tidegate.spark_consumer.spark.requirements import require_spark
 
 NEEDED = [
     "run",
@@ -26,6 +28,9 @@ NEEDED = [
 @pytest.fixture
 def invoke(monkeypatch, capsys):
     """Run the program's entry point."""
+
+    # These tests are the same on machines without Java.
+    monkeypatch.setattr(run_command, "require_spark", lambda **_named: None)
 
     def run_main(*arguments):
         monkeypatch.setattr(sys, "argv", ["tidegate-consumer", *arguments])
@@ -80,6 +85,16 @@ def test_options_that_cannot_be_translated_are_told_before_spark_starts(invoke, 
     assert "hush" not in result.stderr
 
 
+def test_what_spark_misses_is_one_line_and_exit_code_2(invoke, monkeypatch, tmp_path):
+    monkeypatch.setattr(run_command, "require_spark", require_spark)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    result = invoke(*NEEDED)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: Spark needs Java 17 to 21: no java is on the path")
+    assert result.stderr.count("\n") == 1
+
+
 def test_help_lists_every_setting_but_no_secret(invoke):
     text = invoke("run", "--help").stdout
     assert "--release-rows-max" in text
@@ -100,7 +115,7 @@ def test_errors_of_a_run_become_exit_codes(invoke, monkeypatch, error, code, kin
     def fail(*_arguments, **_named):
         raise error
 
-    monkeypatch.setattr(cli, "_require_surroundings", lambda _settings: None)
+    monkeypatch.setattr(run_command, "prepare", lambda _settings, **_named: True)
     monkeypatch.setattr(query, "run", fail)
     result = invoke(*NEEDED)
     assert result.exit_code == code
@@ -112,10 +127,10 @@ def test_settings_and_the_begin_reach_the_run(invoke, monkeypatch):
 
     seen = []
 
-    def run(settings, *, stop, begun_us):
+    def run(settings, *, stop, begun_us, **_named):
         seen.append((settings, stop, begun_us))
 
-    monkeypatch.setattr(cli, "_require_surroundings", lambda _settings: None)
+    monkeypatch.setattr(run_command, "prepare", lambda _settings, **_named: True)
     monkeypatch.setattr(query, "run", run)
     result = invoke(*NEEDED, "--until", "caught-up")
     assert result.exit_code == 0
@@ -124,6 +139,17 @@ def test_settings_and_the_begin_reach_the_run(invoke, monkeypatch):
     assert isinstance(stop, threading.Event)
     assert not stop.is_set()
     assert begun_us > 1_700_000_000_000_000
+
+
+def test_a_run_that_is_stopped_while_it_waits_for_topics_ends_without_spark(invoke, monkeypatch):
+    from tidegate.spark_consumer.spark import query
+
+    def run(*_arguments, **_named):
+        raise AssertionError
+
+    monkeypatch.setattr(run_command, "prepare", lambda _settings, **_named: False)
+    monkeypatch.setattr(query, "run", run)
+    assert invoke(*NEEDED).exit_code == 0
 
 
 def test_status_shows_the_newest_state(invoke, checkpoint):

@@ -1,36 +1,22 @@
-"""Metrics: a closed set, served as text."""
+"""The consumer's metrics: a closed set without labels."""
 
-import socket
-import urllib.request
 from typing import get_args
 
-from prometheus_client import generate_latest
-
-from tidegate.spark_consumer.metrics import METRICS, MetricName, Metrics
+from tidegate.spark_consumer.metrics import METRICS, CounterName, GaugeName, consumer_metrics
 
 
-def test_every_name_has_its_kind_and_meaning():
-    assert set(METRICS) == set(get_args(MetricName))
-    assert all(meaning for _, meaning in METRICS.values())
+def test_the_names_are_exactly_the_literals():
+    kinds = {"counter": CounterName, "gauge": GaugeName}
+    for kind, literal in kinds.items():
+        names = [metric.name for metric in METRICS if metric.kind == kind]
+        assert sorted(names) == sorted(get_args(literal))
 
 
-def test_gauges_are_set_and_counters_added_to():
-    metrics = Metrics()
-    metrics.set("waiting_segments", 3)
-    metrics.set("waiting_segments", 2)
-    metrics.add("late_changes_total", 3)
-    metrics.add("late_changes_total", 4)
-    text = generate_latest(metrics.registry).decode()
-    assert "tidegate_consumer_waiting_segments 2.0" in text
-    assert "tidegate_consumer_late_changes_total 7.0" in text
+def test_nothing_has_a_label():
+    assert all(not metric.labels for metric in METRICS)
 
 
-def test_what_is_served_is_what_was_measured():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    metrics = Metrics()
-    metrics.set("watermark_seconds", 12.5)
-    metrics.serve(port)
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        assert "tidegate_consumer_watermark_seconds 12.5" in answer.read().decode()
+def test_a_scrape_shows_the_programs_prefix():
+    metrics = consumer_metrics()
+    metrics.add("late_changes_total", 7)
+    assert metrics.registry.get_sample_value("tidegate_consumer_late_changes_total") == 7

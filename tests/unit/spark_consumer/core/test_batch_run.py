@@ -24,6 +24,7 @@ from tidegate.schemas.progress import (
 )
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.core.batch_effects import (
+    CountChanges,
     DeleteFiles,
     LoadFrontier,
     LoadPlan,
@@ -33,11 +34,10 @@ from tidegate.spark_consumer.core.batch_effects import (
     StorePlan,
     StoreSchemas,
     StoreState,
-    TakeCensus,
 )
 from tidegate.spark_consumer.core.batch_events import (
     BatchBegun,
-    CensusTaken,
+    ChangesCounted,
     FrontierLoaded,
     PlanLoaded,
     ProgressRead,
@@ -46,6 +46,7 @@ from tidegate.spark_consumer.core.batch_events import (
 )
 from tidegate.spark_consumer.core.batch_run import BatchRun
 from tidegate.spark_consumer.core.batch_state import State, TopicIds
+from tidegate.spark_consumer.core.batch_stats import BatchStats
 from tidegate.spark_consumer.core.files import (
     frontier_file,
     plan_file,
@@ -53,7 +54,7 @@ from tidegate.spark_consumer.core.files import (
     state_file,
 )
 from tidegate.spark_consumer.core.frontier import Frontier, ProgressRow
-from tidegate.spark_consumer.core.gate import Census, Limits, no_longer_needed
+from tidegate.spark_consumer.core.gate import Limits, no_longer_needed
 from tidegate.spark_consumer.core.plan import (
     CompactSegments,
     Plan,
@@ -74,7 +75,7 @@ from tidegate.spark_consumer.errors import (
 SUBSCRIPTION = Subscription(TopicNames("bank"))
 PROGRESS, DATA = "bank-progress", "bank.accounts"
 IDS = (TopicIds(DATA, (1,), (2,)),)
-DUE = Census(due=Distribution(2, (8, 9)), topics=IDS)
+DUE = BatchStats(due=Distribution(2, (8, 9)), topics=IDS)
 
 
 def row(offset, body, *, epoch="e"):
@@ -97,7 +98,7 @@ def ends(progress, data=0):
     return {PROGRESS: {0: progress}, DATA: {0: data}}
 
 
-def begin(batch=0, *, query_id="q", limits=None, code="1"):
+def begin(batch=0, *, query_id="q", limits=None, code="1", sinks=("changelog", "mirror")):
     return BatchRun(
         batch=batch,
         prefix="bank",
@@ -105,6 +106,7 @@ def begin(batch=0, *, query_id="q", limits=None, code="1"):
         subscription=SUBSCRIPTION,
         limits=limits or Limits(),
         code=code,
+        sinks=sinks,
     )
 
 
@@ -125,7 +127,7 @@ def first_batch():
         BatchBegun(ends(3, 2)),
         PlanLoaded(None),
         ProgressRead((*opening(), beat(2, watermark_us=20, data=2))),
-        CensusTaken(DUE),
+        ChangesCounted(DUE),
     )
     frontier = next(e.frontier for e in tail if isinstance(e, StoreFrontier))
     return run, tail, Frontier.restore(frontier.snapshot(), SUBSCRIPTION)
@@ -140,9 +142,9 @@ def test_the_first_batch_has_no_state_and_no_frontier_to_load():
     assert run.handle(BatchBegun(ends(3, 2))) == [LoadPlan(0)]
     assert run.handle(PlanLoaded(None)) == [ReadProgress(3)]
     rows = (*opening(), beat(2, watermark_us=20, data=2))
-    assert run.handle(ProgressRead(rows)) == [TakeCensus(-1, 20)]
+    assert run.handle(ProgressRead(rows)) == [CountChanges(-1, 20)]
     assert run.plan is None
-    tail = run.handle(CensusTaken(DUE))
+    tail = run.handle(ChangesCounted(DUE))
     assert kinds(tail) == [StoreSchemas, StoreFrontier, StorePlan, WriteRelease, StoreState]
     schemas, frontier, plan, release, state = tail
     assert schemas.topics == IDS
@@ -150,6 +152,7 @@ def test_the_first_batch_has_no_state_and_no_frontier_to_load():
     assert frontier.frontier.watermark().us == 20
     assert run.plan is plan.plan
     assert (release.bounds.after_us, release.bounds.through_us) == (-1, 20)
+    assert release.sinks == plan.plan.sinks == state.state.sinks == ("changelog", "mirror")
     assert (run.is_done, run.state) == (False, None)
     assert run.handle(StateStored()) == []
     assert (run.is_done, run.state) == (True, state.state)
@@ -178,7 +181,7 @@ def test_a_batch_of_data_alone_reads_no_progress():
     first, _, frontier = first_batch()
     told(first, StateStored())
     events = BatchBegun(ends(3, 9)), StateLoaded(first.state), PlanLoaded(None)
-    assert told(begin(1), *events, FrontierLoaded(frontier)) == [TakeCensus(20, 20)]
+    assert told(begin(1), *events, FrontierLoaded(frontier)) == [CountChanges(20, 20)]
 
 
 def test_a_batch_in_which_nothing_moved_asks_for_nothing_and_ends():
@@ -208,7 +211,14 @@ def test_a_plan_that_is_found_is_obeyed_and_nothing_else_is_asked():
 
 @pytest.mark.parametrize(
     "change",
-    [{"query_id": "x"}, {"prefix": "x"}, {"batch": 2}, {"after_us": 7}, {"format": 0}],
+    [
+        {"query_id": "x"},
+        {"prefix": "x"},
+        {"batch": 2},
+        {"after_us": 7},
+        {"format": 0},
+        {"sinks": ("x",)},
+    ],
     ids=str,
 )
 def test_a_plan_of_something_else_is_refused(change):
@@ -225,8 +235,17 @@ def test_a_state_of_something_else_is_refused(change):
     told(first, StateStored())
     run = begin(1)
     told(run, BatchBegun(ends(3, 2)))
-    with pytest.raises(CheckpointMismatch, match="is not the state"):
+    with pytest.raises(CheckpointMismatch, match="does not belong to this batch"):
         run.handle(StateLoaded(replace(first.state, **change)))
+
+
+def test_a_state_with_other_sinks_is_refused_by_their_names():
+    first, _, _ = first_batch()
+    told(first, StateStored())
+    run = begin(1, sinks=("changelog",))
+    told(run, BatchBegun(ends(3, 2)))
+    with pytest.raises(CheckpointMismatch, match=r"other sinks.*mirror"):
+        run.handle(StateLoaded(first.state))
 
 
 def test_a_state_or_frontier_that_is_not_there_is_refused():
@@ -248,7 +267,7 @@ def test_a_topic_that_is_behind_is_refused_before_anything_is_decided(end_offset
     told(first, StateStored())
     run = begin(1)
     told(run, BatchBegun(end_offsets), StateLoaded(first.state), PlanLoaded(None))
-    with pytest.raises(CheckpointMismatch, match="made anew"):
+    with pytest.raises(CheckpointMismatch, match="re-created"):
         told(run, FrontierLoaded(frontier), ProgressRead(()))
 
 
@@ -275,12 +294,18 @@ def test_a_change_without_order_key_ends_the_batch():
     run = begin()
     told(run, BatchBegun(ends(3, 2)), PlanLoaded(None), ProgressRead(opening()))
     with pytest.raises(UnorderedChange, match="accounts"):
-        run.handle(CensusTaken(Census(unordered_rows=1, unordered_at="bank.accounts/0/7")))
+        run.handle(ChangesCounted(BatchStats(unordered_rows=1, unordered_at="bank.accounts/0/7")))
 
 
 @pytest.mark.parametrize(
     "event",
-    [StateLoaded(None), PlanLoaded(None), ProgressRead(()), CensusTaken(Census()), StateStored()],
+    [
+        StateLoaded(None),
+        PlanLoaded(None),
+        ProgressRead(()),
+        ChangesCounted(BatchStats()),
+        StateStored(),
+    ],
     ids=lambda event: type(event).__name__,
 )
 def test_what_was_not_asked_for_is_refused(event):
@@ -303,9 +328,9 @@ def test_a_batch_below_zero_is_refused():
 def with_waiting():
     """A run whose state has a segment that its plan releases."""
     run = begin()
-    early = Census(early=Distribution(1, (15,)), early_min_us=15, early_max_us=15)
+    early = BatchStats(early=Distribution(1, (15,)), early_min_us=15, early_max_us=15)
     rows = ProgressRead((*opening(), beat(2, watermark_us=9)))
-    told(run, BatchBegun(ends(3, 1)), PlanLoaded(None), rows, CensusTaken(early), StateStored())
+    told(run, BatchBegun(ends(3, 1)), PlanLoaded(None), rows, ChangesCounted(early), StateStored())
     second = begin(1)
     frontier = Frontier(SUBSCRIPTION)
     frontier.fold(rows.rows, reached=ends(3, 1))
@@ -386,8 +411,8 @@ class Disk:
                 return FrontierLoaded(self.load(name, lambda d: Frontier.restore(d, SUBSCRIPTION)))
             case ReadProgress():
                 return ProgressRead(progress)
-            case TakeCensus():
-                return CensusTaken(census(changes, effect.after_us, effect.through_us))
+            case CountChanges():
+                return ChangesCounted(stats(changes, effect.after_us, effect.through_us))
             case StoreSchemas():
                 pass
             case StoreFrontier():
@@ -425,12 +450,12 @@ class Disk:
         assert self.files.setdefault(segment_file(name), content) == content
 
 
-def census(changes, after_us, through_us):
+def stats(changes, after_us, through_us):
     ordered = sorted(changes)
     low = bisect_left(ordered, after_us + 1)
     high = bisect_left(ordered, max(after_us, through_us) + 1)
     due, early = ordered[low:high], ordered[high:]
-    return Census(
+    return BatchStats(
         late_rows=low,
         due=Distribution(len(due), tuple(due)),
         early=Distribution(len(early), tuple(early)),

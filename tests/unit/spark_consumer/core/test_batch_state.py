@@ -40,8 +40,3 @@ def test_storing_loses_nothing():
 def test_a_state_that_contradicts_itself_is_refused(change):
     with pytest.raises(InvariantViolation):
         replace(STATE, **change).check_invariants()
-
-
-def test_the_reader_schema_is_the_newest():
-    assert STATE.topics[0].reader_id == 9
-    assert TopicIds("bank.b", (), ()).reader_id is None

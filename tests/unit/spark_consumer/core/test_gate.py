@@ -24,6 +24,7 @@ from tidegate.schemas.progress import (
 )
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State, TopicIds
+from tidegate.spark_consumer.core.batch_stats import BatchStats
 from tidegate.spark_consumer.core.files import (
     frontier_file,
     plan_file,
@@ -33,7 +34,6 @@ from tidegate.spark_consumer.core.files import (
 from tidegate.spark_consumer.core.frontier import Frontier, ProgressRow
 from tidegate.spark_consumer.core.gate import (
     STATES_KEPT,
-    Census,
     Gate,
     Limits,
     after,
@@ -85,7 +85,7 @@ def gate(state=STATE, frontier=None, **limits):
 def test_before_the_watermark_exists_everything_waits():
     first = gate()
     assert first.fold(opening(), end_offsets=ends(2, 5)) == BEFORE_EVERYTHING_US
-    plan = first.decide(Census(early=Distribution(5, (8, 9)), early_min_us=3, early_max_us=9))
+    plan = first.decide(BatchStats(early=Distribution(5, (8, 9)), early_min_us=3, early_max_us=9))
     assert plan.releases == ()
     (step,) = plan.steps
     assert isinstance(step, StoreSegment)
@@ -100,13 +100,13 @@ def test_a_batch_in_full_gives_its_steps_in_order_and_the_next_state():
     first = gate(frontier=frontier)
     first.fold([*opening(), beat(2, watermark_us=5)], end_offsets=ends(3, 4))
     early = Distribution(4, (10, 12))
-    before = after(STATE, first.decide(Census(early=early, early_min_us=10, early_max_us=12)))
+    before = after(STATE, first.decide(BatchStats(early=early, early_min_us=10, early_max_us=12)))
     assert before.watermark_us == 5
 
     second = gate(before, frontier)
     through = second.fold([beat(3, watermark_us=11)], end_offsets=ends(4, 9))
     assert through == 11
-    census = Census(
+    stats = BatchStats(
         late_rows=2,
         due=Distribution(2, (8, 9)),
         early=Distribution(1, (20,)),
@@ -114,7 +114,7 @@ def test_a_batch_in_full_gives_its_steps_in_order_and_the_next_state():
         early_max_us=20,
         topics=(TopicIds(DATA, (7,), (3, 5)),),
     )
-    plan = second.decide(census)
+    plan = second.decide(stats)
     late, release, store = plan.steps
     assert late == SetLateAside(5, 2)
     assert isinstance(release, WriteRelease)
@@ -128,11 +128,10 @@ def test_a_batch_in_full_gives_its_steps_in_order_and_the_next_state():
     assert [s.name for s in state.segments] == [before.segments[0].name, store.segment.name]
     assert state.dropped_segments == ()
     assert state.topics == (TopicIds(DATA, (7,), (3, 5)),)
-    assert state.topics[0].reader_id == 5
 
     third = gate(state, frontier)
     third.fold([beat(4, watermark_us=30)], end_offsets=ends(5, 9))
-    final = after(state, third.decide(Census()))
+    final = after(state, third.decide(BatchStats()))
     assert final.segments == ()
     assert set(final.dropped_segments) == {s.name for s in state.segments}
 
@@ -140,7 +139,7 @@ def test_a_batch_in_full_gives_its_steps_in_order_and_the_next_state():
 def test_nothing_new_is_no_release_and_the_watermark_moves_all_the_same():
     first = gate()
     first.fold([*opening(), beat(2, watermark_us=50)], end_offsets=ends(3))
-    plan = first.decide(Census())
+    plan = first.decide(BatchStats())
     assert plan.steps == ()
     assert after(STATE, plan).watermark_us == 50
     assert after(STATE, plan).next_release == 0
@@ -160,20 +159,20 @@ def test_a_watermark_that_falls_is_an_error_that_names_both_times_and_the_token(
 def test_a_plan_and_a_state_survive_being_stored():
     one = gate(segments_max=1, segment_rows_max=2)
     one.fold([*opening(), beat(2, watermark_us=9)], end_offsets=ends(3, 9))
-    census = Census(
+    stats = BatchStats(
         due=Distribution(3, (4, 5)),
         early=Distribution(8, (10, 11, 12, 13)),
         early_min_us=10,
         early_max_us=13,
         topics=(TopicIds(DATA, (7,), (2,)),),
     )
-    plan = one.decide(census)
+    plan = one.decide(stats)
     assert Plan.restore(json.loads(json.dumps(plan.snapshot()))) == plan
     state = after(STATE, plan)
     assert State.restore(json.loads(json.dumps(state.snapshot()))) == state
     two = gate(state, one.frontier, segments_max=1)
     two.fold([], end_offsets=ends(3, 9))
-    plan = two.decide(Census())
+    plan = two.decide(BatchStats())
     assert plan.compaction is not None
     assert isinstance(plan.steps[-1], CompactSegments)
     assert Plan.restore(json.loads(json.dumps(plan.snapshot()))) == plan
@@ -183,7 +182,7 @@ def test_a_plan_and_a_state_survive_being_stored():
 def test_a_plan_of_another_batch_is_not_obeyed():
     one = gate()
     one.fold(opening(), end_offsets=ends(2))
-    plan = one.decide(Census())
+    plan = one.decide(BatchStats())
     require_same_batch(STATE, plan, end_offsets=ends(2))
     with pytest.raises(CheckpointMismatch, match="end_offsets"):
         require_same_batch(STATE, plan, end_offsets=ends(3))
@@ -191,11 +190,11 @@ def test_a_plan_of_another_batch_is_not_obeyed():
         require_same_batch(State(prefix="bank", query_id="x"), plan, end_offsets=ends(2))
 
 
-def test_a_topic_made_anew_is_refused():
+def test_a_re_created_topic_is_refused():
     state = State(prefix="bank", query_id="q", end_offsets=ends(5, 7))
-    with pytest.raises(CheckpointMismatch, match="made anew"):
+    with pytest.raises(CheckpointMismatch, match="re-created"):
         gate(state).fold([], end_offsets=ends(5, 6))
-    with pytest.raises(CheckpointMismatch, match="made anew"):
+    with pytest.raises(CheckpointMismatch, match="re-created"):
         gate(state).fold([], end_offsets={PROGRESS: {0: 5}})
 
 
@@ -203,19 +202,19 @@ def test_a_row_without_order_key_is_refused():
     one = gate()
     one.fold(opening(), end_offsets=ends(2))
     with pytest.raises(UnorderedChange, match="accounts"):
-        one.decide(Census(unordered_rows=1, unordered_at="bank.accounts/0@7"))
+        one.decide(BatchStats(unordered_rows=1, unordered_at="bank.accounts/0@7"))
 
 
 def test_another_key_schema_is_refused():
     one = gate()
     one.fold(opening(), end_offsets=ends(2))
     with pytest.raises(ProtocolError, match="key schema"):
-        one.decide(Census(topics=(TopicIds(DATA, (8,), (2,)),)))
+        one.decide(BatchStats(topics=(TopicIds(DATA, (8,), (2,)),)))
 
 
 def test_a_batch_is_folded_before_it_is_decided():
     with pytest.raises(InvariantViolation):
-        gate().decide(Census())
+        gate().decide(BatchStats())
 
 
 class Executor:
@@ -232,7 +231,7 @@ class Executor:
         due = sorted(us for us in rows if low < us <= through)
         early = sorted(us for us in rows if us > through)
         plan = one.decide(
-            Census(
+            BatchStats(
                 late_rows=sum(us <= low for us in rows),
                 due=Distribution(len(due), tuple(due)),
                 early=Distribution(len(early), tuple(early[1::2] or early)),

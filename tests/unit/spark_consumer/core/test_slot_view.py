@@ -6,7 +6,10 @@ from tidegate.schemas.progress import (
     ChildPartition,
     PartitionAnnounced,
     PartitionFinished,
+    SlotChanges,
     SlotProgress,
+    SlotWatermark,
+    SlowestToken,
     TokenSnapshot,
     TopicOffset,
 )
@@ -113,6 +116,19 @@ def test_a_chunked_snapshot_exists_when_its_last_chunk_is_read(view):
     assert view.current.vector == {"t": {0: 4}}
 
 
+def test_a_vector_over_several_chunks_is_waited_for_whole(view):
+    view.fold(snapshot(1, vector=[("t", 0, 4), ("t", 1, 2)], chunks=3), offset=0)
+    view.fold(snapshot(1, vector=[("t", 2, 9)], chunk=1, chunks=3), offset=1)
+    view.fold(snapshot(1, ("a", 5), vector=[("u", 0, 7)], chunk=2, chunks=3), offset=2)
+    places = {("t", 0): 4, ("t", 1): 2, ("t", 2): 9, ("u", 0): 7}
+    for place, offset in places.items():
+        reached = {**places, place: offset - 1}
+        view.settle(lambda topic, number, last, reached=reached: reached[topic, number] >= last)
+        assert view.current is None
+    view.settle(lambda topic, number, last: places[topic, number] >= last)
+    assert view.current is not None
+
+
 @pytest.mark.parametrize(
     "chunks",
     [
@@ -189,3 +205,72 @@ def test_many_snapshots_in_one_fold_are_thinned_as_far_as_many_folds(view, count
     assert view.slowest() == Slowest(1, "a")
     view.settle(ALWAYS)
     assert view.slowest() == Slowest(count, "a")
+
+
+def changes(revision, *, slowest=("a", 200), vector=(), includes=-1, kind=SlotChanges):
+    entries = tuple(TopicOffset(*entry) for entry in vector)
+    mark = None if slowest is None else SlowestToken(*slowest)
+    if kind is SlotWatermark:
+        return SlotWatermark(3, revision, 0, includes, entries, mark, 1)
+    return SlotChanges(3, revision, 1, 0, includes, entries, mark, 1)
+
+
+def test_changes_replace_entries_of_the_vector_before_them(view):
+    view.fold(snapshot(1, ("a", 100), vector=[("t", 0, 5), ("t", 1, 6)]), offset=0)
+    view.fold(changes(2, slowest=("b", 150), vector=[("t", 0, 9)]), offset=1)
+    view.settle(lambda topic, number, offset: (number, offset) in {(0, 9), (1, 6)})
+
+    assert view.slowest() == Slowest(150, "b")
+    assert view.current.vector == {"t": {0: 9, 1: 6}}
+
+
+def test_changes_that_do_not_continue_the_slots_newest_revision_are_passed_over(view):
+    view.fold(changes(4, slowest=("a", 900)), offset=0)
+    view.settle(ALWAYS)
+    assert view.current is None
+
+    view.fold(snapshot(5, ("a", 100)), offset=1)
+    view.fold(changes(7, slowest=("a", 900)), offset=2)
+    view.settle(ALWAYS)
+    assert view.slowest() == Slowest(100, "a")
+
+
+def test_a_watermark_makes_up_for_changes_that_compaction_removed(view):
+    view.fold(snapshot(1, ("a", 100), vector=[("t", 0, 5)]), offset=0)
+    view.fold(changes(9, slowest=("a", 300), vector=[("t", 0, 7)], kind=SlotWatermark), offset=1)
+    view.fold(changes(10, slowest=("a", 400)), offset=2)
+    view.settle(lambda topic, number, offset: offset <= 7)
+
+    assert view.slowest() == Slowest(400, "a")
+    assert view.current.vector == {"t": {0: 7}}
+
+
+def test_a_watermark_that_repeats_the_newest_revision_says_nothing_new(view):
+    view.fold(snapshot(1, ("a", 100)), offset=0)
+    view.fold(changes(1, slowest=("a", 100), kind=SlotWatermark), offset=1)
+    assert view.snapshots_waiting == 1
+
+
+def test_changes_whose_revision_does_not_grow_show_two_writers(view):
+    view.fold(snapshot(2, ("a", 100)), offset=0)
+    with pytest.raises(ProtocolError, match="two workers"):
+        view.fold(changes(2), offset=1)
+
+
+def test_a_slot_without_an_open_token_has_no_slowest_one(view):
+    view.fold(snapshot(1, ("a", 100)), offset=0)
+    view.fold(changes(2, slowest=None), offset=1)
+    view.settle(ALWAYS)
+    assert view.slowest() is None
+
+
+def test_a_state_from_before_version_2_is_continued(view):
+    view.fold(snapshot(1, ("a", 100), vector=[("t", 0, 5)]), offset=0)
+    old = view.snapshot()
+    del old["newest"]
+    restored = SlotView.restore(old)
+    restored.fold(changes(2, slowest=("a", 150)), offset=1)
+    restored.settle(ALWAYS)
+
+    assert restored.slowest() == Slowest(150, "a")
+    assert restored.current.vector == {"t": {0: 5}}

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tidegate.program.health import Health
 from tidegate.spark_consumer.errors import WriterReplaced
 from tidegate.spark_consumer.spark.query import GateQuery, _wait
 
@@ -32,7 +33,7 @@ def test_a_run_that_was_replaced_says_so_whatever_has_refused_it(where):
     running = ended(**{where: CONFLICT}, of_gate=REPLACED)
 
     with pytest.raises(WriterReplaced) as raised:
-        _wait(running, threading.Event())
+        _wait(running, threading.Event(), Health())
     assert raised.value.__cause__ is CONFLICT
 
 
@@ -42,8 +43,8 @@ def test_any_other_failure_is_told_as_it_is(where, of_gate):
     running = ended(**{where: CONFLICT}, of_gate=of_gate)
 
     with pytest.raises(RuntimeError, match="two runs at once"):
-        _wait(running, threading.Event())
+        _wait(running, threading.Event(), Health())
 
 
 def test_a_query_that_ended_without_failure_is_no_failure():
-    _wait(ended(of_gate=REPLACED), threading.Event())
+    _wait(ended(of_gate=REPLACED), threading.Event(), Health())

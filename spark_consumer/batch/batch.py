@@ -1,0 +1,122 @@
+"""The batch function: Spark calls it with each micro-batch's rows."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from tidegate.schemas.instants import US_PER_SECOND
+from tidegate.spark_consumer.batch.batch_log import BatchLog
+from tidegate.spark_consumer.batch.effect_loop import EffectLoop
+from tidegate.spark_consumer.errors import RunStopped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import DataFrame
+    from structlog.typing import FilteringBoundLogger
+
+    from tidegate.spark_consumer.batch.effect_loop import LoopStep
+    from tidegate.spark_consumer.batch.ports import BatchRows, Parts
+    from tidegate.spark_consumer.core.batch_state import State
+    from tidegate.spark_consumer.core.frontier import EndOffsets
+    from tidegate.spark_consumer.metrics import ConsumerMetrics
+
+__all__ = ["Batch"]
+
+
+class Batch:
+    """Runs the effect loop of each batch, one at a time; logs and measures it.
+
+    `failure` is the error that ended the last batch, if one did.  `finished` is called with each
+    new state.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        *,
+        rows_of: Callable[[DataFrame], AbstractContextManager[BatchRows]],
+        end_offsets: Callable[[int], EndOffsets],
+        log: FilteringBoundLogger,
+        metrics: ConsumerMetrics,
+        batch_log: BatchLog | None = None,
+    ) -> None:
+        """Wait for Spark's first call.
+
+        `rows_of` wraps the frame of a batch, `end_offsets` returns where its rows end.
+        """
+        self._parts = parts
+        self._rows_of = rows_of
+        self._end_offsets = end_offsets
+        self._log = log
+        self._metrics = metrics
+        self._batch_log = batch_log or BatchLog(log)
+        self._stopping = threading.Event()
+        self._running = threading.Lock()
+        self.failure: BaseException | None = None
+        self.finished: Callable[[State], None] = lambda _: None
+
+    def stop(self) -> None:
+        """Start no further batch; blocks until the running one has ended.
+
+        A call after that fails, so that Spark commits no batch that was not done.
+        """
+        self._stopping.set()
+        with self._running:
+            pass
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        """Do batch `batch` with all its rows, or repeat it; raises RunStopped after `stop`."""
+        with self._running:
+            if self._stopping.is_set():
+                message = "the run is stopping"
+                raise RunStopped(message, batch=batch)
+            try:
+                state = self._run(rows, batch)
+            except BaseException as error:
+                # Spark passes a stack trace on as text; the caller of the query needs the error.
+                self.failure = error
+                raise
+        self.finished(state)
+
+    def _run(self, frame: DataFrame, batch: int) -> State:
+        with self._rows_of(frame) as rows:
+            loop = EffectLoop(batch, rows, end_offsets=self._end_offsets(batch), parts=self._parts)
+            last: LoopStep | None = None
+            for step in loop.steps():
+                if step != last:
+                    self._log_step(step, loop, batch)
+                last = step
+        if loop.plan.code != self._parts.code:
+            self._log.warning(
+                "executed a plan of another version",
+                batch=batch,
+                planned_by=loop.plan.code,
+                version=self._parts.code,
+            )
+        self._batch_log.finished(loop.state, loop.plan, input_rows=loop.input_rows)
+        self._measure(loop)
+        return loop.state
+
+    def _log_step(self, step: LoopStep, loop: EffectLoop, batch: int) -> None:
+        release = {} if step.release is None else {"release": step.release}
+        self._log.debug("step", step=step.name, batch=batch, **release)
+        if step.name == "late":
+            plan = loop.plan
+            self._log.warning(
+                "late changes", batch=batch, rows=plan.late_rows, watermark_us=plan.after_us
+            )
+
+    def _measure(self, loop: EffectLoop) -> None:
+        metrics, state = self._metrics, loop.state
+        metrics.set("watermark_seconds", state.watermark_us / US_PER_SECOND)
+        metrics.set("waiting_changes", sum(segment.rows for segment in state.segments))
+        metrics.set("waiting_segments", len(state.segments))
+        metrics.add("late_changes_total", loop.plan.late_rows)
+        metrics.add("releases_total", len(loop.plan.releases))
+        metrics.add("released_changes_total", loop.released_rows)
+        if loop.frontier is not None:
+            metrics.set("waiting_snapshots", loop.frontier.snapshots_waiting)
+            metrics.set("finished_stream_partitions", loop.frontier.finished_tokens)

@@ -1,0 +1,98 @@
+"""Counts a batch's changes: one Spark job, one row to the driver.
+
+Timestamps come from the first eight bytes of the order key; their
+distribution comes as quantiles, by which the core cuts releases and segments.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from tidegate.schemas.order_key import TIMESTAMP_BYTES
+from tidegate.schemas.wire_format import HEADER_BYTES, unframe
+from tidegate.spark_consumer.batch.rows import IS_PROGRESS, at_or_below, within
+from tidegate.spark_consumer.core.batch_state import TopicIds
+from tidegate.spark_consumer.core.batch_stats import BatchStats
+from tidegate.spark_consumer.core.release import NO_CHANGES, QUANTILES, Distribution
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql import Column, DataFrame, Row
+
+__all__ = ["count_changes"]
+
+_ORDER_KEY_BYTES_MIN = 29
+"""Timestamp, an empty transaction id with its zero byte, record sequence, mod number."""
+
+_ACCURACY = 1_000
+
+
+def count_changes(rows: DataFrame, *, after_us: int, through_us: int) -> BatchStats:
+    """Count a batch's changes against the former and the new watermark."""
+    commit_us = F.conv(F.hex(F.substring("order_key", 1, TIMESTAMP_BYTES)), 16, 10).cast("long")
+    is_ordered = F.coalesce(F.length("order_key") >= _ORDER_KEY_BYTES_MIN, F.lit(False))  # noqa: FBT003
+    is_late = is_ordered & at_or_below(after_us)
+    is_due = is_ordered & within(after_us=after_us, through_us=through_us)
+    is_early = is_ordered & ~at_or_below(max(after_us, through_us))
+    place = F.concat_ws("/", "topic", F.col("topic_partition"), F.col("offset"))
+    counted = (
+        rows.where(~F.col(IS_PROGRESS))
+        .agg(
+            F.count_if(is_late).alias("late_rows"),
+            F.count_if(is_due).alias("due_rows"),
+            F.count_if(is_early).alias("early_rows"),
+            F.count_if(~is_ordered).alias("unordered_rows"),
+            F.min(F.when(~is_ordered, place)).alias("unordered_at"),
+            F.min(F.when(is_early, commit_us)).alias("early_min_us"),
+            F.max(F.when(is_early, commit_us)).alias("early_max_us"),
+            _quantiles(F.when(is_due, commit_us)).alias("due_us"),
+            _quantiles(F.when(is_early, commit_us)).alias("early_us"),
+            F.collect_set(
+                F.struct("topic", _frame("key").alias("key"), _frame("value").alias("value"))
+            ).alias("frames"),
+        )
+        .collect()[0]
+    )
+    return BatchStats(
+        late_rows=counted["late_rows"],
+        due=_distribution(counted["due_rows"], counted["due_us"]),
+        early=_distribution(counted["early_rows"], counted["early_us"]),
+        early_min_us=counted["early_min_us"],
+        early_max_us=counted["early_max_us"],
+        topics=_topics(counted["frames"]),
+        unordered_rows=counted["unordered_rows"],
+        unordered_at=counted["unordered_at"] or "",
+    )
+
+
+def _quantiles(commit_us: Column) -> Column:
+    shares = [(part + 1) / QUANTILES for part in range(QUANTILES)]
+    return F.percentile_approx(commit_us, shares, _ACCURACY)
+
+
+def _frame(column: str) -> Column:
+    """Confluent's header of a key or value, as text: a set of bytes compares by identity."""
+    return F.hex(F.substring(column, 1, HEADER_BYTES))
+
+
+def _distribution(rows: int, quantiles_us: Sequence[int] | None) -> Distribution:
+    return Distribution(rows, tuple(quantiles_us)) if quantiles_us else NO_CHANGES
+
+
+def _topics(frames: Iterable[Row]) -> tuple[TopicIds, ...]:
+    """Return the schema ids by topic; raises SchemaError for bytes without Confluent's header."""
+    keys: dict[str, set[int]] = defaultdict(set)
+    values: dict[str, set[int]] = defaultdict(set)
+    for frame in frames:
+        keys[frame["topic"]].add(unframe(bytes.fromhex(frame["key"] or ""))[0])
+        # A null value is a tombstone: it has no schema.
+        if frame["value"] is not None:
+            values[frame["topic"]].add(unframe(bytes.fromhex(frame["value"]))[0])
+    return tuple(
+        TopicIds(topic, tuple(sorted(keys[topic])), tuple(sorted(values[topic])))
+        for topic in sorted(keys)
+    )

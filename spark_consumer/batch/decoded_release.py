@@ -1,0 +1,87 @@
+"""A release, made from its rows: counted in one Spark job, each table decoded once."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from pyspark import StorageLevel
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+
+from tidegate.schemas.errors import invariant
+from tidegate.schemas.order_key import first_key_after
+from tidegate.spark_consumer.sinks.decoding import decode_changes
+from tidegate.spark_consumer.sinks.port import DecodedTable, Release
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import DataFrame
+
+    from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
+    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
+
+__all__ = ["decoded_release"]
+
+
+@contextmanager
+def decoded_release(
+    rows: DataFrame, bounds: ReleaseBounds, *, plan: Plan, topics: Mapping[str, TopicSchemas]
+) -> Iterator[Release]:
+    """Decode a release's rows (the gate's columns and `ordinal`) for the sinks.
+
+    Frames are persisted as they are first read, and freed after the block.  Raises
+    InvariantViolation if rows lie outside the bounds or ordinals are not dense.
+    """
+    with ExitStack() as frames:
+
+        def persisted(frame: DataFrame) -> DataFrame:
+            frames.callback(frame.unpersist)
+            return frame.persist(StorageLevel.MEMORY_AND_DISK)
+
+        kept = persisted(rows)
+        total, by_topic = _counted(kept, bounds)
+        tables = {}
+        for topic, schemas in topics.items():
+            count = by_topic.get(topic, 0)
+            frame = decode_changes(kept, schemas, topic=topic, release=bounds.number)
+            tables[topic] = DecodedTable(persisted(frame) if count else frame, count, schemas)
+        yield Release(
+            number=bounds.number,
+            after_us=bounds.after_us,
+            through_us=bounds.through_us,
+            query_id=plan.query_id,
+            batch=plan.batch,
+            rows=total,
+            tables=tables,
+        )
+
+
+def _counted(rows: DataFrame, bounds: ReleaseBounds) -> tuple[int, dict[str, int]]:
+    """Return the number of rows, and by topic of those with a value; checks the bounds."""
+    found = (
+        rows.groupBy("topic")
+        .agg(
+            F.count("*").alias("rows"),
+            F.count("value").alias("values"),
+            F.min("order_key").alias("first"),
+            F.max("order_key").alias("last"),
+            F.max("ordinal").alias("ordinal_max"),
+        )
+        .collect()
+    )
+    total = sum(row["rows"] for row in found)
+    for row in found:
+        invariant(
+            bytes(row["first"]) >= first_key_after(bounds.after_us)
+            and bytes(row["last"]) < first_key_after(bounds.through_us),
+            "a release holds changes outside its bounds",
+            release=bounds.number,
+            topic=row["topic"],
+        )
+    invariant(
+        max((row["ordinal_max"] for row in found), default=-1) == total - 1,
+        "a release's ordinals are not dense",
+        release=bounds.number,
+    )
+    return total, {row["topic"]: row["values"] for row in found}

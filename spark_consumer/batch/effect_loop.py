@@ -1,0 +1,216 @@
+"""Runs one batch: hands events to the core and executes its effects, in the core's order.
+
+The loop decides nothing.  Which effects there are, their order, and why a kill between any two of
+them is safe is in `core.batch_run`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias, assert_never
+
+from tidegate.schemas.errors import InvariantViolation, invariant
+from tidegate.spark_consumer.core.batch_effects import (
+    CountChanges,
+    DeleteFiles,
+    LoadFrontier,
+    LoadPlan,
+    LoadState,
+    ReadProgress,
+    StoreFrontier,
+    StorePlan,
+    StoreSchemas,
+    StoreState,
+)
+from tidegate.spark_consumer.core.batch_events import (
+    BatchBegun,
+    ChangesCounted,
+    FrontierLoaded,
+    PlanLoaded,
+    ProgressRead,
+    StateLoaded,
+    StateStored,
+)
+from tidegate.spark_consumer.core.batch_run import BatchRun
+from tidegate.spark_consumer.core.plan import (
+    CompactSegments,
+    SetLateAside,
+    StoreSegment,
+    WriteRelease,
+)
+from tidegate.spark_consumer.sinks.release_writer import write_release
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+
+    from tidegate.spark_consumer.batch.ports import BatchRows, Parts
+    from tidegate.spark_consumer.core.batch_effects import BatchEffect
+    from tidegate.spark_consumer.core.batch_events import BatchEvent
+    from tidegate.spark_consumer.core.batch_state import State
+    from tidegate.spark_consumer.core.frontier import EndOffsets, Frontier
+    from tidegate.spark_consumer.core.plan import Plan, Step
+    from tidegate.spark_consumer.sinks.port import Sink
+
+__all__ = ["EffectLoop", "LoopStep"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopStep:
+    """What the loop does next: the word for log lines, and the release that it belongs to."""
+
+    name: str
+    release: int | None = None
+
+
+_Answered: TypeAlias = "Generator[LoopStep, None, BatchEvent | None]"
+"""Yields each step before it is done; returns the event that answers the effect, if any."""
+
+
+class EffectLoop:
+    """One attempt at one batch; `steps` runs it.  Its figures are complete when that has ended."""
+
+    def __init__(
+        self, batch: int, rows: BatchRows, *, end_offsets: EndOffsets, parts: Parts
+    ) -> None:
+        """Do nothing before `steps`."""
+        self._rows = rows
+        self._end_offsets = end_offsets
+        self._parts = parts
+        self._run = BatchRun(
+            batch=batch,
+            prefix=parts.subscription.names.prefix,
+            query_id=parts.query_id,
+            subscription=parts.subscription,
+            limits=parts.limits,
+            code=parts.code,
+            sinks=tuple(sink.name for sink in parts.sinks),
+        )
+        self.input_rows = 0
+        """Rows read, progress rows included; 0 in a replay that executes a stored plan."""
+        self.released_rows = 0
+        self.frontier: Frontier | None = None
+        """The frontier that the batch stored; None in a replay that executes a stored plan."""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan that is executed; no step of it comes before the plan."""
+        if self._run.plan is None:
+            raise InvariantViolation("batch step without a plan")
+        return self._run.plan
+
+    @property
+    def state(self) -> State:
+        """The state that the batch leaves, once it is stored."""
+        if self._run.state is None:
+            raise InvariantViolation("the batch is not finished")
+        return self._run.state
+
+    def steps(self) -> Iterator[LoopStep]:
+        """Run the batch; yields each step before it is done, and returns when the state is stored.
+
+        Dropping the iterator between two steps is like a kill there: another attempt at the batch
+        may follow.  Raises what the core and the parts raise.
+        """
+        event: BatchEvent | None = BatchBegun(self._end_offsets)
+        while event is not None:
+            effects = self._run.handle(event)
+            self._run.check_invariants()
+            event = None
+            for effect in effects:
+                invariant(event is None, "an effect follows one that was answered")
+                event = yield from self._execute(effect)
+
+    def _execute(self, effect: BatchEffect) -> _Answered:
+        match effect:
+            case SetLateAside() | WriteRelease() | StoreSegment() | CompactSegments():
+                yield from self._execute_step(effect)
+                return None
+            case LoadState() | LoadPlan() | LoadFrontier():
+                yield LoopStep("load")
+                return self._load(effect)
+            case DeleteFiles():
+                yield LoopStep("load")
+                self._parts.files.delete(effect.names)
+                return None
+            case ReadProgress():
+                yield LoopStep("plan")
+                progress = tuple(self._rows.read_progress(offsets=effect.offsets))
+                self.input_rows += len(progress)
+                return ProgressRead(progress)
+            case CountChanges():
+                yield LoopStep("plan")
+                stats = self._rows.count_changes(
+                    after_us=effect.after_us, through_us=effect.through_us
+                )
+                self.input_rows += stats.rows
+                return ChangesCounted(stats)
+            case StoreSchemas() | StoreFrontier() | StorePlan():
+                yield LoopStep("plan")
+                self._store(effect)
+                return None
+            case StoreState():
+                yield LoopStep("state")
+                self._parts.files.store_state(effect.state)
+                return StateStored()
+            case _:
+                assert_never(effect)
+
+    def _load(self, effect: LoadState | LoadPlan | LoadFrontier) -> BatchEvent:
+        files = self._parts.files
+        match effect:
+            case LoadState():
+                return StateLoaded(files.state(effect.batch))
+            case LoadPlan():
+                return PlanLoaded(files.plan(effect.batch))
+            case LoadFrontier():
+                return FrontierLoaded(files.frontier(effect.name, self._parts.subscription))
+            case _:
+                assert_never(effect)
+
+    def _store(self, effect: StoreSchemas | StoreFrontier | StorePlan) -> None:
+        parts = self._parts
+        match effect:
+            case StoreSchemas():
+                parts.schemas.topics(effect.topics, parts.subscription)
+            case StoreFrontier():
+                parts.files.store_frontier(effect.name, effect.frontier)
+                self.frontier = effect.frontier
+            case StorePlan():
+                parts.files.store_plan(effect.plan)
+            case _:
+                assert_never(effect)
+
+    def _execute_step(self, step: Step) -> Iterator[LoopStep]:
+        # Rows are written past the gate's files, which refuse a replaced run by themselves.
+        match step:
+            case SetLateAside():
+                yield LoopStep("late")
+                self._parts.files.require_writer()
+                self._rows.set_late_aside(self.plan)
+            case WriteRelease():
+                yield from self._write_release(step)
+            case StoreSegment():
+                yield LoopStep("pending")
+                self._parts.files.require_writer()
+                self._rows.store_segment(step.segment)
+            case CompactSegments():
+                yield LoopStep("pending")
+                self._parts.files.require_writer()
+                self._rows.join_segments(step.compaction, after_us=step.after_us)
+            case _:
+                assert_never(step)
+
+    def _write_release(self, step: WriteRelease) -> Iterator[LoopStep]:
+        parts, bounds = self._parts, step.bounds
+        yield LoopStep("release", bounds.number)
+        topics = parts.schemas.topics(self.plan.topics, parts.subscription)
+        with self._rows.release(bounds, plan=self.plan, topics=topics) as release:
+            for name in write_release(release, sinks=self._sinks(step.sinks), output=parts.output):
+                yield LoopStep(name, bounds.number)
+                parts.files.require_writer()
+        self.released_rows += release.rows
+
+    def _sinks(self, names: Sequence[str]) -> list[Sink]:
+        """Return the sinks that a plan names, in its order."""
+        by_name = {sink.name: sink for sink in self._parts.sinks}
+        return [by_name[name] for name in names]

@@ -1,0 +1,82 @@
+"""The ports of the effect loop: one batch's rows, and what a batch works with.
+
+Nothing here needs Spark, so the loop also runs over rows and files in memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
+    from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
+    from tidegate.spark_consumer.core.batch_state import Segment
+    from tidegate.spark_consumer.core.batch_stats import BatchStats
+    from tidegate.spark_consumer.core.frontier import ProgressRow
+    from tidegate.spark_consumer.core.gate import Limits
+    from tidegate.spark_consumer.core.plan import Compaction, Plan, ReleaseBounds
+    from tidegate.spark_consumer.core.subscription import Subscription
+    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
+    from tidegate.spark_consumer.sinks.manifest import ManifestWriter
+    from tidegate.spark_consumer.sinks.port import Release, Sink
+
+__all__ = ["BatchRows", "Parts"]
+
+
+class BatchRows(Protocol):
+    """The rows of one batch, and the segments that earlier batches stored.
+
+    Every method blocks until it is done and may be called again with the same result: a replay has
+    the same data rows.  Only progress rows may be fewer then, after a compaction of their topic.
+    """
+
+    def read_progress(self, *, offsets: int) -> Sequence[ProgressRow]:
+        """Return the batch's progress rows, in any order: of each Kafka key at least the newest.
+
+        `offsets` is how many offsets of the progress topic the batch spans.  Raises SchemaError for
+        a row that cannot be decoded.
+        """
+        ...
+
+    def count_changes(self, *, after_us: int, through_us: int) -> BatchStats:
+        """Count the data rows against the former and the new watermark."""
+        ...
+
+    def set_late_aside(self, plan: Plan) -> None:
+        """Append the data rows at or below `plan.after_us` to the table of late changes, once."""
+        ...
+
+    def store_segment(self, segment: Segment) -> None:
+        """Store the data rows within the segment's times; a segment that is stored stays."""
+        ...
+
+    def join_segments(self, compaction: Compaction, *, after_us: int) -> None:
+        """Store what the inputs hold above `after_us` as one segment."""
+        ...
+
+    def release(
+        self, bounds: ReleaseBounds, *, plan: Plan, topics: Mapping[str, TopicSchemas]
+    ) -> AbstractContextManager[Release]:
+        """Return a release's changes, decoded and counted; its frames are valid within the block.
+
+        Raises InvariantViolation if the rows are not those that the bounds promise.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What every batch of a query works with; built in `spark.query`."""
+
+    files: GateFiles
+    schemas: SchemaStore
+    sinks: Sequence[Sink]
+    output: ManifestWriter
+    subscription: Subscription
+    query_id: str
+    limits: Limits
+    code: str

@@ -1,0 +1,83 @@
+"""The columns of a batch's rows, and comparisons of their order keys.
+
+Bounds are commit timestamps and are compared as bytes with the order key, so no row is converted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from tidegate.schemas.order_key import first_key_after
+from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = [
+    "CHANGE_COLUMNS",
+    "CHANGE_SCHEMA",
+    "IS_PROGRESS",
+    "at_or_below",
+    "kafka_columns",
+    "within",
+]
+
+IS_PROGRESS = "is_progress"
+"""Marks the rows of the progress topic."""
+
+CHANGE_SCHEMA = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("topic_partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("order_key", BinaryType()),
+        StructField("mod", StringType()),
+    ]
+)
+"""A change as the gate stores it: raw bytes, so that no new schema can break waiting changes."""
+
+CHANGE_COLUMNS = tuple(CHANGE_SCHEMA.fieldNames())
+
+
+def kafka_columns(frame: DataFrame, *, is_progress: bool) -> DataFrame:
+    """Return rows of Spark's Kafka source (with headers) in the gate's columns.
+
+    `order_key` is null where the first header is not the order key.
+    """
+    return frame.select(
+        F.lit(is_progress).alias(IS_PROGRESS),
+        "topic",
+        F.col("partition").alias("topic_partition"),
+        "offset",
+        "key",
+        "value",
+        _header(0, HEADER_ORDER).alias("order_key"),
+        F.decode(_header(1, HEADER_MOD), "UTF-8").alias("mod"),
+    )
+
+
+def within(*, after_us: int, through_us: int) -> Column:
+    """Condition: `after_us` < commit timestamp <= `through_us`."""
+    return ~at_or_below(after_us) & at_or_below(through_us)
+
+
+def at_or_below(through_us: int) -> Column:
+    """Condition: commit timestamp <= `through_us`."""
+    return F.col("order_key") < F.lit(bytearray(first_key_after(through_us)))
+
+
+def _header(place: int, name: str) -> Column:
+    header = F.get(F.col("headers"), F.lit(place))
+    return F.when(header["key"] == name, header["value"])

@@ -1,0 +1,102 @@
+"""The rows of one batch as Spark holds them: the port `BatchRows` over a DataFrame."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from pyspark import StorageLevel
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+
+from tidegate.spark_consumer.batch.batch_stats import count_changes
+from tidegate.spark_consumer.batch.decoded_release import decoded_release
+from tidegate.spark_consumer.batch.rows import CHANGE_COLUMNS, IS_PROGRESS, at_or_below
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import DataFrame
+
+    from tidegate.spark_consumer.batch.progress_rows import ProgressReader
+    from tidegate.spark_consumer.batch.segments import SegmentFiles
+    from tidegate.spark_consumer.core.batch_state import Segment
+    from tidegate.spark_consumer.core.batch_stats import BatchStats
+    from tidegate.spark_consumer.core.frontier import ProgressRow
+    from tidegate.spark_consumer.core.plan import Compaction, Plan, ReleaseBounds
+    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
+    from tidegate.spark_consumer.sinks.port import Release
+
+__all__ = ["LateRows", "SparkRows"]
+
+
+class LateRows(Protocol):
+    """Where changes at or below the former watermark are kept."""
+
+    def write(self, rows: DataFrame, *, query_id: str, batch: int, watermark_us: int) -> None:
+        """Append a batch's late changes (the gate's columns); idempotent by the batch."""
+        ...
+
+
+class SparkRows:
+    """A batch's rows, read from Kafka at most once until `close`."""
+
+    def __init__(
+        self,
+        frame: DataFrame,
+        *,
+        segments: SegmentFiles,
+        progress: ProgressReader,
+        late: LateRows,
+    ) -> None:
+        """Take the frame of a batch, with the gate's columns; reads nothing yet."""
+        self._frame = frame
+        self._segments = segments
+        self._progress = progress
+        self._late = late
+        self._is_persisted = False
+
+    def close(self) -> None:
+        """Free the memory that Spark keeps the rows in."""
+        if self._is_persisted:
+            self._frame.unpersist()
+
+    def read_progress(self, *, offsets: int) -> Sequence[ProgressRow]:
+        """Return the batch's progress rows, as the port says."""
+        return self._progress.read(self._persisted, offsets=offsets)
+
+    def count_changes(self, *, after_us: int, through_us: int) -> BatchStats:
+        """Count the data rows: one Spark job."""
+        return count_changes(self._persisted, after_us=after_us, through_us=through_us)
+
+    def set_late_aside(self, plan: Plan) -> None:
+        """Append the late rows to their table."""
+        late = self._persisted.where(~F.col(IS_PROGRESS) & at_or_below(plan.after_us))
+        self._late.write(
+            late.select(*CHANGE_COLUMNS),
+            query_id=plan.query_id,
+            batch=plan.batch,
+            watermark_us=plan.after_us,
+        )
+
+    def store_segment(self, segment: Segment) -> None:
+        """Store the data rows within the segment's times."""
+        self._segments.store(self._persisted, segment)
+
+    def join_segments(self, compaction: Compaction, *, after_us: int) -> None:
+        """Join segments; the batch's own rows are not read."""
+        self._segments.join(compaction, after_us=after_us)
+
+    def release(
+        self, bounds: ReleaseBounds, *, plan: Plan, topics: Mapping[str, TopicSchemas]
+    ) -> AbstractContextManager[Release]:
+        """Return a release's changes: one Spark job counts them, and each table is decoded once."""
+        rows = self._segments.release(self._persisted, bounds)
+        return decoded_release(rows, bounds, plan=plan, topics=topics)
+
+    @property
+    def _persisted(self) -> DataFrame:
+        """The frame, kept by Spark from its first use on: most batches read it several times."""
+        if not self._is_persisted:
+            self._frame.persist(StorageLevel.MEMORY_AND_DISK)
+            self._is_persisted = True
+        return self._frame

@@ -1,0 +1,133 @@
+"""The gate's plans, states and frontiers below a checkpoint's `gate` folder."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, TypeVar
+from uuid import uuid4
+
+from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.core.batch_state import State
+from tidegate.spark_consumer.core.files import (
+    PLANS,
+    QUERY_FILE,
+    STATES,
+    frontier_file,
+    number_in,
+    plan_file,
+    state_file,
+)
+from tidegate.spark_consumer.core.frontier import Frontier
+from tidegate.spark_consumer.core.plan import Plan
+from tidegate.spark_consumer.errors import CheckpointMismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, JsonStorage
+    from tidegate.spark_consumer.core.subscription import Subscription
+
+__all__ = ["GateFiles", "QueryIdentity", "newest_state"]
+
+_Stored = TypeVar("_Stored")
+
+
+@dataclass(frozen=True, slots=True)
+class QueryIdentity:
+    """What a checkpoint belongs to; written once, by its first run."""
+
+    query_id: str
+    prefix: str
+    output: str
+
+
+class GateFiles:
+    """Loads and stores by batch; writing raises WriterReplaced after a younger run has started."""
+
+    def __init__(self, storage: JsonStorage) -> None:
+        """Take the `gate` folder."""
+        self._storage = storage
+
+    def identify(
+        self, *, prefix: str, output: str, new_id: Callable[[], object] = uuid4
+    ) -> QueryIdentity:
+        """Return the identity of this checkpoint; creates it in an empty one.
+
+        Raises ConfigError if the checkpoint belongs to another prefix or output.
+        """
+        fresh = QueryIdentity(str(new_id()), prefix, output)
+        self._storage.create_json(QUERY_FILE, asdict(fresh))
+        found = QueryIdentity(**(self._storage.read_json(QUERY_FILE) or {}))
+        for name in ("prefix", "output"):
+            if getattr(found, name) != getattr(fresh, name):
+                message = f"the checkpoint belongs to another {name}"
+                hint = f"Set the former {name}, or use a new checkpoint with a new output"
+                fields = {"found": getattr(found, name), "expected": getattr(fresh, name)}
+                raise ConfigError(message, hint=hint, **fields)
+        return found
+
+    def release_max(self) -> int:
+        """Return the highest release that a state or plan names, -1 if none does."""
+        numbers = [-1]
+        newest = newest_state(self._storage)
+        if newest is not None:
+            numbers.append(newest.next_release - 1)
+        batch = _newest(self._storage, PLANS, plan_file)
+        plan = None if batch is None else self.plan(batch)
+        numbers += [bounds.number for bounds in plan.releases] if plan is not None else []
+        return max(numbers)
+
+    def state(self, batch: int) -> State | None:
+        """Return the state after a batch, if it was stored."""
+        return self._load(state_file(batch), State.restore)
+
+    def store_state(self, state: State) -> None:
+        """Store the state after a batch: its last write."""
+        self._storage.write_json(state_file(state.batch), state.snapshot())
+
+    def plan(self, batch: int) -> Plan | None:
+        """Return the plan of a batch, if it was stored."""
+        return self._load(plan_file(batch), Plan.restore)
+
+    def store_plan(self, plan: Plan) -> None:
+        """Store the plan of a batch; raises CheckpointMismatch if one is stored."""
+        if not self._storage.create_json(plan_file(plan.batch), plan.snapshot()):
+            message = "another run has already planned this batch"
+            raise CheckpointMismatch(message, batch=plan.batch)
+
+    def frontier(self, name: str, subscription: Subscription) -> Frontier | None:
+        """Return a frontier, if it was stored."""
+        return self._load(frontier_file(name), lambda data: Frontier.restore(data, subscription))
+
+    def store_frontier(self, name: str, frontier: Frontier) -> None:
+        """Store a frontier; replaces one of that name."""
+        self._storage.write_json(frontier_file(name), frontier.snapshot())
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete files that no batch can need again."""
+        self._storage.delete(names)
+
+    def require_writer(self) -> None:
+        """Raise WriterReplaced if a younger run has taken the checkpoint."""
+        self._storage.require_writer()
+
+    def _load(self, name: str, rebuild: Callable[[dict[str, Any]], _Stored]) -> _Stored | None:
+        content = self._storage.read_json(name)
+        return None if content is None else rebuild(content)
+
+
+def newest_state(files: JsonFiles) -> State | None:
+    """Return the newest state in a `gate` folder, or None before the first batch."""
+    batch = _newest(files, STATES, state_file)
+    content = None if batch is None else files.read_json(state_file(batch))
+    return None if content is None else State.restore(content)
+
+
+def _newest(files: JsonFiles, folder: str, file: Callable[[int], str]) -> int | None:
+    """Return the highest batch with a file, also if the listing lacks the youngest files."""
+    listed = [number_in(name) for name in files.names(folder)]
+    newest = max(listed, default=-1)
+    while files.read_json(file(newest + 1)) is not None:
+        newest += 1
+    return None if newest < 0 else newest

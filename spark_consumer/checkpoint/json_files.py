@@ -1,0 +1,75 @@
+"""Small JSON files in one folder: the port that the checkpoint and the manifests are written to.
+
+`Storage` implements it over Hadoop's FileSystem; `LocalFolder` reads a folder without Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+__all__ = ["JsonFiles", "JsonStorage", "LocalFolder"]
+
+
+class JsonFiles(Protocol):
+    """A folder to read; names are paths relative to it."""
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """Return a file's content, or None if there is no such file."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the files in a folder, sorted; empty if the folder does not exist.
+
+        On an object store the list may lack files that were written a moment ago.
+        """
+        ...
+
+
+class JsonStorage(JsonFiles, Protocol):
+    """A folder with one writer; a run that was replaced gets WriterReplaced from every method.
+
+    The check precedes the write, so a run that is replaced between the two still writes: callers
+    must be safe then.  Only `create_json` decides between two runs.
+    """
+
+    def write_json(self, name: str, content: object) -> None:
+        """Write or replace a file; readers see the former content or the new one, whole."""
+        ...
+
+    def create_json(self, name: str, content: object) -> bool:
+        """Write a file if it does not exist; return whether this call wrote it.
+
+        Of any number of simultaneous calls exactly one returns True.
+        """
+        ...
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete files, and folders with their content; missing ones are no error."""
+        ...
+
+    def require_writer(self) -> None:
+        """Raise WriterReplaced if a younger run is the folder's writer."""
+        ...
+
+
+class LocalFolder:
+    """A folder on this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take the folder; it may be missing."""
+        self._folder = folder
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """Return a file's content, or None; raises OSError if it cannot be read."""
+        path = self._folder / name
+        return json.loads(path.read_bytes()) if path.is_file() else None
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the files in a folder, without temporary ones."""
+        path = self._folder / folder
+        return sorted(one.name for one in path.glob("[!._]*")) if path.is_dir() else []

@@ -1,0 +1,51 @@
+"""The end offsets of a batch, from Spark's own offset log.
+
+Spark writes `offsets/<batch>` before it calls the batch function: a version, the batch's metadata,
+then a line per source.  A line is identified by the topics that it names, never by its place.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from tidegate.spark_consumer.errors import CheckpointMismatch
+
+if TYPE_CHECKING:
+    from tidegate.spark_consumer.checkpoint.storage import Storage
+
+__all__ = ["end_offsets", "parse_offset_log"]
+
+_VERSION = "v1"
+_NOTHING_YET = "-"
+
+
+def end_offsets(checkpoint: Storage, batch: int) -> dict[str, dict[int, int]]:
+    """Return topic -> topic partition -> next offset after a batch.
+
+    `checkpoint` is Spark's own folder.  Raises CheckpointMismatch if the log has no such batch, or
+    has an unknown format.
+    """
+    data = checkpoint.read(f"offsets/{batch}")
+    if data is None:
+        message = "Spark's offset log lacks the batch that Spark runs"
+        raise CheckpointMismatch(message, batch=batch, folder=checkpoint.root)
+    return parse_offset_log(data.decode(), batch=batch)
+
+
+def parse_offset_log(text: str, *, batch: int) -> dict[str, dict[int, int]]:
+    """Return the end offsets that an entry of the log holds; raises CheckpointMismatch as above."""
+    version, _, *sources = text.splitlines()
+    if version != _VERSION:
+        message = "Spark's offset log has an unknown format"
+        raise CheckpointMismatch(message, batch=batch, version=version)
+    ends: dict[str, dict[int, int]] = {}
+    for line in sources:
+        if line == _NOTHING_YET:
+            continue
+        for topic, offsets in json.loads(line).items():
+            if topic in ends:
+                message = "two sources read the same topic"
+                raise CheckpointMismatch(message, batch=batch, topic=topic)
+            ends[topic] = {int(topic_partition): end for topic_partition, end in offsets.items()}
+    return ends

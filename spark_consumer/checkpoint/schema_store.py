@@ -1,0 +1,58 @@
+"""Schemas by id, stored beside the gate's state.
+
+Plans name schemas by id, and an id never changes its meaning.  A schema that was read once is
+stored, so that a replay needs no registry.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, reader_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tidegate.schemas.registry import SchemaRegistry
+    from tidegate.spark_consumer.checkpoint.json_files import JsonStorage
+    from tidegate.spark_consumer.core.batch_state import TopicIds
+    from tidegate.spark_consumer.core.subscription import Subscription
+
+__all__ = ["SchemaStore"]
+
+
+class SchemaStore:
+    """Reads schemas from the checkpoint first, then from the registry."""
+
+    def __init__(self, storage: JsonStorage, registry: SchemaRegistry) -> None:
+        """Take the `gate` folder and the registry; reads nothing yet."""
+        self._storage = storage
+        self._registry = registry
+        self._known: dict[int, Mapping[str, Any]] = {}
+
+    def schema(self, schema_id: int) -> Mapping[str, Any]:
+        """Return the schema of an id, stored by now; raises what the registry raises."""
+        if schema_id not in self._known:
+            name = f"schemas/{schema_id}.json"
+            stored = self._storage.read_json(name)
+            if stored is None:
+                stored = self._registry.schema(schema_id)
+                self._storage.write_json(name, stored)
+            self._known[schema_id] = stored
+        return self._known[schema_id]
+
+    def topics(
+        self, known: Iterable[TopicIds], subscription: Subscription
+    ) -> dict[str, TopicSchemas]:
+        """Return the schemas of every topic that has had a value."""
+        schemas = {}
+        for ids in known:
+            if not ids.value_ids:
+                continue
+            schemas[ids.topic] = TopicSchemas(
+                table=subscription.table(ids.topic),
+                key_schema=self.schema(ids.key_ids[-1]),
+                reader_schema=reader_schema([self.schema(n) for n in ids.value_ids]),
+                writer_schemas={n: self.schema(n) for n in (*ids.key_ids, *ids.value_ids)},
+            )
+        return schemas

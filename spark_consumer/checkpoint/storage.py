@@ -1,0 +1,209 @@
+"""Small files on any file system that Spark can write to, through Hadoop's FileSystem in its JVM.
+
+A folder has one writer (see `writers`), and every write first checks for a younger one.  A file
+appears whole or not at all: it is written under a temporary name and renamed.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+from tidegate.schemas.errors import UnreachableError
+from tidegate.spark_consumer.checkpoint.writers import Writers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pyspark.sql import SparkSession
+
+__all__ = ["Storage"]
+
+_Result = TypeVar("_Result")
+_OVERWRITE = _RECURSIVE = True
+_EXISTS = frozenset(
+    {
+        "java.nio.file.FileAlreadyExistsException",
+        "org.apache.hadoop.fs.FileAlreadyExistsException",
+    }
+)
+
+
+class Storage:
+    """One folder: implements `JsonStorage`; names are paths relative to it.
+
+    Every method blocks, and raises UnreachableError if the file system fails.
+    """
+
+    def __init__(self, spark: SparkSession, root: str, *, guard: Storage | None = None) -> None:
+        """Open a folder; nothing is written before `take`.
+
+        With a `guard`, the writer of that folder is the writer of this one.
+        """
+        # pyspark has no public access to Hadoop's FileSystem; only this module uses the private.
+        context: Any = spark.sparkContext
+        self._gateway = context._gateway  # noqa: SLF001
+        self._jvm = self._gateway.jvm
+        self._conf = context._jsc.hadoopConfiguration()  # noqa: SLF001
+        self.root = root
+        self._folder = self._jvm.org.apache.hadoop.fs.Path(root)
+        self._files = self._call(lambda: self._folder.getFileSystem(self._conf))
+        self.root = str(self._files.makeQualified(self._folder).toString())
+        self.writers: Writers = Writers(self) if guard is None else guard.writers
+
+    def path(self, name: str) -> str:
+        """Return the whole path of a name, for Spark's readers and writers."""
+        return f"{self.root}/{name}"
+
+    def take(self) -> int:
+        """Become the folder's writer; return its number.  Former writers are refused from then."""
+        return self.writers.take()
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file's bytes, or None if there is no such file."""
+
+        def read() -> bytes | None:
+            path = self._path(name)
+            if not self._files.exists(path):
+                return None
+            stream = self._files.open(path)
+            try:
+                return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+            finally:
+                stream.close()
+
+        return self._call(read)
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """Return a JSON file's content, or None if there is no such file."""
+        data = self.read(name)
+        return None if data is None else json.loads(data)
+
+    def write_json(self, name: str, content: object) -> None:
+        """Write or replace a file; raises WriterReplaced if there is a younger writer."""
+        self.require_writer()
+        temporary = self._write_temporary(name, _encoded(content))
+        self._rename(temporary, name, replace=True)
+
+    def create_json(self, name: str, content: object) -> bool:
+        """Write a file if it does not exist; return whether this call wrote it."""
+        self.require_writer()
+        return self.create(name, content)
+
+    def create(self, name: str, content: object) -> bool:
+        """Do as `create_json`, also for a run that is not the writer."""
+        return self._create_new(name, _encoded(content))
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the files in a folder, sorted; empty if it does not exist."""
+
+        def names() -> list[str]:
+            path = self._path(folder)
+            if not self._files.exists(path):
+                return []
+            found = [str(one.getPath().getName()) for one in self._files.listStatus(path)]
+            return sorted(name for name in found if not name.startswith((".", "_")))
+
+        return self._call(names)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete files, and folders with their content; missing ones are no error."""
+        self.require_writer()
+        for name in names:
+            self._delete(name)
+
+    def _delete(self, name: str) -> None:
+        self._call(lambda: self._files.delete(self._path(name), _RECURSIVE))
+
+    def require_writer(self) -> None:
+        """Raise WriterReplaced if there is a younger writer, or `take` was never called."""
+        self.writers.require()
+
+    def _path(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self._folder, name)
+
+    def _write_temporary(self, name: str, data: bytes) -> str:
+        folder, slash, file = name.rpartition("/")
+        # Two runs may write one file at the same time.
+        temporary = f"{folder}{slash}.{file}.{uuid4().hex}.tmp"
+
+        def write() -> None:
+            stream = self._files.create(self._path(temporary), _OVERWRITE)
+            try:
+                stream.write(bytearray(data))
+                stream.hsync()
+            finally:
+                stream.close()
+
+        self._call(write)
+        return temporary
+
+    def _create_new(self, name: str, data: bytes) -> bool:
+        temporary = self._write_temporary(name, data)
+        try:
+            if self._files.getScheme() == "file":
+                self._link(temporary, name)
+            else:
+                self._rename(temporary, name, replace=False)
+        except _FileExistsAlready:
+            return False
+        finally:
+            self._delete(temporary)
+        return True
+
+    def _link(self, temporary: str, name: str) -> None:
+        """Name a file unless the name is taken: a local rename would replace the other file."""
+        local = self._jvm.java.nio.file.Paths.get
+
+        def link() -> None:
+            source = local(self._path(temporary).toUri().getPath(), self._array("String", []))
+            target = local(self._path(name).toUri().getPath(), self._array("String", []))
+            self._jvm.java.nio.file.Files.createLink(target, source)
+
+        self._call(link)
+
+    def _rename(self, temporary: str, name: str, *, replace: bool) -> None:
+        options = self._jvm.org.apache.hadoop.fs.Options.Rename
+        how = self._array(options, [options.OVERWRITE if replace else options.NONE])
+
+        def rename() -> None:
+            context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
+                self._files.getUri(), self._conf
+            )
+            source, target = (
+                self._files.makeQualified(self._path(one)) for one in (temporary, name)
+            )
+            context.rename(source, target, how)
+
+        self._call(rename)
+
+    def _array(self, kind: Any, items: list[Any]) -> Any:
+        array = self._gateway.new_array(self._jvm.String if kind == "String" else kind, len(items))
+        for index, item in enumerate(items):
+            array[index] = item
+        return array
+
+    def _call(self, action: Callable[[], _Result]) -> _Result:
+        """Call into the JVM and translate its exceptions."""
+        try:
+            return action()
+        except Py4JJavaError as error:
+            thrown = error.java_exception
+            if str(thrown.getClass().getName()) in _EXISTS:
+                raise _FileExistsAlready from error
+            message = "the storage rejected a request"
+            hint = "Check the folder, its permissions and the file system's settings"
+            raise UnreachableError(
+                message, hint=hint, folder=self.root, cause=str(thrown.toString())
+            ) from error
+
+
+class _FileExistsAlready(Exception):  # noqa: N818 - an answer, not an error
+    """The file exists."""
+
+
+def _encoded(content: object) -> bytes:
+    return json.dumps(content, separators=(",", ":")).encode() + b"\n"

@@ -1,0 +1,1 @@
+"""What each command of `tidegate-consumer` does, one module per command."""

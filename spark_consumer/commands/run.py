@@ -1,0 +1,65 @@
+"""`tidegate-consumer run`: the gate, until it is stopped or has caught up.
+
+What is missing is found before Spark starts: Spark itself waits long and reports it in stack
+traces.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+from tidegate.program.health import Health
+from tidegate.program.registry_http import HttpSchemaRegistry
+from tidegate.program.status_server import serve_status
+from tidegate.schemas.topics import TopicNames
+from tidegate.spark_consumer.core.subscription import Subscription
+from tidegate.spark_consumer.kafka.java_options import java_options
+from tidegate.spark_consumer.kafka.topics import wait_for_topics
+from tidegate.spark_consumer.metrics import consumer_metrics
+from tidegate.spark_consumer.spark.requirements import require_spark
+
+if TYPE_CHECKING:
+    from tidegate.spark_consumer.config import ConsumerConfig
+
+__all__ = ["prepare", "run"]
+
+
+def run(config: ConsumerConfig, *, begun_us: int) -> None:
+    """Run until SIGTERM or SIGINT, or until the end that the settings ask for.
+
+    `begun_us` is when the program was started.  Raises what made the run fail.
+    """
+    # When the JVM has been stopped, py4j complains at length about every connection that it had.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    metrics, health = consumer_metrics(), Health()
+    with serve_status(config, registry=metrics.registry, health=health):
+        if not prepare(config, stop=stop, health=health):
+            return
+        from tidegate.spark_consumer.spark import query  # noqa: PLC0415 - pyspark, checked above
+
+        query.run(config, stop=stop, begun_us=begun_us, metrics=metrics, health=health)
+
+
+def prepare(config: ConsumerConfig, *, stop: threading.Event, health: Health) -> bool:
+    """Check what a run needs and wait for its topics; return False if the run was stopped.
+
+    Raises ConfigError or UnreachableError for the first thing that is missing.
+    """
+    require_spark(jars=config.jars)
+    # Options that cannot be translated are an error now, before Spark starts.
+    java_options(config.kafka_client_options())
+    registry_options = config.registry_client_options()
+    HttpSchemaRegistry(config.registry_url, options=registry_options).require_reachable()
+    return wait_for_topics(
+        config.bootstrap_servers,
+        Subscription(TopicNames(config.prefix)),
+        stop=stop,
+        health=health,
+        options=config.kafka_client_options(),
+    )

@@ -1,0 +1,62 @@
+"""`tidegate-consumer status`: how far the gate has come, read from a checkpoint without Spark."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.instants import US_PER_SECOND
+from tidegate.spark_consumer.checkpoint.gate_files import newest_state
+from tidegate.spark_consumer.checkpoint.json_files import LocalFolder
+from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tidegate.spark_consumer.core.batch_state import State
+
+__all__ = ["status"]
+
+
+def status(checkpoint: str) -> Mapping[str, Any]:
+    """Return the figures of a checkpoint's newest state, ready for JSON.
+
+    Raises ConfigError for a checkpoint that is not on this machine, cannot be read or is empty.
+    """
+    return _figures(_newest_state(checkpoint))
+
+
+def _newest_state(checkpoint: str) -> State:
+    if "://" in checkpoint:
+        message = "status reads checkpoints on this machine only"
+        raise ConfigError(message, hint="Look at its gate/states folder", checkpoint=checkpoint)
+    try:
+        state = newest_state(LocalFolder(Path(checkpoint.removeprefix("file:")) / "gate"))
+    except OSError as error:
+        message = f"the checkpoint cannot be read: {error.strerror}"
+        raise ConfigError(message, hint="Check --checkpoint") from error
+    if state is None:
+        message = "there is no state in this checkpoint"
+        raise ConfigError(message, hint="Check --checkpoint", checkpoint=checkpoint)
+    return state
+
+
+def _figures(state: State) -> Mapping[str, Any]:
+    watermark = None
+    if state.watermark_us > BEFORE_EVERYTHING_US:
+        watermark = datetime.fromtimestamp(state.watermark_us / US_PER_SECOND, UTC).isoformat()
+    return {
+        "prefix": state.prefix,
+        "query_id": state.query_id,
+        "batch": state.batch,
+        "watermark_us": state.watermark_us,
+        "watermark": watermark,
+        "releases": state.next_release,
+        "waiting_segments": len(state.segments),
+        "waiting_changes": sum(segment.rows for segment in state.segments),
+        "late_changes": state.late_rows,
+        "stream_has_ended": state.stream_has_ended,
+        "topics": [topic.topic for topic in state.topics],
+    }

@@ -1,0 +1,68 @@
+"""The schemas that a topic's keys and values are read with."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tidegate.schemas.errors import SchemaError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["TopicSchemas", "full_name", "reader_schema", "row_columns"]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSchemas:
+    """How a topic's bytes are decoded; named by the plan, so that a replay decodes them alike.
+
+    `table` is the topic without prefix and dot.  `reader_schema` is what the function of that name
+    returns: its `Row` holds every column that any of the writer schemas has.  `writer_schemas`
+    holds, by schema id, every schema that a header of the release's rows names, **of keys and of
+    values**, and may hold more.  An id that is missing fails the release.
+    """
+
+    table: str
+    key_schema: Mapping[str, Any]
+    reader_schema: Mapping[str, Any]
+    writer_schemas: Mapping[int, Mapping[str, Any]]
+
+
+def reader_schema(versions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the last of a topic's value schemas, with the columns that only earlier ones have.
+
+    A version may leave columns out (`docs/protocol.md`, 3.4), while records that were written with
+    them are still to be released.  They stand behind the others, the newest type of each.
+    """
+    *earlier, newest = versions
+    reader = copy.deepcopy(newest)
+    fields = _row(reader)["fields"]
+    for schema in reversed(earlier):
+        known = {field["name"] for field in fields}
+        fields += [field for field in _row(schema)["fields"] if field["name"] not in known]
+    return reader
+
+
+def row_columns(change_schema: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the table's columns in ordinal order, from a change record's schema.
+
+    Raises SchemaError for any other schema.
+    """
+    return tuple(field["name"] for field in _row(change_schema)["fields"])
+
+
+def full_name(schema: Mapping[str, Any]) -> str:
+    """Return an Avro record's namespace and name."""
+    return f"{schema.get('namespace', '')}.{schema.get('name', '')}"
+
+
+def _row(change_schema: Mapping[str, Any]) -> dict[str, Any]:
+    for field in change_schema.get("fields", ()):
+        if field["name"] == "new_values":
+            for branch in field["type"]:
+                if isinstance(branch, dict):
+                    return branch
+    message = "a value schema has no row in new_values"
+    raise SchemaError(message, schema=full_name(change_schema))

@@ -1,0 +1,1 @@
+"""What the consumer asks Kafka before Spark starts, and the options that it gives to Spark."""

@@ -1,0 +1,1 @@
+"""Where releases are written: the port, decoding, the manifest, one package per kind of sink."""

@@ -1,0 +1,141 @@
+"""Released rows of one topic, from Confluent-framed Avro to the columns that sinks receive.
+
+Each row is read with the schema it was written with and comes out in the plan's reader schema, so a
+replay reads it the same way.  Bytes that do not fit their schema fail the release; no value becomes
+null instead.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+from pyspark.sql.avro.functions import from_avro
+
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.wire_format import HEADER_BYTES, frame_prefix
+from tidegate.spark_consumer.core.topic_schemas import full_name, row_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import Column, DataFrame
+
+    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
+
+__all__ = ["CHANGE_COLUMNS", "decode_changes"]
+
+CHANGE_COLUMNS = (
+    "release",
+    "ordinal",
+    "commit_timestamp",
+    "server_transaction_id",
+    "record_sequence",
+    "mod_number",
+    "mod_type",
+    "order_key",
+    "key",
+    "new_values",
+    "old_values",
+    "new_columns",
+    "old_columns",
+    "source",
+    "topic_partition",
+    "offset",
+)
+"""The columns of a decoded change, in order; also those of every changelog table."""
+
+_FAIL_FAST = {"mode": "FAILFAST"}
+
+
+def decode_changes(
+    rows: DataFrame, schemas: TopicSchemas, *, topic: str, release: int
+) -> DataFrame:
+    """Return a topic's changes in `CHANGE_COLUMNS`; rows without a value (tombstones) are left out.
+
+    `rows` are a release's: topic string, topic_partition int, offset long, key binary, value binary
+    (Confluent's framing), order_key binary, ordinal long.  Raises SchemaError for schemas that do
+    not fit each other.  The action that runs the frame fails for bytes that do not fit their
+    schema, and for a schema id that the plan does not name.
+    """
+    rows = rows.where((F.col("topic") == topic) & F.col("value").isNotNull())
+    changes = rows.select(
+        "topic_partition",
+        "offset",
+        "order_key",
+        "ordinal",
+        "value",
+        _decoded("key", schemas, schemas.key_schema).alias("key"),
+        _decoded("value", schemas, schemas.reader_schema).alias("change"),
+    )
+    return changes.select(
+        F.lit(release).cast("long").alias("release"),
+        "ordinal",
+        F.col("change.source.commit_timestamp").alias("commit_timestamp"),
+        F.col("change.source.server_transaction_id").alias("server_transaction_id"),
+        F.col("change.source.record_sequence").alias("record_sequence"),
+        F.col("change.source.mod_number").alias("mod_number"),
+        F.col("change.mod_type").alias("mod_type"),
+        "order_key",
+        "key",
+        F.col("change.new_values").alias("new_values"),
+        F.col("change.old_values").alias("old_values"),
+        _captured("new", schemas).alias("new_columns"),
+        _captured("old", schemas).alias("old_columns"),
+        F.col("change.source").alias("source"),
+        "topic_partition",
+        "offset",
+    ).select(*CHANGE_COLUMNS)
+
+
+def _decoded(column: str, schemas: TopicSchemas, reader: Mapping[str, Any]) -> Column:
+    """Return the Avro body of a framed column, each row read with its own writer's schema."""
+    body = F.expr(f"substring({column}, {HEADER_BYTES + 1})")
+    options = _FAIL_FAST | {"avroSchema": json.dumps(reader)}
+    branches = [
+        (_begins_with(column, schema_id), from_avro(body, json.dumps(writer), options))
+        for schema_id, writer in _writers(schemas, reader)
+    ]
+    if not branches:  # no row was written yet: only the type is needed
+        branches = [(F.expr("false"), from_avro(body, json.dumps(reader), options))]
+    what = f"a {column} of table {schemas.table} has a schema id that the plan does not name: "
+    header = F.expr(f"hex(substring({column}, 1, {HEADER_BYTES}))")
+    decoded = F.raise_error(F.concat(F.lit(what), header))
+    for condition, value in branches:
+        decoded = F.when(condition, value).otherwise(decoded)
+    return decoded
+
+
+def _captured(side: str, schemas: TopicSchemas) -> Column:
+    """Return the captured columns' names, null for all.
+
+    A writer's "all" refers to its own schema.  Where the reader's has more columns the names are
+    listed; otherwise a column that the writer did not know would read as captured and NULL.
+    """
+    named = F.col(f"change.{side}_columns")
+    values = F.col(f"change.{side}_values")
+    newest = row_columns(schemas.reader_schema)
+    for schema_id, writer in _writers(schemas, schemas.reader_schema):
+        known = row_columns(writer)
+        if unknown := [column for column in known if column not in newest]:
+            message = "a writer schema has columns that the reader schema lacks"
+            raise SchemaError(message, table=schemas.table, schema_id=schema_id, columns=unknown)
+        if len(known) < len(newest):
+            older = _begins_with("value", schema_id) & named.isNull() & values.isNotNull()
+            spelled = F.array(*(F.lit(column) for column in known))
+            named = F.when(older, spelled).otherwise(named)
+    return named
+
+
+def _writers(
+    schemas: TopicSchemas, reader: Mapping[str, Any]
+) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield the writer schemas of the reader's record; keys' and values' ids share one map."""
+    for schema_id, writer in sorted(schemas.writer_schemas.items()):
+        if full_name(writer) == full_name(reader):
+            yield schema_id, writer
+
+
+def _begins_with(column: str, schema_id: int) -> Column:
+    return F.expr(f"substring({column}, 1, {HEADER_BYTES})") == F.lit(frame_prefix(schema_id))

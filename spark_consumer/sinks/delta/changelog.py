@@ -1,0 +1,78 @@
+"""Every change as a row, appended per source table in commit order.
+
+One commit per table and release; within it one file by default, sorted by ordinal, so that reading
+the files in the order of releases gives the commit order without a sort.  Exactly once: the sink
+skips a release that the table has, and Delta ignores a repeated one of the same query.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate.spark_consumer.sinks.delta.commit_log import Commit
+from tidegate.spark_consumer.sinks.delta.tables import SinkTables, for_each_table
+from tidegate.spark_consumer.sinks.port import TableVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tidegate.spark_consumer.sinks.port import Release
+
+__all__ = ["DeltaChangelogSink"]
+
+
+class DeltaChangelogSink:
+    """Appends to `<output>/changelog/<table>`."""
+
+    name = "changelog"
+
+    def __init__(self, spark: SparkSession, output: str, *, files_per_release: int = 1) -> None:
+        """Take the output's address, and the number of files that a table's release is written to.
+
+        With several files, the order of files (`part-00000`, …) and of their rows is commit order.
+        """
+        self._spark = spark
+        self._tables = SinkTables(output, folder="changelog", sink=self.name)
+        self._files_per_release = files_per_release
+
+    def open(self, *, query_id: str, release_max: int) -> None:
+        """Refuse tables of another query, or ahead of this one's checkpoint, with ConfigError."""
+        self._tables.open(self._spark, query_id=query_id, release_max=release_max)
+
+    def write(self, release: Release) -> Mapping[str, TableVersion]:
+        """Append what the tables lack; return every table's version at this release.
+
+        Raises SchemaError for a column whose type changed.
+        """
+        if not release.tables:
+            return {}
+        commit = Commit(release.query_id, self.name, release.number, release.through_us)
+        # The session of the frames: within a streaming query it is not the one of the sink.
+        spark = next(iter(release.tables.values())).frame.sparkSession
+        for one in release.tables.values():
+            self._tables.prepare(spark, one.schemas.table, schema=one.frame.schema, commit=commit)
+
+        def append(topic: str) -> None:
+            one = release.tables[topic]
+            log = self._tables.log(spark, one.schemas.table)
+            if log.written(commit) is None:
+                self._tables.append(self._sorted(one.frame), one.schemas.table, commit=commit)
+
+        changed = [topic for topic, one in release.tables.items() if one.rows]
+        for_each_table(spark, changed, append)
+        return {
+            one.schemas.table: TableVersion(
+                self._tables.path(one.schemas.table),
+                self._tables.log(spark, one.schemas.table).version_at(release.number),
+                one.rows,
+            )
+            for one in release.tables.values()
+        }
+
+    def _sorted(self, changes: DataFrame) -> DataFrame:
+        if self._files_per_release == 1:
+            return changes.coalesce(1).sortWithinPartitions("ordinal")
+        spread = changes.repartitionByRange(self._files_per_release, "ordinal")
+        return spread.sortWithinPartitions("ordinal")

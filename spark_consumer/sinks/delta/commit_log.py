@@ -1,0 +1,222 @@
+"""Which version of a Delta table carries which release, read from the commits' own metadata.
+
+The newest version of a table proves nothing: it may be a user's OPTIMIZE, or a commit that the gate
+was killed too early to record.  So each of our commits names query, sink and release in its
+`userMetadata`, and this module finds it again.  It writes nothing and needs no Spark.  Invariant:
+versions grow with release numbers.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tidegate.schemas.errors import ConfigError, invariant
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["Commit", "CommitLog", "TableCommit", "TableHistory", "WrittenCommit"]
+
+_RECENT = 256
+"""Commits that are read first and kept in memory; a replay needs far fewer, those of its plan."""
+
+_MAINTENANCE = frozenset(
+    {
+        "OPTIMIZE",
+        "VACUUM START",
+        "VACUUM END",
+        "SET TBLPROPERTIES",
+        "UNSET TBLPROPERTIES",
+        "COMPUTE STATS",
+        "REORG",
+        "UPGRADE PROTOCOL",
+        "ADD DELETION VECTORS TOMBSTONES",
+    }
+)
+"""Delta's operations that do not change rows; anybody may run them on our tables."""
+
+_ANOTHER_TABLE = (
+    "Give --output an empty folder (and a new --checkpoint), "
+    "or restore the checkpoint of the query that wrote this table"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What our commits state about themselves."""
+
+    query_id: str
+    sink: str
+    release: int
+    through_us: int
+
+    @property
+    def metadata(self) -> str:
+        """Text of `userMetadata` for the commit that carries the release's rows."""
+        return self._text({"release": self.release, "through_us": self.through_us})
+
+    @property
+    def preparation(self) -> str:
+        """Text of `userMetadata` for a commit that only creates or widens the table."""
+        return self._text({"prepares": self.release})
+
+    @property
+    def application(self) -> str:
+        """Name of Delta's own transaction identifier (`txnAppId`); its version is the release."""
+        return f"{self.query_id}/{self.sink}"
+
+    def _text(self, rest: Mapping[str, int]) -> str:
+        return json.dumps({"tidegate": {"query_id": self.query_id, "sink": self.sink, **rest}})
+
+
+@dataclass(frozen=True, slots=True)
+class TableCommit:
+    """Any commit of a table, as Delta records it."""
+
+    version: int
+    operation: str
+    user_metadata: str | None
+    metrics: Mapping[str, str]
+
+
+class TableHistory(Protocol):
+    """The commits of one Delta table."""
+
+    def recent(self, limit: int | None) -> Sequence[TableCommit]:
+        """Return the newest commits, all without a limit, in any order; empty without a table."""
+        ...
+
+    def commit(self, version: int) -> TableCommit | None:
+        """Return one commit, or None if the table has not reached this version."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenCommit:
+    """One of our commits in the table; `through_us` is None if it only prepared the table."""
+
+    version: int
+    release: int
+    through_us: int | None
+    metrics: Mapping[str, str] = field(default_factory=dict)
+
+
+class CommitLog:
+    """Our commits to the table at `path` (absolute, as Spark takes it)."""
+
+    def __init__(self, history: TableHistory, path: str, *, query_id: str, sink: str) -> None:
+        """Read nothing yet; `load` does."""
+        self.path = path
+        self._history = history
+        self._query_id = query_id
+        self._sink = sink
+        self._head = -1
+        self._written: list[WrittenCommit] = []
+        self._complete = True
+
+    @property
+    def exists(self) -> bool:
+        """Whether the table has any commit."""
+        return self._head >= 0
+
+    def load(self, *, limit: int | None = _RECENT) -> None:
+        """Read the newest commits, or all without a limit.
+
+        Raises ConfigError if one of them is neither ours nor maintenance.
+        """
+        commits = self._history.recent(limit)
+        self._head = max((commit.version for commit in commits), default=-1)
+        self._written = []
+        self._complete = limit is None or len(commits) < limit
+        for commit in sorted(commits, key=lambda commit: commit.version):
+            self._take(commit)
+
+    def follow(self) -> None:
+        """Read the commits that are new since the last call; raises ConfigError as `load` does."""
+        while (commit := self._history.commit(self._head + 1)) is not None:
+            self._head += 1
+            self._take(commit)
+        del self._written[:-_RECENT]
+        self._complete = self._complete and len(self._written) < _RECENT
+
+    def refuse_beyond(self, release_max: int) -> None:
+        """Raise ConfigError if the table holds a release that the gate never planned."""
+        newest = self._written[-1].release if self._written else -1
+        if newest > release_max:
+            message = "a table holds a later release than this checkpoint knows"
+            raise ConfigError(
+                message,
+                hint=_ANOTHER_TABLE,
+                table=self.path,
+                release_in_table=newest,
+                release_in_checkpoint=release_max,
+            )
+
+    def written(self, commit: Commit) -> WrittenCommit | None:
+        """Return the commit that carries a release, or None if the table lacks it.
+
+        Raises ConfigError if that commit states another end of the release.
+        """
+        self._reach_back(commit.release)
+        for known in reversed(self._written):
+            if known.release == commit.release and known.through_us is not None:
+                if known.through_us != commit.through_us:
+                    message = "a table holds this release with other bounds"
+                    raise ConfigError(
+                        message,
+                        hint=_ANOTHER_TABLE,
+                        table=self.path,
+                        release=commit.release,
+                        through_us_in_table=known.through_us,
+                        through_us=commit.through_us,
+                    )
+                return known
+        return None
+
+    def version_at(self, release: int) -> int:
+        """Return the table's version after a release: the last of our commits up to it."""
+        self._reach_back(release)
+        place = bisect_right([known.release for known in self._written], release)
+        invariant(place > 0, "no commit of a table is as old as the release", table=self.path)
+        return self._written[place - 1].version
+
+    def _reach_back(self, release: int) -> None:
+        if not self._complete and (not self._written or self._written[0].release > release):
+            self.load(limit=None)
+
+    def _take(self, commit: TableCommit) -> None:
+        ours = _ours(commit.user_metadata)
+        if commit.operation in _MAINTENANCE:
+            return
+        if ours is None or (ours["query_id"], ours["sink"]) != (self._query_id, self._sink):
+            message = "a table holds commits of another writer"
+            raise ConfigError(
+                message,
+                hint=_ANOTHER_TABLE,
+                table=self.path,
+                version=commit.version,
+                operation=commit.operation,
+                query_id=None if ours is None else ours["query_id"],
+            )
+        through_us = ours.get("through_us")
+        release = ours["release"] if through_us is not None else ours["prepares"]
+        if self._written:
+            last = self._written[-1]
+            follows = release > last.release or (
+                last.through_us is None and release == last.release
+            )
+            invariant(follows, "releases of a table are out of order", table=self.path)
+        written = WrittenCommit(commit.version, release, through_us, dict(commit.metrics))
+        self._written.append(written)
+
+
+def _ours(user_metadata: str | None) -> dict[str, Any] | None:
+    try:
+        outer = json.loads(user_metadata or "null")
+    except ValueError:
+        return None
+    inner = outer.get("tidegate") if isinstance(outer, dict) else None
+    return inner if isinstance(inner, dict) else None

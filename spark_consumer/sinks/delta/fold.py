@@ -1,0 +1,94 @@
+"""A release's changes of one table, folded to one row per key: how the mirror has to change.
+
+Folded per key and column, in order, since the key's last INSERT or DELETE.  Native expressions
+only.  A column's value comes from the newest change that captured it; absent is not NULL.  Order is
+the release's ordinal, which is dense in commit order and cheaper to compare than the order key.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["DELETE", "PATCH", "REPLACE", "captured_flag", "fold", "folded_value"]
+
+REPLACE = "replace"
+"""The row becomes the folded values: the key's last INSERT or DELETE was an INSERT."""
+
+PATCH = "patch"
+"""The captured columns change, the others stay: the release holds UPDATEs of the key only."""
+
+DELETE = "delete"
+"""The row is deleted: the key's last INSERT or DELETE was a DELETE."""
+
+
+def captured_flag(position: int) -> str:
+    """Return the name of the folded column that is true if the table's column was captured."""
+    return f"captured_{position}"
+
+
+def folded_value(position: int) -> str:
+    """Return the name of the folded column that holds the table's column."""
+    return f"value_{position}"
+
+
+def fold(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Return one row per key of decoded changes: what to do with it, and with what.
+
+    `key` struct; `action` one of `REPLACE`, `PATCH`, `DELETE`; `base_ordinal` the ordinal of the
+    last INSERT or DELETE (null for `PATCH`); `updated_after_base` whether an UPDATE follows it
+    (after a DELETE that is an UPDATE without a row); and for the n-th of `columns` a flag and a
+    value.
+    """
+    # Positional names: a table's own column may have the name of one of ours.
+    values = [F.col("new_values")[column].alias(f"in_{n}") for n, column in enumerate(columns)]
+    flags = [_captured(column).alias(f"has_{n}") for n, column in enumerate(columns)]
+    flat = changes.select("key", "ordinal", "mod_type", *values, *flags)
+    whole = F.col("mod_type").isin("INSERT", "DELETE")
+    folded = flat.groupBy("key").agg(
+        F.max(F.when(whole, F.col("ordinal"))).alias("base_ordinal"),
+        F.max_by("mod_type", F.when(whole, F.col("ordinal"))).alias("base_mod"),
+        F.max(F.when(~whole, F.col("ordinal"))).alias("updated_at"),
+        *(
+            F.max_by(
+                F.struct(F.col("ordinal"), F.col(f"in_{n}").alias("value")),
+                F.when(F.col(f"has_{n}"), F.col("ordinal")),
+            ).alias(f"newest_{n}")
+            for n in range(len(columns))
+        ),
+    )
+    inserted = F.col("base_mod") == "INSERT"
+    action = F.when(inserted, REPLACE).when(F.col("base_mod") == "DELETE", DELETE).otherwise(PATCH)
+    since = [
+        F.col(f"newest_{n}.ordinal") >= F.coalesce(F.col("base_ordinal"), F.lit(-1))
+        for n in range(len(columns))
+    ]
+    return folded.select(
+        "key",
+        action.alias("action"),
+        "base_ordinal",
+        F.coalesce(F.col("updated_at") > F.col("base_ordinal"), F.expr("false")).alias(
+            "updated_after_base"
+        ),
+        *(
+            # An INSERT replaces the row: what it did not capture is NULL, not the former value.
+            F.coalesce(inserted | since[n], F.expr("false")).alias(captured_flag(n))
+            for n in range(len(columns))
+        ),
+        *(
+            F.when(since[n], F.col(f"newest_{n}.value")).alias(folded_value(n))
+            for n in range(len(columns))
+        ),
+    )
+
+
+def _captured(column: str) -> Column:
+    """Whether a change captured a column; false for a change without new values."""
+    named = F.col("new_columns").isNull() | F.array_contains("new_columns", column)
+    return F.col("new_values").isNotNull() & named

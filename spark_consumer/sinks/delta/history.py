@@ -1,0 +1,63 @@
+"""The commits of a Delta table, read through Spark and from the files of its log."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from delta.tables import DeltaTable
+
+from tidegate.spark_consumer.checkpoint.storage import Storage
+from tidegate.spark_consumer.sinks.delta.commit_log import TableCommit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+__all__ = ["DeltaHistory", "parse_commit"]
+
+
+class DeltaHistory:
+    """The table at `path` (absolute, as Spark takes it); it may not exist."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        """Read nothing yet."""
+        self._spark = spark
+        self._path = path
+        self._files = Storage(spark, path)
+
+    def recent(self, limit: int | None) -> Sequence[TableCommit]:
+        """Return the newest commits by Delta's own history: one Spark job."""
+        if not DeltaTable.isDeltaTable(self._spark, self._path):
+            return ()
+        table = DeltaTable.forPath(self._spark, self._path)
+        history = table.history() if limit is None else table.history(limit)
+        rows = history.select("version", "operation", "userMetadata", "operationMetrics").collect()
+        return [
+            TableCommit(
+                row["version"],
+                row["operation"],
+                row["userMetadata"],
+                row["operationMetrics"] or {},
+            )
+            for row in rows
+        ]
+
+    def commit(self, version: int) -> TableCommit | None:
+        """Return a commit from its file, which Delta's protocol names: no Spark job."""
+        text = self._files.read(f"_delta_log/{version:020d}.json")
+        return None if text is None else parse_commit(version, text)
+
+
+def parse_commit(version: int, text: bytes) -> TableCommit:
+    """Read a commit file, one JSON action a line; a commit without `commitInfo` is "unknown"."""
+    info: dict[str, Any] = {}
+    for line in text.splitlines():
+        info = json.loads(line).get("commitInfo", info)
+    return TableCommit(
+        version,
+        info.get("operation", "unknown"),
+        info.get("userMetadata"),
+        info.get("operationMetrics") or {},
+    )

@@ -1,0 +1,44 @@
+"""The table of late changes: those at or below a watermark that was already released.
+
+The protocol excludes them.  If one appears all the same, it is kept as raw bytes with its
+coordinates and the watermark that it missed; it is never dropped and never enters a release.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["DeltaLateTable"]
+
+_FOLDER = "late"
+
+
+class DeltaLateTable:
+    """A Delta table below the output, created with the first late change."""
+
+    def __init__(self, output: str) -> None:
+        """Take the output's folder."""
+        self._path = f"{output}/{_FOLDER}"
+
+    def write(self, rows: DataFrame, *, query_id: str, batch: int, watermark_us: int) -> None:
+        """Append a batch's late changes; repeating the batch changes nothing."""
+        metadata = {"query_id": query_id, "sink": _FOLDER, "batch": batch}
+        (
+            rows.withColumn("batch", F.lit(batch).cast("long"))
+            .withColumn("watermark_us", F.lit(watermark_us).cast("long"))
+            .coalesce(1)
+            .sortWithinPartitions("order_key")
+            .write.format("delta")
+            .mode("append")
+            .option("delta.enableDeletionVectors", "false")
+            .option("txnAppId", f"{query_id}/{_FOLDER}")
+            .option("txnVersion", batch)
+            .option("userMetadata", json.dumps({"tidegate": metadata}))
+            .save(self._path)
+        )

@@ -1,0 +1,214 @@
+"""The Delta tables of one sink: created, widened, and appended to with commits that name releases.
+
+Owns table properties, session settings and schema checks; `commit_log` finds the commits again.
+Invariant: exactly one commit per table and release carries rows, and its metadata says so.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from delta.tables import DeltaTable
+from pyspark import inheritable_thread_target
+from pyspark.sql.types import ArrayType, DataType, StructField, StructType
+
+from tidegate.schemas.errors import SchemaError, invariant
+from tidegate.spark_consumer.checkpoint.storage import Storage
+from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog
+from tidegate.spark_consumer.sinks.delta.history import DeltaHistory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = [
+    "DELTA_SESSION_SETTINGS",
+    "TABLE_PROPERTIES",
+    "SinkTables",
+    "as_nullable",
+    "for_each_table",
+    "session_settings",
+]
+
+DELTA_SESSION_SETTINGS: Mapping[str, str] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Every write reads the table's state (its list of files and transactions): with few files, the
+    # fifty tasks of Delta's default cost far more than the write.
+    "spark.databricks.delta.snapshotPartitions": "1",
+    # The rows of a file are in commit order; a rewrite by Delta would mix them.
+    "spark.databricks.delta.optimizeWrite.enabled": "false",
+    "spark.databricks.delta.autoCompact.enabled": "false",
+}
+"""What a session needs for the sinks, besides the jars; a cluster may set more than this."""
+
+TABLE_PROPERTIES: Mapping[str, str] = {
+    # Any reader opens the tables, also those that know neither deletion vectors nor column mapping.
+    "delta.enableDeletionVectors": "false",
+    "delta.columnMapping.mode": "none",
+}
+
+_TABLES_AT_ONCE = 2
+"""Most of a small commit is spent waiting for the driver: a second table costs little."""
+
+
+class SinkTables:
+    """Every table of a sink below `<output>/<folder>/`, each with its commit log."""
+
+    def __init__(self, output: str, *, folder: str, sink: str) -> None:
+        """Take the output's address (a path or a URI), the folder in it and the sink's name."""
+        self._output = output.rstrip("/")
+        self._folder = folder
+        self._sink = sink
+        self._query_id = ""
+        self._logs: dict[str, CommitLog] = {}
+        self._schemas: dict[str, StructType] = {}
+
+    def open(self, spark: SparkSession, *, query_id: str, release_max: int) -> None:
+        """Check every existing table; raises ConfigError for one of another query."""
+        self._query_id = query_id
+        self._logs = {}
+        self._schemas = {}
+        for name in Storage(spark, self._output).names(self._folder):
+            self.log(spark, name).refuse_beyond(release_max)
+
+    def path(self, table: str) -> str:
+        """Return a table's path relative to the output."""
+        return f"{self._folder}/{table}"
+
+    def address(self, table: str) -> str:
+        """Return a table's path as Spark takes it."""
+        return f"{self._output}/{self.path(table)}"
+
+    def log(self, spark: SparkSession, table: str) -> CommitLog:
+        """Return a table's commit log, loaded; the table may not exist."""
+        if table not in self._logs:
+            invariant(self._query_id, "sink was written to before open()", sink=self._sink)
+            address = self.address(table)
+            log = CommitLog(
+                DeltaHistory(spark, address), address, query_id=self._query_id, sink=self._sink
+            )
+            log.load()
+            self._logs[table] = log
+        return self._logs[table]
+
+    def prepare(
+        self, spark: SparkSession, table: str, *, schema: StructType, commit: Commit
+    ) -> None:
+        """Create the table, or add the columns that it lacks; cheap when it fits.
+
+        Raises SchemaError if a column exists with another type.
+        """
+        wanted = as_nullable(schema)
+        if self._schemas.get(table) == wanted:
+            return
+        log, address = self.log(spark, table), self.address(table)
+        if not log.exists:
+            setting = {"spark.databricks.delta.commitInfo.userMetadata": commit.preparation}
+            with session_settings(spark, setting):
+                _create(spark, address, wanted)
+        elif _lacks(DeltaTable.forPath(spark, address).toDF().schema, wanted, table=table):
+            nothing: DataFrame = spark.createDataFrame([], wanted)
+            writer = nothing.write.format("delta").mode("append").option("mergeSchema", "true")
+            writer.option("userMetadata", commit.preparation).save(address)
+        log.follow()
+        self._schemas[table] = wanted
+
+    def append(self, rows: DataFrame, table: str, *, commit: Commit) -> None:
+        """Append a release's rows in one commit.
+
+        Delta itself ignores a repetition of the same release (`txnAppId`, `txnVersion`).
+        """
+        spark = rows.sparkSession
+        (
+            rows.write.format("delta")
+            .mode("append")
+            .option("txnAppId", commit.application)
+            .option("txnVersion", commit.release)
+            .option("userMetadata", commit.metadata)
+            .save(self.address(table))
+        )
+        log = self.log(spark, table)
+        log.follow()
+        invariant(log.written(commit), "an append left no commit", table=log.path)
+
+
+def for_each_table(
+    spark: SparkSession, tables: Sequence[str], write: Callable[[str], None]
+) -> None:
+    """Call `write` for every table, two at once; raises the first error when all have ended."""
+    if len(tables) < _TABLES_AT_ONCE:
+        for table in tables:
+            write(table)
+        return
+    # The threads inherit Spark's job group, or stopping the query would not stop their jobs.
+    target: Any = inheritable_thread_target(spark)
+    with ThreadPoolExecutor(_TABLES_AT_ONCE, thread_name_prefix="tidegate-sink") as pool:
+        futures = [pool.submit(target(write), table) for table in tables]
+    for future in futures:
+        future.result()
+
+
+@contextmanager
+def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Set session settings within a block: MERGE and DDL take metadata in no other way."""
+    before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, earlier in before.items():
+            if earlier is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, earlier)
+
+
+def as_nullable(schema: StructType) -> StructType:
+    """Return the schema with every field nullable, as in the tables."""
+    return StructType(
+        [StructField(field.name, _nullable(field.dataType), nullable=True) for field in schema]
+    )
+
+
+def _nullable(kind: DataType) -> DataType:
+    if isinstance(kind, StructType):
+        return as_nullable(kind)
+    if isinstance(kind, ArrayType):
+        return ArrayType(_nullable(kind.elementType), containsNull=True)
+    return kind
+
+
+def _create(spark: SparkSession, address: str, schema: StructType) -> None:
+    builder = DeltaTable.createIfNotExists(spark).location(address).addColumns(schema)
+    for name, value in TABLE_PROPERTIES.items():
+        builder = builder.property(name, value)
+    builder.execute()
+
+
+def _lacks(have: StructType, want: StructType, *, table: str, above: str = "") -> bool:
+    """Return whether a field of `want` is missing in `have`; raises SchemaError on another type."""
+    known = {field.name.lower(): field.dataType for field in have}
+    missing = False
+    for field in want:
+        kind = known.get(field.name.lower())
+        if kind is None:
+            missing = True
+        elif isinstance(kind, StructType) and isinstance(field.dataType, StructType):
+            inner = f"{above}{field.name}."
+            missing |= _lacks(kind, field.dataType, table=table, above=inner)
+        elif _nullable(kind) != field.dataType:
+            message = "a column changed its type, which a table does not allow"
+            raise SchemaError(
+                message,
+                hint="Write to a new --output with a new --checkpoint",
+                table=table,
+                column=f"{above}{field.name}",
+                type_in_table=kind.simpleString(),
+                type_in_topic=field.dataType.simpleString(),
+            )
+    return missing

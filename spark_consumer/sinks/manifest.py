@@ -1,0 +1,121 @@
+"""The manifest: one file per release, from which a reader finds a consistent cut over all tables.
+
+It is written after all sinks, so a release with a manifest is complete in every table it names.
+It holds each table's version after the release, and paths relative to the output.  Invariant:
+numbers and `through_us` grow together, so the newest release at a time is found by bisection.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tidegate.schemas.errors import SchemaError
+from tidegate.spark_consumer.sinks.port import TableVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tidegate.spark_consumer.checkpoint.json_files import JsonFiles
+
+__all__ = [
+    "MANIFEST_FOLDER",
+    "Manifest",
+    "ManifestWriter",
+    "newest_manifest",
+    "read_manifest",
+    "write_manifest",
+]
+
+MANIFEST_FOLDER = "_releases"
+
+
+class ManifestWriter(Protocol):
+    """Where manifests are written."""
+
+    def write_json(self, name: str, content: object) -> None:
+        """Write or replace a file, whole or not at all."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A release as its sinks wrote it; `tables` is by table and then by sink."""
+
+    release: int
+    query_id: str
+    batch: int
+    after_us: int
+    through_us: int
+    rows: int
+    tables: Mapping[str, Mapping[str, TableVersion]]
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Manifest:
+        """Read a manifest's JSON; raises SchemaError for anything else."""
+        try:
+            tables = {
+                table: {sink: TableVersion(**version) for sink, version in sinks.items()}
+                for table, sinks in content["tables"].items()
+            }
+            return cls(**{**content, "tables": tables})
+        except (AttributeError, KeyError, TypeError) as error:
+            message = "invalid release manifest"
+            raise SchemaError(message, release=content.get("release"), cause=str(error)) from error
+
+    def content(self) -> dict[str, Any]:
+        """Return what `of` reads, for JSON; an unknown number of rows is left out."""
+        return {
+            "release": self.release,
+            "query_id": self.query_id,
+            "batch": self.batch,
+            "after_us": self.after_us,
+            "through_us": self.through_us,
+            "rows": self.rows,
+            "tables": {
+                table: {sink: _version_content(version) for sink, version in sinks.items()}
+                for table, sinks in self.tables.items()
+            },
+        }
+
+
+def write_manifest(files: ManifestWriter, manifest: Manifest) -> None:
+    """Publish a release; writing it again replaces it by an equal one."""
+    files.write_json(_name(manifest.release), manifest.content())
+
+
+def read_manifest(files: JsonFiles, release: int) -> Manifest | None:
+    """Return a release's manifest, or None if it was not published."""
+    content = files.read_json(_name(release))
+    return None if content is None else Manifest.of(content)
+
+
+def newest_manifest(files: JsonFiles, *, watermark_us: int) -> Manifest | None:
+    """Return the newest release whose `through_us` is at most `watermark_us`, or None.
+
+    Bisects: a hundred thousand releases cost seventeen small reads.
+    """
+    numbers = sorted(
+        int(name.removesuffix(".json"))
+        for name in files.names(MANIFEST_FOLDER)
+        if name.endswith(".json") and name.removesuffix(".json").isdecimal()
+    )
+    found: Manifest | None = None
+    low, high = 0, len(numbers)
+    while low < high:
+        middle = (low + high) // 2
+        manifest = read_manifest(files, numbers[middle])
+        if manifest is not None and manifest.through_us <= watermark_us:
+            found, low = manifest, middle + 1
+        else:
+            high = middle
+    return found
+
+
+def _name(release: int) -> str:
+    return f"{MANIFEST_FOLDER}/{release:012d}.json"
+
+
+def _version_content(version: TableVersion) -> dict[str, Any]:
+    content: dict[str, Any] = {"path": version.path, "version": version.version}
+    return content if version.rows is None else content | {"rows": version.rows}

@@ -1,0 +1,103 @@
+"""The port between the gate and its outputs: what a sink receives, and what it guarantees.
+
+To write a sink, implement `Sink` and hand it to the query under a name of its own.
+
+- The gate calls `open` once, then `write` for each release, in ascending order of their numbers and
+  never two at once.  A release counts as published only when every sink has returned from `write`.
+- After a kill the gate writes the interrupted release again: same number, same bounds, same rows
+  with the same ordinals.  `write` must then leave the output as the first call did and return the
+  same result.  The usual way is to store the release number with the rows, in one atomic step.
+- A younger run may have replaced this one without its knowledge.  Both then write the same release
+  with the same rows; a sink must accept either order.
+- Rows arrive decoded, deduplicated and complete.  Order is the `ordinal` column: dense from 0 over
+  all tables of the release, in commit order.  A frame's rows may come in any order.
+- Frames are persisted: reading one twice decodes it once.  They are valid until `write` returns.
+- The plan of a batch names the sinks that each release is written to, and the state names those
+  that have every release so far.  So a query keeps its set of sinks; another set needs a new
+  checkpoint and a new output.
+- `write` blocks until the release is durable.  It may raise any error: the run then ends, and the
+  next run writes the release again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
+
+    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
+
+__all__ = ["DecodedTable", "Release", "Sink", "TableVersion"]
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedTable:
+    """One table's changes in a release.
+
+    `frame` has the columns `sinks.decoding.CHANGE_COLUMNS`, typed by `schemas.reader_schema`, and
+    `rows` rows.  A table that is known but has no change in the release has an empty frame.
+    """
+
+    frame: DataFrame
+    rows: int
+    schemas: TopicSchemas
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """All changes with `after_us` < commit timestamp <= `through_us` (microseconds since 1970).
+
+    `tables` has an entry for every topic known at this release, by topic.  `rows` counts the
+    changes over all of them.
+    """
+
+    number: int
+    after_us: int
+    through_us: int
+    query_id: str
+    batch: int
+    rows: int
+    tables: Mapping[str, DecodedTable]
+
+
+@dataclass(frozen=True, slots=True)
+class TableVersion:
+    """A table as it is after a release.
+
+    `path` is relative to the output.  `version` is the version that this release made, or the last
+    one before it if the release changed nothing.  `rows` counts what this release appended; None
+    where that is no meaningful number.
+    """
+
+    path: str
+    version: int
+    rows: int | None = None
+
+
+class Sink(Protocol):
+    """One kind of output; the module states the contract."""
+
+    @property
+    def name(self) -> str:
+        """Short name, unique in the query: in plan, state, manifest and log lines."""
+        ...
+
+    def open(self, *, query_id: str, release_max: int) -> None:
+        """Check what the output already holds; called once, before the first `write`.
+
+        `release_max` is the highest release number that the gate's state or plan names, -1 if none:
+        the output may hold the releases of an unfinished plan already.  Raises ConfigError if the
+        output belongs to another query or holds a higher release.
+        """
+        ...
+
+    def write(self, release: Release) -> Mapping[str, TableVersion]:
+        """Write a release; idempotent by its number.
+
+        Returns a version for every table in `release.tables`, by table name (`schemas.table`).
+        """
+        ...

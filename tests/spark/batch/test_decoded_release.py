@@ -1,0 +1,81 @@
+"""A release for the sinks: counted in one job, each table decoded, bounds checked."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from tests.topics import ROWS_SCHEMA, Change, Topic
+from tidegate.schemas.errors import InvariantViolation
+from tidegate.spark_consumer.batch.decoded_release import decoded_release
+from tidegate.spark_consumer.core.plan import ReleaseBounds
+
+pytestmark = pytest.mark.spark
+
+PLAN = SimpleNamespace(query_id="q", batch=7)
+BOUNDS = ReleaseBounds(3, 0, 2_000, ())
+
+
+@pytest.fixture
+def topics():
+    return [
+        Topic("a", {1: {"id": "INT64"}}, ["id"]),
+        Topic("b", {2: {"id": "INT64"}}, ["id"], key_id=101),
+        Topic("c", {3: {"id": "INT64"}}, ["id"], key_id=102),
+    ]
+
+
+def rows_of(spark, *changes):
+    rows = [
+        topic.row(Change("INSERT", {"id": n}, {}, us=us), ordinal=n)
+        for n, (topic, us) in enumerate(changes)
+    ]
+    return spark.createDataFrame(rows, ROWS_SCHEMA).coalesce(1)
+
+
+def opened(rows, topics, bounds=BOUNDS):
+    known = {topic.topic: topic.topic_schemas() for topic in topics}
+    return decoded_release(rows, bounds, plan=PLAN, topics=known)
+
+
+def test_every_known_table_is_there_with_its_rows_and_its_count(spark, topics):
+    a, b, _ = topics
+    rows = rows_of(spark, (a, 1_000), (b, 1_001), (a, 1_002))
+    with opened(rows, topics) as release:
+        assert (release.number, release.batch, release.rows) == (3, 7, 3)
+        found = {
+            topic: (one.rows, [row["key"]["id"] for row in one.frame.collect()])
+            for topic, one in release.tables.items()
+        }
+    assert found == {"bank.a": (2, [0, 2]), "bank.b": (1, [1]), "bank.c": (0, [])}
+
+
+def test_counting_is_one_job_and_a_table_that_is_read_twice_is_decoded_once(spark, topics):
+    a, *_ = topics
+    context = spark.sparkContext
+    context.setJobGroup("release", "jobs of one release")
+    try:
+        with opened(rows_of(spark, (a, 1_000)), topics) as release:
+            assert len(context.statusTracker().getJobIdsForGroup("release")) == 1
+            frame = release.tables["bank.a"].frame
+            frame.collect()
+            plan = frame._jdf.queryExecution().executedPlan().toString()
+            assert "InMemoryTableScan" in plan.splitlines()[0] + plan.splitlines()[1]
+            assert frame.is_cached
+        assert not frame.is_cached
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
+
+
+@pytest.mark.parametrize("us", [0, 2_001])
+def test_rows_outside_of_the_bounds_are_refused(spark, topics, us):
+    rows = rows_of(spark, (topics[0], us))
+    with pytest.raises(InvariantViolation, match="bounds"), opened(rows, topics):
+        pass
+
+
+def test_ordinals_with_a_gap_are_refused(spark, topics):
+    rows = rows_of(spark, (topics[0], 1), (topics[0], 2)).where("ordinal = 1")
+    with pytest.raises(InvariantViolation, match="dense"), opened(rows, topics):
+        pass

@@ -1,0 +1,95 @@
+"""The fold: one row per key, each column from the newest change that captured it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidegate.spark_consumer.sinks.delta.fold import captured_flag, fold, folded_value
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = {"id": "INT64", "a": "STRING(MAX)", "b": "INT64"}
+ALL = {"id", "a", "b"}
+
+
+def insert(a, b):
+    return ("INSERT", {"a": a, "b": b})
+
+
+def update(**new):
+    return ("UPDATE", new)
+
+
+DELETE = ("DELETE", None)
+
+# history of one key -> (action, captured columns' values, updated after base)
+CASES = {
+    "insert": ([insert("x", 1)], ("replace", {"a": "x", "b": 1}, False)),
+    "insert of nulls": ([insert(None, None)], ("replace", {"a": None, "b": None}, False)),
+    "insert, update": ([insert("x", 1), update(b=2)], ("replace", {"a": "x", "b": 2}, True)),
+    "insert, update to NULL": (
+        [insert("x", 1), update(a=None)],
+        ("replace", {"a": None, "b": 1}, True),
+    ),
+    "update only": ([update(b=2)], ("patch", {"b": 2}, False)),
+    "update to NULL only": ([update(a=None)], ("patch", {"a": None}, False)),
+    "two updates of one column": ([update(b=2), update(b=3)], ("patch", {"b": 3}, False)),
+    "disjoint updates": ([update(a="y"), update(b=3)], ("patch", {"a": "y", "b": 3}, False)),
+    "delete": ([DELETE], ("delete", {}, False)),
+    "update, delete": ([update(b=2), DELETE], ("delete", {}, False)),
+    "insert, delete": ([insert("x", 1), DELETE], ("delete", {}, False)),
+    "delete, insert": ([DELETE, insert("z", None)], ("replace", {"a": "z", "b": None}, False)),
+    "update, delete, insert": (
+        [update(b=2), DELETE, insert("z", None)],
+        ("replace", {"a": "z", "b": None}, False),
+    ),
+    "insert, delete, insert, update": (
+        [insert("x", 1), DELETE, insert("y", 2), update(a="w")],
+        ("replace", {"a": "w", "b": 2}, True),
+    ),
+    "delete, update": ([DELETE, update(b=5)], ("delete", {"b": 5}, True)),
+}
+
+
+def test_every_case_of_the_table_at_once(kit):
+    """One release holds all cases as keys of their own, as Spark is slow to start a job."""
+    topic = kit.Topic("t", {1: COLUMNS}, ["id"])
+    changes = []
+    for key, (history, _) in enumerate(CASES.values()):
+        for step, (mod, new) in enumerate(history):
+            # All of one commit timestamp: only transaction and sequence tell the order.
+            place = {"us": 7, "transaction": f"t{step}", "sequence": key}
+            changes.append((topic, kit.Change(mod, {"id": key}, new, **place)))
+    frame = fold(kit.release(0, changes).tables["bank.t"].frame, list(COLUMNS))
+    folded = {row["key"]["id"]: row for row in frame.collect()}
+    for key, (name, (_, (action, values, updated))) in enumerate(CASES.items()):
+        row = folded[key]
+        found = {
+            column: row[folded_value(n)]
+            for n, column in enumerate(COLUMNS)
+            if row[captured_flag(n)] and column != "id"
+        }
+        assert (name, row["action"], found) == (name, action, values)
+        assert (name, row["updated_after_base"]) == (name, updated)
+
+
+def test_the_insert_replaces_what_it_did_not_capture(kit):
+    topic = kit.Topic("t", {1: COLUMNS}, ["id"])
+    changes = [
+        kit.Change("UPDATE", {"id": 1}, {"a": "before"}, us=1),
+        kit.Change("DELETE", {"id": 1}, us=2),
+        kit.Change("INSERT", {"id": 1}, {"b": 4}, us=3, every=False),
+    ]
+    release = kit.release(0, [(topic, change) for change in changes])
+    (row,) = fold(release.tables["bank.t"].frame, list(COLUMNS)).collect()
+    assert (row["action"], row[captured_flag(1)], row[folded_value(1)]) == ("replace", True, None)
+    assert row[folded_value(2)] == 4
+
+
+def test_a_column_named_like_the_folds_own_does_no_harm(kit):
+    columns = {"id": "INT64", "key": "STRING(MAX)", "action": "STRING(MAX)", "ordinal": "INT64"}
+    topic = kit.Topic("t", {1: columns}, ["id"])
+    change = kit.Change("INSERT", {"id": 1}, {"key": "k", "action": "a", "ordinal": 77})
+    release = kit.release(0, [(topic, change)])
+    (row,) = fold(release.tables["bank.t"].frame, list(columns)).collect()
+    assert [row[folded_value(n)] for n in range(4)] == [1, "k", "a", 77]

@@ -1,0 +1,24 @@
+"""The table of late changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.spark.gate_rows import GATE_SCHEMA, change
+from tidegate.spark_consumer.batch.rows import CHANGE_COLUMNS
+from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
+
+pytestmark = pytest.mark.spark
+
+
+def test_late_changes_are_kept_once_with_the_watermark_they_missed(spark, tmp_path):
+    late = DeltaLateTable(str(tmp_path))
+    rows = spark.createDataFrame([change(7, 1), change(5, 2)], GATE_SCHEMA)
+    found = rows.select(*CHANGE_COLUMNS)
+    for _ in range(2):
+        late.write(found, query_id="q", batch=3, watermark_us=9)
+    late.write(found.limit(1), query_id="q", batch=4, watermark_us=10)
+    table = spark.read.format("delta").load(str(tmp_path / "late"))
+    kept = sorted((row.batch, row.watermark_us, row.offset) for row in table.collect())
+    assert kept[:2] == [(3, 9, 1), (3, 9, 2)]
+    assert len(kept) == 3

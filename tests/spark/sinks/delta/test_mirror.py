@@ -1,0 +1,272 @@
+"""The mirror: the table as it was at W, whatever the history."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tidegate.schemas.errors import ConfigError, SchemaError
+from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = {"id": "INT64", "a": "STRING(MAX)", "b": "INT64"}
+
+
+def opened(kit, *, query_id="query-1", release_max=100):
+    sink = DeltaMirrorSink(kit.spark, kit.output)
+    sink.open(query_id=query_id, release_max=release_max)
+    return sink
+
+
+def rows(kit, version=None, table="t"):
+    found = kit.read(f"mirror/{table}", version).to_pylist()
+    return sorted(found, key=lambda row: str(row["id"]))
+
+
+def release(kit, number, topic, history, **options):
+    """`history` is [(mod, key, new)] in commit order."""
+    changes = [
+        (topic, kit.Change(mod, key, new, us=number * 1_000 + n))
+        for n, (mod, key, new) in enumerate(history)
+    ]
+    return kit.release(number, changes, topics=[topic], **options)
+
+
+def test_insert_update_delete_over_releases_and_again(kit):
+    topic = kit.Topic("t", {1: COLUMNS}, ["id"])
+    history = [
+        [("INSERT", {"id": n}, {"a": f"a{n}", "b": n}) for n in range(4)],
+        [("UPDATE", {"id": 1}, {"a": None}), ("DELETE", {"id": 2}, None)],
+        [("DELETE", {"id": 3}, None), ("INSERT", {"id": 3}, {"a": "new", "b": None})],
+        [],
+    ]
+    releases = [release(kit, number, topic, part) for number, part in enumerate(history)]
+    sink = opened(kit)
+    versions = [sink.write(part)["t"] for part in releases]
+    expected = [
+        {"id": 0, "a": "a0", "b": 0},
+        {"id": 1, "a": None, "b": 1},
+        {"id": 3, "a": "new", "b": None},
+    ]
+    assert rows(kit, versions[2].version) == expected
+    assert versions[3] == versions[2]
+    assert len(rows(kit, versions[0].version)) == 4
+    assert [sink.write(part)["t"] for part in releases] == versions
+    restarted = opened(kit)
+    assert [restarted.write(part)["t"] for part in releases] == versions
+    assert rows(kit) == expected
+    assert kit.read("mirror/t").column_names == ["id", "a", "b"]
+    assert not Path(kit.output, "incomplete").exists()
+    assert restarted.incomplete_changes == 0
+
+
+def test_an_update_of_an_unknown_row_goes_to_the_side_table_once(kit):
+    topic = kit.Topic("t", {1: COLUMNS}, ["id"])
+    sink = opened(kit)
+    sink.write(release(kit, 0, topic, [("INSERT", {"id": 1}, {"a": "x", "b": 1})]))
+    mixed = release(
+        kit,
+        1,
+        topic,
+        [
+            ("UPDATE", {"id": 1}, {"b": 2}),
+            ("UPDATE", {"id": 7}, {"b": 3}),
+            ("UPDATE", {"id": 7}, {"b": 4}),
+            ("UPDATE", {"id": 8}, {"b": 5}),
+            ("DELETE", {"id": 8}, None),
+            ("DELETE", {"id": 9}, None),
+            ("UPDATE", {"id": 9}, {"b": 6}),
+        ],
+    )
+    for _ in range(2):
+        sink.write(mixed)
+    assert rows(kit) == [{"id": 1, "a": "x", "b": 2}]
+    aside = kit.read("incomplete/t").to_pylist()
+    found = sorted((row["key"]["id"], row["new_values"]["b"]) for row in aside)
+    assert found == [(7, 3), (7, 4), (9, 6)]
+    assert sink.incomplete_changes == 3
+    restarted = opened(kit)
+    restarted.write(mixed)
+    assert kit.read("incomplete/t").num_rows == 3
+
+
+def test_a_kill_between_merge_and_side_table_is_made_good(kit):
+    topic = kit.Topic("t", {1: COLUMNS}, ["id"])
+    part = release(kit, 0, topic, [("UPDATE", {"id": 7}, {"b": 3})])
+
+    class Killed(Exception):
+        pass
+
+    def kill(*_, **__):
+        raise Killed
+
+    sink = opened(kit)
+    sink._set_aside = kill
+    with pytest.raises(Killed):
+        sink.write(part)
+    restarted = opened(kit)
+    restarted.write(part)
+    assert rows(kit) == []
+    assert [row["key"]["id"] for row in kit.read("incomplete/t").to_pylist()] == [7]
+
+
+def test_keys_of_several_columns_and_types_and_nulls(kit):
+    columns = {"id": "STRING(MAX)", "n": "NUMERIC", "d": "DATE", "v": "INT64"}
+    topic = kit.Topic("t", {1: columns}, ["n", "id", "d"])
+    keys = [
+        {"n": None, "id": None, "d": None},
+        {"n": None, "id": "x", "d": None},
+        {"n": Decimal("1.000000001"), "id": "x", "d": None},
+    ]
+    sink = opened(kit)
+    sink.write(release(kit, 0, topic, [("INSERT", key, {"v": n}) for n, key in enumerate(keys)]))
+    sink.write(
+        release(
+            kit,
+            1,
+            topic,
+            [
+                ("UPDATE", keys[0], {"v": 10}),
+                ("DELETE", keys[1], None),
+                ("UPDATE", keys[2], {"v": None}),
+            ],
+        )
+    )
+    found = kit.read("mirror/t").to_pylist()
+    expected = [keys[0] | {"v": 10}, keys[2] | {"v": None}]
+    assert sorted(found, key=str) == sorted(expected, key=str)
+    assert sink.incomplete_changes == 0
+
+
+def test_a_table_of_key_columns_only(kit):
+    topic = kit.Topic("t", {1: {"id": "INT64", "k": "STRING(MAX)"}}, ["id", "k"])
+    sink = opened(kit)
+    sink.write(release(kit, 0, topic, [("INSERT", {"id": n, "k": "k"}, {}) for n in range(3)]))
+    sink.write(
+        release(
+            kit,
+            1,
+            topic,
+            [("DELETE", {"id": 1, "k": "k"}, None), ("UPDATE", {"id": 2, "k": "k"}, {})],
+        )
+    )
+    assert rows(kit) == [{"id": 0, "k": "k"}, {"id": 2, "k": "k"}]
+
+
+def test_an_added_column_is_filled_and_what_was_not_captured_stays(kit):
+    before = kit.Topic("t", {1: COLUMNS}, ["id"])
+    wider = COLUMNS | {"c": "ARRAY<INT64>"}
+    after = kit.Topic("t", {1: COLUMNS, 2: wider}, ["id"])
+    sink = opened(kit)
+    sink.write(release(kit, 0, before, [("INSERT", {"id": 1}, {"a": "x", "b": 1})]))
+    sink.write(release(kit, 1, after, [("UPDATE", {"id": 1}, {"c": [1, None]})]))
+    old_writer = kit.Change("UPDATE", {"id": 1}, {"a": "z", "b": 2}, us=2_000, value_id=1)
+    written = sink.write(kit.release(2, [(after, old_writer)]))
+    assert rows(kit, written["t"].version) == [{"id": 1, "a": "z", "b": 2, "c": [1, None]}]
+    assert kit.read("mirror/t").column_names == ["id", "a", "b", "c"]
+
+
+def test_a_changed_type_another_query_and_a_checkpoint_behind_are_refused(kit):
+    topic = kit.Topic("t", {1: COLUMNS}, ["id"])
+    sink = opened(kit)
+    for number in range(2):
+        history = [("INSERT", {"id": number}, {"a": "x", "b": 1})]
+        sink.write(release(kit, number, topic, history))
+    changed = kit.Topic("t", {1: COLUMNS | {"b": "FLOAT64"}}, ["id"])
+    with pytest.raises(SchemaError, match=r"column='b'"):
+        sink.write(release(kit, 2, changed, [("INSERT", {"id": 9}, {"a": "x", "b": 1.0})]))
+    with pytest.raises(ConfigError, match=r"another writer.*mirror/t"):
+        opened(kit, query_id="query-2")
+    with pytest.raises(ConfigError, match=r"later release.*mirror/t"):
+        opened(kit, release_max=0)
+
+
+def session_settings_of(spark):
+    """Return all settings but Delta's own note of the session's last commit."""
+    found = {row["key"]: row["value"] for row in spark.sql("SET").collect()}
+    found.pop("spark.databricks.delta.lastCommitVersionInSession", None)
+    return found
+
+
+def test_settings_of_the_merge_do_not_stay_in_the_session(kit):
+    before = session_settings_of(kit.spark)
+    topic = kit.Topic("t", {1: COLUMNS}, ["id"])
+    opened(kit).write(release(kit, 0, topic, [("UPDATE", {"id": 1}, {"b": 1})]))
+    assert session_settings_of(kit.spark) == before
+
+
+class Model:
+    """A table as a dictionary: the slow, obvious way."""
+
+    def __init__(self):
+        self.rows = {}
+        self.incomplete = []
+
+    def apply_release(self, history):
+        """Voids what a later whole change of the release makes void, as the sink does."""
+        last_whole = {}
+        for n, (mod, key, _) in enumerate(history):
+            if mod != "UPDATE":
+                last_whole[key] = n
+        for n, (mod, key, new) in enumerate(history):
+            if mod == "INSERT":
+                self.rows[key] = {"a": None, "b": None} | new
+            elif mod == "DELETE":
+                self.rows.pop(key, None)
+            elif key in self.rows:
+                self.rows[key] = self.rows[key] | new
+            elif n > last_whole.get(key, -1):
+                self.incomplete.append(key)
+
+
+VALUES = st.fixed_dictionaries(
+    {}, optional={"a": st.sampled_from([None, "x", "y"]), "b": st.sampled_from([None, 1, 2])}
+)
+WHOLE = st.fixed_dictionaries(
+    {"a": st.sampled_from([None, "x", "y"]), "b": st.sampled_from([None, 1, 2])}
+)
+STEP = st.one_of(
+    st.tuples(st.just("INSERT"), WHOLE),
+    st.tuples(st.just("UPDATE"), VALUES),
+    st.tuples(st.just("DELETE"), st.none()),
+)
+# Each key has its own history in each of three releases: one example tries dozens of histories.
+HISTORIES = st.lists(
+    st.tuples(*(st.lists(STEP, max_size=4) for _ in range(3))), min_size=20, max_size=60
+)
+
+
+@pytest.mark.slow
+@settings(
+    max_examples=2,
+    deadline=None,
+    suppress_health_check=[
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.too_slow,
+        HealthCheck.large_base_example,
+        HealthCheck.data_too_large,
+    ],
+)
+@given(histories=HISTORIES, number=st.integers(0, 10**9))
+def test_the_mirror_is_what_a_plain_model_says(kit, histories, number):
+    table = f"t{number}_{len(list(Path(kit.output, 'mirror').glob('*')))}"
+    topic = kit.Topic(table, {1: COLUMNS}, ["id"])
+    sink, model = opened(kit), Model()
+    for n in range(3):
+        history = [(mod, key, new) for key, parts in enumerate(histories) for mod, new in parts[n]]
+        written = sink.write(
+            release(kit, n, topic, [(mod, {"id": key}, new) for mod, key, new in history])
+        )
+        model.apply_release(history)
+        found = {row["id"]: row for row in rows(kit, written[table].version, table)}
+        assert found == {key: {"id": key} | row for key, row in model.rows.items()}
+    assert sink.incomplete_changes == len(model.incomplete)
+    if model.incomplete:
+        aside = kit.read(f"incomplete/{table}").to_pylist()
+        found_aside = sorted(row["key"]["id"] for row in aside)
+        assert found_aside == sorted(model.incomplete)

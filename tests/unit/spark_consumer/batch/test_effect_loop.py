@@ -1,0 +1,199 @@
+"""The effect loop over rows, files and tables in memory."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from tests.simulation.checkpoint import Checkpoint
+from tests.simulation.gate_rows import DataRow, MemoryRows, Registry
+from tests.simulation.gate_sinks import ChangelogModel, MirrorModel
+from tests.simulation.tables import KEY
+from tests.topics import Change, Topic
+from tidegate.schemas.errors import InvariantViolation
+from tidegate.schemas.order_key import OrderKey
+from tidegate.schemas.progress import (
+    ChildPartition,
+    PartitionAnnounced,
+    ProgressRecord,
+    SlotProgress,
+    StreamStarted,
+    TokenSnapshot,
+)
+from tidegate.schemas.topics import TopicNames
+from tidegate.spark_consumer.batch.effect_loop import EffectLoop
+from tidegate.spark_consumer.batch.ports import Parts
+from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
+from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
+from tidegate.spark_consumer.core.frontier import ProgressRow
+from tidegate.spark_consumer.core.gate import Limits
+from tidegate.spark_consumer.core.subscription import Subscription
+from tidegate.spark_consumer.errors import CheckpointMismatch, WriterReplaced
+
+TABLE = Topic("a", {2: {KEY: "INT64", "a": "INT64"}}, [KEY], key_id=1)
+PROGRESS, DATA = "bank-progress", TABLE.topic
+SCHEMAS = SimpleNamespace(schema={**TABLE.schemas, TABLE.key_id: TABLE.key_schema}.__getitem__)
+ENDS = {PROGRESS: {0: 3}, DATA: {0: 4}}
+
+
+def row(offset, commit_us):
+    order_key = OrderKey(commit_us, "t", (0, 0), 0).encode()
+    framed = TABLE.framed(Change("INSERT", {KEY: commit_us}, {"a": commit_us}))
+    return DataRow(order_key, DATA, 0, offset, *framed)
+
+
+def progress(watermark_us):
+    child = ChildPartition("t", ("",), 0)
+    bodies = (
+        StreamStarted("s", "g", 0, None, "bank-fleet", 1, "id", (), (child,)),
+        PartitionAnnounced(child, ""),
+        SlotProgress(0, 1, 0, 1, (), (TokenSnapshot("t", 0, (), (), watermark_us),)),
+    )
+    return [
+        ProgressRow(0, offset, ProgressRecord("e", "w", body)) for offset, body in enumerate(bodies)
+    ]
+
+
+class Gate:
+    """A checkpoint, and runs on it."""
+
+    def __init__(self, *commit_times_us, watermark_us=20):
+        self.checkpoint = Checkpoint()
+        rows = [row(n, us) for n, us in enumerate(commit_times_us or (10, 20, 30, 40))]
+        self.rows = MemoryRows(
+            rows, progress(watermark_us),
+            segments=self.checkpoint.segments, late=self.checkpoint.late,
+        )  # fmt: skip
+
+    def loop(self, *, batch=0, limits=None, sinks=("changelog", "mirror"), rows=None):
+        folder = self.checkpoint.gate(lambda _name, _content: None)
+        folder.take()
+        made = (
+            ChangelogModel(self.checkpoint.changelog, None),
+            MirrorModel(self.checkpoint.mirror, None),
+        )
+        for sink in made:
+            sink.open(query_id="q", release_max=99)
+        parts = Parts(
+            files=GateFiles(folder),
+            schemas=SchemaStore(folder, Registry(SCHEMAS, None)),
+            sinks=[sink for sink in made if sink.name in sinks],
+            output=self.checkpoint.output(folder),
+            subscription=Subscription(TopicNames("bank")),
+            query_id="q",
+            limits=limits or Limits(),
+            code="1",
+        )
+        return EffectLoop(batch, rows or self.rows, end_offsets=ENDS, parts=parts)
+
+    def released(self):
+        return [
+            [OrderKey.decode(key).commit_timestamp_us for key in release.order_keys]
+            for release in self.checkpoint.released()
+        ]
+
+
+def names(loop):
+    return [step.name for step in loop.steps()]
+
+
+def test_a_batch_is_released_stored_and_counted():
+    gate = Gate()
+    loop = gate.loop()
+    steps = names(loop)
+    assert list(dict.fromkeys(steps)) == [
+        "load", "plan", "release", "sink-changelog", "sink-mirror", "manifest", "pending", "state",
+    ]  # fmt: skip
+    assert gate.released() == [[10, 20]]
+    assert [len(rows) for rows in gate.checkpoint.segments.values()] == [2]
+    assert (loop.input_rows, loop.released_rows) == (7, 2)
+    assert (loop.state.batch, loop.state.watermark_us) == (0, 20)
+    assert loop.frontier.watermark().us == 20
+
+
+def test_steps_of_a_release_name_it():
+    gate = Gate()
+    loop = gate.loop(limits=Limits(release_rows_max=1))
+    found = [(step.name, step.release) for step in loop.steps() if step.name == "manifest"]
+    assert found == [("manifest", 0), ("manifest", 1)]
+    assert gate.released() == [[10], [20]]
+
+
+def test_dropped_between_any_two_steps_another_attempt_ends_the_same():
+    limits = Limits(release_rows_max=1, segment_rows_max=1)
+    reference = Gate()
+    count = len(names(reference.loop(limits=limits)))
+    for kill_at in range(count):
+        gate = Gate()
+        steps = gate.loop(limits=limits).steps()
+        for _ in range(kill_at):
+            next(steps)
+        steps.close()
+        again = gate.loop(limits=Limits())
+        names(again)
+        assert gate.released() == (reference.released() if again.frontier is None else [[10, 20]])
+
+
+def test_a_replay_executes_the_plan_it_finds_and_reads_no_progress():
+    gate = Gate()
+    steps = gate.loop(limits=Limits(release_rows_max=1)).steps()
+    while next(steps).name != "release":
+        pass
+    nothing = MemoryRows(
+        gate.rows._rows, (), segments=gate.checkpoint.segments, late=gate.checkpoint.late
+    )
+    again = gate.loop(rows=nothing)
+    assert "plan" not in names(again)
+    assert gate.released() == [[10], [20]]
+    assert (again.input_rows, again.frontier) == (0, None)
+
+
+def test_a_plan_of_other_sinks_is_refused():
+    gate = Gate()
+    steps = gate.loop().steps()
+    while next(steps).name != "release":
+        pass
+    with pytest.raises(CheckpointMismatch, match="sinks"):
+        names(gate.loop(sinks=("changelog",)))
+
+
+@pytest.mark.parametrize("step", ["late", "sink-mirror", "pending", "state"])
+def test_a_replaced_run_stops_before_its_next_write(step):
+    gate = Gate(10, 20, 30)
+    names(gate.loop())
+    late = MemoryRows(
+        [row(4, 5), row(5, 25), row(6, 50)],
+        [ProgressRow(0, 3, ProgressRecord("e", "w", SlotProgress(
+            0, 2, 0, 1, (), (TokenSnapshot("t", 0, (), (), 30),))))],
+        segments=gate.checkpoint.segments, late=gate.checkpoint.late,
+    )  # fmt: skip
+    ends = {PROGRESS: {0: 4}, DATA: {0: 7}}
+    loop = gate.loop(batch=1, rows=late)
+    loop._end_offsets = ends
+    replace_before = (
+        gate.checkpoint.gate(lambda _name, _content: None).take() if one.name == step else None
+        for one in loop.steps()
+    )
+    with pytest.raises(WriterReplaced):
+        list(replace_before)
+    assert 1 not in gate.checkpoint.late or step != "late"
+
+
+def test_an_unfinished_batch_has_no_state_and_no_plan():
+    loop = Gate().loop()
+    for read in (lambda: loop.plan, lambda: loop.state):
+        with pytest.raises(InvariantViolation):
+            read()
+
+
+def test_late_rows_go_to_their_table_and_nowhere_else():
+    gate = Gate(10, 20)
+    names(gate.loop())
+    later = MemoryRows(
+        [row(4, 15)], (), segments=gate.checkpoint.segments, late=gate.checkpoint.late
+    )
+    loop = gate.loop(batch=1, rows=later)
+    loop._end_offsets = {PROGRESS: {0: 3}, DATA: {0: 5}}
+    assert "late" in names(loop)
+    assert [one.commit_timestamp_us for one in gate.checkpoint.late[1]] == [15]
+    assert gate.released() == [[10, 20]]
+    assert SimpleNamespace(late=loop.plan.late_rows) == SimpleNamespace(late=1)

@@ -1,0 +1,104 @@
+"""The gate's files, over an object store in memory."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from tests.simulation.disturbance import Disturbance, GateProfile
+from tests.simulation.object_store import ObjectStore, StoreClient
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.topics import TopicNames
+from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, newest_state
+from tidegate.spark_consumer.core.batch_state import State
+from tidegate.spark_consumer.core.frontier import Frontier
+from tidegate.spark_consumer.core.plan import PLAN_FORMAT, Plan, ReleaseBounds
+from tidegate.spark_consumer.core.subscription import Subscription
+from tidegate.spark_consumer.errors import CheckpointMismatch, WriterReplaced
+
+SUBSCRIPTION = Subscription(TopicNames("bank"))
+
+
+def plan(batch, *releases):
+    return Plan(
+        format=PLAN_FORMAT, code="1", prefix="bank", query_id="q", batch=batch,
+        end_offsets={"bank-progress": {0: 1}}, after_us=0, through_us=9, slowest=None,
+        stream_has_ended=False, late_rows=0,
+        releases=tuple(ReleaseBounds(number, 0, 9, ()) for number in releases),
+        stored=(), compaction=None, topics=(), frontier="f", sinks=("changelog",),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def storage():
+    client = StoreClient(ObjectStore(), "gate", None)
+    client.take()
+    return client
+
+
+@pytest.fixture
+def files(storage):
+    return GateFiles(storage)
+
+
+def test_a_checkpoint_keeps_its_identity(files):
+    first = files.identify(prefix="bank", output="o")
+    assert files.identify(prefix="bank", output="o") == first
+    with pytest.raises(ConfigError, match="another prefix"):
+        files.identify(prefix="other", output="o")
+    with pytest.raises(ConfigError, match="another output"):
+        files.identify(prefix="bank", output="elsewhere")
+
+
+def test_states_plans_and_frontiers_are_loaded_as_they_were_stored(files):
+    state, frontier = State("bank", "q", batch=3), Frontier(SUBSCRIPTION)
+    files.store_state(state)
+    files.store_plan(plan(4, 7))
+    files.store_frontier("f", frontier)
+    assert files.state(3) == state
+    assert files.plan(4) == plan(4, 7)
+    assert files.frontier("f", SUBSCRIPTION).snapshot() == frontier.snapshot()
+    assert (files.state(4), files.plan(3), files.frontier("g", SUBSCRIPTION)) == (None, None, None)
+
+
+def test_a_plan_is_stored_once(files):
+    files.store_plan(plan(4, 7))
+    with pytest.raises(CheckpointMismatch, match="another run"):
+        files.store_plan(plan(4, 8))
+    assert files.plan(4) == plan(4, 7)
+
+
+def test_deleted_files_are_gone(files):
+    files.store_state(State("bank", "q", batch=3))
+    files.delete(["states/3.json", "states/4.json"])
+    assert files.state(3) is None
+
+
+def test_a_replaced_run_may_not_write(files, storage):
+    StoreClient(storage._store, "gate", None).take()
+    for write in (
+        files.require_writer,
+        lambda: files.store_state(State("bank", "q", batch=3)),
+        lambda: files.store_plan(plan(4)),
+        lambda: files.delete(["a"]),
+    ):
+        with pytest.raises(WriterReplaced):
+            write()
+
+
+@pytest.mark.parametrize("lists_late", [0.0, 1.0])
+def test_the_newest_state_is_found_also_where_the_listing_lacks_it(storage, lists_late):
+    files = GateFiles(storage)
+    assert newest_state(storage) is None
+    assert files.release_max() == -1
+    for batch in range(11):
+        files.store_state(replace(State("bank", "q"), batch=batch, next_release=batch))
+    storage._disturbance = Disturbance(Random(1), profile=GateProfile(lists_late=lists_late))
+    assert newest_state(storage).batch == 10
+    assert files.release_max() == 9
+
+
+def test_the_releases_of_an_unfinished_plan_count(files):
+    files.store_state(replace(State("bank", "q"), batch=0, next_release=2))
+    files.store_plan(plan(1, 2, 3))
+    assert files.release_max() == 3

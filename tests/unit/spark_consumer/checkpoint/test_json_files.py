@@ -1,0 +1,19 @@
+"""Reading a folder on this machine."""
+
+from tidegate.spark_consumer.checkpoint.json_files import LocalFolder
+
+
+def test_files_are_read_and_listed_without_temporary_ones(tmp_path):
+    states = tmp_path / "states"
+    states.mkdir()
+    for name in ("2.json", "10.json", ".3.json.tmp", "_SUCCESS"):
+        (states / name).write_text('{"a": 1}')
+    folder = LocalFolder(tmp_path)
+    assert folder.names("states") == ["10.json", "2.json"]
+    assert folder.read_json("states/2.json") == {"a": 1}
+
+
+def test_what_is_missing_reads_as_none_and_lists_as_empty(tmp_path):
+    folder = LocalFolder(tmp_path / "nowhere")
+    assert folder.read_json("states/1.json") is None
+    assert folder.names("states") == []

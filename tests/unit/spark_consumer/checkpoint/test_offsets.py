@@ -1,0 +1,39 @@
+"""Spark's offset log: lines are told apart by their topics."""
+
+import pytest
+
+from tidegate.spark_consumer.checkpoint.offsets import parse_offset_log
+from tidegate.spark_consumer.errors import CheckpointMismatch
+
+HEAD = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}\n'
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ['{"bank-progress":{"0":5,"11":7}}', '{"bank.a":{"1":2,"0":3},"bank.b":{"0":0}}'],
+        ['{"bank.a":{"1":2,"0":3},"bank.b":{"0":0}}', '{"bank-progress":{"0":5,"11":7}}'],
+    ],
+)
+def test_the_order_of_the_sources_is_free(lines):
+    assert parse_offset_log(HEAD + "\n".join(lines), batch=3) == {
+        "bank-progress": {0: 5, 11: 7},
+        "bank.a": {0: 3, 1: 2},
+        "bank.b": {0: 0},
+    }
+
+
+@pytest.mark.parametrize("nothing", ["-", "{}"])
+def test_a_source_without_offsets_yet_names_no_topic(nothing):
+    text = f'{HEAD}{{"bank-progress":{{"0":5}}}}\n{nothing}'
+    assert parse_offset_log(text, batch=0) == {"bank-progress": {0: 5}}
+
+
+def test_another_format_is_refused():
+    with pytest.raises(CheckpointMismatch, match="v2"):
+        parse_offset_log(HEAD.replace("v1", "v2"), batch=0)
+
+
+def test_a_topic_in_two_sources_is_refused():
+    with pytest.raises(CheckpointMismatch, match="bank"):
+        parse_offset_log(f'{HEAD}{{"bank.a":{{"0":1}}}}\n{{"bank.a":{{"0":1}}}}', batch=0)

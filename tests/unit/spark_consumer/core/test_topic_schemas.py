@@ -1,0 +1,49 @@
+"""The columns of a table, read from its change record's schema."""
+
+import copy
+
+import pytest
+
+from tidegate.schemas.change_schema import value_schema
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.tables import Column, ColumnType, TableSchema
+from tidegate.spark_consumer.core.topic_schemas import full_name, reader_schema, row_columns
+
+NUMBER = ColumnType.from_spanner_type("INT64")
+TEXT = ColumnType.from_spanner_type("STRING(MAX)")
+
+
+def schema(*columns, kind=TEXT):
+    """A value schema of a table with these columns behind its key."""
+    others = [Column(name, kind, n) for n, name in enumerate(columns, 2)]
+    return value_schema("bank.t", TableSchema("t", (Column("id", TEXT, 1, 1), *others)))
+
+
+def test_columns_come_in_the_order_of_the_table():
+    assert row_columns(schema("b", "a")) == ("id", "b", "a")
+
+
+def test_a_reader_schema_is_the_newest():
+    versions = [schema("a"), schema("a", "b")]
+    assert reader_schema(versions) == versions[-1]
+
+
+def test_a_reader_schema_has_the_columns_that_only_earlier_versions_have():
+    versions = [schema("a", "b", "c", kind=NUMBER), schema("b", "c"), schema("c", "d")]
+    before = copy.deepcopy(versions)
+    reader = reader_schema(versions)
+    assert row_columns(reader) == ("id", "c", "d", "b", "a")
+    assert reader["fields"][1]["type"][1]["fields"][3:] == [
+        {"name": "b", "type": ["null", "string"], "default": None},
+        {"name": "a", "type": ["null", "long"], "default": None},
+    ]
+    assert full_name(reader) == full_name(versions[-1])
+    assert versions == before
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": "string"}, {"name": "r", "fields": [{"name": "x", "type": "int"}]}]
+)
+def test_any_other_schema_is_refused(schema):
+    with pytest.raises(SchemaError, match="new_values"):
+        row_columns(schema)

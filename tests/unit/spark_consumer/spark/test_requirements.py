@@ -1,0 +1,113 @@
+"""What Spark needs is found missing before it starts, each in one line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.config import SPARK_PACKAGES
+from tidegate.spark_consumer.spark import requirements
+
+REPOSITORY = Path(__file__).resolve().parents[4]
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Choose what is installed: modules, a Java, and whether spark-submit is at work."""
+
+    def choose(*modules, java=True, submitted=False):
+        def no_java():
+            raise ConfigError("Spark needs Java 17 to 21")
+
+        monkeypatch.setattr(requirements, "is_installed", modules.__contains__)
+        monkeypatch.setattr(requirements, "require_java", (lambda: None) if java else no_java)
+        monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+        if submitted:
+            monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+
+    return choose
+
+
+def refused(jars=""):
+    with pytest.raises(ConfigError) as caught:
+        requirements.require_spark(jars=jars)
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_what_is_complete_passes(installed, tmp_path):
+    jar = tmp_path / "a.jar"
+    jar.touch()
+    installed("pyspark", "delta")
+    requirements.require_spark(jars="")
+    requirements.require_spark(jars=f"{jar},https://host/b.jar")
+
+
+def test_without_pyspark_the_line_says_what_to_type(installed):
+    installed("delta")
+    assert 'pip install "tidegate[local]"' in refused()
+
+
+def test_without_deltas_python_part_the_line_says_what_to_type(installed):
+    installed("pyspark")
+    assert "pip install --no-deps delta-spark==" in refused()
+
+
+def test_without_java_it_is_the_line_about_java(installed):
+    installed("pyspark", "delta", java=False)
+    assert "Java 17 to 21" in refused()
+
+
+def test_a_jar_that_does_not_exist_is_named(installed, tmp_path):
+    installed("pyspark", "delta")
+    assert "jars: file not found (jars=['/no/a.jar'])" in refused("/no/a.jar,https://host/b.jar")
+
+
+def test_under_spark_submit_java_and_jars_are_the_submitters(installed):
+    installed("pyspark", "delta", java=False, submitted=True)
+    requirements.require_spark(jars="/no/a.jar")
+
+
+def session(*classes):
+    utils = SimpleNamespace(classIsLoadable=lambda name: name in classes)
+    jvm = SimpleNamespace(
+        org=SimpleNamespace(
+            apache=SimpleNamespace(spark=SimpleNamespace(util=SimpleNamespace(Utils=utils)))
+        )
+    )
+    return SimpleNamespace(sparkContext=SimpleNamespace(_jvm=jvm))
+
+
+def test_a_session_with_all_data_sources_passes():
+    requirements.require_data_sources(session(*requirements._DATA_SOURCES))
+
+
+@pytest.mark.parametrize("missing", sorted(requirements._DATA_SOURCES))
+def test_a_missing_data_source_is_named_with_the_option_that_brings_it(missing):
+    present = [name for name in requirements._DATA_SOURCES if name != missing]
+    with pytest.raises(ConfigError) as caught:
+        requirements.require_data_sources(session(*present))
+    assert f"no data source for {requirements._DATA_SOURCES[missing]}" in str(caught.value)
+    assert f"--packages {SPARK_PACKAGES}" in str(caught.value)
+
+
+@pytest.mark.parametrize("file", ["docker/README.md", "docker/spark_consumer/Dockerfile"])
+def test_packages_are_the_same_wherever_they_are_named(file):
+    assert SPARK_PACKAGES in (REPOSITORY / file).read_text()
+
+
+def test_packages_are_those_that_the_local_stack_fetches():
+    ivy = (REPOSITORY / "local_stack" / "parts" / "ivy.xml").read_text()
+    for package in SPARK_PACKAGES.split(","):
+        organisation, name, revision = package.split(":")
+        assert f'org="{organisation}" name="{name}" rev="{revision}"' in ivy
+
+
+def test_deltas_python_part_is_that_of_the_extra():
+    text = (REPOSITORY / "pyproject.toml").read_text()
+    assert re.findall(r'"(delta-spark==[^"]+)"', text) == [requirements._DELTA_PYTHON]
