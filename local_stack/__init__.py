@@ -1,16 +1,12 @@
 """The local stack: a real Kafka broker, a real schema registry, the Spanner simulator; no Docker.
 
-| module | what it owns |
+| folder | what it holds |
 |---|---|
-| `java` | finding a Java that runs; nothing but the standard library, `dev` uses it too |
-| `jvm_parts` | the broker's, registry's and Spark's jars: fetched once, checked, reused |
-| `process`, `supervisor` | a child program that cannot outlive us |
-| `ports` | free ports, and the clear error for a taken one |
-| `kafka_broker`, `schema_registry`, `simulator` | one part each |
-| `stack` | all parts together |
-| `config`, `cli` | settings and commands |
+| `parts/` | the stack and its parts: broker, registry, simulator, Java, processes, ports |
+| `demo/` | the bank and its workload, the kills, the run and its report |
+| `judge/` | the comparison of the output with what was committed |
 
-This module imports none of them: importing `tidegate.local_stack.java` must not need any extra.
+This module imports none of them: `dev` imports `parts.java` before anything is installed.
 """
 
 if __name__ != "tidegate.local_stack":

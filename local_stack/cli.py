@@ -1,6 +1,6 @@
 """`tidegate-local`: fetch the JVM parts, run the demo, keep a local stack up, show its tables.
 
-Commands parse, call and map errors to exit codes: 0 done, 1 failure, 2 usage or settings, 70 a
+The commands parse, call and map errors to exit codes: 0 done, 1 failure, 2 usage or settings, 70 a
 broken invariant.  Addresses go to standard output, everything else to standard error.
 """
 
@@ -21,23 +21,25 @@ from rich.console import Console
 from rich.markup import escape
 
 from tidegate.local_stack.config import LocalStackConfig
-from tidegate.local_stack.java import find_java
-from tidegate.local_stack.jvm_parts import fetch_jvm_parts, fetched_jvm_parts
-from tidegate.schemas.program import run_program
-from tidegate.schemas.settings_flags import with_flags
+from tidegate.local_stack.parts.java import find_java
+from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts, fetched_jvm_parts
+from tidegate.program.command_line import new_app, run_program
+from tidegate.program.extras import Extra
+from tidegate.program.settings_flags import with_flags
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(
-    help="A real Kafka, a real schema registry and a Spanner simulator on this machine.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
+app = new_app(
+    description="A real Kafka, a real schema registry and a Spanner simulator on this machine.",
+    extra=Extra(
+        "local",
+        ("pyspark", "delta", "deltalake", "pandas", "pyarrow", "psutil", "spanner_simulator"),
+    ),
 )
 
 _errors = Console(stderr=True, highlight=False)
 
-# In a log file one line in ten seconds shows that work goes on, without filling it.
+# In a log file, one line in ten seconds shows progress without filling the file.
 QUIET_REPORT_S = 10.0
 
 SHOW_DEADLINE_S = 60.0
@@ -50,7 +52,7 @@ def main() -> None:
 
 @app.command()
 def fetch() -> None:
-    """Fetch the JVM parts into the user's cache, if they are not there yet."""
+    """Fetch the JVM parts into the user's cache, unless they are there already."""
     parts = fetched_jvm_parts()
     if parts is None:
         with shown_progress("fetching the JVM parts") as report:
@@ -61,13 +63,18 @@ def fetch() -> None:
 @app.command()
 @with_flags(LocalStackConfig)
 def up(
-    keep: Annotated[bool, typer.Option("--keep", help="Leave data and output behind.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Remove the data of the last run first.")
+    ] = False,
     **flags: Any,
 ) -> None:
-    """Keep a stack with a sample bank, two workers and the consumer running until Ctrl-C."""
-    # Libraries that take seconds to load, and that other commands do not need.
-    from tidegate.local_stack.up import keep_up  # noqa: PLC0415 - heavy imports, for this command only
-    from tidegate.local_stack.view import RunView  # noqa: PLC0415 - heavy imports, for this command only
+    """Keep a stack with a sample bank, two workers and the consumer running until Ctrl-C.
+
+    Databases, topics and tables are kept in the data folder; the next `up` continues with them.
+    """
+    # These libraries take seconds to load, and other commands do not need them.
+    from tidegate.local_stack.demo.view import RunView  # noqa: PLC0415 - heavy imports, for this command only
+    from tidegate.local_stack.up import UpFolder, keep_up  # noqa: PLC0415 - heavy imports, for this command only
 
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -75,9 +82,16 @@ def up(
     config = LocalStackConfig.load(**flags)
     try:
         with RunView(console=_errors) as view:
-            keep_up(config, view=view, show=typer.echo, stopping=stopping, keep=keep)
+            keep_up(config, view=view, show=typer.echo, stopping=stopping, fresh=fresh)
     except KeyboardInterrupt:
-        _say("stopped")
+        folder = UpFolder(config.data_dir)
+        if folder.is_created:
+            _say(
+                f"stopped; the data is kept in {folder.path}: `tidegate-local up` continues with "
+                "it, `tidegate-local up --fresh` starts from nothing"
+            )
+        else:
+            _say("stopped before the sample bank was ready; the next start creates it again")
 
 
 @app.command()
@@ -89,23 +103,25 @@ def demo(
     merges: Annotated[int, typer.Option(min=0, help="Merges of stream partitions.")] = 4,
     kill_workers: Annotated[int, typer.Option(min=0, help="Workers to kill with SIGKILL.")] = 1,
     kill_consumer: Annotated[int, typer.Option(min=0, help="Kills of the consumer.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Decides all that is left to chance.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 1,
     rate: Annotated[
         float | None,
         typer.Option(
-            min=0, help="Transfers per second at most; 0: no limit; else by their number."
+            min=0, help="Transfers per second at most; 0: no limit; unset: by their number."
         ),
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write the figures there, as JSON.")] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the output for a look.")] = False,
+    report: Annotated[
+        Path | None, typer.Option(help="Write all figures to this file, as JSON.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep output and logs.")] = False,
 ) -> None:
-    """Run a bank's changes through everything, break things on purpose, and prove the result.
+    """Run a bank's changes through all parts, kill programs meanwhile, and check the result.
 
-    Exit code 0: every figure is right; 1: one is wrong, or the run failed.
+    Exit code 0: every figure is right; 1: a figure is wrong, or the run failed.
     """
-    # Libraries that take seconds to load, and that other commands do not need.
-    from tidegate.local_stack.demo import DemoOptions  # noqa: PLC0415 - heavy imports, for this command only
-    from tidegate.local_stack.demo_command import prove  # noqa: PLC0415 - heavy imports, for this command only
+    # These libraries take seconds to load, and other commands do not need them.
+    from tidegate.local_stack.demo.command import prove  # noqa: PLC0415 - heavy imports, for this command only
+    from tidegate.local_stack.demo.run import DemoOptions  # noqa: PLC0415 - heavy imports, for this command only
 
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -131,25 +147,27 @@ def demo(
 
 @app.command()
 def show(
-    table: Annotated[str, typer.Argument(help="A table, such as accounts.")],
+    table: Annotated[str, typer.Argument(help="A table, for example accounts.")],
     data_dir: Annotated[Path | None, typer.Option(help="The data folder of `up`.")] = None,
     output: Annotated[Path | None, typer.Option(help="A consumer's output folder.")] = None,
     changelog: Annotated[
-        bool, typer.Option("--changelog", help="The changes in commit order, not the mirror.")
+        bool, typer.Option("--changelog", help="Print the changes in commit order, not the mirror.")
     ] = False,
     key: Annotated[str, typer.Option(help="Wait for the row with this key.")] = "",
-    rows: Annotated[int, typer.Option(min=1, help="At most the last so many rows.")] = 20,
+    rows: Annotated[
+        int, typer.Option(min=1, help="Print at most this many rows, the last ones.")
+    ] = 20,
 ) -> None:
-    """Print a table's mirror, or its changelog, as it is in Delta now."""
+    """Print a table's mirror or changelog, as it is in Delta now."""
     from tidegate.local_stack.show import (  # noqa: PLC0415 - heavy imports, for this command only
         changelog_rows,
         mirror_rows,
         rows_table,
         wait_for_key,
     )
-    from tidegate.local_stack.up import latest_output  # noqa: PLC0415 - heavy imports, for this command only
+    from tidegate.local_stack.up import UpFolder  # noqa: PLC0415 - heavy imports, for this command only
 
-    folder = output or latest_output(LocalStackConfig.load(data_dir=data_dir).data_dir)
+    folder = output or UpFolder(LocalStackConfig.load(data_dir=data_dir).data_dir).output
     read = functools.partial(changelog_rows if changelog else mirror_rows, folder, table)
     found = wait_for_key(read, key, deadline_s=SHOW_DEADLINE_S) if key else read()
     title = f"changelog of {table}" if changelog else f"mirror of {table}"
@@ -158,17 +176,17 @@ def show(
 
 @contextlib.contextmanager
 def shown_progress(title: str) -> Iterator[Callable[[str], None]]:
-    """Yield what takes lines: a live line on a terminal, a printed one now and then elsewhere."""
+    """Yield a function that shows a line: live on a terminal, else at most every ten seconds."""
     if _errors.is_terminal:
         with _errors.status(title) as status:
             yield lambda line: status.update(escape(f"{title}: {line}"))
         return
-    told = -QUIET_REPORT_S
+    printed_at = -QUIET_REPORT_S
 
     def report(line: str) -> None:
-        nonlocal told
-        if time.monotonic() - told >= QUIET_REPORT_S:
-            told = time.monotonic()
+        nonlocal printed_at
+        if time.monotonic() - printed_at >= QUIET_REPORT_S:
+            printed_at = time.monotonic()
             _say(f"{title}: {line}")
 
     yield report
@@ -180,7 +198,7 @@ def _say(line: str) -> None:
 
 
 def _interrupt(stopping: threading.Event) -> Any:
-    """The first signal stops the stack in order; the second one does not wait for it."""
+    """Stop the stack in order at the first signal, end at once at the second."""
     if stopping.is_set():
         os._exit(1)
     stopping.set()

@@ -1,4 +1,4 @@
-"""Settings of the local stack: `TIDEGATE_LOCAL_…` in the environment, flags before them."""
+"""Settings of the local stack: flags, then `TIDEGATE_LOCAL_…` in the environment."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ from typing import Any, ClassVar
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from tidegate.schemas.settings import Settings
+from tidegate.program.settings import Settings
 
 __all__ = ["LocalStackConfig", "load_config"]
 
 
 class LocalStackConfig(Settings):
-    """Folders and ports; 0 is a free port."""
+    """Folder, ports (0: a free one) and what the simulator does."""
 
     model_config = SettingsConfigDict(env_prefix="TIDEGATE_LOCAL_")
     help_command: ClassVar[str] = "tidegate-local up --help"
 
-    data_dir: Path = Field(
-        default=Path(".tidegate"), description="Where the parts keep data and logs"
-    )
+    data_dir: Path = Field(default=Path(".tidegate"), description="Folder of data, output and logs")
     kafka_port: int = Field(
         default=0, ge=0, le=65535, description="The broker's port; 0: a free one"
     )
@@ -34,9 +32,7 @@ class LocalStackConfig(Settings):
     control_port: int = Field(
         default=0, ge=0, le=65535, description="The simulator's control port; 0: a free one"
     )
-    seed: int = Field(
-        default=0, ge=0, description="Decides what the simulator does by chance, and the sample"
-    )
+    seed: int = Field(default=0, ge=0, description="Seed of the simulator and of the sample bank")
     stream_partitions: int = Field(
         default=4,
         ge=1,
@@ -47,10 +43,10 @@ class LocalStackConfig(Settings):
         default=0.0,
         ge=0,
         le=1,
-        description="How likely two transactions on disjoint rows share a commit timestamp",
+        description="Probability that transactions on disjoint rows share a commit timestamp",
     )
 
 
 def load_config(**flags: Any) -> LocalStackConfig:
-    """Read environment and flags; there is no file.  Raises ConfigError that names every fault."""
+    """Read environment and flags (no file); raises ConfigError with every fault."""
     return LocalStackConfig.load(**flags)

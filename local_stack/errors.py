@@ -1,12 +1,12 @@
 """The local stack's branch of the error tree.
 
-LocalStackError             a part cannot start or died                     exit 1
-├── PartFailedError         a child program ended, or was not ready in time
-└── FetchError              JVM parts could not be fetched
-ConfigError (schemas)
-├── JavaMissingError        no Java that runs
-├── JavaUnsupportedError    only Javas of other versions
-└── PortTakenError          a port that was asked for is in use
+LocalStackError             a part failed                                   exit 1
+├── PartFailedError         a child process ended, or was not ready in time
+└── FetchError              fetching the JVM parts failed
+ConfigError (schemas)                                                       exit 2
+├── JavaMissingError        no Java runs
+├── JavaUnsupportedError    only Java of other versions
+└── PortTakenError          a port from the settings is in use
 """
 
 from tidegate.schemas.errors import ConfigError, TidegateError
@@ -22,19 +22,19 @@ __all__ = [
 
 
 class LocalStackError(TidegateError):
-    """A part of the local stack cannot go on."""
+    """A part of the local stack failed."""
 
 
 class PartFailedError(LocalStackError):
-    """A child program ended by itself, or did not become ready within its deadline."""
+    """A child process ended by itself, or was not ready within its deadline."""
 
 
 class FetchError(LocalStackError):
-    """The JVM parts could not be fetched, or what came is incomplete."""
+    """Fetching the JVM parts failed, or they are incomplete."""
 
 
 class JavaMissingError(ConfigError):
-    """No `java` was found that runs at all."""
+    """No `java` was found that runs."""
 
 
 class JavaUnsupportedError(ConfigError):
@@ -42,4 +42,4 @@ class JavaUnsupportedError(ConfigError):
 
 
 class PortTakenError(ConfigError):
-    """A port that the operator asked for belongs to another program."""
+    """Another program uses a port from the settings."""

@@ -1,4 +1,4 @@
-"""`tidegate-local show`: a mirror or changelog as it is in Delta now, read without the consumer."""
+"""`tidegate-local show`: a mirror or changelog as it is in Delta now; needs no running consumer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from deltalake.exceptions import TableNotFoundError
 from rich.table import Table
 
 from tidegate.local_stack.errors import PartFailedError
-from tidegate.local_stack.judge_delta import read_delta
+from tidegate.local_stack.judge.delta import read_delta
 from tidegate.schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _POLL_S = 0.3
 
 
 def mirror_rows(output: Path, table: str) -> list[dict[str, Any]]:
-    """Return a mirror's rows; raises ConfigError if there is no such table yet."""
+    """Return a mirror's rows; raises ConfigError if the table does not exist yet."""
     return _read(output / "mirror" / table)
 
 
@@ -39,7 +39,10 @@ def changelog_rows(output: Path, table: str) -> list[dict[str, Any]]:
 def wait_for_key(
     read: Callable[[], list[dict[str, Any]]], key: str, *, deadline_s: float
 ) -> list[dict[str, Any]]:
-    """Return the rows with `key` in their key or first column, as soon as there are any."""
+    """Return the rows with `key` in their key or first column, as soon as one exists.
+
+    Raises PartFailedError after `deadline_s` seconds.
+    """
     end = time.monotonic() + deadline_s
     while True:
         found = [row for row in read() if key in _keys(row)]
@@ -66,8 +69,8 @@ def _read(path: Path) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = read_delta(path).to_pylist()
     except TableNotFoundError as error:
         known = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
-        message = f"there is no {path.parent.name} of a table {path.name!r}"
-        raise ConfigError(message, hint=f"There are: {', '.join(known) or 'none yet'}") from error
+        message = f"no {path.parent.name} of table {path.name!r} in {path.parent.parent}"
+        raise ConfigError(message, hint=f"Tables: {', '.join(known) or 'none yet'}") from error
     return rows
 
 

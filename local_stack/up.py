@@ -1,13 +1,13 @@
 """`tidegate-local up`: a stack with a small bank, workers and consumer, until it is stopped.
 
-Everything of one `up` lies in a folder of its own below the data folder: the simulator's databases
-end with it, so its topics and tables mean nothing to the next one.  `latest.json` says where the
-newest output is.
+Everything is kept in the folder `up` of the data folder, and the next `up` continues with it.
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
+import fcntl
+import os
 import shutil
 import sys
 import time
@@ -16,24 +16,28 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tidegate.local_stack.bank import ACCOUNTS, STREAM, Bank
-from tidegate.local_stack.bank_database import DatabaseName, create_bank_database, open_accounts
-from tidegate.local_stack.pipeline import Pipeline
-from tidegate.local_stack.programs import Programs
-from tidegate.local_stack.stack import LocalStack
+from tidegate.local_stack.demo.bank import ACCOUNTS, STREAM, Bank
+from tidegate.local_stack.demo.bank_database import (
+    create_bank_database,
+    open_accounts,
+)
+from tidegate.local_stack.demo.pipeline import Pipeline
+from tidegate.local_stack.errors import PartFailedError
+from tidegate.local_stack.parts.database_name import DatabaseName
+from tidegate.local_stack.parts.programs import Programs
+from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tidegate.local_stack.config import LocalStackConfig
-    from tidegate.local_stack.view import RunView
+    from tidegate.local_stack.demo.view import RunView
 
-__all__ = ["LATEST", "Sample", "keep_up", "latest_output", "sample_snippet"]
+__all__ = ["Sample", "UpFolder", "keep_up", "sample_snippet"]
 
-LATEST = "latest.json"
 PREFIX = "bank"
 _WORKERS = 2
 _ACCOUNTS = 10
@@ -43,7 +47,7 @@ _ARRIVAL_DEADLINE_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Where everything of a running `up` is."""
+    """The addresses and folders of a running `up`."""
 
     bootstrap_servers: str
     registry_url: str
@@ -53,7 +57,7 @@ class Sample:
     output: Path
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that point other programs at it."""
+        """Return the variables that point Spanner's clients and other programs at it."""
         return {
             "TIDEGATE_KAFKA": self.bootstrap_servers,
             "TIDEGATE_REGISTRY": self.registry_url,
@@ -62,7 +66,7 @@ class Sample:
         }
 
     def lines(self) -> list[str]:
-        """Return what is printed once everything works."""
+        """Return the lines to print when all programs run; a shell can execute them."""
         names = self.database
         return [
             *(f"export {name}={value}" for name, value in self.environment().items()),
@@ -97,15 +101,54 @@ def sample_snippet(database: DatabaseName, *, output: Path) -> list[str]:
     ]
 
 
-def latest_output(data_dir: Path) -> Path:
-    """Return the output folder of the newest `up`; raises ConfigError if there is none."""
-    try:
-        content = json.loads((data_dir / LATEST).read_text())
-    except OSError as error:
-        message = f"{data_dir} holds no output"
-        hint = "Start `tidegate-local up` with the same --data-dir, or name an --output"
-        raise ConfigError(message, hint=hint) from error
-    return data_dir / str(content["output"])
+class UpFolder:
+    """The folder `up` below a data folder: databases, topics, schemas, output and logs.
+
+    It counts as created when its first start has come to the end.  Before that it holds nothing
+    that a user wrote, so the next start removes it.
+    """
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir.absolute()
+        self.path = self._data_dir / "up"
+        self._marker = self.path / "created"
+
+    @property
+    def is_created(self) -> bool:
+        """Whether a first start has come to its end here."""
+        return self._marker.exists()
+
+    @property
+    def output(self) -> Path:
+        """The consumer's output folder; raises ConfigError if nothing was created here."""
+        if not self.is_created:
+            message = f"{self._data_dir} has no output of `tidegate-local up`"
+            hint = "Start `tidegate-local up` with the same --data-dir, or set --output"
+            raise ConfigError(message, hint=hint)
+        return self.path / "output"
+
+    @contextlib.contextmanager
+    def owned(self, *, fresh: bool) -> Iterator[None]:
+        """Hold the folder for this process; remove its content first if it must not be continued.
+
+        Raises ConfigError if another process holds it.
+        """
+        self._data_dir.mkdir(parents=True, exist_ok=True)
+        held = os.open(self._data_dir, os.O_RDONLY)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if fresh or not self.is_created:
+                shutil.rmtree(self.path, ignore_errors=True)
+            yield
+        except BlockingIOError as error:
+            message = f"{self._data_dir} is in use by another `tidegate-local up`"
+            raise ConfigError(message, hint="Stop it, or choose another --data-dir") from error
+        finally:
+            os.close(held)
+
+    def mark_created(self) -> None:
+        """Let the next start continue here."""
+        self._marker.touch()
 
 
 def keep_up(
@@ -114,61 +157,83 @@ def keep_up(
     view: RunView,
     show: Callable[[str], None],
     stopping: threading.Event,
-    keep: bool,
+    fresh: bool,
 ) -> None:
     """Run until `stopping` is set or a KeyboardInterrupt comes; then stop everything in order.
 
-    Raises PartFailedError when a program ends by itself.  Unless `keep`, the run's folder is
-    removed.
+    Continues with the databases, topics and tables of the last run in the same data folder; `fresh`
+    removes them first.  Raises PartFailedError when a program ends by itself.
     """
-    data_dir = config.data_dir.absolute()
-    folder = data_dir / f"up-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    folder = UpFolder(config.data_dir)
     with ExitStack() as cleanup:
-        if not keep:
-            cleanup.callback(_remove, data_dir, folder)
-        own = config.model_copy(update={"data_dir": folder})
+        cleanup.enter_context(folder.owned(fresh=fresh))
+        continues = folder.is_created
+        own = config.model_copy(update={"data_dir": folder.path})
         view.stage("starting Kafka, schema registry and the Spanner simulator")
-        stack = cleanup.enter_context(LocalStack(own, report=view.detail))
-        name = DatabaseName(address=stack.spanner_address)
-        pipeline = Pipeline(
-            Programs(
-                folder=folder,
-                bootstrap_servers=stack.bootstrap_servers,
-                registry_url=stack.registry_url,
-                spanner_address=stack.spanner_address,
-                database=name,
-                stream=STREAM,
-                prefix=PREFIX,
-                log_level="info",
-            )
-        )
-        cleanup.callback(pipeline.stop)
-        view.stage("creating a small bank, starting workers and consumer")
-        database = create_bank_database(name)
-        start = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-        opened_us = open_accounts(database, Bank(accounts=_ACCOUNTS, seed=config.seed))
-        pipeline.start_workers(_WORKERS, start=start)
-        pipeline.start_consumer()
-        view.stage("waiting for the first rows to arrive in Delta")
-        pipeline.wait_released(opened_us, deadline_s=_ARRIVAL_DEADLINE_S)
-        output = pipeline.programs.output
-        (data_dir / LATEST).write_text(json.dumps({"output": str(output.relative_to(data_dir))}))
+        stack = cleanup.enter_context(LocalStack(own, report=view.detail, keeps_databases=True))
         sample = Sample(
             bootstrap_servers=stack.bootstrap_servers,
             registry_url=stack.registry_url,
             spanner_address=stack.spanner_address,
             control_address=stack.control_address,
-            database=name,
-            output=output,
+            database=DatabaseName(address=stack.spanner_address),
+            output=folder.path / "output",
         )
+        pipeline = _pipeline(sample, folder.path)
+        cleanup.callback(pipeline.stop)
+        if continues:
+            view.stage(f"continuing with the data in {folder.path}: starting workers and consumer")
+            _continue(pipeline)
+        else:
+            view.stage("creating a small bank, starting workers and consumer")
+            _create(pipeline, sample.database, seed=config.seed, view=view)
+            folder.mark_created()
         for line in sample.lines():
             show(line)
-        view.stage("up; Ctrl-C stops it")
+        view.stage(f"up; Ctrl-C stops it and keeps the data in {folder.path}")
         while not stopping.is_set():
             pipeline.check()
             time.sleep(_CHECK_EVERY_S)
 
 
-def _remove(data_dir: Path, folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    (data_dir / LATEST).unlink(missing_ok=True)
+def _pipeline(sample: Sample, folder: Path) -> Pipeline:
+    return Pipeline(
+        Programs(
+            folder=folder,
+            bootstrap_servers=sample.bootstrap_servers,
+            registry_url=sample.registry_url,
+            spanner_address=sample.spanner_address,
+            database=sample.database,
+            stream=STREAM,
+            prefix=PREFIX,
+            log_level="info",
+        )
+    )
+
+
+def _create(pipeline: Pipeline, name: DatabaseName, *, seed: int, view: RunView) -> None:
+    """Create the bank, start all programs, return when its accounts are in Delta."""
+    database = create_bank_database(name)
+    start = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    opened_us = open_accounts(database, Bank(accounts=_ACCOUNTS, seed=seed))
+    pipeline.start_workers(_WORKERS, start=start)
+    pipeline.start_consumer()
+    view.stage("waiting for the first rows to arrive in Delta")
+    pipeline.wait_released(opened_us, deadline_s=_ARRIVAL_DEADLINE_S)
+
+
+def _continue(pipeline: Pipeline) -> None:
+    """Start all programs again, return when the consumer has finished a batch."""
+    before = pipeline.batches()
+    try:
+        # The stream exists, so its workers ignore this setting.
+        pipeline.start_workers(_WORKERS, start="now")
+        pipeline.start_consumer()
+        pipeline.wait(
+            lambda: pipeline.batches() > before,
+            what="the consumer to finish a batch",
+            deadline_s=_ARRIVAL_DEADLINE_S,
+        )
+    except PartFailedError as error:
+        hint = "`tidegate-local up --fresh` removes the kept data and starts from nothing"
+        raise PartFailedError(error.message, hint=hint) from error

@@ -28,7 +28,7 @@ def test_a_flag_beats_the_environment(monkeypatch):
 def test_an_unknown_variable_is_named(monkeypatch):
     monkeypatch.setenv("TIDEGATE_LOCAL_KAFKA_PROT", "9092")
 
-    with pytest.raises(ConfigError, match="TIDEGATE_LOCAL_KAFKA_PROT: no such setting") as caught:
+    with pytest.raises(ConfigError, match="TIDEGATE_LOCAL_KAFKA_PROT: unknown setting") as caught:
         load_config()
     assert 2 == caught.value.exit_code
 

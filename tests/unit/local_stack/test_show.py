@@ -49,7 +49,7 @@ def test_a_changelog_is_in_order_and_without_coordinates(output: Path):
 
 
 def test_a_missing_table_is_one_clear_error(output: Path):
-    with pytest.raises(ConfigError, match=r"no mirror of a table 'nobody'.*accounts"):
+    with pytest.raises(ConfigError, match=r"no mirror of table 'nobody'.*accounts"):
         mirror_rows(output, "nobody")
     with pytest.raises(ConfigError, match="none yet"):
         mirror_rows(output / "deeper", "nobody")

@@ -1,21 +1,21 @@
-"""What `up` prints, where it lives, and that it leaves nothing behind."""
+"""What `up` prints, where it keeps its data, and when it continues with that of the last run."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import pytest
 
 from tidegate.local_stack import up as module
-from tidegate.local_stack.bank_database import DatabaseName
 from tidegate.local_stack.config import load_config
-from tidegate.local_stack.pipeline import Pipeline
-from tidegate.local_stack.up import Sample, keep_up, latest_output, sample_snippet
+from tidegate.local_stack.demo.pipeline import Pipeline
+from tidegate.local_stack.errors import PartFailedError
+from tidegate.local_stack.parts.database_name import DatabaseName
+from tidegate.local_stack.up import Sample, UpFolder, keep_up, sample_snippet
 from tidegate.schemas.errors import ConfigError
 
 SAMPLE = Sample(
@@ -54,23 +54,41 @@ def test_the_snippet_is_python_that_writes_one_row():
     assert "--output /somewhere/output" in "\n".join(lines)
 
 
-def test_the_newest_output_is_found(tmp_path: Path):
-    (tmp_path / "latest.json").write_text(json.dumps({"output": "up-1/output"}))
+def test_output_is_found_once_the_first_start_is_complete(tmp_path: Path):
+    folder = UpFolder(tmp_path)
+    with pytest.raises(ConfigError, match="has no output"):
+        _ = folder.output
 
-    assert latest_output(tmp_path) == tmp_path / "up-1" / "output"
-    with pytest.raises(ConfigError, match="holds no output"):
-        latest_output(tmp_path / "other")
+    with folder.owned(fresh=False):
+        folder.path.mkdir()
+        folder.mark_created()
+
+    assert UpFolder(tmp_path).output == tmp_path / "up" / "output"
+
+
+def test_two_at_once_is_an_error_and_one_after_the_other_is_not(tmp_path: Path):
+    with (
+        UpFolder(tmp_path).owned(fresh=False),
+        pytest.raises(ConfigError, match="in use by another"),
+        UpFolder(tmp_path).owned(fresh=False),
+    ):
+        pass
+    with UpFolder(tmp_path).owned(fresh=False):
+        pass
 
 
 class Stack:
     bootstrap_servers = registry_url = spanner_address = control_address = "here:1"
+    keeps_databases: ClassVar[list[bool]] = []
 
-    def __init__(self, config: Any, report: Any) -> None:
+    def __init__(self, config: Any, report: Any, *, keeps_databases: bool) -> None:
         self.folder = config.data_dir
+        self.keeps_databases.append(keeps_databases)
 
     def __enter__(self) -> Self:
-        self.folder.mkdir(parents=True)
-        (self.folder / "data").write_text("x")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "data").open("a") as data:
+            data.write("x")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -81,6 +99,8 @@ class Stack:
 def story(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Replace everything that takes a real part; remember what was done."""
     done: list[str] = []
+    batches = iter(range(100))
+    monkeypatch.setattr(Stack, "keeps_databases", [])
     monkeypatch.setattr(module, "LocalStack", Stack)
     monkeypatch.setattr(module, "create_bank_database", lambda _: done.append("create"))
     monkeypatch.setattr(module, "open_accounts", lambda *_: 77)
@@ -91,26 +111,72 @@ def story(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(
         Pipeline, "wait_released", lambda _, us, **__: done.append(f"released {us}")
     )
+    monkeypatch.setattr(Pipeline, "batches", lambda _: next(batches))
     monkeypatch.setattr(Pipeline, "stop", lambda _: done.append("stop"))
     return done
 
 
-@pytest.mark.parametrize("keep", [False, True])
-def test_a_run_has_a_folder_of_its_own_and_removes_it(story: list[str], tmp_path: Path, keep: bool):
+def once(folder: Path, *, fresh: bool = False) -> list[str]:
+    """Run `up` until everything is up, then stop it; return what it printed."""
     stopping = threading.Event()
     stopping.set()
     lines: list[str] = []
     view = SimpleNamespace(stage=lambda _: None, detail=lambda _: None)
-    keep_up(
-        load_config(data_dir=tmp_path, seed=1),
-        view=view,
-        show=lines.append,
-        stopping=stopping,
-        keep=keep,
-    )
+    config = load_config(data_dir=folder, seed=1)
+    keep_up(config, view=view, show=lines.append, stopping=stopping, fresh=fresh)
+    return lines
 
-    assert story == ["create", "2 workers", "consumer", "released 77", "stop"]
-    assert "export SPANNER_EMULATOR_HOST=here:1" in lines
-    assert bool(list(tmp_path.iterdir())) == keep
-    if keep:
-        assert latest_output(tmp_path).parent.is_dir()
+
+FIRST = ["create", "2 workers", "consumer", "released 77", "stop"]
+
+
+def data(folder: Path) -> str:
+    return (folder / "up" / "data").read_text()
+
+
+def test_data_is_kept_and_the_next_run_continues(story: list[str], tmp_path: Path):
+    first, second = once(tmp_path), once(tmp_path)
+
+    assert story == [*FIRST, "2 workers", "consumer", "stop"]
+    assert "export SPANNER_EMULATOR_HOST=here:1" in first
+    assert first == second
+    assert f"# output {UpFolder(tmp_path).output}" in first
+    assert data(tmp_path) == "xx"
+    assert Stack.keeps_databases == [True, True]
+
+
+def test_fresh_starts_from_nothing(story: list[str], tmp_path: Path):
+    once(tmp_path)
+    once(tmp_path, fresh=True)
+
+    assert story == [*FIRST, *FIRST]
+    assert data(tmp_path) == "x"
+
+
+def test_a_first_start_that_did_not_complete_is_not_continued(
+    story: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Pipeline, "wait_released", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            once(tmp_path)
+    once(tmp_path)
+
+    assert story == [*FIRST[:3], "stop", *FIRST]
+    assert data(tmp_path) == "x"
+
+
+def test_kept_data_that_cannot_be_continued_names_fresh(
+    story: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(*_: Any, **__: Any) -> None:
+        raise PartFailedError("w1 ended by itself")
+
+    once(tmp_path)
+    monkeypatch.setattr(Pipeline, "start_workers", fail)
+
+    with pytest.raises(PartFailedError, match=r"w1 ended by itself.*up --fresh"):
+        once(tmp_path)

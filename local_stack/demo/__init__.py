@@ -1,0 +1,1 @@
+"""The demo: a bank whose changes go through every part while processes are killed."""

@@ -1,0 +1,170 @@
+"""The bank: two tables, their change stream, and the rules that hold at every moment.
+
+A transfer debits one account, credits another and adds one ledger row, in one transaction.  So all
+balances always add up to the same total, and each balance is the opening balance plus the ledger.
+A reader that shows half a transaction, or one table later than the other, breaks one of the rules.
+Pure: the same seed gives the same accounts and transfers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import uuid
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tidegate.local_stack.judge.delta import TableRows
+
+__all__ = [
+    "ACCOUNTS",
+    "ACCOUNT_COLUMNS",
+    "LEDGER",
+    "LEDGER_COLUMNS",
+    "STREAM",
+    "Bank",
+    "Transfer",
+    "schema_statements",
+]
+
+ACCOUNTS = "accounts"
+LEDGER = "ledger"
+STREAM = "bank_changes"
+ACCOUNT_COLUMNS = ("AccountId", "Owner", "Balance", "Transfers")
+LEDGER_COLUMNS = ("TransferId", "FromAccount", "ToAccount", "Amount", "Note")
+_COMMITTED_AT = "CommittedAt"
+
+_OWNERS = ("Ada", "Bjarne", "Cleo", "Dmitri", "Edsger", "Frances", "Grace", "Hedy")
+
+
+def schema_statements(*, commit_timestamps: bool = True) -> list[str]:
+    """Return the DDL of tables and change stream.
+
+    Without `commit_timestamps` the ledger has no column that Spanner fills with the commit
+    timestamp: Google's emulator reports the year 9999 for it in its change stream.
+    """
+    committed_at = (
+        f"{_COMMITTED_AT} TIMESTAMP OPTIONS (allow_commit_timestamp = true),"
+        if commit_timestamps
+        else ""
+    )
+    return [
+        f"""CREATE TABLE {ACCOUNTS} (
+              AccountId STRING(36) NOT NULL,
+              Owner STRING(MAX) NOT NULL,
+              Balance INT64 NOT NULL,
+              Transfers INT64 NOT NULL,
+            ) PRIMARY KEY (AccountId)""",
+        f"""CREATE TABLE {LEDGER} (
+              TransferId STRING(36) NOT NULL,
+              FromAccount STRING(36) NOT NULL,
+              ToAccount STRING(36) NOT NULL,
+              Amount INT64 NOT NULL,
+              Note STRING(MAX),
+              {committed_at}
+            ) PRIMARY KEY (TransferId)""",
+        f"""CREATE CHANGE STREAM {STREAM} FOR {ACCOUNTS}, {LEDGER}
+            OPTIONS (value_capture_type = 'OLD_AND_NEW_VALUES', retention_period = '7d')""",
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A requested transfer; `settle` reduces the amount to what the account has."""
+
+    transfer_id: str
+    debit: str
+    credit: str
+    amount: int
+    note: str | None
+
+    def settle(self, debit_balance: int, credit_balance: int) -> tuple[str, str, int]:
+        """Return debited account, credited account and amount; no balance falls below zero.
+
+        If the debited account is empty, the transfer is reversed.
+        """
+        if debit_balance > 0:
+            return self.debit, self.credit, min(self.amount, debit_balance)
+        return self.credit, self.debit, min(self.amount, credit_balance)
+
+
+@dataclass(frozen=True, slots=True)
+class Bank:
+    """A bank's size and seed, which decide everything else."""
+
+    accounts: int
+    seed: int
+    opening_balance: int = 1_000
+
+    @property
+    def total(self) -> int:
+        """The sum of all balances, at every moment."""
+        return self.accounts * self.opening_balance
+
+    def account_id(self, index: int) -> str:
+        """Return an account's key; keys are spread evenly over the key space."""
+        return _spread(self.seed, "account", index)
+
+    def opening_rows(self) -> list[tuple[str, str, int, int]]:
+        """Return the accounts as they are opened, in the order of `ACCOUNT_COLUMNS`."""
+        return [
+            (self.account_id(index), _OWNERS[index % len(_OWNERS)], self.opening_balance, 0)
+            for index in range(self.accounts)
+        ]
+
+    def transfer(self, number: int) -> Transfer:
+        """Return a transfer by its number; it depends on no other transfer."""
+        chance = random.Random(f"{self.seed}/transfer/{number}")  # noqa: S311 - a workload, no secret
+        debit, credit = chance.sample(range(self.accounts), 2)
+        return Transfer(
+            transfer_id=_spread(self.seed, "transfer", number),
+            debit=self.account_id(debit),
+            credit=self.account_id(credit),
+            amount=chance.randint(1, 100),
+            note=None if chance.random() < 0.25 else f"no {number}",
+        )
+
+    def faults(self, tables: Mapping[str, TableRows], *, opened: bool) -> Sequence[str]:
+        """Return the rules that a cut through both tables breaks, one text each.
+
+        `opened`: whether the accounts were open at the time of the cut.
+        """
+        accounts, ledger = tables[ACCOUNTS], tables[LEDGER]
+        balances = dict(
+            zip(accounts.get("AccountId", ()), accounts.get("Balance", ()), strict=True)
+        )
+        expected_total = self.total if opened else 0
+        faults = []
+        total = sum(balances.values())
+        if total != expected_total:
+            faults.append(f"the balances add up to {total}, not to {expected_total}")
+        moved: defaultdict[str, int] = defaultdict(int)
+        for debit, credit, amount in zip(
+            ledger.get("FromAccount", ()),
+            ledger.get("ToAccount", ()),
+            ledger.get("Amount", ()),
+            strict=True,
+        ):
+            moved[debit] -= amount
+            moved[credit] += amount
+        unexplained = [
+            account
+            for account in sorted(balances.keys() | moved.keys())
+            if balances.get(account) != self.opening_balance + moved.get(account, 0)
+        ]
+        if unexplained:
+            first = unexplained[0]
+            faults.append(
+                f"the ledger does not explain {len(unexplained)} balances; {first} has "
+                f"{balances.get(first)}, not {self.opening_balance + moved.get(first, 0)}"
+            )
+        return faults
+
+
+def _spread(seed: int, what: str, index: int) -> str:
+    digest = hashlib.blake2b(f"{seed}/{what}/{index}".encode(), digest_size=16).digest()
+    return str(uuid.UUID(bytes=digest))

@@ -1,0 +1,162 @@
+"""Workers and consumer on a running stack: started, watched, stopped.
+
+Every wait has a deadline and ends early when a program ends by itself; the error shows the ends of
+the logs.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from confluent_kafka.admin import AdminClient
+
+from tidegate.local_stack.errors import PartFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidegate.local_stack.parts.programs import Program, Programs
+
+__all__ = ["Pipeline", "Released"]
+
+_POLL_S = 0.1
+_METADATA_S = 5.0
+_WORKERS_DEADLINE_S = 90.0
+_TAIL_LINES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The number of releases in the output, and the commit time that the last one ends at."""
+
+    releases: int
+    through_us: int
+
+
+@dataclass(slots=True)
+class Pipeline:
+    """Workers and one consumer; start them in this order, stop them all with `stop`."""
+
+    programs: Programs
+    workers: list[Program] = field(default_factory=list)
+    consumer: Program | None = None
+    _down_on_purpose: set[str] = field(default_factory=set)
+
+    def start_workers(
+        self, count: int, *, start: str, tick: Callable[[], None] = lambda: None
+    ) -> None:
+        """Start workers `w1`, `w2`, … reading from `start` (RFC 3339) if the stream is new.
+
+        The others start when the first one has created the topics, so that a wrong setting is
+        reported once.
+        """
+        for number in range(1, count + 1):
+            worker = self.programs.worker(f"w{number}", start=start)
+            self.workers.append(worker)
+            worker.start()
+            if number == 1:
+                self._wait_for_progress_topic(tick)
+
+    def start_consumer(self, tick: Callable[[], None] = lambda: None) -> None:
+        """Start the consumer as soon as the workers have created the progress topic."""
+        self._wait_for_progress_topic(tick)
+        self.consumer = self.programs.consumer()
+        self.consumer.start()
+
+    def _wait_for_progress_topic(self, tick: Callable[[], None]) -> None:
+        topic = f"{self.programs.prefix}-progress"
+        admin = AdminClient({"bootstrap.servers": self.programs.bootstrap_servers})
+        self.wait(
+            lambda: topic in admin.list_topics(timeout=_METADATA_S).topics,
+            what="the workers to create the progress topic",
+            deadline_s=_WORKERS_DEADLINE_S,
+            tick=tick,
+        )
+
+    def released(self) -> Released:
+        """Return what the release manifests say."""
+        folder = self.programs.output / "_releases"
+        paths = sorted(folder.glob("*.json")) if folder.is_dir() else []
+        if not paths:
+            return Released(0, 0)
+        return Released(len(paths), int(json.loads(paths[-1].read_bytes())["through_us"]))
+
+    def batches(self) -> int:
+        """Return how many batches the consumer has finished, in all its runs on this checkpoint."""
+        folder = self.programs.checkpoint / "spark" / "commits"
+        numbers = [int(path.name) for path in folder.glob("[0-9]*")] if folder.is_dir() else []
+        return max(numbers, default=-1) + 1
+
+    def wait(
+        self,
+        condition: Callable[[], bool],
+        *,
+        what: str,
+        deadline_s: float,
+        tick: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Wait for a condition; raises PartFailedError at the deadline or when a program ends."""
+        end = time.monotonic() + deadline_s
+        while not condition():
+            self.check()
+            tick()
+            if time.monotonic() > end:
+                message = f"waited {deadline_s:.0f} s for {what}\n{self.log_tails()}"
+                raise PartFailedError(message)
+            time.sleep(_POLL_S)
+
+    def wait_released(
+        self, through_us: int, *, deadline_s: float, tick: Callable[[], None] = lambda: None
+    ) -> None:
+        """Wait until everything committed up to an instant has been released."""
+        self.wait(
+            lambda: self.released().through_us >= through_us,
+            what=f"the consumer to release everything up to {through_us} us",
+            deadline_s=deadline_s,
+            tick=tick,
+        )
+
+    def check(self) -> None:
+        """Raise PartFailedError if a program has ended by itself."""
+        for program in self._all():
+            process = program.process
+            if process.exit_code is not None and program.name not in self._down_on_purpose:
+                message = (
+                    f"{program.name} ended by itself with exit code {process.exit_code}; "
+                    f"its log {program.spec.log} ends with:\n{process.log_tail(_TAIL_LINES)}"
+                )
+                raise PartFailedError(message)
+
+    def going_down(self, program: Program) -> None:
+        """Announce a kill: the program's end is not a failure until `is_up_again`."""
+        self._down_on_purpose.add(program.name)
+
+    def is_up_again(self, program: Program) -> None:
+        """Announce that a killed program runs again."""
+        self._down_on_purpose.discard(program.name)
+
+    def log_tails(self) -> str:
+        """Return the ends of all logs, for an error message."""
+        return "\n".join(
+            f"--- {program.spec.log}\n{program.process.log_tail(_TAIL_LINES)}"
+            for program in self._all()
+        )
+
+    def stop(self) -> list[str]:
+        """Stop all programs, the consumer first; return an error text per failed exit."""
+        faults = []
+        for program in [p for p in (self.consumer, *self.workers) if p is not None]:
+            code = program.stop()
+            if code not in {0, None}:
+                faults.append(
+                    f"{program.name} was stopped and ended with exit code {code}; its log "
+                    f"{program.spec.log} ends with:\n{program.process.log_tail(_TAIL_LINES)}"
+                )
+        self.consumer, self.workers = None, []
+        return faults
+
+    def _all(self) -> list[Program]:
+        return [*self.workers, *([self.consumer] if self.consumer else [])]

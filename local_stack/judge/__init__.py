@@ -1,0 +1,1 @@
+"""Compares the output with what the simulator committed; imports neither producer nor consumer."""

@@ -1,0 +1,259 @@
+"""Reads what the consumer wrote: Delta tables with delta-rs, manifests as plain JSON.
+
+The changelog is read file by file, so that the order of rows is the order in the files and not that
+of a query.  Nothing here assumes that the tables are right.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlparse
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from tidegate.local_stack.judge.log import Place, record_sequence_numbers
+from tidegate.local_stack.judge.values import canonical
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = [
+    "ChangelogRow",
+    "ChangelogTable",
+    "DeltaReader",
+    "ManifestTable",
+    "ReleaseManifest",
+    "TableRows",
+    "read_delta",
+    "table_rows",
+]
+
+_RELEASES = "_releases"
+_CHANGELOG = "changelog"
+_MIRROR = "mirror"
+_LATE = "late"
+
+TableRows = dict[str, tuple[Any, ...]]
+"""Columns by name, each with its canonical values, all of one length."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestTable:
+    """One table at one release."""
+
+    changelog_path: str
+    changelog_version: int | None
+    mirror_path: str
+    mirror_version: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseManifest:
+    """A release as its manifest describes it: bounds, and each table's version."""
+
+    number: int
+    after_us: int
+    through_us: int
+    rows: int
+    tables: Mapping[str, ManifestTable]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogRow:
+    """One row of a changelog, with its claimed place in commit order and its place in the files."""
+
+    table: str
+    release: int
+    ordinal: int
+    place: Place
+    mod_type: str
+    keys: Mapping[str, Any]
+    new_values: Mapping[str, Any] | None
+    old_values: Mapping[str, Any] | None
+    new_columns: tuple[str, ...] | None
+    old_columns: tuple[str, ...] | None
+    tag: str
+    records_in_transaction: int
+    partitions_in_transaction: int
+    partition_token: str
+    source_place: Place
+    file: str
+    row_in_file: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogTable:
+    """A whole changelog, with the Arrow types of the source table's columns."""
+
+    table: str
+    rows: tuple[ChangelogRow, ...]
+    types: Mapping[str, pa.DataType]
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaReader:
+    """Reads everything below a consumer's output folder."""
+
+    output: Path
+
+    def manifests(self) -> list[ReleaseManifest]:
+        """Return all manifests, by release number."""
+        folder = self.output / _RELEASES
+        paths = sorted(folder.glob("*.json")) if folder.is_dir() else []
+        manifests = [_manifest(json.loads(path.read_bytes())) for path in paths]
+        return sorted(manifests, key=lambda manifest: manifest.number)
+
+    def changelog_tables(self) -> list[str]:
+        """Return the names of the tables that have a changelog."""
+        return self._tables(_CHANGELOG)
+
+    def mirror_tables(self) -> list[str]:
+        """Return the names of the tables that have a mirror."""
+        return self._tables(_MIRROR)
+
+    def _tables(self, kind: str) -> list[str]:
+        folder = self.output / kind
+        if not folder.is_dir():
+            return []
+        return sorted(p.name for p in folder.iterdir() if (p / "_delta_log").is_dir())
+
+    def changelog(self, table: str) -> ChangelogTable:
+        """Return every row of a changelog's newest version, in the order of its files."""
+        delta = DeltaTable(str(self.output / _CHANGELOG / table))
+        rows: list[ChangelogRow] = []
+        types: dict[str, pa.DataType] = {}
+        for uri in _plain_files(delta):
+            content = pq.read_table(_local_path(uri), partitioning=None)
+            types |= {
+                field.name: field.type
+                for column in ("key", "new_values")
+                for field in content.schema.field(column).type
+            }
+            rows.extend(_changelog_rows(table, content, file=uri))
+        return ChangelogTable(table=table, rows=tuple(rows), types=types)
+
+    def commit_times_ms(self, table: str) -> dict[int, int]:
+        """Return when each version of a changelog was committed, by its own Delta log."""
+        delta = DeltaTable(str(self.output / _CHANGELOG / table))
+        return {int(entry["version"]): int(entry["timestamp"]) for entry in delta.history()}
+
+    def mirror(self, table: str, *, version: int | None = None) -> TableRows:
+        """Return a mirror at a version, or at its head."""
+        return table_rows(read_delta(self.output / _MIRROR / table, version=version))
+
+    def late_rows(self) -> int:
+        """Return the number of rows in the side table for late changes."""
+        path = self.output / _LATE
+        if not (path / "_delta_log").is_dir():
+            return 0
+        return int(read_delta(path).num_rows)
+
+
+def read_delta(path: Path, *, version: int | None = None) -> pa.Table:
+    """Return a Delta table's rows at a version, or at its head; without any columns if it is empty.
+
+    Its files are read one by one: delta-rs's own way to Arrow leaves threads behind that abort the
+    interpreter when it ends, more often than not.  Raises ValueError for a table whose files alone
+    do not say what its rows are.
+    """
+    delta = DeltaTable(str(path), version=version)
+    parts = [pq.read_table(_local_path(uri), partitioning=None) for uri in _plain_files(delta)]
+    return pa.concat_tables(parts, promote_options="default") if parts else pa.table({})
+
+
+def _plain_files(delta: DeltaTable) -> list[str]:
+    """Return a table's files by name; raises ValueError if rows or columns are kept elsewhere."""
+    features = set(delta.protocol().reader_features or ())
+    mapping = delta.metadata().configuration.get("delta.columnMapping.mode", "none")
+    if "deletionVectors" in features or mapping != "none" or delta.metadata().partition_columns:
+        message = f"{delta.table_uri} has deletion vectors, mapped columns or partition columns"
+        raise ValueError(message)
+    return sorted(delta.file_uris())
+
+
+def table_rows(table: pa.Table) -> TableRows:
+    """Return an Arrow table's columns in canonical form."""
+    columns: TableRows = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_timestamp(column.type):
+            micros = column.cast(pa.timestamp("us", tz=column.type.tz), safe=False)
+            columns[name] = tuple(micros.cast(pa.int64()).to_pylist())
+        elif pa.types.is_integer(column.type) or pa.types.is_string(column.type):
+            columns[name] = tuple(column.to_pylist())
+        else:
+            columns[name] = tuple(canonical(value) for value in column.to_pylist())
+    return columns
+
+
+def _manifest(content: Mapping[str, Any]) -> ReleaseManifest:
+    return ReleaseManifest(
+        number=int(content["release"]),
+        after_us=int(content["after_us"]),
+        through_us=int(content["through_us"]),
+        rows=int(content["rows"]),
+        tables={
+            name: ManifestTable(
+                changelog_path=entry["changelog"]["path"],
+                changelog_version=entry["changelog"]["version"],
+                mirror_path=entry["mirror"]["path"],
+                mirror_version=entry["mirror"]["version"],
+            )
+            for name, entry in content["tables"].items()
+        },
+    )
+
+
+def _local_path(uri: str) -> str:
+    parsed = urlparse(uri)
+    return unquote(parsed.path) if parsed.scheme == "file" else uri
+
+
+def _changelog_rows(table: str, content: pa.Table, *, file: str) -> list[ChangelogRow]:
+    return [
+        _changelog_row(table, row, file=file, at=at) for at, row in enumerate(content.to_pylist())
+    ]
+
+
+def _changelog_row(table: str, row: Mapping[str, Any], *, file: str, at: int) -> ChangelogRow:
+    source = row["source"]
+    return ChangelogRow(
+        table=table,
+        release=row["release"],
+        ordinal=row["ordinal"],
+        place=_place(row),
+        mod_type=row["mod_type"],
+        keys=_struct(row["key"]) or {},
+        new_values=_struct(row["new_values"]),
+        old_values=_struct(row["old_values"]),
+        new_columns=_names(row["new_columns"]),
+        old_columns=_names(row["old_columns"]),
+        tag=source["transaction_tag"],
+        records_in_transaction=source["number_of_records_in_transaction"],
+        partitions_in_transaction=source["number_of_partitions_in_transaction"],
+        partition_token=source["partition_token"],
+        source_place=_place(source),
+        file=file,
+        row_in_file=at,
+    )
+
+
+def _place(row: Mapping[str, Any]) -> Place:
+    return Place(
+        commit_timestamp_us=canonical(row["commit_timestamp"]),
+        server_transaction_id=row["server_transaction_id"],
+        record_sequence=record_sequence_numbers(row["record_sequence"]),
+        mod_number=row["mod_number"],
+    )
+
+
+def _struct(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if value is None else {name: canonical(item) for name, item in value.items()}
+
+
+def _names(value: list[str] | None) -> tuple[str, ...] | None:
+    return None if value is None else tuple(value)

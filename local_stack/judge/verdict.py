@@ -1,0 +1,111 @@
+"""The judge compares the tables in Delta with the commit log and with the source tables.
+
+It imports neither producer nor consumer nor `schemas`, so that it cannot repeat their mistakes; a
+test enforces this.  It only counts: `demo/report.py` decides what a figure must be.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidegate.local_stack.judge.changelog import ChangelogFigures, compare_changelog
+from tidegate.local_stack.judge.cuts import CutFigures, compare_cuts
+from tidegate.local_stack.judge.delta import DeltaReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from tidegate.local_stack.judge.cuts import CutRule, SourceReader
+    from tidegate.local_stack.judge.delta import ChangelogTable, ReleaseManifest
+    from tidegate.local_stack.judge.log import LoggedTransaction
+
+__all__ = ["Delivery", "Verdict", "judge_output"]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One changelog row: when it was committed in Spanner, and when in Delta."""
+
+    committed_us: int
+    delivered_us: int
+    release: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Every figure that follows from the commit log, the source tables and Delta."""
+
+    changelog: ChangelogFigures
+    cuts: CutFigures
+    late: int
+    transactions: int
+    transactions_across_partitions: int
+    deliveries: tuple[Delivery, ...]
+
+
+def judge_output(
+    output: Path,
+    *,
+    transactions: Sequence[LoggedTransaction],
+    source: SourceReader,
+    rule: CutRule,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Verdict:
+    """Compare a consumer's output folder with everything that was committed.
+
+    `rule` returns what is wrong with a cut as a whole; `progress` gets a line for each stage.
+    """
+    delta = DeltaReader(output)
+    progress("reading the changelog's files")
+    manifests = delta.manifests()
+    changelogs = [delta.changelog(table) for table in delta.changelog_tables()]
+    progress("comparing it with the commit log")
+    figures = compare_changelog(transactions, changelogs=changelogs, manifests=manifests)
+    cuts = compare_cuts(
+        manifests,
+        mirrors=delta,
+        source=source,
+        rule=rule,
+        progress=lambda done: progress(f"comparing release {done + 1} of {len(manifests)}"),
+    )
+    return Verdict(
+        changelog=figures,
+        cuts=cuts,
+        late=delta.late_rows(),
+        transactions=len(transactions),
+        transactions_across_partitions=sum(
+            len(transaction.stream_partition_tokens) > 1 for transaction in transactions
+        ),
+        deliveries=tuple(_deliveries(delta, changelogs=changelogs, manifests=manifests)),
+    )
+
+
+def _deliveries(
+    delta: DeltaReader,
+    *,
+    changelogs: Sequence[ChangelogTable],
+    manifests: Sequence[ReleaseManifest],
+) -> list[Delivery]:
+    """Return one delivery for each row whose release has a manifest."""
+    versions: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    for manifest in manifests:
+        for table, entry in manifest.tables.items():
+            if entry.changelog_version is not None:
+                versions[table][manifest.number] = entry.changelog_version
+    found = []
+    for changelog in changelogs:
+        times_ms = delta.commit_times_ms(changelog.table)
+        released_ms = {
+            release: times_ms[version]
+            for release, version in versions[changelog.table].items()
+            if version in times_ms
+        }
+        found += [
+            Delivery(row.place.commit_timestamp_us, released_ms[row.release] * 1_000, row.release)
+            for row in changelog.rows
+            if row.release in released_ms
+        ]
+    return found

@@ -1,0 +1,264 @@
+"""The jars of the broker, the registry and Spark, fetched once per user and machine.
+
+`ivy.xml` lists them with pinned versions.  They come from Ivy's default repository, or from those
+of the operator's settings file; no address is in this code.  Ivy's jar is part of pyspark.
+
+Invariant: a published folder is complete.  It appears by one rename, under the hash of `ivy.xml`,
+with a stamp that lists every file and its size; a folder that does not match its stamp is fetched
+again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import json
+import os
+import pwd
+import shutil
+import subprocess
+import tarfile
+import time
+from collections import deque
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidegate.local_stack.errors import FetchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tidegate.local_stack.parts.java import Java
+
+__all__ = ["JvmParts", "cache_dir", "fetch_jvm_parts", "fetched_jvm_parts", "find_ivy_jar"]
+
+STAMP = "stamp.json"
+
+# Operators behind a mirror set this to their ivysettings.xml, as for Spark.
+SETTINGS_VARIABLE = "TIDEGATE_IVY_SETTINGS"
+
+RETRIEVE_PATTERN = "[conf]/[artifact]-[revision](-[classifier]).[ext]"
+
+LOCK_POLL_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class JvmParts:
+    """A complete set of JVM parts below `root`."""
+
+    root: Path
+
+    @property
+    def broker_class_path(self) -> str:
+        """Class path of `kafka.Kafka` and `kafka.tools.StorageTool`."""
+        return str(self.root / "broker" / "*")
+
+    @property
+    def registry_jar(self) -> Path:
+        """The registry's runnable jar; its libraries are in the same folder."""
+        return next((self.root / "registry").glob("*-runner.jar"))
+
+    @property
+    def spark_jars(self) -> tuple[Path, ...]:
+        """The value of `spark.jars`: what Spark needs in addition to pyspark's jars."""
+        return tuple(sorted((self.root / "spark").glob("*.jar")))
+
+
+def cache_dir(environ: Mapping[str, str] | None = None) -> Path:
+    """Tidegate's folder in the user's cache; an empty HOME counts as unset."""
+    environ = os.environ if environ is None else environ
+    if environ.get("XDG_CACHE_HOME"):
+        return Path(environ["XDG_CACHE_HOME"]) / "tidegate"
+    home = environ.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
+    return Path(home) / ".cache" / "tidegate"
+
+
+def find_ivy_jar() -> Path:
+    """Return Ivy's jar in the installed pyspark, without importing pyspark."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
+        raise FetchError(
+            "pyspark is not installed; its Ivy fetches the JVM parts",
+            hint="Type: pip install 'tidegate[local]'",
+        )
+    for location in spec.submodule_search_locations:
+        for jar in sorted((Path(location) / "jars").glob("ivy-*.jar")):
+            return jar
+    raise FetchError(
+        "the installed pyspark has no Ivy jar", hint="Type: pip install 'pyspark==4.0.5'"
+    )
+
+
+def fetched_jvm_parts(cache: Path | None = None) -> JvmParts | None:
+    """Return the parts if they are complete; uses no network and takes no lock."""
+    root = _published_folder(cache_dir() if cache is None else cache)
+    return JvmParts(root) if _is_complete(root) else None
+
+
+def fetch_jvm_parts(
+    java: Java,
+    *,
+    cache: Path | None = None,
+    report: Callable[[str], None] = lambda _line: None,
+    environ: Mapping[str, str] | None = None,
+) -> JvmParts:
+    """Return the parts, fetching them first if they are missing or damaged.
+
+    `report` gets a short line for each step.  Of two calls at once the second waits for the first.
+    Raises FetchError with Ivy's last lines.
+    """
+    cache = cache_dir() if cache is None else cache
+    found = fetched_jvm_parts(cache)
+    if found is not None:
+        return found
+    root = _published_folder(cache)
+    root.parent.mkdir(parents=True, exist_ok=True)
+    with _only_one(root.with_suffix(".lock"), report=report):
+        if not _is_complete(root):
+            _fetch_into(root, java=java, report=report, environ=environ)
+    return JvmParts(root)
+
+
+def _ivy_xml() -> bytes:
+    return resources.files("tidegate.local_stack.parts").joinpath("ivy.xml").read_bytes()
+
+
+def _published_folder(cache: Path) -> Path:
+    return cache / "jvm" / hashlib.sha256(_ivy_xml()).hexdigest()[:16]
+
+
+def _is_complete(root: Path) -> bool:
+    try:
+        listed = json.loads((root / STAMP).read_text())
+    except (OSError, ValueError):
+        return False
+    return bool(listed == _sizes(root))
+
+
+def _sizes(root: Path) -> dict[str, int]:
+    return {
+        str(path.relative_to(root)): path.stat().st_size
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and path.name != STAMP
+    }
+
+
+@contextlib.contextmanager
+def _only_one(lock: Path, *, report: Callable[[str], None]) -> Iterator[None]:
+    """Hold `lock`; the system releases it when the process ends in any way."""
+    with lock.open("w") as handle:
+        has_reported = False
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not has_reported:
+                    report("waiting for another process that fetches the JVM parts")
+                    has_reported = True
+                time.sleep(LOCK_POLL_S)
+        yield
+
+
+def _fetch_into(
+    root: Path,
+    *,
+    java: Java,
+    report: Callable[[str], None],
+    environ: Mapping[str, str] | None,
+) -> None:
+    work = root.with_suffix(".part")
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    # Kept after a failure, so that the next attempt continues where this one stopped.
+    ivy_cache = root.parent / "ivy"
+    try:
+        _run_ivy(java, work=work, ivy_cache=ivy_cache, report=report, environ=environ)
+        report("unpacking the schema registry")
+        _unpack_registry(work / "registry")
+        (work / STAMP).write_text(json.dumps(_sizes(work), indent=0, sort_keys=True))
+        shutil.rmtree(root, ignore_errors=True)
+        work.rename(root)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    shutil.rmtree(ivy_cache, ignore_errors=True)
+
+
+def _run_ivy(
+    java: Java,
+    *,
+    work: Path,
+    ivy_cache: Path,
+    report: Callable[[str], None],
+    environ: Mapping[str, str] | None,
+) -> None:
+    environ = os.environ if environ is None else environ
+    ivy_file = work / "ivy.xml"
+    ivy_file.write_bytes(_ivy_xml())
+    command = [str(java.program), "-Xmx256m", "-jar", str(find_ivy_jar())]
+    settings = environ.get(SETTINGS_VARIABLE)
+    if settings:
+        command += ["-settings", settings]
+    command += ["-ivy", str(ivy_file), "-cache", str(ivy_cache)]
+    command += ["-retrieve", f"{work}/{RETRIEVE_PATTERN}"]
+    last_lines: deque[str] = deque(maxlen=200)
+    found = fetched = 0
+    report("resolving the JVM parts")
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        errors="replace",
+        env=dict(environ),
+        cwd=work,
+    ) as ivy:
+        try:
+            for line in ivy.stdout or ():
+                last_lines.append(line.rstrip())
+                words = line.split()
+                match words[:1]:
+                    case ["found"]:
+                        found += 1
+                        report(f"{found} modules found, the latest {words[1]}")
+                    case ["downloading"]:
+                        report(f"{fetched} files fetched, now {words[1].rsplit('/', 1)[-1]}")
+                    case ["[SUCCESSFUL"]:
+                        fetched += 1
+                        report(f"{fetched} files fetched")
+                    case _:
+                        pass
+        except BaseException:
+            ivy.kill()
+            raise
+    ivy_file.unlink()
+    if ivy.returncode != 0 or not any(work.glob("registry/*.tar.gz")):
+        raise FetchError(
+            "fetching the JVM parts failed: " + _complaint(last_lines),
+            hint="Check the network (and a proxy in JAVA_TOOL_OPTIONS), then try again; "
+            f"behind a mirror, set {SETTINGS_VARIABLE} to an ivysettings.xml",
+            exit_code_of_ivy=ivy.returncode,
+        )
+
+
+def _complaint(lines: deque[str]) -> str:
+    wanted = [
+        line.strip(":\t ")
+        for line in lines
+        if any(word in line for word in ("UNRESOLVED", "FAILED", "not found", "xception", "rror"))
+    ]
+    return "; ".join(wanted[:4]) or " ".join(list(lines)[-2:]) or "no output"
+
+
+def _unpack_registry(folder: Path) -> None:
+    archive = next(folder.glob("*.tar.gz"))
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    archive.unlink()
+    if not any(folder.glob("*-runner.jar")):
+        raise FetchError("the schema registry's archive holds no runner jar", archive=archive.name)

@@ -1,0 +1,204 @@
+"""One Kafka broker that is also its controller (KRaft), with settings for a single node.
+
+Its data folder has `log/` (formatted once, kept over restarts), `server.properties` (written at
+each start, because the ports may differ) and `kafka.log`.  It is ready when it answers a metadata
+request.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from tidegate.local_stack.errors import PartFailedError
+from tidegate.local_stack.parts.ports import HOST, accepts
+from tidegate.local_stack.parts.process import ChildProcess, ProcessSpec
+
+if TYPE_CHECKING:
+    import threading
+    from pathlib import Path
+
+    from tidegate.local_stack.parts.java import Java
+    from tidegate.local_stack.parts.jvm_parts import JvmParts
+
+__all__ = ["KafkaBroker"]
+
+# 8 s on two idle cores; other programs start at the same time, on slower machines too.
+READY_DEADLINE_S = 120.0
+FORMAT_DEADLINE_S = 90.0
+ADMIN_DEADLINE_S = 2.0
+
+LOGGING = """\
+status = error
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{ISO8601} %-5p %c{2} %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.out.ref = out
+logger.server.name = kafka.server
+logger.server.level = info
+"""
+
+SETTINGS = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@{host}:{controller_port}
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
+advertised.listeners=PLAINTEXT://{host}:{port}
+log.dirs={log_dir}
+
+# Using a topic that does not exist is an error.
+auto.create.topics.enable=false
+
+# One node: nothing has a second copy.
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+
+# Few of everything: each topic partition costs files and start-up time.
+offsets.topic.num.partitions=4
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.num.partitions=2
+num.network.threads=2
+num.io.threads=4
+num.replica.fetchers=1
+background.threads=2
+num.recovery.threads.per.data.dir=2
+log.cleaner.threads=1
+# Kafka accepts 1 MiB a thread or more; its default is a quarter of this heap.
+log.cleaner.dedupe.buffer.size=16777216
+
+# A fleet on one machine starts, dies and restarts within seconds.
+group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=1000
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
+transaction.abort.timed.out.transaction.cleanup.interval.ms=1000
+"""
+
+
+@dataclass(slots=True)
+class KafkaBroker:
+    """A broker below `data_dir`; a second `start` continues with the same data."""
+
+    java: Java
+    parts: JvmParts
+    data_dir: Path
+    port: int
+    controller_port: int
+    cancelled: threading.Event
+    process: ChildProcess | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The address for `bootstrap.servers`."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        """The broker's log file."""
+        return self.data_dir / "kafka.log"
+
+    def start(self) -> None:
+        """Format a new data folder, start, and return when the broker answers.
+
+        Raises PartFailedError when the broker ends or is not ready within its deadline.
+        """
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        log_dir = self.data_dir / "log"
+        (self.data_dir / "log4j2.properties").write_text(LOGGING)
+        self._properties.write_text(
+            SETTINGS.format(
+                host=HOST, port=self.port, controller_port=self.controller_port, log_dir=log_dir
+            )
+        )
+        if not (log_dir / "meta.properties").exists():
+            self._format()
+        self.process = ChildProcess(
+            ProcessSpec(
+                name="the Kafka broker",
+                command=[*self._java("kafka.Kafka", heap="512m"), str(self._properties)],
+                log=self.log,
+            ),
+            cancelled=self.cancelled,
+        )
+        self.process.start()
+        self.process.wait_ready(self._answers, deadline_s=READY_DEADLINE_S)
+
+    def stop(self) -> None:
+        """Stop the broker cleanly; its data is kept."""
+        if self.process is not None:
+            self.process.stop()
+
+    def kill(self) -> None:
+        """End the broker with SIGKILL, like a crash."""
+        if self.process is not None:
+            self.process.kill()
+
+    @property
+    def _properties(self) -> Path:
+        return self.data_dir / "server.properties"
+
+    def _java(self, main_class: str, *, heap: str) -> list[str]:
+        return [
+            str(self.java.program),
+            f"-Xmx{heap}",
+            "-XX:+UseSerialGC",  # less memory and fewer threads than G1, at a heap this small
+            "-Djava.awt.headless=true",
+            f"-Dlog4j2.configurationFile={self.data_dir / 'log4j2.properties'}",
+            "-cp",
+            self.parts.broker_class_path,
+            main_class,
+        ]
+
+    def _format(self) -> None:
+        command = self._java("kafka.tools.StorageTool", heap="256m")
+        command += ["format", "-t", _new_cluster_id(), "-c", str(self._properties)]
+        try:
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=FORMAT_DEADLINE_S,
+                check=False,
+                stdin=subprocess.DEVNULL,
+                env=os.environ,
+            )
+        except subprocess.TimeoutExpired:
+            raise PartFailedError(
+                f"formatting the broker's data folder took more than {FORMAT_DEADLINE_S:g} s"
+            ) from None
+        if done.returncode != 0:
+            raise PartFailedError(
+                "formatting the broker's data folder failed: " + (done.stderr or done.stdout)[-800:]
+            )
+
+    def _answers(self) -> bool:
+        # Without this check the client library logs each refused connection.
+        if not accepts(self.port):
+            return False
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        try:
+            return bool(admin.list_topics(timeout=ADMIN_DEADLINE_S).brokers)
+        except KafkaException:
+            return False
+
+
+def _new_cluster_id() -> str:
+    """Return a UUID as Kafka writes it: base64url without padding, without a leading dash."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text

@@ -1,0 +1,51 @@
+"""Chooses ports on 127.0.0.1: the requested ones, or free ones.
+
+All ports of a stack are held until the last one is chosen, so they differ.  Another program may
+take one between choice and use; that part then fails to start, and its log says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from typing import TYPE_CHECKING
+
+from tidegate.local_stack.errors import PortTakenError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["HOST", "accepts", "choose_ports"]
+
+HOST = "127.0.0.1"
+
+
+def choose_ports(wanted: Mapping[str, int]) -> dict[str, int]:
+    """Return the requested ports, with a free one for each 0.
+
+    `wanted` maps a setting's name to its port.  Raises PortTakenError, which names the setting.
+    """
+    chosen: dict[str, int] = {}
+    with contextlib.ExitStack() as held:
+        # Requested ports first, so that no free one is chosen that is requested too.
+        for name, port in sorted(wanted.items(), key=lambda item: item[1] == 0):
+            listener = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            # As the servers do; without it the port of a stack that just stopped counts as taken.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind((HOST, port))
+                listener.listen(1)
+            except OSError as error:
+                raise PortTakenError(
+                    f"{name} {port} cannot be used: {error.strerror}",
+                    hint="Choose another port, or 0 for a free one",
+                ) from None
+            chosen[name] = listener.getsockname()[1]
+    return {name: chosen[name] for name in wanted}
+
+
+def accepts(port: int) -> bool:
+    """Return whether a program listens on a port."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as client:
+        client.settimeout(1.0)
+        return client.connect_ex((HOST, port)) == 0

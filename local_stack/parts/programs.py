@@ -1,0 +1,172 @@
+"""Producer workers and the consumer as child processes, with their settings in the environment.
+
+Settings of these programs in the caller's environment are removed, so that a run does not depend
+on where it is started.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tidegate.local_stack.parts.java import find_java
+from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
+from tidegate.local_stack.parts.process import ChildProcess, ProcessSpec
+from tidegate.local_stack.parts.steps import NO_STEP, last_step
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tidegate.local_stack.parts.database_name import DatabaseName
+
+__all__ = ["Program", "Programs"]
+
+_PRODUCER = "TIDEGATE_PRODUCER_"
+_CONSUMER = "TIDEGATE_CONSUMER_"
+_GRACE_MS = 30_000
+_QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Without Java's second compiler the first release takes half the time; a run of minutes does not
+win that back."""
+
+
+@dataclass(slots=True)
+class Program:
+    """A program that can be killed and restarted with the same name and log."""
+
+    spec: ProcessSpec
+    process: ChildProcess = field(init=False)
+    log_began: int = 0
+    """The byte of the log where the running process began to write."""
+
+    def __post_init__(self) -> None:
+        """Prepare, without starting."""
+        self.process = ChildProcess(self.spec)
+
+    @property
+    def name(self) -> str:
+        """The name in reports."""
+        return self.spec.name
+
+    @property
+    def step(self) -> str:
+        """The last step that the running process logged; "start" before the first one."""
+        return last_step(self.spec.log, since=self.log_began)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the running process has logged a step."""
+        return self.step != NO_STEP
+
+    def start(self) -> None:
+        """Start, or start again after a kill."""
+        self.log_began = self.spec.log.stat().st_size if self.spec.log.exists() else 0
+        self.process = ChildProcess(self.spec)
+        self.process.start()
+
+    def kill(self) -> str:
+        """Send SIGKILL; return the step that it was in."""
+        self.process.kill()
+        return self.step
+
+    def stop(self) -> int | None:
+        """Stop it in order; return its exit code, or None if it was never started."""
+        self.process.stop()
+        return self.process.exit_code
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """Makes the programs of one pipeline; they share stream, prefix, output and addresses."""
+
+    folder: Path
+    bootstrap_servers: str
+    registry_url: str
+    spanner_address: str
+    database: DatabaseName
+    stream: str
+    prefix: str
+    log_level: str = "debug"
+    more: Mapping[str, str] = field(default_factory=dict)
+    """Further environment variables of all programs."""
+
+    @property
+    def output(self) -> Path:
+        """The consumer's output folder."""
+        return self.folder / "output"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The consumer's checkpoint folder."""
+        return self.folder / "checkpoint"
+
+    def worker(self, name: str, *, start: str) -> Program:
+        """Return a producer worker that begins at `start` (RFC 3339) if the stream is new."""
+        settings = {
+            "BOOTSTRAP_SERVERS": self.bootstrap_servers,
+            "REGISTRY_URL": self.registry_url,
+            "PROJECT": self.database.project,
+            "INSTANCE": self.database.instance,
+            "DATABASE": self.database.database,
+            "CHANGE_STREAM": self.stream,
+            "PREFIX": self.prefix,
+            "WORKER": name,
+            "START": start,
+            "LOG_LEVEL": self.log_level,
+        }
+        return self._program(
+            name,
+            module="tidegate.producer",
+            settings={_PRODUCER + key: value for key, value in settings.items()},
+        )
+
+    def consumer(self, name: str = "consumer") -> Program:
+        """Return the consumer; needs a Java and the fetched JVM parts."""
+        java = find_java()
+        parts = fetched_jvm_parts()
+        settings = {
+            "BOOTSTRAP_SERVERS": self.bootstrap_servers,
+            "REGISTRY_URL": self.registry_url,
+            "PREFIX": self.prefix,
+            "OUTPUT": str(self.output),
+            "CHECKPOINT": str(self.checkpoint),
+            "LOG_LEVEL": self.log_level,
+            "JARS": ",".join(str(jar) for jar in parts.spark_jars) if parts else "",
+            "JAVA_OPTIONS": _QUICK_START,
+        }
+        return self._program(
+            name,
+            module="tidegate.spark_consumer",
+            settings={
+                **{_CONSUMER + key: value for key, value in settings.items()},
+                "JAVA_HOME": str(java.home),
+                "SPARK_LOCAL_IP": "127.0.0.1",
+            },
+        )
+
+    def _program(self, name: str, *, module: str, settings: Mapping[str, str]) -> Program:
+        folder = self.folder / "programs" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        inherited = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.upper().startswith((_PRODUCER, _CONSUMER))
+        }
+        environ = {
+            **inherited,
+            "SPANNER_EMULATOR_HOST": self.spanner_address,
+            **self.more,
+            **settings,
+        }
+        return Program(
+            ProcessSpec(
+                name=name,
+                command=[sys.executable, "-m", module, "run"],
+                log=self.folder / "logs" / f"{name}.log",
+                environ=environ,
+                folder=folder,
+                grace_ms=_GRACE_MS,
+            )
+        )

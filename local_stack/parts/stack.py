@@ -1,0 +1,171 @@
+"""All parts together: started in parallel, stopped in order.
+
+Invariant: after `stop`, and after a part failed to start, no part runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+from tidegate.local_stack.parts.java import find_java
+from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts
+from tidegate.local_stack.parts.kafka_broker import KafkaBroker
+from tidegate.local_stack.parts.ports import choose_ports
+from tidegate.local_stack.parts.process import Cancelled
+from tidegate.local_stack.parts.schema_registry import SchemaRegistry
+from tidegate.local_stack.parts.simulator import SpannerSimulator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from tidegate.local_stack.config import LocalStackConfig
+
+__all__ = ["LocalStack"]
+
+
+@dataclass(slots=True)
+class LocalStack:
+    """Broker, registry and simulator below `config.data_dir`; a context manager.
+
+    `report` gets short lines about progress: what is being fetched, which part is ready.
+    """
+
+    config: LocalStackConfig
+    report: Callable[[str], None] = lambda _line: None
+    with_simulator: bool = True
+    keeps_databases: bool = False
+    """Whether the simulator's databases are kept for the next start on the same folder."""
+    kafka: KafkaBroker = field(init=False)
+    registry: SchemaRegistry = field(init=False)
+    simulator: SpannerSimulator | None = field(init=False, default=None)
+    _cancelled: threading.Event = field(init=False, default_factory=threading.Event)
+    _started: bool = field(init=False, default=False)
+
+    def __enter__(self) -> Self:
+        """Start all parts; stop them again if one fails."""
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop all parts."""
+        self.stop()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Kafka's address."""
+        return self.kafka.bootstrap_servers
+
+    @property
+    def registry_url(self) -> str:
+        """The schema registry's address."""
+        return self.registry.url
+
+    @property
+    def spanner_address(self) -> str:
+        """The simulator's gRPC address, for `SPANNER_EMULATOR_HOST`; empty without a simulator."""
+        return self.simulator.address if self.simulator else ""
+
+    @property
+    def control_address(self) -> str:
+        """The simulator's control address; empty without a simulator."""
+        return self.simulator.control_address if self.simulator else ""
+
+    def start(self) -> None:
+        """Start all parts in parallel; return when all are ready.
+
+        Raises ConfigError (no Java, a port in use) before it starts anything, FetchError and
+        PartFailedError after that.
+        """
+        config = self.config
+        ports = choose_ports(
+            {
+                "kafka_port": config.kafka_port,
+                "registry_port": config.registry_port,
+                "spanner_port": config.spanner_port,
+                "control_port": config.control_port,
+                "controller_port": 0,
+            }
+        )
+        java = find_java()
+        parts = fetch_jvm_parts(java, report=self.report)
+        data_dir = config.data_dir.absolute()
+        self.kafka = KafkaBroker(
+            java=java,
+            parts=parts,
+            data_dir=data_dir / "kafka",
+            port=ports["kafka_port"],
+            controller_port=ports["controller_port"],
+            cancelled=self._cancelled,
+        )
+        self.registry = SchemaRegistry(
+            java=java,
+            parts=parts,
+            data_dir=data_dir / "registry",
+            port=ports["registry_port"],
+            cancelled=self._cancelled,
+        )
+        starts: dict[str, Callable[[], None]] = {
+            "Kafka": self.kafka.start,
+            "schema registry": self.registry.start,
+        }
+        if self.with_simulator:
+            self.simulator = SpannerSimulator(
+                data_dir=data_dir / "simulator",
+                port=ports["spanner_port"],
+                control_port=ports["control_port"],
+                cancelled=self._cancelled,
+                seed=config.seed,
+                stream_partitions=config.stream_partitions,
+                equal_timestamps=config.equal_timestamps,
+                keeps_databases=self.keeps_databases,
+            )
+            starts["Spanner simulator"] = self.simulator.start
+        self._started = True
+        self._start_together(starts)
+
+    def stop(self) -> None:
+        """Stop all parts, the sources first.  Idempotent, and safe while `start` still runs."""
+        self._cancelled.set()
+        if not self._started:
+            return
+        parts = [part for part in (self.simulator, self.registry, self.kafka) if part is not None]
+        with contextlib.ExitStack() as stops:
+            for part in reversed(parts):
+                stops.callback(part.stop)
+
+    def _start_together(self, starts: dict[str, Callable[[], None]]) -> None:
+        names = ", ".join(starts)
+        self.report(f"starting {names}")
+        with ThreadPoolExecutor(max_workers=len(starts), thread_name_prefix="start") as pool:
+            running: dict[Future[None], str] = {
+                pool.submit(start): name for name, start in starts.items()
+            }
+            for future, name in running.items():
+                future.add_done_callback(partial(self._say_ready, name))
+            try:
+                done, _ = wait(running, return_when=FIRST_EXCEPTION)
+            except BaseException:
+                # Ctrl-C: leaving the pool waits for its threads, so end their waits first.
+                self._cancelled.set()
+                raise
+            failures = [future.exception() for future in done if future.exception() is not None]
+            if failures:
+                self._cancelled.set()
+        real = [failure for failure in failures if not isinstance(failure, Cancelled)]
+        for failure in real or failures:
+            if failure is not None:
+                raise failure
+
+    def _say_ready(self, name: str, future: Future[None]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            self.report(f"{name} is ready")

@@ -1,0 +1,166 @@
+"""Which figures are wrong is decided here, so each must be able to be."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from tidegate.local_stack.demo.report import (
+    Asked,
+    Kill,
+    Latency,
+    Report,
+    latency_figures,
+    latency_of,
+    latency_table,
+    proof_table,
+)
+from tidegate.local_stack.judge.verdict import Delivery
+
+ASKED = Asked(transfers=10, undisturbed=6, splits=6, merges=4, kill_workers=1, kill_consumer=1)
+RIGHT = Report(
+    changes_committed=34,
+    changes_in_changelog=34,
+    missing=0,
+    duplicates=0,
+    invented=0,
+    changes_unlike_source=0,
+    out_of_order=0,
+    ordinals_broken=0,
+    late=0,
+    transactions=11,
+    transactions_across_partitions=9,
+    transactions_torn=0,
+    splits=6,
+    merges=4,
+    stream_partitions_finished=14,
+    worker_kills=(Kill("w1", "fence", 3.2),),
+    consumer_kills=(Kill("consumer", "sink-mirror", 9.9),),
+    releases=5,
+    rows_outside_release=0,
+    releases_unlike_source=0,
+    releases_with_wrong_total=0,
+    mirror_equals_source=True,
+    latency_undisturbed_ms=Latency(2_100.0, 3_900.0, 18, 2, "quiet"),
+    latency_with_kills_ms=Latency(30_100.0, 33_900.0, 9, 1, "kills"),
+    unclean_stops=0,
+    seconds=12.0,
+    seed=1,
+)
+
+
+def test_a_right_report_has_no_wrong_figure():
+    assert RIGHT.wrong_figures(ASKED) == []
+
+
+@pytest.mark.parametrize(
+    ("figure", "value"),
+    [
+        ("changes_committed", 29),
+        ("changes_in_changelog", 33),
+        ("missing", 1),
+        ("duplicates", 1),
+        ("invented", 1),
+        ("changes_unlike_source", 1),
+        ("out_of_order", 1),
+        ("ordinals_broken", 1),
+        ("late", 1),
+        ("transactions", 9),
+        ("transactions_across_partitions", 0),
+        ("transactions_torn", 1),
+        ("splits", 5),
+        ("merges", 3),
+        ("stream_partitions_finished", 13),
+        ("worker_kills", ()),
+        ("consumer_kills", ()),
+        ("releases", 3),
+        ("latency_undisturbed_ms", Latency(1.0, 1.0, 17, 2, "quiet")),
+        ("rows_outside_release", 1),
+        ("releases_unlike_source", 1),
+        ("releases_with_wrong_total", 1),
+        ("mirror_equals_source", False),
+        ("unclean_stops", 1),
+    ],
+)
+def test_each_figure_can_be_wrong_and_marks_its_row(figure: str, value: Any):
+    report = dataclasses.replace(RIGHT, **{figure: value})
+    console = Console(width=300, record=True, file=io.StringIO())
+    console.print(proof_table(report, ASKED), latency_table(report, ASKED))
+
+    assert figure in {wrong.name.split(".")[0] for wrong in report.wrong_figures(ASKED)}
+    assert "✗" in console.export_text()
+
+
+def test_the_proof_of_a_right_report_has_only_ticks():
+    console = Console(width=300, record=True, file=io.StringIO())
+    console.print(proof_table(RIGHT, ASKED))
+    text = console.export_text()
+
+    assert "✗" not in text
+    assert text.count("✓") == 7
+    assert "w1 in fence at 3 s" in text
+
+
+def test_json_holds_every_figure_by_its_name():
+    content = json.loads(RIGHT.to_json())
+
+    assert content["worker_kills"] == [{"worker": "w1", "step": "fence", "at": 3.2}]
+    assert content["latency_undisturbed_ms"]["p99"] == 3_900.0
+    assert set(content) == {field.name for field in dataclasses.fields(Report)}
+
+
+def test_a_run_without_kills_needs_one_release_less():
+    asked = dataclasses.replace(ASKED, kill_workers=0, kill_consumer=0)
+    report = dataclasses.replace(RIGHT, worker_kills=(), consumer_kills=(), releases=3)
+
+    assert report.wrong_figures(asked) == []
+
+
+def test_percentiles_are_by_nearest_rank():
+    ways = [Delivery(0, n * 1_000, release=n // 50) for n in range(1, 101)]
+    latency = latency_of(ways, measured="x")
+
+    assert (latency.p50, latency.p99, latency.rows) == (50.0, 99.0, 100)
+    assert latency.releases == 3
+    assert latency_of(ways[6:7], measured="x").p99 == 7.0
+    assert latency_of([], measured="x").p50 is None
+
+
+def test_the_warm_up_is_not_measured_and_kills_are_apart():
+    ways = [
+        Delivery(1_000_000, 9_000_000, release=0),  # the warm-up's last
+        Delivery(1_000_001, 3_000_001, release=1),
+        Delivery(4_000_000, 7_000_000, release=2),  # the last before the kills
+        Delivery(4_000_001, 34_000_001, release=3),
+    ]
+    undisturbed, with_kills = latency_figures(ways, warm_us=1_000_000, undisturbed_us=4_000_000)
+
+    assert (undisturbed.rows, undisturbed.releases, undisturbed.p99) == (2, 2, 3_000.0)
+    assert (with_kills.rows, with_kills.releases, with_kills.p50) == (1, 1, 30_000.0)
+
+
+def text_of(table: Table) -> str:
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(table)
+    return console.export_text()
+
+
+def test_the_undisturbed_latency_stands_first():
+    lines = [line for line in text_of(latency_table(RIGHT, ASKED)).splitlines() if " s " in line]
+
+    assert ["2.1 s" in lines[0], "18 changes, 2 releases" in lines[0]] == [True, True]
+    assert ["30.1 s" in lines[1], "killed" in lines[1]] == [True, True]
+
+
+def test_a_run_without_kills_has_one_latency():
+    none = Latency(None, None, 0, 0, "kills")
+    text = text_of(latency_table(dataclasses.replace(RIGHT, latency_with_kills_ms=none), ASKED))
+
+    assert "2.1 s" in text
+    assert "killed" not in text
