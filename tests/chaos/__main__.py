@@ -19,7 +19,7 @@ import typer
 from rich.console import Console
 
 from tests.chaos.faults import KINDS
-from tidegate.local_stack.view import RunView
+from tidegate.local_stack.demo.view import RunView
 from tidegate.schemas.errors import TidegateError
 
 __all__ = ["main"]

@@ -10,10 +10,10 @@ from typing import Any, assert_never
 
 from tests.chaos.faults import Fault, Lane
 from tests.chaos.fleet import Fleet, Member
-from tidegate.local_stack.churn import SimulatorControl
+from tidegate.local_stack.demo.churn import SimulatorControl
 from tidegate.local_stack.errors import LocalStackError
-from tidegate.local_stack.kafka_broker import KafkaBroker
-from tidegate.local_stack.steps import StepFollower, wait_for_step
+from tidegate.local_stack.parts.kafka_broker import KafkaBroker
+from tidegate.local_stack.parts.steps import StepFollower, wait_for_step
 
 __all__ = ["Applied", "Breaker", "Lineage"]
 
@@ -216,7 +216,7 @@ class Lineage:
     seed: int
     control: SimulatorControl
     born: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Token -> its start in microseconds, and its parents, as the simulator told it."""
+    """Token -> its start in microseconds, and its parents, as the simulator reported it."""
     children: dict[str, tuple[str, ...]] = field(default_factory=dict)
     done: dict[str, int] = field(default_factory=lambda: {"split": 0, "merge": 0, "move": 0})
 
@@ -226,7 +226,7 @@ class Lineage:
             self.born[one["token"]] = one
 
     def churn(self, until: threading.Event) -> None:
-        """Go on until told to stop; a refusal (nothing there that can be divided yet) is none."""
+        """Go on until the event is set; a verb that the simulator refuses is not counted."""
         chance = random.Random(f"{self.seed}/churn")
         while not until.wait(chance.uniform(*_CHURN_EVERY_S)):
             live = len(self.control.stream_partitions())

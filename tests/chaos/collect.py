@@ -32,20 +32,20 @@ from tests.simulation.history import (
     Released,
     SlotEntry,
 )
-from tidegate.local_stack.judge_delta import (
+from tidegate.local_stack.judge.delta import (
     ChangelogTable,
     DeltaReader,
     ReleaseManifest,
     read_delta,
 )
-from tidegate.local_stack.judge_log import LoggedTransaction, Place
-from tidegate.local_stack.judge_source import SourceTable
-from tidegate.local_stack.judge_values import canonical, canonical_json, rfc3339_us
+from tidegate.local_stack.judge.log import LoggedTransaction, Place
+from tidegate.local_stack.judge.source import SourceTable
+from tidegate.local_stack.judge.values import canonical, canonical_json, rfc3339_us
+from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.progress import PartitionFinished
-from tidegate.schemas.progress_codec import decode_record
-from tidegate.schemas.registry_http import HttpSchemaRegistry
+from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.topics import HEADER_ORDER, TopicNames
 from tidegate.schemas.wire_format import unframe
 
@@ -253,13 +253,16 @@ def _collect_kafka(
         return _key([canonical(row[name]) for name in keys[names.table(topic) or ""]])
 
     data = {names.data(table) for table in keys}
+    decoder = ProgressDecoder(registry.schema)
     for message in _committed_messages(places.bootstrap_servers, [names.progress, *sorted(data)]):
         topic, number, offset = message.topic(), message.partition(), message.offset()
         where = f"{topic}/{number}@{offset}"
         try:
             if topic == names.progress:
-                _, body = unframe(message.value() or b"")
-                record = decode_record(body)
+                value = message.value()
+                if value is None:
+                    continue
+                record = decoder.decode(value)
                 history.progress.append(SlotEntry(number, offset, record))
                 if isinstance(record.body, PartitionFinished) and not record.body.chunk:
                     _, written_ms = message.timestamp()

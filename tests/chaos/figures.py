@@ -14,8 +14,8 @@ from tests.chaos.breaker import Applied
 from tests.chaos.collect import Found
 from tests.chaos.fleet import Ending
 from tests.simulation.history import History, Violation
-from tidegate.local_stack.judge_changelog import compare_changelog
-from tidegate.local_stack.judge_log import LoggedTransaction
+from tidegate.local_stack.judge.changelog import compare_changelog
+from tidegate.local_stack.judge.log import LoggedTransaction
 
 __all__ = ["Checker", "Report", "figures_of"]
 
@@ -105,7 +105,7 @@ def figures_of(
     history = found.history
     for name, check in checkers.items():
         violations = iter(check(history))
-        first = [_told(one) for one in islice(violations, _EXAMPLES_MAX)]
+        first = [_described(one) for one in islice(violations, _EXAMPLES_MAX)]
         report.add(name, first)
         report.figures[name] += sum(1 for _ in violations)
     judged = compare_changelog(transactions, changelogs=found.changelogs, manifests=found.manifests)
@@ -122,7 +122,7 @@ def figures_of(
     report.endings = [end for end in endings if end.explanation not in {"killed", "stopped"}]
 
 
-def _told(violation: Violation) -> str:
+def _described(violation: Violation) -> str:
     subject = violation.subject
     if subject is None:
         return violation.text

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tidegate.local_stack.errors import PartFailedError
-from tidegate.local_stack.programs import Program
+from tidegate.local_stack.parts.programs import Program
 
 __all__ = ["Ending", "Fleet", "Member", "explanation_of", "last_words", "tracebacks_in"]
 
@@ -26,7 +26,7 @@ _TRACEBACK = b"Traceback (most recent call last)"
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _REPLACED = (
     "another process runs under this worker's name",
-    "the group has thrown this worker out",
+    "the group fenced this worker",
     "another run has taken this folder",
 )
 """What a program may say that another one of its name, or on its checkpoint, has replaced."""
@@ -60,8 +60,8 @@ class Member:
     is_replaced: bool = False
     is_stopping: bool = False
     stopped_at: int | None = None
-    """Where its log stood when it was told to stop: the JVM is told too, and Spark's bridge to it
-    complains of that in its own words."""
+    """Length of its log when it was signalled to stop; the JVM gets the signal too, and what
+    Spark's bridge logs after that does not count."""
     ending: Ending | None = None
 
     @property
@@ -99,8 +99,8 @@ def last_words(log: Path) -> str:
     except FileNotFoundError:
         return ""
     lines = [_STYLE.sub("", line).strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith(("error:", "broken invariant:"))]
-    return (told or lines or [""])[-1][:400]
+    errors = [line for line in lines if line.startswith(("error:", "broken invariant:"))]
+    return (errors or lines or [""])[-1][:400]
 
 
 def tracebacks_in(log: Path, *, until: int | None = None) -> int:
@@ -126,7 +126,7 @@ class Fleet:
     _is_closing: bool = False
 
     def start(self, name: str) -> Member:
-        """Start a new process under a name; whoever runs under it already goes on running."""
+        """Start a new process under a name; an older one goes on running."""
         with self._lock:
             number = 1 + sum(member.name == name for member in self.members)
             made = self.make[name]()

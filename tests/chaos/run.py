@@ -28,22 +28,22 @@ from tests.chaos.figures import Report, figures_of
 from tests.chaos.fleet import Fleet
 from tests.simulation.checking import CHECKERS
 from tests.simulation.history import History
-from tidegate.local_stack.bank import STREAM, Bank
-from tidegate.local_stack.bank_database import (
-    DatabaseName,
+from tidegate.local_stack.config import load_config
+from tidegate.local_stack.demo.bank import STREAM, Bank
+from tidegate.local_stack.demo.bank_database import (
     create_bank_database,
     open_accounts,
 )
-from tidegate.local_stack.churn import SimulatorControl
-from tidegate.local_stack.config import load_config
-from tidegate.local_stack.customers import Customers
-from tidegate.local_stack.demo import PREFIX, bank_layout
+from tidegate.local_stack.demo.churn import SimulatorControl
+from tidegate.local_stack.demo.customers import Customers
+from tidegate.local_stack.demo.pipeline import Pipeline
+from tidegate.local_stack.demo.run import PREFIX, bank_layout
+from tidegate.local_stack.demo.view import RunView
 from tidegate.local_stack.errors import PartFailedError
-from tidegate.local_stack.judge_log import LoggedTransaction, fetch_commit_log
-from tidegate.local_stack.pipeline import Pipeline
-from tidegate.local_stack.programs import Programs
-from tidegate.local_stack.stack import LocalStack
-from tidegate.local_stack.view import RunView
+from tidegate.local_stack.judge.log import LoggedTransaction, fetch_commit_log
+from tidegate.local_stack.parts.database_name import DatabaseName
+from tidegate.local_stack.parts.programs import Programs
+from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.schemas.topics import SLOTS_DEFAULT
 
 __all__ = ["Options", "run_chaos"]
@@ -333,7 +333,7 @@ class _Run:
             if self._is_open and self._customers.has_finished:
                 raise PartFailedError("the bank's customers have finished too early")
             if self._view.seconds > end_s:
-                raise PartFailedError(f"waited {deadline_s:.0f} s in vain for {what}")
+                raise PartFailedError(f"{what}: not reached within {deadline_s:.0f} s")
             self._show()
             time.sleep(_POLL_S)
 

@@ -1,4 +1,4 @@
-"""The figures: every violation counted, the first ones told, and one verdict over all."""
+"""The figures: every violation counted, the first ones listed, and one verdict over all."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_checker_that_finds_nothing_is_a_figure_of_0():
     assert (report.wrong, report.verdict) == (0, "all figures 0")
 
 
-def test_all_violations_count_and_the_first_are_told():
+def test_all_violations_count_and_the_first_are_listed():
     report = report_of(checkers={"nothing_lost": nothing, "key_order": twelve})
 
     assert report.figures["key_order"] == report.wrong == 12

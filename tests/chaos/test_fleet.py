@@ -9,11 +9,11 @@ import pytest
 
 from tests.chaos.fleet import Fleet, explanation_of, last_words, tracebacks_in
 from tidegate.local_stack.errors import PartFailedError
-from tidegate.local_stack.process import ProcessSpec
-from tidegate.local_stack.programs import Program
+from tidegate.local_stack.parts.process import ProcessSpec
+from tidegate.local_stack.parts.programs import Program
 
 PATIENCE_S = 20.0
-REPLACED = "error: the group has thrown this worker out: Broker: Static consumer fenced"
+REPLACED = "error: the group fenced this worker: Broker: Static consumer fenced"
 NOTHING = {"is_killed": False, "is_replaced": False, "is_stopping": False, "no_broker": False}
 
 
@@ -83,7 +83,7 @@ def fleet_of(tmp_path):
 def watch_until(fleet, condition):
     give_up_at = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < give_up_at, "waited in vain"
+        assert time.monotonic() < give_up_at, "not reached within its patience"
         fleet.watch()
         time.sleep(0.02)
 
@@ -110,7 +110,7 @@ def test_who_ends_again_and_again_ends_the_run(fleet_of, monkeypatch):
         watch_until(fleet, lambda: False)
 
 
-def test_a_zombie_and_its_successor_are_told_apart(fleet_of):
+def test_a_zombie_and_its_successor_are_two_members(fleet_of):
     fleet, _ = fleet_of("import time; time.sleep(600)")
     zombie = fleet.start("p")
     zombie.program.process.pause()
@@ -127,7 +127,7 @@ def test_a_zombie_and_its_successor_are_told_apart(fleet_of):
     assert successor.program.process.is_running
 
 
-def test_a_stop_is_orderly_and_starts_nobody_again(fleet_of):
+def test_a_stop_is_orderly_and_restarts_no_process(fleet_of):
     code = (
         "import signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"

@@ -18,18 +18,18 @@ from google.protobuf.struct_pb2 import ListValue, Value
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tidegate.producer.adapters.change_encoder import TableRegistrar
-from tidegate.producer.adapters.spanner_decode import ColumnTypesCache, ResponseDecoder
-from tidegate.producer.core.table_evolution import evolve
-from tidegate.producer.core.translate import Translator
 from tidegate.producer.errors import IncompatibleChange, TableChanged
-from tidegate.producer.spanner_records import (
+from tidegate.producer.records import (
     ChildPartitionsRecord,
     DataChangeRecord,
     HeartbeatRecord,
     Mod,
     RecordColumn,
 )
+from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
+from tidegate.producer.translation.table_evolution import evolve
+from tidegate.producer.translation.table_registrar import TableRegistrar
+from tidegate.producer.translation.translator import Translator
 from tidegate.schemas.change_schema import key_schema, value_schema
 from tidegate.schemas.errors import SchemaError, TidegateError
 from tidegate.schemas.order_key import OrderKey
@@ -168,7 +168,7 @@ def decode(told, *messages):
     decoder, records = ResponseDecoder(ColumnTypesCache()), []
     try:
         for one in messages:
-            records += decoder.decode(one)
+            records += decoder.decode(one.SerializeToString())
         decoder.end()
     except SchemaError as error:
         told(error)

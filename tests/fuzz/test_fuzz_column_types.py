@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tidegate.producer.core.values import converter
+from tidegate.producer.translation.values import converter
 from tidegate.schemas.change_schema import avro_type, key_schema, value_schema
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.tables import Column, ColumnType, TableSchema

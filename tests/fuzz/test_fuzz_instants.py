@@ -3,7 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tidegate.producer.core.values import converter
+from tidegate.producer.translation.values import converter
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import format_rfc3339, parse_rfc3339_ns
 from tidegate.schemas.tables import ColumnType

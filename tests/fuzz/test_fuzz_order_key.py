@@ -3,12 +3,12 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tidegate.schemas.checksums import xxhash_64
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.order_key import (
     TIMESTAMP_BYTES,
     OrderKey,
     first_key_after,
-    order_key_checksum,
     sequence_pair,
 )
 
@@ -24,7 +24,7 @@ def test_damaged_bytes(damaged, told, data):
         told(error)
     else:
         assert key.encode() == found
-        assert 0 <= order_key_checksum(found) < 2**64
+        assert 0 <= xxhash_64(found) < 2**64
 
 
 @given(st.binary(max_size=100))

@@ -1,6 +1,6 @@
 """Bytes of the progress topic: records, or a SchemaError; sets of chunks: whole, or nothing."""
 
-import json
+import copy
 from dataclasses import replace
 
 import fastavro
@@ -20,13 +20,12 @@ from tidegate.schemas.progress import (
     TopicOffset,
     TopicTotals,
 )
+from tidegate.schemas.progress_chunks import ProgressAssembler, split
 from tidegate.schemas.progress_codec import (
-    RECORD_SCHEMA_TEXT,
-    ProgressAssembler,
+    RECORD_SCHEMA,
     decode_record,
     encode_key,
     encode_record,
-    split,
 )
 from tidegate.schemas.wire_format import frame, unframe
 
@@ -82,12 +81,12 @@ ORDERS = st.sampled_from(range(len(BODIES))).flatmap(
     )
 )
 
-OWN_SCHEMA = json.loads(RECORD_SCHEMA_TEXT)
+OWN_SCHEMA = copy.deepcopy(RECORD_SCHEMA)
 
 
 def grown():
     """This schema as a later version might have it."""
-    schema = json.loads(RECORD_SCHEMA_TEXT)
+    schema = copy.deepcopy(RECORD_SCHEMA)
     schema["fields"].append({"name": "region", "type": ["null", {"type": "map", "values": "long"}]})
     schema["fields"][2]["type"].append({"type": "record", "name": "Unheard", "fields": []})
     return schema

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tidegate.local_stack.config import LocalStackConfig
 from tidegate.producer.config import ProducerConfig
+from tidegate.program.settings import variable_of
 from tidegate.schemas.errors import ConfigError
-from tidegate.schemas.settings import variable_of
 from tidegate.spark_consumer.config import ConsumerConfig
 
 SECRET = "hush-hush-hush"

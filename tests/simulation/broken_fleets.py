@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
-from tests.simulation.kafka import Log
 from tests.simulation.mutant import Mutant
-from tests.simulation.publisher import Publisher
 from tidegate.producer.core import effects as do
-from tidegate.producer.core.group_watch import GroupSeen, GroupWatch
+from tidegate.producer.core.group_watch import GroupWatch
 from tidegate.producer.core.progress_writer import ProgressWriter
 from tidegate.producer.core.slot import Slot
 from tidegate.producer.core.stream_partition import Position, StreamPartition
 from tidegate.producer.core.transaction import TransactionPhase
 from tidegate.producer.core.transaction_cycle import TransactionCycle
 from tidegate.producer.core.worker import Worker
+from tidegate.producer.memory.log import Log
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import PartitionAnnounced
 
@@ -53,44 +50,6 @@ def _finish_without_marker(self: ProgressWriter, *args: Any, **kwargs: Any) -> l
     return _finish(self, *args, **kwargs)[:-1]
 
 
-_draft = Slot.draft
-
-
-def _drafted(change: Callable[[Slot, Any], Any]) -> Callable[..., Any]:
-    def draft(self: Slot, publications: Any, written: Any, *, now_us: int) -> Any:
-        return change(self, _draft(self, publications, written, now_us=now_us))
-
-    return draft
-
-
-def _short_vector(self: Slot, publications: Any, written: Any, *, now_us: int) -> Any:
-    shorter = tuple(replace(entry, offset=entry.offset - 1) for entry in written)
-    with patch("tidegate.producer.core.slot.invariant"):
-        return _draft(self, publications, shorter, now_us=now_us)
-
-
-def _without_slots(slot: Slot, snapshot: Any) -> Any:
-    kept = tuple(entry for entry in snapshot.vector if not entry.topic.endswith("-progress"))
-    return replace(snapshot, vector=kept)
-
-
-def _without_waiting(slot: Slot, snapshot: Any) -> Any:
-    kept = tuple(t for t in snapshot.tokens if set(t.parents) <= set(t.parents_heard))
-    return replace(snapshot, tokens=kept)
-
-
-def _includes_one_more(slot: Slot, snapshot: Any) -> Any:
-    return replace(snapshot, includes=snapshot.includes + 1)
-
-
-_own = Slot.own
-
-
-def _own_without_vector(self: Slot, epoch: str) -> None:
-    _own(self, epoch)
-    self.vector = {}
-
-
 def _at_its_own_time(self: Position, record: Any) -> Position:
     at_us = record.commit_timestamp_us
     kept = self.boundary if at_us == self.watermark_us else {}
@@ -109,11 +68,11 @@ def _covers_without_boundary(self: Position, record: Any) -> bool:
     return record.commit_timestamp_us <= self.watermark_us
 
 
-_begin_query = StreamPartition.begin_query
+_start_query = StreamPartition.start_query
 
 
-def _begin_after_boundary(self: StreamPartition, query_id: int) -> int:
-    start_ns = _begin_query(self, query_id)
+def _start_after_boundary(self: StreamPartition, query_id: int) -> int:
+    start_ns = _start_query(self, query_id)
     return start_ns + 2 * NS_PER_US if self.read.boundary else start_ns
 
 
@@ -121,12 +80,12 @@ def _heartbeat_at_t(self: Position, timestamp_us: int) -> Position:
     return Position(timestamp_us) if timestamp_us > self.watermark_us else self
 
 
-def _believe_any_end(self: StreamPartition) -> bool:
+def _believe_any_end(self: StreamPartition, now_us: int) -> bool:
     query, self._query = self._query, None
     if query is None:
         return False
-    children = tuple(query.children.values())
-    self._finish = (query.children_start_ns or self.read.watermark_us * NS_PER_US, children)
+    end_ns = query.children_start_ns or self.read.watermark_us * NS_PER_US
+    self._finish_at(end_ns, *query.children.values())
     return True
 
 
@@ -145,9 +104,9 @@ def _publication_that_counts_at_once(self: StreamPartition) -> Any:
 _begin = TransactionCycle.begin
 
 
-def _begin_and_announce(self: TransactionCycle, concerned: Any, writer: Any) -> list[do.Effect]:
+def _begin_and_announce(self: TransactionCycle, due: Any, writer: Any) -> list[do.Effect]:
     """Count one's own announcements at once, before they are committed."""
-    effects = _begin(self, concerned, writer)
+    effects = _begin(self, due, writer)
     for effect in effects:
         if isinstance(effect, do.PublishProgress):
             body, slot = effect.record.body, self._slots.get(effect.slot)
@@ -173,7 +132,7 @@ def _deliver_after_fence(self: TransactionCycle, *args: Any) -> list[do.Effect]:
     one = self.open
     effects = _deliver(self, *args)
     if one is not None and one.phase is TransactionPhase.SNAPSHOTTING:
-        offsets = tuple((number, 0) for number in sorted(one.snapshots))
+        offsets = tuple((number, 0) for number in sorted(one.heartbeats))
         return [do.SendOffsets(offsets), *effects]
     return [e for e in effects if not isinstance(e, do.SendOffsets)]
 
@@ -187,18 +146,11 @@ def _current_of_any_incarnation(self: Worker, number: int, incarnation: int) -> 
     return self.slots.get(number)
 
 
-_forget = Worker._forget
+_drop_slot = Worker._drop_slot
 
 
-def _forget_with_its_bytes(self: Worker, number: int) -> list[do.Effect]:
-    return [e for e in _forget(self, number) if not isinstance(e, do.ReleaseBudget)]
-
-
-_close_root = Worker._close_root
-
-
-def _close_root_with_its_bytes(self: Worker) -> list[do.Effect]:
-    return [e for e in _close_root(self) if not isinstance(e, do.ReleaseBudget)]
+def _drop_slot_with_its_bytes(self: Worker, number: int) -> list[do.Effect]:
+    return [e for e in _drop_slot(self, number) if not isinstance(e, do.ReleaseBudget)]
 
 
 def _abort_believed(self: TransactionCycle) -> bool:
@@ -210,36 +162,21 @@ def _abort_without_pause(self: TransactionCycle, now_us: int) -> None:
     self._not_before_us = 0
 
 
-def _fence_behind_snapshot(self: Slot, snapshot: Any, first_offset: int) -> int:
-    return first_offset + 1
-
-
-def _never_act(self: GroupWatch, event: GroupSeen, *, now_us: int) -> None:
+def _never_act(self: GroupWatch, event: Any, *, now_us: int) -> None:
     return None
-
-
-def _metadata_of_now(self: Publisher) -> Any:
-    return self.metadata()
 
 
 BROKEN_FLEETS = (
     Mutant(
         "an abort after an unanswered commit believed",
         "single_writer",
-        ((TransactionCycle, "is_doubtful", property(_abort_believed)),),
+        ((TransactionCycle, "is_commit_unanswered", property(_abort_believed)),),
     ),
     Mutant("ack early", "nothing_lost", ((TransactionCycle, "abort", _confirm_at_abort),)),
     Mutant(
         "forget one parent of a merge", "lineage", ((Slot, "_announce", _announce_with_one_parent),)
     ),
     Mutant("drop a marker", "lineage", ((ProgressWriter, "finish", _finish_without_marker),)),
-    Mutant("a vector without the last record", "watermark", ((Slot, "draft", _short_vector),)),
-    Mutant(
-        "a vector that forgets the other slots",
-        "soundness",
-        ((Slot, "draft", _drafted(_without_slots)),),
-    ),
-    Mutant("a vector that is not taken over", "watermark", ((Slot, "own", _own_without_vector),)),
     Mutant(
         "watermark at the data record's own time",
         "watermark",
@@ -254,7 +191,7 @@ BROKEN_FLEETS = (
     Mutant(
         "boundary instant skipped",
         "nothing_lost",
-        ((StreamPartition, "begin_query", _begin_after_boundary),),
+        ((StreamPartition, "start_query", _start_after_boundary),),
     ),
     Mutant(
         "an unproven finish believed", "gaps", ((StreamPartition, "end_query", _believe_any_end),)
@@ -263,21 +200,6 @@ BROKEN_FLEETS = (
         "totals counted before the commit",
         "completeness",
         ((StreamPartition, "publication", _publication_that_counts_at_once),),
-    ),
-    Mutant(
-        "a snapshot without the tokens that wait",
-        "nothing_lost",
-        ((Slot, "draft", _drafted(_without_waiting)),),
-    ),
-    Mutant(
-        "a snapshot that includes one offset more",
-        "liveness",
-        ((Slot, "draft", _drafted(_includes_one_more)),),
-    ),
-    Mutant(
-        "a fence's offset behind the snapshot",
-        "single_writer",
-        ((Slot, "fence_offset", _fence_behind_snapshot),),
     ),
     Mutant(
         "a child started before the commit",
@@ -296,11 +218,6 @@ BROKEN_FLEETS = (
         ((TransactionCycle, "deliver", _deliver_after_fence),),
     ),
     Mutant(
-        "group metadata refreshed inside the transaction",
-        "single_writer",
-        ((Publisher, "_fence_metadata", _metadata_of_now),),
-    ),
-    Mutant(
         "an uncommitted tail not waited for on takeover",
         "single_writer",
         ((Log, "uncommitted_end", Log.stable_end),),
@@ -312,18 +229,13 @@ BROKEN_FLEETS = (
     ),
     Mutant(
         "reads of a former incarnation believed",
-        "single_writer",
+        "soundness",
         ((Worker, "_current", _current_of_any_incarnation),),
     ),
     Mutant(
         "bytes of a lost slot not given back",
         "bounded_memory",
-        ((Worker, "_forget", _forget_with_its_bytes),),
-    ),
-    Mutant(
-        "the initial query's bytes not given back",
-        "bounded_memory",
-        ((Worker, "_close_root", _close_root_with_its_bytes),),
+        ((Worker, "_drop_slot", _drop_slot_with_its_bytes),),
     ),
     Mutant(
         "an abort followed at once by the next attempt",

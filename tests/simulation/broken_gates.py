@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
-from tests.simulation import checkpoint as checkpoints
-from tests.simulation.consumer import Consumer
+from tests.simulation import gate_sinks
+from tests.simulation.delta import ConcurrentCommit, DeltaTable
+from tests.simulation.gate_rows import MemoryRows
+from tests.simulation.gate_sinks import ChangelogModel, MirrorModel
 from tests.simulation.mutant import Mutant, Patches
+from tests.simulation.object_store import ObjectStore, StoreClient
+from tidegate.schemas.errors import UnreachableError
+from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, newest_state
+from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.core import batch_run, gate, release
 from tidegate.spark_consumer.core.batch_run import BatchRun
+from tidegate.spark_consumer.core.batch_state import State
+from tidegate.spark_consumer.core.files import frontier_file
 from tidegate.spark_consumer.core.frontier import Frontier, Watermark
 from tidegate.spark_consumer.core.plan import Plan
 from tidegate.spark_consumer.core.slot_view import SlotView, Snapshot
+from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog, WrittenCommit
 
 __all__ = ["BROKEN_GATES"]
 
@@ -80,8 +93,9 @@ def _find_no_plan(self: BatchRun, plan: Plan | None) -> Any:
     return _find_plan(self, None)
 
 
-def _write_over(self: checkpoints.Checkpoint, name: str, content: Any) -> None:
-    self.write(name, content)
+def _write_over(self: ObjectStore, name: str, text: str) -> bool:
+    self.put(name, text)
+    return True
 
 
 def _after_without_stored(state: Any, plan: Plan) -> Any:
@@ -96,13 +110,104 @@ def _last_change(before: Any, changes: Any) -> dict[str, int] | None:
     return None if last.mod == "D" else dict(last.columns)
 
 
-def _newest_state(self: Consumer, batch: int) -> str:
-    names = [name for name in self._checkpoint.files if name.startswith("states/")]
-    return max(names, key=lambda name: int(name[7:-5]))
+def _newest_state(self: GateFiles, batch: int) -> State | None:
+    return newest_state(self._storage)
 
 
 def _all_of_them(rows: list[Any]) -> list[Any]:
     return rows
+
+
+# ---------------------------------------------------------------- storage
+
+
+def _create_if_not_listed(self: StoreClient, name: str, content: Any) -> bool:
+    folder, _, file = name.rpartition("/")
+    if file in self.names(folder):
+        return False
+    self._write(name, json.dumps(content))
+    self._on_create(name, content)
+    return True
+
+
+def _write_in_place(self: StoreClient, name: str, text: str) -> None:
+    disturbance = self._disturbance
+    if disturbance is not None and disturbance.chance(disturbance.profile.dies_in_rename):
+        self._store.put(self._path(name), text[: len(text) // 2])
+        message = "killed in the middle of a file"
+        raise UnreachableError(message)
+    self._store.put(self._path(name), text)
+
+
+_no_longer_needed = gate.no_longer_needed
+
+
+def _needed_by_nobody(state: State) -> tuple[str, ...]:
+    frontiers = () if state.frontier is None else (frontier_file(state.frontier),)
+    return (*_no_longer_needed(state), *frontiers)
+
+
+# ---------------------------------------------------------------- tables
+
+
+def _head(self: CommitLog, release: int) -> int:
+    return self._head
+
+
+def _not_seen(*args: Any, **kwargs: Any) -> bool:
+    return False
+
+
+def _prepared_or_written(self: CommitLog, commit: Commit) -> WrittenCommit | None:
+    found = [known for known in self._written if known.release == commit.release]
+    return found[-1] if found else None
+
+
+def _never_written(self: CommitLog, commit: Commit) -> WrittenCommit | None:
+    return None
+
+
+_SINKS = {sink: sink._apply for sink in (ChangelogModel, MirrorModel)}
+
+
+def _for_both_sinks(broken: Callable[..., None]) -> Patches:
+    return tuple((sink, "_apply", broken) for sink in _SINKS)
+
+
+def _apply_through_conflicts(self: Any, *args: Any) -> None:
+    with suppress(ConcurrentCommit):
+        _SINKS[type(self)](self, *args)
+
+
+def _apply_until_it_commits(self: Any, *args: Any) -> None:
+    """Retry after a conflict, without a look at what the other one has committed."""
+    try:
+        _SINKS[type(self)](self, *args)
+    except ConcurrentCommit:
+        with patch.object(DeltaTable, "_has", _not_seen):
+            _apply_until_it_commits(self, *args)
+
+
+def _apply_without_id(self: Any, table: DeltaTable, *args: Any) -> None:
+    """Commit under an id that is nobody else's."""
+    one, (_, number), commit = args
+    _SINKS[type(self)](self, table, one, (f"{id(self)}/{table.head}", number), commit)
+
+
+def _widen_nothing(*args: Any, **kwargs: Any) -> None:
+    return None
+
+
+# ---------------------------------------------------------------- schemas
+
+
+_topics = SchemaStore.topics
+
+
+def _topics_as_first_seen(self: SchemaStore, known: Any, subscription: Any) -> Any:
+    cache = self.__dict__.setdefault("_by_topic", {})
+    found = _topics(self, known, subscription)
+    return {topic: cache.setdefault(topic, schemas) for topic, schemas in found.items()}
 
 
 def _silent(*args: Any, **kwargs: Any) -> None:
@@ -158,17 +263,72 @@ BROKEN_GATES = (
     Mutant(
         "dedupe before release",
         "nothing_twice",
-        ((Consumer, "_unique", staticmethod(_all_of_them)),),
+        ((MemoryRows, "unique", staticmethod(_all_of_them)),),
     ),
-    Mutant("state loaded as “latest”", "soundness", ((Consumer, "_state_file", _newest_state),)),
+    Mutant("state loaded as “latest”", "soundness", ((GateFiles, "state", _newest_state),)),
     Mutant(
         "a replay that decides again",
-        "commit_order",
-        ((BatchRun, "_find_plan", _find_no_plan), (checkpoints.Checkpoint, "create", _write_over)),
+        "one_plan",
+        ((BatchRun, "_find_plan", _find_no_plan), (ObjectStore, "put_if_absent", _write_over)),
     ),
     Mutant(
         "a mirror that takes the last change",
         "mirrored_rows",
-        ((checkpoints, "fold_row", _last_change),),
+        ((gate_sinks, "fold_row", _last_change),),
+    ),
+    Mutant(
+        "a plan created after a look at the listing",
+        "one_plan",
+        ((StoreClient, "create", _create_if_not_listed),),
+    ),
+    Mutant(
+        "a file written in place",
+        "soundness",
+        ((StoreClient, "_write", _write_in_place),),
+    ),
+    Mutant(
+        "a frontier deleted before the batch that needs it",
+        "soundness",
+        ((batch_run, "no_longer_needed", _needed_by_nobody),),
+    ),
+    Mutant(
+        "a release's version taken from the head of the table",
+        "mirrored_rows",
+        ((CommitLog, "version_at", _head),),
+    ),
+    Mutant(
+        "a table's preparation taken for its release",
+        "nothing_lost",
+        ((CommitLog, "written", _prepared_or_written),),
+    ),
+    Mutant(
+        "a release written whatever the table holds",
+        "soundness",
+        ((CommitLog, "written", _never_written), (DeltaTable, "_has", _not_seen)),
+    ),
+    Mutant(
+        "a conflict taken for success",
+        "mirrored_rows",
+        _for_both_sinks(_apply_through_conflicts),
+    ),
+    Mutant(
+        "a conflict retried whatever the table has by now",
+        "soundness",
+        _for_both_sinks(_apply_until_it_commits),
+    ),
+    Mutant(
+        "a release written without its transaction id",
+        "soundness",
+        _for_both_sinks(_apply_without_id),
+    ),
+    Mutant(
+        "a new column's rows written before the table has it",
+        "soundness",
+        ((DeltaTable, "widen", _widen_nothing),),
+    ),
+    Mutant(
+        "schemas kept as first seen",
+        "soundness",
+        ((SchemaStore, "topics", _topics_as_first_seen),),
     ),
 )

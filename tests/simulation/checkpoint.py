@@ -1,129 +1,139 @@
-"""What outlives a consumer's process: Spark's logs, the gate's files, the sinks.
+"""What outlives a consumer's process: Spark's logs, the gate's files, segments, the tables.
 
-Everything is kept as text or as plain rows, never as the core's own objects, so that nothing
-passes from one batch to the next but what was stored.  A writer that has been superseded is
-refused, as `spark.storage` does by its epoch; a sink knows a release by its number and takes it
-once, as Delta does by `txnVersion`.
+Nothing passes from one batch to the next but what is stored here.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.simulation.history import Mirror, Released
-from tidegate.schemas.order_key import OrderKey
-from tidegate.spark_consumer.errors import CheckpointMismatch
+from tests.simulation.delta import DeltaTable
+from tests.simulation.disturbance import Disturbance
+from tests.simulation.gate_decoding import DecodedRow
+from tests.simulation.gate_rows import DataRow, Segments
+from tests.simulation.history import Manifested, Mirror, Released
+from tests.simulation.object_store import ObjectStore, StoreClient
+from tidegate.spark_consumer.core.files import SEGMENTS
+from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER, Manifest
 
-__all__ = ["Changelog", "Checkpoint", "DataRow", "MirrorTable", "SupersededError", "fold_row"]
+__all__ = ["Checkpoint", "Ends"]
 
 Ends = dict[str, dict[int, int]]
 
 
-class SupersededError(Exception):
-    """Another consumer has taken the checkpoint over."""
-
-
-@dataclass(frozen=True, slots=True)
-class DataRow:
-    """A data record as the gate's batch holds it."""
-
-    order_key: bytes
-    topic: str
-    topic_partition: int
-    offset: int
-    key: bytes
-    mod: str
-    columns: tuple[tuple[str, int], ...]
-
-    @property
-    def commit_timestamp_us(self) -> int:
-        return OrderKey.decode(self.order_key).commit_timestamp_us
-
-
-@dataclass(slots=True)
-class Changelog:
-    """The released changes, each release appended once."""
-
-    releases: list[Released] = field(default_factory=list)
-
-    def write(self, released: Released) -> None:
-        if not self.releases or released.number > self.releases[-1].number:
-            self.releases.append(released)
-
-
-@dataclass(slots=True)
-class MirrorTable:
-    """The source's rows as of the last release."""
-
-    rows: dict[tuple[str, bytes], dict[str, int]] = field(default_factory=dict)
-    release: int = -1
-
-    def write(self, number: int, through_us: int, changes: Iterable[DataRow]) -> Mirror | None:
-        if number <= self.release:
-            return None
-        self.release = number
-        grouped: dict[tuple[str, bytes], list[DataRow]] = {}
-        for change in changes:
-            grouped.setdefault((change.topic, change.key), []).append(change)
-        for place, of_key in grouped.items():
-            row = fold_row(self.rows.get(place), of_key)
-            if row is None:
-                self.rows.pop(place, None)
-            else:
-                self.rows[place] = row
-        return Mirror(through_us, {place: dict(row) for place, row in self.rows.items()})
-
-
-def fold_row(before: Mapping[str, int] | None, changes: Iterable[DataRow]) -> dict[str, int] | None:
-    """Fold one key's changes, in order, column by column, since its last INSERT or DELETE."""
-    row = None if before is None else dict(before)
-    for change in changes:
-        if change.mod == "D":
-            row = None
-        elif change.mod == "I":
-            row = dict(change.columns)
-        elif row is not None:
-            row.update(change.columns)
-    return row
-
-
 @dataclass(slots=True)
 class Checkpoint:
-    """See the module."""
+    """A checkpoint and an output in one bucket."""
 
+    disturbance: Disturbance | None = None
     offsets: dict[int, Ends] = field(default_factory=dict)
     """Spark's offset log: batch -> end offsets, written before the batch runs."""
+    firsts: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Spark's initial offsets: where the query began in each topic partition."""
     committed: int = -1
     """Spark's commit log: the last batch that is done."""
-    files: dict[str, str] = field(default_factory=dict)
-    segments: dict[str, list[DataRow]] = field(default_factory=dict)
-    changelog: Changelog = field(default_factory=Changelog)
-    mirror: MirrorTable = field(default_factory=MirrorTable)
+    store: ObjectStore = field(default_factory=ObjectStore)
+    segments: Segments = field(default_factory=dict)
+    changelog: dict[str, DeltaTable] = field(default_factory=dict)
+    mirror: dict[str, DeltaTable] = field(default_factory=dict)
     late: dict[int, list[DataRow]] = field(default_factory=dict)
     """Batch -> its late rows."""
-    epoch: int = 0
 
-    def take_over(self) -> int:
-        """Become the writer; return the epoch to write under."""
-        self.epoch += 1
-        return self.epoch
+    def gate(self, on_create: Callable[[str, Any], None]) -> StoreClient:
+        """Return a run's access to the gate's folder; it is not its writer yet."""
+        return _GateFolder(self, on_create)
 
-    def require(self, epoch: int) -> None:
-        if epoch != self.epoch:
-            raise SupersededError
+    def output(self, gate: StoreClient) -> StoreClient:
+        return StoreClient(self.store, "output", self.disturbance, guard=gate)
 
     def read(self, name: str) -> Any:
-        text = self.files.get(name)
+        """Return a file of the gate."""
+        text = self.store.get(f"gate/{name}")
         return None if text is None else json.loads(text)
 
-    def create(self, name: str, content: Mapping[str, Any]) -> None:
-        if name in self.files:
-            message = "another run has planned this batch"
-            raise CheckpointMismatch(message, name=name)
-        self.write(name, content)
+    @property
+    def gate_files(self) -> int:
+        """Files that grow with batches: states, plans, frontiers."""
+        folders = ("gate/states/", "gate/plans/", "gate/frontiers/")
+        return sum(name.startswith(folders) for name in self.store.objects)
 
-    def write(self, name: str, content: Mapping[str, Any]) -> None:
-        self.files[name] = json.dumps(content)
+    # ------------------------------------------------------------ what a reader of the output sees
+
+    def manifests(self) -> list[Manifest]:
+        """Return the published releases, by number."""
+        head = f"output/{MANIFEST_FOLDER}/"
+        found = sorted(name for name in self.store.objects if name.startswith(f"{head}0"))
+        return [Manifest.of(json.loads(self.store.objects[name])) for name in found]
+
+    def manifested(self) -> list[Manifested]:
+        return [
+            Manifested(
+                one.release, one.after_us, one.through_us, one.rows,
+                {
+                    f"{sink}/{table}": version.version
+                    for table, sinks in one.tables.items()
+                    for sink, version in sinks.items()
+                },
+            )
+            for one in self.manifests()
+        ]  # fmt: skip
+
+    def released(self) -> list[Released]:
+        """Return each published release with its changes, in the order in which they stand."""
+        return [
+            Released(
+                one.release, one.batch, one.after_us, one.through_us,
+                tuple(row.order_key for row in sorted(self._changes(one), key=_ordinal)),
+            )
+            for one in self.manifests()
+        ]  # fmt: skip
+
+    def captured(self) -> dict[bytes, dict[str, Any]]:
+        """Return the columns of each released change."""
+        last = self.manifests()[-1:]
+        return {
+            row.order_key: dict(row.columns)
+            for manifest in last
+            for row in self._changes(manifest, every=True)
+        }
+
+    def mirrors(self, topic: Callable[[str], str]) -> list[Mirror]:
+        """Return what the mirrors hold at each manifest's versions."""
+        return [
+            Mirror(
+                one.through_us,
+                {
+                    (topic(table), key): row
+                    for table, sinks in one.tables.items()
+                    for key, row in self.mirror[table].rows_at(sinks["mirror"].version).items()
+                },
+            )
+            for one in self.manifests()
+        ]
+
+    def _changes(self, manifest: Manifest, *, every: bool = False) -> Iterator[DecodedRow]:
+        for table, sinks in manifest.tables.items():
+            for row in self.changelog[table].added_up_to(sinks["changelog"].version):
+                if every or row.release == manifest.release:
+                    yield row
+
+
+class _GateFolder(StoreClient):
+    """The gate's folder; a segment is deleted as the folder that it is."""
+
+    def __init__(self, checkpoint: Checkpoint, on_create: Callable[[str, Any], None]) -> None:
+        super().__init__(checkpoint.store, "gate", checkpoint.disturbance, on_create=on_create)
+        self._segments = checkpoint.segments
+
+    def delete(self, names: Any) -> None:
+        names = list(names)
+        super().delete(names)
+        for name in names:
+            self._segments.pop(name.removeprefix(f"{SEGMENTS}/"), None)
+
+
+def _ordinal(row: DecodedRow) -> int:
+    return row.ordinal

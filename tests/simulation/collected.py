@@ -4,41 +4,60 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.simulation.history import History, Published, SlotEntry
+from tests.simulation.history import Published, SlotEntry
+from tidegate.producer.memory.log import TOMBSTONE
+from tidegate.schemas.change_schema import row_fields
+from tidegate.schemas.wire_format import unframe
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
     from tidegate.producer.messages import ChangeMessage
 
-__all__ = ["collected"]
+__all__ = ["collect"]
 
 
-def collected(world: World) -> History:
-    """Return the run's history, complete."""
+def collect(world: World) -> None:
+    """Complete the run's history."""
     history = world.history
     world.broker.settle()
     history.committed = world.spanner.committed
     history.lineage = world.spanner.facts()
     for topic in world.data_topics:
-        for number in range(world.weather.topic_partitions):
-            for entry in world.broker.logs[topic, number].read(0):
-                message: ChangeMessage = entry.value
-                history.published.append(
-                    Published(
-                        topic, number, entry.offset, message.order_key, message.key,
-                        is_copy=(topic, number, entry.offset) in world.copies,
-                    )
-                )  # fmt: skip
+        entries = list(world.ground.entries(topic))
+        used = {unframe(entry.value.value)[0] for _, _, entry in entries}  # type: ignore[attr-defined]
+        schemas = {one: row_fields(world.registry.schema(one)) for one in sorted(used)}
+        widest = max(schemas, key=lambda one: len(schemas[one]), default=None)
+        for number, offset, entry in entries:
+            message: ChangeMessage = entry.value  # type: ignore[assignment]
+            decoded = world.decode(message, reader_id=widest)
+            history.published.append(
+                Published(
+                    topic, number, offset, message.order_key, decoded.key,
+                    mod=decoded.mod, columns=decoded.columns,
+                    is_copy=any(entry is copy for copy in world.copies),
+                )
+            )  # fmt: skip
+        history.value_schemas[topic] = {
+            one: {name: str(field["type"]) for name, field in fields.items()}
+            for one, fields in schemas.items()
+        }
+    kept = list(world.ground.entries(world.names.progress))
     for slot in range(world.slots):
-        entries = {e.offset: e for e in world.broker.logs[world.names.progress, slot].read(0)}
-        entries |= {o: e for (s, o), e in world.compacted.items() if s == slot}
-        history.progress += [SlotEntry(slot, o, entries[o].value) for o in sorted(entries)]
-    history.released = world.checkpoint.changelog.releases
+        records = {offset: entry for number, offset, entry in kept if number == slot}
+        records |= {o: e for (s, o), e in world.compacted.items() if s == slot}
+        history.progress += [
+            SlotEntry(slot, o, records[o].value)  # type: ignore[arg-type]
+            for o in sorted(records)
+            if records[o].value is not TOMBSTONE
+        ]
+    history.released = world.checkpoint.released()
+    history.manifests = world.checkpoint.manifested()
+    history.captured = dict(world.checkpoint.captured())
+    history.mirrors = world.checkpoint.mirrors(world.names.data)
     history.late = [row.order_key for rows in world.checkpoint.late.values() for row in rows]
-    if not history.broken and not history.unhealed:
+    if not history.broken and not history.unhealed and not history.ground:
         _measure_workers(world)
     history.sizes = list(world.sizes.values())
-    return history
 
 
 def _measure_workers(world: World) -> None:
@@ -46,8 +65,6 @@ def _measure_workers(world: World) -> None:
     held = sum(len(s.tokens) for n in world.nodes for s in n.worker.slots.values())
     world.measure("stream partitions in workers", held, len(world.spanner.active))
     for node in world.nodes:
-        pending = sum(
-            p.pending_bytes for s in node.worker.slots.values() for p in s.tokens.values()
-        )
-        leak = world.taken[node] - pending - node.bytes_in_transit
-        world.measure("bytes that nobody holds and nobody gave back", leak, 0)
+        readers = sum(thread.is_alive() for thread in node.process.threads) - 1
+        # One may just be stopped: it is forgotten first, then waited for.
+        world.measure("readers without a query", readers - len(node.loop._runner._readers), 1)

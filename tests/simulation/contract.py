@@ -385,6 +385,51 @@ def _until_shared(stage: Stage, one: MemberUnderTest, other: MemberUnderTest) ->
     stage.until(is_shared, one, other)
 
 
+# ---------------------------------------------------------------- sizes
+
+_KEY = b"key"
+_OF_2000_BYTES = b"v" * 1_927
+
+
+def message_beyond_its_topics_limit_is_refused(stage: Stage) -> None:
+    """Nothing of its transaction is read, so a producer that repeats it never gets past it."""
+    place, other = ("data", 0), ("slots", 0)
+    stage.limit(2_000, "data")
+    producer = stage.producer("one")
+    producer.begin()
+    assert producer.produce(other, _KEY, _OF_2000_BYTES + b"v") is Answer.OK
+    assert producer.produce(place, _KEY, _OF_2000_BYTES + b"v") is Answer.REFUSED
+    assert producer.commit() is Answer.REFUSED
+    assert producer.abort() is Answer.OK
+
+    _committed(stage.producer("one"), (place, _KEY, _OF_2000_BYTES))
+    stage.until(lambda: [value for _, value in stage.read(place)[0]] == [_OF_2000_BYTES])
+    assert stage.read(other)[0] == []
+
+
+def limit_that_is_raised_holds_for_the_next_message(stage: Stage) -> None:
+    """An operator can let a message through that stopped its producer."""
+    place, message = ("data", 0), _OF_2000_BYTES + b"v"
+    stage.limit(2_000, "data")
+    former = stage.producer("one")
+    former.begin()
+    assert former.produce(place, _KEY, message) is Answer.REFUSED
+    stage.limit(2_001, "data")
+    _committed(stage.producer("one"), (place, _KEY, message))
+
+    stage.until(lambda: [value for _, value in stage.read(place)[0]] == [message])
+
+
+def topics_own_limit_holds_and_not_the_brokers(stage: Stage) -> None:
+    """So a worker has to look at each topic: the brokers' limit may be above or below."""
+    stage.limit(5_000)
+    stage.limit(10_000, "data")
+    producer = stage.producer("one")
+    producer.begin()
+    assert producer.produce(("data", 0), _KEY, b"v" * 8_000) is Answer.OK
+    assert producer.produce(("slots", 0), _KEY, b"v" * 8_000) is Answer.REFUSED
+
+
 # ---------------------------------------------------------------- compaction
 
 
@@ -430,5 +475,8 @@ CASES: tuple[Callable[[Stage], None], ...] = (
     slot_is_let_go_before_it_is_given_on,
     slots_taken_from_the_dead_are_orphans,
     orphans_have_an_owner_whoever_joins_anew,
+    message_beyond_its_topics_limit_is_refused,
+    limit_that_is_raised_holds_for_the_next_message,
+    topics_own_limit_holds_and_not_the_brokers,
     compaction_keeps_the_newest_and_the_open,
 )

@@ -19,7 +19,15 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from tests.simulation.contract_stage import DATA_NUMBERS, SLOTS, UNSTABLE, Answer, Place, Seen
 
@@ -87,7 +95,9 @@ class BrokerProducer:
             except KafkaException as error:
                 return _answer_of(error)
         ((error, report),) = reports
-        assert error is None, error
+        if error is not None:
+            assert error.code() == KafkaError.MSG_SIZE_TOO_LARGE, error
+            return Answer.REFUSED
         self.first_offsets.setdefault(place, int(report.offset() or 0))
         return Answer.OK
 
@@ -111,7 +121,7 @@ class BrokerProducer:
 
 
 class BrokerMember:
-    """A static member as `producer.adapters.kafka_slots` is one; polled by the stage only."""
+    """A static member as `producer.kafka.membership` is one; polled by the stage only."""
 
     def __init__(self, stage: BrokerStage, name: str) -> None:
         self.events: list[tuple[str, frozenset[int], int]] = []
@@ -181,7 +191,7 @@ class BrokerMember:
 
 
 class BrokerStage:
-    """See the module; `close` leaves nothing that would disturb the next case."""
+    """A stage on a real broker; `close` leaves nothing that would disturb the next case."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -199,13 +209,21 @@ class BrokerStage:
             answer.result(CALL_S)
         self._plain = Producer({"bootstrap.servers": address, "linger.ms": 0, "log_level": 0})
         self._offsets = Consumer({**self.common, "isolation.level": "read_committed"})
+        self._has_limited_brokers = False
         self._impatient: dict[str, BrokerProducer] = {}
         self._members: list[BrokerMember] = []
 
     def close(self) -> None:
+        if self._has_limited_brokers:
+            self._set_limit(*self._broker(), ConfigEntry(
+                "message.max.bytes", "", incremental_operation=AlterConfigOpType.DELETE
+            ))  # fmt: skip
         self._offsets.close()
         for member in self._members:
             member.close()
+        # The client ends these when nothing refers to them any more.
+        del self._admin, self._plain
+        self._impatient.clear()
 
     def producer(self, name: str) -> BrokerProducer:
         return BrokerProducer(self, name, timeout_ms=60_000)
@@ -217,6 +235,30 @@ class BrokerStage:
     def time_out(self, name: str) -> None:
         for place, offset in self._impatient[name].first_offsets.items():
             self.until(lambda place=place, offset=offset: self.stable_end(place) > offset)  # type: ignore[misc]
+
+    def limit(self, size_bytes: int, kind: str = "") -> None:
+        """Set a limit, and return when the broker that answers has it too."""
+        name = "max.message.bytes" if kind else "message.max.bytes"
+        self._has_limited_brokers |= not kind
+        place = (ResourceType.TOPIC, self.topics[kind]) if kind else self._broker()
+        self._set_limit(*place, ConfigEntry(
+            name, str(size_bytes), incremental_operation=AlterConfigOpType.SET
+        ))  # fmt: skip
+        topic = ConfigResource(ResourceType.TOPIC, self.topics[kind or "slots"])
+
+        def is_known() -> bool:
+            found = self._admin.describe_configs([topic])[topic].result(CALL_S)
+            return int(found["max.message.bytes"].value) == size_bytes
+
+        self.until(is_known)
+
+    def _broker(self) -> tuple[ResourceType, str]:
+        """Return the only broker; the client takes no name for the default of all of them."""
+        return ResourceType.BROKER, str(next(iter(self._admin.list_topics(timeout=CALL_S).brokers)))
+
+    def _set_limit(self, kind: ResourceType, name: str, entry: ConfigEntry) -> None:
+        resource = ConfigResource(kind, name, incremental_configs=[entry])
+        self._admin.incremental_alter_configs([resource])[resource].result(CALL_S)
 
     def append(self, place: Place, key: bytes, value: bytes) -> None:
         self._plain.produce(self.topics[place[0]], key=key, value=value, partition=place[1])

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from random import Random
 
 from tests.simulation.contract_stage import DATA_NUMBERS, SLOTS, UNSTABLE, Answer, Place, Seen
-from tests.simulation.group import Group, GroupClient, GroupRefusal, Metadata, State
-from tests.simulation.kafka import Broker, Fenced
+from tidegate.producer.memory.broker import MemoryBroker, MessageRefused, ProducerFenced
+from tidegate.producer.memory.group import Group, GroupRefusal, MemberMetadata
+from tidegate.producer.memory.group_client import ClientState, GroupClient
+from tidegate.producer.messages import batch_bytes
 
 __all__ = ["ModelStage"]
 
@@ -18,21 +20,29 @@ _TURNS_LINGERED = 100
 class ModelProducer:
     """A client without a queue: every record goes out at once."""
 
-    def __init__(self, broker: Broker, name: str) -> None:
+    def __init__(self, broker: MemoryBroker, name: str) -> None:
         self._broker = broker
-        self._handle = broker.init(name)
+        self._handle = broker.init_producer(name)
+        self._is_refused = False
 
     def begin(self) -> None:
-        pass
+        self._is_refused = False
 
     def produce(self, place: Place, key: bytes, value: bytes) -> Answer:
-        return _answer(lambda: self._broker.produce(self._handle, place, key, value))
+        size = batch_bytes(key, value)
+        answer = _answer(
+            lambda: self._broker.produce(self._handle, place, key, value, size_bytes=size)
+        )
+        self._is_refused |= answer is Answer.REFUSED
+        return answer
 
-    def send_offsets(self, offsets: dict[int, int], metadata: Metadata) -> Answer:
+    def send_offsets(self, offsets: dict[int, int], metadata: MemberMetadata) -> Answer:
         sent = tuple(offsets.items())
         return _answer(lambda: self._broker.send_offsets(self._handle, sent, metadata))
 
     def commit(self) -> Answer:
+        if self._is_refused:
+            return Answer.REFUSED  # by the client, which knows that a message failed
         return _answer(lambda: self._broker.end(self._handle, commit=True))
 
     def abort(self) -> Answer:
@@ -42,9 +52,9 @@ class ModelProducer:
 def _answer(ask: Callable[[], object]) -> Answer:
     try:
         ask()
-    except Fenced:
+    except ProducerFenced:
         return Answer.FENCED
-    except GroupRefusal:
+    except (GroupRefusal, MessageRefused):
         return Answer.REFUSED
     return Answer.OK
 
@@ -66,9 +76,9 @@ class ModelMember:
 
     @property
     def is_locked_out(self) -> bool:
-        return self.client.state is State.LOCKED_OUT
+        return self.client.state is ClientState.LOCKED_OUT
 
-    def metadata(self) -> Metadata:
+    def metadata(self) -> MemberMetadata:
         return self.client.metadata()
 
     def begin_round(self) -> None:
@@ -76,18 +86,20 @@ class ModelMember:
 
     def serve(self) -> None:
         if self.client.callbacks:
-            kind, slots = self.client.callbacks[0]
-            self.events.append((kind, slots, self.generation))
-            self.client.done(kind, slots)
+            callback = self.client.callbacks[0]
+            self.events.append((*callback, self.generation))
+            self.client.done(callback)
 
 
 class ModelStage:
-    """See the module."""
+    """A stage on the broker in memory."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
-        self._group = Group(SLOTS, self._random)
-        self._broker = Broker({"data": DATA_NUMBERS, "slots": SLOTS}, self._group)
+        self._group = Group(SLOTS, random=self._random)
+        self._broker = MemoryBroker(
+            {"data": DATA_NUMBERS, "slots": SLOTS}, group=self._group, settles_at_once=False
+        )
         self._members: list[ModelMember] = []
 
     def producer(self, name: str) -> ModelProducer:
@@ -97,6 +109,12 @@ class ModelStage:
 
     def time_out(self, name: str) -> None:
         assert self._broker.time_out(name)
+
+    def limit(self, size_bytes: int, kind: str = "") -> None:
+        if kind:
+            self._broker.topic_bytes_max[kind] = size_bytes
+        else:
+            self._broker.message_bytes_max = size_bytes
 
     def append(self, place: Place, key: bytes, value: bytes) -> None:
         self._broker.logs[place].append(key, value, None)
@@ -126,8 +144,8 @@ class ModelStage:
         self._members = [member for member in self._members if member.client.name != name]
         assert self._group.expire(name)
 
-    def strange_metadata(self, name: str = "") -> Metadata:
-        return Metadata(name, "", -1)
+    def strange_metadata(self, name: str = "") -> MemberMetadata:
+        return MemberMetadata(name, "", -1)
 
     def committed(self, slot: int) -> int | str | None:
         broker = self._broker
@@ -136,7 +154,7 @@ class ModelStage:
     def assigned(self) -> dict[str, frozenset[int]] | None:
         if self._group.is_preparing:
             return None
-        return {name: member.assigned for name, member in self._group.members.items()}
+        return self._group.assignment()
 
     def until(self, condition: Callable[[], bool], *members: ModelMember) -> None:
         for _ in range(_TURNS_MAX):

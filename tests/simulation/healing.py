@@ -9,16 +9,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.simulation.world import World
 
 __all__ = ["Healing"]
 
 _ROUNDS_MAX = 3_000
 _ROUND_US = 40_000
+_STOP_ROUNDS_MAX = 60_000_000 // _ROUND_US
+_PAUSES = 8
+"""Of each worker in a round."""
 
 
 class Healing:
-    """See the module."""
+    """The end of a run, without faults."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -27,25 +32,63 @@ class Healing:
         """End when the watermark has passed the last commit, or the budget is used up."""
         world = self._world
         world.is_healing = True
+        world.repeating.clear()
         world.tell("world", "phase", "healing")
+        world.lift_limits()
+        world.ground.heal()
         for node in (*world.nodes, *world.zombies):
-            node.is_paused = False
+            node.woke_in_healing, node.is_paused = node.is_paused, False
         for _ in range(3):
             world.commit()
             world.let_time_pass()
         horizon_us = self._horizon_us()
+        if world.ground.final is not None:
+            world.refused.clear()
+            if world.ground.must_all_stop:
+                self._wait_for_the_last_worker()
+            else:
+                self._goes_on_until(world.ground.is_told)
+            return
+        if world.refused:
+            if not self._goes_on_until(lambda: not self._held_up(horizon_us)):
+                world.history.held_up += self._held_up(horizon_us)
+            world.tell("world", "phase", "no token is refused any more")
+            world.refused.clear()
+        if not self._goes_on_until(lambda: self._is_done(horizon_us)):
+            self._say_what_is_missing(horizon_us)
+
+    def _goes_on_until(self, is_done: Callable[[], bool]) -> bool:
+        """Do rounds; return whether it came about, or why does not matter any more."""
+        world = self._world
         for _ in range(_ROUNDS_MAX):
             world.at += 1
             world.now_us += _ROUND_US
             self._do_a_round()
-            if world.history.broken or self._is_done(horizon_us):
-                return
-        self._say_what_is_missing(horizon_us)
+            if world.history.broken or is_done():
+                return True
+        return False
 
-    def _do_a_round(self) -> None:
+    def _wait_for_the_last_worker(self) -> None:
+        """Let every worker find out that it cannot go on; nobody starts it a second time."""
         world = self._world
         for node in list(world.nodes):
             if not node.is_alive:
+                world.restart(node)
+        for _ in range(_STOP_ROUNDS_MAX):
+            world.at += 1
+            world.now_us += _ROUND_US
+            self._do_a_round(restarts=False)
+            if not any(node.is_alive for node in (*world.nodes, *world.zombies)):
+                return
+        alive = [node.name for node in (*world.nodes, *world.zombies) if node.is_alive]
+        world.history.survivors += alive
+
+    def _do_a_round(self, *, restarts: bool = True) -> None:
+        world = self._world
+        if restarts and not world.refused:
+            self._restart_what_stopped()
+        for node in list(world.nodes):
+            if not node.is_alive and restarts:
                 world.restart(node)
         awake = [node for node in (*world.nodes, *world.zombies) if node.is_alive]
         living = {node.name for node in awake}
@@ -53,16 +96,42 @@ class Healing:
             if name not in living:
                 world.broker.group.expire(name)
         # A process that is gone began the others, perhaps one of a name that lives again.
-        world.broker.time_out_all_but([node.publisher.handle for node in awake])
+        handles = [node.publisher.handle for node in awake if node.publisher.handle]
+        world.broker.time_out_all_but(handles)
         for node in awake:
             node.client.work()
-            for _ in range(6):
+            for _ in range(_PAUSES):
                 if node.is_alive:
                     node.step()
         world.broker.group.complete()
         world.broker.settle()
         for _ in range(4):
             world.step_consumer()
+
+    def _held_up(self, horizon_us: int) -> list[str]:
+        """Return the tokens that are behind the horizon although nothing refuses them."""
+        world = self._world
+        start_us, end_us = world.history.start_us, world.history.end_us
+        finished = {finish.token for finish in world.history.finishes}
+        reached = {
+            token: partition.published.watermark_us
+            for node in world.nodes
+            for slot in node.worker.slots.values()
+            for token, partition in slot.tokens.items()
+        }
+        return [
+            part.token
+            for part in world.spanner.unhindered(start_us, world.refused)
+            if part.token not in finished
+            and reached.get(part.token, 0) < horizon_us
+            and (end_us is None or part.start_us <= end_us)
+        ]
+
+    def _restart_what_stopped(self) -> None:
+        """Drain the workers with stopped stream partitions, as an operator would."""
+        for node in self._world.nodes:
+            if node.is_alive and node.worker.stopped:
+                node.drain()
 
     def _horizon_us(self) -> int:
         world = self._world
@@ -73,11 +142,18 @@ class Healing:
     def _is_done(self, horizon_us: int) -> bool:
         world = self._world
         claims = world.history.claims
+        if world.ground.consumer_has_ended:
+            return self._has_settled() and not self._held_up(horizon_us)
         if not claims or claims[-1].watermark_us < horizon_us:
             return False
-        if world.broker.group.orphans or not all(n.client.is_settled for n in world.nodes):
+        if not self._has_settled():
             return False
         return world.checkpoint.committed >= claims[-1].batch
+
+    def _has_settled(self) -> bool:
+        world = self._world
+        is_settled = all(node.client.is_settled for node in world.nodes)
+        return is_settled and not world.broker.group.unassigned
 
     def _say_what_is_missing(self, horizon_us: int) -> None:
         history = self._world.history
@@ -85,7 +161,7 @@ class Healing:
         if reached is None or reached < horizon_us:
             behind = None if reached is None else horizon_us - reached
             history.unhealed.append(f"the watermark is {behind} µs behind the last commit")
-        orphans = sorted(self._world.broker.group.orphans)
+        orphans = sorted(self._world.broker.group.unassigned)
         if orphans:
             history.unhealed.append(f"slots belong to nobody: {orphans}")
         history.unhealed += [

@@ -17,14 +17,20 @@ __all__ = [
     "Committed",
     "Fenced",
     "Finish",
+    "GroundFault",
     "History",
+    "Limit",
     "LineageFact",
+    "Manifested",
     "Mirror",
     "Published",
     "QueryStart",
+    "Refusal",
     "Released",
     "Size",
     "SlotEntry",
+    "Stop",
+    "TooLargeStop",
     "Violation",
 ]
 
@@ -64,6 +70,9 @@ class Published:
     offset: int
     order_key: bytes
     key: bytes
+    mod: str = ""
+    columns: Row | None = None
+    """What it says was captured of the row; None where the collector has not read it."""
     is_copy: bool = False
     """Put there by the run itself, as a tool that copies topics would; not the fleet's."""
 
@@ -98,6 +107,10 @@ class QueryStart:
     worker: str
     token: str
     start_us: int
+    at_us: int | None = None
+    """When, on a clock of the run that does not jump back."""
+    holding: str = ""
+    """The process and its holding of the slot: another one knows nothing of earlier queries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +172,41 @@ class Mirror:
 
 
 @dataclass(frozen=True, slots=True)
+class Manifested:
+    """A release's manifest: its bounds, its size, and each table's version after it."""
+
+    number: int
+    after_us: int
+    through_us: int
+    rows: int
+    versions: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class GroundFault:
+    """Something that no restart repairs happened to topics or retention."""
+
+    at: int
+    kind: str
+    subjects: frozenset[str]
+    """The topic, or the stream partitions that cannot be read on; a worker has to name one."""
+    errors: frozenset[str]
+    """The classes of error that a worker may stop with because of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """An error ended a worker, or holds one of its stream partitions."""
+
+    at: int
+    worker: str
+    error: str
+    exit_code: int | None
+    """None where the worker goes on with its other stream partitions."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Size:
     """How large something was allowed to be, and the largest that it was."""
 
@@ -167,9 +215,44 @@ class Size:
     bound: int
 
 
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How large a message a topic takes, from a moment on."""
+
+    at_us: int
+    topic: str
+    bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The broker refused a message for its size, which aborted a transaction."""
+
+    at: int
+    worker: str
+    process: str
+    slot: int
+    topic: str
+    size_bytes: int
+    known_bytes_max: int
+    """The largest limit of the topic that the process has ever known."""
+
+
+@dataclass(frozen=True, slots=True)
+class TooLargeStop:
+    """A worker ended with an error about a message's size, and what the error names."""
+
+    at_us: int
+    worker: str
+    topic: str
+    size_bytes: int
+    limit_bytes: int
+    commit_timestamp_us: int | None
+
+
 @dataclass(slots=True)
 class History:
-    """See the module."""
+    """What a run did, as the checkers read it."""
 
     start_us: int
     slots: int
@@ -179,6 +262,11 @@ class History:
     committed: list[Committed] = field(default_factory=list)
     lineage: dict[str, LineageFact] = field(default_factory=dict)
     published: list[Published] = field(default_factory=list)
+    value_schemas: dict[str, dict[int, Row]] = field(default_factory=dict)
+    """Topic -> schema id -> the row's fields and their types; those that values are written with.
+
+    Ascending by id.
+    """
     progress: list[SlotEntry] = field(default_factory=list)
     """Ascending by slot and offset; what compaction removed is in it all the same, if known."""
     queries: list[QueryStart] = field(default_factory=list)
@@ -189,9 +277,27 @@ class History:
     late: list[bytes] = field(default_factory=list)
     """Order keys in the side table."""
     mirrors: list[Mirror] = field(default_factory=list)
+    manifests: list[Manifested] = field(default_factory=list)
+    """By number."""
+    captured: dict[bytes, Row] = field(default_factory=dict)
+    """Order key -> the columns of the released change, as the changelog holds them."""
+    ground: list[GroundFault] = field(default_factory=list)
+    stops: list[Stop] = field(default_factory=list)
+    survivors: list[str] = field(default_factory=list)
+    """Workers that still ran a minute after a fault that concerns all of them."""
+    skipped: set[bytes] = field(default_factory=set)
+    """Order keys of what had expired when the reader began: its output begins after them."""
+    reported_losses: list[str] = field(default_factory=list)
+    """What the reader refused to go on after, since it had expired before it was read."""
     sizes: list[Size] = field(default_factory=list)
+    limits: list[Limit] = field(default_factory=list)
+    """In the order of time."""
+    refusals: list[Refusal] = field(default_factory=list)
+    too_large: list[TooLargeStop] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
     """Errors that nothing in the run explains: a core's invariant, a refused record."""
+    held_up: list[str] = field(default_factory=list)
+    """Tokens that did not get on while Spanner refused others, without any other fault."""
     unhealed: list[str] = field(default_factory=list)
     """What had not come about when the budget after healing was used up."""
 

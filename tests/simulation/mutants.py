@@ -13,15 +13,30 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 
+from tests.simulation.broken_drivers import BROKEN_DRIVERS
 from tests.simulation.broken_fleets import BROKEN_FLEETS
 from tests.simulation.broken_gates import BROKEN_GATES
+from tests.simulation.broken_ground import BROKEN_GROUND
+from tests.simulation.broken_heartbeats import BROKEN_HEARTBEATS
+from tests.simulation.broken_queries import BROKEN_QUERIES
+from tests.simulation.broken_sizes import BROKEN_SIZES
+from tests.simulation.broken_translators import BROKEN_TRANSLATORS
 from tests.simulation.mutant import Mutant
 from tests.simulation.runner import run_seed
 
 __all__ = ["MUTANTS", "SEEDS_MAX", "caught_after"]
 
 SEEDS_MAX = 800
-MUTANTS = (*BROKEN_FLEETS, *BROKEN_GATES)
+MUTANTS = (
+    *BROKEN_FLEETS,
+    *BROKEN_HEARTBEATS,
+    *BROKEN_QUERIES,
+    *BROKEN_DRIVERS,
+    *BROKEN_TRANSLATORS,
+    *BROKEN_SIZES,
+    *BROKEN_GROUND,
+    *BROKEN_GATES,
+)
 
 
 def caught_after(mutant: Mutant, *, seeds_max: int = SEEDS_MAX) -> tuple[int | None, list[str]]:

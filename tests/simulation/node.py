@@ -1,306 +1,257 @@
-"""One worker process: the production core, unchanged, in a loop like that of its driver.
+"""One worker process: the production loop, core, readers and byte budget over the models.
 
-Effects wait in a queue and are carried out one at a time, so that anything may happen between two
-of them: the group moves on, the broker gives up on a transaction, the process dies.  In `atomic`
-mode an outcome is handled before anything else, as `driver.fleet_worker` does; otherwise whatever
-arrives first is.  Two rules hold for every driver: a slot's recovery is told at once, before
-anything that is read from the new position, and what was read carries its slot's incarnation.
+Its threads go on one at a time, from one pause to the next.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from tests.simulation.group import GroupClient, State
-from tests.simulation.lookout import Lookout
-from tests.simulation.spanner import QueryBroke, QueryDone, StreamQuery
+from tests.simulation.clients import (
+    KnownLimits,
+    WorkerMembership,
+    WorkerPublisher,
+    WorkerStream,
+)
+from tests.simulation.history import QueryStart
+from tests.simulation.process import Process
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
+from tidegate.producer.core.now import Now
 from tidegate.producer.core.worker import Worker
-from tidegate.producer.errors import ProducerFencedError
-from tidegate.schemas.errors import InvariantViolation, TidegateError
-from tidegate.schemas.progress import ProgressRecord, StreamStarted
-from tidegate.schemas.progress_codec import ProgressAssembler
+from tidegate.producer.driver.byte_budget import ByteBudget
+from tidegate.producer.driver.loop import FleetWorker
+from tidegate.producer.driver.reader import PartitionReader
+from tidegate.producer.errors import MessageTooLarge, ProducerFencedError
+from tidegate.producer.memory.group_client import ClientState
+from tidegate.producer.memory.membership import MemoryStreamStartFinder
+from tidegate.producer.translation.limited import LimitedTranslator
+from tidegate.schemas.errors import TidegateError, UnreachableError
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-__all__ = ["Node"]
+__all__ = ["Node", "WatchedWorker"]
+
+DESCRIBE_EVERY_US = 500_000
+"""More often than in production, so that rebalances start in the middle of other things."""
 
 
-class SourceUnavailable(TidegateError):
-    """What a query's retriable failure is to the core."""
+class WatchedWorker(Worker):
+    """The production core; tells the world what it sees and asks for, and is checked after it."""
 
-    retriable = True
+    def __init__(self, world: World, **options: Any) -> None:
+        super().__init__(**options)
+        self._world = world
+
+    def handle(self, event: on.Event, *, now: Now) -> list[do.Effect]:
+        self._world.tell(self.name, "event", event)
+        effects = super().handle(event, now=now)
+        self.check_invariants()
+        for effect in effects:
+            self._world.tell(self.name, "effect", effect)
+            if isinstance(effect, do.ReportStopped):
+                self._world.stopped(self.name, effect)
+        return effects
+
+
+class WatchedBudget(ByteBudget):
+    """The production budget; remembers its largest amount, and what is on its way to a reader."""
+
+    largest = 0
+    granted = 0
+    """Bytes of readers that were admitted and have not gone on yet."""
+
+    def take(self, size: int, **options: Any) -> bool:
+        self.largest = max(self.largest, size)
+        is_taken = super().take(size, **options)
+        self.granted -= size if is_taken else 0
+        return is_taken
+
+    def _leave(self, line: Any, size: int) -> None:
+        self.granted += size if line is self._to_take else 0
+        super()._leave(line, size)
+
+
+class WatchedReader(PartitionReader):
+    """The production reader; says when it has ended, and holds nothing any more."""
+
+    has_ended = False
+
+    def _run(self) -> None:
+        super()._run()
+        self.has_ended = True
 
 
 class Node:
-    """See the module."""
+    """One worker process: the production loop over models of its ports."""
 
-    def __init__(
-        self, world: World, name: str, worker: Worker, *, epoch: str, atomic: bool
-    ) -> None:
+    def __init__(self, world: World, name: str, *, epoch: str, client_id: str) -> None:
         self.world = world
         self.name = name
-        self.worker = worker
         self.epoch = epoch
         """What it calls the epoch if it opens the stream."""
-        self.client = GroupClient(world.broker.group, name)
-        self.publisher = world.new_publisher(name, self.client)
-        self._lookout = Lookout(name, world.slots)
-        self.is_alive = True
         self.is_paused = False
-        self._atomic = atomic
-        self._effects: deque[do.Effect] = deque()
-        self._outcomes: deque[on.Event] = deque()
-        self._polled: deque[on.Event] = deque()
-        self._inbox: deque[on.ReaderOutput] = deque()
-        self._queries: dict[int, tuple[str, StreamQuery, int]] = {}
-        self._positions: dict[int, tuple[int, int]] = {}
-        """Slot -> (incarnation, next offset)."""
-        self._letting_go: frozenset[int] = frozenset()
-        self._held: set[int] = set()
-        self._seeks_start = False
-        self._wants_drain = False
-        self.publisher.start()
+        self.woke_in_healing = False
+        """Stopped until the faults ended, perhaps for longer than it waits for anything."""
+        self.client_id = client_id
+        self.process = Process(world, name)
+        self._readers: list[WatchedReader] = []
+        self.budget = WatchedBudget(
+            world.weather.budget_bytes, threads=self.process, clock=self.process.clock
+        )
+        self.publisher = WorkerPublisher(
+            world.broker, name=name, progress_topic=world.names.progress, process=self.process,
+            random=world.random, on_commit=world.commit_note(name), faults=world.publisher_faults,
+            on_refused=lambda failure: world.message_refused(self, failure),
+        )  # fmt: skip
+        self.identity = world.find_identity()
+        self.limits = KnownLimits(
+            world.broker, [*world.data_topics, world.names.progress], process=self.process
+        )
+        self.loop = FleetWorker(
+            world.new_worker(name, epoch, self.identity),
+            publisher=self.publisher,
+            open_reader=self._open_reader,
+            open_stream_start=lambda: MemoryStreamStartFinder(
+                world.broker,
+                topic=world.names.progress,
+                root_slot=slot_of(ROOT_TOKEN, world.slots),
+            ),
+            release_budget=self.budget.release,
+            clock=self.process.clock,
+            threads=self.process,
+            revoke_patience_s=world.weather.revoke_patience_s,
+        )
+        self.membership = WorkerMembership(
+            world, self.process, worker=name, client_id=client_id, topic=world.names.progress,
+            data_topics=[one.topic for one in self.identity.topics], listener=self.loop,
+            describe_every_us=DESCRIBE_EVERY_US,
+        )  # fmt: skip
+        self.loop.attach(self.membership)
+        self._stream = WorkerStream(world, self.process)
+        self._translator = LimitedTranslator(
+            world.new_translator(self.process, self.limits), self.limits
+        )
+        self._main = self.process.start(self._run, name="loop")
 
-    # ------------------------------------------------------------ one step
+    # ------------------------------------------------------------ what it is
 
-    def step(self) -> None:
-        """Do the next thing."""
-        if self._effects:
-            self._carry_out(self._effects.popleft())
-            return
-        if self._outcomes and (self._atomic or self.world.chance(0.6)):
-            self._handle(self._outcomes.popleft())
-            return
-        if self._wants_drain:
-            self._wants_drain = False
-            self._handle(on.DrainRequested())
-            return
-        turns: list[Callable[[], None]] = [self._tick]
-        if self._letting_go and not self._letting_go & self._held:
-            turns = [self._poll]
-        elif self._letting_go and self.world.chance(self.world.weather.impatience):
-            turns = [self._lose_patience]
-        elif not (self._atomic and self._letting_go):
-            turns += [self._poll, self._poll, self._read_source, self._read_source]
-            if self._inbox:
-                turns += [self._take_inbox, self._take_inbox]
-        self.world.random.choice(turns)()
+    @property
+    def worker(self) -> Worker:
+        return self.loop._runner.worker
 
-    def drain(self) -> None:
-        """Ask it to end in good order, as SIGTERM does."""
-        self._wants_drain = True
+    @property
+    def client(self) -> Any:
+        return self.membership.client
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.is_alive
 
     @property
     def bytes_in_transit(self) -> int:
-        """Bytes taken that the core does not know yet, or has given back already."""
-        waiting = sum(o.size_bytes for o in self._inbox if isinstance(o, on.RecordsRead))
-        return waiting + sum(e.size_bytes for e in self._effects if isinstance(e, do.ReleaseBudget))
+        """Bytes that the core does not know yet, or has released already."""
+        waiting = [o for o in self.loop._inbox._waiting if isinstance(o, on.RecordsRead)]
+        released = [e for e in self.loop._runner._effects if isinstance(e, do.ReleaseBudget)]
+        return sum(one.size_bytes for one in (*waiting, *released))
 
-    # ------------------------------------------------------------ what it looks at
+    @property
+    def leak(self) -> int:
+        """Bytes that are taken, less those that somebody holds."""
+        worker = self.worker
+        partitions = [p for slot in worker.slots.values() for p in slot.tokens.values()]
+        pending = sum(p.pending_bytes for p in (*partitions, worker._root) if p is not None)
+        readers = sum(reader._held for reader in self._readers if not reader.has_ended)
+        return self.budget._taken - self.budget.granted - readers - pending - self.bytes_in_transit
 
-    def _tick(self) -> None:
-        self._handle(on.Ticked())
+    # ------------------------------------------------------------ what happens to it
 
-    def _poll(self) -> None:
-        """Look at the group, serve rebalances first, then what the own slots bring."""
-        client = self.client
-        rejoin = self._lookout.look(client, self.world.now_us)
-        if rejoin is not None:
-            self.world.tell(self.name, "effect", rejoin)
-        if client.callbacks and (not self._polled or self.world.chance(0.5)):
-            self._serve(*client.callbacks[0])
-            return
-        if self._polled:
-            self._handle(self._polled.popleft())
-            while self.world.is_healing and self._polled and not self._effects:
-                self._handle(self._polled.popleft())
-            return
-        if client.state is State.LOCKED_OUT:
-            self.world.exited(self, "its name belongs to another process")
-            return
-        if self._seeks_start:
-            self._seek_start()
-        for slot in sorted(self._positions):
-            self._read_slot(slot)
-
-    def _serve(self, kind: str, slots: frozenset[int]) -> None:
-        client = self.client
-        if kind == "assigned":
-            client.done(kind, slots)
-            self._held |= slots
-            self._handle(on.SlotsAssigned(tuple(sorted(slots))))
-        elif kind == "revoked":
-            held = slots & self._held
-            if not held:
-                client.done(kind, slots)
-                self._letting_go = frozenset()
-            elif not self._letting_go:
-                self._letting_go = held
-                self._handle(on.SlotsRevoked(tuple(sorted(held))))
-        else:
-            client.done(kind, slots)
-            self._letting_go = frozenset()
-            held = slots & self._held
-            self._held -= slots
-            for slot in slots:
-                self._positions.pop(slot, None)
-            if held:
-                self._handle(on.SlotsLost(tuple(sorted(held))))
-
-    def _lose_patience(self) -> None:
-        """Give slots back whose last commit does not come."""
-        held = self._letting_go & self._held
-        self._held -= held
-        for slot in held:
-            self._positions.pop(slot, None)
-        self._handle(on.SlotsLost(tuple(sorted(held))))
-
-    def _read_slot(self, slot: int) -> None:
-        incarnation, position = self._positions[slot]
-        log = self.world.broker.logs[self.world.names.progress, slot]
-        if position >= log.stable_end or self.world.chance(0.3):
-            return
-        count = self.world.random.choice((1, 2, 5, 50))
-        for entry in log.read(position):
-            self._polled.append(on.ProgressRead(slot, incarnation, entry.offset, entry.value))
-            position = entry.offset + 1
-            count -= 1
-            if not count:
-                break
-        else:
-            position = log.stable_end  # over markers and what was aborted
-        self._polled.append(on.SlotPassed(slot, incarnation, position))
-        self._positions[slot] = incarnation, position
-
-    def _seek_start(self) -> None:
+    def step(self) -> None:
+        """Let one of its threads go on to its next pause."""
+        threads = self.process.threads
+        thread = self._main
+        if len(threads) > 1 and self.world.chance(0.5):
+            thread = self.world.random.choice(threads)
+        if thread.is_alive():
+            thread.go_on()
         world = self.world
-        root = slot_of(ROOT_TOKEN, world.slots)
-        assembler = ProgressAssembler()
-        for entry in world.broker.logs[world.names.progress, root].read(0):
-            record: ProgressRecord = entry.value
-            whole = assembler.add(record.body, offset=entry.offset)
-            if whole is not None and isinstance(whole[0], StreamStarted):
-                self._seeks_start = False
-                found = ProgressRecord(record.epoch, record.worker, whole[0])
-                self._handle(on.StreamStartFound(found))
-                return
+        bound = max(world.weather.budget_bytes, self.budget.largest)
+        world.measure("bytes held by readers", self.budget._taken, bound)
+        if not self.loop._runner.is_stopped:
+            world.measure("bytes taken that nobody holds, or held and not taken", abs(self.leak), 0)
+        if not self._main.is_alive():
+            self.process.kill()
 
-    def _read_source(self) -> None:
-        """Let one running query return something."""
-        world = self.world
-        if not self._queries or len(self._inbox) > 8:
-            return
-        query_id = world.random.choice(sorted(self._queries))
-        token, query, left = self._queries[query_id]
-        try:
-            items = query.next(world.now_us) if left else _broke()
-        except QueryDone:
-            self._inbox.append(on.QueryEnded(token, query_id))
-            del self._queries[query_id]
-        except QueryBroke:
-            error = SourceUnavailable("the service is unavailable")
-            self._inbox.append(on.QueryFailed(token, query_id, error))
-            del self._queries[query_id]
-        else:
-            if items:
-                size = 10 * len(items)
-                self.world.took(self, size)
-                self._inbox.append(on.RecordsRead(token, query_id, items, size))
-            self._queries[query_id] = token, query, left - 1
+    def drain(self) -> None:
+        """Ask it to end in good order, as SIGTERM does."""
+        self.loop.request_drain()
 
-    def _take_inbox(self) -> None:
-        self._handle(self._inbox.popleft())
-
-    # ------------------------------------------------------------ the core
+    def kill(self) -> None:
+        self.process.kill()
 
     def move(self, worker: Worker) -> None:
-        """Go on in another object: whatever a snapshot leaves out is lost."""
+        """Let the core go on in another object: whatever a snapshot leaves out is lost."""
         worker.restore(self.worker.snapshot())
-        self.worker = worker
+        self.loop._runner.worker = worker
 
-    def _handle(self, event: on.Event) -> None:
+    # ------------------------------------------------------------ inside
+
+    def _run(self) -> None:
         world = self.world
-        world.tell(self.name, "event", event)
         try:
-            effects = self.worker.handle(event, now_us=world.now_us + world.skew_us(self.name))
-            self.worker.check_invariants()
-        except InvariantViolation as violation:
-            world.broke(self, f"{violation}")
-            return
-        self._effects.extend(effects)
-
-    def _carry_out(self, effect: do.Effect) -> None:
-        self.world.tell(self.name, "effect", effect)
-        if isinstance(effect, do.TransactionEffect):
-            outcome = self._explained(self.publisher.carry_out(effect))
-            if isinstance(
-                outcome, on.TransactionAborted | on.CommitOutcomeUnknown | on.ProducerFenced
-            ):
-                self._void_transaction()
-            if outcome is not None:
-                self.world.tell(self.name, "outcome", outcome)
-                self._outcomes.append(outcome)
-            return
-        match effect:
-            case do.RecoverSlot():
-                self._recover(effect)
-            case do.FindStreamStart():
-                self._seeks_start = True
-            case do.StartQuery():
-                query, calls = self.world.open_query(self, effect)
-                self._queries[effect.query_id] = effect.token, query, calls
-            case do.StopQuery():
-                self._queries.pop(effect.query_id, None)
-            case do.ReleaseBudget():
-                self.world.gave_back(self, effect.size_bytes)
-            case do.RestartProducer():
-                self.publisher.start()
-            case do.LetGoSlots():
-                self._held.difference_update(effect.slots)
-                for slot in effect.slots:
-                    self._positions.pop(slot, None)
-            case do.Stop():
-                self._stop(effect.error)
-
-    def _explained(self, outcome: on.Event | None) -> on.Event | None:
-        """Tell a fence with what the group knows: who goes by the name now."""
-        if not isinstance(outcome, on.ProducerFenced):
-            return outcome
-        holder = self.client.group.members.get(self.name)
-        is_replaced = holder is not None and holder.member_id != self.client.member_id
-        return on.ProducerFenced(has_successor=is_replaced)
-
-    def _void_transaction(self) -> None:
-        """Drop what is left of a transaction that failed."""
-        kept = [effect for effect in self._effects if not isinstance(effect, do.TransactionEffect)]
-        self._effects = deque(kept)
-
-    def _recover(self, effect: do.RecoverSlot) -> None:
-        broker, slot = self.world.broker, effect.slot
-        if not broker.offsets_are_stable(slot):
-            self._effects.appendleft(effect)  # the broker makes the client ask again
-            return
-        begin = broker.offsets.get(slot)
-        self._positions[slot] = effect.incarnation, begin or 0
-        end = broker.logs[self.world.names.progress, slot].uncommitted_end
-        self._handle(
-            on.SlotRecoveryBegun(
-                slot, effect.incarnation, from_beginning=begin is None, end_offset=end
-            )
-        )
-
-    def _stop(self, error: TidegateError | None) -> None:
-        if error is None or isinstance(error, ProducerFencedError):
-            self.world.exited(self, "drained" if error is None else "fenced")
+            self.loop.run()
+        except TidegateError as error:
+            world.ground.note_stop(self.name, error)
+            self._ended_with(error)
+        except Exception as error:  # noqa: BLE001 - a bug is a finding, not the end of the run
+            world.broke(self, f"{type(error).__name__}: {error}")
         else:
-            self.world.broke(self, f"stopped: {error}")
+            world.exited(self, "drained")
 
+    def _ended_with(self, error: TidegateError) -> None:
+        """Tell whether the run explains the error that ended the worker."""
+        world = self.world
+        if world.ground.explains(error):
+            world.exited(self, type(error).__name__)
+        elif isinstance(error, MessageTooLarge):
+            world.stopped_for_size(self, error)
+        elif isinstance(error, ProducerFencedError):
+            if world.broker.claims[self.name] == self.client_id:
+                world.broke(self, f"nobody has taken its name: {error}")
+            else:
+                world.exited(self, "fenced")
+        elif isinstance(error, UnreachableError):
+            if world.is_healing and not self.woke_in_healing:
+                world.broke(self, f"stopped: {error}")
+            else:
+                world.exited(self, "the broker was silent for too long")
+        elif self.client.state is ClientState.LOCKED_OUT:
+            world.exited(self, "its name belongs to another process")
+        else:
+            world.broke(self, f"stopped: {error}")
 
-def _broke() -> NoReturn:
-    raise QueryBroke
+    def _holding(self, token: str) -> str:
+        slot = self.worker.slots.get(slot_of(token, self.world.slots))
+        return f"{self.client_id} {slot.incarnation}" if token and slot else ""
+
+    def _open_reader(self, query: do.StartQuery, deliver: Any) -> PartitionReader:
+        world = self.world
+        world.at += 1
+        start_us = query.start_ns // 1000
+        world.history.queries.append(
+            QueryStart(
+                world.at, self.name, query.token, start_us,
+                at_us=world.now_us, holding=self._holding(query.token),
+            )
+        )  # fmt: skip
+        self._readers = [reader for reader in self._readers if not reader.has_ended]
+        self._readers.append(
+            WatchedReader(
+                self._stream, self._translator, token=query.token, query_id=query.query_id,
+                start_ns=query.start_ns, heartbeat_ms=1_000, deliver=deliver,
+                budget=self.budget, threads=self.process,
+            )
+        )  # fmt: skip
+        return self._readers[-1]

@@ -4,28 +4,38 @@ Commit timestamps ascend and may be equal for transactions that touch different 
 partition's data lie in [start, end); at its end it names its children, and both parents of a merge
 name the same child with both parents.  A query returns records in commit order, those of one
 instant in an order that may differ from query to query, and heartbeats that it keeps: after one
-at T may still come records of the instant T (`docs/protocol.md`, 3.2).
+at T may still come records of the instant T (`docs/protocol.md`, 7.6).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from tests.simulation.history import Committed, LineageFact
-from tidegate.producer.messages import ChangeMessage, PublishableRecord
-from tidegate.producer.spanner_records import ChildPartitionsRecord, HeartbeatRecord
+from tests.simulation.tables import KEY, SimTables
+from tidegate.producer.records import (
+    ChildPartitionsRecord,
+    DataChangeRecord,
+    HeartbeatRecord,
+    Mod,
+    ModType,
+    StreamRecord,
+)
 from tidegate.schemas.order_key import OrderKey, sequence_pair
 from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.topics import ROOT_TOKEN, TopicNames
 
-__all__ = ["KEYS", "QueryBroke", "QueryDone", "SimSpanner", "StreamQuery"]
+__all__ = ["KEYS", "QueryBroke", "QueryDone", "QueryExpired", "SimSpanner", "StreamQuery"]
 
 KEYS = 24
 """The key space: 0 to KEYS - 1."""
-COLUMNS = ("a", "b", "c")
+_MOD_TYPES: dict[str, ModType] = {"I": "INSERT", "U": "UPDATE", "D": "DELETE"}
+_Changes = list[tuple[int, str, dict[str, Any]]]
+"""(key, kind, column -> value) of each row."""
 
 
 class QueryBroke(Exception):
@@ -36,6 +46,14 @@ class QueryDone(Exception):
     """The service ended a query with OK."""
 
 
+class QueryExpired(Exception):
+    """The service no longer holds what a query asks for."""
+
+    def __init__(self, earliest_us: int) -> None:
+        super().__init__(earliest_us)
+        self.earliest_us = earliest_us
+
+
 @dataclass(slots=True, eq=False)
 class _Part:
     token: str
@@ -43,7 +61,7 @@ class _Part:
     start_us: int
     low: int
     high: int
-    records: list[PublishableRecord] = field(default_factory=list)
+    records: list[DataChangeRecord] = field(default_factory=list)
     end_us: int | None = None
     children: tuple[ChildPartition, ...] = ()
 
@@ -53,12 +71,15 @@ class _Part:
 
 
 class SimSpanner:
-    """See the module."""
+    """A Spanner database with one change stream."""
 
-    def __init__(self, random: Random, *, names: TopicNames, tables: int, now_us: int) -> None:
+    def __init__(
+        self, random: Random, *, names: TopicNames, tables: SimTables, now_us: int
+    ) -> None:
         self._random = random
-        self._topics = [names.data(f"t{number}") for number in range(tables)]
-        self._rows: dict[tuple[str, int], dict[str, int]] = {}
+        self._names = names
+        self._tables = tables
+        self._rows: set[tuple[str, int]] = set()
         self._touched: dict[tuple[str, int], tuple[int, frozenset[str]]] = {}
         self._serial = 0
         self._partitions = 0
@@ -66,6 +87,8 @@ class SimSpanner:
         self.active: list[_Part] = []
         self.last_us = now_us
         """The last commit, split or promise: whatever comes next is not before it."""
+        self.earliest_us = 0
+        """Where the stream's retention begins: what is older cannot be asked for."""
         self.committed: list[Committed] = []
         cuts = sorted(random.sample(range(1, KEYS), random.randint(0, 2)))
         for low, high in zip([0, *cuts], [*cuts, KEYS], strict=True):
@@ -77,26 +100,26 @@ class SimSpanner:
         """Commit one transaction over some keys, tables and stream partitions."""
         chance = self._random
         keys = chance.sample(range(KEYS), chance.choice((1, 1, 2, 3, 5)))
-        places = [(chance.choice(self._topics), key) for key in keys]
+        places = [(chance.choice(self._tables.names), key) for key in keys]
         at_us = max(now_us, self.last_us)
         if chance.random() < 0.4:
             at_us = self.last_us  # the instant of the commit, split or heartbeat before
-        if any(len(self._cells_taken(place, at_us)) == len(COLUMNS) for place in places):
+        if not all(self._cells_free(place, at_us) for place in places):
             at_us += 1
         self.last_us = at_us
         self._serial += 1
         transaction = f"{chance.randrange(1 << 20):05x}{self._serial:x}"
         grouped: dict[tuple[str, str], list[int]] = {}
-        for topic, key in places:
+        for table, key in places:
             part = next(p for p in self.active if p.low <= key < p.high)
-            grouped.setdefault((part.token, topic), []).append(key)
+            grouped.setdefault((part.token, table), []).append(key)
         sequence = 0
-        for (token, topic), group in grouped.items():
-            sequence += chance.choice((0, 1, 3))
-            part = self.parts[token]
-            number = f"{sequence:08d}"
-            self._record(part, topic, group, at_us=at_us, name=transaction, sequence=number)
-            sequence += 1
+        for (token, table), group in grouped.items():
+            for change in self._changes(table, group, at_us):
+                sequence += chance.choice((0, 1, 3))
+                part, number = self.parts[token], f"{sequence:08d}"
+                self._record(part, table, change, at_us=at_us, name=transaction, sequence=number)
+                sequence += 1
 
     def churn(self, now_us: int) -> None:
         """Split, merge or move stream partitions at a time after all that was promised."""
@@ -128,6 +151,11 @@ class SimSpanner:
             self.active[index] = moved
         self.last_us = at_us
 
+    def alter(self, now_us: int) -> str:
+        """Add or drop a column or a table after all that was promised; return what was done."""
+        self.last_us = max(now_us, self.last_us + 1)
+        return self._tables.alter()
+
     def promise(self, now_us: int) -> int:
         """Return a heartbeat's time: nothing before it comes any more, the instant itself may."""
         self.last_us = max(self.last_us, now_us)
@@ -142,6 +170,15 @@ class SimSpanner:
             for part in self.parts.values()
             if part.start_us <= start_us and (part.end_us is None or part.end_us > start_us)
         ]
+
+    def unhindered(self, start_us: int, refused: Collection[str]) -> list[_Part]:
+        """Return the stream's parts that neither are refused nor descend from one that is."""
+        held: dict[str, bool] = {}
+        for token, part in self.parts.items():
+            if part.end_us is None or part.end_us > start_us:  # else it is before the stream
+                is_below = any(held.get(parent, False) for parent in part.parents)
+                held[token] = token in refused or is_below
+        return [self.parts[token] for token, is_held in held.items() if not is_held]
 
     def facts(self) -> dict[str, LineageFact]:
         """Return every stream partition there has been."""
@@ -160,43 +197,72 @@ class SimSpanner:
         for parent in parents:
             parent.end_us, parent.children = at_us, named
 
+    def _changes(self, table: str, keys: list[int], at_us: int) -> Iterator[_Changes]:
+        """Change rows; yield the changes of one kind and one set of columns together."""
+        grouped: dict[tuple[str, tuple[str, ...]], _Changes] = {}
+        for key in keys:
+            mod, columns = self._change((table, key), at_us)
+            grouped.setdefault((mod, tuple(columns)), []).append((key, mod, columns))
+        yield from grouped.values()
+
     def _record(
-        self, part: _Part, topic: str, keys: list[int], *, at_us: int, name: str, sequence: str
+        self, part: _Part, table: str, changes: _Changes, *, at_us: int, name: str, sequence: str
     ) -> None:
-        messages = []
-        for number, key in enumerate(keys):
-            mod, columns = self._change((topic, key), at_us)
+        mods, as_json = [], self._tables.as_json
+        mod, names = changes[0][1], tuple(changes[0][2])
+        for number, (key, _, columns) in enumerate(changes):
             order_key = OrderKey(at_us, name, sequence_pair(sequence), number).encode()
-            row = b"%d" % key
-            value = repr((mod, columns)).encode()
-            messages.append(ChangeMessage(topic, row, value, order_key, mod.encode()))
+            new_values = {column: as_json(value) for column, value in columns.items()}
+            mods.append(Mod({KEY: str(key)}, new_values, {}))
             self.committed.append(
                 Committed(
-                    order_key, at_us, name, topic, row,
+                    order_key, at_us, name, self._names.data(table), b"%d" % key,
                     token=part.token, mod=mod, columns=columns,
                 )
             )  # fmt: skip
-        part.records.append(PublishableRecord(at_us, name, sequence, tuple(messages)))
+        part.records.append(
+            DataChangeRecord(
+                commit_timestamp_ns=at_us * 1000,
+                record_sequence=sequence,
+                server_transaction_id=name,
+                is_last_record_in_transaction_in_partition=False,
+                table_name=table,
+                columns=self._tables.shown(table, names),
+                mods=tuple(mods),
+                mod_type=_MOD_TYPES[mod],
+                value_capture_type="NEW_VALUES",
+                number_of_records_in_transaction=1,
+                number_of_partitions_in_transaction=1,
+                transaction_tag="",
+                is_system_transaction=False,
+            )
+        )
 
     def _cells_taken(self, place: tuple[str, int], at_us: int) -> frozenset[str]:
         """Return the columns of a row that a transaction of this instant has touched."""
         touched_us, columns = self._touched.get(place, (-1, frozenset()))
         return columns if touched_us == at_us else frozenset()
 
-    def _change(self, place: tuple[str, int], at_us: int) -> tuple[str, dict[str, int]]:
+    def _cells_free(self, place: tuple[str, int], at_us: int) -> list[str]:
+        taken = self._cells_taken(place, at_us)
+        return [name for name in self._tables.columns(place[0]) if name not in taken]
+
+    def _change(self, place: tuple[str, int], at_us: int) -> tuple[str, dict[str, Any]]:
         chance, taken = self._random, self._cells_taken(place, at_us)
-        row = self._rows.get(place)
-        mod = "I" if row is None else "D" if chance.random() < 0.2 and not taken else "U"
+        mod = "D" if chance.random() < 0.2 and not taken else "U"
+        if place not in self._rows:
+            mod = "I"
+        changed: dict[str, Any] = {}
         if mod == "D":
-            del self._rows[place]
-            changed: dict[str, int] = {}
+            self._rows.discard(place)
         else:
-            free = [name for name in COLUMNS if name not in taken]
-            count = len(COLUMNS) if mod == "I" else min(len(free), chance.choice((1, 1, 2)))
-            names = free if mod == "I" else chance.sample(free, count)
-            changed = {name: chance.randrange(100) for name in names}
-            self._rows.setdefault(place, {}).update(changed)
-        touched = frozenset(changed) | taken if mod == "U" else frozenset(COLUMNS)
+            free = self._cells_free(place, at_us)
+            count = min(len(free), chance.choice((1, 1, 2)))
+            names = free if mod == "I" else sorted(chance.sample(free, count))
+            changed = {name: self._tables.value(place[0], name) for name in names}
+            self._rows.add(place)
+        whole = frozenset(self._tables.columns(place[0]))
+        touched = frozenset(changed) | taken if mod == "U" else whole
         self._touched[place] = at_us, touched
         return mod, changed
 
@@ -209,21 +275,29 @@ class StreamQuery:
     ) -> None:
         self._spanner = spanner
         self._random = random
-        self._token = token
-        self._start_us = start_us
+        self.token = token
+        self.start_us = start_us
         self._truncates = truncates
         self._served: set[tuple[str, str]] = set()
         self._through_us = start_us
         """All records before this instant were served, of the instant itself those in `_served`."""
+        self.silence = 0.0
+        """Chance per response that this and all further ones stay away."""
+        self.is_silent = False
+        self._has_begun = False
         self._children = iter(self._child_records())
 
-    def next(
-        self, now_us: int
-    ) -> list[PublishableRecord | HeartbeatRecord | ChildPartitionsRecord]:
-        """Return some more items, perhaps none yet.  Raises QueryDone at the end."""
-        if self._token == ROOT_TOKEN:
+    def next(self, now_us: int) -> list[StreamRecord]:
+        """Return some more items, perhaps none yet.
+
+        Raises QueryDone at the end, and QueryExpired for a start before the stream's retention.
+        """
+        self._has_begun = True
+        if self.start_us < self._spanner.earliest_us:
+            raise QueryExpired(self._spanner.earliest_us)
+        if self.token == ROOT_TOKEN:
             return [next(self._children, None) or _done()]
-        part, chance = self._spanner.parts[self._token], self._random
+        part, chance = self._spanner.parts[self.token], self._random
         found = self._waiting(part)
         if found:
             return list(found)
@@ -236,14 +310,27 @@ class StreamQuery:
         at_us = self._spanner.promise(now_us)
         return [HeartbeatRecord(at_us * 1000 + chance.choice((0, 0, 1, 999)))]
 
-    def _waiting(self, part: _Part) -> list[PublishableRecord]:
+    def repeat(self) -> list[StreamRecord]:
+        """Return what lies at the start, once: it is read already, or most of it is.
+
+        Raises QueryBroke if this query has returned something before.
+        """
+        part = self._spanner.parts[self.token]
+        first = bisect_left(part.records, self.start_us, key=_commit_us)
+        near = [r for r in part.records[first:] if _commit_us(r) <= self.start_us + 1]
+        if self._has_begun or not near:
+            raise QueryBroke
+        self._has_begun = True
+        return list(near)
+
+    def _waiting(self, part: _Part) -> list[DataChangeRecord]:
         """Return what was not served, in commit order, ties in an order of their own."""
         first = bisect_left(part.records, self._through_us, key=_commit_us)
         fresh = [r for r in part.records[first:] if _identity(r) not in self._served]
         if not fresh:
             return []
-        instant = fresh[0].commit_timestamp_us
-        ties = [r for r in fresh if r.commit_timestamp_us == instant]
+        instant = _commit_us(fresh[0])
+        ties = [r for r in fresh if _commit_us(r) == instant]
         if len(ties) > 1:
             order = list(dict.fromkeys(r.server_transaction_id for r in ties))
             self._random.shuffle(order)
@@ -252,18 +339,18 @@ class StreamQuery:
         count = self._random.choice((1, 1, 2, 4, 16))
         batch = batch[:count]
         for record in batch:
-            if record.commit_timestamp_us > self._through_us:
+            if _commit_us(record) > self._through_us:
                 self._served.clear()
-                self._through_us = record.commit_timestamp_us
+                self._through_us = _commit_us(record)
             self._served.add(_identity(record))
         return batch
 
     def _child_records(self) -> Iterator[ChildPartitionsRecord]:
         """Name the children: together, or in a record of its own each."""
-        if self._token == ROOT_TOKEN:
-            children = tuple(self._spanner.roots(self._start_us))
+        if self.token == ROOT_TOKEN:
+            children = tuple(self._spanner.roots(self.start_us))
         else:
-            children = self._spanner.parts[self._token].children
+            children = self._spanner.parts[self.token].children
         alone = [(child,) for child in children]
         groups = [children] if self._random.random() < 0.5 else alone
         for number, group in enumerate(groups):
@@ -274,9 +361,9 @@ def _done() -> ChildPartitionsRecord:
     raise QueryDone
 
 
-def _commit_us(record: PublishableRecord) -> int:
-    return record.commit_timestamp_us
+def _commit_us(record: DataChangeRecord) -> int:
+    return record.commit_timestamp_ns // 1000
 
 
-def _identity(record: PublishableRecord) -> tuple[str, str]:
+def _identity(record: DataChangeRecord) -> tuple[str, str]:
     return record.server_transaction_id, record.record_sequence

@@ -14,22 +14,34 @@ from tests.simulation.history import (
     Committed,
     Fenced,
     Finish,
+    GroundFault,
     History,
+    Limit,
     LineageFact,
+    Manifested,
     Mirror,
     Published,
     QueryStart,
+    Refusal,
     Released,
     Size,
     SlotEntry,
+    Stop,
+    TooLargeStop,
 )
-from tidegate.schemas.order_key import OrderKey, order_key_checksum
+from tidegate.schemas.checksums import blake2b_64
+from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.progress import (
     ChildPartition,
     PartitionAnnounced,
     PartitionFinished,
     ProgressRecord,
+    SlotChanges,
     SlotProgress,
+    SlotWatermark,
+    SlowestToken,
+    TokenSnapshot,
+    TopicOffset,
     TopicTotals,
 )
 
@@ -51,7 +63,7 @@ def entry(offset, body):
 def history():
     """Return a small run in which all is as it should be: a parent, its child, three changes."""
     child = ChildPartition("child", ("parent",), 15_000)
-    totals = (TopicTotals(TOPIC, 1, 1, 1, order_key_checksum(ONE)),)
+    totals = (TopicTotals(TOPIC, 1, 1, 1, blake2b_64(ONE)),)
     changes = [
         Committed(ONE, 10, "a", TOPIC, b"k", token="parent", mod="I", columns={"v": 1}),
         Committed(TWO, 20, "x", TOPIC, b"k", token="child", mod="U", columns={"v": 2}),
@@ -66,9 +78,9 @@ def history():
             "child": LineageFact("child", ("parent",), 15, None),
         },
         published=[
-            Published(TOPIC, 0, 0, ONE, b"k"),
-            Published(TOPIC, 0, 1, TWO, b"k"),
-            Published(TOPIC, 0, 2, THREE, b"l"),
+            Published(TOPIC, 0, 0, ONE, b"k", mod="I", columns={"v": 1}),
+            Published(TOPIC, 0, 1, TWO, b"k", mod="U", columns={"v": 2}),
+            Published(TOPIC, 0, 2, THREE, b"l", mod="I", columns={"v": 3}),
         ],
         progress=[
             entry(0, SlotProgress(0, 1, 0, -1, (), ())),
@@ -85,7 +97,13 @@ def history():
             Mirror(15, {(TOPIC, b"k"): {"v": 1}}),
             Mirror(20, {(TOPIC, b"k"): {"v": 2}, (TOPIC, b"l"): {"v": 3}}),
         ],
+        manifests=[Manifested(0, -1, 15, 1, {"m/t": 1}), Manifested(1, 15, 20, 2, {"m/t": 2})],
+        value_schemas={TOPIC: {2: {"v": "long"}, 5: {"v": "long", "w": "string"}}},
+        captured={ONE: {"v": 1}, TWO: {"v": 2}, THREE: {"v": 3}},
         sizes=[Size("things", 3, 3)],
+        limits=[Limit(0, TOPIC, 500), Limit(30, TOPIC, 900)],
+        refusals=[Refusal(at, "w", "w-1", 0, TOPIC, 700, 900) for at in (1, 3)],
+        too_large=[TooLargeStop(25, "w", TOPIC, 700, 500, 20)],
     )
 
 
@@ -97,7 +115,23 @@ def changed(list_, index, **fields):
     list_[index] = replace(list_[index], **fields)
 
 
+GROWN = GroundFault(9, "a topic grows", frozenset({TOPIC}), frozenset({"TopicsChangedError"}))
+STOPPED = Stop(9, "w", "TopicsChangedError", 2, f"topic {TOPIC} had 1 topic partitions, it has 2")
+
+
 WRONGS = [
+    ("ground", "nobody stops", lambda h: h.ground.append(GROWN)),
+    ("ground", "a stop before the fault", lambda h: (
+        h.ground.append(GROWN), h.stops.append(replace(STOPPED, at=8)))),
+    ("ground", "the topic is not named", lambda h: (
+        h.ground.append(GROWN), h.stops.append(replace(STOPPED, text="changed")))),
+    ("ground", "another error", lambda h: (
+        h.ground.append(GROWN), h.stops.append(replace(STOPPED, error="ProducerError")))),
+    ("ground", "another exit code", lambda h: h.stops.append(replace(STOPPED, exit_code=1))),
+    ("ground", "a worker lives on", lambda h: (
+        h.ground.append(GROWN), h.stops.append(STOPPED), h.survivors.append("w2"))),
+    ("ground", "no interval", lambda h: h.stops.append(
+        Stop(9, "w", "PositionExpired", 1, "outside retention (lost_from=5)"))),
     ("nothing_lost", "not in Kafka", lambda h: without(h.published, 1)),
     ("nothing_lost", "not in the output", lambda h: changed(h.released, 1, order_keys=(TWO,))),
     ("nothing_twice", "in Kafka twice", lambda h: h.published.append(
@@ -141,6 +175,46 @@ WRONGS = [
     ("mirrored_rows", "another value", lambda h: changed(
         h.mirrors, 0, rows={(TOPIC, b"k"): {"v": 7}})),
     ("mirrored_rows", "a row is missing", lambda h: changed(h.mirrors, 0, rows={})),
+    ("captured_values", "another value", lambda h: h.captured.update({TWO: {"v": 1}})),
+    ("captured_values", "a column is missing", lambda h: h.captured.update({TWO: {}})),
+    ("manifests", "a table goes back", lambda h: changed(h.manifests, 1, versions={"m/t": 0})),
+    ("manifests", "a table is missing", lambda h: changed(h.manifests, 1, versions={})),
+    ("manifests", "another size", lambda h: changed(h.manifests, 1, rows=3)),
+    ("one_plan", "planned twice", lambda h: h.claims.append(Claim(1, 2, 20, {TOPIC: {0: 3}}))),
+    ("values", "another value", lambda h: changed(h.published, 1, columns={"v": 7})),
+    ("values", "an absent column told as NULL", lambda h: changed(
+        h.published, 1, columns={"v": 2, "w": None})),
+    ("values", "another kind", lambda h: changed(h.published, 1, mod="D")),
+    ("values", "another key", lambda h: changed(h.published, 1, key=b"m")),
+    ("schema_growth", "a field is gone", lambda h: h.value_schemas[TOPIC].update(
+        {7: {"v": "long"}})),
+    ("schema_growth", "another type", lambda h: h.value_schemas[TOPIC].update(
+        {7: {"v": "string", "w": "string"}})),
+    ("query_pace", "again and again", lambda h: h.queries.extend(
+        QueryStart(9, "w", "child", 15, at_us=second * 4_000_000, holding="w 1")
+        for second in range(13))),
+    ("others_advance", "one is held up", lambda h: h.held_up.append("child")),
+    ("vectors", "an entry is gone", lambda h: changed(h.progress, 0, record=ProgressRecord(
+        "e", "w", SlotProgress(0, 1, 0, -1, (TopicOffset(TOPIC, 0, 2),), ())))),
+    ("chains", "a revision is left out", lambda h: h.progress.append(
+        entry(4, SlotChanges(0, 4, 1, 0, -1, (), None, 0)))),
+    ("chains", "another number of open tokens", lambda h: h.progress.append(
+        entry(4, SlotChanges(0, 3, 1, 0, -1, (), None, 1)))),
+    ("chains", "a token is slower than the slowest", lambda h: h.progress.append(
+        entry(4, SlotChanges(0, 3, 1, 0, -1, (), SlowestToken("a", 6), 1, added=(
+            TokenSnapshot("a", 1, (), (), 5, number=0),))))),
+    ("chains", "the minute has another vector", lambda h: h.progress.append(
+        entry(4, SlotWatermark(0, 2, 0, -1, (TopicOffset(TOPIC, 0, 2),), None, 0)))),
+    ("undeliverable", "beyond every known limit", lambda h: changed(
+        h.refusals, 0, known_bytes_max=699)),
+    ("undeliverable", "tried four times", lambda h: h.refusals.extend(
+        replace(h.refusals[0], at=at) for at in (4, 5, 6))),
+    ("undeliverable", "stopped below the limit", lambda h: changed(
+        h.too_large, 0, size_bytes=500)),
+    ("undeliverable", "stopped for no commit", lambda h: changed(
+        h.too_large, 0, commit_timestamp_us=21)),
+    ("undeliverable", "stopped for a limit that was raised", lambda h: changed(
+        h.limits, 1, at_us=19)),
     ("liveness", "something did not come", lambda h: h.unhealed.append("the watermark")),
     ("bounded_memory", "too large", lambda h: changed(h.sizes, 0, largest=4)),
     ("soundness", "something broke", lambda h: h.broken.append("an invariant")),

@@ -18,7 +18,7 @@ CAUGHT = {
     "drop a marker": ("split, crash", "lineage"),
     "a child started before the commit": ("split, crash", "lineage"),
     "no fence": ("split, crash", "single_writer"),
-    "a fence's offset behind the snapshot": ("split, crash", "single_writer"),
+    "a fence's offset behind the snapshot": ("split, crash", "soundness"),
     "boundary instant repeated": ("split, crash", "nothing_twice"),
     "totals counted before the commit": ("split, crash", "completeness"),
     "a commit of unknown outcome published again": ("split, commit unanswered", "single_writer"),

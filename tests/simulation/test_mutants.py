@@ -12,6 +12,7 @@ from tests.simulation.mutants import MUTANTS, caught_after
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_it_is_caught(mutant):
     seeds, found = caught_after(mutant)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from tidegate.schemas.progress_chunks import CHUNK_BYTES_MAX
+
 __all__ = ["Weather"]
 
 
@@ -19,13 +21,16 @@ class Weather:
     slots: int
     tables: int
     topic_partitions: int
-    is_atomic: bool
-    """Whether workers handle an outcome before anything else."""
     is_bounded: bool
     chunk_items: int
     commit_interval_us: int
+    commit_bytes: int
+    budget_bytes: int
+    """What the readers of a worker may hold together."""
+    revoke_patience_s: float
+    """How long a worker waits for a revoked slot's last commit."""
     skew_us: int
-    """Largest difference between a worker's clock and the world's."""
+    """Largest difference between a worker's wall clock and the world's."""
     release_rows: int
     segment_rows: int
     segments: int
@@ -33,6 +38,8 @@ class Weather:
     steps: int
     commits: float
     churn: float
+    ddl: float
+    """A column or a table is added or dropped."""
     markers: float
     background: float
     consumer: float
@@ -48,8 +55,6 @@ class Weather:
     """A second process under the name of one that is paused."""
     expire: float
     drain: float
-    impatience: float
-    """Chance per step of a worker to stop waiting for a revoked slot's last commit."""
     time_out: float
     time_jump: float
     compaction: float
@@ -57,6 +62,8 @@ class Weather:
     consumer_zombie: float
     copies: float
     move: float
+    wall_step: float
+    """A worker's wall clock is set back or forth by an hour."""
 
     refused: float
     """Chance per request to the broker."""
@@ -66,10 +73,35 @@ class Weather:
     """Chance per query to end early with an error."""
     query_truncates: float
     """Chance per query to end with OK and without a word about the children."""
+    query_silent: float
+    """Chance per query to return nothing more, and not to end, from some moment on."""
+    query_repeats: float
+    """Chance per response that all further queries of its token end after what they repeat."""
+    token_refused: float
+    """Chance per query that its token is refused from then on, until the faults end."""
+
+    large_values: float
+    """Chance per value of text or bytes to be large."""
+    brokers_bytes_max: int
+    """The brokers' limit on messages; topics may have limits of their own."""
+    limit_changes: float
+    """An operator raises or lowers a topic's limit."""
+    chunk_bytes: int
+    """Of what is cut in one progress record."""
+    progress_versions_meet: bool
+    """Each start of a worker draws the version of the progress records that it writes."""
+    history_minutes: int
+    chain_length: int
+    chain_entries: int
 
     @classmethod
-    def drawn(cls, random: Random) -> Weather:
-        """Return the weather of a seed."""
+    def drawn(cls, random: Random, *, sizes: Random, heartbeats: Random) -> Weather:
+        """Return the weather of a seed.
+
+        `sizes` draws what concerns the sizes of messages, `heartbeats` what slots say of
+        themselves.
+        """
+        has_sizes = sizes.random() < 0.35
 
         def sometimes(chance: float, often: float = 0.5) -> float:
             return chance * random.choice((0.3, 1, 3)) if random.random() < often else 0.0
@@ -79,10 +111,13 @@ class Weather:
             slots=random.choice((1, 2, 3, 3, 5)),
             tables=random.choice((1, 1, 2)),
             topic_partitions=random.choice((1, 2, 3)),
-            is_atomic=random.random() < 0.5,
             is_bounded=random.random() < 0.25,
             chunk_items=random.choice((1, 2, 400, 400)),
             commit_interval_us=random.choice((1, 50_000, 250_000)),
+            commit_bytes=random.choice((600, 6_000)),
+            # With large values one response may be larger than the smallest budget.
+            budget_bytes=max(random.choice((2_000, 16_000, 16_000, 8 << 20)), has_sizes << 23),
+            revoke_patience_s=random.choice((0.2, 5, 60)),
             skew_us=random.choice((0, 0, 2_000_000, 90_000_000)),
             release_rows=random.choice((2, 10, 500)),
             segment_rows=random.choice((3, 20, 500)),
@@ -90,6 +125,7 @@ class Weather:
             steps=random.choice((900, 1_500, 2_500)),
             commits=random.choice((0.01, 0.02, 0.04)),
             churn=random.choice((0.001, 0.004, 0.01)),
+            ddl=random.choice((0.0, 0.001, 0.004)),
             markers=random.choice((0.02, 0.1, 0.3)),
             background=random.choice((0.05, 0.15)),
             consumer=random.choice((0.03, 0.1, 0.3)),
@@ -101,16 +137,27 @@ class Weather:
             replace=sometimes(0.002),
             expire=sometimes(0.002),
             drain=sometimes(0.0007, 0.3),
-            impatience=sometimes(0.02, 0.3),
             time_out=sometimes(0.002),
             time_jump=sometimes(0.002),
             compaction=sometimes(0.01),
             consumer_crash=sometimes(0.005),
             consumer_zombie=sometimes(0.003, 0.3),
-            copies=sometimes(0.002, 0.2),
+            copies=sometimes(0.01, 0.3),
             move=sometimes(0.001, 0.2),
+            wall_step=sometimes(0.001, 0.3),
             refused=sometimes(0.01),
             reply_lost=sometimes(0.05),
             query_breaks=sometimes(0.2),
             query_truncates=sometimes(0.2),
+            query_silent=sometimes(0.05, 0.4),
+            query_repeats=sometimes(0.01, 0.3),
+            token_refused=sometimes(0.02, 0.3),
+            large_values=sizes.choice((0.05, 0.2, 0.4)) if has_sizes else 0.0,
+            brokers_bytes_max=sizes.choice((700, 1_500, 20_000)) if has_sizes else 1 << 20,
+            limit_changes=sizes.choice((0.0, 0.004, 0.02)) if has_sizes else 0.0,
+            chunk_bytes=sizes.choice((1, 120, CHUNK_BYTES_MAX)) if has_sizes else CHUNK_BYTES_MAX,
+            progress_versions_meet=heartbeats.random() < 0.25,
+            history_minutes=heartbeats.choice((2, 10, 10_000)),
+            chain_length=heartbeats.choice((1, 3, 20, 1_000)),
+            chain_entries=heartbeats.choice((1, 5, 64)),
         )

@@ -7,36 +7,58 @@ Spanner commits, a process dies.  Which one is drawn from the seed, so a seed is
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from tests.simulation.checkpoint import Checkpoint, SupersededError
-from tests.simulation.collected import collected
-from tests.simulation.consumer import Consumer
-from tests.simulation.group import Group, GroupClient
+from tests.simulation.checkpoint import Checkpoint
+from tests.simulation.clients import (
+    KnownLimits,
+    OnCommit,
+    ProcessLock,
+    PublisherFaults,
+    WorkerRegistry,
+    WorkerTopics,
+)
+from tests.simulation.collected import collect
+from tests.simulation.consumer import Consumer, SupersededError
+from tests.simulation.disturbance import Disturbance
+from tests.simulation.ground import DataLostError, Ground
 from tests.simulation.healing import Healing
 from tests.simulation.history import (
     Claim,
     Fenced,
     Finish,
     History,
-    Mirror,
-    QueryStart,
+    Limit,
+    Refusal,
     Size,
+    TooLargeStop,
 )
-from tests.simulation.kafka import Broker, Entry, Transaction
-from tests.simulation.node import Node
-from tests.simulation.publisher import Publisher, PublisherFaults
+from tests.simulation.node import Node, WatchedWorker
+from tests.simulation.process import Process
+from tests.simulation.silence import silenced
 from tests.simulation.spanner import SimSpanner, StreamQuery
+from tests.simulation.tables import Decoder, SimTables
 from tests.simulation.weather import Weather
-from tidegate.producer.core import effects as do
+from tidegate.producer.core import events as on
+from tidegate.producer.core.effects import ReportStopped
+from tidegate.producer.core.group_watch import WatchLimits
+from tidegate.producer.core.heartbeat import HeartbeatLimits
+from tidegate.producer.core.queries import QueryLimits
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.transaction_cycle import WorkerLimits
-from tidegate.producer.core.worker import Worker
+from tidegate.producer.errors import MessageTooLarge, TokenRefused
+from tidegate.producer.memory.broker import MESSAGE_BYTES_MAX, MemoryBroker
+from tidegate.producer.memory.group import Group
+from tidegate.producer.memory.log import Entry, Transaction
+from tidegate.producer.records import DataChangeRecord, StreamRecord
+from tidegate.producer.translation.refreshing import RefreshingTranslator
+from tidegate.producer.translation.table_registrar import TableRegistrar
+from tidegate.producer.translation.translator import Translator
 from tidegate.schemas.errors import TidegateError
-from tidegate.schemas.progress import DataTopic
+from tidegate.schemas.progress import PROGRESS_VERSION, DataTopic
+from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.frontier import Frontier
@@ -46,30 +68,43 @@ from tidegate.spark_consumer.core.slot_view import SNAPSHOTS_WAITING_MAX
 __all__ = ["World"]
 
 _BEGIN_US = 1_700_000_000_000_000
+_WATCH_LIMITS = WatchLimits(patience_us=2_000_000, pause_us=4_000_000)
+"""Less patience than a real worker has, so that it rejoins in the middle of other things."""
+_QUERY_LIMITS = QueryLimits(refusal_pause_us=2_000_000, stall_after_us=3_000_000)
+"""Shorter times than a real worker's, so that they pass before the faults end."""
+_LIMITS = (500, 1_000, 2_000, 20_000)
 _Trace = list[tuple[int, int, str, str, Any]]
 
 
 class World:
-    """See the module."""
+    """One seed's run of the whole system."""
 
     def __init__(
         self, seed: int, *, weather: Weather | None = None, is_traced: bool = False
     ) -> None:
         self.random = random = Random(seed)
-        self.weather = weather = weather or Weather.drawn(random)
+        self.weather = weather = weather or Weather.drawn(
+            random, sizes=Random(f"sizes {seed}"), heartbeats=Random(f"heartbeats {seed}")
+        )
         self.names = TopicNames("sim")
         self.slots = weather.slots
         self.now_us = _BEGIN_US
         self.is_healing = False
         self.trace: _Trace | None = [] if is_traced else None
         self.at = 0
-        self.spanner = SimSpanner(
-            random, names=self.names, tables=weather.tables, now_us=self.now_us
-        )
-        self.data_topics = [self.names.data(f"t{number}") for number in range(weather.tables)]
+        self.tables = SimTables(
+            [f"t{number}" for number in range(weather.tables)], random,
+            large_values=weather.large_values,
+        )  # fmt: skip
+        self.registry = InMemorySchemaRegistry()
+        self.decode = Decoder(self.registry)
+        self.spanner = SimSpanner(random, names=self.names, tables=self.tables, now_us=self.now_us)
+        self.data_topics = [self.names.data(name) for name in self.tables.names]
         topics = dict.fromkeys(self.data_topics, weather.topic_partitions)
-        self.broker = Broker(
-            {**topics, self.names.progress: weather.slots}, Group(weather.slots, random)
+        self.broker = MemoryBroker(
+            {**topics, self.names.progress: weather.slots},
+            group=Group(weather.slots, random=random),
+            settles_at_once=False,
         )
         for _ in range(random.choice((0, 0, 3, 6))):
             self.let_time_pass()
@@ -81,16 +116,32 @@ class World:
             start_us=start_us, slots=weather.slots, end_us=end_us,
             progress_topic=self.names.progress,
         )  # fmt: skip
-        self._identity = StreamIdentity(
-            "db/changeStreams/s", "GOOGLE_STANDARD_SQL", "sim-fleet", weather.slots, "pid",
-            tuple(DataTopic(topic, f"id-{topic}", count, 1) for topic, count in topics.items()),
-        )  # fmt: skip
-        self.copies: set[tuple[str, int, int]] = set()
-        self.taken: Counter[Node] = Counter()
+        self.broker.topic_bytes_max[self.names.progress] = MESSAGE_BYTES_MAX
+        self.broker.message_bytes_max = weather.brokers_bytes_max
+        self.history.limits += [
+            Limit(0, topic, weather.brokers_bytes_max) for topic in self.data_topics
+        ]
+        self.copies: list[Entry] = []
         self.sizes: dict[str, Size] = {}
+        self.refused: set[str] = set()
+        """Tokens whose queries Spanner refuses."""
+        self.repeating: set[str] = set()
+        """Tokens whose queries break after what they repeat."""
         self.compacted: dict[tuple[int, int], Entry] = {}
         self._skews: dict[str, int] = {}
-        self.checkpoint = Checkpoint()
+        self._started = 0
+        gate_random = Random(f"gate {seed}")
+        self.checkpoint = Checkpoint(
+            Disturbance(
+                gate_random,
+                self.consumers,
+                self._replace_consumer,
+                tell=lambda what: self.tell("consumer", "fault", what),
+            )
+        )
+        self.ground = Ground(self, seed)
+        # Workers compare the topics of tables that were there when the stream began.
+        self.tables.are_fixed = self.ground.changes_data_topics
         self._consumer: Consumer | None = None
         self._zombie_consumer: Consumer | None = None
         self.nodes: list[Node] = []
@@ -102,6 +153,13 @@ class World:
 
     def run(self) -> History:
         """Run to the end; return what happened."""
+        with silenced():
+            self._run()
+        for node in (*self.nodes, *self.zombies):
+            node.kill()
+        return self.history
+
+    def _run(self) -> None:
         deeds = self._deeds()
         doers = [doer for doer, _ in deeds]
         weights = [weight for _, weight in deeds]
@@ -109,16 +167,19 @@ class World:
             self.at += 1
             self.now_us += self.random.randint(0, 20_000)
             doer()
+            self.ground.step()
             if self.history.broken:
-                return collected(self)
-        Healing(self).run()
-        return collected(self)
+                break
+        else:
+            Healing(self).run()
+        collect(self)
 
     def _deeds(self) -> list[tuple[Callable[[], None], float]]:
         weather = self.weather
         deeds = [
             (self.commit, weather.commits),
             (self._churn, weather.churn),
+            (self._alter, weather.ddl),
             (self._write_marker, weather.markers),
             (self._work_in_background, weather.background),
             (self._complete_round, weather.background / 2),
@@ -136,6 +197,8 @@ class World:
             (self._make_consumer_zombie, weather.consumer_zombie),
             (self._copy_a_record, weather.copies),
             (self._move, weather.move),
+            (self._step_a_clock, weather.wall_step),
+            (self._change_a_limit, weather.limit_changes),
         ]
         rest = max(0.2, 1 - sum(weight for _, weight in deeds))
         return [(self._step_node, rest), *((doer, chance) for doer, chance in deeds if chance)]
@@ -150,6 +213,10 @@ class World:
 
     def _churn(self) -> None:
         self.spanner.churn(self.now_us)
+
+    def _alter(self) -> None:
+        *_, what, done = self.spanner.alter(self.now_us).split()
+        self.tell("spanner", "fault", f"table {done}" if what == "table" else done)
 
     def _write_marker(self) -> None:
         unsettled = self.broker.unsettled
@@ -173,26 +240,45 @@ class World:
     def step_consumer(self) -> None:
         if self.at < self.weather.consumer_begins * self.weather.steps and not self.is_healing:
             return
-        zombie = self._zombie_consumer
-        if zombie is not None and self.chance(0.3):
-            self._zombie_consumer = self._stepped(zombie)
+        if self.ground.consumer_has_ended:
             return
-        if self._consumer is None:
-            self._consumer = Consumer(self, self.checkpoint, self._new_limits())
-        self._consumer = self._stepped(self._consumer)
+        if self._zombie_consumer is not None and self.chance(0.3):
+            consumer = self._zombie_consumer
+        else:
+            consumer = self._consumer = self._consumer or self._new_consumer()
+        if self._has_ended(consumer):
+            if consumer is self._consumer:
+                self._consumer = None
+            else:
+                self._zombie_consumer = None
 
-    def _stepped(self, consumer: Consumer) -> Consumer | None:
+    def _has_ended(self, consumer: Consumer) -> bool:
+        """Let a consumer do its next thing."""
         try:
             consumer.step()
         except SupersededError:
-            return None
+            return True
+        except DataLostError as error:
+            self.tell("consumer", "failed", error)
+            self.ground.end_consumer(error)
+            return True
         except (TidegateError, KeyError) as error:
             self.tell("consumer", "failed", error)
-            if consumer.is_superseded:
-                return None  # its successor has deleted what this one was about to read
-            self.history.broken.append(f"consumer: {type(error).__name__}: {error}")
+            # Or else its successor has deleted what this one was about to read.
+            if not consumer.is_superseded:
+                self.history.broken.append(f"consumer: {type(error).__name__}: {error}")
+            return True
+        return False
+
+    def _new_consumer(self) -> Consumer:
+        return Consumer(self, self.checkpoint, self._new_limits())
+
+    def _replace_consumer(self) -> Consumer | None:
+        """Start the successor of the run that stands still; None beside a run that it has."""
+        if self._zombie_consumer is not None:
             return None
-        return consumer
+        self._zombie_consumer, self._consumer = self._consumer, self._new_consumer()
+        return self._consumer
 
     def _new_limits(self) -> Limits:
         """Draw the consumer's settings: another start may have others."""
@@ -214,7 +300,7 @@ class World:
         node = self.random.choice(self.nodes)
         if node.is_alive:
             self.tell(node.name, "fault", "killed")
-            node.is_alive = False
+            node.kill()
         else:
             self.restart(node)
 
@@ -268,6 +354,8 @@ class World:
     def _compact(self) -> None:
         slot = self.random.randrange(self.slots)
         log = self.broker.logs[self.names.progress, slot]
+        if self.ground.final is not None:
+            return  # what compaction removes is kept by its offset, and another life may use it too
         for entry in log.compact(self.random.randint(0, log.end)):
             self.compacted[slot, entry.offset] = entry
 
@@ -281,22 +369,50 @@ class World:
 
     def _copy_a_record(self) -> None:
         """Append a record a second time, as a tool that copies topics at least once would."""
-        log = self.broker.logs[
-            self.random.choice(self.data_topics),
-            self.random.randrange(self.weather.topic_partitions),
-        ]
-        entries = list(log.read(0))
-        if entries:
+        log = self.broker.logs.get(
+            (
+                self.random.choice(self.data_topics),
+                self.random.randrange(self.weather.topic_partitions),
+            )
+        )
+        entries = list(log.read(0)) if log is not None else []
+        if log is not None and entries:
             entry = self.random.choice(entries[-5:])
-            offset = log.append(entry.key, entry.value, None)
-            self.copies.add((*log.place, offset))
+            log.append(entry.key, entry.value, None)
+            self.copies.append(log.entries[-1])
 
     def _move(self) -> None:
         """Let a worker's core go on from its snapshot, in another object."""
         node = self._some_node()
         if node is not None:
             self.tell(node.name, "fault", "moved")
-            node.move(self._new_worker(node.name, node.epoch))
+            node.move(self.new_worker(node.name, node.epoch, node.identity))
+
+    def _step_a_clock(self) -> None:
+        """Set a worker's wall clock by an hour, back or forth."""
+        name = self.random.choice(self.nodes).name
+        step_us = self.random.choice((-3_600_000_000, 3_600_000_000))
+        self.tell(name, "fault", "clock set")
+        self._skews[name] = self.skew_us(name) + step_us
+
+    def _change_a_limit(self) -> None:
+        """Give a topic another limit, as an operator does, and start workers that ended."""
+        topic, bytes_max = self.random.choice(self.data_topics), self.random.choice(_LIMITS)
+        is_more = bytes_max > self.broker.bytes_max(topic)
+        self.tell("operator", "fault", f"limit {'raised' if is_more else 'lowered'}")
+        self._set_limit(topic, bytes_max)
+        for node in list(self.nodes):
+            if is_more and not node.is_alive:
+                self.restart(node)
+
+    def _set_limit(self, topic: str, bytes_max: int) -> None:
+        self.broker.topic_bytes_max[topic] = bytes_max
+        self.history.limits.append(Limit(self.now_us, topic, bytes_max))
+
+    def lift_limits(self) -> None:
+        """Let every message in, as an operator does who has read the errors."""
+        for topic in self.data_topics:
+            self._set_limit(topic, MESSAGE_BYTES_MAX)
 
     # ------------------------------------------------------------ for the actors
 
@@ -314,70 +430,103 @@ class World:
         if self.trace is not None:
             self.trace.append((self.at, self.now_us - _BEGIN_US, who, kind, what))
 
-    def new_publisher(self, name: str, client: GroupClient) -> Publisher:
-        def on_commit(
-            transaction: Transaction, speaks_for: frozenset[int], finished: tuple[str, ...]
+    def commit_note(self, name: str) -> OnCommit:
+        """Return what a worker's publisher calls after each commit that took place."""
+
+        def note(
+            transaction: Transaction, covers: frozenset[int], finished: tuple[str, ...]
         ) -> None:
             self.at += 1
             self.history.fenced.append(
                 Fenced(
-                    self.at, name, speaks_for,
+                    self.at, name, covers,
                     transaction.owned_at_fence, transaction.was_checked,
                     frozenset(transaction.offsets), transaction.after_fence,
                 )
             )  # fmt: skip
             self.history.finishes += [Finish(self.at, name, token) for token in finished]
 
-        return Publisher(
-            name=name, broker=self.broker, names=self.names,
-            topic_partitions=self.weather.topic_partitions,
-            random=self.random, metadata=client.metadata, on_commit=on_commit,
-            faults=self._publisher_faults,
-        )  # fmt: skip
+        return note
 
-    def _publisher_faults(self) -> PublisherFaults:
+    def publisher_faults(self) -> PublisherFaults:
         if self.is_healing:
             return PublisherFaults()
         return PublisherFaults(self.weather.refused, self.weather.reply_lost)
 
-    def open_query(self, node: Node, effect: do.StartQuery) -> tuple[StreamQuery, int]:
+    def open_query(self, token: str, start_ns: int) -> tuple[StreamQuery, int]:
         """Return a query and after how many calls it breaks; -1 for never."""
-        self.at += 1
-        start_us = effect.start_ns // 1000
-        self.history.queries.append(QueryStart(self.at, node.name, effect.token, start_us))
         breaks = not self.is_healing and self.chance(self.weather.query_breaks)
+        if token and not self.is_healing and self.chance(self.weather.token_refused):
+            self.tell("spanner", "fault", "token refused")
+            self.refused.add(token)
         truncates = not self.is_healing and self.chance(self.weather.query_truncates)
-        query = StreamQuery(self.spanner, effect.token, start_us, self.random, truncates=truncates)
+        query = StreamQuery(self.spanner, token, start_ns // 1000, self.random, truncates=truncates)
+        if not self.is_healing and self.chance(self.weather.query_silent):
+            query.silence = self.random.choice((0.02, 0.2, 1.0))
         return query, self.random.choice((0, 1, 3, 10)) if breaks else -1
 
-    def took(self, node: Node, size: int) -> None:
-        self.taken[node] += size
-
-    def gave_back(self, node: Node, size: int) -> None:
-        self.taken[node] -= size
-        if self.taken[node] < 0:
-            self.broke(node, "more bytes were given back than taken")
+    def served(self, token: str, query: StreamQuery) -> list[StreamRecord]:
+        """Return a query's next response; raises QueryBroke and QueryDone."""
+        if query.is_silent:
+            return []
+        if token in self.repeating:
+            return query.repeat()
+        if not self.is_healing and self.chance(query.silence):
+            self.tell("spanner", "fault", "query silent")
+            query.is_silent = True
+            return []
+        items = query.next(self.now_us)
+        is_data = any(isinstance(item, DataChangeRecord) for item in items)
+        if is_data and not self.is_healing and self.chance(self.weather.query_repeats):
+            self.tell("spanner", "fault", "queries end after what they repeat")
+            self.repeating.add(token)
+        return items
 
     def exited(self, node: Node, reason: str) -> None:
         """Note an exit that the run explains; its supervisor starts it again, sooner or later."""
         self.tell(node.name, "exit", reason)
-        node.is_alive = False
         if node in self.zombies:
             self.zombies.remove(node)
 
+    def message_refused(self, node: Node, failure: on.DeliveryFailure) -> None:
+        """Note that the broker refused a message for its size."""
+        self.at += 1
+        self.tell(node.name, "fault", "message refused")
+        self.history.refusals.append(
+            Refusal(
+                self.at, node.name, node.client_id, failure.slot, failure.topic,
+                failure.size_bytes, node.limits.most[failure.topic],
+            )
+        )  # fmt: skip
+
+    def stopped_for_size(self, node: Node, error: MessageTooLarge) -> None:
+        """Note what a worker says that it stopped for, and that it did."""
+        named: dict[str, Any] = error.fields
+        self.history.too_large.append(
+            TooLargeStop(
+                self.now_us, node.name, named["topic"],
+                named["size_bytes"], named["limit_bytes"], named.get("commit_timestamp_us"),
+            )
+        )  # fmt: skip
+        self.exited(node, "a record is too large")
+
     def broke(self, node: Node, reason: str) -> None:
         self.tell(node.name, "broke", reason)
-        node.is_alive = False
         self.history.broken.append(f"{node.name}: {reason}")
+
+    def stopped(self, name: str, effect: ReportStopped) -> None:
+        """Note a stream partition that stopped, which a refusal or the ground explains."""
+        self.ground.note_held(name, effect)
+        is_explained = isinstance(effect.error, TokenRefused) or self.ground.explains(effect.error)
+        if not is_explained:
+            self.history.broken.append(f"{name}: stopped {effect.token}: {effect.error}")
 
     def claimed(self, claim: Claim) -> None:
         self.history.claims.append(claim)
 
-    def mirrored(self, mirror: Mirror) -> None:
-        self.history.mirrors.append(mirror)
-
-    def topic_partitions_of(self, topic: str) -> int:
-        return self.slots if topic == self.names.progress else self.weather.topic_partitions
+    def consumers(self) -> list[Consumer]:
+        """Return the consumer processes that live."""
+        return [one for one in (self._consumer, self._zombie_consumer) if one is not None]
 
     def measure_frontier(self, frontier: Frontier) -> None:
         self.measure(
@@ -395,21 +544,77 @@ class World:
     # ------------------------------------------------------------ processes
 
     def _start_node(self, name: str) -> None:
-        epoch = f"epoch-{name}-{self.at}"
-        worker = self._new_worker(name, epoch)
-        self.nodes.append(Node(self, name, worker, epoch=epoch, atomic=self.weather.is_atomic))
+        self._started += 1
+        self.ground.ensure_topics()
+        client_id = f"{name}-{self._started}"
+        self.nodes.append(Node(self, name, epoch=f"epoch-{name}-{self.at}", client_id=client_id))
 
-    def _new_worker(self, name: str, epoch: str) -> Worker:
+    def new_translator(self, process: Process, limits: KnownLimits) -> RefreshingTranslator:
+        """Return what a worker translates with, as `commands.run` puts it together."""
+        registrar = TableRegistrar(self.names, WorkerRegistry(self.registry, process))
+        encodings = {
+            name: registrar.register(self.tables.schema(name)) for name in self.tables.names
+        }
+        translator = Translator(encodings, change_stream="s")
+        return RefreshingTranslator(
+            translator,
+            self.tables,
+            registrar,
+            WorkerTopics(self, process, limits),
+            lock=ProcessLock(process),
+        )
+
+    def ensure_topic(self, topic: str) -> None:
+        if topic not in self.data_topics:
+            self.data_topics.append(topic)
+            self.broker.create_topic(topic, self.weather.topic_partitions)
+            bytes_max = MESSAGE_BYTES_MAX if self.is_healing else self.weather.brokers_bytes_max
+            self._set_limit(topic, bytes_max)
+
+    def new_worker(self, name: str, epoch: str, identity: StreamIdentity) -> WatchedWorker:
         end_us = self.history.end_us
-        return Worker(
-            name=name, epoch=epoch, identity=self._identity,
+        return WatchedWorker(
+            self,
+            name=name, epoch=epoch, identity=identity,
             start_ns=self.history.start_us * 1000,
             end_ns=None if end_us is None else end_us * 1000,
             limits=WorkerLimits(
                 commit_interval_us=self.weather.commit_interval_us,
-                commit_bytes_max=200,
+                commit_bytes_max=self.weather.commit_bytes,
                 chunk_items_max=self.weather.chunk_items,
+                chunk_bytes_max=self.weather.chunk_bytes,
+                group_watch=_WATCH_LIMITS,
+                queries=_QUERY_LIMITS,
+                heartbeats=self._heartbeat_limits(name),
             ),
+        )  # fmt: skip
+
+    def _heartbeat_limits(self, name: str) -> HeartbeatLimits:
+        """Return those of a worker: in some worlds versions meet, and a worker may be upgraded."""
+        version = PROGRESS_VERSION
+        if self.weather.progress_versions_meet:
+            version = Random(f"{name} {self._started} {self.weather.steps}").choice((1, 2))
+        return HeartbeatLimits(
+            version,
+            history_minutes=self.weather.history_minutes,
+            chain_length_max=self.weather.chain_length,
+            chain_entries_min=self.weather.chain_entries,
+            chain_entries_per_token=1,
+        )
+
+    def find_identity(self) -> StreamIdentity:
+        """Return what a worker that starts now finds, as `commands.run` puts it together."""
+        registrar = TableRegistrar(self.names, self.registry)
+        topics = []
+        for name in self.tables.names:
+            topic = registrar.register(self.tables.schema(name)).topic
+            self.ensure_topic(topic)
+            found = self.broker.describe_topic(topic)
+            key_id = registrar.key_schema_id(topic)
+            topics.append(DataTopic(topic, str(found.topic_id), found.topic_partitions, key_id))
+        return StreamIdentity(
+            "db/changeStreams/s", "GOOGLE_STANDARD_SQL", "sim-fleet", self.slots,
+            str(self.broker.describe_topic(self.names.progress).topic_id), tuple(topics),
         )  # fmt: skip
 
     def restart(self, node: Node) -> None:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 
 from tests.simulation.history import History, Violation
-from tidegate.schemas.order_key import CHECKSUM_MODULUS, order_key_checksum
+from tidegate.schemas.checksums import CHECKSUM_MODULUS, CHECKSUMS
 from tidegate.schemas.progress import PartitionFinished
 
 
 def check(history: History) -> Iterator[Violation]:
-    mods: Counter[tuple[str, str]] = Counter()
-    checksums: dict[tuple[str, str], int] = defaultdict(int)
+    order_keys: dict[tuple[str, str], list[bytes]] = defaultdict(list)
     for change in history.watched:
         if change.token is not None:
-            place = change.token, change.topic
-            mods[place] += 1
-            checksums[place] += order_key_checksum(change.order_key)
+            order_keys[change.token, change.topic].append(change.order_key)
     known = {change.token for change in history.committed}
     for entry in history.progress:
         body = entry.record.body
@@ -26,9 +23,10 @@ def check(history: History) -> Iterator[Violation]:
         if body.token not in known and None in known:
             continue  # the collector cannot tell which change came from where
         found = {total.topic: (total.mods, total.checksum) for total in body.totals}
+        checksum_of = CHECKSUMS[body.checksums]
         wanted = {
-            topic: (count, checksums[token, topic] % CHECKSUM_MODULUS)
-            for (token, topic), count in mods.items()
+            topic: (len(keys), sum(map(checksum_of, keys)) % CHECKSUM_MODULUS)
+            for (token, topic), keys in order_keys.items()
             if token == body.token
         }
         if found != wanted:

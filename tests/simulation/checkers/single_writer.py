@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.simulation.history import History, Violation
-from tidegate.schemas.progress import SlotProgress
+from tidegate.schemas.progress import SlotChanges, SlotProgress
 
 
 def check(history: History) -> Iterator[Violation]:
@@ -28,7 +28,7 @@ def check(history: History) -> Iterator[Violation]:
     revisions: dict[int, int] = {}
     for entry in history.progress:
         body = entry.record.body
-        if not isinstance(body, SlotProgress) or body.chunk:
+        if not isinstance(body, SlotProgress | SlotChanges) or body.chunk:
             continue
         expected = revisions.get(entry.slot, 0) + 1
         revisions[entry.slot] = body.revision

@@ -16,10 +16,10 @@ from tests.simulation.checking import CHECKERS
 from tests.simulation.checkpoint import Checkpoint
 from tests.simulation.consumer import Consumer
 from tests.simulation.exhaustive.sameness import Names, copied
-from tests.simulation.exhaustive.script import BEGIN_US, NAMES, SLOTS, TOPIC, Script
+from tests.simulation.exhaustive.script import BEGIN_US, NAMES, SLOTS, TABLE, TOPIC, Script
 from tests.simulation.exhaustive.stage import FixedAnswers
-from tests.simulation.history import Claim, History, Mirror, Published, Violation
-from tests.simulation.kafka import Entry, Place
+from tests.simulation.history import Claim, History, Published, Violation
+from tidegate.producer.memory.log import Entry, Place
 from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.core.files import frontier_file, state_file
@@ -74,7 +74,6 @@ class _Gate:
 
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     claims: list[Claim] = field(default_factory=list)
-    mirrors: list[Mirror] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
 
     def key(self) -> tuple[Any, ...]:
@@ -83,14 +82,17 @@ class _Gate:
         batch = checkpoint.committed
         state = checkpoint.read(state_file(batch)) or {}
         kept = {segment["name"] for segment in state.get("segments", ())}
+        # A repeated attempt stores its rows a second time; a release takes each once.
         waiting = sorted(
-            row.order_key
-            for name in kept
-            for row in checkpoint.segments[name]
-            if row.commit_timestamp_us > state["watermark_us"]
+            {
+                row.order_key
+                for name in kept
+                for row in checkpoint.segments[name]
+                if row.commit_timestamp_us > state["watermark_us"]
+            }
         )
-        released = tuple(key for one in checkpoint.changelog.releases for key in one.order_keys)
-        frontier = checkpoint.files.get(frontier_file(f"{batch:012d}"))
+        released = tuple(key for one in checkpoint.released() for key in one.order_keys)
+        frontier = checkpoint.store.get(f"gate/{frontier_file(f'{batch:012d}')}")
         return (
             str(checkpoint.offsets.get(batch)),
             state.get("watermark_us"),
@@ -110,24 +112,30 @@ class _Reader:
 
     def __init__(self, picture: Picture, gate: _Gate, topic_partitions: int) -> None:
         self.random = FixedAnswers()
-        self.broker = self
+        self.broker = self.registry = self.ground = self
         self.logs = {
             place: _ShownLog(shown, picture.end(place)) for place, shown in picture.records.items()
         }
         self._gate = gate
         self._topic_partitions = topic_partitions
 
-    def topic_partitions_of(self, topic: str) -> int:
+    def topic_partitions(self, topic: str) -> int:
         return SLOTS if topic == NAMES.progress else self._topic_partitions
+
+    def begins_at(self, topic: str, number: int) -> int:
+        return 0
+
+    def require_kept(self, topic: str, number: int, begin: int) -> None:
+        pass
 
     def tell(self, who: str, kind: str, what: Any) -> None:
         pass
 
+    def schema(self, schema_id: int) -> Mapping[str, Any]:
+        return {TABLE.key_id: TABLE.key_schema, **TABLE.schemas}[schema_id]
+
     def claimed(self, claim: Claim) -> None:
         self._gate.claims.append(claim)
-
-    def mirrored(self, mirror: Mirror) -> None:
-        self._gate.mirrors.append(mirror)
 
     def measure_frontier(self, frontier: Any) -> None:
         pass
@@ -272,9 +280,9 @@ class Gates:
                 if place[0] == TOPIC
                 for entry in entries
             ],
-            claims=gate.claims, released=gate.checkpoint.changelog.releases,
+            claims=gate.claims, released=gate.checkpoint.released(),
             late=[row.order_key for rows in gate.checkpoint.late.values() for row in rows],
-            mirrors=gate.mirrors, broken=gate.broken,
+            mirrors=gate.checkpoint.mirrors(NAMES.data), broken=gate.broken,
         )  # fmt: skip
         found = {name: list(CHECKERS[name](history)) for name in _CHECKED}
         return {name: violations for name, violations in found.items() if violations}

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tests.simulation.clients import NotedPublisher
+from tests.simulation.exhaustive.node import Node
 from tests.simulation.exhaustive.sameness import Names
 from tests.simulation.exhaustive.script import NAMES, SLOTS
-from tests.simulation.kafka import Broker, Entry, Log, Outcome, Place
-from tests.simulation.node import Node
-from tests.simulation.publisher import Publisher
+from tidegate.producer.memory.broker import MemoryBroker
+from tidegate.producer.memory.log import Entry, Log, Outcome, Place
 from tidegate.schemas.progress import PartitionFinished
 
 __all__ = ["Actor", "Ground"]
@@ -23,7 +24,7 @@ __all__ = ["Actor", "Ground"]
 class Ground:
     """What all have in common."""
 
-    broker: Broker
+    broker: MemoryBroker
     has_failed: bool = False
     """The one fault has been."""
 
@@ -38,6 +39,7 @@ class Ground:
         rest = (
             self.has_failed, tuple(transactions), tuple(sorted(broker.offsets.items())),
             tuple(sorted(broker._epochs.items())), names.of_object(broker.group),
+            tuple(sorted(broker.claims.items())),
         )  # fmt: skip
         return *(_log_key(log, names) for log in broker.logs.values()), names.of(rest)
 
@@ -70,35 +72,40 @@ class Actor:
         node = self.node
         if node is None:
             return names.of(self.name)
-        queries = sorted((token, len(query.answers)) for token, query, _ in node._queries.values())
+        queries = sorted((token, len(query.answers)) for token, query in node.queries.values())
         client, publisher = node.client, node.publisher
         return names.of(
             (
                 self.name, self.is_refused,
                 names.of_object(node.worker),
-                publisher.handle.epoch, names.of_object(_in_transaction(publisher)),
+                _epoch(publisher), names.of_object(_in_transaction(publisher)),
                 (client.state.name, client.member_id, client.generation, client.owned),
-                (tuple(client.callbacks), client.must_rejoin, node._letting_go),
-                frozenset(node._held), node._seeks_start, tuple(queries),
-                tuple(node._positions.items()),
-                names.of_object(node._effects), names.of_object(node._outcomes),
+                (tuple(client.callbacks), client.must_rejoin, node.letting_go),
+                frozenset(node.held), node.seeks_start, tuple(queries),
+                tuple(node.positions.items()),
+                names.of_object(node.effects), names.of_object(node.outcomes),
             )
         )  # fmt: skip
 
     def detach(self) -> None:
         """Forget the world around, so that a copy holds nothing but the process."""
         if self.node is not None:
-            self.node.world = self.node.publisher.broker = self.node.client.group = None  # type: ignore[assignment]
-            self.node.publisher.on_commit = None  # type: ignore[assignment]
+            node: Any = self.node
+            node.world = node.publisher.broker = node.membership.broker = node.client.group = None
+            node.publisher.on_commit = None
 
 
-def _in_transaction(publisher: Publisher) -> tuple[Any, ...]:
+def _epoch(publisher: NotedPublisher) -> int:
+    return publisher.handle.epoch if publisher.handle is not None else 0
+
+
+def _in_transaction(publisher: NotedPublisher) -> tuple[Any, ...]:
     """Return what a publisher keeps while a transaction is open, which the next one clears."""
     if not publisher.is_open:
         return ()
     return (
         publisher._metadata, publisher._queue, publisher._written, publisher._snapshots,
-        publisher._speaks_for, publisher._finished,
+        publisher._covers, publisher._finished,
     )  # fmt: skip
 
 

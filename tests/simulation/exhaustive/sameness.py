@@ -1,6 +1,6 @@
 """Copies of a world, and a name for what it is: two worlds of one name have the same future.
 
-A copy shares what never changes: frozen dataclasses, tuples of them, records that lie in a log for
+A copy shares what never changes: frozen dataclasses, named tuples, records that lie in a log for
 good.  A name is a small tuple of numbers, one per part of the world, each of which stands for the
 part's whole content: parts are compared in full, never by a hash alone.  Left out of a name is only
 what no decision looks at: counters for metrics, the numbers of queries, the run's own notes.
@@ -17,18 +17,23 @@ from enum import Enum
 from types import FunctionType, MethodType
 from typing import Any
 
-from tests.simulation.kafka import Log
+from tidegate.producer.core.slot import Slot
+from tidegate.producer.core.story import Story
 from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.core.transaction_cycle import TransactionCycle
 from tidegate.producer.core.worker import Worker
+from tidegate.producer.memory.log import Log
 
 __all__ = ["Names", "copied"]
 
 _Copier = Callable[[Any, dict[int, Any]], Any]
 
 _LEFT_OUT: dict[type, frozenset[str]] = {
-    Worker: frozenset({"tally", "_queries", "_incarnations"}),
-    TransactionCycle: frozenset({"_tally", "_slots"}),  # the slots are the worker's own
+    # The index follows from the slots.
+    Worker: frozenset({"counters", "_queries", "_incarnations", "_story", "_index"}),
+    TransactionCycle: frozenset({"_counters", "_slots", "_index"}),  # the worker's own
+    Slot: frozenset({"_changed"}),
+    StreamPartition: frozenset({"_changed"}),
 }
 _LEFT_OUT_NAMED = {"_Query": frozenset({"query_id"})}
 
@@ -39,7 +44,7 @@ def _is_atom(kind: type) -> bool:
         return _COPIERS[kind] is None
     params = getattr(kind, "__dataclass_params__", None)
     is_frozen = params is not None and params.frozen
-    return is_frozen or issubclass(kind, Enum | random.Random | Exception)
+    return is_frozen or issubclass(kind, Enum | random.Random | Exception | tuple)
 
 
 def copied(value: Any, memo: dict[int, Any]) -> Any:
@@ -89,7 +94,7 @@ def _copied_method(value: MethodType, memo: dict[int, Any]) -> Any:
 def _copied_log(log: Log, memo: dict[int, Any]) -> Log:
     """Share the records whose transaction is marked here: nothing of them changes any more."""
     fresh = memo[id(log)] = Log(log.place)
-    fresh.end = log.end
+    fresh.begin, fresh.end = log.begin, log.end
     fresh.entries = [copied(e, memo) if e.transaction in log.open else e for e in log.entries]
     fresh.open = {copied(one, memo): offset for one, offset in log.open.items()}
     return fresh
@@ -128,6 +133,7 @@ def _slots(kind: type) -> tuple[str, ...]:
 _COPIERS: dict[type, _Copier | None] = {
     **dict.fromkeys((int, str, bytes, float, bool, type(None), type, frozenset)),
     FunctionType: None,
+    Story: None,  # for reports only
     tuple: _copied_tuple,
     list: _copied_list,
     deque: _copied_list,

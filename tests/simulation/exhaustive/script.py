@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tests.simulation.history import Committed, LineageFact
+from tests.simulation.tables import KEY
+from tests.topics import Change, Topic
 from tidegate.producer.messages import ChangeMessage, PublishableRecord
-from tidegate.producer.spanner_records import ChildPartitionsRecord, HeartbeatRecord
+from tidegate.producer.records import ChildPartitionsRecord, HeartbeatRecord
 from tidegate.schemas.order_key import OrderKey, sequence_pair
 from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.topics import ROOT_TOKEN, TopicNames, slot_of
@@ -19,6 +21,7 @@ __all__ = [
     "BEGIN_US",
     "NAMES",
     "SLOTS",
+    "TABLE",
     "TOPIC",
     "Answer",
     "Part",
@@ -31,7 +34,9 @@ BEGIN_US = 1_700_000_040_000_000
 """A whole minute, so that the commit interval does not make a snapshot fall due."""
 SLOTS = 2
 NAMES = TopicNames("sim")
-TOPIC = NAMES.data("t0")
+TABLE = Topic("t0", {2: dict.fromkeys((KEY, "a", "b"), "INT64")}, [KEY], 1, prefix=NAMES.prefix)
+TOPIC = TABLE.topic
+_MODS = {"I": "INSERT", "U": "UPDATE"}
 _Item = PublishableRecord | HeartbeatRecord | ChildPartitionsRecord
 Answer = tuple[_Item, ...]
 """One response of a query."""
@@ -117,13 +122,13 @@ class Script:
             existing.add(key)
             at_us, sequence = BEGIN_US + at, f"{number:08d}"
             order_key = OrderKey(at_us, name, sequence_pair(sequence), 0).encode()
-            value = repr((mod, columns)).encode()
-            message = ChangeMessage(TOPIC, b"%d" % key, value, order_key, mod.encode())
+            framed = TABLE.framed(Change(_MODS[mod], {KEY: key}, columns))
+            message = ChangeMessage(TOPIC, *framed, order_key, mod.encode())
             record = PublishableRecord(at_us, name, sequence, (message,))
             records[token] = (*records.get(token, ()), record)
             committed.append(
                 Committed(
-                    order_key, at_us, name, TOPIC, message.key,
+                    order_key, at_us, name, TOPIC, b"%d" % key,
                     token=token, mod=mod, columns=columns,
                 )
             )  # fmt: skip

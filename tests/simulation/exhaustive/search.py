@@ -12,6 +12,7 @@ from tests.simulation.exhaustive.fleet import Fleet, Found, State, checked
 from tests.simulation.exhaustive.gate import Gates, Picture
 from tests.simulation.exhaustive.script import Scenario, Script
 from tests.simulation.exhaustive.stage import LOCAL_ACTIONS, WORKERS, Action, Stage
+from tests.simulation.silence import silenced
 
 __all__ = ["Outcome", "explore"]
 
@@ -199,4 +200,5 @@ def explore(scenario: Scenario, *, remembers: bool = True) -> Outcome:
 
     With `remembers`, an action is carried out only once for the parts that it touches.
     """
-    return _Search(scenario, remembers=remembers).run()
+    with silenced():
+        return _Search(scenario, remembers=remembers).run()

@@ -13,20 +13,23 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from tests.simulation.clients import OnCommit
+from tests.simulation.exhaustive.node import Node
 from tests.simulation.exhaustive.parts import Actor, Ground
 from tests.simulation.exhaustive.script import BEGIN_US, NAMES, SLOTS, TOPIC, Answer, Script
-from tests.simulation.group import Group, GroupClient, State
 from tests.simulation.history import Fenced, Finish, History, Published, QueryStart, SlotEntry
-from tests.simulation.kafka import Broker, Place, Transaction
-from tests.simulation.node import Node
-from tests.simulation.publisher import Publisher
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
-from tidegate.producer.core.slot import SlotPhase
+from tidegate.producer.core.lifecycle import SlotPhase
+from tidegate.producer.core.queries import QueryLimits
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.transaction import TransactionPhase
 from tidegate.producer.core.worker import Worker, WorkerLimits
-from tidegate.producer.spanner_records import ChildPartitionsRecord
+from tidegate.producer.memory.broker import MemoryBroker
+from tidegate.producer.memory.group import Group
+from tidegate.producer.memory.group_client import ClientState
+from tidegate.producer.memory.log import Place, Transaction
+from tidegate.producer.records import ChildPartitionsRecord
 from tidegate.schemas.progress import DataTopic, PartitionAnnounced, StreamStarted
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
@@ -88,7 +91,7 @@ class Notes:
 
 
 class Stage:
-    """See the module; stands where a node expects its world.
+    """The state of one small world; stands where a node expects its world.
 
     Made for one action, with the actors that have a part in it.
     """
@@ -109,8 +112,8 @@ class Stage:
         """What happens to the next commit."""
         for actor in actors.values():
             if actor.node is not None:
-                actor.node.world = self  # type: ignore[assignment]
-                actor.node.publisher.broker = self.broker
+                actor.node.world = self
+                actor.node.publisher.broker = actor.node.membership.broker = self.broker
                 actor.node.publisher.on_commit = _CommitNote(self.notes, actor.name)
                 actor.node.client.group = self.broker.group
 
@@ -119,7 +122,7 @@ class Stage:
         """Return the stage with both workers in the group, and the stream open if it is to be."""
         scenario = script.scenario
         topics = {TOPIC: scenario.topic_partitions, NAMES.progress: SLOTS}
-        ground = Ground(Broker(topics, Group(SLOTS, FixedAnswers(0.0))))
+        ground = Ground(MemoryBroker(topics, group=Group(SLOTS), settles_at_once=False))
         stage = cls(script, ground, {name: Actor(name) for name in WORKERS})
         for actor in stage.actors.values():
             stage._start(actor)
@@ -142,37 +145,14 @@ class Stage:
 
     # ------------------------------------------------------------ what a node asks its world
 
-    def chance(self, probability: float) -> bool:
-        return False
+    def commit_note(self, name: str) -> OnCommit:
+        return _CommitNote(self.notes, name)
 
-    def skew_us(self, name: str) -> int:
-        return 0
-
-    def tell(self, who: str, kind: str, what: Any) -> None:
-        pass
-
-    def new_publisher(self, name: str, client: GroupClient) -> Publisher:
-        return Publisher(
-            name=name, broker=self.broker, names=NAMES,
-            topic_partitions=self.script.scenario.topic_partitions,
-            random=FixedAnswers(), metadata=client.metadata,
-            on_commit=_CommitNote(self.notes, name),
-        )  # fmt: skip
-
-    def open_query(self, node: Node, effect: do.StartQuery) -> tuple[Any, int]:
+    def open_query(self, node: Node, effect: do.StartQuery) -> _Query:
         self.notes.at += 1
         start_us = effect.start_ns // 1000
         self.notes.queries.append(QueryStart(self.notes.at, node.name, effect.token, start_us))
-        return _Query(self.script.answers(effect.token, start_us)), -1
-
-    def took(self, node: Node, size: int) -> None:
-        pass
-
-    def gave_back(self, node: Node, size: int) -> None:
-        pass
-
-    def exited(self, node: Node, reason: str) -> None:
-        self.broke(node, f"exited: {reason}")
+        return _Query(self.script.answers(effect.token, start_us))
 
     def broke(self, node: Node, reason: str) -> None:
         node.is_alive = False
@@ -223,34 +203,35 @@ class Stage:
 
     def _enabled_of(self, actor: Actor, node: Node) -> Iterator[Action]:
         name, worker = node.name, node.worker
-        if self._has_news(node):
-            yield "serve", name
-        if node._seeks_start and self._stream_start_shows():
-            yield "seek", name
-        if node._effects:
-            if self.broker.offsets_are_stable(getattr(node._effects[0], "slot", 0)):
+        if node.effects:
+            # It waits for the offset of a slot; the loop does nothing else meanwhile.
+            if self.broker.offsets_are_stable(node.effects[0].slot):
                 yield "go on", name
             return
-        for slot in sorted(node._positions):
+        if self._has_news(node):
+            yield "serve", name
+        if node.seeks_start and self._stream_start_shows():
+            yield "seek", name
+        for slot in sorted(node.positions):
             if self._has_more(node, slot):
                 yield "poll", name, str(slot)
         transaction = worker.transaction
         is_publishing = transaction is not None and transaction.phase is TransactionPhase.PUBLISHING
         if transaction is None or (is_publishing and self.script.scenario.reads_within):
             # Later in a transaction a read makes no difference to one after it.
-            for token, query, _ in sorted(node._queries.values(), key=lambda q: q[0]):
+            for token, query in sorted(node.queries.values(), key=lambda q: q[0]):
                 if query.answers:
                     yield "read", name, token
-        if node._outcomes:
+        if node.outcomes:
             yield "close", name
         elif transaction is None and not actor.is_refused:
             yield "begin", name  # void if nothing is to be said
 
     def _has_more(self, node: Node, slot: int) -> bool:
         """Tell whether a slot shows what its reader does not know from having written it."""
-        _, position = node._positions[slot]
+        _, position = node.positions[slot]
         log, held = self.broker.logs[NAMES.progress, slot], node.worker.slots.get(slot)
-        if held is None or held.phase is SlotPhase.RECOVERING:
+        if held is None or held.phase in (SlotPhase.ASSIGNED, SlotPhase.RECOVERING):
             return position < log.stable_end
         return any(isinstance(entry.value.body, PartitionAnnounced) for entry in log.read(position))
 
@@ -259,16 +240,16 @@ class Stage:
         wanted = TransactionPhase.PUBLISHING
         if self.script.scenario.thirds:
             wanted = TransactionPhase.SNAPSHOTTING
-        return bool(node._outcomes) and transaction is not None and transaction.phase is wanted
+        return bool(node.outcomes) and transaction is not None and transaction.phase is wanted
 
     def _has_news(self, node: Node) -> bool:
         client, group = node.client, self.broker.group
         if client.callbacks:
-            return not node._letting_go & node._held
+            return not node.letting_go & node.held
         member = group.members.get(node.name)
-        if client.state is State.JOINING:
+        if client.state is ClientState.JOINING:
             return not group.is_preparing
-        return client.state is State.STABLE and (
+        return client.state is ClientState.STABLE and (
             member is None or member.member_id != client.member_id
         )
 
@@ -289,7 +270,7 @@ class Stage:
             case "serve":
                 self._serve(actor)
             case "seek":
-                self._node(actor)._seek_start()
+                self._node(actor).seek_start()
             case "go on":
                 pass
             case "poll":
@@ -297,9 +278,10 @@ class Stage:
             case "read":
                 self._read(actor, action[2])
             case "begin":
-                self.now_us = BEGIN_US + _INTERVAL_US
-                self._node(actor)._handle(on.Ticked())
-                self.now_us = BEGIN_US
+                node = self._node(actor)
+                node.clock.now_us = BEGIN_US + _INTERVAL_US
+                node.handle(on.Ticked())
+                node.clock.now_us = BEGIN_US
             case "close":
                 self._close(actor)
             case "crash":
@@ -344,10 +326,12 @@ class Stage:
                 "db/changeStreams/s", "GOOGLE_STANDARD_SQL", "sim-fleet", SLOTS, "pid", (topic,)
             ),
             start_ns=BEGIN_US * 1000, end_ns=None,
-            limits=WorkerLimits(commit_interval_us=_INTERVAL_US),
+            limits=WorkerLimits(
+                commit_interval_us=_INTERVAL_US,
+                queries=QueryLimits(stall_after_us=1 << 60),  # silence is no action here
+            ),
         )  # fmt: skip
-        epoch = f"epoch-{actor.name}"
-        actor.node = Node(self, actor.name, worker, epoch=epoch, atomic=True)  # type: ignore[arg-type]
+        actor.node = Node(self, actor.name, worker, now_us=BEGIN_US)
 
     def _serve(self, actor: Actor) -> None:
         node = self._node(actor)
@@ -355,7 +339,7 @@ class Stage:
         if not node.client.callbacks:
             node.client.work()
         if node.client.callbacks:
-            node._serve(*node.client.callbacks[0])
+            node.serve(node.client.callbacks[0])
 
     def _poll(self, actor: Actor, slot: int) -> None:
         """Read a slot up to where its next announcement but one stands, or to its stable end.
@@ -363,7 +347,7 @@ class Stage:
         Other places to stop at make no difference to what the core knows.
         """
         node = self._node(actor)
-        incarnation, position = node._positions[slot]
+        incarnation, position = node.positions[slot]
         log = self.broker.logs[NAMES.progress, slot]
         stable = log.stable_end
         has_announced = False
@@ -372,59 +356,65 @@ class Stage:
                 if has_announced:
                     return
                 has_announced = True
-            node._positions[slot] = incarnation, entry.offset + 1
-            node._handle(on.ProgressRead(slot, incarnation, entry.offset, entry.value))
+            node.positions[slot] = incarnation, entry.offset + 1
+            node.handle(on.ProgressRead(slot, incarnation, entry.offset, entry.value))
             self._carry_out(actor)
-        if node._positions.get(slot, (-1, 0))[0] == incarnation:
-            node._positions[slot] = incarnation, stable
-        node._handle(on.SlotPassed(slot, incarnation, stable))
+        if node.positions.get(slot, (-1, 0))[0] == incarnation:
+            node.positions[slot] = incarnation, stable
+        node.handle(on.SlotPositionAdvanced(slot, incarnation, stable))
 
     def _read(self, actor: Actor, token: str) -> None:
         """Take the next answer of a query; the children and the query's end come together."""
         node = self._node(actor)
-        query_id, query = next((i, q) for i, (t, q, _) in node._queries.items() if t == token)
+        query_id, query = next((i, q) for i, (t, q) in node.queries.items() if t == token)
         first, rest = query.answers[0], query.answers[1:]
-        node._queries[query_id] = token, _Query(rest), -1  # type: ignore[assignment]
-        node._handle(on.RecordsRead(token, query_id, list(first), 10))
+        node.queries[query_id] = token, _Query(rest)
+        node.handle(on.RecordsRead(token, query_id, list(first), 10))
         if isinstance(first[0], ChildPartitionsRecord):
-            node._queries.pop(query_id, None)
-            node._handle(on.QueryEnded(token, query_id))
+            self._carry_out(actor)
+            node.queries.pop(query_id, None)
+            node.handle(on.QueryEnded(token, query_id))
 
     def _close(self, actor: Actor) -> None:
         """Go on with the transaction: to its end, or one step."""
         node = self._node(actor)
         transaction = node.worker.transaction
         was_first = transaction is not None and transaction.phase is TransactionPhase.PUBLISHING
-        node._handle(node._outcomes.popleft())
+        node.handle(node.outcomes.popleft())
         self._carry_out(actor)
-        if node._outcomes and was_first and not self.script.scenario.thirds:
-            node._handle(node._outcomes.popleft())
+        if node.outcomes and was_first and not self.script.scenario.thirds:
+            node.handle(node.outcomes.popleft())
             self._carry_out(actor)
 
     def _carry_out(self, actor: Actor) -> None:
         """Carry out what the core asks for, up to the next wait for deliveries."""
         node = actor.node
-        while node is not None and node.is_alive and node._effects:
-            effect = node._effects[0]
-            is_recovery = isinstance(effect, do.RecoverSlot)
-            if is_recovery and not self.broker.offsets_are_stable(effect.slot):
-                return
-            node._effects.popleft()
-            if self._loss and isinstance(effect, do.CommitTransaction):
-                node._outcomes.append(self._lose(node, effect))
-            else:
-                node._carry_out(effect)
-            if node._outcomes and not isinstance(node._outcomes[0], on.Delivered):
-                outcome = node._outcomes.popleft()
-                node._handle(outcome)
+        while node is not None and node.is_alive:
+            if node.effects:
+                effect = node.effects[0]
+                is_recovery = isinstance(effect, do.RecoverSlot)
+                if is_recovery and not self.broker.offsets_are_stable(effect.slot):
+                    return
+                if self._loss and isinstance(effect, do.CommitTransaction):
+                    node.effects.popleft()
+                    node.outcomes.append(self._lose(node))
+                else:
+                    node.go_on()
+            elif node.has_recovered():
+                pass
+            elif node.outcomes and not isinstance(node.outcomes[0], on.Delivered):
+                outcome = node.outcomes.popleft()
+                node.handle(outcome)
                 if isinstance(outcome, on.TransactionAborted):
                     actor.is_refused = self._has_news(node)
+            else:
+                return
 
-    def _lose(self, node: Node, effect: do.CommitTransaction) -> on.Event:
+    def _lose(self, node: Node) -> on.Event:
         """Let a commit's request or its reply be lost, and the question be asked again or not."""
         which, self._loss = self._loss, ""
         if which.startswith("reply"):
-            node.publisher.carry_out(effect)
+            node.publisher.commit()
         node.publisher.is_open = which.endswith("asked again")
         if node.publisher.is_open:
             return on.CommitUnanswered("no answer")

@@ -1,0 +1,130 @@
+"""Worker processes that are broken on purpose: the loop, its effects, readers and budget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.simulation.mutant import Mutant
+from tidegate.producer.core import effects as do
+from tidegate.producer.core import events as on
+from tidegate.producer.core.now import Now
+from tidegate.producer.core.queries import Queries
+from tidegate.producer.driver import effect_runner
+from tidegate.producer.driver.byte_budget import ByteBudget
+from tidegate.producer.driver.clock import Clock
+from tidegate.producer.driver.effect_runner import EffectRunner
+from tidegate.producer.driver.inbox import Inbox
+from tidegate.producer.driver.loop import FleetWorker
+from tidegate.producer.memory.group import MemberMetadata
+
+__all__ = ["BROKEN_DRIVERS"]
+
+_publish = EffectRunner._publish
+
+
+def _fence_after_releasing(self: EffectRunner, effect: do.TransactionEffect) -> Any:
+    """Serve the group without the core, then fence with the metadata of that moment."""
+    if isinstance(effect, do.SendOffsets):
+        membership: Any = self.membership
+        while membership.client.callbacks:
+            membership.client.done(membership.client.callbacks[0])
+        membership._process.pause()
+        metadata = membership.metadata()
+        if metadata is not None:
+            self._publisher._metadata = MemberMetadata.decode(metadata)  # type: ignore[attr-defined]
+    return _publish(self, effect)
+
+
+def _always(self: ByteBudget, size: int) -> bool:
+    return True
+
+
+def _may_take_what_fits(self: ByteBudget, size: int) -> bool:
+    return self._taken + size <= self._bytes_max
+
+
+def _release_nothing(self: Queries, *args: Any, **kwargs: Any) -> list[do.Effect]:
+    effects = _add_records(self, *args, **kwargs)
+    return [e for e in effects if not isinstance(e, do.ReleaseBudget)]
+
+
+_add_records = Queries.add_records
+
+
+def _lost_unheard(self: FleetWorker, slots: tuple[int, ...]) -> None:
+    self._runner.held.difference_update(slots)
+
+
+def _drop_nothing(self: EffectRunner) -> None:
+    pass
+
+
+def _on_the_wall(clock: Clock) -> Now:
+    return Now(clock.wall_us(), clock.wall_us())
+
+
+def _last_first(self: Inbox, *, timeout_s: float) -> on.ReaderOutput | None:
+    with self._changed:
+        if not self._waiting and timeout_s:
+            self._changed.wait_for(self._has_any, timeout_s)
+        return self._waiting.pop() if self._waiting else None
+
+
+def _always_replaced(self: EffectRunner, outcome: on.Event | None) -> on.Event | None:
+    return on.ProducerFenced(has_successor=True) if _is_fence(outcome) else outcome
+
+
+def _is_fence(outcome: on.Event | None) -> bool:
+    return isinstance(outcome, on.ProducerFenced)
+
+
+def _stop_reader_without_waiting(self: EffectRunner, query_id: int) -> None:
+    """Forget a reader and let it read on."""
+    self._readers.pop(query_id, None)
+
+
+_read_inbox = FleetWorker._read_inbox
+
+
+BROKEN_DRIVERS = (
+    Mutant(
+        "a message larger than the budget never admitted",
+        "liveness",
+        ((ByteBudget, "_may_take", _may_take_what_fits),),
+    ),
+    Mutant(
+        "slots released, and group metadata refreshed, inside the transaction",
+        "single_writer",
+        ((EffectRunner, "_publish", _fence_after_releasing),),
+    ),
+    Mutant(
+        "a byte budget that never waits", "bounded_memory", ((ByteBudget, "_may_take", _always),)
+    ),
+    Mutant(
+        "the bytes of repeats not released",
+        "bounded_memory",
+        ((Queries, "add_records", _release_nothing),),
+    ),
+    Mutant(
+        "a loss of slots that the core does not hear of",
+        "soundness",
+        ((FleetWorker, "slots_lost", _lost_unheard),),
+    ),
+    Mutant(
+        "effects of a failed transaction carried out",
+        "nothing_twice",
+        ((EffectRunner, "_drop_transaction", _drop_nothing),),
+    ),
+    Mutant("intervals on the wall clock", "liveness", ((effect_runner, "now_on", _on_the_wall),)),
+    Mutant("an inbox that gives the last first", "nothing_lost", ((Inbox, "take", _last_first),)),
+    Mutant(
+        "a time-out taken for a successor",
+        "soundness",
+        ((EffectRunner, "_explain", _always_replaced),),
+    ),
+    Mutant(
+        "a reader that is not stopped",
+        "bounded_memory",
+        ((EffectRunner, "_stop_reader", _stop_reader_without_waiting),),
+    ),
+)

@@ -1,0 +1,80 @@
+"""Cores and readers that are broken on purpose where topics, rights or retention change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from tests.simulation.ground import Ground
+from tests.simulation.mutant import Mutant
+from tidegate.producer.core import effects as do
+from tidegate.producer.core import events as on
+from tidegate.producer.core.lifecycle import SlotPhase
+from tidegate.producer.core.queries import Queries
+from tidegate.producer.core.slot import Slot
+from tidegate.producer.core.stream_partition import Position, StreamPartition
+from tidegate.producer.core.topic_watch import TopicWatch
+from tidegate.producer.errors import PositionExpired
+from tidegate.producer.memory.publisher import MemoryPublisher
+from tidegate.schemas.errors import TidegateError
+
+__all__ = ["BROKEN_GROUND"]
+
+
+def _advance_and_take_what_comes(self: Slot, position: int) -> None:
+    if self.phase is not SlotPhase.ASSIGNED:
+        self.position = max(self.position, position)
+
+
+def _see_no_change(self: TopicWatch, event: on.TopicsObserved, *, now_us: int) -> None:
+    return None
+
+
+_publish_records = MemoryPublisher.publish_records
+
+
+def _publish_by_live_numbers(self: MemoryPublisher, effect: do.PublishRecords) -> Any:
+    self._topic_partitions = Counter(topic for topic, _ in self.broker.logs)
+    return _publish_records(self, effect)
+
+
+_fail = Queries.fail
+
+
+def _go_on_behind_the_gap(
+    self: Queries, partition: StreamPartition, error: TidegateError, now_us: int
+) -> list[do.Effect]:
+    if not isinstance(error, PositionExpired):
+        return _fail(self, partition, error, now_us)
+    partition.read = Position(int(str(error.fields["lost_until"])))
+    partition.fail_query(now_us)
+    return []
+
+
+def _require_nothing(self: Ground, topic: str, number: int, begin: int) -> None:
+    pass
+
+
+BROKEN_GROUND = (
+    Mutant(
+        "an announcement that is read again believed",
+        "nothing_twice",
+        ((Slot, "advance_to", _advance_and_take_what_comes),),
+    ),
+    Mutant("a topic that changed not noticed", "ground", ((TopicWatch, "handle", _see_no_change),)),
+    Mutant(
+        "a key placed by the live number of topic partitions",
+        "key_order",
+        ((MemoryPublisher, "publish_records", _publish_by_live_numbers),),
+    ),
+    Mutant(
+        "an expired interval of the change stream skipped",
+        "ground",
+        ((Queries, "fail", _go_on_behind_the_gap),),
+    ),
+    Mutant(
+        "expired data passed over in silence",
+        "nothing_lost",
+        ((Ground, "require_kept", _require_nothing),),
+    ),
+)

@@ -1,0 +1,28 @@
+"""P6: what no restart can repair stops the fleet, with an error that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.simulation.history import History, Violation
+
+
+def check(history: History) -> Iterator[Violation]:
+    for fault in history.ground:
+        stops = [
+            stop for stop in history.stops if stop.at >= fault.at and stop.error in fault.errors
+        ]
+        if not any(subject in stop.text for stop in stops for subject in fault.subjects):
+            yield Violation(
+                f"{fault.kind}: no worker has stopped and named it", min(fault.subjects)
+            )
+    for name in history.survivors:
+        yield Violation(f"{name} still runs a minute after {history.ground[-1].kind}")
+    for stop in history.stops:
+        if stop.error in {"TopicsChangedError", "StreamChangedError", "ProgressLost"}:
+            if stop.exit_code != 2:
+                yield Violation(f"{stop.worker} stopped with {stop.exit_code}: {stop.text}")
+        elif stop.error == "PositionExpired" and not (
+            "lost_from=" in stop.text and "lost_until=" in stop.text
+        ):
+            yield Violation(f"{stop.worker} does not name the missing interval: {stop.text}")

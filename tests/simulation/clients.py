@@ -1,0 +1,361 @@
+"""A worker's clients of Kafka and Spanner: the models, with pauses and with the seed's faults.
+
+Every call that would reach a broker or a service pauses first, so that anything may happen between
+two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.process import Process
+from tests.simulation.spanner import QueryBroke, QueryDone, QueryExpired, StreamQuery
+from tidegate.producer.core import effects as do
+from tidegate.producer.core import events as on
+from tidegate.producer.errors import PositionExpired, QueryInterrupted, TokenRefused
+from tidegate.producer.memory.broker import (
+    MemoryBroker,
+    MessageRefused,
+    ProducerFenced,
+    UnknownTopicPartition,
+)
+from tidegate.producer.memory.change_stream import MemoryResponse
+from tidegate.producer.memory.log import Transaction
+from tidegate.producer.memory.membership import MemoryMembership
+from tidegate.producer.memory.message_limits import MemoryMessageLimits
+from tidegate.producer.memory.publisher import MemoryPublisher
+from tidegate.producer.records import DataChangeRecord
+from tidegate.schemas.progress import PartitionFinished
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+    from tidegate.schemas.registry import InMemorySchemaRegistry, RegisteredSchema
+
+__all__ = [
+    "KnownLimits",
+    "NotedPublisher",
+    "ProcessLock",
+    "PublisherFaults",
+    "WorkerMembership",
+    "WorkerPublisher",
+    "WorkerRegistry",
+    "WorkerStream",
+    "WorkerTopics",
+]
+
+OnCommit = Callable[[Transaction, frozenset[int], tuple[str, ...]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PublisherFaults:
+    """Chances of one call to fail."""
+
+    refused: float = 0.0
+    """A request is answered with an error that aborts the transaction."""
+    reply_lost: float = 0.0
+    """A commit's answer does not come, whether it took place or not."""
+
+
+class NotedPublisher(MemoryPublisher):
+    """`on_commit` gets each commit that took place: the slots it covers, the tokens it finishes."""
+
+    def __init__(
+        self, broker: MemoryBroker, *, name: str, progress_topic: str, on_commit: OnCommit
+    ) -> None:
+        super().__init__(broker, transactional_id=name, progress_topic=progress_topic)
+        self.on_commit = on_commit
+        self._covers: set[int] = set()
+        self._finished: list[str] = []
+        self._is_noted = False
+
+    def begin(self, metadata: bytes | None) -> Any:
+        self._covers.clear()
+        self._finished.clear()
+        self._is_noted = False
+        return super().begin(metadata)
+
+    def publish_records(self, effect: do.PublishRecords) -> Any:
+        self._covers.add(effect.slot)
+        return super().publish_records(effect)
+
+    def publish_progress(self, effect: do.PublishProgress) -> Any:
+        body = effect.record.body
+        self._covers.add(effect.slot if effect.author_slot is None else effect.author_slot)
+        if isinstance(body, PartitionFinished) and body.chunk == 0:
+            self._finished.append(body.token)
+        return super().publish_progress(effect)
+
+    def end_transaction(self) -> Transaction | None:
+        transaction = super().end_transaction()
+        if transaction is not None and not self._is_noted:
+            self._is_noted = True
+            self.on_commit(transaction, frozenset(self._covers), tuple(self._finished))
+        return transaction
+
+
+class WorkerPublisher(NotedPublisher):
+    """The same with pauses, and with the seed's faults."""
+
+    def __init__(
+        self,
+        broker: MemoryBroker,
+        *,
+        process: Process,
+        random: Random,
+        faults: Callable[[], PublisherFaults],
+        on_refused: Callable[[on.DeliveryFailure], None],
+        **options: Any,
+    ) -> None:
+        super().__init__(broker, **options)
+        self._on_refused = on_refused
+        self._process = process
+        self._random = random
+        self._faults = faults
+        self._is_unanswered = False
+
+    def start(self) -> None:
+        self._process.pause()
+        super().start()
+
+    def begin(self, metadata: bytes | None) -> Any:
+        self._process.pause()
+        self._is_unanswered = False
+        return super().begin(metadata) or self._refused()
+
+    def publish_records(self, effect: do.PublishRecords) -> Any:
+        return super().publish_records(effect) or self._flush_sometimes()
+
+    def publish_progress(self, effect: do.PublishProgress) -> Any:
+        return super().publish_progress(effect) or self._flush_sometimes()
+
+    def await_delivery(self) -> Any:
+        self._process.pause()
+        return self._refused() or super().await_delivery()
+
+    def send_offsets(self, offsets: tuple[tuple[int, int], ...]) -> Any:
+        self._process.pause()
+        return self._refused() or super().send_offsets(offsets)
+
+    def commit(self) -> Any:
+        """Commit; request or reply may be lost, and some losses allow no further question."""
+        self._process.pause()
+        refused = self._refused()
+        if refused is None and self._is_unanswered and self._random.random() < 0.3:
+            refused = super().abort("refused")  # which proves nothing: it may be committed already
+        if refused is not None:
+            return refused
+        if self._random.random() >= self._faults().reply_lost:
+            return super().commit()
+        try:
+            self.flush()
+            if self._random.random() < 0.5:
+                self.end_transaction()
+        except ProducerFenced:
+            return on.ProducerFenced()
+        if self._random.random() < 0.5:
+            self._is_unanswered = True
+            return on.CommitUnanswered("no answer")
+        self.is_open = False
+        return on.CommitOutcomeUnknown("no answer, and no way to ask")
+
+    def abort(self, reason: str) -> Any:
+        self._process.pause()
+        return super().abort(reason)
+
+    def abort_refused(self) -> Any:
+        failure = self.refusal()
+        outcome = super().abort_refused()
+        if not isinstance(outcome, on.ProducerFenced):  # which has another cause
+            self._on_refused(failure)
+        return outcome
+
+    def _refused(self) -> on.TransactionFailure | None:
+        if self._random.random() < self._faults().refused:
+            return super().abort("refused")
+        return None
+
+    def _flush_sometimes(self) -> on.TransactionFailure | None:
+        """Send what is queued before anybody waits for it, as a client may at any time."""
+        if self._random.random() >= 0.1:
+            return None
+        self._process.pause()
+        try:
+            self.flush()
+        except ProducerFenced:
+            return on.ProducerFenced()
+        except MessageRefused:
+            return self.abort_refused()
+        except UnknownTopicPartition as error:
+            return super().abort(f"unknown topic partition {error}")
+        return self._refused()
+
+
+class KnownLimits(MemoryMessageLimits):
+    """What one process knows of its topics' limits, and has ever known."""
+
+    def __init__(self, broker: MemoryBroker, topics: list[str], *, process: Process) -> None:
+        self._process = process
+        self.most: dict[str, int] = dict.fromkeys(topics, 0)
+        super().__init__(broker, topics)
+
+    def add(self, topic: str) -> None:
+        self.most.setdefault(topic, 0)
+        super().add(topic)
+
+    def refresh(self) -> None:
+        if self._process.threads:
+            self._process.pause()
+        super().refresh()
+        self.most = {topic: max(size, self.bytes_max(topic)) for topic, size in self.most.items()}
+
+
+class WorkerMembership(MemoryMembership):
+    """Background work is the world's to schedule; reads return any part of what there is."""
+
+    def __init__(self, world: World, process: Process, **options: Any) -> None:
+        super().__init__(world.broker, clock=process.clock, **options)
+        self._world = world
+        self._process = process
+
+    def poll(self, timeout_s: float) -> list[on.Event]:
+        self._process.pause()
+        return super().poll(timeout_s)
+
+    def recover(self, slot: int, incarnation: int) -> on.SlotRecoveryStarted:
+        self._process.pause()
+        return super().recover(slot, incarnation)
+
+    def has_successor(self) -> bool:
+        self._process.pause()
+        return super().has_successor()
+
+    def work(self) -> None:
+        pass
+
+    def read_slot(self, slot: int, *, count: int) -> list[on.Event]:
+        if self._world.chance(0.3):
+            return []
+        count = count if self._world.is_healing else self._world.random.choice((1, 2, 5, 50))
+        return super().read_slot(slot, count=count)
+
+
+class ProcessLock:
+    """A lock of one process; who waits for it pauses."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._is_held = False
+
+    def __enter__(self) -> None:
+        self._process.wait_for(lambda: not self._is_held)
+        self._is_held = True
+
+    def __exit__(self, *_: object) -> None:
+        self._is_held = False
+
+
+class WorkerRegistry:
+    """One process's client of the registry; implements `schemas.registry.SchemaRegistry`."""
+
+    def __init__(self, registry: InMemorySchemaRegistry, process: Process) -> None:
+        self._registry = registry
+        self._process = process
+
+    def register(self, subject: str, schema: dict[str, Any]) -> int:
+        self._process.pause()
+        return self._registry.register(subject, schema)
+
+    def versions(self, subject: str) -> tuple[RegisteredSchema, ...]:
+        self._process.pause()
+        return self._registry.versions(subject)
+
+    def schema(self, schema_id: int) -> dict[str, Any]:
+        self._process.pause()
+        return self._registry.schema(schema_id)
+
+    def compatibility(self, subject: str) -> str | None:
+        self._process.pause()
+        return self._registry.compatibility(subject)
+
+    def set_compatibility(self, subject: str, level: str) -> None:
+        self._process.pause()
+        self._registry.set_compatibility(subject, level)
+
+
+class WorkerTopics:
+    """One process's client of the broker's topics; implements `ports.DataTopics`."""
+
+    def __init__(self, world: World, process: Process, limits: KnownLimits) -> None:
+        self._world = world
+        self._process = process
+        self._limits = limits
+
+    def ensure(self, topic: str) -> None:
+        self._process.pause()
+        self._world.ensure_topic(topic)
+        self._limits.add(topic)
+
+
+class WorkerStream:
+    """The change stream of one process; implements `ports.ChangeStream`."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._process = process
+
+    def query(
+        self, *, token: str, start_ns: int, end_ns: int | None, heartbeat_ms: int
+    ) -> _RunningQuery:
+        query, calls = self._world.open_query(token, start_ns)
+        return _RunningQuery(self._world, self._process, token, query, calls)
+
+
+class _RunningQuery:
+    """Breaks after a number of calls; -1 for never."""
+
+    def __init__(
+        self, world: World, process: Process, token: str, query: StreamQuery, calls: int
+    ) -> None:
+        self._world = world
+        self._process = process
+        self._token = token
+        self._query = query
+        self._calls = calls
+        self._is_cancelled = False
+
+    def __iter__(self) -> Iterator[MemoryResponse]:
+        while True:
+            self._process.pause()
+            if self._is_cancelled:
+                raise QueryInterrupted("the query was cancelled", code="CANCELLED")
+            if self._token in self._world.refused:
+                raise TokenRefused("no such token", code="INVALID_ARGUMENT", token=self._token)
+            if not self._calls:
+                raise QueryInterrupted("the service is unavailable", code="UNAVAILABLE")
+            self._calls -= 1
+            try:
+                items = self._world.served(self._token, self._query)
+            except QueryDone:
+                return
+            except QueryExpired as expired:
+                raise PositionExpired(
+                    "the requested changes are outside the change stream's retention",
+                    code="OUT_OF_RANGE", token=self._query.token,
+                    lost_from=self._query.start_us, lost_until=expired.earliest_us,
+                ) from None  # fmt: skip
+            except QueryBroke:
+                raise QueryInterrupted("the service is unavailable", code="UNAVAILABLE") from None
+            if items:
+                yield _response(items)
+
+    def cancel(self) -> None:
+        self._is_cancelled = True
+
+
+def _response(records: list[Any]) -> MemoryResponse:
+    """Return records as a response that weighs at least what becomes of them."""
+    changes = sum(len(record.mods) for record in records if isinstance(record, DataChangeRecord))
+    return MemoryResponse(records, size_bytes=200 * len(records) + 400 * changes)

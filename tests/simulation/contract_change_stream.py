@@ -1,0 +1,250 @@
+"""What a change stream does, for every model of it and for a real one: `ports.ChangeStream`.
+
+A case acts on a `ChangeStreamStage` and reads it as a worker does.  It relies on what happened
+(`truth`) and never on which stream partition a commit falls into, as a stage may leave that open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
+
+from tidegate.producer.records import (
+    ChildPartitionsRecord,
+    DataChangeRecord,
+    HeartbeatRecord,
+    StreamRecord,
+)
+from tidegate.schemas.progress import ChildPartition
+from tidegate.schemas.topics import ROOT_TOKEN
+
+__all__ = ["BOUNDED_CASES", "CASES", "ChangeStreamStage", "Turn"]
+
+_RESPONSES_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A split or a merge; `at_ns` is the children's start."""
+
+    parents: tuple[str, ...]
+    children: tuple[str, ...]
+    at_ns: int
+
+
+class ChangeStreamStage(Protocol):
+    """A change stream, and what may happen to it; times in nanoseconds since 1970."""
+
+    start_ns: int
+    """Nothing was committed before."""
+
+    def live(self) -> tuple[str, ...]:
+        """Return the stream partitions that have not ended."""
+        ...
+
+    def commit(self) -> None:
+        """Commit a transaction, later than everything before it."""
+        ...
+
+    def truth(self) -> Mapping[str, Sequence[int]]:
+        """Return the commit times of each stream partition's data change records."""
+        ...
+
+    def split(self) -> Turn:
+        """Split a stream partition."""
+        ...
+
+    def merge(self) -> Turn:
+        """Merge two stream partitions; there are several."""
+        ...
+
+    def query(
+        self, token: str, start_ns: int, end_ns: int | None = None
+    ) -> Iterator[list[StreamRecord]]:
+        """Start a query; the iterator ends when the service ends it with OK.
+
+        A stage that only workers read need not take an end, as they never give one.
+        """
+        ...
+
+
+def the_initial_query_names_what_is_active_and_ends(stage: ChangeStreamStage) -> None:
+    found = _children(_whole(stage, ROOT_TOKEN, stage.start_ns))
+
+    assert {child.token for child in found} == set(stage.live())
+    assert {(child.parents, child.start_ns) for child in found} == {((), stage.start_ns)}
+
+
+def the_initial_query_of_a_later_time_names_the_children(stage: ChangeStreamStage) -> None:
+    turn = stage.split()
+    found = _children(_whole(stage, ROOT_TOKEN, turn.at_ns))
+
+    assert {child.token for child in found} == set(stage.live())
+    assert {(child.parents, child.start_ns) for child in found} == {((), turn.at_ns)}
+
+
+def records_come_in_commit_order_and_again_from_the_inclusive_start(
+    stage: ChangeStreamStage,
+) -> None:
+    token = _token_with_records(stage, 3)
+    times = list(stage.truth()[token])
+
+    assert _times(_some(stage, token, stage.start_ns, records=len(times))) == times
+    second = sorted(set(times))[1]
+    again = times[times.index(second) :]
+    assert _times(_some(stage, token, second, records=len(again))) == again
+    assert _times(_some(stage, token, times[-1], records=1))[0] == times[-1]
+
+
+def after_a_heartbeat_nothing_earlier_comes(stage: ChangeStreamStage) -> None:
+    (token, *_) = stage.live()
+    query = stage.query(token, stage.start_ns)
+    items = _flat(query)
+    beat = next(item for item in items if isinstance(item, HeartbeatRecord))
+    while not stage.truth().get(token):
+        stage.commit()
+    change = next(item for item in items if isinstance(item, DataChangeRecord))
+
+    assert change.commit_timestamp_ns // 1000 >= beat.timestamp_ns // 1000
+
+
+def a_split_ends_its_parent_after_its_records_with_all_children(stage: ChangeStreamStage) -> None:
+    for _ in range(6):
+        stage.commit()
+    turn = stage.split()
+    (parent,) = turn.parents
+    records = _whole(stage, parent, stage.start_ns)
+
+    assert _times(records) == list(stage.truth().get(parent, ()))
+    assert _children(records) == {ChildPartition(c, (parent,), turn.at_ns) for c in turn.children}
+    kinds = [type(item) for item in records if not isinstance(item, HeartbeatRecord)]
+    assert kinds == sorted(kinds, key=lambda kind: kind is ChildPartitionsRecord)
+
+
+def an_ended_parent_names_its_children_again_from_its_end(stage: ChangeStreamStage) -> None:
+    stage.commit()
+    turn = stage.split()
+    (parent,) = turn.parents
+
+    assert _children(_whole(stage, parent, turn.at_ns - 1000)) == {
+        ChildPartition(child, (parent,), turn.at_ns) for child in turn.children
+    }
+
+
+def both_parents_of_a_merge_name_the_child_with_both(stage: ChangeStreamStage) -> None:
+    stage.split()
+    for _ in range(4):
+        stage.commit()
+    turn = stage.merge()
+    (child,) = turn.children
+    for parent in turn.parents:
+        (found,) = _children(_whole(stage, parent, turn.at_ns - 1000))
+        assert (found.token, found.start_ns) == (child, turn.at_ns)
+        assert set(found.parents) == set(turn.parents)
+
+
+def each_record_is_in_one_stream_partition_within_its_life(stage: ChangeStreamStage) -> None:
+    """What the parents have and what the children have is everything, once."""
+    for _ in range(4):
+        stage.commit()
+    turn = stage.split()
+    for _ in range(4):
+        stage.commit()
+    truth = {token: list(times) for token, times in stage.truth().items()}
+    (parent,) = turn.parents
+
+    assert all(at_ns < turn.at_ns for at_ns in _times(_whole(stage, parent, stage.start_ns)))
+    for child in turn.children:
+        times = truth.get(child, [])
+        assert _times(_some(stage, child, turn.at_ns, records=len(times))) == times
+        assert all(at_ns >= turn.at_ns for at_ns in times)
+
+
+def a_bounded_query_ends_with_its_inclusive_end(stage: ChangeStreamStage) -> None:
+    token = _token_with_records(stage, 3)
+    times = list(stage.truth()[token])
+    end_ns = sorted(set(times))[1]
+    records = _whole(stage, token, stage.start_ns, end_ns)
+
+    assert _times(records) == [at_ns for at_ns in times if at_ns <= end_ns]
+    assert not any(isinstance(record, ChildPartitionsRecord) for record in records)
+
+
+def a_query_that_ends_before_a_split_names_no_children(stage: ChangeStreamStage) -> None:
+    stage.commit()
+    turn = stage.split()
+    (parent,) = turn.parents
+    records = _whole(stage, parent, stage.start_ns, turn.at_ns - 1000)
+
+    assert _times(records) == list(stage.truth().get(parent, ()))
+    assert not any(isinstance(record, ChildPartitionsRecord) for record in records)
+
+
+Case = Callable[[ChangeStreamStage], None]
+
+CASES: tuple[Case, ...] = (
+    the_initial_query_names_what_is_active_and_ends,
+    the_initial_query_of_a_later_time_names_the_children,
+    records_come_in_commit_order_and_again_from_the_inclusive_start,
+    after_a_heartbeat_nothing_earlier_comes,
+    a_split_ends_its_parent_after_its_records_with_all_children,
+    an_ended_parent_names_its_children_again_from_its_end,
+    both_parents_of_a_merge_name_the_child_with_both,
+    each_record_is_in_one_stream_partition_within_its_life,
+)
+
+BOUNDED_CASES: tuple[Case, ...] = (
+    a_bounded_query_ends_with_its_inclusive_end,
+    a_query_that_ends_before_a_split_names_no_children,
+)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _flat(query: Iterator[list[StreamRecord]]) -> Iterator[StreamRecord]:
+    return (item for response in islice(query, _RESPONSES_MAX) for item in response)
+
+
+def _whole(
+    stage: ChangeStreamStage, token: str, start_ns: int, end_ns: int | None = None
+) -> list[StreamRecord]:
+    """Return all that a query returns until the service ends it."""
+    query = stage.query(token, start_ns, end_ns)
+    items = list(_flat(query))
+    assert next(query, None) is None, "the query does not end"
+    return items
+
+
+def _some(
+    stage: ChangeStreamStage, token: str, start_ns: int, *, records: int
+) -> list[StreamRecord]:
+    """Return what a query returns up to so many data change records."""
+    items: list[StreamRecord] = []
+    query = _flat(stage.query(token, start_ns))
+    while sum(isinstance(item, DataChangeRecord) for item in items) < records:
+        items.append(next(query))
+    return items
+
+
+def _times(items: Sequence[StreamRecord]) -> list[int]:
+    return [item.commit_timestamp_ns for item in items if isinstance(item, DataChangeRecord)]
+
+
+def _children(items: Sequence[StreamRecord]) -> set[ChildPartition]:
+    """Return the children that records name together."""
+    records = [item for item in items if isinstance(item, ChildPartitionsRecord)]
+    assert records, "no child partitions record"
+    return {child for record in records for child in record.children}
+
+
+def _token_with_records(stage: ChangeStreamStage, count: int) -> str:
+    for _ in range(100):
+        stage.commit()
+        for token, times in stage.truth().items():
+            if len(set(times)) >= count:
+                return token
+    message = f"no stream partition has {count} records"
+    raise AssertionError(message)

@@ -1,0 +1,271 @@
+"""What the loop relies on in a publisher and a membership, as cases for any implementation.
+
+The same cases run against `producer/memory` and, with a real broker, against `producer/kafka`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tidegate.producer.core import effects as do
+from tidegate.producer.core import events as on
+from tidegate.producer.ports import Membership, Publisher, StreamStartFinder
+from tidegate.schemas.progress import (
+    ChildPartition,
+    PartitionAnnounced,
+    ProgressRecord,
+    SlotProgress,
+    StreamStarted,
+)
+
+__all__ = ["CASES", "SLOTS", "PortStage", "TestWorker"]
+
+SLOTS = 4
+EVERY_SLOT = frozenset(range(SLOTS))
+
+
+@dataclass
+class TestWorker:
+    """A publisher and a membership of one process; it agrees to every rebalance."""
+
+    __test__ = False
+
+    name: str
+    slots: set[int] = field(default_factory=set)
+    callbacks: list[str] = field(default_factory=list)
+    events: list[on.Event] = field(default_factory=list)
+    incarnations: int = 0
+    publisher: Publisher = field(init=False)
+    membership: Membership = field(init=False)
+
+    def slots_assigned(self, slots: tuple[int, ...]) -> None:
+        self.callbacks += ["assigned"] if slots else []
+        self.slots.update(slots)
+        for slot in slots:
+            self.incarnations += 1
+            self.events.append(self.membership.recover(slot, self.incarnations))
+
+    def slots_revoked(self, slots: tuple[int, ...]) -> None:
+        self.callbacks += ["revoked"] if slots else []
+        self.slots.difference_update(slots)
+
+    def slots_lost(self, slots: tuple[int, ...]) -> None:
+        self.callbacks += ["lost"] if slots else []
+        self.slots.difference_update(slots)
+
+    def serve(self) -> None:
+        self.events += self.membership.poll(0.01)
+
+    def read(self, slot: int) -> list[tuple[int, ProgressRecord]]:
+        """Return (offset, record) of what the newest incarnation has read of a slot."""
+        newest = max(self.recoveries(slot), key=lambda event: event.incarnation).incarnation
+        return [
+            (event.offset, event.record)
+            for event in self.events
+            if isinstance(event, on.ProgressRead)
+            and (event.slot, event.incarnation) == (slot, newest)
+        ]
+
+    def recoveries(self, slot: int) -> list[on.SlotRecoveryStarted]:
+        return [
+            event
+            for event in self.events
+            if isinstance(event, on.SlotRecoveryStarted) and event.slot == slot
+        ]
+
+
+class PortStage(Protocol):
+    """A broker with an empty progress topic."""
+
+    def worker(self, name: str) -> TestWorker:
+        """Start a process under a worker's name: its publisher and its membership."""
+        ...
+
+    def finder(self) -> StreamStartFinder:
+        """Return a new search for the stream's start in slot 0."""
+        ...
+
+    def truncate(self, slot: int, below: int) -> None:
+        """Delete a slot's records below an offset, as `kafka-delete-records` does."""
+        ...
+
+    def until(self, condition: Callable[[], bool], *workers: TestWorker) -> None:
+        """Let time pass, and poll these workers; fails if the condition never holds."""
+        ...
+
+
+def _announced(token: str) -> ProgressRecord:
+    return ProgressRecord("e", "w", PartitionAnnounced(ChildPartition(token, (), 1), "p"))
+
+
+def _snapshot(slot: int) -> ProgressRecord:
+    return ProgressRecord("e", "w", SlotProgress(slot, 1, 0, -1, (), ()))
+
+
+def _owner(stage: PortStage, name: str = "first") -> TestWorker:
+    worker = stage.worker(name)
+    stage.until(lambda: worker.slots == EVERY_SLOT, worker)
+    return worker
+
+
+def _commit(worker: TestWorker, slot: int, token: str) -> int:
+    """Commit an announcement and a snapshot behind it; return the snapshot's offset."""
+    publisher = worker.publisher
+    assert publisher.begin(worker.membership.metadata()) is None
+    assert publisher.publish_progress(do.PublishProgress(slot, slot, _announced(token))) is None
+    assert isinstance(publisher.await_delivery(), on.Delivered)
+    assert publisher.publish_progress(do.PublishProgress(slot, None, _snapshot(slot))) is None
+    delivered = publisher.await_delivery()
+    assert isinstance(delivered, on.Delivered)
+    assert publisher.send_offsets(((slot, delivered.snapshots[slot]),)) is None
+    assert publisher.commit() == on.TransactionCommitted()
+    return delivered.snapshots[slot]
+
+
+def committed_records_are_read_with_their_incarnation(stage: PortStage) -> None:
+    worker = _owner(stage)
+    offset = _commit(worker, 2, "child")
+    stage.until(lambda: len(worker.read(2)) == 2, worker)
+
+    assert worker.read(2) == [(offset - 1, _announced("child")), (offset, _snapshot(2))]
+
+
+def a_delivery_is_cumulative_and_names_the_last_offsets(stage: PortStage) -> None:
+    worker = _owner(stage)
+    publisher = worker.publisher
+    publisher.begin(worker.membership.metadata())
+    for token in ("one", "two"):
+        publisher.publish_progress(do.PublishProgress(1, 3, _announced(token)))
+    first = publisher.await_delivery()
+    publisher.publish_progress(do.PublishProgress(3, None, _snapshot(3)))
+    second = publisher.await_delivery()
+
+    assert isinstance(first, on.Delivered)
+    assert isinstance(second, on.Delivered)
+    ((number, offset),) = [(o.topic_partition, o.offset) for o in first.written[3]]
+    assert (number, offset) == (1, 1)
+    assert second.written == first.written
+    assert (first.snapshots, second.snapshots) == ({}, {3: 0})
+    assert isinstance(publisher.abort("enough"), on.TransactionAborted)
+
+
+def an_aborted_transaction_is_never_read(stage: PortStage) -> None:
+    worker = _owner(stage)
+    publisher = worker.publisher
+    publisher.begin(worker.membership.metadata())
+    publisher.publish_progress(do.PublishProgress(1, 1, _announced("void")))
+    publisher.await_delivery()
+    assert publisher.abort("because") == on.TransactionAborted("because")
+    offset = _commit(worker, 1, "kept")
+    stage.until(lambda: len(worker.read(1)) == 2, worker)
+
+    assert worker.read(1)[0] == (offset - 1, _announced("kept"))
+
+
+def without_a_membership_nothing_is_published(stage: PortStage) -> None:
+    worker = stage.worker("first")
+    assert worker.membership.metadata() is None
+    assert isinstance(worker.publisher.begin(None), on.TransactionAborted)
+
+
+def a_recovery_starts_at_the_committed_offset(stage: PortStage) -> None:
+    worker = _owner(stage)
+    assert all(worker.recoveries(slot)[-1].committed_offset is None for slot in EVERY_SLOT)
+    offset = _commit(worker, 2, "child")
+    worker.events.append(worker.membership.recover(2, 99))
+    recovery = worker.recoveries(2)[-1]
+    stage.until(lambda: bool(worker.read(2)), worker)
+
+    assert (recovery.incarnation, recovery.committed_offset) == (99, offset)
+    assert recovery.end_offset > offset
+    assert worker.read(2) == [(offset, _snapshot(2))]
+
+
+def an_offset_that_is_gone_is_reported_and_nothing_is_read_instead(stage: PortStage) -> None:
+    worker = _owner(stage)
+    _commit(worker, 2, "child")
+    end = worker.membership.recover(2, 99).end_offset
+    stage.truncate(2, end)
+    worker.events.clear()
+    worker.events.append(worker.membership.recover(2, 100))
+    stage.until(lambda: on.SlotOutOfRange in map(type, worker.events), worker)
+
+    assert not worker.read(2)
+    (failed, *_) = (event for event in worker.events if isinstance(event, on.SlotOutOfRange))
+    assert (failed.slot, failed.incarnation) == (2, 100)
+
+
+def a_fence_with_old_metadata_aborts(stage: PortStage) -> None:
+    first = _owner(stage)
+    former = first.membership.metadata()
+    second = stage.worker("second")
+    stage.until(lambda: len(first.slots) == len(second.slots) == SLOTS // 2, first, second)
+    publisher = first.publisher
+    assert publisher.begin(former) is None
+
+    assert isinstance(publisher.send_offsets(((0, 1),)), on.TransactionAborted)
+
+
+def a_rejoin_revokes_the_slots_and_assigns_them_again(stage: PortStage) -> None:
+    worker = _owner(stage)
+    worker.membership.rejoin()
+    stage.until(lambda: "revoked" in worker.callbacks, worker)
+    stage.until(lambda: worker.slots == EVERY_SLOT, worker)
+
+    assert worker.callbacks == ["assigned", "revoked", "assigned"]
+
+
+def a_process_that_was_replaced_can_tell(stage: PortStage) -> None:
+    former = _owner(stage)
+    former.publisher.begin(former.membership.metadata())
+    former.publisher.publish_progress(do.PublishProgress(1, 1, _announced("void")))
+    former.publisher.await_delivery()
+    assert not former.membership.has_successor()
+    heir = stage.worker("first")
+
+    assert isinstance(former.publisher.commit(), on.ProducerFenced)
+    assert former.membership.has_successor()
+    assert not heir.membership.has_successor()
+
+
+def the_stream_start_is_found_once_it_is_committed(stage: PortStage) -> None:
+    finder = stage.finder()
+    stage.until(lambda: finder.poll(0.1) == (None, True))
+    worker = _owner(stage)
+    _commit(worker, 0, "child")
+    body = StreamStarted(
+        "s", "GOOGLE_STANDARD_SQL", start_ns=1, end_ns=None, group="g", slots=SLOTS,
+        progress_topic_id="p", topics=(), children=(),
+    )  # fmt: skip
+    started = ProgressRecord("e", "w", body)
+    publisher = worker.publisher
+    publisher.begin(worker.membership.metadata())
+    publisher.publish_progress(do.PublishProgress(0, 0, started))
+    publisher.await_delivery()
+    publisher.commit()
+    found: list[ProgressRecord] = []
+
+    def is_found() -> bool:
+        record, _ = finder.poll(0.1)
+        found.extend([] if record is None else [record])
+        return bool(found)
+
+    stage.until(is_found)
+    finder.close()
+    assert found == [started]
+
+
+CASES: tuple[Callable[[PortStage], None], ...] = (
+    committed_records_are_read_with_their_incarnation,
+    a_delivery_is_cumulative_and_names_the_last_offsets,
+    an_aborted_transaction_is_never_read,
+    without_a_membership_nothing_is_published,
+    a_recovery_starts_at_the_committed_offset,
+    an_offset_that_is_gone_is_reported_and_nothing_is_read_instead,
+    a_fence_with_old_metadata_aborts,
+    a_rejoin_revokes_the_slots_and_assigns_them_again,
+    a_process_that_was_replaced_can_tell,
+    the_stream_start_is_found_once_it_is_committed,
+)

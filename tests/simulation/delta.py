@@ -1,0 +1,172 @@
+"""Delta tables as a model: versions, optimistic commits and their conflicts, transaction ids.
+
+A transaction reads a version and commits on top of the newest one.  What others have committed in
+between decides: an append goes on top of appends and rewrites, a MERGE goes on top of nothing, and
+nobody goes on top of a change of columns.  A writer's transaction id (application, number) is
+skipped if the table has it or a higher one; two writers of one id at once are a conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.simulation.disturbance import Disturbance
+from tidegate.spark_consumer.sinks.delta.commit_log import TableCommit
+
+__all__ = ["ConcurrentCommit", "DeltaCommit", "DeltaTable", "SchemaMismatch", "TransactionId"]
+
+TransactionId = tuple[str, int]
+
+
+class ConcurrentCommit(Exception):
+    """Another commit came between a transaction's reading and its commit; the transaction fails."""
+
+
+class SchemaMismatch(Exception):
+    """Rows have a column that the table does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaCommit:
+    """One version: what it added, and all that the table holds after it."""
+
+    operation: str
+    metadata: str | None
+    columns: tuple[str, ...]
+    added: tuple[Any, ...] = ()
+    rows: Mapping[Any, Any] = field(default_factory=dict)
+    """Rows by key, for a table that is merged into."""
+    transaction: TransactionId | None = None
+
+
+@dataclass(slots=True)
+class DeltaTable:
+    """One table; without a commit it does not exist."""
+
+    commits: list[DeltaCommit] = field(default_factory=list)
+
+    @property
+    def head(self) -> int:
+        return len(self.commits) - 1
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.commits[-1].columns
+
+    # ------------------------------------------------------------ reading
+
+    def recent(self, limit: int | None) -> Sequence[TableCommit]:
+        first = 0 if limit is None else max(0, len(self.commits) - limit)
+        return [self._told(version) for version in range(first, len(self.commits))]
+
+    def commit(self, version: int) -> TableCommit | None:
+        return self._told(version) if version <= self.head else None
+
+    def added_up_to(self, version: int) -> list[Any]:
+        """Return the rows of a table that is appended to, in the order of its commits."""
+        return [row for commit in self.commits[: version + 1] for row in commit.added]
+
+    def rows_at(self, version: int) -> Mapping[Any, Any]:
+        return self.commits[version].rows
+
+    # ------------------------------------------------------------ writing
+
+    def create(
+        self, columns: Sequence[str], metadata: str, disturbance: Disturbance | None
+    ) -> None:
+        exists = self.head >= 0
+        _at_point(disturbance, self)
+        if exists:
+            return
+        if self.head >= 0:
+            raise ConcurrentCommit
+        self.commits.append(DeltaCommit("CREATE TABLE", metadata, tuple(columns)))
+
+    def widen(self, columns: Sequence[str], metadata: str, disturbance: Disturbance | None) -> None:
+        read = self.head
+        _at_point(disturbance, self)
+        if any(commit.columns != self.commits[read].columns for commit in self.commits[read:]):
+            raise ConcurrentCommit
+        known = self.columns
+        wider = (*known, *(column for column in columns if column not in known))
+        self.commits.append(DeltaCommit("WRITE", metadata, wider, (), self.commits[-1].rows))
+
+    def append(
+        self,
+        rows: Sequence[Any],
+        used: Sequence[str],
+        transaction: TransactionId,
+        metadata: str,
+        disturbance: Disturbance | None,
+    ) -> None:
+        read = self.head
+        if self._has(transaction, read):
+            return
+        self._require_columns(used)
+        _at_point(disturbance, self)
+        self._require_no_conflict(read, transaction, is_append=True)
+        self.commits.append(
+            DeltaCommit("WRITE", metadata, self.columns, tuple(rows), {}, transaction)
+        )
+        _at_point(disturbance, self)
+
+    def merge(
+        self,
+        change: Callable[[Mapping[Any, Any]], Mapping[Any, Any]],
+        used: Sequence[str],
+        transaction: TransactionId,
+        metadata: str,
+        disturbance: Disturbance | None,
+    ) -> None:
+        read = self.head
+        if self._has(transaction, read):
+            return
+        self._require_columns(used)
+        after = change(self.rows_at(read))
+        _at_point(disturbance, self)
+        self._require_no_conflict(read, transaction, is_append=False)
+        self.commits.append(DeltaCommit("MERGE", metadata, self.columns, (), after, transaction))
+        _at_point(disturbance, self)
+
+    def optimize(self) -> None:
+        """Rewrite the files, as anybody may; no row changes."""
+        if self.head >= 0:
+            last = self.commits[-1]
+            self.commits.append(DeltaCommit("OPTIMIZE", None, last.columns, (), last.rows))
+
+    def _has(self, transaction: TransactionId, version: int) -> bool:
+        application, number = transaction
+        return any(
+            commit.transaction is not None
+            and commit.transaction[0] == application
+            and commit.transaction[1] >= number
+            for commit in self.commits[: version + 1]
+        )
+
+    def _require_columns(self, used: Sequence[str]) -> None:
+        if not set(used) <= set(self.columns):
+            raise SchemaMismatch
+
+    def _require_no_conflict(
+        self, read: int, transaction: TransactionId, *, is_append: bool
+    ) -> None:
+        for commit in self.commits[read + 1 :]:
+            is_same = commit.transaction is not None and commit.transaction[0] == transaction[0]
+            has_columns = commit.columns != self.commits[read].columns
+            if is_same or has_columns or not is_append:
+                raise ConcurrentCommit
+
+    def _told(self, version: int) -> TableCommit:
+        commit = self.commits[version]
+        return TableCommit(version, commit.operation, commit.metadata, {})
+
+
+def _at_point(disturbance: Disturbance | None, table: DeltaTable) -> None:
+    if disturbance is None:
+        return
+    if disturbance.chance(disturbance.profile.optimizes):
+        table.optimize()
+        disturbance.tell("a foreign commit")
+    disturbance.point(is_in_commit=True)

@@ -1,0 +1,90 @@
+"""Released rows decoded as `sinks.decoding` does it in Spark, one by one.
+
+A row is read with the schema that its frame names, into the columns of the plan's reader schema.
+"All columns" refers to the writer's schema, so its columns are spelled out.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import fastavro
+
+from tests.simulation.tables import KEY
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.wire_format import unframe
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, full_name, row_columns
+
+__all__ = ["ChangeReader", "DecodedRow"]
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedRow:
+    """A change as sinks receive it."""
+
+    release: int
+    ordinal: int
+    order_key: bytes
+    key: bytes
+    mod: str
+    columns: tuple[tuple[str, Any], ...]
+    """The captured columns without the key."""
+
+
+class ChangeReader:
+    """Reads one topic's changes under the schemas that a plan names."""
+
+    def __init__(self, schemas: TopicSchemas) -> None:
+        """Raises SchemaError for a writer's column that the reader schema lacks."""
+        self.columns = row_columns(schemas.reader_schema)
+        self._schemas = schemas
+        self._reader = _parsed(schemas.reader_schema)
+        self._writers = {
+            schema_id: _writer(schema)
+            for schema_id, schema in schemas.writer_schemas.items()
+            if full_name(schema) == full_name(schemas.reader_schema)
+        }
+        for schema_id, (_, known) in self._writers.items():
+            if not set(known) <= set(self.columns):
+                message = "a writer schema has columns that the reader schema lacks"
+                raise SchemaError(message, table=schemas.table, schema_id=schema_id, columns=known)
+
+    def read(
+        self, key: bytes, value: bytes, *, release: int, ordinal: int, order_key: bytes
+    ) -> DecodedRow:
+        """Decode a framed change; raises SchemaError for an id that the plan does not name."""
+        key_id, key_body = unframe(key)
+        value_id, body = unframe(value)
+        if not {key_id, value_id} <= self._schemas.writer_schemas.keys():
+            message = "a record has a schema id that the plan does not name"
+            raise SchemaError(message, key_id=key_id, value_id=value_id)
+        writer, known = self._writers[value_id]
+        change = _read(body, writer, self._reader)
+        row = change["new_values"] or {}
+        names = change["new_columns"] or (known if row else ())
+        columns = tuple((name, row[name]) for name in names if name != KEY)
+        of_key = _read(key_body, _parsed(self._schemas.writer_schemas[key_id]), None)
+        text = b"%d" % of_key[KEY]
+        return DecodedRow(release, ordinal, order_key, text, change["mod_type"][0], columns)
+
+
+def _writer(schema: Mapping[str, Any]) -> tuple[Any, tuple[str, ...]]:
+    return _parsed(schema), row_columns(schema)
+
+
+def _parsed(schema: Mapping[str, Any]) -> Any:
+    return _parsed_text(json.dumps(schema))
+
+
+@functools.cache
+def _parsed_text(text: str) -> Any:
+    return fastavro.parse_schema(json.loads(text))
+
+
+def _read(body: bytes, writer: Any, reader: Any) -> Any:
+    return fastavro.schemaless_reader(io.BytesIO(body), writer, reader)

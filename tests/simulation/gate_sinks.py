@@ -1,0 +1,140 @@
+"""Changelog and mirror over Delta's model; what they believe of a table is the production's.
+
+`CommitLog` finds the commit that carries a release, refuses a table that is ahead, and gives each
+release its version.  Around it stands what `sinks.delta` does with Spark: create or widen, skip a
+release that is there, append or merge under the release's transaction id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.simulation.delta import DeltaTable, TransactionId
+from tests.simulation.disturbance import Disturbance
+from tests.simulation.gate_decoding import DecodedRow
+from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog
+from tidegate.spark_consumer.sinks.port import DecodedTable, Release, TableVersion
+
+__all__ = ["ChangelogModel", "Changes", "MirrorModel", "fold_row"]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What stands where sinks expect a frame: the columns of its type, and its rows."""
+
+    columns: tuple[str, ...]
+    rows: list[DecodedRow] = field(default_factory=list)
+
+
+class _TableSink:
+    """What both sinks do with their tables."""
+
+    name = ""
+
+    def __init__(self, tables: dict[str, DeltaTable], disturbance: Disturbance | None) -> None:
+        self._tables = tables
+        self._disturbance = disturbance
+        self._query_id = ""
+        self._logs: dict[str, CommitLog] = {}
+
+    def open(self, *, query_id: str, release_max: int) -> None:
+        self._query_id = query_id
+        self._logs = {}
+        for name in self._tables:
+            self._log(name).refuse_beyond(release_max)
+
+    def write(self, release: Release) -> Mapping[str, TableVersion]:
+        commit = Commit(release.query_id, self.name, release.number, release.through_us)
+        versions = {}
+        for one in release.tables.values():
+            self._prepare(one, commit)
+        for one in release.tables.values():
+            name = one.schemas.table
+            log = self._log(name)
+            if one.rows and log.written(commit) is None:
+                self._apply(self._tables[name], one, (commit.application, commit.release), commit)
+                log.follow()
+            version = log.version_at(release.number)
+            versions[name] = TableVersion(f"{self.name}/{name}", version, one.rows)
+        return versions
+
+    def _log(self, name: str) -> CommitLog:
+        if name not in self._logs:
+            table = self._tables.setdefault(name, DeltaTable())
+            log = CommitLog(table, name, query_id=self._query_id, sink=self.name)
+            log.load()
+            self._logs[name] = log
+        return self._logs[name]
+
+    def _prepare(self, one: DecodedTable, commit: Commit) -> None:
+        columns = _changes(one).columns
+        log = self._log(one.schemas.table)
+        table = self._tables[one.schemas.table]
+        if not log.exists:
+            table.create(columns, commit.preparation, self._disturbance)
+        elif not set(columns) <= set(table.columns):
+            table.widen(columns, commit.preparation, self._disturbance)
+        log.follow()
+
+    def _apply(
+        self, table: DeltaTable, one: DecodedTable, transaction: TransactionId, commit: Commit
+    ) -> None:
+        raise NotImplementedError
+
+
+class ChangelogModel(_TableSink):
+    """Appends every change."""
+
+    name = "changelog"
+
+    def _apply(
+        self, table: DeltaTable, one: DecodedTable, transaction: TransactionId, commit: Commit
+    ) -> None:
+        changes = _changes(one)
+        table.append(changes.rows, changes.columns, transaction, commit.metadata, self._disturbance)
+
+
+class MirrorModel(_TableSink):
+    """Merges the changes into the source's rows."""
+
+    name = "mirror"
+
+    def _apply(
+        self, table: DeltaTable, one: DecodedTable, transaction: TransactionId, commit: Commit
+    ) -> None:
+        changes = _changes(one)
+
+        def merged(before: Mapping[bytes, Any]) -> Mapping[bytes, Any]:
+            after = dict(before)
+            grouped: dict[bytes, list[DecodedRow]] = {}
+            for row in changes.rows:
+                grouped.setdefault(row.key, []).append(row)
+            for key, of_key in grouped.items():
+                row = fold_row(before.get(key), of_key)
+                if row is None:
+                    after.pop(key, None)
+                else:
+                    after[key] = row
+            return after
+
+        table.merge(merged, changes.columns, transaction, commit.metadata, self._disturbance)
+
+
+def fold_row(before: Mapping[str, Any] | None, changes: Iterable[Any]) -> dict[str, Any] | None:
+    """Fold one key's changes, in order, column by column, since its last INSERT or DELETE."""
+    row = None if before is None else dict(before)
+    for change in changes:
+        if change.mod == "D":
+            row = None
+        elif change.mod == "I":
+            row = dict(change.columns)
+        elif row is not None:
+            row.update(change.columns)
+    return row
+
+
+def _changes(one: DecodedTable) -> Changes:
+    frame: Any = one.frame
+    return frame  # type: ignore[no-any-return]

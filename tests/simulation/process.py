@@ -1,0 +1,120 @@
+"""The threads of one simulated process, each a greenlet, and its clocks.
+
+Production code runs in them unchanged.  Wherever it would block it pauses instead, and the world
+decides what happens next: another thread, another process, a fault, or a kill, which ends every
+thread where it stands.  A paused thread changes nothing, so that a run depends on its seed alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from greenlet import GreenletExit, getcurrent, greenlet
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+__all__ = ["Process", "ProcessClock", "ProcessThread"]
+
+
+class ProcessClock:
+    """A process's clocks: the monotonic one starts anywhere, the wall clock may be wrong."""
+
+    def __init__(self, world: World, name: str, process: Process) -> None:
+        self._world = world
+        self._name = name
+        self._process = process
+        self._started_us = world.now_us - world.random.randrange(10**12)
+
+    def monotonic_us(self) -> int:
+        return self._world.now_us - self._started_us
+
+    def wall_us(self) -> int:
+        return self._world.now_us + self._world.skew_us(self._name)
+
+    def sleep(self, seconds: float) -> None:
+        until_us = self.monotonic_us() + seconds * 1_000_000
+        self._process.pause()
+        while self.monotonic_us() < until_us:
+            self._process.pause()
+
+
+class ProcessThread:
+    """A thread, from its start to its end."""
+
+    def __init__(self, process: Process, run: Callable[[], None], name: str) -> None:
+        self.name = name
+        self._process = process
+        self._greenlet = greenlet(run, parent=process.hub)
+
+    def go_on(self) -> None:
+        """Run to the next pause, or to the end."""
+        self._greenlet.switch()
+
+    def kill(self) -> None:
+        self._greenlet.throw(GreenletExit)
+
+    def is_alive(self) -> bool:
+        return not self._greenlet.dead
+
+    def join(self, timeout: float | None = None) -> None:
+        self._process.wait_for(lambda: self._greenlet.dead, timeout)
+
+
+class _Condition:
+    """A condition in a process whose threads change places only at pauses: it needs no lock."""
+
+    def __init__(self, process: Process) -> None:
+        self.wait_for = process.wait_for
+
+    def __enter__(self) -> bool:
+        return True
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def notify_all(self) -> None:
+        pass
+
+
+class Process:
+    """Implements `driver.threads.Threads`; made by the world, outside of any thread."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.hub = getcurrent()
+        self.is_alive = True
+        self.clock = ProcessClock(world, name, self)
+        self.threads: list[ProcessThread] = []
+
+    def start(self, run: Callable[[], None], *, name: str) -> ProcessThread:
+        self.threads = [thread for thread in self.threads if thread.is_alive()]
+        self.threads.append(ProcessThread(self, run, name))
+        return self.threads[-1]
+
+    def condition(self) -> _Condition:
+        return _Condition(self)
+
+    def pause(self) -> None:
+        """Let the world go on; ends the thread if the process was killed meanwhile."""
+        if not self.is_alive:
+            raise GreenletExit
+        self.hub.switch()
+        if not self.is_alive:
+            raise GreenletExit
+
+    def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+        until_us = None if timeout is None else self.clock.monotonic_us() + timeout * 1_000_000
+        while not predicate():
+            if until_us is not None and self.clock.monotonic_us() >= until_us:
+                return False
+            self.pause()
+        return True
+
+    def kill(self) -> None:
+        """End every thread where it stands; called by the world."""
+        self.is_alive = False
+        for thread in self.threads:
+            if thread.is_alive():
+                thread.kill()
+        self.threads.clear()

@@ -1,0 +1,180 @@
+"""The simulated database's tables, whose columns come and go, and what a change of them says.
+
+A value is kept as a reader of the topic gets it; `as_json` is how a data change record holds it.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import fastavro
+
+from tidegate.producer.messages import ChangeMessage
+from tidegate.producer.records import RecordColumn
+from tidegate.schemas.registry import InMemorySchemaRegistry
+from tidegate.schemas.tables import Column, ColumnType, TableSchema
+from tidegate.schemas.wire_format import unframe
+
+__all__ = ["KEY", "Decoded", "Decoder", "SimTables"]
+
+KEY = "Id"
+_TYPES = ("INT64", "STRING", "BOOL", "BYTES")
+_COLUMNS_MAX = 6
+_TABLES_MAX = 4
+_OF_TABLES = 0.3
+"""Part of the changes that are about a whole table."""
+
+
+def _first_columns() -> list[Column]:
+    others = (Column(name, ColumnType(_TYPES[n]), n + 2) for n, name in enumerate("abc"))
+    return [Column(KEY, ColumnType("INT64"), 1, 1), *others]
+
+
+class SimTables:
+    """Implements `ports.Catalogue`: the columns as they are now."""
+
+    def __init__(self, names: list[str], random: Random, *, large_values: float = 0.0) -> None:
+        self._random = random
+        self._large_values = large_values
+        self._tables = {name: _first_columns() for name in names}
+        self._dropped: set[str] = set()
+        self.are_fixed = False
+        """Whether only columns come and go."""
+        self._next = "d"
+        """The name of the next column; the gate's model of schemas counts letters."""
+
+    @property
+    def names(self) -> list[str]:
+        """The tables that there are now."""
+        return [name for name in self._tables if name not in self._dropped]
+
+    def schema(self, name: str) -> TableSchema:
+        """Return a table that there is now, or was."""
+        return TableSchema(name, tuple(self._tables[name]))
+
+    def table(self, name: str) -> TableSchema | None:
+        return None if name in self._dropped else self.schema(name)
+
+    def describe(self, stream: str) -> Any:
+        raise NotImplementedError("a worker asks only before it starts")
+
+    def columns(self, name: str) -> list[str]:
+        """Return the columns that a change may touch."""
+        return [column.name for column in self._tables[name][1:]]
+
+    def alter(self) -> str:
+        """Add a column or a table, or drop one; return what was done."""
+        chance = self._random
+        names = self.names
+        if chance.random() < _OF_TABLES and not self.are_fixed:
+            if len(names) > 1 and chance.random() < 0.5:
+                dropped_table = chance.choice(names)
+                self._dropped.add(dropped_table)
+                return f"{dropped_table}: table dropped"
+            if len(self._tables) < _TABLES_MAX:
+                added_table = f"t{len(self._tables)}"
+                self._tables[added_table] = _first_columns()
+                return f"{added_table}: table added"
+        name = chance.choice(names)
+        columns = self._tables[name]
+        is_full = len(columns) >= _COLUMNS_MAX or self._next > "z"
+        if len(columns) > 3 and (is_full or chance.random() < 0.5):
+            dropped = columns.pop(chance.randrange(1, len(columns)))
+            return f"{name}: {dropped.name} dropped"
+        if is_full:
+            return "nothing changed"
+        ordinal = max(column.ordinal for column in columns) + 1
+        added = Column(self._next, ColumnType(chance.choice(_TYPES)), ordinal)
+        self._next = chr(ord(self._next) + 1)
+        columns.append(added)
+        return f"{name}: {added.name} added"
+
+    def value(self, table: str, column: str) -> Any:
+        """Draw a value, sometimes NULL."""
+        chance = self._random
+        if chance.random() < 0.15:
+            return None
+        number = chance.randrange(100)
+        size = 0
+        if self._large_values and chance.random() < self._large_values:
+            size = chance.choice((300, 700, 1_100, 1_900))
+        of_type = {
+            "INT64": number,
+            "STRING": f"text {number}".ljust(size),
+            "BOOL": number < 50,
+            "BYTES": (b"%d" % number).ljust(size),
+        }
+        return of_type[self._column(table, column).type.code]
+
+    def as_json(self, value: Any) -> Any:
+        """Return a value as a data change record holds it."""
+        if isinstance(value, bytes):
+            return base64.b64encode(value).decode()
+        return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    def shown(self, table: str, columns: tuple[str, ...]) -> tuple[RecordColumn, ...]:
+        """Return the columns of a record that touched these."""
+        return tuple(
+            RecordColumn(one.name, one.type, one.key_position is not None, one.ordinal)
+            for one in self._tables[table]
+            if one.name == KEY or one.name in columns
+        )
+
+    def _column(self, table: str, name: str) -> Column:
+        return next(one for one in self._tables[table] if one.name == name)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What a data record says."""
+
+    key: bytes
+    mod: str
+    columns: dict[str, Any]
+
+
+class Decoder:
+    """Reads data records as any consumer does: written under the schema that they name.
+
+    With `reader_id` they are resolved to that schema, as a plain Avro reader does that has one
+    schema for all values of a topic.
+    """
+
+    def __init__(self, registry: InMemorySchemaRegistry) -> None:
+        self._registry = registry
+        self._schemas: dict[int, Any] = {}
+        self._known: dict[tuple[int, int | None], tuple[ChangeMessage, Decoded]] = {}
+
+    def __call__(self, message: ChangeMessage, *, reader_id: int | None = None) -> Decoded:
+        place = id(message), reader_id
+        known = self._known.get(place)
+        if known is None:
+            known = self._known[place] = message, self._decoded(message, reader_id)
+        return known[1]
+
+    def _decoded(self, message: ChangeMessage, reader_id: int | None) -> Decoded:
+        try:
+            return self._decode(message, reader_id)
+        except Exception as error:  # noqa: BLE001 - bytes that cannot be read are a finding
+            return Decoded(message.key, "unreadable", {"error": f"{type(error).__name__}: {error}"})
+
+    def _decode(self, message: ChangeMessage, reader_id: int | None) -> Decoded:
+        key = self._read(message.key, None)
+        value = self._read(message.value, reader_id)
+        row, names = value["new_values"] or {}, value["new_columns"]
+        columns = {name: row[name] for name in (row if names is None else names) if name != KEY}
+        return Decoded(b"%d" % key[KEY], value["mod_type"][0], columns)
+
+    def _read(self, framed: bytes, reader_id: int | None) -> Any:
+        schema_id, body = unframe(framed)
+        reader = None if reader_id is None else self._schema(reader_id)
+        return fastavro.schemaless_reader(io.BytesIO(body), self._schema(schema_id), reader)
+
+    def _schema(self, schema_id: int) -> Any:
+        if schema_id not in self._schemas:
+            self._schemas[schema_id] = fastavro.parse_schema(self._registry.schema(schema_id))
+        return self._schemas[schema_id]

@@ -1,0 +1,153 @@
+"""Topics as a producer would write them: Avro rows made with fastavro."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import fastavro
+
+from tidegate.schemas.change_schema import key_schema, value_schema
+from tidegate.schemas.order_key import OrderKey
+from tidegate.schemas.tables import Column, ColumnType, TableSchema
+from tidegate.schemas.wire_format import frame
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, reader_schema
+
+__all__ = ["ROWS_SCHEMA", "Change", "Topic", "table_schema"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+ROWS_SCHEMA = (
+    "topic string, topic_partition int, offset long, key binary, value binary, "
+    "order_key binary, mod string, ordinal long"
+)
+
+
+def table_schema(name, columns, keys):
+    """`columns` is {name: Spanner type}; `keys` the key's columns in primary key order."""
+    return TableSchema(
+        name,
+        tuple(
+            Column(
+                column,
+                ColumnType.from_spanner_type(kind),
+                ordinal,
+                keys.index(column) + 1 if column in keys else None,
+            )
+            for ordinal, (column, kind) in enumerate(columns.items(), 1)
+        ),
+    )
+
+
+@dataclass
+class Change:
+    """One change; `new` and `old` hold the captured columns; `every` says that all are captured."""
+
+    mod: str
+    key: dict
+    new: dict | None = None
+    old: dict | None = None
+    us: int = 1_000
+    transaction: str = "t1"
+    sequence: int = 0
+    mod_number: int = 0
+    every: bool = True
+    value_id: int | None = None
+
+    @property
+    def order_key(self):
+        return OrderKey(self.us, self.transaction, (0, self.sequence), self.mod_number).encode()
+
+
+@dataclass
+class Topic:
+    """Encodes changes of one table; `versions` are its columns by schema id, newest last."""
+
+    table: str
+    versions: dict
+    keys: list
+    key_id: int = 100
+    prefix: str = "bank"
+    offset: int = 0
+    hidden_ids: set = field(default_factory=set)
+    """Schema ids that the plan does not name."""
+    schemas: dict = field(init=False)
+
+    def __post_init__(self):
+        self.topic = f"{self.prefix}.{self.table}"
+        self.tables = {
+            i: table_schema(self.table, columns, self.keys) for i, columns in self.versions.items()
+        }
+        self.schemas = {i: value_schema(self.topic, table) for i, table in self.tables.items()}
+        self.newest = max(self.versions)
+        self.key_schema = key_schema(self.topic, self.tables[self.newest])
+        written = {**self.schemas, self.key_id: self.key_schema}
+        self.parsed = {i: fastavro.parse_schema(dict(schema)) for i, schema in written.items()}
+
+    def topic_schemas(self):
+        return TopicSchemas(
+            self.table,
+            self.key_schema,
+            reader_schema([self.schemas[i] for i in sorted(self.schemas)]),
+            {
+                schema_id: schema
+                for schema_id, schema in {**self.schemas, self.key_id: self.key_schema}.items()
+                if schema_id not in self.hidden_ids
+            },
+        )
+
+    def row(self, change, *, ordinal):
+        """A row of a release, as the gate hands it to the decoder."""
+        key, value = self.framed(change)
+        self.offset += 1
+        return (
+            self.topic, 0, self.offset, bytearray(key), bytearray(value),
+            bytearray(change.order_key), change.mod[0], ordinal,
+        )  # fmt: skip
+
+    def framed(self, change):
+        """A change's key and value, in Confluent's framing."""
+        value_id = change.value_id or self.newest
+        names = list(self.versions[value_id])
+
+        def side(values):
+            if values is None:
+                return None, None
+            filled = {**change.key, **values}
+            captured = [name for name in names if name in filled]
+            every = change.every and len(captured) == len(names)
+            return {name: filled.get(name) for name in names}, None if every else captured
+
+        new, new_columns = side(change.new)
+        old, old_columns = side(change.old)
+        record = {
+            "mod_type": change.mod,
+            "new_values": new,
+            "old_values": old,
+            "new_columns": new_columns,
+            "old_columns": old_columns,
+            "source": {
+                "commit_timestamp": _EPOCH + timedelta(microseconds=change.us),
+                "server_transaction_id": change.transaction,
+                "record_sequence": f"{change.sequence:08d}",
+                "mod_number": change.mod_number,
+                "is_last_record_in_transaction_in_partition": True,
+                "number_of_records_in_transaction": 1,
+                "number_of_partitions_in_transaction": 1,
+                "transaction_tag": "",
+                "is_system_transaction": False,
+                "value_capture_type": "NEW_VALUES",
+                "change_stream": "everything",
+                "partition_token": "token",
+            },
+        }
+        return (
+            _framed(self.key_id, self.parsed[self.key_id], change.key),
+            _framed(value_id, self.parsed[value_id], record),
+        )
+
+
+def _framed(schema_id, schema, record):
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, schema, record)
+    return frame(schema_id, body.getvalue())
