@@ -1,8 +1,12 @@
-"""What every test may use, and how tests that need more than Python say so."""
+"""What every test may use, and the reason given where a test is skipped for lack of Java."""
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +21,10 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 JAVA_MARKERS = ("integration", "spark")
 
+# Linux lists a process's threads here; elsewhere open clients are not detected.
+THREADS = Path("/proc/self/task")
+CLIENT_END_S = 10.0
+
 
 @pytest.fixture(scope="session")
 def repository() -> Path:
@@ -24,19 +32,55 @@ def repository() -> Path:
     return REPOSITORY
 
 
+@pytest.fixture(autouse=True)
+def no_kafka_client_is_left_open(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that ends with more Kafka clients than it began with.
+
+    A client that stays open tries to reach its broker until the process ends, and writes a line for
+    each attempt.  Clients of fixtures with a wider scope exist before this fixture.
+    """
+    before, failed_before = open_kafka_clients(), request.session.testsfailed
+    yield
+    # The traceback of a failed test keeps its variables alive.
+    if open_kafka_clients() <= before or request.session.testsfailed > failed_before:
+        return
+    gc.collect()
+    end = time.monotonic() + CLIENT_END_S
+    while open_kafka_clients() > before:
+        if time.monotonic() > end:
+            pytest.fail(
+                "the test has left a Kafka client open: close it, or drop what refers to it"
+            )
+        time.sleep(0.01)
+
+
+def open_kafka_clients() -> int:
+    """Count the clients of librdkafka in this process: each has one main thread of this name."""
+    if "confluent_kafka" not in sys.modules or not THREADS.exists():
+        return 0
+    return sum(_name(thread) == "rdk:main" for thread in THREADS.iterdir())
+
+
+def _name(thread: Path) -> str:
+    try:
+        return (thread / "comm").read_text().strip()
+    except OSError:  # it has ended
+        return ""
+
+
 def pytest_configure() -> None:
-    # Settings of the machine that the tests happen to run on must not decide what they see.
+    # The developer's own settings must not change the outcome of a test.
     for name in list(os.environ):
         if name.startswith(("TIDEGATE_LOCAL_", "TIDEGATE_PRODUCER_", "TIDEGATE_CONSUMER_")):
             del os.environ[name]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs Java, with the reason, where there is none that is accepted."""
+    """Skip tests that need Java, with the reason, where no supported Java is found."""
     wanted = [item for item in items if any(item.get_closest_marker(name) for name in JAVA_MARKERS)]
     if not wanted:
         return
-    from tidegate.local_stack.java import find_java
+    from tidegate.local_stack.parts.java import find_java
     from tidegate.schemas.errors import TidegateError
 
     try:

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
-from tidegate.local_stack.bank import STREAM
-from tidegate.local_stack.bank_database import DatabaseName, create_bank_database
 from tidegate.local_stack.config import load_config
-from tidegate.local_stack.ports import choose_ports
-from tidegate.local_stack.stack import LocalStack
+from tidegate.local_stack.demo.bank import STREAM
+from tidegate.local_stack.demo.bank_database import create_bank_database
+from tidegate.local_stack.parts.database_name import DatabaseName
+from tidegate.local_stack.parts.ports import choose_ports
+from tidegate.local_stack.parts.stack import LocalStack
+from tidegate.program.registry_http import HttpSchemaRegistry
+from tidegate.schemas.progress_codec import KEY_SCHEMA
 
 pytestmark = pytest.mark.integration
 
 PATIENCE_S = 120
+NARROW = {"cleanup.policy": "compact", "max.message.bytes": "1000"}
+
+# The stack's broker has one listener, without a login.
+SASL = json.dumps(
+    {
+        "security.protocol": "sasl_plaintext",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "me",
+        "sasl.password": "hush",
+    }
+)
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +86,17 @@ def topics(stack):
     return sorted(name for name in found.topics if not name.startswith("__"))
 
 
+def make_topic(stack, name, *, topic_partitions=1):
+    """Create a topic unless it exists."""
+    if name in topics(stack):
+        return
+    admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
+    admin.create_topics([NewTopic(name, topic_partitions, 1)])[name].result(30)
+    give_up_at = time.monotonic() + 30
+    while name not in topics(stack) and time.monotonic() < give_up_at:
+        time.sleep(0.1)
+
+
 def nothing_listens_at():
     """Return an address on which nobody answers."""
     return f"127.0.0.1:{choose_ports({'nobody': 0})['nobody']}"
@@ -85,6 +112,9 @@ def test_good_settings_pass_and_change_nothing(stack, check):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
+        ({"KAFKA_OPTIONS": '{"foo.bar": "1"}'}, "no such configuration property"),
+        ({"KAFKA_OPTIONS": '{"security.protocol": "ssl"}'}, "TLS to Kafka failed"),
+        ({"KAFKA_OPTIONS": SASL}, "Kafka"),
         ({"CHANGE_STREAM": "NoSuchStream"}, "no change stream NoSuchStream"),
         ({"DATABASE": "no-such-database"}, "no-such-database"),
         ({"HEARBEAT_MS": "100"}, "hearbeat_ms"),
@@ -92,7 +122,17 @@ def test_good_settings_pass_and_change_nothing(stack, check):
         ({"REGISTRY_URL": None}, "schema registry does not answer"),
         ({"SPANNER_EMULATOR_HOST": None}, "Spanner does not answer"),
     ],
-    ids=["stream", "database", "unknown setting", "broker", "registry", "Spanner"],
+    ids=[
+        "option",
+        "TLS",
+        "login",
+        "stream",
+        "database",
+        "unknown setting",
+        "broker",
+        "registry",
+        "Spanner",
+    ],
 )
 def test_what_cannot_work_is_named_and_nothing_is_made(stack, check, changes, told):
     address = nothing_listens_at()
@@ -105,6 +145,72 @@ def test_what_cannot_work_is_named_and_nothing_is_made(stack, check, changes, to
     assert code == 2
     assert told.lower() in stderr.lower()
     assert "Traceback" not in stderr
+    assert topics(stack) == before
+
+
+def test_a_registry_url_without_its_path_says_which_path_there_is(stack, check):
+    root = "/".join(stack.registry_url.split("/")[:3])
+    code, stderr = check(REGISTRY_URL=root)
+
+    assert code == 2
+    assert "registry_url: " in stderr
+    assert "/apis/ccompat/v7" in stderr
+    assert "Traceback" not in stderr
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_a_subject_whose_level_is_too_weak_is_named(stack, check, command):
+    registry, subject = HttpSchemaRegistry(stack.registry_url), "weak-progress-key"
+    registry.register(subject, KEY_SCHEMA)
+    registry.set_compatibility(subject, "FORWARD")
+    before = topics(stack)
+    code, stderr = check(command, PREFIX="weak")
+
+    assert code == 2
+    assert f"subject {subject} has the compatibility FORWARD" in stderr
+    assert "Traceback" not in stderr
+    assert topics(stack) == before
+    assert registry.compatibility(subject) == "FORWARD"
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+@pytest.mark.parametrize(("existing", "prefix"), [("eu", "eu.orders"), ("us.orders", "us")])
+def test_a_prefix_that_continues_another_streams_is_refused(
+    stack, check, command, existing, prefix
+):
+    make_topic(stack, f"{existing}-progress")
+    before = topics(stack)
+    code, stderr = check(command, PREFIX=prefix)
+
+    assert code == 2
+    assert f"{existing}-progress" in stderr
+    assert "Traceback" not in stderr
+    assert topics(stack) == before
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_a_progress_topic_whose_records_expire_is_refused(stack, check, command):
+    make_topic(stack, "expiring-progress", topic_partitions=16)
+    code, stderr = check(command, PREFIX="expiring")
+
+    assert code == 2
+    assert "topic expiring-progress: cleanup.policy is 'delete'" in stderr
+    assert "--entity-name expiring-progress --add-config cleanup.policy=compact" in stderr
+    assert "Traceback" not in stderr
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_a_progress_topic_that_takes_too_little_is_named(stack, check, command):
+    topic = f"narrow-{command}-progress"
+    admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
+    new = NewTopic(topic, 16, 1, config=NARROW)
+    admin.create_topics([new])[topic].result(30)
+    before = topics(stack)
+    code, stderr = check(command, PREFIX=f"narrow-{command}")
+
+    assert code == 2
+    assert f"topic {topic} takes messages of 1000 bytes at most" in stderr
+    assert "524288" in stderr
     assert topics(stack) == before
 
 

@@ -15,20 +15,22 @@ from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, TopicParti
 from confluent_kafka.admin import AdminClient
 
 from tidegate.local_stack.config import load_config
-from tidegate.local_stack.stack import LocalStack
-from tidegate.producer.adapters import group_lookout
-from tidegate.producer.adapters.kafka_publisher import KafkaPublisher
-from tidegate.producer.adapters.kafka_slots import KafkaSlots, StreamStartFinder
-from tidegate.producer.adapters.kafka_topics import KafkaTopics
+from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.group_watch import WatchLimits
-from tidegate.producer.core.slot import SlotPhase
+from tidegate.producer.core.lifecycle import SlotPhase
 from tidegate.producer.core.stream_identity import StreamIdentity
+from tidegate.producer.core.transaction_cycle import WorkerLimits
 from tidegate.producer.core.worker import Worker
-from tidegate.producer.driver.fleet_worker import FleetWorker
+from tidegate.producer.driver.loop import FleetWorker
+from tidegate.producer.kafka import group_monitor
+from tidegate.producer.kafka.membership import KafkaMembership
+from tidegate.producer.kafka.publisher import KafkaPublisher
+from tidegate.producer.kafka.stream_start import KafkaStreamStartFinder
+from tidegate.producer.kafka.topics import KafkaTopics
 from tidegate.producer.messages import ChangeMessage, PublishableRecord
-from tidegate.producer.spanner_records import ChildPartitionsRecord, HeartbeatRecord
+from tidegate.producer.records import ChildPartitionsRecord, HeartbeatRecord
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.progress import (
     ChildPartition,
@@ -36,6 +38,8 @@ from tidegate.schemas.progress import (
     PartitionAnnounced,
     ProgressRecord,
 )
+from tidegate.schemas.progress_decoder import ProgressDecoder
+from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.topics import ROOT_TOKEN, TopicNames, slot_of
 
 pytestmark = pytest.mark.integration
@@ -46,6 +50,8 @@ EVERY_US = 10_000
 PATIENCE_S = 90
 TRANSACTION_TIMEOUT_MS = 1_000
 SESSION_TIMEOUT_MS = 6_000
+KEY_ID, RECORD_ID = 1, 2
+DECODER = ProgressDecoder(InMemorySchemaRegistry().schema, own_ids=[RECORD_ID])
 
 
 @pytest.fixture(scope="module")
@@ -139,8 +145,9 @@ class Stuck(FleetWorker):
 class Fleet:
     """Workers in threads of this process, on one prefix."""
 
-    def __init__(self, broker):
+    def __init__(self, broker, *, limits=None):
         self.broker = broker
+        self.limits = limits
         self.names = TopicNames(f"t{uuid.uuid4().hex[:8]}")
         topics = KafkaTopics(broker)
         progress = topics.ensure_progress(self.names.progress, slots=SLOTS, replication=1)
@@ -155,8 +162,6 @@ class Fleet:
             topics=(DataTopic(data.topic, data.topic_id, data.topic_partitions, 1),),
         )
         self.endings = {}
-        self.rounds = []
-        """Who began one for slots that belonged to nobody."""
 
     def start(
         self,
@@ -167,37 +172,38 @@ class Fleet:
         transaction_timeout_ms=15_000,
     ):
         """Start a worker; return (core, loop, thread)."""
-        core = Worker(name=name, epoch=uuid.uuid4().hex, identity=self.identity)
+        core = Worker(name=name, epoch=uuid.uuid4().hex, identity=self.identity, limits=self.limits)
         publisher = publisher_class(
             bootstrap_servers=self.broker,
             transactional_id=f"{self.names.group}-{name}",
             transaction_timeout_ms=transaction_timeout_ms,
             progress_topic=self.names.progress,
-            key_schema_id=1,
-            record_schema_id=2,
+            topic_partitions={self.topic: 3},
+            progress_schema_ids={1: (KEY_ID, RECORD_ID), 2: (KEY_ID, RECORD_ID)},
         )
         loop = loop_class(
             core,
             publisher=publisher,
             open_reader=lambda query, deliver: ScriptedReader(query, deliver, self.topic),
-            open_stream_start=lambda: StreamStartFinder(
+            open_stream_start=lambda: KafkaStreamStartFinder(
                 bootstrap_servers=self.broker,
                 group=self.names.group,
                 topic=self.names.progress,
                 root_slot=slot_of(ROOT_TOKEN, SLOTS),
+                decoder=DECODER,
             ),
             release_budget=lambda _size: None,
         )
         loop.attach(
-            KafkaSlots(
+            KafkaMembership(
                 bootstrap_servers=self.broker,
                 group=self.names.group,
                 worker=name,
                 topic=self.names.progress,
+                data_topics=[self.topic],
                 session_timeout_ms=SESSION_TIMEOUT_MS,
                 listener=loop,
-                slots=SLOTS,
-                on_orphans=lambda: self.rounds.append(name),
+                decoder=DECODER,
             )
         )
         thread = threading.Thread(target=self._run, args=(name, loop), daemon=True)
@@ -270,13 +276,13 @@ def drain(worker):
 def test_slots_move_to_a_second_worker_and_back_without_a_gap(broker):
     fleet = Fleet(broker)
     first = fleet.start("w1")
-    until(lambda: len(first[0].slots) == SLOTS and first[0].tally.counts["committed"] > 3)
+    until(lambda: len(first[0].slots) == SLOTS and first[0].counters.counts["committed"] > 3)
     second = fleet.start("w2")
-    until(lambda: len(second[0].slots) == SLOTS // 2 and second[0].tally.counts["committed"] > 3)
+    until(lambda: len(second[0].slots) == SLOTS // 2 and second[0].counters.counts["committed"] > 3)
     drain(second)
     until(lambda: len(first[0].slots) == SLOTS)
-    committed = first[0].tally.counts["committed"]
-    until(lambda: first[0].tally.counts["committed"] > committed + 3)
+    committed = first[0].counters.counts["committed"]
+    until(lambda: first[0].counters.counts["committed"] > committed + 3)
     drain(first)
 
     assert fleet.endings == {"w1": None, "w2": None}
@@ -286,9 +292,9 @@ def test_slots_move_to_a_second_worker_and_back_without_a_gap(broker):
 def test_a_second_process_of_one_name_ends_the_first(broker):
     fleet = Fleet(broker)
     first = fleet.start("w1")
-    until(lambda: first[0].tally.counts["committed"] > 3)
+    until(lambda: first[0].counters.counts["committed"] > 3)
     second = fleet.start("w1")
-    until(lambda: second[0].tally.counts["committed"] > 3)
+    until(lambda: second[0].counters.counts["committed"] > 3)
     first[2].join(PATIENCE_S)
     ending = fleet.endings["w1"]
     drain(second)
@@ -305,41 +311,41 @@ def test_a_worker_that_slept_over_its_transactions_timeout_goes_on(broker, step)
     first = fleet.start(
         "w1", publisher_class=sleeper, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
     )
-    until(lambda: first[0].tally.counts["unknown_outcome"] or fleet.endings)
-    committed = first[0].tally.counts["committed"]
-    until(lambda: first[0].tally.counts["committed"] > committed + 3 or fleet.endings)
+    until(lambda: first[0].counters.counts["unknown_outcome"] or fleet.endings)
+    committed = first[0].counters.counts["committed"]
+    until(lambda: first[0].counters.counts["committed"] > committed + 3 or fleet.endings)
     assert fleet.endings == {}
     drain(first)
 
     assert fleet.endings == {"w1": None}
-    assert first[0].tally.counts["unknown_outcome"] == 1
+    assert first[0].counters.counts["unknown_outcome"] == 1
     assert_each_once_in_order(fleet.published())
 
 
 def test_slots_that_the_group_leaves_to_nobody_get_an_owner(broker, monkeypatch):
     """A round takes them from a worker that is replaced before it has joined again."""
-    monkeypatch.setattr(group_lookout, "_EVERY_US", 500_000)
-    monkeypatch.setattr(group_lookout, "_LIMITS", WatchLimits(patience_us=8_000_000))
+    monkeypatch.setattr(group_monitor, "_INTERVAL_US", 500_000)
     stuck = type("StuckHere", (Stuck,), {"awake": threading.Event()})
-    fleet = Fleet(broker)
+    limits = WorkerLimits(group_watch=WatchLimits(patience_us=8_000_000))
+    fleet = Fleet(broker, limits=limits)
     former = fleet.start("w1", loop_class=stuck)
-    until(lambda: former[0].tally.counts["committed"] > 3)
+    until(lambda: former[0].counters.counts["committed"] > 3)
     other = fleet.start("w2")
     until(lambda: fleet.assigned() == {"w1": SLOTS // 2, "w2": 0})
     heir = fleet.start("w1")
     until(lambda: len(heir[0].slots) == SLOTS // 2)
     assert fleet.assigned() == {"w1": SLOTS // 2, "w2": 0}
-    assert fleet.rounds == []
+    assert [worker[0].counters.counts["rejoin"] for worker in (heir, other)] == [0, 0]
     until(lambda: len(heir[0].slots) == len(other[0].slots) == SLOTS // 2)
-    committed = other[0].tally.counts["committed"]
-    until(lambda: other[0].tally.counts["committed"] > committed + 3)
+    committed = other[0].counters.counts["committed"]
+    until(lambda: other[0].counters.counts["committed"] > committed + 3)
     stuck.awake.set()
     former[2].join(PATIENCE_S)
     ending = fleet.endings["w1"]
     for worker in (heir, other):
         drain(worker)
 
-    assert fleet.rounds == ["w2"]
+    assert [worker[0].counters.counts["rejoin"] for worker in (heir, other)] == [0, 1]
     assert "name" in str(ending)
     assert fleet.endings == {"w1": None, "w2": None}
     assert_each_once_in_order(fleet.published())
@@ -350,19 +356,19 @@ def test_every_worker_works_again_when_the_broker_is_back(kafka, end):
     """It is away for longer than the session time-out, so the group has to form anew."""
     fleet = Fleet(kafka.bootstrap_servers)
     workers = [fleet.start("w1")]
-    until(lambda: workers[0][0].tally.counts["committed"] > 3)
+    until(lambda: workers[0][0].counters.counts["committed"] > 3)
     workers.append(fleet.start("w2"))
     until(lambda: len(workers[1][0].slots) == SLOTS // 2)
     getattr(kafka, end)()
     time.sleep(SESSION_TIMEOUT_MS / 1_000 + 2)
     kafka.start()
     until(lambda: fleet.endings or all(len(core.slots) == SLOTS // 2 for core, _, _ in workers))
-    committed = [core.tally.counts["committed"] for core, _, _ in workers]
+    committed = [core.counters.counts["committed"] for core, _, _ in workers]
     until(
         lambda: (
             fleet.endings
             or all(
-                core.tally.counts["committed"] > before + 3
+                core.counters.counts["committed"] > before + 3
                 for (core, _, _), before in zip(workers, committed, strict=True)
             )
         )
@@ -378,7 +384,7 @@ def test_every_worker_works_again_when_the_broker_is_back(kafka, end):
 def test_a_slots_recovery_waits_for_the_open_transaction_of_the_dead(broker):
     fleet = Fleet(broker)
     first = fleet.start("w1")
-    until(lambda: first[0].tally.counts["committed"] > 3)
+    until(lambda: first[0].counters.counts["committed"] > 3)
     drain(first)
     slot = slot_of(TOKENS[0], SLOTS)
     dead = KafkaPublisher(
@@ -386,8 +392,8 @@ def test_a_slots_recovery_waits_for_the_open_transaction_of_the_dead(broker):
         transactional_id=f"{fleet.names.group}-dead",
         transaction_timeout_ms=60_000,
         progress_topic=fleet.names.progress,
-        key_schema_id=1,
-        record_schema_id=2,
+        topic_partitions={},
+        progress_schema_ids={1: (1, 2), 2: (1, 2)},
     )
     dead.start()
     assert dead.begin(b"any") is None

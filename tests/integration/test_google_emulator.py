@@ -8,35 +8,63 @@ row by row must give them, and at every release the bank's total and ledger must
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.differential.emulator import ABSENT, find_emulator
-from tidegate.local_stack.bank import ACCOUNTS, LEDGER, STREAM, Bank
-from tidegate.local_stack.bank_database import DatabaseName, create_bank_database, open_accounts
 from tidegate.local_stack.config import load_config
-from tidegate.local_stack.customers import Customers
-from tidegate.local_stack.demo import bank_layout
-from tidegate.local_stack.judge_cuts import compare_cuts, table_difference
-from tidegate.local_stack.judge_delta import DeltaReader
-from tidegate.local_stack.judge_progress import finished_stream_partitions
-from tidegate.local_stack.judge_source import SpannerSource
-from tidegate.local_stack.pipeline import Pipeline
-from tidegate.local_stack.ports import choose_ports
-from tidegate.local_stack.process import ChildProcess, ProcessSpec
-from tidegate.local_stack.programs import Programs
-from tidegate.local_stack.stack import LocalStack
+from tidegate.local_stack.demo.bank import ACCOUNTS, LEDGER, STREAM, Bank
+from tidegate.local_stack.demo.bank_database import (
+    create_bank_database,
+    open_accounts,
+)
+from tidegate.local_stack.demo.customers import Customers
+from tidegate.local_stack.demo.pipeline import Pipeline
+from tidegate.local_stack.demo.run import bank_layout
+from tidegate.local_stack.judge.cuts import compare_cuts, table_difference
+from tidegate.local_stack.judge.delta import DeltaReader
+from tidegate.local_stack.judge.progress import finished_stream_partitions
+from tidegate.local_stack.judge.source import SpannerSource
+from tidegate.local_stack.parts.database_name import DatabaseName
+from tidegate.local_stack.parts.ports import choose_ports
+from tidegate.local_stack.parts.process import ChildProcess, ProcessSpec
+from tidegate.local_stack.parts.programs import Programs
+from tidegate.local_stack.parts.stack import LocalStack
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
+
+ABSENT = (
+    "Google's Spanner emulator is not installed beside gcloud, and "
+    "SPANNER_EMULATOR_PROGRAM does not name it"
+)
 
 BANK = Bank(accounts=20, seed=17)
 TRANSFERS = 300
 LIFE_S = 3
 DEADLINE_S = 300
+
+
+def find_emulator() -> Path | None:
+    """The emulator's program: named by the environment, or a part of the Cloud SDK."""
+    if named := os.environ.get("SPANNER_EMULATOR_PROGRAM"):
+        return Path(named)
+    gcloud = shutil.which("gcloud")
+    if gcloud is None:
+        return None
+    below = Path("cloud_spanner_emulator") / "emulator_main"
+    beside = Path(gcloud).parent
+    places = (
+        Path(gcloud).resolve().parent / below,
+        beside / below,
+        beside.parent / "lib" / "google-cloud-sdk" / "bin" / below,
+    )
+    return next((place for place in places if place.is_file()), None)
 
 
 @pytest.fixture(scope="module")

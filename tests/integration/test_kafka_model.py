@@ -10,13 +10,13 @@ import pytest
 from tests.simulation.contract import CASES
 from tests.simulation.contract_broker import BrokerStage
 from tests.simulation.contract_model import ModelStage
-from tidegate.local_stack.java import find_java
-from tidegate.local_stack.jvm_parts import fetch_jvm_parts
-from tidegate.local_stack.kafka_broker import KafkaBroker
-from tidegate.local_stack.ports import choose_ports
-from tidegate.producer.adapters.kafka_publisher import KafkaPublisher
+from tidegate.local_stack.parts.java import find_java
+from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts
+from tidegate.local_stack.parts.kafka_broker import KafkaBroker
+from tidegate.local_stack.parts.ports import choose_ports
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
+from tidegate.producer.kafka.publisher import KafkaPublisher
 from tidegate.schemas.progress import ChildPartition, PartitionAnnounced, ProgressRecord
 
 
@@ -72,6 +72,7 @@ class Publishers:
     def __init__(self, address, stage, *, timeout_ms):
         self._address, self._stage, self._timeout_ms = address, stage, timeout_ms
         self._names = {name: f"{name}-{uuid.uuid4().hex}" for name in FIRST_CALLS}
+        self._made = []
 
     def started(self):
         return {name: self._started(name) for name in FIRST_CALLS}
@@ -82,11 +83,17 @@ class Publishers:
             transactional_id=self._names[name],
             transaction_timeout_ms=self._timeout_ms,
             progress_topic=self._stage.topics["slots"],
-            key_schema_id=1,
-            record_schema_id=2,
+            topic_partitions={},
+            progress_schema_ids={1: (1, 2), 2: (1, 2)},
         )
         publisher.start()
+        self._made.append(publisher)
         return publisher
+
+    def end(self):
+        """Release the clients."""
+        for publisher in self._made:
+            publisher.close()
 
     def opened(self):
         made = self.started()
@@ -104,10 +111,26 @@ def stage(address):
     made.close()
 
 
+@pytest.fixture
+def publishers_with(address, stage):
+    """Makes publishers with a transaction time-out; ends them after the test."""
+    made = []
+
+    def make(*, timeout_ms):
+        made.append(Publishers(address, stage, timeout_ms=timeout_ms))
+        return made[-1]
+
+    yield make
+    for publishers in made:
+        publishers.end()
+
+
 @pytest.mark.integration
-def test_the_adapter_reports_a_fence_after_a_time_out_whatever_it_asks_first(address, stage):
+def test_the_adapter_reports_a_fence_after_a_time_out_whatever_it_asks_first(
+    publishers_with, stage
+):
     """The event alone does not say whether a successor or the time-out did it; the group does."""
-    publishers = Publishers(address, stage, timeout_ms=TIME_OUT_MS).opened()
+    publishers = publishers_with(timeout_ms=TIME_OUT_MS).opened()
     stage.until(lambda: stage.stable_end(("slots", 0)) == 2 * len(publishers))
     outcomes = {name: call(publishers[name]) for name, call in FIRST_CALLS.items()}
     assert outcomes == dict.fromkeys(FIRST_CALLS, on.ProducerFenced())
@@ -120,8 +143,10 @@ def test_the_adapter_reports_a_fence_after_a_time_out_whatever_it_asks_first(add
 
 
 @pytest.mark.integration
-def test_the_adapter_reports_a_fence_after_a_successor_whatever_it_asks_first(address, stage):
-    publishers = Publishers(address, stage, timeout_ms=60_000)
+def test_the_adapter_reports_a_fence_after_a_successor_whatever_it_asks_first(
+    publishers_with, stage
+):
+    publishers = publishers_with(timeout_ms=60_000)
     former, successors = publishers.opened(), publishers.started()
     outcomes = {name: call(former[name]) for name, call in FIRST_CALLS.items()}
     assert outcomes == dict.fromkeys(FIRST_CALLS, on.ProducerFenced())
@@ -132,10 +157,10 @@ def test_the_adapter_reports_a_fence_after_a_successor_whatever_it_asks_first(ad
 
 
 @pytest.mark.integration
-def test_the_adapter_goes_on_after_a_refused_fence(address, stage):
+def test_the_adapter_goes_on_after_a_refused_fence(publishers_with, stage):
     member = stage.member("worker")
     stage.until(lambda: bool(member.slots), member)
-    publisher = Publishers(address, stage, timeout_ms=60_000).started()["fence"]
+    publisher = publishers_with(timeout_ms=60_000).started()["fence"]
     assert publisher.begin(stage.strange_metadata("worker")) is None
     assert announce(publisher) is None
     assert isinstance(publisher.await_delivery(), on.Delivered)

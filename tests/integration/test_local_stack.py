@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from tidegate.local_stack.config import load_config
-from tidegate.local_stack.stack import LocalStack
+from tidegate.local_stack.parts.stack import LocalStack
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
@@ -129,7 +129,7 @@ def test_a_parent_that_is_killed_leaves_no_jvm(tmp_path):
     code = (
         "import time\n"
         "from tidegate.local_stack.config import load_config\n"
-        "from tidegate.local_stack.stack import LocalStack\n"
+        "from tidegate.local_stack.parts.stack import LocalStack\n"
         f"stack = LocalStack(load_config(data_dir={str(tmp_path)!r}), with_simulator=False)\n"
         "stack.start()\n"
         "print(stack.kafka.process.pid, stack.registry.process.pid, flush=True)\n"
@@ -150,7 +150,7 @@ def test_a_parent_that_is_interrupted_stops_in_order(tmp_path):
     code = (
         "import time\n"
         "from tidegate.local_stack.config import load_config\n"
-        "from tidegate.local_stack.stack import LocalStack\n"
+        "from tidegate.local_stack.parts.stack import LocalStack\n"
         f"with LocalStack(load_config(data_dir={str(tmp_path)!r}), with_simulator=False):\n"
         "    print('up', flush=True)\n"
         "    time.sleep(600)\n"

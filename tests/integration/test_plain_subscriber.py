@@ -18,16 +18,20 @@ from confluent_kafka import OFFSET_BEGINNING, DeserializingConsumer, TopicPartit
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 
-from tidegate.local_stack.bank import ACCOUNTS, LEDGER, STREAM, Bank
-from tidegate.local_stack.bank_database import DatabaseName, create_bank_database, open_accounts
-from tidegate.local_stack.churn import SimulatorControl
 from tidegate.local_stack.config import load_config
-from tidegate.local_stack.customers import Customers
-from tidegate.local_stack.judge_log import LoggedTransaction, fetch_commit_log
-from tidegate.local_stack.judge_progress import finished_stream_partitions
-from tidegate.local_stack.pipeline import Pipeline
-from tidegate.local_stack.programs import Programs
-from tidegate.local_stack.stack import LocalStack
+from tidegate.local_stack.demo.bank import ACCOUNTS, LEDGER, STREAM, Bank
+from tidegate.local_stack.demo.bank_database import (
+    create_bank_database,
+    open_accounts,
+)
+from tidegate.local_stack.demo.churn import SimulatorControl
+from tidegate.local_stack.demo.customers import Customers
+from tidegate.local_stack.demo.pipeline import Pipeline
+from tidegate.local_stack.judge.log import LoggedTransaction, fetch_commit_log
+from tidegate.local_stack.judge.progress import finished_stream_partitions
+from tidegate.local_stack.parts.database_name import DatabaseName
+from tidegate.local_stack.parts.programs import Programs
+from tidegate.local_stack.parts.stack import LocalStack
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.local_stack.bank import STREAM, Bank
-from tidegate.local_stack.bank_database import (
-    DatabaseName,
+from tidegate.local_stack.config import load_config
+from tidegate.local_stack.demo.bank import STREAM, Bank
+from tidegate.local_stack.demo.bank_database import (
     create_bank_database,
     open_accounts,
 )
-from tidegate.local_stack.config import load_config
-from tidegate.local_stack.jvm_parts import fetched_jvm_parts
-from tidegate.local_stack.pipeline import Pipeline
-from tidegate.local_stack.programs import Programs
-from tidegate.local_stack.stack import LocalStack
+from tidegate.local_stack.demo.pipeline import Pipeline
+from tidegate.local_stack.parts.database_name import DatabaseName
+from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
+from tidegate.local_stack.parts.programs import Programs
+from tidegate.local_stack.parts.stack import LocalStack
 
 pytestmark = pytest.mark.integration
 

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from importlib.machinery import SourceFileLoader
@@ -213,6 +214,14 @@ def test_the_stamp_follows_the_requirements(dev, monkeypatch, tmp_path):
     assert before != dev.stamp()
 
 
+def test_the_stamp_follows_the_simulators_dependencies(dev, monkeypatch, tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    before = dev.stamp()
+    monkeypatch.setattr(dev, "SIMULATOR", tmp_path)
+
+    assert before != dev.stamp()
+
+
 def test_a_failed_step_shows_its_output(dev, capfd):
     with pytest.raises(dev.Stop, match="making failed"):
         dev.shown("making", [sys.executable, "-c", "raise SystemExit('the reason')"])
@@ -242,11 +251,34 @@ def test_make_help_gives_every_target_a_line(repository, dev):
         assert re.search(rf"^  {name} +{re.escape(text)}$", done.stdout, re.MULTILINE)
 
 
-def test_ci_calls_make(repository):
+def test_ci_runs_the_target_of_that_name(repository):
     script = repository / ".ci" / "run"
 
     assert os.access(script, os.X_OK)
-    assert "make ci" in script.read_text()
+    assert "exec ./dev ci </dev/null" in script.read_text()
+
+
+@pytest.fixture
+def ctrl_c_is_heeded():
+    """A shell without a terminal starts its background jobs with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c_is_heeded")
+def test_a_program_that_fails_after_ctrl_c_has_code_130(dev, tmp_path):
+    """Ctrl-C reaches the whole process group: the program, and `dev` that waits for it."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "os.kill(os.getppid(), signal.SIGINT)\n"
+        "sys.exit(int(sys.argv[1]))\n"
+    )
+
+    assert dev.run([sys.executable, str(program), "2"]) == 130
+    assert dev.run([sys.executable, str(program), "0"]) == 0
 
 
 def test_apt_is_asked_for_a_package_that_it_has(dev, tools, tmp_path, monkeypatch, capfd):

@@ -9,6 +9,8 @@ import pytest
 
 EXTRAS = ("google", "grpc", "pyspark", "delta", "deltalake", "pandas", "pyarrow", "psutil")
 
+SPARK_ROOMS = ("batch", "checkpoint", "sinks", "spark")
+
 # Imports every module below the packages named, with the extras hidden; prints those that failed.
 CODE = """
 import importlib, pkgutil, sys
@@ -58,9 +60,9 @@ def test_the_probe_sees_what_is_hidden():
         "tidegate.producer.core",
         "tidegate.producer.driver",
         "tidegate.spark_consumer.core",
-        "tidegate.local_stack.java",
-        "tidegate.local_stack.jvm_parts",
-        "tidegate.local_stack.stack",
+        "tidegate.local_stack.parts.java",
+        "tidegate.local_stack.parts.jvm_parts",
+        "tidegate.local_stack.parts.stack",
         "tidegate.local_stack.cli",
     ],
 )
@@ -72,27 +74,29 @@ def test_the_face_imports_none_of_its_packages():
     code = "import sys, tidegate; print([m for m in sys.modules if m.startswith('tidegate.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert "[]" == done.stdout.strip()
+    assert "['tidegate.version']" == done.stdout.strip()
 
 
 def test_the_producer_needs_spanner_in_its_adapters_only():
     needy = {line.split()[0] for line in failing("tidegate.producer")}
 
     # The composition root and the command that calls it wire the adapters.
-    wired = ("tidegate.producer.adapters.", "tidegate.producer.app", "tidegate.producer.cli")
+    wired = (
+        "tidegate.producer.kafka.",
+        "tidegate.producer.spanner.",
+        "tidegate.producer.translation.",
+        "tidegate.producer.commands.",
+        "tidegate.producer.cli",
+    )
     assert all(name.startswith(wired) for name in needy), needy
 
 
 def test_the_consumer_needs_pyspark_in_its_spark_part_only():
     needy = {line.split()[0] for line in failing("tidegate.spark_consumer")}
 
-    assert all(name.startswith("tidegate.spark_consumer.spark") for name in needy), needy
-
-
-def test_the_simulator_needs_no_more_than_its_own_extra():
-    foreign = ("pyspark", "delta", "deltalake", "pandas", "psutil")
-
-    assert [] == failing("tidegate.spanner_simulator", extras=foreign)
+    # Those that `import-linter` allows to import pyspark.
+    rooms = tuple(f"tidegate.spark_consumer.{room}" for room in SPARK_ROOMS)
+    assert all(name.startswith(rooms) for name in needy), needy
 
 
 def test_the_producer_runs_without_pyspark_and_the_consumer_without_spanner():
@@ -100,3 +104,65 @@ def test_the_producer_runs_without_pyspark_and_the_consumer_without_spanner():
 
     assert [] == failing("tidegate.producer", extras=spark)
     assert [] == failing("tidegate.spark_consumer", extras=("google", "grpc", "deltalake"))
+
+
+# A program's entry point, with some modules hidden.
+PROGRAM = """
+import sys
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {extras!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}} (hidden)", name=name)
+
+sys.meta_path.insert(0, Hidden())
+from {package}.cli import main
+sys.argv = [{package!r}, *{arguments!r}]
+main()
+"""
+CONSUMER = [
+    "run",
+    *("--bootstrap-servers", "127.0.0.1:1"),
+    *("--registry-url", "http://127.0.0.1:1"),
+    *("--prefix", "bank"),
+    *("--output", "out"),
+    *("--checkpoint", "check"),
+]
+
+
+def ended(package: str, *arguments: str, extras: tuple[str, ...]) -> tuple[int, str, str]:
+    """Run a program with some modules hidden; return its exit code and what it printed."""
+    code = PROGRAM.format(extras=extras, package=package, arguments=list(arguments))
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("package", "arguments", "hidden", "told"),
+    [
+        ("tidegate.producer", ["run"], "google", 'pip install "tidegate[producer]"'),
+        ("tidegate.producer", ["check"], "grpc", 'pip install "tidegate[producer]"'),
+        ("tidegate.spark_consumer", CONSUMER, "pyspark", 'pip install "tidegate[local]"'),
+        ("tidegate.spark_consumer", CONSUMER, "delta", "pip install --no-deps delta-spark=="),
+        ("tidegate.local_stack", ["up"], "psutil", 'pip install "tidegate[local]"'),
+        ("tidegate.local_stack", ["demo"], "spanner_simulator", 'pip install "tidegate[local]"'),
+    ],
+)
+def test_a_program_without_its_extra_says_what_to_type(package, arguments, hidden, told):
+    exit_code, _, stderr = ended(package, *arguments, extras=(hidden,))
+
+    assert exit_code == 2
+    assert told in stderr
+    assert stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "package", ["tidegate.producer", "tidegate.spark_consumer", "tidegate.local_stack"]
+)
+def test_every_program_prints_its_version_whatever_is_installed(package):
+    exit_code, stdout, stderr = ended(package, "--version", extras=EXTRAS)
+
+    assert (exit_code, stderr) == (0, "")
+    assert stdout.startswith("tidegate ")

@@ -7,16 +7,16 @@ import sys
 
 import pytest
 
-PACKAGES = ("schemas", "producer", "spark_consumer", "spanner_simulator", "local_stack")
+PACKAGES = ("schemas", "producer", "spark_consumer", "local_stack")
 
 # Imports across packages, reads package data, and shows whose modules it got.
 CODE = """
-import tidegate.local_stack.java, tidegate.local_stack.jvm_parts
+import tidegate.local_stack.parts.java, tidegate.local_stack.parts.jvm_parts
 import tidegate.producer, tidegate.schemas, tidegate.schemas.topics
-import tidegate.spanner_simulator, tidegate.spark_consumer
+import tidegate.spark_consumer
 import schemas, producer
 print(schemas.OWNER, producer.OWNER, tidegate.schemas.topics.__name__)
-print(len(tidegate.local_stack.jvm_parts._ivy_xml()) > 0)
+print(len(tidegate.local_stack.parts.jvm_parts._ivy_xml()) > 0)
 print(tidegate.__file__)
 """
 

@@ -11,7 +11,7 @@ import pytest
 
 import tidegate
 
-PACKAGES = {"schemas", "producer", "spark_consumer", "spanner_simulator", "local_stack"}
+PACKAGES = {"schemas", "producer", "spark_consumer", "local_stack"}
 
 
 @pytest.fixture(scope="session")
@@ -31,10 +31,10 @@ def test_one_name_at_the_top(names):
     assert {"tidegate", f"tidegate-{tidegate.__version__}.dist-info"} == tops
 
 
-def test_the_import_root_holds_the_packages_and_two_files(names):
+def test_the_import_root_holds_the_packages_and_few_files(names):
     below = {name.split("/")[1] for name in names if name.startswith("tidegate/")}
 
-    assert PACKAGES | {"__init__.py", "py.typed"} == below
+    assert PACKAGES | {"program", "__init__.py", "py.typed", "version.py"} == below
 
 
 @pytest.mark.parametrize("package", sorted(PACKAGES))
@@ -58,7 +58,7 @@ def test_every_data_file_is_in(repository, names):
         if path.suffix in {".avsc", ".xml", ".sql"}
     }
 
-    assert "tidegate/local_stack/ivy.xml" in data
+    assert "tidegate/local_stack/parts/ivy.xml" in data
     assert any(name.endswith(".avsc") for name in data)
     assert set() == data - set(names)
 

@@ -1,0 +1,150 @@
+"""One contract for the publisher and the membership in memory and for those on a real broker."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
+from tests.simulation.contract_ports import CASES, SLOTS, TestWorker
+from tidegate.local_stack.config import load_config
+from tidegate.local_stack.parts.stack import LocalStack
+from tidegate.producer.kafka.membership import KafkaMembership
+from tidegate.producer.kafka.publisher import KafkaPublisher
+from tidegate.producer.kafka.stream_start import KafkaStreamStartFinder
+from tidegate.producer.kafka.topics import KafkaTopics
+from tidegate.producer.memory.broker import MemoryBroker
+from tidegate.producer.memory.clock import ManualClock
+from tidegate.producer.memory.group import Group
+from tidegate.producer.memory.membership import MemoryMembership, MemoryStreamStartFinder
+from tidegate.producer.memory.publisher import MemoryPublisher
+from tidegate.schemas.progress_decoder import ProgressDecoder
+from tidegate.schemas.registry import InMemorySchemaRegistry
+
+TURNS_MAX = 200
+PATIENCE_S = 60
+SESSION_TIMEOUT_MS = 6_000
+PROGRESS = "bank-progress"
+KEY_ID, RECORD_ID = 1, 2
+DECODER = ProgressDecoder(InMemorySchemaRegistry().schema, own_ids=[RECORD_ID])
+
+
+class MemoryStage:
+    """The models of `producer/memory`."""
+
+    def __init__(self):
+        self._broker = MemoryBroker({PROGRESS: SLOTS}, group=Group(SLOTS))
+        self._started = 0
+
+    def worker(self, name):
+        self._started += 1
+        worker = TestWorker(name)
+        worker.publisher = MemoryPublisher(
+            self._broker, transactional_id=name, progress_topic=PROGRESS
+        )
+        worker.membership = MemoryMembership(
+            self._broker, worker=name, client_id=f"{name}-{self._started}", topic=PROGRESS,
+            listener=worker, clock=ManualClock(),
+        )  # fmt: skip
+        worker.publisher.start()
+        worker.membership.start()
+        return worker
+
+    def finder(self):
+        return MemoryStreamStartFinder(self._broker, topic=PROGRESS, root_slot=0)
+
+    def truncate(self, slot, below):
+        self._broker.logs[PROGRESS, slot].expire(below)
+
+    def until(self, condition, *workers):
+        for _ in range(TURNS_MAX):
+            if condition():
+                return
+            for worker in workers:
+                worker.serve()
+        raise AssertionError("waited in vain")
+
+
+class KafkaStage:
+    """The adapters of `producer/kafka`, on topics and a group of the case's own."""
+
+    def __init__(self, address):
+        self._address = address
+        self._group = f"g{uuid.uuid4().hex[:8]}"
+        self._topic = f"{self._group}-progress"
+        KafkaTopics(address).ensure_progress(self._topic, slots=SLOTS, replication=1)
+        self._workers = []
+
+    def worker(self, name):
+        worker = TestWorker(name)
+        worker.publisher = KafkaPublisher(
+            bootstrap_servers=self._address, transactional_id=f"{self._group}-{name}",
+            transaction_timeout_ms=30_000, progress_topic=self._topic,
+            topic_partitions={},
+            progress_schema_ids={1: (KEY_ID, RECORD_ID), 2: (KEY_ID, RECORD_ID)},
+        )  # fmt: skip
+        worker.membership = KafkaMembership(
+            bootstrap_servers=self._address, group=self._group, worker=name, topic=self._topic,
+            session_timeout_ms=SESSION_TIMEOUT_MS, listener=worker, decoder=DECODER,
+        )  # fmt: skip
+        worker.publisher.start()
+        worker.membership.start()
+        self._workers.append(worker)
+        return worker
+
+    def finder(self):
+        return KafkaStreamStartFinder(
+            bootstrap_servers=self._address, group=self._group, topic=self._topic, root_slot=0,
+            decoder=DECODER,
+        )  # fmt: skip
+
+    def truncate(self, slot, below):
+        # A broker deletes no records of a topic that is compacted only.
+        change = ConfigEntry(
+            "cleanup.policy", "compact,delete", incremental_operation=AlterConfigOpType.SET
+        )
+        resource = ConfigResource(
+            ConfigResource.Type.TOPIC, self._topic, incremental_configs=[change]
+        )
+        admin = AdminClient({"bootstrap.servers": self._address})
+        for answer in admin.incremental_alter_configs([resource]).values():
+            answer.result(PATIENCE_S)
+        (answer,) = admin.delete_records([TopicPartition(self._topic, slot, below)]).values()
+        answer.result(PATIENCE_S)
+
+    def until(self, condition, *workers):
+        give_up_at = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < give_up_at, "waited in vain"
+            for worker in workers:
+                worker.serve()
+
+    def close(self):
+        for worker in self._workers:
+            worker.membership.close()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A real broker's address."""
+    config = load_config(data_dir=tmp_path_factory.mktemp("stack"))
+    with LocalStack(config, with_simulator=False) as stack:
+        yield stack.kafka.bootstrap_servers
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_in_memory(case):
+    case(MemoryStage())
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_on_a_real_broker(case, address):
+    stage = KafkaStage(address)
+    try:
+        case(stage)
+    finally:
+        stage.close()

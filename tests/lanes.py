@@ -1,0 +1,349 @@
+"""Which test runs when: steps select tests, a lane is a list of steps, `./dev LANE` runs it.
+
+A step is one pytest run or one of the tests' own programs.  Every test belongs to a step, and every
+step to a lane; tests/tidy/test_lanes.py proves it.
+
+Standard library only: `dev` imports this module before anything is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from xml.etree import ElementTree
+
+__all__ = [
+    "CHECKS",
+    "LANES",
+    "LINT",
+    "STEPS",
+    "Program",
+    "Result",
+    "Selection",
+    "is_simulator_tested",
+    "report",
+    "run_checks",
+    "run_ci",
+    "run_lane",
+]
+
+ROOT = Path(__file__).resolve().parent.parent
+SIMULATOR = "spanner_simulator"
+STAMP = ROOT / ".ci" / "simulator-tested-tree"
+
+Run = Callable[[list[str]], int]
+"""Runs a program of `.venv` in the foreground, in the repository's top folder; its exit code."""
+
+_SLOWEST = 25
+_INTERRUPTED = 130
+_NOTHING_COLLECTED = 5
+
+
+# ---------------------------------------------------------------- steps and lanes
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A selection of tests for one pytest run."""
+
+    paths: tuple[str, ...]
+    markers: str = ""
+    """An expression for pytest's `-m`: names of markers, `and`, `or`, `not`."""
+    dist: str = ""
+    """How pytest-xdist distributes them to one process per core; empty for a single process."""
+
+    def command(self, options: Sequence[str], results: Path) -> list[str] | None:
+        """Return the pytest run that writes its results as JUnit XML.
+
+        Paths among `options` narrow the step's own; None if nothing of the step is left.
+        """
+        asked = [option for option in options if (ROOT / option.split("::")[0]).exists()]
+        paths = self._below(asked) if asked else self.paths
+        if not paths:
+            return None
+        return [
+            *("python", "-m", "pytest", "-q", f"--junitxml={results}"),
+            *(("-m", self.markers) if self.markers else ()),
+            *(("-n", "logical", "--dist", self.dist) if self.dist else ()),
+            *(option for option in options if option not in asked),
+            *paths,
+        ]
+
+    def _below(self, asked: Sequence[str]) -> list[str]:
+        """Return what both the step and the caller ask for."""
+        return [
+            *(one for one in asked if any(PurePath(one).is_relative_to(p) for p in self.paths)),
+            *(
+                path
+                for path in self.paths
+                if path not in asked and any(PurePath(path).is_relative_to(one) for one in asked)
+            ),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program that counts as one test: it has passed when it exits with 0."""
+
+    command: tuple[str, ...]
+
+
+_FOLDERS = ("unit", "tidy", "packaging", "fuzz", "chaos", "integration")
+
+STEPS: dict[str, Selection | Program] = {
+    "unit": Selection(
+        tuple(f"tests/{name}" for name in _FOLDERS),
+        "not integration and not deep",
+        "loadfile",
+    ),
+    "simulation": Selection(("tests/simulation",), "not deep", "worksteal"),
+    # One after another, because they share one Spark session.
+    "spark": Selection(("tests/spark",), "not slow"),
+    "smoke": Selection(("tests/integration",), "smoke"),
+    "integration": Selection(("tests/integration",), "integration and not smoke"),
+    "slow spark": Selection(("tests/spark",), "slow"),
+    "seeds": Program(("python", "-m", "tests.simulation", "--seeds", "2000")),
+    "mutants": Selection(("tests/simulation",), "deep", "worksteal"),
+    "small worlds": Program(("python", "-m", "tests.simulation.exhaustive", "--deep")),
+    "fuzz": Program(("python", "-m", "tests.fuzz", "--minutes", "5")),
+    "simulator": Selection((f"{SIMULATOR}/tests",), dist="loadfile"),
+}
+
+LANES: dict[str, tuple[str, ...]] = {
+    "unit": ("unit",),
+    "test": ("unit", "simulation", "spark", "smoke"),
+    "test-real": ("integration", "spark", "slow spark"),
+    "test-deep": ("seeds", "mutants", "small worlds", "fuzz"),
+    "test-simulator": ("simulator",),
+}
+
+
+# ---------------------------------------------------------------- checks of sources and wheels
+
+_OF_SIMULATOR = f"{SIMULATOR}/pyproject.toml"
+_BUILD = ("python", "-m", "build", "--wheel", "--no-isolation", "--outdir")
+
+# Both distributions are checked, each with its own configuration.
+CHECKS: dict[str, dict[str, tuple[str, ...]]] = {
+    "style": {
+        "style": ("ruff", "check", "."),
+        "format": ("ruff", "format", "--check", "."),
+    },
+    "types": {
+        "types": ("mypy", "-p", "tidegate"),
+        "types, simulator": ("mypy", "--config-file", _OF_SIMULATOR, "-p", "spanner_simulator"),
+    },
+    "imports": {
+        "imports": ("lint-imports",),
+        "imports, simulator": ("lint-imports", "--config", _OF_SIMULATOR),
+    },
+    "tidy": {
+        "tidy": ("python", "-m", "pytest", "-q", "tests/tidy"),
+        "tidy, simulator": ("python", "-m", "pytest", "-q", f"{SIMULATOR}/tests/tidy"),
+    },
+    "wheel": {
+        "wheel": (*_BUILD, "dist", "."),
+        "wheel's files": ("check-wheel-contents", "dist"),
+        "wheel, simulator": (*_BUILD, "dist/simulator", SIMULATOR),
+        "its files": ("check-wheel-contents", "--toplevel", SIMULATOR, "dist/simulator"),
+    },
+}
+
+LINT = ("style", "types", "imports", "tidy")
+
+
+# ---------------------------------------------------------------- results
+
+
+@dataclass(slots=True)
+class Result:
+    """What came of one step."""
+
+    step: str
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    """Of the step's programs and of those that they have waited for."""
+    tests: list[tuple[float, str]] = field(default_factory=list)
+    """Seconds and name of each test."""
+
+
+def report(results: Sequence[Result]) -> int:
+    """Print the slowest tests, a line per step and, last, the total; return the exit code."""
+    slowest = sorted((one for result in results for one in result.tests), reverse=True)[:_SLOWEST]
+    if slowest:
+        print(f"\nthe {len(slowest)} slowest tests")
+        for seconds, name in slowest:
+            print(f"{seconds:>8.1f} s  {name}")
+    print(f"\n{'step':<20}{'passed':>8}{'failed':>8}{'skipped':>9}{'seconds':>9}{'CPU':>7}")
+    for result in results:
+        print(
+            f"{result.step:<20}{result.passed:>8}{result.failed:>8}{result.skipped:>9}"
+            f"{result.seconds:>9.0f}{result.cpu_seconds:>7.0f}"
+        )
+    seconds = sum(result.seconds for result in results)
+    cpu_seconds = sum(result.cpu_seconds for result in results)
+    print(f"{'all':<45}{seconds:>9.0f}{cpu_seconds:>7.0f}\n")
+    failed = sum(result.failed for result in results)
+    print(f"{sum(result.passed for result in results)} passed, {failed} failed", flush=True)
+    return 1 if failed else 0
+
+
+def append_timings(path: Path, title: str, results: Iterable[Result]) -> None:
+    """Append the steps' figures to a Markdown file, as a table with a heading."""
+    lines = [
+        f"\n## {title}\n",
+        "| step | passed | failed | skipped | seconds | CPU seconds |",
+        "| --- | --- | --- | --- | --- | --- |",
+        *(
+            f"| {one.step} | {one.passed} | {one.failed} | {one.skipped} "
+            f"| {one.seconds:.0f} | {one.cpu_seconds:.0f} |"
+            for one in results
+        ),
+    ]
+    with path.open("a") as file:
+        file.write("\n".join(lines) + "\n")
+
+
+def _read_results(result: Result, path: Path) -> None:
+    for suite in ElementTree.parse(path).iter("testsuite"):
+        count = {name: int(suite.get(name, 0)) for name in ("tests", "failures", "errors")}
+        result.skipped += int(suite.get("skipped", 0))
+        result.failed += count["failures"] + count["errors"]
+        result.passed += count["tests"] - result.failed - result.skipped
+    for case in ElementTree.parse(path).iter("testcase"):
+        name = f"{case.get('classname')}::{case.get('name')}"
+        result.tests.append((float(case.get("time", 0)), name))
+
+
+# ---------------------------------------------------------------- running
+
+
+def run_lane(
+    lane: str, arguments: Sequence[str], *, run: Run, without: Iterable[str] = ()
+) -> list[Result]:
+    """Run the lane's steps, one after another, and return their results.
+
+    `arguments` go to every pytest run, except `--timings FILE`.  Left out are the steps in
+    `without`, and those that contain none of the paths in `arguments`.  A step that fails does not
+    stop the others; Ctrl-C does, with KeyboardInterrupt.  A full run of `test-simulator` without a
+    failure writes the stamp that `run_ci` looks at.
+    """
+    parser = argparse.ArgumentParser(prog=f"./dev {lane}", add_help=False, allow_abbrev=False)
+    parser.add_argument("--timings", type=Path)
+    own, options = parser.parse_known_args(arguments)
+    steps = [name for name in LANES[lane] if name not in set(without)]
+    results = [one for name in steps if (one := _run_step(name, options, run=run)) is not None]
+    if lane == "test-simulator" and not options and not any(one.failed for one in results):
+        _stamp_simulator()
+    if own.timings is not None:
+        append_timings(own.timings, f"./dev {lane}", results)
+    return results
+
+
+def run_checks(*groups: str, run: Run) -> list[Result]:
+    """Run every check of these groups, also after one has failed, and return their results."""
+    if "wheel" in groups:
+        shutil.rmtree(ROOT / "dist", ignore_errors=True)
+    return [
+        _run_program(name, command, run=run)
+        for group in groups
+        for name, command in CHECKS[group].items()
+    ]
+
+
+def run_ci(arguments: Sequence[str], *, run: Run) -> list[Result]:
+    """Run all that must pass before a merge, each step once, and return the results."""
+    results = run_checks(*LINT, run=run)
+    results += run_lane("test", arguments, run=run)
+    results += run_lane("test-real", arguments, run=run, without=LANES["test"])
+    results += run_checks("wheel", run=run)
+    if is_simulator_tested():
+        print(f"\ntest-simulator is skipped: {SIMULATOR}/ has not changed since it passed")
+    else:
+        results += run_lane("test-simulator", arguments, run=run)
+    return results
+
+
+def _run_program(name: str, command: Sequence[str], *, run: Run) -> Result:
+    print(f"\n==== {name}", flush=True)
+    result = Result(name)
+    code = _timed(result, list(command), run)
+    result.passed, result.failed = int(code == 0), int(code != 0)
+    return result
+
+
+def _run_step(name: str, options: Sequence[str], *, run: Run) -> Result | None:
+    step = STEPS[name]
+    if isinstance(step, Program):
+        return _run_program(name, step.command, run=run)
+    result = Result(name)
+    with tempfile.TemporaryDirectory(prefix="tidegate-test-results-") as folder:
+        path = Path(folder) / "results.xml"
+        command = step.command(options, path)
+        if command is None:
+            return None
+        print(f"\n==== {name}", flush=True)
+        code = _timed(result, command, run)
+        if path.exists():
+            _read_results(result, path)
+    selects_nothing = code == _NOTHING_COLLECTED and options
+    if code != 0 and not result.failed and not selects_nothing:
+        result.failed = 1
+    return result
+
+
+def _timed(result: Result, command: list[str], run: Run) -> int:
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    code = run(command)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    result.seconds = time.monotonic() - began
+    result.cpu_seconds = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    if code == _INTERRUPTED:
+        raise KeyboardInterrupt
+    return code
+
+
+# ---------------------------------------------------------------- the simulator's stamp
+
+
+def simulator_tree() -> str | None:
+    """Return git's tree hash of the simulator's folder as it is on disk; None without git.
+
+    After a commit it is what `git rev-parse HEAD:spanner_simulator` prints.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        environ = {**os.environ, "GIT_INDEX_FILE": str(Path(folder) / "index")}
+        try:
+            for command in (
+                ["git", "add", "--", SIMULATOR],
+                ["git", "write-tree", f"--prefix={SIMULATOR}/"],
+            ):
+                done = subprocess.run(
+                    command, cwd=ROOT, env=environ, capture_output=True, text=True, check=True
+                )
+        except (OSError, subprocess.CalledProcessError):
+            return None
+    return done.stdout.strip()
+
+
+def is_simulator_tested() -> bool:
+    """Whether the simulator's own tests have passed for its folder as it is on disk."""
+    return STAMP.exists() and STAMP.read_text().strip() == simulator_tree()
+
+
+def _stamp_simulator() -> None:
+    tree = simulator_tree()
+    if tree is not None:
+        STAMP.write_text(f"{tree}\n")
+        print(f"\ncommit .ci/{STAMP.name}: ./dev ci skips these tests for the tree in it")

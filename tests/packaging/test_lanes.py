@@ -1,0 +1,198 @@
+"""How `./dev` runs a lane: which pytest runs, what counts as passed, and what is printed last."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import lanes
+
+RESULTS = """<?xml version="1.0"?>
+<testsuites>
+  <testsuite name="pytest" tests="4" failures="{failures}" errors="0" skipped="1" time="9.0">
+    <testcase classname="tests.unit.test_a" name="test_one" time="7.25" />
+    <testcase classname="tests.unit.test_a" name="test_two" time="0.5" />
+  </testsuite>
+</testsuites>
+"""
+
+
+class Runs:
+    """Stands for running programs: notes the commands and writes the results of a pytest run."""
+
+    def __init__(self, code: int = 0, *, failures: int = 0) -> None:
+        self.commands: list[list[str]] = []
+        self.code, self.failures = code, failures
+
+    def __call__(self, command: list[str]) -> int:
+        self.commands.append(command)
+        for option in command:
+            if option.startswith("--junitxml="):
+                path = Path(option.removeprefix("--junitxml="))
+                path.write_text(RESULTS.format(failures=self.failures))
+        return self.code
+
+
+@pytest.fixture(autouse=True)
+def stamp(tmp_path, monkeypatch) -> Path:
+    path = tmp_path / "stamp"
+    monkeypatch.setattr(lanes, "STAMP", path)
+    return path
+
+
+def counts(results: list[lanes.Result]) -> list[tuple[str, int, int, int]]:
+    return [(one.step, one.passed, one.failed, one.skipped) for one in results]
+
+
+def test_every_step_of_a_lane_runs():
+    runs = Runs()
+
+    results = lanes.run_lane("test", [], run=runs)
+
+    assert counts(results) == [(name, 3, 0, 1) for name in lanes.LANES["test"]]
+    assert len(runs.commands) == len(lanes.LANES["test"])
+    assert "tests/unit" in runs.commands[0]
+
+
+def test_a_failed_step_does_not_stop_the_others(capsys):
+    results = lanes.run_lane("test", [], run=Runs(1, failures=2))
+
+    assert counts(results) == [(name, 1, 2, 1) for name in lanes.LANES["test"]]
+    assert lanes.report(results) == 1
+    steps = len(lanes.LANES["test"])
+    assert capsys.readouterr().out.endswith(f"\n{steps} passed, {2 * steps} failed\n")
+
+
+def test_the_total_is_the_last_line_below_the_slowest_tests(capsys):
+    assert lanes.report(lanes.run_lane("unit", [], run=Runs())) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "3 passed, 0 failed"
+    slowest = lines.index("the 2 slowest tests")
+    assert lines[slowest + 1].split() == ["7.2", "s", "tests.unit.test_a::test_one"]
+
+
+def test_a_pytest_that_ends_without_a_failed_test_has_failed_all_the_same():
+    """It could not start, or a worker of it was killed."""
+    assert counts(lanes.run_lane("unit", [], run=lambda _command: 4)) == [("unit", 0, 1, 0)]
+
+
+def test_a_step_may_select_nothing_only_if_options_were_given():
+    def run(_command):
+        return 5
+
+    assert counts(lanes.run_lane("unit", ["-k", "gate"], run=run)) == [("unit", 0, 0, 0)]
+    assert counts(lanes.run_lane("unit", [], run=run)) == [("unit", 0, 1, 0)]
+
+
+def test_ctrl_c_ends_the_lane():
+    runs = Runs(130)
+
+    with pytest.raises(KeyboardInterrupt):
+        lanes.run_lane("test", [], run=runs)
+    assert len(runs.commands) == 1
+
+
+def test_options_go_to_every_pytest_run():
+    runs = Runs()
+    lanes.run_lane("test", ["-k", "gate"], run=runs)
+
+    assert all(command[command.index("-k") + 1] == "gate" for command in runs.commands)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("tests/unit/schemas", {"unit": ["tests/unit/schemas"]}),
+        (
+            "tests/integration/test_demo.py::test_the_demo_proves_everything",
+            {
+                name: ["tests/integration/test_demo.py::test_the_demo_proves_everything"]
+                for name in ("unit", "smoke")
+            },
+        ),
+        ("tests/spark", {"spark": ["tests/spark"]}),
+        ("tests", {name: list(lanes.STEPS[name].paths) for name in lanes.LANES["test"]}),
+    ],
+    ids=["folder", "test", "step", "all"],
+)
+def test_a_path_among_the_options_narrows_the_steps(asked, expected):
+    runs = Runs()
+    results = lanes.run_lane("test", [asked], run=runs)
+    paths = [[one for one in command if one.startswith("tests")] for command in runs.commands]
+
+    assert dict(zip([one.step for one in results], paths, strict=True)) == expected
+
+
+def test_timings_are_appended_as_a_table(tmp_path):
+    file = tmp_path / "tests.md"
+    file.write_text("# Tests\n")
+    runs = Runs()
+    lanes.run_lane("unit", ["--timings", str(file)], run=runs)
+
+    assert not [one for one in runs.commands[0] if "timings" in one]
+    lines = file.read_text().splitlines()
+    assert lines[:3] == ["# Tests", "", "## ./dev unit"]
+    assert lines[-1].startswith("| unit | 3 | 0 | 1 | 0 |")
+
+
+def test_ci_runs_each_step_once_and_all_of_them():
+    runs = Runs()
+    results = lanes.run_ci([], run=runs)
+
+    names = [one.step for one in results]
+    checks = [name for group in lanes.CHECKS.values() for name in group]
+    steps = {name for lane in ("test", "test-real", "test-simulator") for name in lanes.LANES[lane]}
+    assert len(names) == len(set(names))
+    assert set(names) == {*checks, *steps}
+
+
+def test_ci_leaves_out_the_simulators_tests_once_they_have_passed(stamp):
+    lanes.run_lane("test-simulator", [], run=Runs())
+
+    assert stamp.read_text().strip() == lanes.simulator_tree()
+    assert "simulator" not in [one.step for one in lanes.run_ci([], run=Runs())]
+
+
+@pytest.mark.parametrize(
+    ("options", "runs"), [([], Runs(1, failures=1)), (["-k", "split"], Runs())], ids=["red", "part"]
+)
+def test_a_failed_or_partial_run_of_the_simulators_tests_leaves_no_stamp(stamp, options, runs):
+    lanes.run_lane("test-simulator", options, run=runs)
+
+    assert not stamp.exists()
+
+
+def test_the_stamp_is_the_tree_that_git_will_commit(tmp_path, monkeypatch):
+    folder = tmp_path / "repository"
+    (folder / lanes.SIMULATOR).mkdir(parents=True)
+    source = folder / lanes.SIMULATOR / "a.py"
+    source.write_text("1\n")
+
+    def git(*words: str) -> str:
+        own = ("-c", "user.name=t", "-c", "user.email=t@example.invalid")
+        done = subprocess.run(
+            ["git", *own, *words], cwd=folder, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    git("init", "-q")
+    monkeypatch.setattr(lanes, "ROOT", folder)
+    before = lanes.simulator_tree()
+    git("add", ".")
+    git("commit", "-qm", "a")
+    assert before == git("rev-parse", f"HEAD:{lanes.SIMULATOR}")
+
+    source.write_text("2\n")
+
+    assert lanes.simulator_tree() != before
+
+
+def test_without_git_nothing_counts_as_tested(tmp_path, monkeypatch):
+    monkeypatch.setattr(lanes, "ROOT", tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+
+    assert lanes.simulator_tree() is None
+    assert not lanes.is_simulator_tested()

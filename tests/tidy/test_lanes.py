@@ -1,0 +1,103 @@
+"""No test is in no lane: each is selected by a step, and each step runs in a lane."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from tests.lanes import LANES, SIMULATOR, STEPS, Selection
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+# A pytest run that prints path and markers of all tests that it finds, as JSON.
+COLLECT = """
+import json, sys
+import pytest
+
+class Printer:
+    def pytest_collection_finish(self, session):
+        found = {
+            (str(item.path), tuple(sorted({mark.name for mark in item.iter_markers()})))
+            for item in session.items
+        }
+        print("collected " + json.dumps(sorted(found)))
+
+sys.exit(pytest.main(["--collect-only", "-q", "--no-header", "-p", "no:xdist"], [Printer()]))
+"""
+
+
+@pytest.fixture(scope="module")
+def collected() -> list[tuple[str, frozenset[str]]]:
+    """Path and markers of every test of Tidegate, each pair once."""
+    done = subprocess.run(
+        [sys.executable, "-c", COLLECT],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3_000:] + done.stderr
+    (line,) = (one for one in done.stdout.splitlines() if one.startswith("collected "))
+    return [
+        (str(Path(path).relative_to(REPOSITORY)), frozenset(markers))
+        for path, markers in json.loads(line.removeprefix("collected "))
+    ]
+
+
+def selects(step: Selection, path: str, markers: frozenset[str]) -> bool:
+    """Whether the step runs a test, by the rules of pytest for paths and `-m`."""
+    if not any(Path(path).is_relative_to(folder) for folder in step.paths):
+        return False
+    # An expression of names, `and`, `or` and `not` means the same in Python.
+    known = defaultdict(bool, dict.fromkeys(markers, True))
+    return not step.markers or bool(eval(step.markers, {}, known))
+
+
+def test_every_test_is_selected_by_one_step(collected):
+    assert len({path for path, _ in collected}) > 100
+    for path, markers in collected:
+        steps = [
+            name
+            for name, step in STEPS.items()
+            if isinstance(step, Selection) and selects(step, path, markers)
+        ]
+        assert len(steps) == 1, (path, sorted(markers), steps)
+
+
+def test_every_step_runs_in_a_lane():
+    assert {name for steps in LANES.values() for name in steps} == STEPS.keys()
+
+
+def test_every_test_file_is_collected(collected):
+    """A test file outside of pytest's folders, or one that it skips as a whole, would never run."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*test_*.py"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    files = {
+        name
+        for name in listed.stdout.splitlines()
+        if Path(name).name.startswith("test_") and (REPOSITORY / name).exists()
+    }
+    in_simulator = {name for name in files if name.startswith(f"{SIMULATOR}/tests/")}
+
+    assert files - in_simulator == {path for path, _ in collected}
+    assert in_simulator
+    assert STEPS["simulator"].paths == (f"{SIMULATOR}/tests",)
+    assert not STEPS["simulator"].markers
+
+
+@pytest.mark.parametrize(
+    "path", [path for step in STEPS.values() if isinstance(step, Selection) for path in step.paths]
+)
+def test_every_path_of_a_step_exists(path):
+    assert (REPOSITORY / path).exists()

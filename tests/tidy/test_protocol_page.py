@@ -1,0 +1,323 @@
+"""docs/protocol.md, sections 2 to 4: each example and table is computed by the code."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+import fastavro
+import pytest
+from google.cloud.spanner_v1.types import TypeCode
+
+from tests.tidy.protocol_page import (
+    EXAMPLES,
+    PAGE,
+    REPOSITORY,
+    code,
+    described_fields,
+    example,
+    section,
+    table,
+)
+from tidegate.producer.config import ProducerConfig
+from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
+from tidegate.producer.translation.table_evolution import grown
+from tidegate.producer.translation.translator import TableEncoding, Translator
+from tidegate.schemas.change_schema import avro_type, key_schema, row_fields, value_schema
+from tidegate.schemas.checksums import CHECKSUM_MODULUS, CHECKSUMS
+from tidegate.schemas.errors import ConfigError, SchemaError
+from tidegate.schemas.instants import NS_PER_US
+from tidegate.schemas.order_key import (
+    OrderKey,
+    first_key_after,
+    sequence_pair,
+)
+from tidegate.schemas.registry import RegisteredSchema
+from tidegate.schemas.tables import Column, ColumnType, TableSchema
+from tidegate.schemas.topics import (
+    HEADER_MOD,
+    HEADER_ORDER,
+    ROOT_TOKEN,
+    SLOTS_DEFAULT,
+    TopicNames,
+    slot_of,
+)
+from tidegate.schemas.wire_format import unframe
+from tidegate.spark_consumer.core.subscription import Subscription
+
+HEADINGS = set(re.findall(r"^##+ ([0-9.]+?)\.? ", PAGE, re.MULTILINE))
+
+# ---------------------------------------------------------------- names
+
+
+def test_names():
+    given = example("names")
+    names = TopicNames(given["prefix"])
+    topic = names.data(given["table"])
+
+    assert given["data_topic"] == topic
+    assert given["subjects"] == [names.key_subject(topic), names.value_subject(topic)]
+    assert given["progress_topic"] == names.progress
+    assert given["group"] == names.group
+    assert names.table(topic) == given["table"]
+    assert f"`{names.dead_letter.replace(given['prefix'], '<prefix>')}`" in section("9")
+
+
+def test_topics_that_a_reader_subscribes():
+    given = example("names")
+    pattern = Subscription(TopicNames(given["prefix"])).data_pattern
+
+    assert all(re.fullmatch(pattern, topic) for topic in given["matches"])
+    assert not any(re.fullmatch(pattern, topic) for topic in given["matches_not"])
+
+
+def test_constants():
+    found = {name: code(value)[0] for name, value in table("fact", "pattern or number")}
+    prefix, table_name, slots = found.values()
+
+    assert Subscription(TopicNames("p")).data_pattern == re.escape("p.") + table_name
+    assert slots == str(SLOTS_DEFAULT)
+    assert ProducerConfig.model_fields["slots"].default == SLOTS_DEFAULT
+    candidates = ["a", "_", ".a", "-a", "a.b-c_D", "", "ä", "a b", "a" * 100, "a" * 101, "a\n"]
+    for candidate in candidates:
+        if re.fullmatch(prefix, candidate):
+            TopicNames(candidate)
+        else:
+            with pytest.raises(ConfigError):
+                TopicNames(candidate)
+
+
+def test_slots():
+    given = example("slots")
+
+    assert given["slot_of"] == {token: slot_of(token, given["slots"]) for token in given["slot_of"]}
+    assert [slot_of(ROOT_TOKEN, slots) for slots in range(1, 50)] == [0] * 49
+
+
+def test_headers():
+    rows = table("place", "header", "value")
+
+    assert [code(header) for _, header, _ in rows] == [[HEADER_ORDER], [HEADER_MOD]]
+
+
+# ---------------------------------------------------------------- data records
+
+
+def column_type(cell: str) -> ColumnType:
+    names = code(cell)
+    return ColumnType(names[0], annotation="PG_NUMERIC" if "PG_NUMERIC" in names else "")
+
+
+def test_every_type_of_spanner_is_on_the_page_or_refused():
+    listed: dict[str, Any] = {}
+    for spanner, avro in table("Spanner", "Avro"):
+        names = code(spanner)
+        if "PG_NUMERIC" in names:
+            assert avro_type(ColumnType("NUMERIC", annotation="PG_NUMERIC")) == json.loads(
+                code(avro)[0]
+            )
+        elif names == ["ARRAY"]:
+            array = json.loads(code(avro)[0].replace(" T]", ' "T"]'))
+            element = ColumnType("BOOL")
+            assert avro_type(ColumnType("ARRAY", element)) == {
+                **array,
+                "items": ["null", "boolean"],
+            }
+        else:
+            listed |= dict.fromkeys(names, json.loads(code(avro)[0]))
+
+    for spanner_type in TypeCode:
+        if spanner_type.name in listed:
+            assert avro_type(ColumnType(spanner_type.name)) == listed[spanner_type.name]
+        else:
+            with pytest.raises(SchemaError):
+                avro_type(ColumnType(spanner_type.name))
+    assert set(listed) <= {spanner_type.name for spanner_type in TypeCode}
+
+
+def the_table() -> TableSchema:
+    given = example("schemas")
+    columns = [
+        Column(name, ColumnType.from_spanner_type(spanner_type), ordinal)
+        for ordinal, (name, spanner_type) in enumerate(given["columns"].items(), start=1)
+    ]
+    positions = {name: place for place, name in enumerate(given["primary_key"], start=1)}
+    return TableSchema(
+        given["table"],
+        tuple(replace(column, key_position=positions.get(column.name)) for column in columns),
+    )
+
+
+def test_schemas():
+    given = example("schemas")
+
+    # As text: the order of the attributes counts.
+    assert json.dumps(given["key_schema"]) == json.dumps(key_schema(given["topic"], the_table()))
+    assert json.dumps(given["value_schema"]) == json.dumps(
+        value_schema(given["topic"], the_table())
+    )
+
+
+def test_value_schemas_grow():
+    given = example("growth")
+
+    def value(names: list[str]) -> dict[str, Any]:
+        columns = (Column(name, ColumnType("INT64"), place) for place, name in enumerate(names))
+        return value_schema("t", TableSchema("t", tuple(columns)))
+
+    registered = [value(names) for names in given["registered"]]
+    assert list(row_fields(grown(value(given["table"]), registered, table="t"))) == given["next"]
+
+
+def test_the_example_table_is_the_one_that_the_statement_creates():
+    (statement,) = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
+    given = example("schemas")
+    columns = dict(re.findall(r"^  (\w+) +(\S+?)(?: NOT NULL)?,$", statement, re.MULTILINE))
+
+    assert given["columns"] == columns
+    assert f"CREATE TABLE {given['table']} (" in statement
+    assert f"PRIMARY KEY ({', '.join(given['primary_key'])})" in statement
+
+
+def read_avro(schema: dict[str, Any], framed: bytes) -> Any:
+    """Read by fastavro, with decimals and times left as they are written."""
+    _, body = unframe(framed)
+    bare = json.loads(json.dumps(schema), object_hook=without_logical_type)
+    return fastavro.schemaless_reader(io.BytesIO(body), fastavro.parse_schema(bare), None)
+
+
+def without_logical_type(node: dict[str, Any]) -> Any:
+    return {name: item for name, item in node.items() if name != "logicalType"}
+
+
+def hexadecimal(value: Any) -> Any:
+    match value:
+        case bytes():
+            return value.hex()
+        case dict():
+            return {name: hexadecimal(item) for name, item in value.items()}
+        case _:
+            return value
+
+
+def test_change():
+    schemas, given = example("schemas"), example("change")
+    subject, record = the_table(), given["record"]
+    types = {column.name: column for column in subject.columns}
+    translator = Translator(
+        {
+            subject.name: TableEncoding(
+                subject,
+                schemas["topic"],
+                RegisteredSchema(1, schemas["key_schema"]),
+                RegisteredSchema(2, schemas["value_schema"]),
+            )
+        },
+        change_stream=given["change_stream"],
+    )
+    translated = translator.translate(
+        DataChangeRecord(
+            **{
+                **{name: item for name, item in record.items() if name != "commit_timestamp_us"},
+                "commit_timestamp_ns": record["commit_timestamp_us"] * NS_PER_US,
+                "columns": tuple(
+                    RecordColumn(
+                        name, types[name].type, bool(types[name].key_position), types[name].ordinal
+                    )
+                    for name in record["columns"]
+                ),
+                "mods": tuple(Mod(**mod) for mod in record["mods"]),
+            }
+        ),
+        token=given["partition_token"],
+    )
+
+    (message,) = translated.messages
+    assert given["headers"] == {
+        HEADER_ORDER: message.order_key.hex(),
+        HEADER_MOD: message.mod.decode(),
+    }
+    assert given["key"] == message.key.hex()
+    assert given["value"] == message.value.hex()
+    value = read_avro(schemas["value_schema"], message.value)
+    assert given["value_fields"] == hexadecimal(value)
+
+
+def test_every_field_of_a_change_is_described():
+    change = value_schema("t", the_table())
+    source = next(field for field in change["fields"] if field["name"] == "source")
+    plain = [field["name"] for field in change["fields"] if field is not source]
+    described = described_fields(section("3.3"), "field")
+
+    assert [name for name in described if name in plain] == plain
+    named = {name.removeprefix("source.") for name in described if name not in plain}
+    assert named - {"source"} < {field["name"] for field in source["type"]["fields"]}
+
+
+# ---------------------------------------------------------------- order
+
+
+def test_order_keys_and_checksums():
+    given = example("order")
+    keys = [
+        OrderKey(
+            change["commit_timestamp_us"],
+            change["server_transaction_id"],
+            sequence_pair(change["record_sequence"]),
+            change["mod_number"],
+        ).encode()
+        for change in given["changes"]
+    ]
+
+    assert [change["order_key"] for change in given["changes"]] == [key.hex() for key in keys]
+    assert keys == sorted(keys)
+    for kind, checksum_of in CHECKSUMS.items():
+        shares = [checksum_of(key) for key in keys]
+        assert [change["checksums"][kind.value] for change in given["changes"]] == [
+            share.to_bytes(8, "big").hex() for share in shares
+        ]
+        # The example has to show that sums begin again at 2^64.
+        assert sum(shares) > CHECKSUM_MODULUS
+        total = sum(shares) % CHECKSUM_MODULUS
+        assert given["checksums_of_all"][kind.value] == total.to_bytes(8, "big").hex()
+    bound = given["bound"]
+    assert bound["first_key_after"] == first_key_after(bound["commit_timestamp_us"]).hex()
+    assert bound["changes_before_it"] == sum(
+        key < first_key_after(bound["commit_timestamp_us"]) for key in keys
+    )
+
+
+# ---------------------------------------------------------------- the page itself
+
+
+def test_references_from_the_code_lead_somewhere():
+    sources = [
+        path.read_text()
+        for folder in ("producer", "schemas", "spark_consumer", "tests/simulation")
+        for path in (REPOSITORY / folder).rglob("*.py")
+    ]
+    references = {
+        number
+        for text in sources
+        for number in re.findall(r"docs/protocol\.md`, (?:section )?([\d.]+\d|\d)", text)
+    }
+
+    assert references
+    assert references <= HEADINGS
+
+
+def test_references_to_sections_lead_somewhere():
+    text = re.sub(r"```.*?```", "", PAGE, flags=re.DOTALL)
+    references = set(re.findall(r"\((?:section )?(\d+(?:\.\d+)?)\)", text))
+    references |= set(re.findall(r"[Ss]ections? (\d+(?:\.\d+)?)", text))
+
+    assert references
+    assert references <= HEADINGS
+
+
+def test_every_example_is_computed():
+    assert set(re.findall(r"<!-- example: ([a-z ]+) -->", PAGE)) == EXAMPLES
+    assert PAGE.count("```json") == len(EXAMPLES)

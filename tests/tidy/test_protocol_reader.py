@@ -1,0 +1,242 @@
+"""A reader written from docs/protocol.md, section 6.2, and nothing else, agrees with the frontier.
+
+The histories are random and mostly make no sense as streams: what a reader concludes is a function
+of what it has read, whatever that is.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from tidegate.schemas.progress import (
+    ChildPartition,
+    PartitionAnnounced,
+    PartitionFinished,
+    ProgressRecord,
+    SlotChanges,
+    SlotProgress,
+    SlotWatermark,
+    SlowestToken,
+    StreamStarted,
+    TokenSnapshot,
+    TopicOffset,
+)
+from tidegate.schemas.progress_chunks import split
+from tidegate.schemas.topics import TopicNames
+from tidegate.spark_consumer.core.frontier import Frontier, ProgressRow
+from tidegate.spark_consumer.core.subscription import Subscription
+
+SLOTS = 2
+DATA, PROGRESS, FOREIGN = "orders.items", "orders-progress", "payments.items"
+STARTED = StreamStarted("s", "d", 0, 9_000_999, "g", SLOTS, "id", (), ())
+
+Offsets = dict[str, dict[int, int]]
+
+
+@dataclass
+class SnapshotOfPage:
+    """What a reader needs of a snapshot."""
+
+    revision: int
+    includes: int
+    vector: dict[tuple[str, int], int]
+    watermark_us: int | None
+
+
+@dataclass
+class SlotOfPage:
+    """What step 1 says to keep."""
+
+    in_effect: SnapshotOfPage | None = None
+    newest: SnapshotOfPage | None = None
+    waiting: list[SnapshotOfPage] = field(default_factory=list)
+    announcements: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    chunks: list[Any] = field(default_factory=list)
+
+
+class ReaderOfPage:
+    """Section 6.2, step by step."""
+
+    def __init__(self) -> None:
+        self.started: StreamStarted | None = None
+        self.slots = {slot: SlotOfPage() for slot in range(SLOTS)}
+
+    def read(self, slot: int, offset: int, body: Any) -> None:
+        kept = self.slots[slot]
+        match body:
+            case StreamStarted():
+                self.started = body
+            case PartitionAnnounced():
+                watermark_us = body.child.start_ns // 1000 - 1
+                kept.announcements[body.child.token, body.parent] = (offset, watermark_us)
+            case SlotProgress() | SlotChanges() | SlotWatermark():
+                self.put_together(kept, body)
+            case PartitionFinished():
+                pass
+
+    def put_together(self, kept: SlotOfPage, chunk: Any) -> None:
+        """Section 5.5."""
+        if chunk.chunk == 0:
+            kept.chunks = []
+        elif not kept.chunks or (chunk.revision, chunk.chunks, chunk.chunk) != (
+            kept.chunks[0].revision,
+            kept.chunks[0].chunks,
+            len(kept.chunks),
+        ):
+            kept.chunks = []
+            return
+        kept.chunks.append(chunk)
+        if len(kept.chunks) == chunk.chunks:
+            self.add(kept, kept.chunks)
+            kept.chunks = []
+
+    def add(self, kept: SlotOfPage, chunks: list[Any]) -> None:
+        """Step 5."""
+        first, newest = chunks[0], kept.newest
+        vector = {
+            (entry.topic, entry.topic_partition): entry.offset
+            for chunk in chunks
+            for entry in chunk.vector
+        }
+        match first:
+            case SlotProgress():
+                marks = [token.watermark_us for chunk in chunks for token in chunk.tokens]
+                watermark_us = min(marks, default=None)
+            case SlotChanges():
+                if newest is None or first.revision != newest.revision + 1:
+                    return
+                vector = {**newest.vector, **vector}
+                watermark_us = first.slowest and first.slowest.watermark_us
+            case _:
+                if newest is not None and first.revision == newest.revision:
+                    return
+                watermark_us = first.slowest and first.slowest.watermark_us
+        kept.newest = SnapshotOfPage(first.revision, first.includes, vector, watermark_us)
+        kept.waiting.append(kept.newest)
+
+    def settle(self, next_offsets: Offsets) -> None:
+        for kept in self.slots.values():
+            reached = [
+                snapshot
+                for snapshot in kept.waiting
+                if all(
+                    topic == FOREIGN or next_offsets.get(topic, {}).get(number, 0) > offset
+                    for (topic, number), offset in snapshot.vector.items()
+                )
+            ]
+            if reached:
+                newest = max(reached, key=lambda snapshot: snapshot.revision)
+                kept.in_effect = newest
+                kept.waiting = [s for s in kept.waiting if s.revision > newest.revision]
+                kept.announcements = {
+                    key: (offset, watermark_us)
+                    for key, (offset, watermark_us) in kept.announcements.items()
+                    if offset > newest.includes
+                }
+
+    def watermark_us(self) -> int | None:
+        snapshots = [kept.in_effect for kept in self.slots.values()]
+        if self.started is None or self.started.end_ns is None or None in snapshots:
+            return None
+        marks = [one.watermark_us for one in snapshots if one and one.watermark_us is not None]
+        marks += [
+            watermark_us
+            for kept in self.slots.values()
+            for _, watermark_us in kept.announcements.values()
+        ]
+        return min(marks, default=self.started.end_ns // 1000)
+
+
+class Story:
+    """A random progress topic, and a reader's offsets as it reads it, from one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.slots = dict.fromkeys(range(SLOTS), 0)
+        self.data = dict.fromkeys(range(2), 0)
+        self.revisions = dict.fromkeys(range(SLOTS), 0)
+
+    def portion(self) -> list[ProgressRow]:
+        """Return the next records of one slot; the reader's offsets pass them."""
+        slot = self.rng.randrange(SLOTS)
+        match self.rng.randrange(8):
+            case 0:
+                bodies: list[Any] = [STARTED]
+            case 1:
+                bodies = [PartitionFinished(self.token(), (), 0, 0, (), ())]
+            case 2 | 3:
+                child = ChildPartition(self.token(), (), self.rng.randrange(26_000))
+                bodies = [PartitionAnnounced(child, self.token())]
+            case _:
+                bodies = self.snapshot(slot)
+        first = self.slots[slot]
+        self.slots[slot] += len(bodies)
+        for topic_partition in self.data:
+            self.data[topic_partition] += self.rng.randrange(3)
+        return [
+            ProgressRow(slot, offset, ProgressRecord("e", "w", body))
+            for offset, body in enumerate(bodies, start=first)
+        ]
+
+    def snapshot(self, slot: int) -> list[Any]:
+        """Return a heartbeat's chunks, now and then without one of them."""
+        kind = self.rng.choice((SlotProgress, SlotChanges, SlotChanges, SlotWatermark))
+        skip = 0 if kind is SlotWatermark and self.rng.random() < 0.5 else self.rng.randint(1, 2)
+        self.revisions[slot] += 1 if kind is SlotChanges and self.rng.random() < 0.7 else skip
+        tokens = tuple(
+            TokenSnapshot(self.token(), 0, (), (), self.rng.randrange(26))
+            for _ in range(self.rng.randrange(4))
+        )
+        slowest = SlowestToken("a", self.rng.randrange(26)) if tokens else None
+        revision, vector = self.revisions[slot], self.vector()
+        includes = max(self.slots[slot] - self.rng.randint(1, 5), -1)
+        if kind is SlotProgress:
+            body: Any = SlotProgress(slot, revision, 0, includes, vector, tokens)
+        elif kind is SlotChanges:
+            body = SlotChanges(slot, revision, 1, 0, includes, vector, slowest, 3, tokens)
+        else:
+            body = SlotWatermark(slot, revision, 0, includes, vector, slowest, 3)
+        size = self.rng.choice((1, 100, 1_000))
+        chunks: list[Any] = list(split(body, items_max=self.rng.randint(1, 4), bytes_max=size))
+        if self.rng.random() < 0.2:
+            del chunks[self.rng.randrange(len(chunks))]
+        return chunks
+
+    def vector(self) -> tuple[TopicOffset, ...]:
+        """Return entries that are read already, or will be soon; one for a topic partition."""
+        near = {DATA: self.data, PROGRESS: self.slots, FOREIGN: self.slots}
+        places = [(topic, number) for topic in near for number in range(2)]
+        return tuple(
+            TopicOffset(topic, number, max(near[topic][number] + self.rng.randint(-3, 3), 0))
+            for topic, number in self.rng.sample(places, self.rng.randrange(3))
+        )
+
+    def token(self) -> str:
+        return self.rng.choice("abcd")
+
+    def reached(self) -> Offsets:
+        return {PROGRESS: dict(self.slots), DATA: dict(self.data)}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_both_agree_after_every_portion(seed):
+    frontier, reader = Frontier(Subscription(TopicNames("orders"))), ReaderOfPage()
+    story = Story(seed)
+    seen = set()
+
+    for _ in range(100):
+        rows = story.portion()
+        for row in rows:
+            reader.read(row.slot, row.offset, row.record.body)
+        reader.settle(story.reached())
+        frontier.fold(rows, reached=story.reached())
+
+        watermark = frontier.watermark()
+        assert reader.watermark_us() == (watermark.us if watermark else None)
+        seen.add(watermark)
+    # A story that moves nothing proves nothing.
+    assert len(seen) > 3

@@ -1,0 +1,136 @@
+"""User-facing texts avoid phrases that readers stumble over or cannot search for.
+
+Looks at pages as a whole, and in sources at docstrings, comments, texts and names alike: a phrase
+in a name ends up in a log line sooner or later.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+# Files and folders that the rule holds.
+HELD = (
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "SECURITY.md",
+    "docker",
+    "dev",
+    "docs",
+    "local_stack",
+    "producer",
+    "schemas",
+    "spanner_simulator/CHANGELOG.md",
+    "spanner_simulator/README.md",
+    "spanner_simulator/docs",
+    "spanner_simulator/src",
+    "spark_consumer",
+    "tidegate/__init__.py",
+    "tidegate/program",
+    "tidegate/version.py",
+)
+
+SUFFIXES = (".md", ".py", "")
+
+# Each with what to write instead.
+PHRASES = {
+    r"anew": "again, or re-create, rebuild, rejoin",
+    r"whoever": "name who: the operator, the process, the reader",
+    r"who asks": "name the client",
+    r"told|is not said|said nothing": "reported, printed, logged",
+    r"tells? of": "describes, reports",
+    r"mend(s|ed|ing)?": "fix",
+    r"let(s|ting)? go( of)?": "release",
+    r"(can|could|cannot|may|might) be had|to be had": "is available, failed to get",
+    r"speaks? for": "covers, applies to",
+    r"(belongs?|cost|known?) (to )?nobody": "is unassigned, costs nothing",
+    r"nobody (knows|has|else|is|was|can|could|may|looks|asks)": "name who does not",
+    r"(?<!there )(is|are|was|were|be) none(?! of)": "is not one, is invalid",
+    r"hears? of|heard of": "is notified of",
+    r"wants? to know": "requires",
+    r"signs? for": "claims",
+    r"unasked": "without a request",
+    r"in vain": "without success; say what did not happen",
+    r"what (has|have)? ?(came|come|comes|became|become) of": "the result of",
+    r"makes? (nothing|something|much) of": "ignores, uses",
+    r"for ever": "forever, permanently",
+    r"homeless|worn|insist": "a standard word",
+    r"see the (module|class)\.": "the contract itself",
+    r"takes? back what": "moves backwards",
+    r"throws? out|thrown out": "removed, fenced",
+    r"goes? wrong": "fails",
+    r"as it should": "say what is expected",
+    r"the log says": "the log shows",
+    r"of (our|its|his) own (accord|will)": "by itself",
+}
+
+PATTERN = re.compile(rf"\b({'|'.join(PHRASES)})(?!\w)", re.IGNORECASE)
+
+
+def held_files() -> list[Path]:
+    found: list[Path] = []
+    for name in HELD:
+        path = REPOSITORY / name
+        found += sorted(path.rglob("*")) if path.is_dir() else [path]
+    return [path for path in found if path.is_file() and path.suffix in SUFFIXES]
+
+
+def phrases_in(text: str) -> list[str]:
+    """Return the phrases of a text to avoid, each with its line; line breaks count as spaces."""
+    # Python's None is not the word.
+    joined = re.sub(r"\s*\n\s*(#:? |\| )?", lambda found: " " * len(found[0]), text)
+    joined = joined.replace("None", "null")
+    return [
+        f"line {text.count(chr(10), 0, found.start()) + 1}: {' '.join(found[0].split())}"
+        for found in PATTERN.finditer(joined)
+    ]
+
+
+@pytest.mark.parametrize("path", held_files(), ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_texts_are_plain(path):
+    assert phrases_in(path.read_text()) == [], "say what happened, then what to do"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "made anew",
+        "The slots belong to\nnobody.",
+        "# it is told what\n    # to do",
+        "A file among them is none.",
+        "no id could be had",
+        "See the module.",
+        "fail_told = 'is told'",
+        "the worker let go of it",
+        "Mend these",
+        "they wait in vain",
+    ],
+)
+def test_a_phrase_is_found(text):
+    assert phrases_in(text) != []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "is none of them",
+        "x is None",
+        "if there is none",
+        "goals",
+        "amendment",
+        "recommend",
+        "a lesson learned",
+        "letting",
+    ],
+)
+def test_other_words_are_not(text):
+    assert phrases_in(text) == []
+
+
+def test_a_phrase_is_named_with_its_line():
+    assert phrases_in("one\ntwo\nthree anew\n") == ["line 3: anew"]

@@ -1,0 +1,97 @@
+"""The Spanner of the benchmark answers as a worker expects it."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.producer.responses import START_NS, STREAM, TABLE, Case
+from benchmarks.producer.source import SourceProcess
+from tidegate.producer.records import ChildPartitionsRecord, DataChangeRecord, HeartbeatRecord
+from tidegate.producer.spanner.catalogue import SpannerCatalogue
+from tidegate.producer.spanner.channel import SpannerChannels
+from tidegate.producer.spanner.stream import SpannerChangeStream
+
+TOKEN = "token-0-0123456789abcdef"
+
+
+@pytest.fixture
+def source():
+    process = SourceProcess(Case(2, 5), changes=100, stream_partitions=1)
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def channels(source):
+    opened = SpannerChannels(
+        database="projects/p/instances/i/databases/d", emulator_host=source.address
+    )
+    yield opened
+    opened.close()
+
+
+def begun(channels, token):
+    """A query whose first response, the metadata, has come."""
+    query = SpannerChangeStream(channels, STREAM).query(
+        token=token, start_ns=START_NS, end_ns=None, heartbeat_ms=1_000
+    )
+    responses = iter(query)
+    assert next(responses).decode()[0] == []
+    return (record for response in responses for record in response.decode()[0])
+
+
+def test_the_catalogue_has_the_table_and_the_stream(channels):
+    found = SpannerCatalogue(channels).describe(STREAM)
+
+    assert found.exists
+    assert found.tables == (TABLE,)
+    assert found.faults() == []
+
+
+def test_the_initial_query_names_the_stream_partitions(channels):
+    query = SpannerChangeStream(channels, STREAM).query(
+        token="", start_ns=START_NS, end_ns=None, heartbeat_ms=1_000
+    )
+    ((found,),) = [response.decode()[0] for response in query]
+
+    assert isinstance(found, ChildPartitionsRecord)
+    assert [child.token for child in found.children] == [TOKEN]
+
+
+def test_what_is_released_comes_in_order_and_then_heartbeats(source, channels):
+    found = begun(channels, TOKEN)
+    assert [source.ask("release", 0.5), source.ask("release", 0.5)] == ["1", "1"]
+    records = [next(found) for _ in range(20)]
+    times = [record.commit_timestamp_ns for record in records]
+
+    assert sum(len(record.mods) for record in records) == 100
+    assert times == sorted(set(times))
+    assert next(found) == HeartbeatRecord(times[-1])
+
+
+def test_a_stream_partition_splits(source, channels):
+    found = begun(channels, TOKEN)
+    source.ask("split")
+    (children,) = [one for one in found if not isinstance(one, HeartbeatRecord)]
+    (child,) = children.children
+    change = next(begun(channels, child.token))
+
+    assert child.parents == (TOKEN,)
+    assert isinstance(change, DataChangeRecord)
+    assert change.commit_timestamp_ns == child.start_ns // 1_000 * 1_000
+
+
+def test_changes_come_at_a_rate(source, channels):
+    found = begun(channels, TOKEN)
+    source.ask("pace", 100, 0.2)
+    records = [one for one in found_until(found, 20) if isinstance(one, DataChangeRecord)]
+
+    assert len(records) == 20
+
+
+def found_until(records, changes):
+    """Yield records until so many changes have come."""
+    while changes:
+        record = next(records)
+        changes -= isinstance(record, DataChangeRecord)
+        yield record
