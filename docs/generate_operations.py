@@ -19,18 +19,17 @@ from pydantic_core import PydanticUndefined
 from tidegate.local_stack.config import LocalStackConfig
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.metrics import METRICS as PRODUCER_METRICS
-from tidegate.producer.metrics import ProducerMetrics
-from tidegate.schemas.settings import has_flag
+from tidegate.program.settings import has_flag
 from tidegate.spark_consumer.config import KAFKA_OPTIONS, ConsumerConfig
-from tidegate.spark_consumer.metrics import Metrics as ConsumerMetrics
+from tidegate.spark_consumer.metrics import METRICS as CONSUMER_METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from prometheus_client import CollectorRegistry
     from pydantic.fields import FieldInfo
 
-    from tidegate.schemas.settings import Settings
+    from tidegate.program.metrics import Metric
+    from tidegate.program.settings import Settings
 
 PAGE = Path(__file__).with_name("operations.md")
 
@@ -41,7 +40,7 @@ _COMPUTED: dict[Callable[..., Any], str] = {socket.gethostname: "this host's nam
 
 
 def generated(text: str) -> str:
-    """Return the page with its generated tables made anew; raises KeyError for an unknown one."""
+    """Return the page with new generated tables; raises KeyError for an unknown one."""
     return _BLOCK.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}\n{found[3]}", text)
 
 
@@ -54,16 +53,16 @@ def settings_table(settings: type[Settings]) -> str:
     return _table(("setting", "default", "values", "meaning"), rows)
 
 
-def metrics_table(registry: CollectorRegistry, labels: dict[str, tuple[str, ...]]) -> str:
+def metrics_table(prefix: str, metrics: Iterable[Metric]) -> str:
     """Return name, kind, labels and meaning of every metric, named as a scrape shows it."""
     rows = (
         (
-            f"`{family.name}_total`" if family.type == "counter" else f"`{family.name}`",
-            family.type,
-            ", ".join(f"`{label}`" for label in labels.get(family.name, ())),
-            family.documentation,
+            f"`{prefix}_{metric.name}`",
+            metric.kind,
+            ", ".join(f"`{label}`" for label in metric.labels),
+            metric.meaning,
         )
-        for family in registry.collect()
+        for metric in metrics
     )
     return _table(("metric", "kind", "labels", "meaning"), rows)
 
@@ -111,15 +110,13 @@ TABLES: dict[str, Callable[[], str]] = {
     "local settings": lambda: settings_table(LocalStackConfig),
     "producer owned options": lambda: names(ProducerConfig.owned_kafka_options),
     "consumer options": lambda: names(KAFKA_OPTIONS),
-    "producer metrics": lambda: metrics_table(
-        ProducerMetrics().registry, {metric.name: metric.labels for metric in PRODUCER_METRICS}
-    ),
-    "consumer metrics": lambda: metrics_table(ConsumerMetrics().registry, {}),
+    "producer metrics": lambda: metrics_table("tidegate_producer", PRODUCER_METRICS),
+    "consumer metrics": lambda: metrics_table("tidegate_consumer", CONSUMER_METRICS),
 }
 
 
 def main() -> None:
-    """Write the page anew where it is stale."""
+    """Update the page if it is stale."""
     before = PAGE.read_text(encoding="utf-8")
     after = generated(before)
     if after != before:
