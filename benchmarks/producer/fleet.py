@@ -1,0 +1,199 @@
+"""Real workers on a real broker: their CPU time, their throughput, their latency.
+
+Each measurement has its own prefix, so its own topics and group.  What counts as done is what a
+`read_committed` consumer has read.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Self
+
+import psutil
+from confluent_kafka import Consumer, TopicPartition
+
+from benchmarks.producer.responses import START_NS, STREAM, TABLE
+from benchmarks.producer.source import SourceProcess
+from tidegate.schemas.instants import format_rfc3339
+from tidegate.schemas.order_key import TIMESTAMP_BYTES
+from tidegate.schemas.topics import TopicNames
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from benchmarks.producer.responses import Case
+    from tidegate.local_stack.parts.stack import LocalStack
+
+__all__ = ["Fleet"]
+
+_TOPIC_PARTITIONS = 6
+_PATIENCE_S = 90.0
+_WARM_UP = 0.1
+_READ_AT_ONCE = 10_000
+
+
+class Fleet:
+    """A source, workers that read it, and a consumer of what they publish; a context manager."""
+
+    def __init__(
+        self,
+        stack: LocalStack,
+        checkout: Path,
+        case: Case,
+        *,
+        changes: int = 0,
+        workers: int = 1,
+        stream_partitions: int = 4,
+    ) -> None:
+        self._stack, self._checkout, self._changes = stack, checkout, changes
+        self._names = TopicNames(f"b{uuid.uuid4().hex[:8]}")
+        self._stream_partitions = stream_partitions
+        self._exits = ExitStack()
+        try:
+            self._source = SourceProcess(case, changes=changes, stream_partitions=stream_partitions)
+            self._exits.callback(self._source.close)
+            self._workers = [self._start(f"w{number}") for number in range(workers)]
+            self._wait_for_queries()
+            self._consumer = self._subscribed()
+        except BaseException:
+            self._exits.close()
+            raise
+
+    def __enter__(self) -> Self:
+        """Return it."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End its processes."""
+        self._exits.close()
+
+    # ------------------------------------------------------------ measurements
+
+    def throughput(self) -> dict[str, float]:
+        """Publish all prepared changes; the first tenth, which warms up, does not count."""
+        warm_up = round(self._changes * _WARM_UP)
+        self._source.ask("release", _WARM_UP)
+        self._read(warm_up)
+        changes = self._changes - warm_up
+        cpu_s, began = self._cpu_s(), time.monotonic()
+        self._source.ask("release", 1 - _WARM_UP)
+        self._read(changes)
+        elapsed_s, cpu_s = time.monotonic() - began, self._cpu_s() - cpu_s
+        return {
+            "cpu_us": cpu_s * 1e6 / changes,
+            "per_cpu_s": changes / cpu_s,
+            "per_s": changes / elapsed_s,
+        }
+
+    def latency(self, *, rate: int, seconds: float, warm_up_s: float) -> dict[str, float]:
+        """Milliseconds from a change's commit until the consumer has it, at a steady rate."""
+        self._source.ask("pace", rate, warm_up_s + seconds)
+        begin_us = (time.time() + warm_up_s) * 1e6
+        changes = round(rate * (warm_up_s + seconds))
+        found = [seen for at_us, seen in self._arrivals(changes) if at_us >= begin_us]
+        found.sort()
+        return {"p50_ms": found[len(found) // 2], "p99_ms": found[len(found) * 99 // 100]}
+
+    def splits(self, *, count: int) -> dict[str, float]:
+        """Milliseconds from the instant of a split until the consumer has the child's change."""
+        found = []
+        for _ in range(count):
+            self._source.ask("split")
+            found += [seen for _, seen in self._arrivals(1)]
+        found.sort()
+        return {"median_ms": found[count // 2], "max_ms": found[-1]}
+
+    # ------------------------------------------------------------ inside
+
+    def _start(self, worker: str) -> psutil.Process:
+        settings = {
+            "bootstrap-servers": self._stack.bootstrap_servers,
+            "registry-url": self._stack.registry_url,
+            "prefix": self._names.prefix,
+            "project": "project",
+            "instance": "instance",
+            "database": "database",
+            "change-stream": STREAM,
+            "spanner-emulator-host": self._source.address,
+            "worker": worker,
+            "start": format_rfc3339(START_NS),
+            "topic-partitions": str(_TOPIC_PARTITIONS),
+        }
+        flags = [part for name, text in settings.items() for part in (f"--{name}", text)]
+        log = self._log(worker).open("w")
+        self._exits.callback(log.close)
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "tidegate.producer", "run", *flags],
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "PYTHONPATH": str(self._checkout)},
+            cwd=self._checkout,
+        )
+        self._exits.callback(process.wait)
+        self._exits.callback(process.kill)
+        return psutil.Process(process.pid)
+
+    def _log(self, worker: str) -> Path:
+        return self._stack.config.data_dir / f"{self._names.prefix}-{worker}.log"
+
+    def _wait_for_queries(self) -> None:
+        """Wait until every stream partition is read."""
+        for _ in self._patiently("reading its stream partitions"):
+            if int(self._source.ask("count")) == self._stream_partitions:
+                return
+            time.sleep(0.1)
+
+    def _subscribed(self) -> Consumer:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._stack.bootstrap_servers,
+                "group.id": self._names.prefix,
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "fetch.wait.max.ms": 10,
+            }
+        )
+        self._exits.callback(consumer.close)
+        topic = self._names.data(TABLE.name)
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(_TOPIC_PARTITIONS)])
+        return consumer
+
+    def _read(self, changes: int) -> None:
+        """Read so many changes."""
+        for _ in self._patiently(f"publishing {changes} changes"):
+            changes -= len(self._consumer.consume(_READ_AT_ONCE, timeout=0.05))
+            if changes <= 0:
+                return
+
+    def _arrivals(self, changes: int) -> Iterator[tuple[int, float]]:
+        """Read so many changes; yield each commit time (us) and how much later it came (ms)."""
+        for _ in self._patiently(f"publishing {changes} changes"):
+            messages = self._consumer.consume(_READ_AT_ONCE, timeout=0.002)
+            now_us = time.time_ns() / 1_000
+            for message in messages:
+                headers: Any = message.headers()
+                at_us = int.from_bytes(headers[0][1][:TIMESTAMP_BYTES], "big")
+                yield at_us, (now_us - at_us) / 1_000
+            changes -= len(messages)
+            if changes <= 0:
+                return
+
+    def _cpu_s(self) -> float:
+        """CPU seconds of all threads of all workers."""
+        return sum(sum(worker.cpu_times()[:2]) for worker in self._workers)
+
+    def _patiently(self, what: str) -> Iterator[None]:
+        """Go on for some minutes, as long as all workers run."""
+        give_up_at = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < give_up_at:
+            if any(worker.status() == psutil.STATUS_ZOMBIE for worker in self._workers):
+                break
+            yield
+        log = self._log("w0").read_text()
+        sys.exit(f"the workers are not {what}; the log of the first ends with\n{log[-3_000:]}")

@@ -1,0 +1,158 @@
+"""What is measured on a real broker, and the floors beside it: gRPC alone, producing alone.
+
+Each scenario takes the stack and the checkout whose worker is measured, and returns its figures.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+from uuid import uuid4
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from benchmarks.producer.feed import FeedProcess
+from benchmarks.producer.fleet import Fleet
+from benchmarks.producer.responses import STREAM, TABLE, Case, responses
+from benchmarks.producer.stages import table_encoding
+from tidegate.producer.spanner.channel import SpannerChannels
+from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
+from tidegate.producer.spanner.stream import SpannerChangeStream, SpannerResponse
+from tidegate.producer.translation.translator import Translator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tidegate.local_stack.parts.stack import LocalStack
+
+__all__ = ["FLOORS", "SCENARIOS", "Figures"]
+
+Figures: TypeAlias = dict[str, float]
+
+_CHANGES = 20_000
+_FLOOR_CHANGES = 20_000
+_RATE = 1_000
+_SPLITS = 8
+_TOKEN = "token-0-0123456789abcdef"
+_ADMIN_TIMEOUT_S = 30
+
+
+def _throughput(case: Case, workers: int, stack: LocalStack, checkout: Path) -> Figures:
+    with Fleet(stack, checkout, case, changes=_CHANGES, workers=workers) as fleet:
+        return fleet.throughput()
+
+
+def _many(stream_partitions: int, stack: LocalStack, checkout: Path) -> Figures:
+    """A change in each message, over few or many stream partitions."""
+    changes = 30_000
+    with Fleet(
+        stack, checkout, Case(1, 1), changes=changes, stream_partitions=stream_partitions
+    ) as fleet:
+        return fleet.throughput()
+
+
+def _latency(stack: LocalStack, checkout: Path) -> Figures:
+    with Fleet(stack, checkout, Case(1, 1)) as fleet:
+        return fleet.latency(rate=_RATE, seconds=8, warm_up_s=3)
+
+
+def _split(stack: LocalStack, checkout: Path) -> Figures:
+    with Fleet(stack, checkout, Case(1, 1), stream_partitions=1) as fleet:
+        return fleet.splits(count=_SPLITS)
+
+
+SCENARIOS: dict[str, Callable[[LocalStack, Path], Figures]] = {
+    "kafka, 20 x 1": partial(_throughput, Case(20, 1), 1),
+    "kafka, 20 x 10": partial(_throughput, Case(20, 10), 1),
+    "kafka, 1 x 1": partial(_throughput, Case(1, 1), 1),
+    "kafka, 20 x 1, 2 workers": partial(_throughput, Case(20, 1), 2),
+    "kafka, latency": _latency,
+    "kafka, split": _split,
+    **{
+        f"kafka, {count} stream partitions": partial(_many, count) for count in (1, 100, 1000, 3000)
+    },
+}
+
+
+# ---------------------------------------------------------------- floors
+
+
+def _grpc_alone(case: Case, _stack: LocalStack) -> Figures:
+    """Receive responses, and do nothing with them."""
+    feed = FeedProcess(case, _FLOOR_CHANGES, (_TOKEN,))
+    channels = SpannerChannels(
+        database="projects/p/instances/i/databases/d", emulator_host=feed.address
+    )
+    try:
+        query = SpannerChangeStream(channels, STREAM).query(
+            token=_TOKEN, start_ns=1, end_ns=None, heartbeat_ms=1_000
+        )
+        received = iter(query)
+        feed.release()
+        next(received)  # the metadata
+        began = time.process_time()
+        for _ in range(_FLOOR_CHANGES // (case.rows * case.mods)):
+            next(received)
+        cpu_s = time.process_time() - began
+        query.cancel()
+    finally:
+        channels.close()
+        feed.close()
+    return _cpu(cpu_s)
+
+
+def _produce_alone(stack: LocalStack) -> Figures:
+    """Produce finished messages with headers and delivery callbacks in transactions of 5,000."""
+    translator = Translator({TABLE.name: table_encoding()}, change_stream=STREAM)
+    decoder = ResponseDecoder(ColumnTypesCache())
+    messages = [
+        message
+        for response in responses(Case(20, 1), _FLOOR_CHANGES)
+        for record in SpannerResponse(response, decoder).decode()[0]
+        for message in translator.translate(record, token=_TOKEN).messages  # type: ignore[arg-type]  # all are changes
+    ]
+    topic = f"floor-{uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
+    for created in admin.create_topics([NewTopic(topic, 6, 1)]).values():
+        created.result(_ADMIN_TIMEOUT_S)
+    producer = Producer(
+        {
+            "bootstrap.servers": stack.bootstrap_servers,
+            "transactional.id": topic,
+            "compression.type": "lz4",
+            "linger.ms": 5,
+        }
+    )
+    producer.init_transactions()
+    failures = []
+
+    def on_report(error: object, _message: object) -> None:
+        if error is not None:
+            failures.append(error)
+
+    began = time.process_time()
+    for start in range(0, len(messages), 5_000):
+        producer.begin_transaction()
+        for number, (_, key, value, order_key, mod) in enumerate(messages[start : start + 5_000]):
+            headers: list[tuple[str, str | bytes | None]] = [("order", order_key), ("mod", mod)]
+            producer.produce(topic, value, key, number % 6, on_report, headers=headers)
+        producer.flush()
+        producer.commit_transaction()
+    cpu_s = time.process_time() - began
+    assert not failures, failures[0]
+    return _cpu(cpu_s)
+
+
+def _cpu(cpu_s: float) -> Figures:
+    return {"cpu_us": cpu_s * 1e6 / _FLOOR_CHANGES}
+
+
+FLOORS: dict[str, Callable[[LocalStack], Figures]] = {
+    "floor, gRPC alone, 20 x 1": partial(_grpc_alone, Case(20, 1)),
+    "floor, gRPC alone, 20 x 10": partial(_grpc_alone, Case(20, 10)),
+    "floor, gRPC alone, 1 x 1": partial(_grpc_alone, Case(1, 1)),
+    "floor, produce alone": _produce_alone,
+}

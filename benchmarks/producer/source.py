@@ -1,0 +1,231 @@
+"""The Spanner that a real worker program reads: a gRPC server in a process of its own.
+
+Answers the catalogue's queries for the benchmark's table, and change stream queries with what it is
+told on standard input, a JSON list a line:
+
+    ["release", share]          that share of the prepared changes, for all stream partitions
+    ["pace", rate, seconds]     changes in real time, a row in each message
+    ["split"]                   the newest stream partition ends; its child has one change
+
+A stream partition without news sends a heartbeat each second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from google.cloud.spanner_v1.types import ExecuteSqlRequest, ResultSet, Session
+
+from benchmarks.producer.responses import (
+    STREAM,
+    TABLE,
+    Case,
+    change_response,
+    children_response,
+    heartbeat_response,
+    responses,
+    value,
+    written_ns,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+__all__ = ["SourceProcess"]
+
+_SESSION = "projects/p/instances/i/databases/d/sessions/s"
+_HEARTBEAT_S = 1.0
+_SERVICE = "google.spanner.v1.Spanner"
+_TABLE_NAME = {"table_schema": "", "table_name": TABLE.name}
+_CATALOGUE: dict[str, list[dict[str, Any]]] = {
+    "SELECT option_value ": [],
+    "SELECT * ": [{"change_stream_name": STREAM, "all": False}],
+    "SELECT option_name, ": [
+        {"option_name": "value_capture_type", "option_value": "OLD_AND_NEW_VALUES"}
+    ],
+    "SELECT table_schema, table_name FROM ": [_TABLE_NAME],
+    "SELECT table_schema, table_name, column_name, spanner_type": [
+        {
+            **_TABLE_NAME,
+            "column_name": column.name,
+            "spanner_type": column.type.code,
+            "ordinal_position": str(column.ordinal),
+        }
+        for column in TABLE.columns
+    ],
+    "SELECT table_schema, table_name, column_name, ordinal_position": [
+        {**_TABLE_NAME, "column_name": column.name, "ordinal_position": "1"}
+        for column in TABLE.key_columns
+    ],
+}
+"""How a query begins -> its rows."""
+
+
+class SourceProcess:
+    """The server, seen from the benchmark; `address` is its host and port."""
+
+    def __init__(self, case: Case, *, changes: int, stream_partitions: int) -> None:
+        """Start it with so many prepared changes in all."""
+        program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main()"
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.address = self.ask(case.rows, case.mods, changes, stream_partitions)
+
+    def ask(self, *command: Any) -> str:
+        """Send a command; return its answer, which comes at once."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+        return self._process.stdout.readline().strip()
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
+
+
+# ---------------------------------------------------------------- in the process
+
+
+class _Source:
+    """The stream partitions: what each has still to send; None ends its query."""
+
+    def __init__(self, case: Case, changes: int, stream_partitions: int) -> None:
+        self._tokens = [f"token-{number}-0123456789abcdef" for number in range(stream_partitions)]
+        self._metadata, *self._prepared = responses(case, changes // stream_partitions)
+        self._rows = case.rows
+        self._released = 0
+        self._waiting: dict[str, asyncio.Queue[bytes | None]] = {}
+        self._first: dict[str, bytes] = {}
+        """The first message of a child whose query has not begun."""
+        self._is_live = False
+
+    async def answer(self, token: str | None) -> AsyncIterator[bytes]:
+        """Yield the responses of a query."""
+        if token is None:
+            for message in children_response(tuple(self._tokens)):
+                yield message
+            return
+        self._waiting[token] = waiting = asyncio.Queue()
+        yield self._metadata
+        if token in self._first:
+            yield self._first.pop(token)
+        while True:
+            try:
+                message = await asyncio.wait_for(waiting.get(), _HEARTBEAT_S)
+            except TimeoutError:
+                yield heartbeat_response(self._now_ns())
+                continue
+            if message is None:
+                return
+            yield message
+
+    def _now_ns(self) -> int:
+        """Return the time up to which a stream partition that waits has sent everything."""
+        return time.time_ns() if self._is_live else written_ns(self._released * self._rows)
+
+    async def command(self, name: str, *arguments: Any) -> str:
+        """Carry out one command; return its answer."""
+        match name:
+            case "release":
+                until = self._released + round(len(self._prepared) * arguments[0])
+                messages = self._prepared[self._released : until]
+                self._released = until
+                for waiting in self._waiting.values():
+                    for message in messages:
+                        waiting.put_nowait(message)
+            case "pace":
+                self._is_live = True
+                await self._pace(*arguments)
+            case "split":
+                self._is_live = True
+                self._split()
+        return str(len(self._waiting))
+
+    async def _pace(self, rate: int, seconds: float) -> None:
+        """Send changes as they are due, in turn over the stream partitions."""
+        queues, began = list(self._waiting.values()), time.monotonic()
+        for number in range(round(rate * seconds)):
+            await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
+            queues[number % len(queues)].put_nowait(change_response(number, time.time_ns()))
+
+    def _split(self) -> None:
+        parent = self._tokens[-1]
+        child = f"child-{len(self._tokens)}-0123456789abcdef"
+        self._tokens.append(child)
+        at_ns = time.time_ns()
+        self._first[child] = change_response(len(self._tokens), at_ns)
+        waiting = self._waiting.pop(parent)
+        waiting.put_nowait(children_response((child,), parent=parent, start_ns=at_ns)[0])
+        waiting.put_nowait(None)
+
+
+def _catalogue_rows(sql: str) -> bytes:
+    """Answer one of the catalogue's queries."""
+    rows = next(rows for start, rows in _CATALOGUE.items() if sql.startswith(start))
+    result = ResultSet.pb()()
+    for name in rows[0] if rows else ("option_value",):
+        result.metadata.row_type.fields.add(name=name)
+    for row in rows:
+        result.rows.add(values=[value(item) for item in row.values()])
+    return bytes(result.SerializeToString())
+
+
+async def _serve() -> None:
+    rows, mods, changes, stream_partitions = json.loads(sys.stdin.readline())
+    source = _Source(Case(rows, mods), changes, stream_partitions)
+
+    async def session(_request: bytes, _context: Any) -> bytes:
+        return bytes(Session.pb()(name=_SESSION, multiplexed=True).SerializeToString())
+
+    async def execute(request: Any, _context: Any) -> bytes:
+        return _catalogue_rows(request.sql)
+
+    async def stream(request: Any, _context: Any) -> AsyncIterator[bytes]:
+        async for message in source.answer(request.params["partition_token"]):
+            yield message
+
+    read = ExecuteSqlRequest.pb().FromString
+    handlers = {
+        "CreateSession": grpc.unary_unary_rpc_method_handler(session),
+        "ExecuteSql": grpc.unary_unary_rpc_method_handler(execute, request_deserializer=read),
+        "ExecuteStreamingSql": grpc.unary_stream_rpc_method_handler(
+            stream, request_deserializer=read
+        ),
+    }
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
+    print(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}", flush=True)
+    await server.start()
+    loop = asyncio.get_running_loop()
+    lines: asyncio.Queue[str] = asyncio.Queue()
+
+    def read_lines() -> None:
+        for line in sys.stdin:
+            loop.call_soon_threadsafe(lines.put_nowait, line)
+
+    threading.Thread(target=read_lines, daemon=True).start()
+    while True:
+        command = json.loads(await lines.get())
+        if command[0] == "pace":
+            task = asyncio.create_task(source.command(*command))  # noqa: RUF006, F841 - until killed
+            print("ok", flush=True)
+        else:
+            print(await source.command(*command), flush=True)
+
+
+def main() -> None:
+    """Serve until the process is ended."""
+    asyncio.run(_serve())
