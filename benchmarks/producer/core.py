@@ -82,7 +82,10 @@ def _take_over(worker: Worker) -> list[do.StartQuery]:
         event = on.SlotPositionAdvanced(number, slot.incarnation, 2)
         effects += worker.handle(event, now=_NOW)
         while worker.transaction is not None:
-            offsets = dict.fromkeys(worker.transaction.snapshots, 2)
+            one = worker.transaction
+            # Older checkouts have snapshots only.
+            written = one.heartbeats if hasattr(one, "heartbeats") else one.snapshots
+            offsets = dict.fromkeys(written, 2)
             effects += worker.handle(on.Delivered({}, offsets), now=_NOW)
             if any(isinstance(effect, do.CommitTransaction) for effect in effects[-1:]):
                 effects += worker.handle(on.TransactionCommitted(), now=_NOW)

@@ -94,18 +94,22 @@ def produce(case: Case, changes: int) -> Stage:
     """
     translator = Translator({TABLE.name: table_encoding()}, change_stream=STREAM)
     records = tuple(translator.translate(one, token=_TOKEN) for one in _records(case, changes))
-    # An older checkout leaves the choice of topic partitions to the client.
-    places = {"topic_partitions": {NAMES.data(TABLE.name): _MOCK_TOPIC_PARTITIONS}}
+    # What another checkout does not take is left out: older ones leave the choice of topic
+    # partitions to the client, and know one version of the progress records.
+    settings = {
+        "topic_partitions": {NAMES.data(TABLE.name): _MOCK_TOPIC_PARTITIONS},
+        "progress_schema_ids": dict.fromkeys((1, 2), (1, 2)),
+        "key_schema_id": 1,
+        "record_schema_id": 2,
+    }
     known = inspect.signature(KafkaPublisher).parameters
     publisher = KafkaPublisher(
         bootstrap_servers="mock",
         transactional_id="bench",
         transaction_timeout_ms=15_000,
         progress_topic=NAMES.progress,
-        key_schema_id=1,
-        record_schema_id=2,
         options={"test.mock.num.brokers": 1, "log_level": 0},
-        **{name: value for name, value in places.items() if name in known},
+        **{name: value for name, value in settings.items() if name in known},
     )
     publisher.start()
 
