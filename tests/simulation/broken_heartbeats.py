@@ -211,7 +211,7 @@ BROKEN_HEARTBEATS = (
     ),
     Mutant(
         "a gate that follows changes across a gap",
-        "watermark",
+        "views",
         ((SlotView, "_add", _add_across_gaps),),
     ),
 )

@@ -28,6 +28,7 @@ from tests.simulation.checkers import (
     undeliverable,
     values,
     vectors,
+    views,
     watermark,
     whole_transactions,
 )
@@ -47,6 +48,7 @@ CHECKERS: dict[str, Callable[[History], Iterator[Violation]]] = {
         lineage,
         single_writer,
         chains,
+        views,
         gaps,
         ground,
         completeness,

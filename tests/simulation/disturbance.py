@@ -51,7 +51,7 @@ class GateProfile:
             lists_late=random.choice((0.0, 0.0, 0.5, 1.0)),
             replaced_in_commit=sometimes(0.05),
             optimizes=sometimes(0.1),
-            dies_in_rename=sometimes(0.002),
+            dies_in_rename=sometimes(0.005),
         )
 
 

@@ -152,6 +152,16 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class View:
+    """A snapshot that a reader has put into effect."""
+
+    slot: int
+    revision: int
+    vector: Mapping[tuple[str, int], int]
+    """(topic, topic partition) -> last offset."""
+
+
+@dataclass(frozen=True, slots=True)
 class Released:
     """A release as the sink holds it."""
 
@@ -273,6 +283,7 @@ class History:
     finishes: list[Finish] = field(default_factory=list)
     fenced: list[Fenced] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
+    views: list[View] = field(default_factory=list)
     released: list[Released] = field(default_factory=list)
     late: list[bytes] = field(default_factory=list)
     """Order keys in the side table."""

@@ -285,13 +285,17 @@ class StreamQuery:
         """Chance per response that this and all further ones stay away."""
         self.is_silent = False
         self._has_begun = False
+        self._has_repeated = False
         self._children = iter(self._child_records())
 
     def next(self, now_us: int) -> list[StreamRecord]:
         """Return some more items, perhaps none yet.
 
-        Raises QueryDone at the end, and QueryExpired for a start before the stream's retention.
+        Raises QueryDone at the end, QueryBroke after a repeat, and QueryExpired for a start before
+        the stream's retention.
         """
+        if self._has_repeated:
+            raise QueryBroke
         self._has_begun = True
         if self.start_us < self._spanner.earliest_us:
             raise QueryExpired(self._spanner.earliest_us)
@@ -320,7 +324,7 @@ class StreamQuery:
         near = [r for r in part.records[first:] if _commit_us(r) <= self.start_us + 1]
         if self._has_begun or not near:
             raise QueryBroke
-        self._has_begun = True
+        self._has_begun = self._has_repeated = True
         return list(near)
 
     def _waiting(self, part: _Part) -> list[DataChangeRecord]:

@@ -28,6 +28,7 @@ from tests.simulation.history import (
     SlotEntry,
     Stop,
     TooLargeStop,
+    View,
 )
 from tidegate.schemas.checksums import blake2b_64
 from tidegate.schemas.order_key import OrderKey
@@ -92,6 +93,7 @@ def history():
         finishes=[Finish(2, "w", "parent")],
         fenced=[Fenced(2, "w", frozenset({0}), frozenset({0}), True, offset_slots=frozenset({0}))],
         claims=[Claim(0, 1, 15, {TOPIC: {0: 1}}), Claim(1, 1, 20, {TOPIC: {0: 3}})],
+        views=[View(0, 2, {})],
         released=[Released(0, 0, -1, 15, (ONE,)), Released(1, 1, 15, 20, (TWO, THREE))],
         mirrors=[
             Mirror(15, {(TOPIC, b"k"): {"v": 1}}),
@@ -196,6 +198,12 @@ WRONGS = [
     ("others_advance", "one is held up", lambda h: h.held_up.append("child")),
     ("vectors", "an entry is gone", lambda h: changed(h.progress, 0, record=ProgressRecord(
         "e", "w", SlotProgress(0, 1, 0, -1, (TopicOffset(TOPIC, 0, 2),), ())))),
+    ("views", "an entry too few", lambda h: changed(h.progress, 3, record=ProgressRecord(
+        "e", "w", SlotProgress(0, 2, 0, -1, (TopicOffset(TOPIC, 0, 2),), ())))),
+    ("views", "an entry of an earlier revision", lambda h: changed(
+        h.progress, 0, record=ProgressRecord(
+            "e", "w", SlotProgress(0, 1, 0, -1, (TopicOffset(TOPIC, 0, 2),), ())))),
+    ("views", "a revision that was never written", lambda h: changed(h.views, 0, revision=3)),
     ("chains", "a revision is left out", lambda h: h.progress.append(
         entry(4, SlotChanges(0, 4, 1, 0, -1, (), None, 0)))),
     ("chains", "another number of open tokens", lambda h: h.progress.append(

@@ -34,6 +34,7 @@ from tests.simulation.history import (
     Refusal,
     Size,
     TooLargeStop,
+    View,
 )
 from tests.simulation.node import Node, WatchedWorker
 from tests.simulation.process import Process
@@ -129,6 +130,8 @@ class World:
         """Tokens whose queries break after what they repeat."""
         self.compacted: dict[tuple[int, int], Entry] = {}
         self._skews: dict[str, int] = {}
+        self._views: dict[int, int] = {}
+        """Slot -> revision that a reader had in effect when it was looked at last."""
         self._started = 0
         gate_random = Random(f"gate {seed}")
         self.checkpoint = Checkpoint(
@@ -192,7 +195,7 @@ class World:
             (self._drain, weather.drain),
             (self._time_out, weather.time_out),
             (self._jump_time, weather.time_jump),
-            (self._compact, weather.compaction),
+            (self._compact_a_slot, weather.compaction),
             (self._crash_consumer, weather.consumer_crash),
             (self._make_consumer_zombie, weather.consumer_zombie),
             (self._copy_a_record, weather.copies),
@@ -271,6 +274,10 @@ class World:
         return False
 
     def _new_consumer(self) -> Consumer:
+        if self.weather.consumer_begins and not self.checkpoint.offsets:
+            # A late reader finds what compaction has left.
+            for slot in range(self.slots):
+                self._compact(slot)
         return Consumer(self, self.checkpoint, self._new_limits())
 
     def _replace_consumer(self) -> Consumer | None:
@@ -351,8 +358,10 @@ class World:
     def _jump_time(self) -> None:
         self.now_us += self.random.choice((5_000_000, 61_000_000))
 
-    def _compact(self) -> None:
-        slot = self.random.randrange(self.slots)
+    def _compact_a_slot(self) -> None:
+        self._compact(self.random.randrange(self.slots))
+
+    def _compact(self, slot: int) -> None:
         log = self.broker.logs[self.names.progress, slot]
         if self.ground.final is not None:
             return  # what compaction removes is kept by its offset, and another life may use it too
@@ -529,9 +538,24 @@ class World:
         return [one for one in (self._consumer, self._zombie_consumer) if one is not None]
 
     def measure_frontier(self, frontier: Frontier) -> None:
+        if self.ground.final is None:  # or else the offsets of two lives of a topic would meet
+            self._note_views(frontier)
         self.measure(
             "waiting snapshots", frontier.snapshots_waiting, SNAPSHOTS_WAITING_MAX * self.slots
         )
+
+    def _note_views(self, frontier: Frontier) -> None:
+        for view in frontier.snapshot()["slots"]:
+            current, slot = view["current"], view["slot"]
+            if current is None or self._views.get(slot) == current["revision"]:
+                continue
+            self._views[slot] = current["revision"]
+            vector = {
+                (topic, int(number)): offset
+                for topic, offsets in current["vector"].items()
+                for number, offset in offsets.items()
+            }
+            self.history.views.append(View(slot, current["revision"], vector))
 
     def measure_state(self, state: State, files: int) -> None:
         self.measure("files of the gate", files, 2 * STATES_KEPT + 4)
