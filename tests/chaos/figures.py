@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
@@ -16,8 +17,9 @@ from tests.chaos.fleet import Ending
 from tests.simulation.history import History, Violation
 from tidegate.local_stack.judge.changelog import compare_changelog
 from tidegate.local_stack.judge.log import LoggedTransaction
+from tidegate.schemas.progress import ProgressBody, SlotChanges, SlotProgress
 
-__all__ = ["Checker", "Report", "figures_of"]
+__all__ = ["Checker", "Report", "figures_of", "heartbeat_versions"]
 
 Checker = Callable[[History], Iterator[Violation]]
 
@@ -120,6 +122,21 @@ def figures_of(
     )
     report.figures["tracebacks"] = tracebacks
     report.endings = [end for end in endings if end.explanation not in {"killed", "stopped"}]
+
+
+def heartbeat_versions(bodies: Iterable[ProgressBody]) -> dict[str, int]:
+    """Count heartbeats by the version of the progress records, as far as they tell it.
+
+    Only version 2 has `SlotChanges` and numbers its tokens; a `SlotProgress` without tokens may be
+    of either and is left out.
+    """
+    versions: Counter[int] = Counter()
+    for body in bodies:
+        if isinstance(body, SlotChanges):
+            versions[2] += 1
+        elif isinstance(body, SlotProgress) and body.tokens:
+            versions[1 if body.tokens[0].number < 0 else 2] += 1
+    return {f"heartbeats_of_version_{version}": versions[version] for version in (1, 2)}
 
 
 def _described(violation: Violation) -> str:

@@ -11,7 +11,7 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from tests.chaos.faults import (
     FaultKind,
     faults_of,
 )
-from tests.chaos.figures import Report, figures_of
+from tests.chaos.figures import Report, figures_of, heartbeat_versions
 from tests.chaos.fleet import Fleet
 from tests.simulation.checking import CHECKERS
 from tests.simulation.history import History
@@ -42,7 +42,7 @@ from tidegate.local_stack.demo.view import RunView
 from tidegate.local_stack.errors import PartFailedError
 from tidegate.local_stack.judge.log import LoggedTransaction, fetch_commit_log
 from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.programs import Programs
+from tidegate.local_stack.parts.programs import Program, Programs
 from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.schemas.topics import SLOTS_DEFAULT
 
@@ -59,6 +59,7 @@ _CATCH_UP_DEADLINE_S = 240.0
 _CALM_S = 5.0
 _POLL_S = 0.1
 _FIGURES_EVERY_S = 1.0
+_PROGRESS_VERSION = "TIDEGATE_PRODUCER_PROGRESS_VERSION"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,8 @@ class _Run:
             reserve=1,
             log=folder / "logs" / "customers.log",
         )
+        self._begun: set[str] = set()
+        """Workers that had a process."""
         self._calm = threading.Event()
         self._is_open = False
         self._figures_at = 0.0
@@ -170,13 +173,9 @@ class _Run:
     # ------------------------------------------------------------ stages
 
     def _make_fleet(self) -> None:
-        start = self._start.isoformat().replace("+00:00", "Z")
         self._fleet = Fleet(
             make={
-                **{
-                    name: lambda name=name: self._programs.worker(name, start=start)
-                    for name in self._workers
-                },
+                **{name: lambda name=name: self._worker(name) for name in self._workers},
                 "consumer": self._programs.consumer,
             },
             seconds=lambda: self._view.seconds,
@@ -188,6 +187,18 @@ class _Run:
             seconds=lambda: self._view.seconds,
             say=self._view.event,
         )
+
+    def _worker(self, name: str) -> Program:
+        """Return a process of a fleet that is upgraded while it runs.
+
+        The first of each name writes version 1 of the progress records, later ones the newest.
+        """
+        programs = self._programs
+        if name not in self._begun:
+            self._begun.add(name)
+            programs = replace(programs, more={**programs.more, _PROGRESS_VERSION: "1"})
+        start = self._start.isoformat().replace("+00:00", "Z")
+        return programs.worker(name, start=start)
 
     def _break(self) -> None:
         """Carry out all faults; returns when the last one is over."""
@@ -308,6 +319,7 @@ class _Run:
             "changes_committed": len(history.committed),
             "kafka_records": len(history.published),
             "progress_records": len(history.progress),
+            **heartbeat_versions(entry.record.body for entry in history.progress),
             "stream_partitions": len(history.lineage),
             **{f"{verb}s": count for verb, count in self._lineage.done.items()},
             "watermark_claims": len(history.claims),

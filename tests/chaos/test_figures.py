@@ -8,9 +8,10 @@ from rich.console import Console
 
 from tests.chaos.breaker import Applied
 from tests.chaos.collect import Found
-from tests.chaos.figures import Report, figures_of
+from tests.chaos.figures import Report, figures_of, heartbeat_versions
 from tests.chaos.fleet import Ending
 from tests.simulation.history import History, Violation
+from tidegate.schemas.progress import SlotChanges, SlotProgress, TokenSnapshot
 
 
 def report_of(*, checkers=None, endings=(), tracebacks=0):
@@ -81,3 +82,18 @@ def test_the_last_line_is_the_verdict_and_json_holds_everything(tmp_path):
     assert any("kill-worker" in line for line in lines)
     assert (data["wrong"], data["verdict"]) == (12, "key_order 12")
     assert data["faults"][0]["kind"] == "kill-worker"
+
+
+def test_heartbeats_are_counted_by_the_version_that_they_tell():
+    old, new = (TokenSnapshot("a", 1, (), ("",), 5, number=number) for number in (-1, 0))
+    bodies = [
+        SlotProgress(0, 1, 2, -1, (), (old,)),
+        SlotProgress(0, 2, 2, -1, (), ()),
+        SlotProgress(0, 3, 2, -1, (), (new,)),
+        SlotChanges(0, 4, 1, 2, -1, (), None, 0),
+    ]
+
+    assert heartbeat_versions(bodies) == {
+        "heartbeats_of_version_1": 1,
+        "heartbeats_of_version_2": 2,
+    }
