@@ -165,7 +165,7 @@ LINT = ("style", "types", "imports", "tidy")
 
 @dataclass(slots=True)
 class Result:
-    """What came of one step."""
+    """The result of one step."""
 
     step: str
     passed: int = 0

@@ -1,7 +1,7 @@
 """The Spanner that a real worker program reads: a gRPC server in a process of its own.
 
 Answers the catalogue's queries for the benchmark's table, and change stream queries with what it is
-told on standard input, a JSON list a line:
+sent on standard input, a JSON list a line:
 
     ["release", share]          that share of the prepared changes, for all stream partitions
     ["pace", rate, seconds]     changes in real time, a row in each message

@@ -140,7 +140,7 @@ def ended(package: str, *arguments: str, extras: tuple[str, ...]) -> tuple[int, 
 
 
 @pytest.mark.parametrize(
-    ("package", "arguments", "hidden", "told"),
+    ("package", "arguments", "hidden", "text"),
     [
         ("tidegate.producer", ["run"], "google", 'pip install "tidegate[producer]"'),
         ("tidegate.producer", ["check"], "grpc", 'pip install "tidegate[producer]"'),
@@ -150,11 +150,11 @@ def ended(package: str, *arguments: str, extras: tuple[str, ...]) -> tuple[int, 
         ("tidegate.local_stack", ["demo"], "spanner_simulator", 'pip install "tidegate[local]"'),
     ],
 )
-def test_a_program_without_its_extra_says_what_to_type(package, arguments, hidden, told):
+def test_a_program_without_its_extra_says_what_to_type(package, arguments, hidden, text):
     exit_code, _, stderr = ended(package, *arguments, extras=(hidden,))
 
     assert exit_code == 2
-    assert told in stderr
+    assert text in stderr
     assert stderr.count("\n") == 1
 
 

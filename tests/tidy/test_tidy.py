@@ -124,3 +124,12 @@ def test_images_start_console_scripts_that_exist():
 
     assert started
     assert started <= set(scripts)
+
+
+@pytest.mark.parametrize("program", ["producer", "spark_consumer"])
+def test_images_serve_probes_to_the_outside(program):
+    """On the loopback address of a container nothing would reach them."""
+    text = (REPOSITORY / "docker" / program / "Dockerfile").read_text()
+    prefix = "TIDEGATE_PRODUCER_" if program == "producer" else "TIDEGATE_CONSUMER_"
+
+    assert f"ENV {prefix}METRICS_HOST=0.0.0.0\n" in text
