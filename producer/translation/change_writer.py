@@ -161,8 +161,11 @@ class ChangeWriter:
         """Return the error with the column whose value does not fit."""
         for document in mod:
             for name, value in document.items():
+                write = self._fields.get(name)
+                if write is None:
+                    continue  # a column that does not exist has no value that does not fit
                 try:
-                    self._fields[name](value)
+                    write(value)
                 except SchemaError as found:
                     fields: dict[str, Any] = {**found.fields, "column": name}
                     return SchemaError(found.message, hint=found.hint, **fields)

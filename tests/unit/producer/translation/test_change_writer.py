@@ -181,6 +181,13 @@ def test_a_key_with_other_columns_is_refused():
     assert caught.value.fields["columns"] == ["last"]
 
 
+def test_an_unknown_column_in_the_place_of_a_key_column_is_refused():
+    mod = Mod({"region": "eu", "ident": "7"}, {"balance": "12"}, {})
+    with pytest.raises(SchemaError, match="without a column of its primary key") as caught:
+        new_writer().write("INSERT", mod, **PARTS)
+    assert caught.value.fields["column"] == "id"
+
+
 @pytest.mark.parametrize("place", [1, 2])
 def test_an_unknown_column_is_a_changed_table(place):
     mod = [{"region": "eu", "id": "1"}, {}, {}]
