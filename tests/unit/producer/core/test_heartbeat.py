@@ -134,6 +134,8 @@ def test_a_reader_of_the_chain_knows_what_the_owner_knows(actions, limits):
             for one, snapshot in chain.tokens.items():
                 bench.tokens[one] = StreamPartition.restore(snapshot)
                 bench.writer.add(one, bench.tokens[one])
+                if snapshot.stopped is not None:
+                    bench.writer.change(one, bench.tokens[one])  # it is tried again
         elif partition is None or partition.stopped_by or partition.publication().finish:
             continue
         elif name == "stop":
