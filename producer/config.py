@@ -140,6 +140,15 @@ class ProducerConfig(StreamSettings):
         le=900_000,
         description="How long a dead worker's open transaction may hold back readers",
     )
+    open_queries_max: int = Field(
+        default=10_000,
+        ge=1,
+        le=100_000,
+        description=(
+            "Change stream queries that one worker runs at the same time; further stream "
+            "partitions are queued, and the one that is furthest behind is read first"
+        ),
+    )
     inflight_bytes_max: int = Field(
         default=64 << 20,
         ge=1 << 20,

@@ -17,6 +17,7 @@ CounterName: TypeAlias = Literal[
     "transactions_aborted_total",
     "query_retries_total",
     "stalled_queries_total",
+    "query_turns_total",
     "stream_partition_stops_total",
     "stream_partitions_finished_total",
     "unproven_finishes_total",
@@ -25,6 +26,7 @@ CounterName: TypeAlias = Literal[
 ]
 GaugeName: TypeAlias = Literal[
     "queries_running",
+    "stream_partitions_queued",
     "stream_partitions_stopped",
     "tokens",
     "slots",
@@ -52,6 +54,11 @@ METRICS: tuple[Metric, ...] = (
         "Queries that were silent for ten heartbeat intervals, and are retried",
     ),
     Metric(
+        "query_turns_total",
+        "counter",
+        "Queries stopped in favour of a queued stream partition that was further behind",
+    ),
+    Metric(
         "stream_partition_stops_total",
         "counter",
         "Stream partitions stopped by an error that a repetition would meet again, by its class",
@@ -74,6 +81,11 @@ METRICS: tuple[Metric, ...] = (
         "Times this worker rejoined the group because slots were unassigned",
     ),
     Metric("queries_running", "gauge", "Change stream queries running"),
+    Metric(
+        "stream_partitions_queued",
+        "gauge",
+        "Stream partitions that wait for a query, because `open_queries_max` queries run",
+    ),
     Metric(
         "stream_partitions_stopped",
         "gauge",

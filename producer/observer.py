@@ -21,7 +21,7 @@ from tidegate.schemas.instants import US_PER_SECOND
 from tidegate.schemas.progress import TopicTotals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from tidegate.producer.core.worker import Worker
     from tidegate.producer.metrics import CounterName, ProducerMetrics
@@ -37,6 +37,7 @@ _COUNTERS: dict[str, CounterName] = {
     "committed": "transactions_committed_total",
     "abort": "transactions_aborted_total",
     "stalled": "stalled_queries_total",
+    "turn_ended": "query_turns_total",
     "finished": "stream_partitions_finished_total",
     "unproven_finish": "unproven_finishes_total",
     "unknown_outcome": "unknown_outcomes_total",
@@ -95,20 +96,20 @@ class Observer:
         self._metrics.set("tokens", sum(worker.states.values()))
         self._metrics.set("queries_running", worker.states.get(PartitionState.RUNNING, 0))
         self._metrics.set("bytes_in_flight", self._bytes_in_flight())
-        self._show_stopped(worker.stopped)
+        queued = worker.states.get(PartitionState.QUEUED, 0)
+        self._metrics.set("stream_partitions_queued", queued)
+        self._count_stops(worker.stopped)
+        self._health.set_warning("; ".join(_warnings(worker.stopped, queued)))
         if worker.watermark_us is not None:
             lag_us = time.time_ns() // 1_000 - worker.watermark_us
             self._metrics.set("watermark_lag_seconds", lag_us / US_PER_SECOND)
 
-    def _show_stopped(self, stopped: Mapping[str, TidegateError]) -> None:
+    def _count_stops(self, stopped: Mapping[str, TidegateError]) -> None:
         self._metrics.set("stream_partitions_stopped", len(stopped))
         for token in stopped.keys() - self._stopped:
             error = type(stopped[token]).__name__
             self._metrics.add("stream_partition_stops_total", error=error)
         self._stopped = set(stopped)
-        shown = "; ".join(f"{token}: {error}" for token, error in sorted(stopped.items())[:_SHOWN])
-        text = f"{len(stopped)} stream partitions stopped: {shown}" if stopped else ""
-        self._health.set_warning(text)
 
     def _count_topic(self, topic: str, totals: TopicTotals) -> None:
         before = self._published.get(topic) or TopicTotals(topic, 0, 0, 0, 0)
@@ -120,3 +121,12 @@ class Observer:
             self._metrics.add("records_total", records, topic=topic)
             self._metrics.add("mods_total", mods, topic=topic)
             self._metrics.add("value_bytes_total", size, topic=topic)
+
+
+def _warnings(stopped: Mapping[str, TidegateError], queued: int) -> Iterator[str]:
+    """Yield what the text of `/readyz` says beside "ok"."""
+    if stopped:
+        shown = "; ".join(f"{token}: {error}" for token, error in sorted(stopped.items())[:_SHOWN])
+        yield f"{len(stopped)} stream partitions stopped: {shown}"
+    if queued:
+        yield f"{queued} stream partitions wait for a query"

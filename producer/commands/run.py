@@ -11,6 +11,7 @@ import structlog
 from tidegate.producer.commands.environment import find_environment, open_stream_start
 from tidegate.producer.core.heartbeat import HeartbeatLimits
 from tidegate.producer.core.queries import QueryLimits
+from tidegate.producer.core.query_scheduler import SchedulerLimits
 from tidegate.producer.core.stall_watch import stall_after_us
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.transaction_cycle import WorkerLimits
@@ -92,7 +93,10 @@ def start(config: ProducerConfig, *, metrics: ProducerMetrics, health: Health) -
         end_ns=config.end_ns,
         limits=WorkerLimits(
             commit_interval_us=config.commit_interval_ms * 1_000,
-            queries=QueryLimits(stall_after_us=stall_after_us(config.heartbeat_ms)),
+            queries=QueryLimits(
+                stall_after_us=stall_after_us(config.heartbeat_ms),
+                scheduler=SchedulerLimits(open_max=config.open_queries_max),
+            ),
             heartbeats=HeartbeatLimits(
                 version=config.progress_version,
                 history_minutes=config.progress_history_hours * 60,

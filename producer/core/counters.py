@@ -19,6 +19,7 @@ _COUNTED = (
     "unproven_finish",
     "query_retry",
     "stalled",
+    "turn_ended",
     "stopped",
     "abort",
     "unknown_outcome",

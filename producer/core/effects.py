@@ -25,6 +25,7 @@ __all__ = [
     "ReleaseBudget",
     "ReleaseSlots",
     "ReportStopped",
+    "ReportWaiting",
     "RestartProducer",
     "SendOffsets",
     "StartQuery",
@@ -162,6 +163,14 @@ class ReportStopped:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportWaiting:
+    """Report to the operator how many stream partitions wait for a query; 0: none any more."""
+
+    queued: int
+    running: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Stop the worker: because of the error or, without one, because it is drained."""
 
@@ -189,6 +198,7 @@ LocalEffect: TypeAlias = (
     | ReleaseSlots
     | RejoinGroup
     | ReportStopped
+    | ReportWaiting
     | Stop
 )
 

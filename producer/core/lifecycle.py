@@ -7,8 +7,8 @@ A slot, for each time it is assigned (an incarnation):
 
 A stream partition, from its first announcement to its committed completion marker:
 
-    CREATED ─► SCHEDULED ◄─► RUNNING ─► FINISHED ─► GONE
-                                └─────► STOPPED
+    CREATED ─► SCHEDULED ◄─► QUEUED ◄─► RUNNING ─► FINISHED ─► GONE
+                   └◄──────────────────► ┘ └─────► STOPPED
 
 A pair that is not in its table cannot happen: it is an InvariantViolation.
 """
@@ -81,6 +81,7 @@ class PartitionState(Enum):
 
     CREATED = "announced by some of its parents"
     SCHEDULED = "announced by all of its parents, no query runs"
+    QUEUED = "its query is due, and waits until fewer queries run"
     RUNNING = "a query runs"
     STOPPED = "its query cannot be repeated, and it holds its watermark"
     FINISHED = "its end is proved, its completion marker is not committed"
@@ -91,8 +92,11 @@ class PartitionChange(Enum):
     """Why a stream partition changes its state."""
 
     ANNOUNCED_BY_ALL = "the last of its parents announced it"
+    QUERY_DUE = "the time of its next query has come"
     QUERY_STARTED = "a query started"
+    TURN_ENDED = "its query was stopped in favour of a stream partition that is further behind"
     QUERY_STOPPED = "its query was stopped, failed, or ended without proof"
+    WITHDRAWN = "its slot is released"
     REFUSED = "an error that a repetition would meet again"
     END_PROVED = "its children, or what lies past the stream's end, were read"
     MARKER_COMMITTED = "its completion marker was committed"
@@ -100,7 +104,12 @@ class PartitionChange(Enum):
 
 PARTITION_TRANSITIONS: Mapping[tuple[PartitionState, PartitionChange], PartitionState] = {
     (PartitionState.CREATED, PartitionChange.ANNOUNCED_BY_ALL): PartitionState.SCHEDULED,
+    (PartitionState.SCHEDULED, PartitionChange.QUERY_DUE): PartitionState.QUEUED,
+    # The initial query is not queued: there is nothing else to read.
     (PartitionState.SCHEDULED, PartitionChange.QUERY_STARTED): PartitionState.RUNNING,
+    (PartitionState.QUEUED, PartitionChange.QUERY_STARTED): PartitionState.RUNNING,
+    (PartitionState.QUEUED, PartitionChange.WITHDRAWN): PartitionState.SCHEDULED,
+    (PartitionState.RUNNING, PartitionChange.TURN_ENDED): PartitionState.QUEUED,
     (PartitionState.RUNNING, PartitionChange.QUERY_STOPPED): PartitionState.SCHEDULED,
     (PartitionState.RUNNING, PartitionChange.REFUSED): PartitionState.STOPPED,
     (PartitionState.RUNNING, PartitionChange.END_PROVED): PartitionState.FINISHED,

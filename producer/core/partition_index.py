@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidegate.producer.core.keyed_heap import KeyedHeap
 from tidegate.producer.core.lifecycle import PartitionState, SlotPhase
+from tidegate.producer.core.query_scheduler import QueryScheduler, SchedulerLimits
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.topics import slot_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from tidegate.producer.core.query_scheduler import Decision
     from tidegate.producer.core.slot import Slot
     from tidegate.producer.core.stream_partition import StreamPartition
     from tidegate.schemas.errors import TidegateError
@@ -33,6 +35,7 @@ class _Facts(NamedTuple):
     has_news: bool
     pending_bytes: int
     published_us: int
+    read_us: int
     retry_at_us: int
 
     @classmethod
@@ -42,6 +45,7 @@ class _Facts(NamedTuple):
             partition.has_news,
             partition.pending_bytes,
             partition.published.watermark_us,
+            partition.read.watermark_us,
             partition.retry_at_us,
         )
 
@@ -49,9 +53,10 @@ class _Facts(NamedTuple):
 class PartitionIndex:
     """The stream partitions of a worker, by what they need; `slots` is how many slots there are."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, limits: SchedulerLimits | None = None) -> None:
         """Start without stream partitions."""
         self._slots = slots
+        self._scheduler = QueryScheduler(limits or SchedulerLimits())
         self.changed: dict[str, StreamPartition] = {}
         """Those that changed since the last question, by token."""
         self._facts: dict[str, _Facts] = {}
@@ -100,6 +105,11 @@ class PartitionIndex:
         self._update()
         return self._scheduled.pop_through(now_us)
 
+    def decide(self, now_us: int) -> Decision | None:
+        """Return which query starts or stops next; None: no other until something changes."""
+        self._update()
+        return self._scheduler.decide(now_us)
+
     # ------------------------------------------------------------ changes
 
     def remove(self, partitions: Iterable[StreamPartition]) -> int:
@@ -146,6 +156,10 @@ class PartitionIndex:
             self._scheduled.set(token, new.retry_at_us)
         else:
             self._scheduled.discard(token)
+        if new is None:
+            self._scheduler.discard(token)
+        else:
+            self._scheduler.put(token, new.state, new.read_us)
 
     def check_invariants(self, slots: Iterable[Slot]) -> None:
         """Raise InvariantViolation if the index differs from what the slots hold."""
@@ -169,6 +183,8 @@ class PartitionIndex:
         invariant(self._stopped.keys() == stopped, "index differs in what stopped", stopped=stopped)
         least_us = min((one.published_us for one in facts.values()), default=None)
         invariant(self.watermark_us == least_us, "index differs in the watermark", least=least_us)
+        reads = {token: (one.state, one.read_us) for token, one in facts.items()}
+        self._scheduler.check_invariants(reads)
 
     def _check_scheduled(self, slot: Slot) -> None:
         if slot.phase is not SlotPhase.OWNED:

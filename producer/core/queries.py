@@ -6,20 +6,24 @@ is ignored, and its bytes are released.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidegate.producer.core import effects as do
+from tidegate.producer.core.lifecycle import PartitionChange
 from tidegate.producer.core.query_failure import Consequence, consequence_of
+from tidegate.producer.core.query_scheduler import SchedulerLimits
 from tidegate.producer.core.refusals import Refusals
 from tidegate.producer.core.stall_watch import StallWatch
-from tidegate.schemas.errors import TidegateError
+from tidegate.producer.core.waiting_report import WaitingReport
+from tidegate.schemas.errors import InvariantViolation, TidegateError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from tidegate.producer.core import events as on
     from tidegate.producer.core.counters import Counters
+    from tidegate.producer.core.partition_index import PartitionIndex
     from tidegate.producer.core.stream_partition import StreamPartition
 
 __all__ = ["Queries", "QueryLimits"]
@@ -27,12 +31,13 @@ __all__ = ["Queries", "QueryLimits"]
 
 @dataclass(frozen=True, slots=True)
 class QueryLimits:
-    """When queries are repeated."""
+    """When queries are repeated, and how many run."""
 
     refusal_pause_us: int = 60_000_000
     """A worker does not try a stopped stream partition again before this."""
     stall_after_us: int = 10_000_000
     """A query that is silent for so long is repeated."""
+    scheduler: SchedulerLimits = field(default_factory=SchedulerLimits)
 
 
 class Queries:
@@ -44,17 +49,47 @@ class Queries:
         limits = limits or QueryLimits()
         self._refusals = Refusals(limits.refusal_pause_us)
         self._stalls = StallWatch(limits.stall_after_us)
+        self._waiting = WaitingReport()
         self._last_id = 0
 
+    def schedule(
+        self, index: PartitionIndex, find: Callable[[str], StreamPartition | None], now_us: int
+    ) -> list[do.Effect]:
+        """Queue the queries that are due, and start or stop what the scheduler decides.
+
+        `find` returns a stream partition of the index; None while its slot is not OWNED.
+        """
+        for token in index.take_due(now_us):
+            due = find(token)
+            if due is not None:
+                due.queue_query()
+        effects: list[do.Effect] = []
+        while (decision := index.decide(now_us)) is not None:
+            partition = find(decision.token)
+            if partition is None:
+                message = "a query was scheduled in a slot that is not OWNED"
+                raise InvariantViolation(message, token=decision.token)
+            effects.append(self._carry_out(partition, decision.change))
+        report = self._waiting.report(index.states, now_us)
+        return effects if report is None else [*effects, report]
+
+    def _carry_out(self, partition: StreamPartition, change: PartitionChange) -> do.Effect:
+        if change is PartitionChange.QUERY_STARTED:
+            return self.start(partition)
+        self._counters.counts["turn_ended"] += 1
+        query_id = partition.give_query_back(change)
+        self._stalls.forget(query_id)
+        return do.StopQuery(partition.child.token, query_id)
+
     def start(self, partition: StreamPartition) -> do.StartQuery:
-        """Start the query of a SCHEDULED stream partition."""
+        """Start the query of a stream partition that is SCHEDULED or QUEUED."""
         self._last_id += 1
         start_ns = partition.start_query(self._last_id)
         self._stalls.hear(self._last_id, partition)
         return do.StartQuery(partition.child.token, self._last_id, start_ns)
 
     def stop(self, partition: StreamPartition) -> list[do.Effect]:
-        """Stop the query of a stream partition, if one runs."""
+        """Stop the query of a stream partition, if one runs; if it is queued, it is no longer."""
         query_id = partition.stop_query()
         if query_id is None:
             return []

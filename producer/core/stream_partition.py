@@ -186,12 +186,28 @@ class StreamPartition:
         self._query = _Query(query_id, self.read)
         return max(self.child.start_ns, self.read.watermark_us * NS_PER_US)
 
+    def queue_query(self) -> None:
+        """Wait until the query may start."""
+        self._move(PartitionChange.QUERY_DUE)
+
+    def give_query_back(self, change: PartitionChange) -> int:
+        """Drop the running query, which is to go on later, and return its id."""
+        query_id = self.query_id
+        if query_id is None:
+            message = "a query is given back, but none is running"
+            raise InvariantViolation(message, token=self.child.token)
+        self._query = None
+        self._move(change)
+        return query_id
+
     def stop_query(self) -> int | None:
-        """Drop the running query and return its id; None without one."""
+        """Drop the running query and return its id; None without one.  Leave the queue, too."""
         query_id = self.query_id
         self._query = None
         if self.state is PartitionState.RUNNING:
             self._move(PartitionChange.QUERY_STOPPED)
+        elif self.state is PartitionState.QUEUED:
+            self._move(PartitionChange.WITHDRAWN)
         return query_id
 
     def add_items(

@@ -87,7 +87,7 @@ class Worker:
         self._end_ns = end_ns
         self._limits = limits or WorkerLimits()
         self.counters = Counters()
-        self._index = PartitionIndex(identity.slots)
+        self._index = PartitionIndex(identity.slots, self._limits.queries.scheduler)
         self._cycle = TransactionCycle(
             self.slots, self._index, limits=self._limits, counters=self.counters
         )
@@ -359,10 +359,7 @@ class Worker:
         for slot in list(self.slots.values()):
             if slot.phase is SlotPhase.RECOVERING and slot.has_caught_up:
                 effects += self._after_recovery(slot, now)
-        for token in self._index.take_due(now.monotonic_us):
-            slot = self.slots[slot_of(token, self._identity.slots)]
-            if slot.phase is SlotPhase.OWNED:
-                effects.append(self._queries.start(slot.tokens[token]))
+        effects += self._queries.schedule(self._index, self._owned, now.monotonic_us)
         if self._cycle.open is None:
             effects += self._next_transaction(now)
         if self._draining and not self.slots and self._cycle.open is None:
@@ -428,6 +425,10 @@ class Worker:
     @property
     def _root_slot(self) -> int:
         return slot_of(ROOT_TOKEN, self._identity.slots)
+
+    def _owned(self, token: str) -> StreamPartition | None:
+        slot = self.slots[slot_of(token, self._identity.slots)]
+        return slot.tokens[token] if slot.phase is SlotPhase.OWNED else None
 
     def _running(self, token: str, query_id: int) -> StreamPartition | None:
         """Return the stream partition whose running query this is; None if it was stopped."""

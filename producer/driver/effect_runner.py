@@ -217,6 +217,12 @@ class EffectRunner:
                     error=str(effect.error),
                     watermark_us=effect.watermark_us,
                 )
+            case do.ReportWaiting():
+                _log.info(
+                    "stream partitions wait for a query",
+                    queued=effect.queued,
+                    running=effect.running,
+                )
             case do.Stop():
                 self._stop(effect.error)
             case _:

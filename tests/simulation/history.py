@@ -309,6 +309,8 @@ class History:
     """Errors that nothing in the run explains: a core's invariant, a refused record."""
     held_up: list[str] = field(default_factory=list)
     """Tokens that did not get on while Spanner refused others, without any other fault."""
+    queued: dict[str, int] = field(default_factory=dict)
+    """Token -> the longest time that it waited for a query after the faults; microseconds."""
     unhealed: list[str] = field(default_factory=list)
     """What had not come about when the budget after healing was used up."""
 

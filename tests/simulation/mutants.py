@@ -19,6 +19,7 @@ from tests.simulation.broken_gates import BROKEN_GATES
 from tests.simulation.broken_ground import BROKEN_GROUND
 from tests.simulation.broken_heartbeats import BROKEN_HEARTBEATS
 from tests.simulation.broken_queries import BROKEN_QUERIES
+from tests.simulation.broken_schedulers import BROKEN_SCHEDULERS
 from tests.simulation.broken_sizes import BROKEN_SIZES
 from tests.simulation.broken_translators import BROKEN_TRANSLATORS
 from tests.simulation.mutant import Mutant
@@ -31,6 +32,7 @@ MUTANTS = (
     *BROKEN_FLEETS,
     *BROKEN_HEARTBEATS,
     *BROKEN_QUERIES,
+    *BROKEN_SCHEDULERS,
     *BROKEN_DRIVERS,
     *BROKEN_TRANSLATORS,
     *BROKEN_SIZES,

@@ -17,6 +17,7 @@ from tests.simulation.history import QueryStart
 from tests.simulation.process import Process
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
+from tidegate.producer.core.lifecycle import PartitionState
 from tidegate.producer.core.now import Now
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.driver.byte_budget import ByteBudget
@@ -44,16 +45,37 @@ class WatchedWorker(Worker):
     def __init__(self, world: World, **options: Any) -> None:
         super().__init__(**options)
         self._world = world
+        self._queued_since: dict[str, int] = {}
 
     def handle(self, event: on.Event, *, now: Now) -> list[do.Effect]:
         self._world.tell(self.name, "event", event)
         effects = super().handle(event, now=now)
         self.check_invariants()
+        self._note_waits()
         for effect in effects:
             self._world.tell(self.name, "effect", effect)
             if isinstance(effect, do.ReportStopped):
                 self._world.stopped(self.name, effect)
         return effects
+
+    def _note_waits(self) -> None:
+        """Tell the world how long stream partitions have been queued since the faults ended."""
+        world, is_queued = self._world, PartitionState.QUEUED
+        running = self.states.get(PartitionState.RUNNING, 0)
+        world.measure("queries of one worker", running, world.weather.open_queries)
+        if not world.is_healing or not self.states.get(is_queued):
+            self._queued_since.clear()
+            return
+        since = self._queued_since
+        self._queued_since = {
+            token: since.get(token, world.now_us)
+            for slot in self.slots.values()
+            for token, partition in slot.tokens.items()
+            if partition.state is is_queued
+        }
+        for token, since_us in self._queued_since.items():
+            longest_us = world.history.queued.get(token, 0)
+            world.history.queued[token] = max(longest_us, world.now_us - since_us)
 
 
 class WatchedBudget(ByteBudget):

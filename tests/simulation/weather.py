@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from tidegate.producer.core.query_scheduler import OPEN_QUERIES_MAX
 from tidegate.schemas.progress_chunks import CHUNK_BYTES_MAX
 
 __all__ = ["Weather"]
@@ -94,14 +95,22 @@ class Weather:
     chain_length: int
     chain_entries: int
 
+    open_queries: int
+    """How many queries one worker may run at the same time."""
+    turn_us: int
+    """How long a query runs at least before it makes way for another."""
+
     @classmethod
-    def drawn(cls, random: Random, *, sizes: Random, heartbeats: Random) -> Weather:
+    def drawn(
+        cls, random: Random, *, sizes: Random, heartbeats: Random, queries: Random
+    ) -> Weather:
         """Return the weather of a seed.
 
         `sizes` draws what concerns the sizes of messages, `heartbeats` what slots say of
-        themselves.
+        themselves, `queries` how many run.
         """
         has_sizes = sizes.random() < 0.35
+        is_crowded = queries.random() < 0.35
 
         def sometimes(chance: float, often: float = 0.5) -> float:
             return chance * random.choice((0.3, 1, 3)) if random.random() < often else 0.0
@@ -160,4 +169,6 @@ class Weather:
             history_minutes=heartbeats.choice((2, 10, 10_000)),
             chain_length=heartbeats.choice((1, 3, 20, 1_000)),
             chain_entries=heartbeats.choice((1, 5, 64)),
+            open_queries=queries.choice((1, 1, 2, 3)) if is_crowded else OPEN_QUERIES_MAX,
+            turn_us=queries.choice((50_000, 400_000, 2_000_000)),
         )

@@ -47,6 +47,7 @@ from tidegate.producer.core.effects import ReportStopped
 from tidegate.producer.core.group_watch import WatchLimits
 from tidegate.producer.core.heartbeat import HeartbeatLimits
 from tidegate.producer.core.queries import QueryLimits
+from tidegate.producer.core.query_scheduler import SchedulerLimits
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.transaction_cycle import WorkerLimits
 from tidegate.producer.errors import MessageTooLarge, TokenRefused
@@ -71,7 +72,8 @@ __all__ = ["World"]
 _BEGIN_US = 1_700_000_000_000_000
 _WATCH_LIMITS = WatchLimits(patience_us=2_000_000, pause_us=4_000_000)
 """Less patience than a real worker has, so that it rejoins in the middle of other things."""
-_QUERY_LIMITS = QueryLimits(refusal_pause_us=2_000_000, stall_after_us=3_000_000)
+_REFUSAL_PAUSE_US = 2_000_000
+_STALL_AFTER_US = 3_000_000
 """Shorter times than a real worker's, so that they pass before the faults end."""
 _LIMITS = (500, 1_000, 2_000, 20_000)
 _Trace = list[tuple[int, int, str, str, Any]]
@@ -85,7 +87,10 @@ class World:
     ) -> None:
         self.random = random = Random(seed)
         self.weather = weather = weather or Weather.drawn(
-            random, sizes=Random(f"sizes {seed}"), heartbeats=Random(f"heartbeats {seed}")
+            random,
+            sizes=Random(f"sizes {seed}"),
+            heartbeats=Random(f"heartbeats {seed}"),
+            queries=Random(f"queries {seed}"),
         )
         self.names = TopicNames("sim")
         self.slots = weather.slots
@@ -608,10 +613,15 @@ class World:
                 chunk_items_max=self.weather.chunk_items,
                 chunk_bytes_max=self.weather.chunk_bytes,
                 group_watch=_WATCH_LIMITS,
-                queries=_QUERY_LIMITS,
+                queries=self._query_limits(),
                 heartbeats=self._heartbeat_limits(name),
             ),
         )  # fmt: skip
+
+    def _query_limits(self) -> QueryLimits:
+        weather = self.weather
+        scheduler = SchedulerLimits(open_max=weather.open_queries, turn_us=weather.turn_us)
+        return QueryLimits(_REFUSAL_PAUSE_US, _STALL_AFTER_US, scheduler)
 
     def _heartbeat_limits(self, name: str) -> HeartbeatLimits:
         """Return those of a worker: in some worlds versions meet, and a worker may be upgraded."""

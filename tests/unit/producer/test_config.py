@@ -7,6 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from tidegate.producer.config import ProducerConfig
+from tidegate.producer.core.query_scheduler import OPEN_QUERIES_MAX
 from tidegate.schemas.errors import ConfigError
 
 REQUIRED = {
@@ -41,6 +42,7 @@ def faults(**changes):
 def test_defaults():
     config = load()
     assert config.slots == 16
+    assert config.open_queries_max == OPEN_QUERIES_MAX
     assert config.end_ns is None
     assert config.worker
     assert config.database_path == "projects/p/instances/inst/databases/my_db"

@@ -42,10 +42,19 @@ def test_counts_and_gauges():
     observer = Observer(metrics, bytes_in_flight=lambda: 42, health=Health())
     totals = TopicTotals("bank.accounts", 2, 3, 400, 0)
     worker = core(
-        counts={**dict.fromkeys(COUNTED, 0), "committed": 5, "unproven_finish": 3},
+        counts={
+            **dict.fromkeys(COUNTED, 0),
+            "committed": 5,
+            "unproven_finish": 3,
+            "turn_ended": 6,
+        },
         published={"bank.accounts": totals},
         watermark_us=0,
-        states={PartitionState.CREATED: 1, PartitionState.RUNNING: 2},
+        states={
+            PartitionState.CREATED: 1,
+            PartitionState.RUNNING: 2,
+            PartitionState.QUEUED: 4,
+        },
     )
     observer(RecordsRead("t", 1, [HeartbeatRecord(1), HeartbeatRecord(2)], 9), worker)
     observer(QueryFailed("t", 1, QueryInterrupted("x", code="UNAVAILABLE")), worker)
@@ -58,10 +67,12 @@ def test_counts_and_gauges():
     assert value("tidegate_producer_query_retries_total", code="UNAVAILABLE") == 1
     assert value("tidegate_producer_transactions_committed_total") == 5
     assert value("tidegate_producer_unproven_finishes_total") == 3
+    assert value("tidegate_producer_query_turns_total") == 6
     assert value("tidegate_producer_mods_total", topic="bank.accounts") == 3
     assert value("tidegate_producer_value_bytes_total", topic="bank.accounts") == 400
     assert value("tidegate_producer_bytes_in_flight") == 42
-    assert value("tidegate_producer_tokens") == 3
+    assert value("tidegate_producer_tokens") == 7
+    assert value("tidegate_producer_stream_partitions_queued") == 4
     assert value("tidegate_producer_queries_running") == 2
     assert value("tidegate_producer_watermark_lag_seconds") > 1_000_000
 
@@ -127,3 +138,18 @@ def test_a_failure_that_is_not_retried_is_no_retry():
 
     name, labels = "tidegate_producer_query_retries_total", {"code": "INVALID_ARGUMENT"}
     assert metrics.registry.get_sample_value(name, labels) is None
+
+
+def test_the_status_says_what_waits_beside_what_stopped():
+    health = Health()
+    observer = Observer(producer_metrics(), bytes_in_flight=lambda: 0, health=health)
+    queued = {PartitionState.QUEUED: 12}
+    observer._set_gauges(core(states=queued))
+    assert health.warning == "12 stream partitions wait for a query"
+
+    observer._set_gauges(core(states=queued, stopped={"t": TokenRefused("no")}))
+    assert health.warning == (
+        "1 stream partitions stopped: t: no; 12 stream partitions wait for a query"
+    )
+    observer._set_gauges(core())
+    assert health.warning == ""

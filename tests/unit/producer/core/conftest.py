@@ -32,6 +32,8 @@ from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tidegate.producer.core.transaction_cycle import WorkerLimits
+
 START_US = 1_700_000_000_000_000
 SLOTS = 4
 TOPIC, PROGRESS = "bank.accounts", "bank-progress"
@@ -125,7 +127,14 @@ class BenchReader:
 class Bench:
     """One worker over the models of `producer/memory`; tests say what happens, and when."""
 
-    def __init__(self, log: Log, *, name: str = "w1", end_ns: int | None = None) -> None:
+    def __init__(
+        self,
+        log: Log,
+        *,
+        name: str = "w1",
+        end_ns: int | None = None,
+        limits: WorkerLimits | None = None,
+    ) -> None:
         self.log = log
         self.now_us = START_US
         self.wall_ahead_us = 0
@@ -136,7 +145,7 @@ class Bench:
         )  # fmt: skip
         self.worker = Worker(
             name=name, epoch=f"epoch-of-{name}", identity=identity,
-            start_ns=START_US * 1000, end_ns=end_ns,
+            start_ns=START_US * 1000, end_ns=end_ns, limits=limits,
         )  # fmt: skip
         self.queries: dict[str, do.StartQuery] = {}
         self.effects: list[do.Effect] = []

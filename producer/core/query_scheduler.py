@@ -1,0 +1,151 @@
+"""Which stream partitions of a worker have a query while others wait for one.
+
+At most `open_max` queries run.  What is due beyond them is QUEUED, and the stream partition that is
+furthest behind starts first: it is the one that the watermark waits for, and the one whose position
+expires first.  A queued stream partition stays in its slot's snapshots, so it holds the watermark
+as a running one does.
+
+Queries have no end of their own, so a full set of them would keep the others out for good.  A query
+that has had its turn is stopped once a queued stream partition is further behind than its own; the
+one that is furthest ahead goes first.  A turn is over when it has lasted `turn_us` and has brought
+the stream partition forward: a turn that brought nothing would be spent again and again.
+
+Why everyone gets a turn: what is queued stands still, and what runs moves on or gives its query
+back, because one that fails waits before it is repeated and one that is silent counts as failed.
+So what runs gets ahead of what is queued.
+
+The scheduler knows what `put` and `discard` say.  `decide` changes nothing that they have to say
+again: its caller carries out a decision, reports the change, and asks for the next one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidegate.producer.core.keyed_heap import KeyedHeap
+from tidegate.producer.core.lifecycle import PartitionChange, PartitionState
+from tidegate.schemas.errors import invariant
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["OPEN_QUERIES_MAX", "Decision", "QueryScheduler", "SchedulerLimits"]
+
+OPEN_QUERIES_MAX = 10_000
+"""As many as one worker's core was measured with; a bound, and not what to aim at."""
+_LOOK_EVERY_US = 100_000
+"""How often turns are compared; a free query is given away at once."""
+
+
+class Decision(NamedTuple):
+    """What happens to one stream partition."""
+
+    token: str
+    change: PartitionChange
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerLimits:
+    """How many queries run, and for how long."""
+
+    open_max: int = OPEN_QUERIES_MAX
+    """How many queries run at the same time, the initial query not counted."""
+    turn_us: int = 5_000_000
+    """A query runs at least so long before it makes way for another."""
+
+
+class QueryScheduler:
+    """The stream partitions of a worker that have a query or wait for one."""
+
+    def __init__(self, limits: SchedulerLimits) -> None:
+        """Start without stream partitions."""
+        self._limits = limits
+        self._queued = KeyedHeap()
+        """By read watermark."""
+        self._running: dict[str, int] = {}
+        """The read watermark of each."""
+        self._began_with: dict[str, int] = {}
+        """The read watermark that each running query started from."""
+        self._turns = KeyedHeap()
+        """Running ones by the time when their turn is looked at."""
+        self._served = KeyedHeap()
+        """Running ones that have had their turn; the one that is furthest ahead comes first."""
+        self._moved: set[str] = set()
+        """Those of `_served` that have moved since the last look."""
+        self._look_at_us = 0
+
+    # ------------------------------------------------------------ changes
+
+    def put(self, token: str, state: PartitionState, read_us: int) -> None:
+        """Take note of a stream partition's state and of how far it is read."""
+        if state is PartitionState.RUNNING:
+            self._running[token] = read_us
+            if token in self._served.keys:
+                self._moved.add(token)
+        elif token in self._running:
+            self._end(token)
+        if state is PartitionState.QUEUED:
+            self._queued.set(token, read_us)
+        else:
+            self._queued.discard(token)
+
+    def discard(self, token: str) -> None:
+        """Forget a stream partition, if it is known."""
+        self._queued.discard(token)
+        if token in self._running:
+            self._end(token)
+
+    def _end(self, token: str) -> None:
+        del self._running[token]
+        self._began_with.pop(token, None)
+        self._turns.discard(token)
+        self._served.discard(token)
+        self._moved.discard(token)
+
+    # ------------------------------------------------------------ decisions
+
+    def decide(self, now_us: int) -> Decision | None:
+        """Return the next decision; None: nothing more until time passes or something changes."""
+        first = self._queued.first()
+        if first is None:
+            return None
+        read_us, token = first
+        if len(self._running) < self._limits.open_max:
+            self._began_with[token] = read_us
+            self._turns.set(token, now_us + self._limits.turn_us)
+            return Decision(token, PartitionChange.QUERY_STARTED)
+        if now_us < self._look_at_us:
+            return None
+        self._look(now_us)
+        furthest = self._served.first()
+        if furthest is not None and read_us < -furthest[0]:
+            return Decision(furthest[1], PartitionChange.TURN_ENDED)
+        self._look_at_us = now_us + _LOOK_EVERY_US
+        return None
+
+    def _look(self, now_us: int) -> None:
+        """Find out whose turn is over, and how far those are that had theirs."""
+        for token in self._turns.pop_through(now_us):
+            if self._running[token] > self._began_with[token]:
+                self._served.set(token, -self._running[token])
+            else:
+                self._turns.set(token, now_us + self._limits.turn_us)
+        for token in self._moved:
+            self._served.set(token, -self._running[token])
+        self._moved.clear()
+
+    def check_invariants(self, known: Mapping[str, tuple[PartitionState, int]]) -> None:
+        """Raise InvariantViolation unless the scheduler agrees with (state, read watermark)."""
+        for state, held in (
+            (PartitionState.QUEUED, self._queued.keys),
+            (PartitionState.RUNNING, self._running),
+        ):
+            found = {token: read_us for token, (one, read_us) in known.items() if one is state}
+            message = f"scheduler differs in what is {state.name}"
+            invariant(held == found, message, tokens=sorted(held.items() ^ found.items()))
+        running = self._running.keys()
+        has_turn = self._turns.keys.keys() | self._served.keys.keys()
+        invariant(has_turn == running, "a query without a turn", tokens=sorted(running ^ has_turn))
+        is_bounded = len(running) <= self._limits.open_max
+        invariant(is_bounded, "more queries than may run", running=len(running))

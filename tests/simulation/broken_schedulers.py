@@ -1,0 +1,62 @@
+"""Workers that are broken on purpose: which stream partitions have a query, and which wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.simulation.mutant import Mutant
+from tidegate.producer.core.heartbeat import HeartbeatWriter
+from tidegate.producer.core.lifecycle import PartitionState
+from tidegate.producer.core.query_scheduler import Decision, QueryScheduler
+
+__all__ = ["BROKEN_SCHEDULERS"]
+
+_slowest = HeartbeatWriter._slowest
+
+
+def _slowest_that_is_read(self: HeartbeatWriter, tokens: Any, publications: Any) -> Any:
+    """Leave out what waits for a query, unless there is nothing else."""
+    read = {t: p for t, p in tokens.items() if p.state is not PartitionState.QUEUED}
+    if not read:
+        return _slowest(self, tokens, publications)
+    kept = list(self._by_watermark)
+    found = _slowest(self, read, {t: p for t, p in publications.items() if t in read})
+    self._by_watermark = kept
+    return found
+
+
+_decide = QueryScheduler.decide
+
+
+def _decide_once_for_each(self: QueryScheduler, now_us: int) -> Decision | None:
+    """Take a stream partition from the queue once, and never again."""
+    taken = self.__dict__.setdefault("taken", set())
+    first = self._queued.first()
+    if first is not None and first[1] in taken:
+        return None
+    decision = _decide(self, now_us)
+    taken.update([] if decision is None else [decision.token])
+    return decision
+
+
+def _no_turn_is_over(self: QueryScheduler, now_us: int) -> None:
+    pass
+
+
+BROKEN_SCHEDULERS = (
+    Mutant(
+        "a queued stream partition left out of the watermark",
+        "watermark",
+        ((HeartbeatWriter, "_slowest", _slowest_that_is_read),),
+    ),
+    Mutant(
+        "a stream partition that is taken from the queue once",
+        "liveness",
+        ((QueryScheduler, "decide", _decide_once_for_each),),
+    ),
+    Mutant(
+        "a query that keeps its place for good",
+        "query_turns",
+        ((QueryScheduler, "_look", _no_turn_is_over),),
+    ),
+)
