@@ -149,6 +149,15 @@ class ProducerConfig(StreamSettings):
             "partitions are queued, and the one that is furthest behind is read first"
         ),
     )
+    drift_ms_max: int = Field(
+        default=0,
+        ge=0,
+        le=86_400_000,
+        description=(
+            "How far ahead of the slowest stream partition of its worker another one is read: "
+            "beyond it, it is paused; 0: as far as it goes. At least ten times `heartbeat_ms`"
+        ),
+    )
     inflight_bytes_max: int = Field(
         default=64 << 20,
         ge=1 << 20,
@@ -187,6 +196,8 @@ class ProducerConfig(StreamSettings):
         end_ns = self.end_ns
         if end_ns is not None and self.start != "now" and end_ns < parse_rfc3339_ns(self.start):
             raise ValueError("end: is before start")
+        if 0 < self.drift_ms_max < 10 * self.heartbeat_ms:
+            raise ValueError("drift_ms_max: must be 0 or at least ten times heartbeat_ms")
         if self.transaction_timeout_ms <= self.commit_interval_ms:
             raise ValueError("transaction_timeout_ms: must be longer than commit_interval_ms")
         return self

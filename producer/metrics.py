@@ -18,6 +18,7 @@ CounterName: TypeAlias = Literal[
     "query_retries_total",
     "stalled_queries_total",
     "query_turns_total",
+    "stream_partition_pauses_total",
     "stream_partition_stops_total",
     "stream_partitions_finished_total",
     "unproven_finishes_total",
@@ -27,6 +28,7 @@ CounterName: TypeAlias = Literal[
 GaugeName: TypeAlias = Literal[
     "queries_running",
     "stream_partitions_queued",
+    "stream_partitions_paused",
     "stream_partitions_stopped",
     "tokens",
     "slots",
@@ -59,6 +61,11 @@ METRICS: tuple[Metric, ...] = (
         "Queries stopped in favour of a queued stream partition that was further behind",
     ),
     Metric(
+        "stream_partition_pauses_total",
+        "counter",
+        "Times that a stream partition was paused, because it was far ahead of the slowest one",
+    ),
+    Metric(
         "stream_partition_stops_total",
         "counter",
         "Stream partitions stopped by an error that a repetition would meet again, by its class",
@@ -85,6 +92,11 @@ METRICS: tuple[Metric, ...] = (
         "stream_partitions_queued",
         "gauge",
         "Stream partitions that wait for a query, because `open_queries_max` queries run",
+    ),
+    Metric(
+        "stream_partitions_paused",
+        "gauge",
+        "Stream partitions that are not read, because they are ahead by more than `drift_ms_max`",
     ),
     Metric(
         "stream_partitions_stopped",

@@ -38,6 +38,7 @@ _COUNTERS: dict[str, CounterName] = {
     "abort": "transactions_aborted_total",
     "stalled": "stalled_queries_total",
     "turn_ended": "query_turns_total",
+    "paused": "stream_partition_pauses_total",
     "finished": "stream_partitions_finished_total",
     "unproven_finish": "unproven_finishes_total",
     "unknown_outcome": "unknown_outcomes_total",
@@ -97,9 +98,11 @@ class Observer:
         self._metrics.set("queries_running", worker.states.get(PartitionState.RUNNING, 0))
         self._metrics.set("bytes_in_flight", self._bytes_in_flight())
         queued = worker.states.get(PartitionState.QUEUED, 0)
+        paused = worker.states.get(PartitionState.PAUSED, 0)
         self._metrics.set("stream_partitions_queued", queued)
+        self._metrics.set("stream_partitions_paused", paused)
         self._count_stops(worker.stopped)
-        self._health.set_warning("; ".join(_warnings(worker.stopped, queued)))
+        self._health.set_warning("; ".join(_warnings(worker.stopped, queued, paused)))
         if worker.watermark_us is not None:
             lag_us = time.time_ns() // 1_000 - worker.watermark_us
             self._metrics.set("watermark_lag_seconds", lag_us / US_PER_SECOND)
@@ -123,10 +126,12 @@ class Observer:
             self._metrics.add("value_bytes_total", size, topic=topic)
 
 
-def _warnings(stopped: Mapping[str, TidegateError], queued: int) -> Iterator[str]:
+def _warnings(stopped: Mapping[str, TidegateError], queued: int, paused: int) -> Iterator[str]:
     """Yield what the text of `/readyz` says beside "ok"."""
     if stopped:
         shown = "; ".join(f"{token}: {error}" for token, error in sorted(stopped.items())[:_SHOWN])
         yield f"{len(stopped)} stream partitions stopped: {shown}"
     if queued:
         yield f"{queued} stream partitions wait for a query"
+    if paused:
+        yield f"{paused} stream partitions are paused until the slowest one comes closer"

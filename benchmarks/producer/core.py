@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.now import Now
+from tidegate.producer.core.queries import QueryLimits
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.transaction_cycle import WorkerLimits
 from tidegate.producer.core.worker import Worker
@@ -52,10 +53,45 @@ def _core(owned: int, _case: Case, changes: int) -> Stage:
     return run
 
 
-def _worker(tokens: list[str]) -> Worker:
+def _queued(owned: int, _case: Case, changes: int) -> Stage:
+    """The same while ten queries run, in turns of 5 s, and everything else is queued.
+
+    An event comes every 10 ms, so that each query returns ten records a second.
+    """
+    # An older checkout is measured with these files too, and has no such module.
+    from tidegate.producer.core.query_scheduler import SchedulerLimits  # noqa: PLC0415
+
+    limits = SchedulerLimits(open_max=10, drift_us_max=3_600_000_000)
+    tokens = [f"token-{number}-0123456789abcdef0123456789" for number in range(owned)]
+    worker = _worker(tokens, QueryLimits(scheduler=limits))
+    queries = {query.token: query for query in _take_over(worker)}
+    served = 0
+
+    def run() -> float:
+        nonlocal served
+        began = time.thread_time()
+        for number in range(served, served + changes):
+            query = queries.pop(next(iter(queries)))
+            queries[query.token] = query
+            record = PublishableRecord(_START_US + number * 10_000, "tx", "00000000", ())
+            event = on.RecordsRead(query.token, query.query_id, [record], 1)
+            for effect in worker.handle(event, now=Now(number * 10_000, _START_US)):
+                if isinstance(effect, do.StartQuery):
+                    queries[effect.token] = effect
+                elif isinstance(effect, do.StopQuery):
+                    del queries[effect.token]
+        served += changes
+        return time.thread_time() - began
+
+    return run
+
+
+def _worker(tokens: list[str], queries: QueryLimits | None = None) -> Worker:
     """Return a worker that is reading all its slots, with these stream partitions in them."""
     identity = StreamIdentity("stream", "GOOGLE_STANDARD_SQL", "group", _SLOTS, "id", ())
-    limits = WorkerLimits(commit_interval_us=10**12, commit_bytes_max=1 << 40)
+    limits = WorkerLimits(
+        commit_interval_us=10**12, commit_bytes_max=1 << 40, queries=queries or QueryLimits()
+    )
     worker = Worker(name="w", epoch="e", identity=identity, limits=limits)
     recoveries = worker.handle(on.SlotsAssigned(tuple(range(_SLOTS))), now=_NOW)
     started = identity.started(start_ns=_START_US * 1_000, end_ns=None, children=())
@@ -93,5 +129,6 @@ def _take_over(worker: Worker) -> list[do.StartQuery]:
 
 
 CORE: dict[str, Callable[[Case, int], Stage]] = {
-    f"core, {owned}": partial(_core, owned) for owned in (10, 1_000, 10_000)
+    **{f"core, {owned}": partial(_core, owned) for owned in (10, 1_000, 10_000)},
+    **{f"core, queued, {owned}": partial(_queued, owned) for owned in (100, 1_000, 10_000)},
 }

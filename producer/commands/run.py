@@ -95,7 +95,9 @@ def start(config: ProducerConfig, *, metrics: ProducerMetrics, health: Health) -
             commit_interval_us=config.commit_interval_ms * 1_000,
             queries=QueryLimits(
                 stall_after_us=stall_after_us(config.heartbeat_ms),
-                scheduler=SchedulerLimits(open_max=config.open_queries_max),
+                scheduler=SchedulerLimits(
+                    open_max=config.open_queries_max, drift_us_max=config.drift_ms_max * 1_000
+                ),
             ),
             heartbeats=HeartbeatLimits(
                 version=config.progress_version,

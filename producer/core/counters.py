@@ -20,6 +20,7 @@ _COUNTED = (
     "query_retry",
     "stalled",
     "turn_ended",
+    "paused",
     "stopped",
     "abort",
     "unknown_outcome",

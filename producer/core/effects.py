@@ -164,9 +164,10 @@ class ReportStopped:
 
 @dataclass(frozen=True, slots=True)
 class ReportWaiting:
-    """Report to the operator how many stream partitions wait for a query; 0: none any more."""
+    """Report to the operator how many stream partitions are not read; all 0: none any more."""
 
     queued: int
+    paused: int
     running: int
 
 

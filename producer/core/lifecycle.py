@@ -10,6 +10,8 @@ A stream partition, from its first announcement to its committed completion mark
     CREATED ─► SCHEDULED ◄─► QUEUED ◄─► RUNNING ─► FINISHED ─► GONE
                    └◄──────────────────► ┘ └─────► STOPPED
 
+QUEUED and RUNNING ─► PAUSED ─► QUEUED.  QUEUED and PAUSED ─► SCHEDULED when the slot is released.
+
 A pair that is not in its table cannot happen: it is an InvariantViolation.
 """
 
@@ -83,6 +85,7 @@ class PartitionState(Enum):
     SCHEDULED = "announced by all of its parents, no query runs"
     QUEUED = "its query is due, and waits until fewer queries run"
     RUNNING = "a query runs"
+    PAUSED = "it is far ahead of the slowest one, and is not read"
     STOPPED = "its query cannot be repeated, and it holds its watermark"
     FINISHED = "its end is proved, its completion marker is not committed"
     GONE = "its completion marker is committed"
@@ -95,6 +98,8 @@ class PartitionChange(Enum):
     QUERY_DUE = "the time of its next query has come"
     QUERY_STARTED = "a query started"
     TURN_ENDED = "its query was stopped in favour of a stream partition that is further behind"
+    PAUSED = "it got too far ahead of the slowest one"
+    RESUMED = "the slowest one has come closer"
     QUERY_STOPPED = "its query was stopped, failed, or ended without proof"
     WITHDRAWN = "its slot is released"
     REFUSED = "an error that a repetition would meet again"
@@ -110,6 +115,10 @@ PARTITION_TRANSITIONS: Mapping[tuple[PartitionState, PartitionChange], Partition
     (PartitionState.QUEUED, PartitionChange.QUERY_STARTED): PartitionState.RUNNING,
     (PartitionState.QUEUED, PartitionChange.WITHDRAWN): PartitionState.SCHEDULED,
     (PartitionState.RUNNING, PartitionChange.TURN_ENDED): PartitionState.QUEUED,
+    (PartitionState.QUEUED, PartitionChange.PAUSED): PartitionState.PAUSED,
+    (PartitionState.RUNNING, PartitionChange.PAUSED): PartitionState.PAUSED,
+    (PartitionState.PAUSED, PartitionChange.RESUMED): PartitionState.QUEUED,
+    (PartitionState.PAUSED, PartitionChange.WITHDRAWN): PartitionState.SCHEDULED,
     (PartitionState.RUNNING, PartitionChange.QUERY_STOPPED): PartitionState.SCHEDULED,
     (PartitionState.RUNNING, PartitionChange.REFUSED): PartitionState.STOPPED,
     (PartitionState.RUNNING, PartitionChange.END_PROVED): PartitionState.FINISHED,

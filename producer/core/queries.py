@@ -69,17 +69,20 @@ class Queries:
             if partition is None:
                 message = "a query was scheduled in a slot that is not OWNED"
                 raise InvariantViolation(message, token=decision.token)
-            effects.append(self._carry_out(partition, decision.change))
+            effects += self._carry_out(partition, decision.change)
         report = self._waiting.report(index.states, now_us)
         return effects if report is None else [*effects, report]
 
-    def _carry_out(self, partition: StreamPartition, change: PartitionChange) -> do.Effect:
+    def _carry_out(self, partition: StreamPartition, change: PartitionChange) -> list[do.Effect]:
         if change is PartitionChange.QUERY_STARTED:
-            return self.start(partition)
-        self._counters.counts["turn_ended"] += 1
-        query_id = partition.give_query_back(change)
+            return [self.start(partition)]
+        self._counters.counts["turn_ended"] += change is PartitionChange.TURN_ENDED
+        self._counters.counts["paused"] += change is PartitionChange.PAUSED
+        query_id = partition.set_aside(change)
+        if query_id is None:
+            return []
         self._stalls.forget(query_id)
-        return do.StopQuery(partition.child.token, query_id)
+        return [do.StopQuery(partition.child.token, query_id)]
 
     def start(self, partition: StreamPartition) -> do.StartQuery:
         """Start the query of a stream partition that is SCHEDULED or QUEUED."""
@@ -89,7 +92,7 @@ class Queries:
         return do.StartQuery(partition.child.token, self._last_id, start_ns)
 
     def stop(self, partition: StreamPartition) -> list[do.Effect]:
-        """Stop the query of a stream partition, if one runs; if it is queued, it is no longer."""
+        """Stop the query of a stream partition, if one runs; let it wait for none."""
         query_id = partition.stop_query()
         if query_id is None:
             return []

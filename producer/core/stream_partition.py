@@ -190,23 +190,19 @@ class StreamPartition:
         """Wait until the query may start."""
         self._move(PartitionChange.QUERY_DUE)
 
-    def give_query_back(self, change: PartitionChange) -> int:
-        """Drop the running query, which is to go on later, and return its id."""
-        query_id = self.query_id
-        if query_id is None:
-            message = "a query is given back, but none is running"
-            raise InvariantViolation(message, token=self.child.token)
-        self._query = None
+    def set_aside(self, change: PartitionChange) -> int | None:
+        """Change between waiting states; drop the query, if one runs, and return its id."""
+        query_id, self._query = self.query_id, None
         self._move(change)
         return query_id
 
     def stop_query(self) -> int | None:
-        """Drop the running query and return its id; None without one.  Leave the queue, too."""
+        """Drop the running query and return its id; None without one.  Wait for none, either."""
         query_id = self.query_id
         self._query = None
         if self.state is PartitionState.RUNNING:
             self._move(PartitionChange.QUERY_STOPPED)
-        elif self.state is PartitionState.QUEUED:
+        elif self.state in (PartitionState.QUEUED, PartitionState.PAUSED):
             self._move(PartitionChange.WITHDRAWN)
         return query_id
 

@@ -221,6 +221,7 @@ class EffectRunner:
                 _log.info(
                     "stream partitions wait for a query",
                     queued=effect.queued,
+                    paused=effect.paused,
                     running=effect.running,
                 )
             case do.Stop():

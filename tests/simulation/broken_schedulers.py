@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tests.simulation.mutant import Mutant
+from tidegate.producer.core import query_scheduler
 from tidegate.producer.core.heartbeat import HeartbeatWriter
 from tidegate.producer.core.lifecycle import PartitionState
-from tidegate.producer.core.query_scheduler import Decision, QueryScheduler
+from tidegate.producer.core.query_scheduler import _MOVABLE, Decision, QueryScheduler
 
 __all__ = ["BROKEN_SCHEDULERS"]
 
@@ -43,6 +44,10 @@ def _no_turn_is_over(self: QueryScheduler, now_us: int) -> None:
     pass
 
 
+def _nothing_resumes(self: QueryScheduler, slowest_us: int, now_us: int) -> None:
+    return None
+
+
 BROKEN_SCHEDULERS = (
     Mutant(
         "a queued stream partition left out of the watermark",
@@ -58,5 +63,15 @@ BROKEN_SCHEDULERS = (
         "a query that keeps its place for good",
         "query_turns",
         ((QueryScheduler, "_look", _no_turn_is_over),),
+    ),
+    Mutant(
+        "a pause that never ends",
+        "query_turns",
+        ((QueryScheduler, "_resume", _nothing_resumes),),
+    ),
+    Mutant(
+        "a stopped stream partition that pauses the others",
+        "others_advance",
+        ((query_scheduler, "_MOVABLE", frozenset({*_MOVABLE, PartitionState.STOPPED})),),
     ),
 )

@@ -311,6 +311,8 @@ class History:
     """Tokens that did not get on while Spanner refused others, without any other fault."""
     queued: dict[str, int] = field(default_factory=dict)
     """Token -> the longest time that it waited for a query after the faults; microseconds."""
+    paused: dict[str, int] = field(default_factory=dict)
+    """Token -> the longest time that it was paused and close to the slowest, as `queued`."""
     unhealed: list[str] = field(default_factory=list)
     """What had not come about when the budget after healing was used up."""
 

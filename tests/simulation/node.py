@@ -37,6 +37,8 @@ __all__ = ["Node", "WatchedWorker"]
 
 DESCRIBE_EVERY_US = 500_000
 """More often than in production, so that rebalances start in the middle of other things."""
+_WAITING = (PartitionState.QUEUED, PartitionState.PAUSED)
+_MOVABLE = (PartitionState.SCHEDULED, PartitionState.RUNNING, *_WAITING)
 
 
 class WatchedWorker(Worker):
@@ -45,7 +47,7 @@ class WatchedWorker(Worker):
     def __init__(self, world: World, **options: Any) -> None:
         super().__init__(**options)
         self._world = world
-        self._queued_since: dict[str, int] = {}
+        self._waiting_since: dict[tuple[str, PartitionState], int] = {}
 
     def handle(self, event: on.Event, *, now: Now) -> list[do.Effect]:
         self._world.tell(self.name, "event", event)
@@ -59,23 +61,25 @@ class WatchedWorker(Worker):
         return effects
 
     def _note_waits(self) -> None:
-        """Tell the world how long stream partitions have been queued since the faults ended."""
-        world, is_queued = self._world, PartitionState.QUEUED
+        """Tell the world how long stream partitions have waited since the faults ended."""
+        world, weather = self._world, self._world.weather
         running = self.states.get(PartitionState.RUNNING, 0)
-        world.measure("queries of one worker", running, world.weather.open_queries)
-        if not world.is_healing or not self.states.get(is_queued):
-            self._queued_since.clear()
+        world.measure("queries of one worker", running, weather.open_queries)
+        if not world.is_healing or not any(self.states.get(state) for state in _WAITING):
+            self._waiting_since.clear()
             return
-        since = self._queued_since
-        self._queued_since = {
-            token: since.get(token, world.now_us)
-            for slot in self.slots.values()
-            for token, partition in slot.tokens.items()
-            if partition.state is is_queued
-        }
-        for token, since_us in self._queued_since.items():
-            longest_us = world.history.queued.get(token, 0)
-            world.history.queued[token] = max(longest_us, world.now_us - since_us)
+        tokens = {t: p for slot in self.slots.values() for t, p in slot.tokens.items()}
+        reads = [p.read.watermark_us for p in tokens.values() if p.state in _MOVABLE]
+        near_us = min(reads, default=0) + weather.drift_us // 2
+        since, self._waiting_since = self._waiting_since, {}
+        for token, partition in tokens.items():
+            is_paused = partition.state is PartitionState.PAUSED
+            is_near = partition.read.watermark_us <= near_us
+            if partition.state is PartitionState.QUEUED or (is_paused and is_near):
+                held = world.history.paused if is_paused else world.history.queued
+                since_us = since.get((token, partition.state), world.now_us)
+                self._waiting_since[token, partition.state] = since_us
+                held[token] = max(held.get(token, 0), world.now_us - since_us)
 
 
 class WatchedBudget(ByteBudget):

@@ -196,6 +196,7 @@ WRONGS = [
         QueryStart(9, "w", "child", 15, at_us=second * 4_000_000, holding="w 1")
         for second in range(13))),
     ("query_turns", "queued for too long", lambda h: h.queued.update(child=30_000_001)),
+    ("query_turns", "paused for too long", lambda h: h.paused.update(child=3_000_001)),
     ("others_advance", "one is held up", lambda h: h.held_up.append("child")),
     ("vectors", "an entry is gone", lambda h: changed(h.progress, 0, record=ProgressRecord(
         "e", "w", SlotProgress(0, 1, 0, -1, (TopicOffset(TOPIC, 0, 2),), ())))),

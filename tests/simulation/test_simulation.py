@@ -58,6 +58,7 @@ def test_every_fault_and_every_way_of_going_on_is_met():
         )
         met["compacted"] += bool(world.compacted)
         met["queued"] += bool(history.queued)
+        met["paused"] += any(n.worker.counters.counts["paused"] for n in world.nodes)
         met["turn ended"] += any(n.worker.counters.counts["turn_ended"] for n in world.nodes)
         met["held PositionExpired"] += any(s.error == "PositionExpired" for s in history.stops)
         met["data refused by the reader"] += bool(history.reported_losses)
@@ -72,7 +73,7 @@ def test_every_fault_and_every_way_of_going_on_is_met():
         "exit fenced", "exit drained", "exit its name belongs to another process",
         "TransactionAborted", "CommitOutcomeUnknown", "ProducerFenced", "SlotsRevoked", "SlotsLost",
         "QueryFailed", "QueryEnded", "bounded", "merged", "finished", "equal instants", "compacted",
-        "queued", "turn ended", "ReportWaiting",
+        "queued", "turn ended", "paused", "ReportWaiting",
         "SetLateAside", "StoreSegment", "CompactSegments", "WriteRelease",
         "step late", "step pending", "step sink-mirror", "step manifest", "step state",
         "fault the request failed", "fault killed before the rename", "fault a foreign commit",

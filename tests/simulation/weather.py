@@ -99,6 +99,8 @@ class Weather:
     """How many queries one worker may run at the same time."""
     turn_us: int
     """How long a query runs at least before it makes way for another."""
+    drift_us: int
+    """How far a stream partition is read ahead of its worker's slowest; 0: as far as it goes."""
 
     @classmethod
     def drawn(
@@ -171,4 +173,5 @@ class Weather:
             chain_entries=heartbeats.choice((1, 5, 64)),
             open_queries=queries.choice((1, 1, 2, 3)) if is_crowded else OPEN_QUERIES_MAX,
             turn_us=queries.choice((50_000, 400_000, 2_000_000)),
+            drift_us=queries.choice((0, 0, 0, 200_000, 2_000_000)),
         )

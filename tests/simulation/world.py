@@ -620,7 +620,7 @@ class World:
 
     def _query_limits(self) -> QueryLimits:
         weather = self.weather
-        scheduler = SchedulerLimits(open_max=weather.open_queries, turn_us=weather.turn_us)
+        scheduler = SchedulerLimits(weather.open_queries, weather.turn_us, weather.drift_us)
         return QueryLimits(_REFUSAL_PAUSE_US, _STALL_AFTER_US, scheduler)
 
     def _heartbeat_limits(self, name: str) -> HeartbeatLimits:

@@ -170,3 +170,9 @@ def test_the_emulators_address_is_taken_from_the_usual_variable(monkeypatch):
     monkeypatch.setenv("SPANNER_EMULATOR_HOST", "127.0.0.1:9010")
     assert load().emulator_host == "127.0.0.1:9010"
     assert load(spanner_emulator_host="127.0.0.1:1").emulator_host == "127.0.0.1:1"
+
+
+def test_the_limit_of_the_drift_leaves_room_for_heartbeats():
+    assert load().drift_ms_max == 0
+    assert load(drift_ms_max=10_000, heartbeat_ms=1_000).drift_ms_max == 10_000
+    assert "drift_ms_max: must be 0 or at least" in faults(drift_ms_max=9_999, heartbeat_ms=1_000)

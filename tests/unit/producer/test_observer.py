@@ -47,6 +47,7 @@ def test_counts_and_gauges():
             "committed": 5,
             "unproven_finish": 3,
             "turn_ended": 6,
+            "paused": 8,
         },
         published={"bank.accounts": totals},
         watermark_us=0,
@@ -54,6 +55,7 @@ def test_counts_and_gauges():
             PartitionState.CREATED: 1,
             PartitionState.RUNNING: 2,
             PartitionState.QUEUED: 4,
+            PartitionState.PAUSED: 5,
         },
     )
     observer(RecordsRead("t", 1, [HeartbeatRecord(1), HeartbeatRecord(2)], 9), worker)
@@ -71,7 +73,9 @@ def test_counts_and_gauges():
     assert value("tidegate_producer_mods_total", topic="bank.accounts") == 3
     assert value("tidegate_producer_value_bytes_total", topic="bank.accounts") == 400
     assert value("tidegate_producer_bytes_in_flight") == 42
-    assert value("tidegate_producer_tokens") == 7
+    assert value("tidegate_producer_tokens") == 12
+    assert value("tidegate_producer_stream_partitions_paused") == 5
+    assert value("tidegate_producer_stream_partition_pauses_total") == 8
     assert value("tidegate_producer_stream_partitions_queued") == 4
     assert value("tidegate_producer_queries_running") == 2
     assert value("tidegate_producer_watermark_lag_seconds") > 1_000_000
@@ -147,6 +151,8 @@ def test_the_status_says_what_waits_beside_what_stopped():
     observer._set_gauges(core(states=queued))
     assert health.warning == "12 stream partitions wait for a query"
 
+    observer._set_gauges(core(states={PartitionState.PAUSED: 2}))
+    assert health.warning == "2 stream partitions are paused until the slowest one comes closer"
     observer._set_gauges(core(states=queued, stopped={"t": TokenRefused("no")}))
     assert health.warning == (
         "1 stream partitions stopped: t: no; 12 stream partitions wait for a query"

@@ -20,6 +20,8 @@ TURN_US = 5_000_000
 AFTER = {
     PartitionChange.QUERY_STARTED: PartitionState.RUNNING,
     PartitionChange.TURN_ENDED: PartitionState.QUEUED,
+    PartitionChange.PAUSED: PartitionState.PAUSED,
+    PartitionChange.RESUMED: PartitionState.QUEUED,
 }
 
 
@@ -64,6 +66,14 @@ def started(*tokens):
 
 def ended(token):
     return Decision(token, PartitionChange.TURN_ENDED)
+
+
+def paused(token):
+    return Decision(token, PartitionChange.PAUSED)
+
+
+def resumed(token):
+    return Decision(token, PartitionChange.RESUMED)
 
 
 class TestStart:
@@ -178,6 +188,114 @@ def test_everyone_has_a_turn_again_and_again(open_max, backlogs):
     assert slowest_us >= begin_us + fleet.now_us - 2 * round_us
 
 
+class TestDrift:
+    """A stream partition that is far ahead of the slowest one is not read."""
+
+    def running(self, **options):
+        """Return a fleet where `a` and `b` run, and may be 100 apart."""
+        fleet = Fleet(open_max=4, drift_us_max=100, **options)
+        fleet.queue(a=10, b=20)
+        fleet.obey()
+        return fleet
+
+    def test_beyond_the_limit_it_is_paused(self):
+        fleet = self.running()
+        fleet.reads(b=110)
+        assert fleet.obey(later_us=100_000) == []
+        fleet.reads(b=111)
+
+        assert fleet.obey(later_us=100_000) == [paused("b")]
+
+    def test_without_a_limit_nothing_is_paused(self):
+        fleet = Fleet(open_max=4)
+        fleet.queue(a=10, b=20)
+        fleet.obey()
+        fleet.reads(b=10**15)
+
+        assert fleet.obey(later_us=100_000) == []
+
+    def test_it_goes_on_when_the_slowest_is_within_half_of_the_limit(self):
+        fleet = self.running()
+        fleet.reads(b=200)
+        fleet.obey(later_us=100_000)
+        fleet.reads(a=149)
+        assert fleet.obey(later_us=2_000_000) == []
+        fleet.reads(a=150)
+
+        assert fleet.obey(later_us=100_000) == [resumed("b"), *started("b")]
+
+    def test_a_pause_lasts_a_second_unless_it_is_the_slowest(self):
+        fleet = self.running()
+        fleet.reads(b=200)
+        fleet.obey(later_us=100_000)
+        fleet.reads(a=199)
+        assert fleet.obey(later_us=900_000) == []
+        fleet.reads(a=200)
+
+        assert fleet.obey(later_us=99_999) == []  # not looked at yet
+        assert fleet.obey(later_us=1) == [resumed("b"), *started("b")]
+
+    def test_one_that_is_too_far_ahead_does_not_start(self):
+        fleet = self.running()
+        fleet.queue(c=500)
+
+        assert fleet.obey() == [paused("c")]
+
+    @pytest.mark.parametrize(
+        "state",
+        [
+            PartitionState.STOPPED,
+            PartitionState.FINISHED,
+            PartitionState.CREATED,
+        ],
+    )
+    def test_what_this_worker_cannot_move_holds_nobody_up(self, state):
+        fleet = self.running()
+        fleet.reads(b=200)
+        fleet.obey(later_us=100_000)
+        fleet.put("a", state, 10)
+
+        assert fleet.obey(later_us=100_000) == [resumed("b"), *started("b")]
+
+    def test_what_is_gone_holds_nobody_up(self):
+        fleet = self.running()
+        fleet.reads(b=200)
+        fleet.obey(later_us=100_000)
+        del fleet.known["a"]
+        fleet.scheduler.discard("a")
+
+        assert fleet.obey(later_us=100_000) == [resumed("b"), *started("b")]
+
+    @pytest.mark.parametrize("state", [PartitionState.SCHEDULED, PartitionState.QUEUED])
+    def test_one_that_waits_for_its_query_holds_the_others_back(self, state):
+        fleet = Fleet(open_max=1, drift_us_max=100)
+        fleet.queue(b=20)
+        fleet.obey()
+        fleet.put("a", state, 10)
+        fleet.reads(b=111)
+
+        assert paused("b") in fleet.obey(later_us=100_000)
+
+    @given(st.lists(st.integers(20, 1_000), min_size=2, max_size=8), st.integers(1, 8))
+    def test_the_distance_stays_bounded_and_all_arrive(self, speeds, open_max):
+        fleet = Fleet(open_max=open_max, drift_us_max=60_000_000)
+        tokens = {f"p{number}": speed for number, speed in enumerate(speeds)}
+        fleet.queue(**dict.fromkeys(tokens, 0))
+        end_us, step_us = 3_600_000_000, 100_000
+        fleet.obey()
+        for _ in range(100_000):
+            for token in fleet.of(PartitionState.RUNNING):
+                read_us = fleet.known[token][1] + tokens[token] * step_us
+                fleet.reads(**{token: min(read_us, end_us)})
+            fleet.obey(later_us=step_us)
+            reached = [read_us for _, read_us in fleet.known.values()]
+            # What one reads between two looks comes on top.
+            assert max(reached) - min(reached) <= 60_000_000 + 2 * max(speeds) * step_us
+            if min(reached) == end_us:
+                return
+        pytest.fail("some have not arrived")
+
+
 class TestInvariants:
     """What the scheduler believes is compared with what is."""
 
@@ -187,6 +305,27 @@ class TestInvariants:
         fleet.known["a"] = state, 10
 
         with pytest.raises(InvariantViolation, match=f"differs in what is {state.name}"):
+            fleet.scheduler.check_invariants(fleet.known)
+
+    @pytest.mark.parametrize(
+        ("attribute", "message"),
+        [
+            ("_movable", "differs in what can move"),
+            ("_ahead", "differs in what is ahead"),
+            ("_paused_since", "a pause without a beginning"),
+        ],
+    )
+    def test_it_lost_what_the_drift_is_compared_with(self, attribute, message):
+        fleet = Fleet(open_max=2, drift_us_max=100)
+        fleet.queue(a=10, b=500)
+        fleet.obey()
+        held = getattr(fleet.scheduler, attribute)
+        if isinstance(held, dict):
+            held.clear()
+        else:
+            held.discard("a")
+
+        with pytest.raises(InvariantViolation, match=message):
             fleet.scheduler.check_invariants(fleet.known)
 
     def test_more_run_than_may(self):
@@ -268,4 +407,43 @@ class TestWorker:
 
     def test_what_waits_is_reported_once_a_minute(self, crowded):
         reports = [e for e in crowded.effects if isinstance(e, do.ReportWaiting)]
-        assert reports == [do.ReportWaiting(1, 1)]
+        assert reports == [do.ReportWaiting(1, 0, 1)]
+
+
+class TestPaused:
+    """A pause in a worker: no query, nothing dropped, and its slot can leave."""
+
+    @pytest.fixture
+    def apart(self):
+        """Return a worker whose `b` is paused, because `a` has returned nothing yet."""
+        scheduler = SchedulerLimits(turn_us=TURN_US, drift_us_max=10_000_000)
+        bench = Bench(Log(), limits=WorkerLimits(queries=QueryLimits(scheduler=scheduler)))
+        bench.open_stream("a", "b")
+        bench.returns("b", bench.change(START_US + 20_000_000))
+        bench.later(100_000)
+        return bench
+
+    def test_it_gives_its_query_back_and_publishes_what_it_has_read(self, apart):
+        assert list(apart.queries) == ["a"]
+        assert apart.worker.states[PartitionState.PAUSED] == 1
+        assert apart.worker.counters.counts["paused"] == 1
+        apart.later()
+
+        assert len(apart.log.data) == 1
+        assert apart.worker.watermark_us == START_US - 1
+
+    def test_it_goes_on_where_it_was(self, apart):
+        apart.returns("a", apart.heartbeat(START_US + 16_000_000))
+        apart.later(2_000_000)
+
+        assert apart.queries["b"].start_ns == (START_US + 20_000_000 - 1) * 1000
+        apart.returns("b", apart.change(START_US + 20_000_000), apart.change(START_US + 20_000_001))
+        apart.later()
+        assert len(apart.log.data) == 2
+
+    def test_its_slot_is_released(self, apart):
+        apart.give(on.SlotsRevoked((slot_of("b", 4),)))
+        apart.later()
+
+        assert slot_of("b", 4) not in apart.worker.slots
+        assert apart.worker.states.get(PartitionState.PAUSED, 0) == 0
