@@ -87,4 +87,8 @@ def _parsed_text(text: str) -> Any:
 
 
 def _read(body: bytes, writer: Any, reader: Any) -> Any:
-    return fastavro.schemaless_reader(io.BytesIO(body), writer, reader)
+    try:
+        return fastavro.schemaless_reader(io.BytesIO(body), writer, reader)
+    except (EOFError, IndexError, KeyError, OverflowError, ValueError) as error:
+        message = "a record is not what its schema id says"
+        raise SchemaError(message, cause=str(error)) from error
