@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tidegate.producer.core.effects import PublishProgress, PublishRecords, StartQuery
     from tidegate.producer.core.events import (
@@ -277,16 +277,16 @@ class Response(Protocol):
 
 
 class RunningQuery(Protocol):
-    """One change stream query, iterated once and by one thread."""
+    """One change stream query, read by one task (`driver.tasks`)."""
 
-    def __iter__(self) -> Iterator[Response]:
-        """Yield each response message, in order; blocks until the next one.
+    async def receive(self) -> Response | None:
+        """Return the next response message, in order; the first call sends the query.
 
         Every response is decoded before the next one is asked for.  Nothing is received but while
-        a response is asked for, or what the connection buffers.  Iteration ends normally only when
-        the service ended the query with OK.  Otherwise it raises a `QueryError`, or a SchemaError
-        for a query that ended in the middle of a value.  After `cancel` it raises or ends soon,
-        whichever comes first.
+        a response is asked for, or what the connection buffers.  Returns None only when the
+        service ended the query with OK, or after `cancel`.  Otherwise it raises a `QueryError`, or
+        a SchemaError for a query that ended in the middle of a value.  After `cancel` it raises or
+        returns soon.  Nothing may follow None or an error but `cancel`.
         """
         ...
 
@@ -301,7 +301,7 @@ class ChangeStream(Protocol):
     def query(
         self, *, token: str, start_ns: int, end_ns: int | None, heartbeat_ms: int
     ) -> RunningQuery:
-        """Prepare a query; iterating it sends it.  Does not block.
+        """Prepare a query, which its first `receive` sends.  Does not block.
 
         The empty token asks for the stream partitions active at `start_ns`.  Both bounds are
         inclusive, in nanoseconds since 1970.
@@ -341,7 +341,7 @@ class DataTopics(Protocol):
 
 
 class Reader(Protocol):
-    """One running query: reads, translates and delivers on a thread of its own.
+    """One running query: reads, translates and delivers beside the loop.
 
     Delivers `RecordsRead` in order, then exactly one `QueryEnded` or `QueryFailed`.
     """
@@ -353,18 +353,24 @@ class Reader(Protocol):
     def stop(self) -> None:
         """End the query; nothing is delivered once this returns.
 
-        Blocks until the reading thread ended, for a few seconds at most.  May be called before
-        `start`, after the query's end, and more than once.
+        Does not block.  May be called before `start`, after the query's end, and more than once.
         """
         ...
 
 
 OpenReader: TypeAlias = "Callable[[StartQuery, Callable[[ReaderOutput], None]], Reader]"
-"""Prepares the reader of a query; the second argument is called from the reader's thread."""
+"""Prepares the reader of a query; the second argument is called from the readers' thread."""
 
 
 class RecordTranslator(Protocol):
-    """Turns data change records into what is published; shared by all reader threads."""
+    """Turns data change records into what is published; shared by all readers, thread-safe."""
+
+    def translate_now(self, record: DataChangeRecord, *, token: str) -> PublishableRecord | None:
+        """Return what `translate` would; None if it would have to block for it.
+
+        Raises what `translate` raises.
+        """
+        ...
 
     def translate(self, record: DataChangeRecord, *, token: str) -> PublishableRecord:
         """Return the record's changes as messages, in the order of its mods.

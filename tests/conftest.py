@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tidegate.producer.driver.tasks import TaskThread
+
 # How long an example takes says how busy the machine is, and nothing about the code.
 settings.register_profile("patient", settings.get_profile("default"), deadline=None)
 if settings.get_current_profile_name() == "default":
@@ -30,6 +32,14 @@ CLIENT_END_S = 10.0
 def repository() -> Path:
     """The top folder of the repository."""
     return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def tasks() -> Iterator[TaskThread]:
+    """What queries are read by; one loop for all tests, as gRPC shares one poller among loops."""
+    running = TaskThread()
+    yield running
+    running.close()
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ In the worker's process (`LocalChannels`), or as a gRPC server in a process of i
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -33,18 +34,18 @@ class Feed:
 
     def __init__(self, case: Case, changes: int, tokens: tuple[str, ...]) -> None:
         self.go = threading.Event()
-        self._initial = children_response(tokens)
-        self._messages = responses(case, changes // len(tokens))
+        self.initial = children_response(tokens)
+        self.messages = responses(case, changes // len(tokens))
 
     def answer(self, request: Any, is_active: Callable[[], bool]) -> Iterator[bytes]:
         """Yield a query's responses; ends with the initial query, or with the caller."""
         if request.params["partition_token"] is None:
-            yield from self._initial
+            yield from self.initial
             return
         while not self.go.wait(_POLL_S):
             if not is_active():
                 return
-        yield from self._messages
+        yield from self.messages
         while is_active():
             threading.Event().wait(_POLL_S)
 
@@ -55,7 +56,7 @@ class LocalChannels:
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
 
-    def session(self) -> str:
+    async def stream_session(self) -> str:
         """Return the name of a session."""
         return _SESSION
 
@@ -66,11 +67,20 @@ class LocalChannels:
 
 class _LocalResponses:
     def __init__(self, feed: Feed, request: Any) -> None:
+        self._feed = feed
         self._is_active = True
-        self._messages = feed.answer(request, lambda: self._is_active)
+        self._is_initial = request.params["partition_token"] is None
+        self._messages = iter(feed.initial if self._is_initial else feed.messages)
 
-    def __iter__(self) -> Iterator[bytes]:
-        return self._messages
+    async def read(self) -> bytes | None:
+        await asyncio.sleep(0)  # as a connection does: other queries have their turn
+        while self._is_active:
+            if self._is_initial or self._feed.go.is_set():
+                message = next(self._messages, None)
+                if message is not None or self._is_initial:
+                    return message
+            await asyncio.sleep(_POLL_S)
+        return None
 
     def cancel(self) -> None:
         self._is_active = False

@@ -109,6 +109,15 @@ class Fleet:
         found.sort()
         return {"median_ms": found[count // 2], "max_ms": found[-1]}
 
+    def idle(self, *, seconds: float, warm_up_s: float) -> dict[str, float]:
+        """Threads, and the share of a core in percent, of one worker that hears heartbeats only."""
+        time.sleep(warm_up_s)
+        cpu_s, began = self._cpu_s(), time.monotonic()
+        time.sleep(seconds)
+        core = (self._cpu_s() - cpu_s) / (time.monotonic() - began)
+        threads = self._workers[0].num_threads()
+        return {"threads": threads, "core_percent": 100 * core}
+
     # ------------------------------------------------------------ inside
 
     def _start(self, worker: str) -> psutil.Process:

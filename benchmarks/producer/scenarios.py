@@ -17,9 +17,10 @@ from benchmarks.producer.feed import FeedProcess
 from benchmarks.producer.fleet import Fleet
 from benchmarks.producer.responses import STREAM, TABLE, Case, responses
 from benchmarks.producer.stages import table_encoding
+from tidegate.producer.driver.tasks import TaskThread
 from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
-from tidegate.producer.spanner.stream import SpannerChangeStream, SpannerResponse
+from tidegate.producer.spanner.stream import SpannerChangeStream, SpannerQuery, SpannerResponse
 from tidegate.producer.translation.translator import Translator
 
 if TYPE_CHECKING:
@@ -64,6 +65,12 @@ def _split(stack: LocalStack, checkout: Path) -> Figures:
         return fleet.splits(count=_SPLITS)
 
 
+def _idle(stream_partitions: int, stack: LocalStack, checkout: Path) -> Figures:
+    """Open queries that return a heartbeat each second, and nothing else."""
+    with Fleet(stack, checkout, Case(1, 1), stream_partitions=stream_partitions) as fleet:
+        return fleet.idle(seconds=20, warm_up_s=15)
+
+
 SCENARIOS: dict[str, Callable[[LocalStack, Path], Figures]] = {
     "kafka, 20 x 1": partial(_throughput, Case(20, 1), 1),
     "kafka, 20 x 10": partial(_throughput, Case(20, 10), 1),
@@ -71,6 +78,7 @@ SCENARIOS: dict[str, Callable[[LocalStack, Path], Figures]] = {
     "kafka, 20 x 1, 2 workers": partial(_throughput, Case(20, 1), 2),
     "kafka, latency": _latency,
     "kafka, split": _split,
+    "kafka, idle, 1000 stream partitions": partial(_idle, 1_000),
     **{
         f"kafka, {count} stream partitions": partial(_many, count) for count in (1, 100, 1000, 3000)
     },
@@ -82,7 +90,7 @@ SCENARIOS: dict[str, Callable[[LocalStack, Path], Figures]] = {
 
 def _grpc_alone(case: Case, _stack: LocalStack) -> Figures:
     """Receive responses, and do nothing with them."""
-    feed = FeedProcess(case, _FLOOR_CHANGES, (_TOKEN,))
+    feed, tasks = FeedProcess(case, _FLOOR_CHANGES, (_TOKEN,)), TaskThread()
     channels = SpannerChannels(
         database="projects/p/instances/i/databases/d", emulator_host=feed.address
     )
@@ -90,18 +98,23 @@ def _grpc_alone(case: Case, _stack: LocalStack) -> Figures:
         query = SpannerChangeStream(channels, STREAM).query(
             token=_TOKEN, start_ns=1, end_ns=None, heartbeat_ms=1_000
         )
-        received = iter(query)
         feed.release()
-        next(received)  # the metadata
-        began = time.process_time()
-        for _ in range(_FLOOR_CHANGES // (case.rows * case.mods)):
-            next(received)
-        cpu_s = time.process_time() - began
-        query.cancel()
+        return _cpu(tasks.run(lambda: _receive(query, _FLOOR_CHANGES // (case.rows * case.mods))))
     finally:
         channels.close()
+        tasks.close()
         feed.close()
-    return _cpu(cpu_s)
+
+
+async def _receive(query: SpannerQuery, responses: int) -> float:
+    """Return the CPU seconds of receiving so many responses after the first, the metadata."""
+    await query.receive()
+    began = time.process_time()
+    for _ in range(responses):
+        await query.receive()
+    cpu_s = time.process_time() - began
+    query.cancel()
+    return cpu_s
 
 
 def _produce_alone(stack: LocalStack) -> Figures:

@@ -18,6 +18,7 @@ from tidegate.producer.driver.byte_budget import ByteBudget
 from tidegate.producer.driver.clock import SystemClock
 from tidegate.producer.driver.loop import FleetWorker
 from tidegate.producer.driver.reader import PartitionReader
+from tidegate.producer.driver.tasks import TaskThread
 from tidegate.producer.memory.broker import MemoryBroker
 from tidegate.producer.memory.group import Group
 from tidegate.producer.memory.membership import MemoryMembership, MemoryStreamStartFinder
@@ -66,9 +67,10 @@ def grpc_worker(case: Case, changes: int) -> Stage:
             database="projects/p/instances/i/databases/d", emulator_host=feed.address
         )
         try:
-            return rounds.run(channels, feed.release)
-        finally:
+            return rounds.run(channels, feed.release, close=channels.close)
+        except BaseException:
             channels.close()
+            raise
 
     return run
 
@@ -103,11 +105,18 @@ class _Rounds:
         self._topic = encoding.topic
         self._translator = Translator({TABLE.name: encoding}, change_stream=STREAM)
 
-    def run(self, channels: Any, release: Callable[[], object]) -> float:
-        """Return the CPU seconds of one round."""
+    def run(
+        self,
+        channels: Any,
+        release: Callable[[], object],
+        *,
+        close: Callable[[], None] = lambda: None,
+    ) -> float:
+        """Return the CPU seconds of one round; `close` closes the channels."""
+        tasks = TaskThread()
         broker = MemoryBroker({self._topic: 8, NAMES.progress: _SLOTS}, group=Group(_SLOTS))
         publisher = _CountingPublisher(broker)
-        fleet_worker = self._worker(channels, broker, publisher)
+        fleet_worker = self._worker(channels, tasks, broker, publisher)
         fleet_worker.start()
         try:
             # Until every stream partition is read: its query waits for the release.
@@ -122,12 +131,14 @@ class _Rounds:
             return time.process_time() - began
         finally:
             fleet_worker.close()
+            close()
+            tasks.close()
 
     def _worker(
-        self, channels: Any, broker: MemoryBroker, publisher: MemoryPublisher
+        self, channels: Any, tasks: TaskThread, broker: MemoryBroker, publisher: MemoryPublisher
     ) -> FleetWorker:
         stream = SpannerChangeStream(channels, STREAM)
-        budget = ByteBudget(_INFLIGHT_BYTES_MAX)
+        budget = ByteBudget(_INFLIGHT_BYTES_MAX, tasks=tasks)
         identity = StreamIdentity(
             stream="d/changeStreams/s",
             dialect="GOOGLE_STANDARD_SQL",
@@ -148,6 +159,7 @@ class _Rounds:
                 heartbeat_ms=1_000,
                 deliver=deliver,
                 budget=budget,
+                tasks=tasks,
             ),
             open_stream_start=lambda: MemoryStreamStartFinder(
                 broker, topic=NAMES.progress, root_slot=slot_of(ROOT_TOKEN, _SLOTS)

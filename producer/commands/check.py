@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tidegate.producer.commands.environment import find_environment
@@ -18,7 +19,11 @@ __all__ = ["check"]
 
 def check(config: ProducerConfig) -> list[str]:
     """Return one line for each system that `run` would use; raises what `run` would raise."""
-    found = find_environment(config)
+    with closing(find_environment(config)) as found:
+        return _lines(config, found)
+
+
+def _lines(config: ProducerConfig, found: Environment) -> list[str]:
     tables = ", ".join(table.name for table in found.description.tables)
     epoch = "no epoch yet" if found.recorded is None else f"epoch {found.recorded.epoch}"
     missing = _missing_subjects(found)

@@ -7,9 +7,11 @@ left behind.
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tidegate.producer.driver.tasks import TaskThread
 from tidegate.producer.errors import StreamChangedError
 from tidegate.producer.kafka.message_limits import PROGRESS_BYTES_MIN, KafkaMessageLimits
 from tidegate.producer.kafka.stream_start import KafkaStreamStartFinder
@@ -49,13 +51,23 @@ class Environment:
     registry: HttpSchemaRegistry
     catalogue: SpannerCatalogue
     stream: SpannerChangeStream
+    channels: SpannerChannels
+    tasks: TaskThread
+    """What queries of the stream are read by."""
     description: StreamDescription
     recorded: ProgressRecord | None
     """The `StreamStarted` of the topics' epoch; None before the stream's first start."""
 
+    def close(self) -> None:
+        """End the connections to Spanner, and what was read from them."""
+        self.channels.close()
+        self.tasks.close()
+
 
 def find_environment(config: ProducerConfig) -> Environment:
     """Connect to Kafka, the registry and Spanner; changes nothing, blocks for seconds at most.
+
+    The caller closes what is returned.
 
     Raises ConfigError, UnreachableError or StreamChangedError for the first thing that cannot work.
     """
@@ -75,14 +87,22 @@ def find_environment(config: ProducerConfig) -> Environment:
     stream = SpannerChangeStream(channels, config.change_stream)
     now_ns = time.time_ns()
     starts_now = recorded is not None or config.start == "now"
-    description = validate_stream(
-        catalogue,
-        stream,
-        name=config.change_stream,
-        start_ns=now_ns if starts_now else config.start_ns(),
-        now_ns=now_ns,
+    with ExitStack() as exits:
+        tasks = TaskThread()
+        exits.callback(tasks.close)
+        exits.callback(channels.close)
+        description = validate_stream(
+            catalogue,
+            stream,
+            run_task=tasks.run,
+            name=config.change_stream,
+            start_ns=now_ns if starts_now else config.start_ns(),
+            now_ns=now_ns,
+        )
+        exits.pop_all()
+    return Environment(
+        names, kafka, options, registry, catalogue, stream, channels, tasks, description, recorded
     )
-    return Environment(names, kafka, options, registry, catalogue, stream, description, recorded)
 
 
 def open_stream_start(

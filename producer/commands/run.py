@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import uuid
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
 import structlog
@@ -58,8 +59,8 @@ def run(config: ProducerConfig) -> None:
     """
     structlog.contextvars.bind_contextvars(worker=config.worker, prefix=config.prefix)
     metrics, health = producer_metrics(), Health()
-    with serve_status(config, registry=metrics.registry, health=health):
-        worker = start(config, metrics=metrics, health=health)
+    with ExitStack() as exits, serve_status(config, registry=metrics.registry, health=health):
+        worker = start(config, metrics=metrics, health=health, exits=exits)
 
         def on_signal(number: int, _frame: object) -> None:
             signal.signal(number, signal.SIG_DFL)
@@ -71,12 +72,15 @@ def run(config: ProducerConfig) -> None:
         worker.run()
 
 
-def start(config: ProducerConfig, *, metrics: ProducerMetrics, health: Health) -> FleetWorker:
+def start(
+    config: ProducerConfig, *, metrics: ProducerMetrics, health: Health, exits: ExitStack
+) -> FleetWorker:
     """Return a worker, ready to run; topics and schemas exist when this returns.
 
-    Raises ConfigError and UnreachableError; `docs/operations.md` lists them.
+    `exits` closes what the worker reads from.  Raises ConfigError and UnreachableError;
+    `docs/operations.md` lists them.
     """
-    found = find_environment(config)
+    found = exits.enter_context(closing(find_environment(config)))
     registrar = TableRegistrar(found.topics, found.registry)
     encodings = [registrar.register(table) for table in found.description.tables]
     progress_ids = _register_progress(found)
@@ -105,7 +109,7 @@ def start(config: ProducerConfig, *, metrics: ProducerMetrics, health: Health) -
             ),
         ),
     )
-    budget = ByteBudget(config.inflight_bytes_max)
+    budget = ByteBudget(config.inflight_bytes_max, tasks=found.tasks)
     translator = LimitedTranslator(
         _translator(config, found, registrar, encodings, limits, counts=counts), limits
     )
@@ -253,6 +257,7 @@ def _reader_factory(
             heartbeat_ms=config.heartbeat_ms,
             deliver=deliver,
             budget=budget,
+            tasks=found.tasks,
         )
 
     return open_reader

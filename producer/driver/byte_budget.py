@@ -15,19 +15,19 @@ much to say.  If many silent ones receive large messages in the same moment, mor
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.producer.driver.clock import SystemClock
-from tidegate.producer.driver.threads import SystemThreads
 from tidegate.schemas.errors import invariant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tidegate.producer.driver.clock import Clock
-    from tidegate.producer.driver.threads import Condition, Threads
+    from tidegate.producer.driver.tasks import Signal, Tasks
 
 __all__ = ["ByteBudget", "Expectation"]
 
@@ -59,28 +59,28 @@ class _Waiter:
     size: int | None
     """None: as much as is usual when it is its turn."""
     carried: int
-    changed: Condition
+    is_cancelled: Callable[[], bool]
+    changed: Signal | None = None
+    """None for one that is admitted at once."""
     is_admitted: bool = False
 
     def notify(self) -> None:
-        with self.changed:
-            self.changed.notify_all()
+        if self.changed is not None:
+            self.changed.notify()
 
 
 class ByteBudget:
-    """A shared number of bytes; any thread may take and release.
+    """A shared number of bytes; tasks expect and take, any thread may release.
 
     `is_cancelled` is asked before a reader waits, at intervals, and after `wake`; `on_wait` is
     called once, before a reader waits.
     """
 
-    def __init__(
-        self, bytes_max: int, *, threads: Threads | None = None, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, bytes_max: int, *, tasks: Tasks, clock: Clock | None = None) -> None:
         self._bytes_max = bytes_max
-        self._threads = threads or SystemThreads()
+        self._tasks = tasks
         self._clock = clock or SystemClock()
-        self._lock = self._threads.condition()
+        self._lock = threading.Lock()
         self._taken = 0
         self._carried = 0
         """Those of the taken bytes that waiting readers hold."""
@@ -101,7 +101,7 @@ class ByteBudget:
 
     # ------------------------------------------------------------ receiving
 
-    def expect(
+    async def expect(
         self,
         size: int | None,
         *,
@@ -109,12 +109,12 @@ class ByteBudget:
         carried: int = 0,
         on_wait: Callable[[], None] = _do_nothing,
     ) -> Expectation | None:
-        """Ask for room for the next message; block until there is some.
+        """Ask for room for the next message; wait until there is some.
 
         `size` is a guess, None without one; `carried` are bytes that the caller has taken and not
         delivered.  Returns None once `is_cancelled` holds.
         """
-        guess = self._pass(self._to_expect, size, carried, is_cancelled, on_wait)
+        guess = await self._pass(self._to_expect, size, carried, is_cancelled, on_wait)
         if guess is None:
             return None
         is_first = size is None
@@ -131,7 +131,7 @@ class ByteBudget:
             expectation.size = 0
             self._admit()
 
-    def take(
+    async def take(
         self,
         size: int,
         *,
@@ -140,7 +140,7 @@ class ByteBudget:
         carried: int = 0,
         on_wait: Callable[[], None] = _do_nothing,
     ) -> bool:
-        """Take the bytes of a message that came; block until they fit.
+        """Take the bytes of a message that came; wait until they fit.
 
         Returns False, with nothing taken, once `is_cancelled` holds.
         """
@@ -151,7 +151,8 @@ class ByteBudget:
                 expectation.size = 0
                 if expectation.is_first:
                     self._usual = max(size, self._usual // 2, 1)
-        if self._pass(self._to_take, size, carried, is_cancelled, on_wait) is not None:
+        is_taken = await self._pass(self._to_take, size, carried, is_cancelled, on_wait)
+        if is_taken is not None:
             return True
         with self._lock:
             self._arriving -= size
@@ -173,15 +174,16 @@ class ByteBudget:
             self._admit()
 
     def wake(self) -> None:
-        """Make every waiting reader ask again whether it is cancelled."""
+        """Make every waiting reader that was cancelled leave its line."""
         with self._lock:
             waiting = (*self._to_expect, *self._to_take)
         for waiter in waiting:
-            waiter.notify()
+            if waiter.is_cancelled():
+                waiter.notify()
 
     # ------------------------------------------------------------ the lines
 
-    def _pass(
+    async def _pass(
         self,
         line: deque[_Waiter],
         size: int | None,
@@ -192,26 +194,34 @@ class ByteBudget:
         """Stand in a line until it is this reader's turn; return its size, None if cancelled."""
         if is_cancelled():
             return None
-        waiter = _Waiter(size, carried, self._threads.condition())
+        waiter = _Waiter(size, carried, is_cancelled)
         with self._lock:
             line.append(waiter)
             self._carried += carried
             self._admit()
-            is_admitted = waiter.is_admitted
-        if not is_admitted:
-            on_wait()
-        while not is_admitted:
-            with waiter.changed:
-                waiter.changed.wait_for(lambda: waiter.is_admitted or is_cancelled(), _LOOK_AGAIN_S)
+            if waiter.is_admitted:
+                return waiter.size
+            waiter.changed = changed = self._tasks.signal()
+        on_wait()
+        return waiter.size if await self._wait(line, waiter, changed) else None
+
+    async def _wait(self, line: deque[_Waiter], waiter: _Waiter, changed: Signal) -> bool:
+        """Wait for a reader's turn; return False, out of the line, once it is cancelled."""
+
+        def is_over() -> bool:
+            return waiter.is_admitted or waiter.is_cancelled()
+
+        while True:
+            await changed.wait_for(is_over, _LOOK_AGAIN_S)
             with self._lock:
                 self._admit()  # an expectation may have ended meanwhile
-                is_admitted = waiter.is_admitted
-                if not is_admitted and is_cancelled():
+                if waiter.is_admitted:
+                    return True
+                if waiter.is_cancelled():
                     line.remove(waiter)
-                    self._carried -= carried
+                    self._carried -= waiter.carried
                     self._admit()
-                    return None
-        return waiter.size
+                    return False
 
     def _admit(self) -> None:
         """Admit the heads of both lines for as long as there is room; the lock is held."""

@@ -17,7 +17,7 @@ __all__ = ["Inbox"]
 
 
 class Inbox:
-    """A queue from many reader threads to the loop; the byte budget bounds it.
+    """A queue from the readers to the loop; the byte budget bounds it.
 
     `discard` is called with every output that is not taken before `close`, or comes after it.
     """

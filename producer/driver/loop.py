@@ -1,8 +1,8 @@
 """The loop of one worker: carries events to its core and the core's effects to the ports.
 
-One thread does all of it, so that the core sees one order of events; each running query has a
-thread of its own that only fills the inbox.  A rebalance arrives inside a poll of the group: what
-is revoked there is committed before the poll returns.
+One thread does all of it, so that the core sees one order of events; readers share another, and
+only fill the inbox.  A rebalance arrives inside a poll of the group: what is revoked there is
+committed before the poll returns.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One running change stream query: a thread that reads, translates and delivers.
+"""One running change stream query: a task that reads, translates and delivers.
 
 Readers of a worker share a budget in bytes.  What was received counts against it until the worker
 releases it, after its commit; a reader that finds no room waits, and with it the stream.  A reader
@@ -19,7 +19,6 @@ from tidegate.producer.core.events import (
     ReaderOutput,
     RecordsRead,
 )
-from tidegate.producer.driver.threads import SystemThreads
 from tidegate.producer.messages import PublishableRecord
 from tidegate.producer.records import (
     ChildPartitionsRecord,
@@ -29,10 +28,10 @@ from tidegate.producer.records import (
 from tidegate.schemas.errors import InvariantViolation, TidegateError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tidegate.producer.driver.byte_budget import ByteBudget
-    from tidegate.producer.driver.threads import RunningThread, Threads
+    from tidegate.producer.driver.tasks import Tasks
     from tidegate.producer.ports import ChangeStream, RecordTranslator, Response, RunningQuery
 
 __all__ = ["PartitionReader", "size_bytes"]
@@ -41,14 +40,13 @@ ReadItem: TypeAlias = PublishableRecord | HeartbeatRecord | ChildPartitionsRecor
 
 _ITEM_OVERHEAD_BYTES = 64
 _MESSAGE_OVERHEAD_BYTES = 200
-_JOIN_PATIENCE_S = 10.0
 
 
 class PartitionReader:
-    """Reads one query to its end on a thread of its own; implements `ports.Reader`.
+    """Reads one query to its end as one of `tasks`; implements `ports.Reader`.
 
-    `deliver` is called from that thread.  The bytes of every `RecordsRead` that was delivered have
-    to be released once, at the budget.
+    `deliver` is called from their thread and must not block.  The bytes of every `RecordsRead` that
+    was delivered have to be released once, at the budget.
     """
 
     def __init__(
@@ -62,19 +60,19 @@ class PartitionReader:
         heartbeat_ms: int,
         deliver: Callable[[ReaderOutput], None],
         budget: ByteBudget,
-        threads: Threads | None = None,
+        tasks: Tasks,
     ) -> None:
         self._translator = translator
         self._token = token
         self._query_id = query_id
         self._deliver = deliver
         self._budget = budget
-        self._threads = threads or SystemThreads()
-        self._stopped = threading.Event()
+        self._tasks = tasks
+        self._delivering = threading.Lock()
+        self._is_stopped = False
         self._query: RunningQuery = stream.query(
             token=token, start_ns=start_ns, end_ns=None, heartbeat_ms=heartbeat_ms
         )
-        self._thread: RunningThread | None = None
         self._expected_bytes: int | None = None
         self._held = 0
         """Bytes that were taken and not delivered; while it waits, those of an incomplete value."""
@@ -82,21 +80,22 @@ class PartitionReader:
 
     def start(self) -> None:
         """Start to read; called once."""
-        self._thread = self._threads.start(self._run, name=f"reader-{self._query_id}")
+        self._tasks.start(self._run, name=f"reader-{self._query_id}")
 
     def stop(self) -> None:
-        """End the query and wait for the thread; nothing is delivered afterwards."""
-        self._stopped.set()
+        """End the query; nothing is delivered afterwards.
+
+        The task ends a moment later, and what it holds is released then.
+        """
+        with self._delivering:
+            self._is_stopped = True
         self._query.cancel()
         self._budget.wake()
-        if self._thread is not None:
-            self._thread.join(_JOIN_PATIENCE_S)
 
-    def _run(self) -> None:
+    async def _run(self) -> None:
         try:
-            responses = iter(self._query)
-            while (response := self._receive(responses)) is not None:
-                self._read(response)
+            while (response := await self._receive()) is not None:
+                await self._read(response)
             self._report(QueryEnded(self._token, self._query_id))
         except TidegateError as error:
             self._report(QueryFailed(self._token, self._query_id, error))
@@ -108,12 +107,15 @@ class PartitionReader:
             self._query.cancel()
             self._budget.release(self._held)
 
-    def _receive(self, responses: Iterator[Response]) -> Response | None:
+    def _was_stopped(self) -> bool:
+        return self._is_stopped
+
+    async def _receive(self) -> Response | None:
         """Return the next response, its bytes taken; None at the end, or once stopped."""
-        expectation = self._budget.expect(
+        expectation = await self._budget.expect(
             self._expected_bytes,
             carried=self._held,
-            is_cancelled=self._stopped.is_set,
+            is_cancelled=self._was_stopped,
             on_wait=self._pause,
         )
         if expectation is None:
@@ -121,7 +123,7 @@ class PartitionReader:
         self._resume()
         guess, response = expectation.size, None
         try:
-            response = next(responses, None)
+            response = await self._query.receive()
         finally:
             if response is None:
                 self._budget.end(expectation)
@@ -129,11 +131,11 @@ class PartitionReader:
             return None
         # A query that had much to say may go on so; with each small message it is less likely.
         self._expected_bytes = max(response.size_bytes, guess // 2)
-        is_taken = self._budget.take(
+        is_taken = await self._budget.take(
             response.size_bytes,
             expectation=expectation,
             carried=self._held,
-            is_cancelled=self._stopped.is_set,
+            is_cancelled=self._was_stopped,
             on_wait=self._pause,
         )
         if not is_taken:
@@ -151,7 +153,7 @@ class PartitionReader:
             self._is_paused = False
             self._report(QueryResumed(self._token, self._query_id))
 
-    def _read(self, response: Response) -> None:
+    async def _read(self, response: Response) -> None:
         """Deliver one response's records; those before one that fails are delivered first."""
         items: list[ReadItem] = []
         unfinished = 0
@@ -159,11 +161,20 @@ class PartitionReader:
             records, unfinished = response.decode()
             for record in records:
                 if isinstance(record, DataChangeRecord):
-                    items.append(self._translator.translate(record, token=self._token))
+                    items.append(await self._translate(record))
                 else:
                     items.append(record)
         finally:
             self._hand_over(items, unfinished=min(unfinished, self._held))
+
+    async def _translate(self, record: DataChangeRecord) -> PublishableRecord:
+        translated = self._translator.translate_now(record, token=self._token)
+        if translated is not None:
+            return translated
+        # All queries would wait with this one.
+        return await self._tasks.in_thread(
+            lambda: self._translator.translate(record, token=self._token)
+        )
 
     def _hand_over(self, items: list[ReadItem], *, unfinished: int) -> None:
         """Deliver items with the bytes that are held for them, or release the bytes."""
@@ -177,11 +188,12 @@ class PartitionReader:
 
     def _report(self, output: ReaderOutput, *, size: int = 0) -> None:
         """Deliver, unless the reader was stopped."""
-        if self._stopped.is_set():
-            if size:
-                self._budget.release(size)
-            return
-        self._deliver(output)
+        with self._delivering:
+            if not self._is_stopped:
+                self._deliver(output)
+                return
+        if size:
+            self._budget.release(size)
 
 
 def size_bytes(item: ReadItem) -> int:

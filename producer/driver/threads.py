@@ -1,7 +1,7 @@
-"""Threads and conditions as the driver uses them, so that a test may schedule them itself.
+"""Conditions as the loop uses them, so that a test may schedule its waiting itself.
 
-The driver starts threads and waits through these ports only, and never holds a lock while it calls
-another port.
+The loop waits through these ports only, and never holds a lock while it calls another port.  What
+runs beside it: `tasks.py`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-__all__ = ["Condition", "RunningThread", "SystemThreads", "Threads"]
-
-
-class RunningThread(Protocol):
-    """A thread that was started."""
-
-    def join(self, timeout: float | None = None) -> None:
-        """Block until the thread ended, for at most `timeout` seconds."""
-        ...
-
-    def is_alive(self) -> bool:
-        """Tell whether the thread still runs."""
-        ...
+__all__ = ["Condition", "SystemThreads", "Threads"]
 
 
 class Condition(Protocol):
@@ -55,11 +43,7 @@ class Condition(Protocol):
 
 
 class Threads(Protocol):
-    """Makes threads and conditions."""
-
-    def start(self, run: Callable[[], None], *, name: str) -> RunningThread:
-        """Run `run` beside the caller; the process may end without waiting for it."""
-        ...
+    """Makes conditions between threads."""
 
     def condition(self) -> Condition:
         """Return a new condition with a lock of its own."""
@@ -68,12 +52,6 @@ class Threads(Protocol):
 
 class SystemThreads:
     """Threads of the operating system."""
-
-    def start(self, run: Callable[[], None], *, name: str) -> RunningThread:
-        """Start a daemon thread."""
-        thread = threading.Thread(target=run, name=name, daemon=True)
-        thread.start()
-        return thread
 
     def condition(self) -> Condition:
         """Return a `threading.Condition`."""

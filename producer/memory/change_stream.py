@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidegate.producer.driver.clock import SystemClock
-from tidegate.producer.driver.threads import SystemThreads
 from tidegate.producer.errors import QueryInterrupted
 from tidegate.producer.records import ChildPartitionsRecord, DataChangeRecord, HeartbeatRecord
 from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.topics import ROOT_TOKEN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tidegate.producer.driver.clock import Clock
-    from tidegate.producer.driver.threads import Threads
+    from tidegate.producer.driver.tasks import Tasks
     from tidegate.producer.records import StreamRecord
 
 __all__ = ["MemoryChangeStream", "MemoryResponse"]
@@ -40,19 +38,16 @@ class _StreamPartition:
 class MemoryChangeStream:
     """A change stream that starts with the given stream partitions, at `start_ns`.
 
-    Any thread may append and query.  A query that finds nothing waits; after each heartbeat
-    interval it returns a heartbeat with the clock's wall time.
+    Any thread may append and query; queries are read by `tasks`.  A query that finds nothing waits;
+    after each heartbeat interval it returns a heartbeat with the clock's wall time.
     """
 
     def __init__(
-        self,
-        *tokens: str,
-        start_ns: int,
-        clock: Clock | None = None,
-        threads: Threads | None = None,
+        self, *tokens: str, start_ns: int, tasks: Tasks, clock: Clock | None = None
     ) -> None:
         self._clock = clock or SystemClock()
-        self._changed = (threads or SystemThreads()).condition()
+        self._lock = threading.Lock()
+        self._changed = tasks.signal()
         self._partitions = {token: _StreamPartition(start_ns) for token in tokens}
 
     def append(self, token: str, record: DataChangeRecord) -> None:
@@ -61,7 +56,7 @@ class MemoryChangeStream:
         Raises ValueError if the stream partition has ended, or for a commit timestamp before one
         that a query has returned already.
         """
-        with self._changed:
+        with self._lock:
             partition = self._partitions[token]
             last_ns = partition.records[-1].commit_timestamp_ns if partition.records else 0
             earliest_ns = max(partition.start_ns, partition.promised_ns, last_ns)
@@ -69,14 +64,14 @@ class MemoryChangeStream:
                 message = f"{token} takes no record of {record.commit_timestamp_ns} any more"
                 raise ValueError(message)
             partition.records.append(record)
-            self._changed.notify_all()
+        self._changed.notify()
 
     def replace(self, *parents: str, children: tuple[str, ...], at_ns: int) -> None:
         """End stream partitions and start others in their place: a split, a merge or a move.
 
         Raises ValueError if a parent has ended, or has returned something later than `at_ns`.
         """
-        with self._changed:
+        with self._lock:
             ended = [self._partitions[token] for token in parents]
             for parent in ended:
                 times = [record.commit_timestamp_ns + 1 for record in parent.records]
@@ -88,7 +83,7 @@ class MemoryChangeStream:
                 parent.end_ns, parent.children = at_ns, named
             for token in children:
                 self._partitions[token] = _StreamPartition(at_ns, parents)
-            self._changed.notify_all()
+        self._changed.notify()
 
     def query(
         self, *, token: str, start_ns: int, end_ns: int | None, heartbeat_ms: int
@@ -100,14 +95,14 @@ class MemoryChangeStream:
 
     def active_at(self, at_ns: int) -> tuple[ChildPartition, ...]:
         """Return the stream partitions that the initial query names."""
-        with self._changed:
+        with self._lock:
             return tuple(
                 ChildPartition(token, (), at_ns)
                 for token, one in self._partitions.items()
                 if one.start_ns <= at_ns and (one.end_ns is None or one.end_ns > at_ns)
             )
 
-    def wait(self, query: _MemoryQuery, *, served: int) -> tuple[list[StreamRecord], bool]:
+    async def wait(self, query: _MemoryQuery, *, served: int) -> tuple[list[StreamRecord], bool]:
         """Return (what follows the first `served` records, whether that was the end); may wait."""
         partition = self._partitions[query.token]
 
@@ -115,8 +110,8 @@ class MemoryChangeStream:
             is_longer = len(partition.records) > served
             return query.is_cancelled or is_longer or partition.end_ns is not None
 
-        with self._changed:
-            self._changed.wait_for(has_news, query.heartbeat_s)
+        await self._changed.wait_for(has_news, query.heartbeat_s)
+        with self._lock:
             if query.is_cancelled:
                 raise QueryInterrupted("the query was cancelled", code="CANCELLED")
             if len(partition.records) > served:
@@ -129,14 +124,13 @@ class MemoryChangeStream:
 
     def first_at(self, token: str, start_ns: int) -> int:
         """Return how many records of a stream partition come before `start_ns`."""
-        with self._changed:
+        with self._lock:
             records = self._partitions[token].records
             return bisect_left(records, start_ns, key=lambda record: record.commit_timestamp_ns)
 
     def wake(self) -> None:
         """Make every query look at its cancellation."""
-        with self._changed:
-            self._changed.notify_all()
+        self._changed.notify()
 
 
 class MemoryResponse:
@@ -169,21 +163,31 @@ class _MemoryQuery:
         self._stream = stream
         self._start_ns = start_ns
         self._end_ns = end_ns
+        self._served: int | None = None
+        """Records that were returned, or lie before the query; None before it began."""
+        self._is_over = False
 
-    def __iter__(self) -> Iterator[MemoryResponse]:
-        """Yield responses until the stream partition ends or one lies past the query's end."""
+    async def receive(self) -> MemoryResponse | None:
+        """Return a response; None when the stream partition ended, or past the query's end."""
         if self.token == ROOT_TOKEN:
-            children = self._stream.active_at(self._start_ns)
-            yield MemoryResponse([ChildPartitionsRecord(self._start_ns, "00000000", children)])
-            return
-        served, is_over = self._stream.first_at(self.token, self._start_ns), False
-        while not is_over:
-            records, is_over = self._stream.wait(self, served=served)
-            served += sum(isinstance(record, DataChangeRecord) for record in records)
+            return self._receive_active()
+        if self._served is None:
+            self._served = self._stream.first_at(self.token, self._start_ns)
+        while not self._is_over:
+            records, self._is_over = await self._stream.wait(self, served=self._served)
+            self._served += sum(isinstance(record, DataChangeRecord) for record in records)
             wanted = [record for record in records if not self._lies_past(record)]
-            is_over = is_over or len(wanted) < len(records)
+            self._is_over = self._is_over or len(wanted) < len(records)
             if wanted:
-                yield MemoryResponse(wanted)
+                return MemoryResponse(wanted)
+        return None
+
+    def _receive_active(self) -> MemoryResponse | None:
+        if self._is_over:
+            return None
+        self._is_over = True
+        children = self._stream.active_at(self._start_ns)
+        return MemoryResponse([ChildPartitionsRecord(self._start_ns, "00000000", children)])
 
     def cancel(self) -> None:
         """End the query."""

@@ -1,15 +1,15 @@
 """Connections to one Spanner database: channels, the session, and the errors they raise.
 
 Calls the service with the generated messages over plain gRPC channels, because the client library
-decodes every value several times and its `Client()` sends requests on its own.  Opens more channels
-as queries grow in number: a connection carries about a hundred streams.
+decodes every value several times and its `Client()` sends requests on its own.  Unary calls have a
+connection of their own; those of streaming queries are in `stream_channels`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -21,15 +21,13 @@ from google.cloud.spanner_v1.types import (
 )
 
 from tidegate.producer.errors import QueryError, QueryInterrupted, QueryRefused
+from tidegate.producer.spanner.stream_channels import StreamChannels
 from tidegate.schemas.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from tidegate.producer.spanner.stream_channels import ResponseStream
 
-__all__ = ["STREAMS_PER_CHANNEL_MAX", "ResponseStream", "SpannerChannels", "rpc_error"]
-
-STREAMS_PER_CHANNEL_MAX = 90
-"""The service allows about a hundred on one connection; some room is left for unary calls."""
+__all__ = ["SpannerChannels", "rpc_error"]
 
 _SERVICE = "/google.spanner.v1.Spanner/"
 _ENDPOINT = "spanner.googleapis.com:443"
@@ -71,41 +69,6 @@ def rpc_error(error: grpc.RpcError, *, what: str, **fields: object) -> QueryErro
     return kind(f"could not {what}", hint=_HINTS.get(code, ""), **where)
 
 
-@dataclass(slots=True)
-class _Channel:
-    """One connection and the number of response streams on it."""
-
-    channel: grpc.Channel
-    streams: int = 0
-
-
-class ResponseStream:
-    """The response messages of one streaming query.
-
-    Any thread may `cancel`; `close`, or reading to the end, releases the place on the channel.
-    """
-
-    def __init__(self, call: Any, give_back: Callable[[], None]) -> None:
-        self._call = call
-        self._give_back = give_back
-
-    def __iter__(self) -> Iterator[bytes]:
-        """Yield serialised `PartialResultSet`s; raises `grpc.RpcError` if the call fails."""
-        try:
-            yield from self._call
-        finally:
-            self.close()
-
-    def cancel(self) -> None:
-        """End the call; the iteration fails with status CANCELLED."""
-        self._call.cancel()
-
-    def close(self) -> None:
-        """End the call if it still runs; may be called more than once."""
-        self._call.cancel()
-        self._give_back()
-
-
 class SpannerChannels:
     """Channels to one database, and the multiplexed session that all its queries share.
 
@@ -118,10 +81,13 @@ class SpannerChannels:
         self._emulator_host = emulator_host
         self._database_role = database_role
         self._credentials: grpc.ChannelCredentials | None = None
-        self._channels: list[_Channel] = []
+        self._unary_channel: grpc.Channel | None = None
+        self._streams = StreamChannels(lambda: self._open(grpc.aio))
         self._session = ""
         self._lock = threading.Lock()
         self._session_lock = threading.Lock()
+        self._session_turn = asyncio.Lock()
+        """Of the queries that start together one asks for the session."""
 
     def execute_sql(self, request: Any, *, timeout_s: float) -> Any:
         """Run a query and return its `ResultSet`; raises QueryError."""
@@ -135,41 +101,42 @@ class SpannerChannels:
             raise self.failed(error, session, what="query Spanner") from error
 
     def stream_sql(self, request: Any, session: str) -> ResponseStream:
-        """Begin a streaming query without a deadline, on the channel with the most room."""
+        """Begin a streaming query without a deadline, on the running asyncio loop."""
         request.session = session
-        place = self._place()
-        call = place.channel.unary_stream(
+        return self._streams.call(
             _SERVICE + "ExecuteStreamingSql",
-            request_serializer=ExecuteSqlRequest.pb().SerializeToString,
-            # Decoded by the reader, once there is room for it.
-            response_deserializer=None,
-        )(request, metadata=self._metadata(session))
-        held = [place]
-
-        def give_back() -> None:
-            with self._lock:
-                if held:
-                    held.pop().streams -= 1
-
-        return ResponseStream(call, give_back)
+            request.SerializeToString(),
+            metadata=self._metadata(session),
+        )
 
     def session(self, *, timeout_s: float = _SESSION_TIMEOUT_S) -> str:
         """Return the session's name; creates it if there is no session.  Raises QueryError."""
         with self._session_lock:
             if not self._session:
-                template = {"multiplexed": True, "creator_role": self._database_role}
-                request = CreateSessionRequest.pb()(database=self.database, session=template)
-                metadata = (
-                    ("google-cloud-resource-prefix", self.database),
-                    ("x-goog-request-params", f"database={self.database}"),
-                )
                 try:
                     self._session = self._unary("CreateSession", CreateSessionRequest, Session)(
-                        request, timeout=timeout_s, metadata=metadata
+                        self._session_request(),
+                        timeout=timeout_s,
+                        metadata=self._metadata_of_the_database(),
                     ).name
                 except grpc.RpcError as error:
-                    what = "open a session in Spanner"
-                    raise rpc_error(error, what=what, database=self.database) from error
+                    raise self._no_session(error) from error
+            return self._session
+
+    async def stream_session(self) -> str:
+        """Return as `session` does, for a query on the running asyncio loop."""
+        async with self._session_turn:
+            if not self._session:
+                try:
+                    answer = await self._streams.call_once(
+                        _SERVICE + "CreateSession",
+                        self._session_request().SerializeToString(),
+                        self._metadata_of_the_database(),
+                        timeout_s=_SESSION_TIMEOUT_S,
+                    )
+                except grpc.RpcError as error:
+                    raise self._no_session(error) from error
+                self._session = Session.pb().FromString(answer).name
             return self._session
 
     def failed(
@@ -184,11 +151,25 @@ class SpannerChannels:
         return translated
 
     def close(self) -> None:
-        """Close all channels; calls that still run end with CANCELLED."""
+        """Close all channels; calls that still run end."""
         with self._lock:
-            channels, self._channels = self._channels, []
-        for place in channels:
-            place.channel.close()
+            channel, self._unary_channel = self._unary_channel, None
+        if channel is not None:
+            channel.close()
+        self._streams.close()
+
+    def _session_request(self) -> Any:
+        template = {"multiplexed": True, "creator_role": self._database_role}
+        return CreateSessionRequest.pb()(database=self.database, session=template)
+
+    def _no_session(self, error: grpc.RpcError) -> QueryError:
+        return rpc_error(error, what="open a session in Spanner", database=self.database)
+
+    def _metadata_of_the_database(self) -> tuple[tuple[str, str], ...]:
+        return (
+            ("google-cloud-resource-prefix", self.database),
+            ("x-goog-request-params", f"database={self.database}"),
+        )
 
     def _metadata(self, session: str) -> tuple[tuple[str, str], ...]:
         return (
@@ -198,31 +179,22 @@ class SpannerChannels:
 
     def _unary(self, method: str, request: Any, response: Any) -> Any:
         with self._lock:
-            place = self._channels[0] if self._channels else self._add_channel()
-        return place.channel.unary_unary(
+            if self._unary_channel is None:
+                self._unary_channel = self._open(grpc)
+            channel = self._unary_channel
+        return channel.unary_unary(
             _SERVICE + method,
             request_serializer=request.pb().SerializeToString,
             response_deserializer=response.pb().FromString,
         )
 
-    def _place(self) -> _Channel:
-        """Take a place for one stream, on a new channel when all are full."""
-        with self._lock:
-            place = min(self._channels, key=lambda channel: channel.streams, default=None)
-            if place is None or place.streams >= STREAMS_PER_CHANNEL_MAX:
-                place = self._add_channel()
-            place.streams += 1
-            return place
-
-    def _add_channel(self) -> _Channel:
-        """Open a channel with a connection of its own; the caller holds the lock."""
+    def _open(self, api: Any) -> Any:
+        """Return a channel of `grpc` or `grpc.aio` with a connection of its own."""
         options: list[tuple[str, int]] = [
             ("grpc.max_receive_message_length", -1),
             ("grpc.max_send_message_length", -1),
             # Channels with equal options would share one connection, and its limit of streams.
             ("grpc.use_local_subchannel_pool", 1),
-            # The reading thread takes messages itself: half the cost at one row a message.
-            ("SingleThreadedUnaryStream", 1),
             # Else a stream's window grows with the speed of the line, to hundreds of megabytes that
             # the reader did not ask for yet.
             ("grpc.http2.bdp_probe", 0),
@@ -232,12 +204,8 @@ class SpannerChannels:
             ("grpc.http2.max_pings_without_data", 0),
         ]
         if self._emulator_host:
-            channel = grpc.insecure_channel(self._emulator_host, options=options)
-        else:
-            channel = grpc.secure_channel(_ENDPOINT, self._channel_credentials(), options=options)
-        place = _Channel(channel)
-        self._channels.append(place)
-        return place
+            return api.insecure_channel(self._emulator_host, options=options)
+        return api.secure_channel(_ENDPOINT, self._channel_credentials(), options=options)
 
     def _channel_credentials(self) -> grpc.ChannelCredentials:
         """Return TLS with the host's default credentials, found once."""

@@ -7,6 +7,7 @@ the core decides where a query continues.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 from typing import TYPE_CHECKING, Any
@@ -14,16 +15,21 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from google.cloud.spanner_v1.types import ExecuteSqlRequest, TypeCode
 
-from tidegate.producer.errors import PositionExpired, QueryError, QueryRefused, TokenRefused
+from tidegate.producer.errors import (
+    PositionExpired,
+    QueryError,
+    QueryInterrupted,
+    QueryRefused,
+    TokenRefused,
+)
 from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import format_rfc3339
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tidegate.producer.records import StreamRecord
-    from tidegate.producer.spanner.channel import ResponseStream, SpannerChannels
+    from tidegate.producer.spanner.channel import SpannerChannels
+    from tidegate.producer.spanner.stream_channels import ResponseStream
 
 __all__ = ["SpannerChangeStream", "SpannerQuery", "SpannerResponse"]
 
@@ -56,7 +62,7 @@ class SpannerChangeStream:
     def query(
         self, *, token: str, start_ns: int, end_ns: int | None, heartbeat_ms: int
     ) -> SpannerQuery:
-        """Prepare a query; iterating it sends it."""
+        """Prepare a query; its first `receive` sends it."""
         request = ExecuteSqlRequest.pb()(sql=self._sql)
         request.transaction.single_use.read_only.strong = True
         for name, code, value in (
@@ -107,28 +113,40 @@ class SpannerQuery:
         self._interval = interval
         self._lock = threading.Lock()
         self._responses: ResponseStream | None = None
-        self._cancelled = False
+        self._session = ""
+        self._is_cancelled = False
 
-    def __iter__(self) -> Iterator[SpannerResponse]:
-        """Yield each response message; raises QueryError."""
-        session = self._channels.session()
-        with self._lock:
-            if self._cancelled:
-                return
-            responses = self._responses = self._channels.stream_sql(self._request, session)
+    async def receive(self) -> SpannerResponse | None:
+        """Return the next response message, None at the end; raises QueryError."""
+        if self._responses is None:
+            self._session = await self._channels.stream_session()
+            with self._lock:
+                if self._is_cancelled:
+                    return None
+                self._responses = self._channels.stream_sql(self._request, self._session)
+        message: bytes | None = None
         try:
-            for message in responses:
-                yield SpannerResponse(message, self._decoder)
+            message = await self._responses.read()
         except grpc.RpcError as error:
-            raise self._failed(error, session) from error
+            raise self._failed(error, self._session) from error
+        except asyncio.CancelledError:
+            if not self._is_cancelled:  # the task itself is cancelled
+                raise
+            raise QueryInterrupted(
+                "the query was cancelled", code="CANCELLED", **self._interval
+            ) from None
         finally:
-            responses.close()
-        self._decoder.end()
+            if message is None:
+                self._responses.close()
+        if message is None:
+            self._decoder.end()
+            return None
+        return SpannerResponse(message, self._decoder)
 
     def cancel(self) -> None:
         """End the query; does not block."""
         with self._lock:
-            self._cancelled = True
+            self._is_cancelled = True
             if self._responses is not None:
                 self._responses.cancel()
 

@@ -13,6 +13,8 @@ from tidegate.producer.errors import PositionExpired, QueryError
 from tidegate.schemas.errors import ConfigError, UnreachableError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from tidegate.producer.description import StreamDescription
     from tidegate.producer.ports import Catalogue, ChangeStream
 
@@ -23,24 +25,30 @@ _PROBE_HEARTBEAT_MS = 1_000
 
 
 def validate_stream(
-    catalogue: Catalogue, stream: ChangeStream, *, name: str, start_ns: int, now_ns: int
+    catalogue: Catalogue,
+    stream: ChangeStream,
+    *,
+    run_task: Callable[[Callable[[], Coroutine[Any, Any, None]]], None],
+    name: str,
+    start_ns: int,
+    now_ns: int,
 ) -> StreamDescription:
     """Return the stream's description if it can be read from `start_ns`.
 
     Also runs the smallest possible query, because no table shows the right to read a stream.
-    Raises ConfigError or UnreachableError.
+    `run_task` runs a task to its end.  Raises ConfigError or UnreachableError.
     """
     try:
         description = catalogue.describe(name)
         check_stream(description)
         check_start(description, start_ns=start_ns, now_ns=now_ns)
-        _probe(stream, instant_ns=now_ns)
+        run_task(lambda: _probe(stream, instant_ns=now_ns))
     except QueryError as error:
         raise setup_error(error) from error
     return description
 
 
-def _probe(stream: ChangeStream, *, instant_ns: int) -> None:
+async def _probe(stream: ChangeStream, *, instant_ns: int) -> None:
     """Query the stream partitions of one instant, and read nothing else."""
     query = stream.query(
         token="",  # the initial query
@@ -49,13 +57,13 @@ def _probe(stream: ChangeStream, *, instant_ns: int) -> None:
         heartbeat_ms=_PROBE_HEARTBEAT_MS,
     )
     try:
-        for _ in query:
-            query.cancel()
-            return
+        await query.receive()
     except PositionExpired:
         # Only the instant does not fit (a new stream, this host's clock): the right to read is
         # checked before it.
         return
+    finally:
+        query.cancel()
 
 
 def setup_error(error: QueryError) -> ConfigError | UnreachableError:

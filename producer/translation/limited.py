@@ -28,6 +28,13 @@ class LimitedTranslator:
         self._translator = translator
         self._limits = limits
 
+    def translate_now(self, record: DataChangeRecord, *, token: str) -> PublishableRecord | None:
+        """Return as `translate` does; None if it would block, or if a change seems too large."""
+        translated = self._translator.translate_now(record, token=token)
+        if translated is None or self._first_too_large(translated) is not None:
+            return None
+        return translated
+
     def translate(self, record: DataChangeRecord, *, token: str) -> PublishableRecord:
         """Return the record's changes as messages, each within its topic's limit.
 

@@ -45,12 +45,19 @@ class RefreshingTranslator:
         *,
         lock: AbstractContextManager[object] | None = None,
     ) -> None:
-        """Share the parts with all reader threads; `lock` is held while a table is refreshed."""
+        """Share the parts with all readers; `lock` is held while a table is refreshed."""
         self._translator = translator
         self._catalogue = catalogue
         self._registrar = registrar
         self._topics = topics
         self._lock = lock or threading.Lock()
+
+    def translate_now(self, record: DataChangeRecord, *, token: str) -> PublishableRecord | None:
+        """Return as `translate` does; None if the record's table has to be refreshed."""
+        try:
+            return self._translator.translate(record, token=token)
+        except TableChanged:
+            return None
 
     def translate(self, record: DataChangeRecord, *, token: str) -> PublishableRecord:
         """Return the record's changes as messages; blocks while its table is refreshed.

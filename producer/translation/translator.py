@@ -77,6 +77,10 @@ class Translator:
         """Use a table's new encoding for all records translated from now on."""
         self._encodings[encoding.table.name] = encoding
 
+    def translate_now(self, record: DataChangeRecord, *, token: str) -> PublishableRecord:
+        """Return as `translate` does, which never blocks."""
+        return self.translate(record, token=token)
+
     def translate(self, record: DataChangeRecord, *, token: str) -> PublishableRecord:
         """Return the record's changes as messages, in the order of its mods.
 

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from spanner_simulator import Simulator
+from tests.reading import decoded
 from tests.simulation.contract_change_stream import BOUNDED_CASES, CASES, Turn
 from tests.simulation.spanner import QueryDone, SimSpanner, StreamQuery
 from tests.simulation.tables import SimTables
@@ -25,10 +26,13 @@ BEGIN_US = 1_700_000_000_000_000
 class MemoryStage:
     """The stream that a test of users' own appends to."""
 
-    def __init__(self):
+    def __init__(self, tasks):
+        self._tasks = tasks
         self._clock = ManualClock(BEGIN_US)
         self.start_ns = BEGIN_US * 1000
-        self._stream = MemoryChangeStream("p0", start_ns=self.start_ns, clock=self._clock)
+        self._stream = MemoryChangeStream(
+            "p0", start_ns=self.start_ns, clock=self._clock, tasks=tasks
+        )
         self._live = ["p0"]
         self._truth = defaultdict(list)
         self._number = 0
@@ -68,14 +72,8 @@ class MemoryStage:
         return Turn(parents, children, at_ns)
 
     def query(self, token, start_ns, end_ns=None):
-        return decoded(
-            self._stream.query(token=token, start_ns=start_ns, end_ns=end_ns, heartbeat_ms=1)
-        )
-
-
-def decoded(query):
-    """Yield the records of each response that completes any."""
-    return (records for response in query if (records := response.decode()[0]))
+        query = self._stream.query(token=token, start_ns=start_ns, end_ns=end_ns, heartbeat_ms=1)
+        return decoded(query, self._tasks)
 
 
 class SimulationStage:
@@ -137,7 +135,8 @@ class SimulationStage:
 class SimulatorStage:
     """Spanner's simulator, read by the adapter that reads the service."""
 
-    def __init__(self, spanner, name):
+    def __init__(self, spanner, name, tasks):
+        self._tasks = tasks
         table = "CREATE TABLE Users (Id INT64) PRIMARY KEY (Id)"
         stream = "CREATE CHANGE STREAM Feed FOR Users"
         spanner.create_database(name, ddl=[table, stream])
@@ -184,7 +183,7 @@ class SimulatorStage:
             token=token, start_ns=start_ns, end_ns=end_ns, heartbeat_ms=1_000
         )
         self._queries.append(query)
-        return decoded(query)
+        return decoded(query, self._tasks)
 
     def close(self):
         for query in self._queries:
@@ -199,8 +198,8 @@ def simulator():
 
 
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.__name__)
-def test_the_stream_in_memory(case):
-    case(MemoryStage())
+def test_the_stream_in_memory(case, tasks):
+    case(MemoryStage(tasks))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -211,8 +210,8 @@ def test_the_simulations_spanner(case, seed):
 
 @pytest.mark.integration
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.__name__)
-def test_a_stream_over_grpc(case, simulator):
-    stage = SimulatorStage(simulator, f"db-{ALL.index(case)}")
+def test_a_stream_over_grpc(case, simulator, tasks):
+    stage = SimulatorStage(simulator, f"db-{ALL.index(case)}", tasks)
     try:
         case(stage)
     finally:

@@ -15,6 +15,7 @@ from tidegate.producer.driver.clock import Clock
 from tidegate.producer.driver.effect_runner import EffectRunner
 from tidegate.producer.driver.inbox import Inbox
 from tidegate.producer.driver.loop import FleetWorker
+from tidegate.producer.driver.reader import PartitionReader
 from tidegate.producer.memory.group import MemberMetadata
 
 __all__ = ["BROKEN_DRIVERS"]
@@ -83,6 +84,12 @@ def _stop_reader_without_waiting(self: EffectRunner, query_id: int) -> None:
     self._readers.pop(query_id, None)
 
 
+def _keep_what_is_late(self: PartitionReader, output: on.ReaderOutput, *, size: int = 0) -> None:
+    """Deliver, unless the reader was stopped, and give nothing back."""
+    if not self._is_stopped:
+        self._deliver(output)
+
+
 _read_inbox = FleetWorker._read_inbox
 
 
@@ -126,5 +133,10 @@ BROKEN_DRIVERS = (
         "a reader that is not stopped",
         "bounded_memory",
         ((EffectRunner, "_stop_reader", _stop_reader_without_waiting),),
+    ),
+    Mutant(
+        "the bytes of what a stopped reader still read not released",
+        "bounded_memory",
+        ((PartitionReader, "_report", _keep_what_is_late),),
     ),
 )

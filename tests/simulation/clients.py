@@ -6,7 +6,7 @@ two of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -326,7 +326,7 @@ class _RunningQuery:
         self._calls = calls
         self._is_cancelled = False
 
-    def __iter__(self) -> Iterator[MemoryResponse]:
+    async def receive(self) -> MemoryResponse | None:
         while True:
             self._process.pause()
             if self._is_cancelled:
@@ -339,7 +339,7 @@ class _RunningQuery:
             try:
                 items = self._world.served(self._token, self._query)
             except QueryDone:
-                return
+                return None
             except QueryExpired as expired:
                 raise PositionExpired(
                     "the requested changes are outside the change stream's retention",
@@ -349,7 +349,7 @@ class _RunningQuery:
             except QueryBroke:
                 raise QueryInterrupted("the service is unavailable", code="UNAVAILABLE") from None
             if items:
-                yield _response(items)
+                return _response(items)
 
     def cancel(self) -> None:
         self._is_cancelled = True

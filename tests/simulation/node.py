@@ -89,9 +89,9 @@ class WatchedBudget(ByteBudget):
     granted = 0
     """Bytes of readers that were admitted and have not gone on yet."""
 
-    def take(self, size: int, **options: Any) -> bool:
+    async def take(self, size: int, **options: Any) -> bool:
         self.largest = max(self.largest, size)
-        is_taken = super().take(size, **options)
+        is_taken = await super().take(size, **options)
         self.granted -= size if is_taken else 0
         return is_taken
 
@@ -105,8 +105,8 @@ class WatchedReader(PartitionReader):
 
     has_ended = False
 
-    def _run(self) -> None:
-        super()._run()
+    async def _run(self) -> None:
+        await super()._run()
         self.has_ended = True
 
 
@@ -125,7 +125,7 @@ class Node:
         self.process = Process(world, name)
         self._readers: list[WatchedReader] = []
         self.budget = WatchedBudget(
-            world.weather.budget_bytes, threads=self.process, clock=self.process.clock
+            world.weather.budget_bytes, tasks=self.process, clock=self.process.clock
         )
         self.publisher = WorkerPublisher(
             world.broker, name=name, progress_topic=world.names.progress, process=self.process,
@@ -277,7 +277,7 @@ class Node:
             WatchedReader(
                 self._stream, self._translator, token=query.token, query_id=query.query_id,
                 start_ns=query.start_ns, heartbeat_ms=1_000, deliver=deliver,
-                budget=self.budget, threads=self.process,
+                budget=self.budget, tasks=self.process,
             )
         )  # fmt: skip
         return self._readers[-1]

@@ -1,4 +1,4 @@
-"""The threads of one simulated process, each a greenlet, and its clocks.
+"""The threads and tasks of one simulated process, each a greenlet, and its clocks.
 
 Production code runs in them unchanged.  Wherever it would block it pauses instead, and the world
 decides what happens next: another thread, another process, a fault, or a kill, which ends every
@@ -7,8 +7,9 @@ thread where it stands.  A paused thread changes nothing, so that a run depends 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 __all__ = ["Process", "ProcessClock", "ProcessThread"]
+
+_T = TypeVar("_T")
 
 
 class ProcessClock:
@@ -41,12 +44,11 @@ class ProcessClock:
 
 
 class ProcessThread:
-    """A thread, from its start to its end."""
+    """A thread or a task, from its start to its end."""
 
-    def __init__(self, process: Process, run: Callable[[], None], name: str) -> None:
+    def __init__(self, process: Process, run: Callable[[], Any], name: str) -> None:
         self.name = name
-        self._process = process
-        self._greenlet = greenlet(run, parent=process.hub)
+        self._greenlet = greenlet(lambda: _to_the_end(run), parent=process.hub)
 
     def go_on(self) -> None:
         """Run to the next pause, or to the end."""
@@ -58,8 +60,17 @@ class ProcessThread:
     def is_alive(self) -> bool:
         return not self._greenlet.dead
 
-    def join(self, timeout: float | None = None) -> None:
-        self._process.wait_for(lambda: self._greenlet.dead, timeout)
+
+def _to_the_end(run: Callable[[], Any]) -> None:
+    """Run a thread, or a task, all of whose waiting is a pause of its process."""
+    task = run()
+    if inspect.iscoroutine(task):
+        try:
+            task.send(None)
+        except StopIteration:
+            return
+        message = "a task waits for something outside of its process"
+        raise AssertionError(message)
 
 
 class _Condition:
@@ -78,8 +89,21 @@ class _Condition:
         pass
 
 
+class _Signal:
+    """What a task waits with: it asks again after each pause."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    async def wait_for(self, predicate: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        return self._process.wait_for(predicate, timeout_s)
+
+    def notify(self) -> None:
+        pass
+
+
 class Process:
-    """Implements `driver.threads.Threads`; made by the world, outside of any thread."""
+    """Implements `driver.threads.Threads` and `driver.tasks.Tasks`; made outside of any thread."""
 
     def __init__(self, world: World, name: str) -> None:
         self.hub = getcurrent()
@@ -87,13 +111,21 @@ class Process:
         self.clock = ProcessClock(world, name, self)
         self.threads: list[ProcessThread] = []
 
-    def start(self, run: Callable[[], None], *, name: str) -> ProcessThread:
+    def start(
+        self, run: Callable[[], Coroutine[Any, Any, None] | None], *, name: str
+    ) -> ProcessThread:
         self.threads = [thread for thread in self.threads if thread.is_alive()]
         self.threads.append(ProcessThread(self, run, name))
         return self.threads[-1]
 
     def condition(self) -> _Condition:
         return _Condition(self)
+
+    def signal(self) -> _Signal:
+        return _Signal(self)
+
+    async def in_thread(self, call: Callable[[], _T]) -> _T:
+        return call()  # what blocks pauses
 
     def pause(self) -> None:
         """Let the world go on; ends the thread if the process was killed meanwhile."""

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.producer.responses import START_NS, STREAM, TABLE, Case
 from benchmarks.producer.source import SourceProcess
+from tests.reading import received
 from tidegate.producer.records import ChildPartitionsRecord, DataChangeRecord, HeartbeatRecord
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.channel import SpannerChannels
@@ -30,12 +31,12 @@ def channels(source):
     opened.close()
 
 
-def begun(channels, token):
+def begun(channels, token, tasks):
     """A query whose first response, the metadata, has come."""
     query = SpannerChangeStream(channels, STREAM).query(
         token=token, start_ns=START_NS, end_ns=None, heartbeat_ms=1_000
     )
-    responses = iter(query)
+    responses = received(query, tasks)
     assert next(responses).decode()[0] == []
     return (record for response in responses for record in response.decode()[0])
 
@@ -48,18 +49,18 @@ def test_the_catalogue_has_the_table_and_the_stream(channels):
     assert found.faults() == []
 
 
-def test_the_initial_query_names_the_stream_partitions(channels):
+def test_the_initial_query_names_the_stream_partitions(channels, tasks):
     query = SpannerChangeStream(channels, STREAM).query(
         token="", start_ns=START_NS, end_ns=None, heartbeat_ms=1_000
     )
-    ((found,),) = [response.decode()[0] for response in query]
+    ((found,),) = [response.decode()[0] for response in received(query, tasks)]
 
     assert isinstance(found, ChildPartitionsRecord)
     assert [child.token for child in found.children] == [TOKEN]
 
 
-def test_what_is_released_comes_in_order_and_then_heartbeats(source, channels):
-    found = begun(channels, TOKEN)
+def test_what_is_released_comes_in_order_and_then_heartbeats(source, channels, tasks):
+    found = begun(channels, TOKEN, tasks)
     assert [source.ask("release", 0.5), source.ask("release", 0.5)] == ["1", "1"]
     records = [next(found) for _ in range(20)]
     times = [record.commit_timestamp_ns for record in records]
@@ -69,20 +70,20 @@ def test_what_is_released_comes_in_order_and_then_heartbeats(source, channels):
     assert next(found) == HeartbeatRecord(times[-1])
 
 
-def test_a_stream_partition_splits(source, channels):
-    found = begun(channels, TOKEN)
+def test_a_stream_partition_splits(source, channels, tasks):
+    found = begun(channels, TOKEN, tasks)
     source.ask("split")
     (children,) = [one for one in found if not isinstance(one, HeartbeatRecord)]
     (child,) = children.children
-    change = next(begun(channels, child.token))
+    change = next(begun(channels, child.token, tasks))
 
     assert child.parents == (TOKEN,)
     assert isinstance(change, DataChangeRecord)
     assert change.commit_timestamp_ns == child.start_ns // 1_000 * 1_000
 
 
-def test_changes_come_at_a_rate(source, channels):
-    found = begun(channels, TOKEN)
+def test_changes_come_at_a_rate(source, channels, tasks):
+    found = begun(channels, TOKEN, tasks)
     source.ask("pace", 100, 0.2)
     records = [one for one in found_until(found, 20) if isinstance(one, DataChangeRecord)]
 

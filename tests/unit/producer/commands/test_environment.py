@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import ExitStack, closing
+
 import pytest
 
 from tidegate.producer.commands import environment
@@ -17,6 +20,28 @@ NOWHERE = "127.0.0.1:1"
 LONG_AGO = "2001-01-01T00:00:00Z"
 
 
+@pytest.fixture
+def exits():
+    with ExitStack() as stack:
+        yield stack
+
+
+def reading_threads():
+    return [thread for thread in threading.enumerate() if thread.name == "readers"]
+
+
+def test_nothing_runs_on_after_it_was_closed_or_could_not_be_found(place):
+    before = len(reading_threads())
+    found = find_environment(place.config())
+    assert len(reading_threads()) == before + 1
+    found.close()
+    assert len(reading_threads()) == before
+
+    with pytest.raises(ConfigError):
+        find_environment(place.config(start=LONG_AGO))
+    assert len(reading_threads()) == before
+
+
 def started(stream):
     body = StreamStarted(
         stream, "GOOGLE_STANDARD_SQL", 0, None, "bank-fleet", 4, "pid", (),
@@ -25,8 +50,8 @@ def started(stream):
     return ProgressRecord("epoch-1", "worker-1", body)
 
 
-def test_what_answers_is_found_and_nothing_is_changed(place):
-    found = find_environment(place.config())
+def test_what_answers_is_found_and_nothing_is_changed(place, exits):
+    found = exits.enter_context(closing(find_environment(place.config())))
 
     assert [table.name for table in found.description.tables] == ["Users"]
     assert found.topics.progress == "bank-progress"
@@ -36,17 +61,19 @@ def test_what_answers_is_found_and_nothing_is_changed(place):
     assert {method for method, _ in place.registry.asked} == {"GET"}
 
 
-def test_the_record_that_opened_the_epoch_is_found(place):
+def test_the_record_that_opened_the_epoch_is_found(place, exits):
     record = started(place.config().stream_path)
     place.record(record)
 
-    assert find_environment(place.config()).recorded == record
+    found = exits.enter_context(closing(find_environment(place.config())))
+    assert found.recorded == record
 
 
-def test_a_progress_topic_that_nothing_was_written_to_has_no_epoch(place):
+def test_a_progress_topic_that_nothing_was_written_to_has_no_epoch(place, exits):
     place.create_topic("bank-progress")
 
-    assert find_environment(place.config()).recorded is None
+    found = exits.enter_context(closing(find_environment(place.config())))
+    assert found.recorded is None
 
 
 def test_a_topic_with_the_progress_of_another_stream_is_refused(place):
@@ -81,14 +108,15 @@ def test_a_prefix_that_another_one_continues_is_refused_before_the_registry_is_a
     assert place.registry.asked == []
 
 
-def test_a_start_before_the_retention_is_refused_but_not_of_a_stream_that_runs(place):
+def test_a_start_before_the_retention_is_refused_but_not_of_a_stream_that_runs(place, exits):
     """The setting counts only until the stream has begun."""
     config = place.config(start=LONG_AGO)
     with pytest.raises(ConfigError, match="changes before the stream's retention"):
         find_environment(config)
 
     place.record(started(config.stream_path))
-    assert find_environment(config).recorded is not None
+    found = exits.enter_context(closing(find_environment(config)))
+    assert found.recorded is not None
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,27 +18,47 @@ def never():
     return False
 
 
+class Budget(ByteBudget):
+    """A budget whose waiting a test's thread does, too."""
+
+    def __init__(self, bytes_max, *, tasks, **options):
+        super().__init__(bytes_max, tasks=tasks, **options)
+        self._runner = tasks
+
+    def take_now(self, size, **options):
+        return self._runner.run(lambda: self.take(size, **options))
+
+    def expect_now(self, size, **options):
+        return self._runner.run(lambda: self.expect(size, **options))
+
+
+@pytest.fixture
+def new_budget(tasks):
+    return lambda bytes_max, **options: Budget(bytes_max, tasks=tasks, **options)
+
+
 def taking(budget, size, is_cancelled=never):
     """Take on another thread; return the thread and the list that gets its answer."""
     answers = []
     thread = threading.Thread(
-        target=lambda: answers.append(budget.take(size, is_cancelled=is_cancelled)), daemon=True
+        target=lambda: answers.append(budget.take_now(size, is_cancelled=is_cancelled)),
+        daemon=True,
     )
     thread.start()
     return thread, answers
 
 
-def test_what_fits_is_admitted_at_once():
-    budget = ByteBudget(10)
+def test_what_fits_is_admitted_at_once(new_budget):
+    budget = new_budget(10)
 
-    assert budget.take(4, is_cancelled=never)
-    assert budget.take(6, is_cancelled=never)
+    assert budget.take_now(4, is_cancelled=never)
+    assert budget.take_now(6, is_cancelled=never)
     assert budget.taken == 10
 
 
-def test_what_does_not_fit_waits_for_a_release():
-    budget = ByteBudget(10)
-    budget.take(6, is_cancelled=never)
+def test_what_does_not_fit_waits_for_a_release(new_budget):
+    budget = new_budget(10)
+    budget.take_now(6, is_cancelled=never)
     thread, answers = taking(budget, 5)
     thread.join(0.05)
     assert not answers
@@ -48,10 +69,10 @@ def test_what_does_not_fit_waits_for_a_release():
     assert budget.taken == 5
 
 
-def test_an_amount_beyond_the_budget_is_admitted_when_nothing_is_held():
-    budget = ByteBudget(10)
+def test_an_amount_beyond_the_budget_is_admitted_when_nothing_is_held(new_budget):
+    budget = new_budget(10)
 
-    assert budget.take(25, is_cancelled=never)
+    assert budget.take_now(25, is_cancelled=never)
     thread, answers = taking(budget, 1)
     thread.join(0.05)
     assert not answers
@@ -60,9 +81,9 @@ def test_an_amount_beyond_the_budget_is_admitted_when_nothing_is_held():
     assert answers == [True]
 
 
-def test_a_cancelled_reader_takes_nothing():
-    budget = ByteBudget(10)
-    budget.take(10, is_cancelled=never)
+def test_a_cancelled_reader_takes_nothing(new_budget):
+    budget = new_budget(10)
+    budget.take_now(10, is_cancelled=never)
     cancelled = threading.Event()
     thread, answers = taking(budget, 1, cancelled.is_set)
     cancelled.set()
@@ -71,12 +92,35 @@ def test_a_cancelled_reader_takes_nothing():
 
     assert answers == [False]
     assert budget.taken == 10
-    assert not ByteBudget(10).take(1, is_cancelled=lambda: True)
+    assert not new_budget(10).take_now(1, is_cancelled=lambda: True)
 
 
-def test_releasing_more_than_was_taken_is_a_bug():
-    budget = ByteBudget(10)
-    budget.take(3, is_cancelled=never)
+def test_waking_disturbs_only_those_that_are_cancelled(new_budget):
+    budget, cancelled = new_budget(10), threading.Event()
+    budget.take_now(10, is_cancelled=never)
+    stays, stays_answers = taking(budget, 1)
+    waiting(budget, "_to_take")
+    leaves, leaves_answers = taking(budget, 1, cancelled.is_set)
+    while len(budget._to_take) < 2:
+        stays.join(0.001)
+    notified = []
+    for number, waiter in enumerate(budget._to_take):
+        changed, waiter.changed = waiter.changed, SimpleNamespace()
+        waiter.changed.notify = lambda n=number, c=changed: (notified.append(n), c.notify())
+    cancelled.set()
+    budget.wake()
+    leaves.join(WAIT_S)
+
+    assert notified == [1]
+    assert leaves_answers == [False]
+    assert not stays_answers
+    budget.release(10)
+    stays.join(WAIT_S)
+
+
+def test_releasing_more_than_was_taken_is_a_bug(new_budget):
+    budget = new_budget(10)
+    budget.take_now(3, is_cancelled=never)
 
     with pytest.raises(InvariantViolation):
         budget.release(4)
@@ -92,9 +136,9 @@ def waiting(budget, line):
     pytest.fail("nobody waits")
 
 
-def test_first_come_first_served_whatever_the_size():
-    budget = ByteBudget(10)
-    budget.take(10, is_cancelled=never)
+def test_first_come_first_served_whatever_the_size(new_budget):
+    budget = new_budget(10)
+    budget.take_now(10, is_cancelled=never)
     large, large_answers = taking(budget, 50)
     waiting(budget, "_to_take")
     small, small_answers = taking(budget, 1)
@@ -113,14 +157,14 @@ def test_first_come_first_served_whatever_the_size():
     assert small_answers == [True]
 
 
-def test_readers_that_wait_with_part_of_a_value_do_not_wait_for_each_other():
-    budget = ByteBudget(10)
+def test_readers_that_wait_with_part_of_a_value_do_not_wait_for_each_other(new_budget):
+    budget = new_budget(10)
     for _ in range(2):
-        assert budget.take(5, is_cancelled=never)
+        assert budget.take_now(5, is_cancelled=never)
     answers = []
 
     def go_on():
-        answers.append(budget.take(5, carried=5, is_cancelled=never))
+        answers.append(budget.take_now(5, carried=5, is_cancelled=never))
 
     threads = [threading.Thread(target=go_on, daemon=True) for _ in range(2)]
     for thread in threads:
@@ -143,48 +187,50 @@ class TestArriving:
         return ManualClock(0)
 
     @pytest.fixture
-    def budget(self, clock):
-        return ByteBudget(400, clock=clock)
+    def budget(self, clock, new_budget):
+        return new_budget(400, clock=clock)
 
     def test_no_more_than_a_quarter_is_expected(self, budget):
-        first = budget.expect(60, is_cancelled=never)
+        first = budget.expect_now(60, is_cancelled=never)
         assert first.size == 60
-        assert budget.expect(50, is_cancelled=lambda: len(budget._to_expect) > 0) is None
-        assert budget.expect(40, is_cancelled=never) is not None
+        assert budget.expect_now(50, is_cancelled=lambda: len(budget._to_expect) > 0) is None
+        assert budget.expect_now(40, is_cancelled=never) is not None
 
     def test_a_large_one_is_expected_alone(self, budget):
-        large = budget.expect(1_000, is_cancelled=never)
-        assert budget.expect(1, is_cancelled=lambda: len(budget._to_expect) > 0) is None
+        large = budget.expect_now(1_000, is_cancelled=never)
+        assert budget.expect_now(1, is_cancelled=lambda: len(budget._to_expect) > 0) is None
         budget.end(large)
-        assert budget.expect(1, is_cancelled=never) is not None
+        assert budget.expect_now(1, is_cancelled=never) is not None
 
     def test_nobody_receives_while_somebody_waits_to_take(self, budget):
-        budget.take(400, is_cancelled=never)
-        taking(budget, 1)
+        budget.take_now(400, is_cancelled=never)
+        thread, _ = taking(budget, 1)
         waiting(budget, "_to_take")
 
-        assert budget.expect(1, is_cancelled=lambda: len(budget._to_expect) > 0) is None
+        assert budget.expect_now(1, is_cancelled=lambda: len(budget._to_expect) > 0) is None
+        budget.release(400)
+        thread.join(WAIT_S)
 
     def test_what_arrived_takes_the_place_of_what_was_expected(self, budget):
-        expectation = budget.expect(100, is_cancelled=never)
-        budget.take(10, expectation=expectation, is_cancelled=never)
+        expectation = budget.expect_now(100, is_cancelled=never)
+        budget.take_now(10, expectation=expectation, is_cancelled=never)
 
         assert budget.taken == 10
-        assert budget.expect(100, is_cancelled=never) is not None
+        assert budget.expect_now(100, is_cancelled=never) is not None
 
     def test_a_silent_query_keeps_its_room_for_a_moment_only(self, budget, clock):
-        budget.expect(100, is_cancelled=never)
-        assert budget.expect(100, is_cancelled=lambda: len(budget._to_expect) > 0) is None
+        budget.expect_now(100, is_cancelled=never)
+        assert budget.expect_now(100, is_cancelled=lambda: len(budget._to_expect) > 0) is None
         clock.advance(250_000)
 
-        assert budget.expect(100, is_cancelled=never) is not None
+        assert budget.expect_now(100, is_cancelled=never) is not None
 
     def test_many_silent_queries_begin_within_moments(self, budget, clock):
         """A first message may be large; each that stays away makes the next guess smaller."""
         begun = rounds = 0
         while begun < 1_000:
             rounds += 1
-            while budget.expect(None, is_cancelled=lambda: len(budget._to_expect) > 0):
+            while budget.expect_now(None, is_cancelled=lambda: len(budget._to_expect) > 0):
                 begun += 1
                 if begun >= 1_000:
                     break
@@ -194,8 +240,8 @@ class TestArriving:
 
     def test_the_first_messages_of_others_tell_how_large_one_may_be(self, budget):
         for _ in range(3):
-            expectation = budget.expect(None, is_cancelled=never)
-            budget.take(90, expectation=expectation, is_cancelled=never)
+            expectation = budget.expect_now(None, is_cancelled=never)
+            budget.take_now(90, expectation=expectation, is_cancelled=never)
             budget.release(90)
 
-        assert budget.expect(None, is_cancelled=never).size == 90
+        assert budget.expect_now(None, is_cancelled=never).size == 90

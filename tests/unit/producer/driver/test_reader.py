@@ -1,5 +1,6 @@
 """Readers: what is delivered and when, and the budget that holds them back."""
 
+import asyncio
 import threading
 from queue import Empty, SimpleQueue
 
@@ -44,6 +45,9 @@ class Translator:
         message = ChangeMessage("p.t", token.encode(), b"v" * 100, b"o", b"I")
         return PublishableRecord(1, "tx", record.record_sequence, (message,))
 
+    def translate_now(self, record, *, token):
+        return None if record.transaction_tag == "wait" else self.translate(record, token=token)
+
 
 class Stream:
     """A change stream that returns what a test scripts; `...` blocks until it is cancelled."""
@@ -53,19 +57,24 @@ class Stream:
         self.size_bytes = size_bytes
         self.cancelled = threading.Event()
         self.asked = None
+        self.steps = None
 
     def query(self, **arguments):
         self.asked = arguments
         return self
 
-    def __iter__(self):
-        for step in self.script:
-            if step is ...:
-                assert self.cancelled.wait(WAIT_S)
-                raise QueryInterrupted("cancelled", code="CANCELLED")
-            if isinstance(step, Exception):
-                raise step
-            yield MemoryResponse(step, size_bytes=self.size_bytes)
+    async def receive(self):
+        if self.steps is None:
+            self.steps = iter(self.script)
+        step = next(self.steps, None)
+        if step is ...:
+            await asyncio.to_thread(self.cancelled.wait, WAIT_S)
+            raise QueryInterrupted("cancelled", code="CANCELLED")
+        if isinstance(step, Exception):
+            raise step
+        if step is None or isinstance(step, MemoryResponse):
+            return step
+        return MemoryResponse(step, size_bytes=self.size_bytes)
 
     def cancel(self):
         self.cancelled.set()
@@ -77,12 +86,12 @@ def inbox():
 
 
 @pytest.fixture
-def budget():
-    return ByteBudget(10_000)
+def budget(tasks):
+    return ByteBudget(10_000, tasks=tasks)
 
 
 @pytest.fixture
-def read(inbox, budget):
+def read(inbox, budget, tasks):
     readers = []
 
     def start(stream, **changes):
@@ -91,7 +100,7 @@ def read(inbox, budget):
             Translator(),
             **{
                 "token": "k", "query_id": 3, "start_ns": 1, "heartbeat_ms": 300,
-                "deliver": inbox.put, "budget": budget, **changes,
+                "deliver": inbox.put, "budget": budget, "tasks": tasks, **changes,
             },
         )  # fmt: skip
         readers.append(reader)
@@ -101,7 +110,16 @@ def read(inbox, budget):
     yield start
     for reader in readers:
         reader.stop()
-        assert reader._thread is None or not reader._thread.is_alive()
+    for _ in range(WAIT_S * 100):
+        if not running(tasks):
+            return
+        threading.Event().wait(0.01)
+    pytest.fail("a reader does not end")
+
+
+def running(tasks):
+    """The tasks of readers that have not ended."""
+    return [task for task in list(tasks._tasks) if task.get_name().startswith("reader-")]
 
 
 def take(inbox, count):
@@ -160,8 +178,8 @@ def read_only(inbox):
     return output
 
 
-def test_a_reader_waits_for_the_budget_and_goes_on_when_bytes_are_given_back(read, inbox):
-    budget = ByteBudget(1_000)
+def test_a_reader_waits_for_the_budget_and_goes_on_when_bytes_are_given_back(read, inbox, tasks):
+    budget = ByteBudget(1_000, tasks=tasks)
     read(Stream([BEAT], [BEAT], [BEAT]), budget=budget)
     for _ in range(3):
         output = read_only(inbox)
@@ -171,8 +189,8 @@ def test_a_reader_waits_for_the_budget_and_goes_on_when_bytes_are_given_back(rea
     assert budget.taken == 0
 
 
-def test_a_reader_says_when_it_waits_and_when_no_longer(read, inbox):
-    budget = ByteBudget(1_000)
+def test_a_reader_says_when_it_waits_and_when_no_longer(read, inbox, tasks):
+    budget = ByteBudget(1_000, tasks=tasks)
     read(Stream([BEAT], [BEAT], size_bytes=600), budget=budget)
     first, paused = take(inbox, 2)
     assert paused == QueryPaused("k", 3)
@@ -180,8 +198,8 @@ def test_a_reader_says_when_it_waits_and_when_no_longer(read, inbox):
     assert take(inbox, 1) == [QueryResumed("k", 3)]
 
 
-def test_what_fits_never_is_let_in_alone(read, inbox):
-    budget = ByteBudget(1)
+def test_what_fits_never_is_let_in_alone(read, inbox, tasks):
+    budget = ByteBudget(1, tasks=tasks)
     read(Stream([data("1")], [BEAT]), budget=budget)
     large = read_only(inbox)
     assert large.size_bytes > 1
@@ -199,13 +217,11 @@ class Unread(MemoryResponse):
         return super().decode()
 
 
-def test_nothing_is_decoded_before_its_bytes_are_taken(read, inbox):
-    budget = ByteBudget(1_000)
-    assert budget.take(1_000, is_cancelled=lambda: False)
+def test_nothing_is_decoded_before_its_bytes_are_taken(read, inbox, tasks):
+    budget = ByteBudget(1_000, tasks=tasks)
+    assert tasks.run(lambda: budget.take(1_000, is_cancelled=lambda: False))
     response = Unread([BEAT], size_bytes=500)
-    stream = Stream()
-    stream.__class__ = type("One", (Stream,), {"__iter__": lambda _self: iter([response])})
-    read(stream, budget=budget)
+    read(Stream(response), budget=budget)
     assert take(inbox, 1) == [QueryPaused("k", 3)]
     assert not response.was_decoded
 
@@ -222,10 +238,7 @@ class Part(MemoryResponse):
 
 
 def test_part_of_a_value_is_held_until_its_rest_came(read, inbox, budget):
-    stream = Stream()
-    responses = [Part([], size_bytes=500), MemoryResponse([BEAT], size_bytes=100)]
-    stream.__class__ = type("Parts", (Stream,), {"__iter__": lambda _self: iter(responses)})
-    read(stream)
+    read(Stream(Part([], size_bytes=500), MemoryResponse([BEAT], size_bytes=100)))
 
     assert take(inbox, 1) == [RecordsRead("k", 3, [BEAT], 500)]
     assert budget.taken == 500
@@ -247,23 +260,89 @@ def test_a_failed_query_holds_nothing(read, inbox, budget):
     assert budget.taken == 0
 
 
-def test_stopping_frees_a_reader_that_waits_for_the_budget(read, inbox):
-    budget = ByteBudget(1)
+def test_stopping_frees_a_reader_that_waits_for_the_budget(read, inbox, tasks):
+    budget = ByteBudget(1, tasks=tasks)
     first = read(Stream([BEAT], ...), budget=budget)
     held = read_only(inbox)
     second = read(Stream([BEAT], [BEAT]), budget=budget, token="other", query_id=4)
     second.stop()
-    assert not second._thread.is_alive()
     assert budget.taken == held.size_bytes
     first.stop()
 
 
-def test_a_query_that_is_stopped_before_it_starts(inbox, budget):
+def test_a_query_that_is_stopped_before_it_starts(inbox, budget, tasks):
     reader = PartitionReader(
         Stream([BEAT]), Translator(), token="k", query_id=1, start_ns=0,
-        heartbeat_ms=1, deliver=inbox.put, budget=budget,
+        heartbeat_ms=1, deliver=inbox.put, budget=budget, tasks=tasks,
     )  # fmt: skip
     reader.stop()
+    assert inbox.empty()
+
+
+def test_nothing_comes_after_stop_returned_however_the_two_meet(budget, tasks):
+    for _ in range(50):
+        stopped, late = threading.Event(), []
+
+        def deliver(output, stopped=stopped, late=late):
+            if stopped.is_set():
+                late.append(output)
+            if isinstance(output, RecordsRead):
+                budget.release(output.size_bytes)
+
+        reader = PartitionReader(
+            Stream(*[[BEAT]] * 200), Translator(), token="k", query_id=1, start_ns=0,
+            heartbeat_ms=1, deliver=deliver, budget=budget, tasks=tasks,
+        )  # fmt: skip
+        reader.start()
+        reader.stop()
+        stopped.set()
+        assert late == []
+
+
+def test_a_translation_that_waits_holds_up_no_other_query(inbox, budget, tasks, read):
+    going_on = threading.Event()
+
+    class Waiting(Translator):
+        def translate(self, record, *, token):
+            if record.transaction_tag == "wait":
+                assert going_on.wait(WAIT_S)
+            return super().translate(record, token=token)
+
+    waiting = PartitionReader(
+        Stream([data("1", "wait"), data("2")]), Waiting(), token="slow", query_id=8, start_ns=0,
+        heartbeat_ms=1, deliver=inbox.put, budget=budget, tasks=tasks,
+    )  # fmt: skip
+    waiting.start()
+    read(Stream([BEAT]))
+    assert [output.token for output in take(inbox, 2)] == ["k", "k"]
+
+    going_on.set()
+    first, end = take(inbox, 2)
+    assert [item.record_sequence for item in first.items] == ["1", "2"]
+    assert end == QueryEnded("slow", 8)
+
+
+def test_a_reader_that_is_stopped_while_it_waits_gives_its_bytes_back(inbox, budget, tasks):
+    going_on = threading.Event()
+
+    class Waiting(Translator):
+        def translate(self, record, *, token):
+            assert going_on.wait(WAIT_S)
+            return super().translate(record, token=token)
+
+    reader = PartitionReader(
+        Stream([data("1", "wait")]), Waiting(), token="k", query_id=8, start_ns=0,
+        heartbeat_ms=1, deliver=inbox.put, budget=budget, tasks=tasks,
+    )  # fmt: skip
+    reader.start()
+    while not budget.taken:
+        threading.Event().wait(0.001)
+    reader.stop()
+    going_on.set()
+    while running(tasks):
+        threading.Event().wait(0.001)
+
+    assert budget.taken == 0
     assert inbox.empty()
 
 

@@ -6,11 +6,13 @@ import time
 
 import pytest
 
+from tests.reading import decoded
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.driver.byte_budget import ByteBudget
 from tidegate.producer.driver.loop import FleetWorker
 from tidegate.producer.driver.reader import PartitionReader
+from tidegate.producer.driver.tasks import TaskThread
 from tidegate.producer.errors import QueryInterrupted
 from tidegate.producer.memory.broker import MemoryBroker
 from tidegate.producer.memory.change_stream import MemoryChangeStream
@@ -51,45 +53,50 @@ def clock():
 
 
 @pytest.fixture
-def stream(clock):
-    return MemoryChangeStream("a", start_ns=START_NS, clock=clock)
+def stream(clock, tasks):
+    return MemoryChangeStream("a", start_ns=START_NS, clock=clock, tasks=tasks)
 
 
-def ask(stream, token="a", *, start_ns=START_NS, end_ns=None, heartbeat_ms=1):
-    return Records(
-        stream.query(token=token, start_ns=start_ns, end_ns=end_ns, heartbeat_ms=heartbeat_ms)
-    )
+@pytest.fixture
+def ask(stream, tasks):
+    def query(token="a", *, start_ns=START_NS, end_ns=None, heartbeat_ms=1):
+        asked = stream.query(
+            token=token, start_ns=start_ns, end_ns=end_ns, heartbeat_ms=heartbeat_ms
+        )
+        return Records(asked, tasks)
+
+    return query
 
 
 class Records:
     """A query's responses, decoded."""
 
-    def __init__(self, query):
-        self._query = query
+    def __init__(self, query, tasks):
+        self._query, self._tasks = query, tasks
         self.cancel = query.cancel
 
     def __iter__(self):
-        return (response.decode()[0] for response in self._query)
+        return decoded(self._query, self._tasks)
 
 
-def test_the_initial_query_names_the_active_stream_partitions_and_ends(stream):
+def test_the_initial_query_names_the_active_stream_partitions_and_ends(stream, ask):
     stream.replace("a", children=("b", "c"), at_ns=START_NS + 10)
 
-    ((before,),) = ask(stream, ROOT_TOKEN)
-    ((after,),) = ask(stream, ROOT_TOKEN, start_ns=START_NS + 10)
+    ((before,),) = ask(ROOT_TOKEN)
+    ((after,),) = ask(ROOT_TOKEN, start_ns=START_NS + 10)
     assert before.children == (ChildPartition("a", (), START_NS),)
     assert [child.token for child in after.children] == ["b", "c"]
 
 
-def test_records_come_from_the_start_on_in_order(stream):
+def test_records_come_from_the_start_on_in_order(stream, ask):
     for after_ns in (1, 2, 3):
         stream.append("a", record(after_ns))
 
-    assert next(iter(ask(stream, start_ns=START_NS + 2))) == [record(2), record(3)]
+    assert next(iter(ask(start_ns=START_NS + 2))) == [record(2), record(3)]
 
 
-def test_a_query_without_news_returns_heartbeats_that_hold(stream, clock):
-    query = iter(ask(stream))
+def test_a_query_without_news_returns_heartbeats_that_hold(stream, clock, ask):
+    query = iter(ask())
     clock.advance(5)
     assert next(query) == [HeartbeatRecord(START_NS + 5_000)]
     with pytest.raises(ValueError, match="takes no record"):
@@ -99,12 +106,12 @@ def test_a_query_without_news_returns_heartbeats_that_hold(stream, clock):
     assert next(query) == [record(5_000)]
 
 
-def test_an_ended_stream_partition_names_its_children(stream):
+def test_an_ended_stream_partition_names_its_children(stream, ask):
     stream.append("a", record(1))
     stream.replace("a", children=("b",), at_ns=START_NS + 5)
     children = (ChildPartition("b", ("a",), START_NS + 5),)
 
-    assert list(ask(stream)) == [
+    assert list(ask()) == [
         [record(1)],
         [ChildPartitionsRecord(START_NS + 5, "00000000", children)],
     ]
@@ -112,15 +119,15 @@ def test_an_ended_stream_partition_names_its_children(stream):
         stream.replace("a", children=("c",), at_ns=START_NS + 9)
 
 
-def test_a_bounded_query_ends_at_its_end(stream):
+def test_a_bounded_query_ends_at_its_end(stream, ask):
     for after_ns in (1, 2, 3):
         stream.append("a", record(after_ns))
 
-    assert list(ask(stream, end_ns=START_NS + 2)) == [[record(1), record(2)]]
+    assert list(ask(end_ns=START_NS + 2)) == [[record(1), record(2)]]
 
 
-def test_a_cancelled_query_is_interrupted(stream):
-    query = ask(stream)
+def test_a_cancelled_query_is_interrupted(ask):
+    query = ask()
     query.cancel()
 
     with pytest.raises(QueryInterrupted):
@@ -133,19 +140,20 @@ def test_a_worker_over_everything_in_memory():
     table = TableSchema("accounts", (Column("id", INT64, 1, 1),))
     encoding = TableRegistrar(names, registry).register(table)
     translator = Translator({"accounts": encoding}, change_stream="s")
-    stream = MemoryChangeStream("a", start_ns=START_NS)
+    tasks = TaskThread()
+    stream = MemoryChangeStream("a", start_ns=START_NS, tasks=tasks)
     broker = MemoryBroker({encoding.topic: 2, names.progress: 4}, group=Group(4))
     identity = StreamIdentity(
         "db/changeStreams/s", "GOOGLE_STANDARD_SQL", names.group, 4, "pid",
         (DataTopic(encoding.topic, "tid", 2, 1),),
     )  # fmt: skip
-    budget = ByteBudget(1 << 20)
+    budget = ByteBudget(1 << 20, tasks=tasks)
     worker = FleetWorker(
         Worker(name="w", epoch="e", identity=identity, start_ns=START_NS),
         publisher=MemoryPublisher(broker, transactional_id="w", progress_topic=names.progress),
         open_reader=lambda query, deliver: PartitionReader(
             stream, translator, token=query.token, query_id=query.query_id,
-            start_ns=query.start_ns, heartbeat_ms=100, deliver=deliver, budget=budget,
+            start_ns=query.start_ns, heartbeat_ms=100, deliver=deliver, budget=budget, tasks=tasks,
         ),
         open_stream_start=lambda: MemoryStreamStartFinder(
             broker, topic=names.progress, root_slot=slot_of(ROOT_TOKEN, 4)
@@ -172,6 +180,7 @@ def test_a_worker_over_everything_in_memory():
     # A reader may end a moment later, and what it delivers then is dropped.
     while budget.taken and time.monotonic() < give_up_at:
         time.sleep(0.001)
+    tasks.close()
 
     assert sorted(entry.value.mod for entry in broker.read(encoding.topic)) == [b"I", b"I"]
     assert budget.taken == 0

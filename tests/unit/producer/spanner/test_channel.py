@@ -1,7 +1,7 @@
 """Channels: unary calls, errors by code, and credentials for the real service."""
 
-import sys
-from types import ModuleType
+import asyncio
+from types import ModuleType, SimpleNamespace
 
 import grpc
 import pytest
@@ -97,22 +97,36 @@ def test_without_credentials_it_says_what_to_set(monkeypatch):
 def test_every_connection_is_kept_alive(monkeypatch, emulator_host):
     opened = []
 
-    def channel(*_target, options):
+    def note(*_target, options):
         opened.append(dict(options))
-        return grpc._channel.Channel(b"127.0.0.1:1", (), None, None)
 
-    monkeypatch.setattr(sys.modules["grpc"], "insecure_channel", channel)
-    monkeypatch.setattr(sys.modules["grpc"], "secure_channel", channel)
     channels = SpannerChannels(database="d", emulator_host=emulator_host)
     monkeypatch.setattr(channels, "_channel_credentials", lambda: None)
-    with pytest.raises(QueryInterrupted):
-        channels.session(timeout_s=1)
-    channels.close()
+    channels._open(SimpleNamespace(insecure_channel=note, secure_channel=note))
 
     (options,) = opened
     assert options["grpc.keepalive_time_ms"] == 120_000
     assert options["grpc.http2.max_pings_without_data"] == 0
     assert options["grpc.http2.bdp_probe"] == 0
+    assert options["grpc.use_local_subchannel_pool"] == 1
+
+
+def test_queries_that_start_together_ask_for_one_session(spanner, channels, tasks):
+    async def ask():
+        return await asyncio.gather(*[channels.stream_session() for _ in range(5)])
+
+    first, *others = tasks.run(ask)
+    assert set(others) == {first}
+    assert channels.session() == first
+    assert spanner.sessions == 1
+
+
+def test_a_session_that_is_refused_to_a_query_is_an_error_of_that_query(spanner, channels, tasks):
+    spanner.on_session = lambda _request, context: context.abort(
+        grpc.StatusCode.PERMISSION_DENIED, "no"
+    )
+    with pytest.raises(QueryRefused, match="open a session"):
+        tasks.run(channels.stream_session)
 
 
 def test_the_service_is_spoken_to_with_tls_and_the_hosts_credentials(monkeypatch):
@@ -128,7 +142,7 @@ def test_the_service_is_spoken_to_with_tls_and_the_hosts_credentials(monkeypatch
         opened.append((target, credentials, dict(options)))
         return grpc.insecure_channel("127.0.0.1:1")
 
-    monkeypatch.setattr(sys.modules["grpc"], "secure_channel", secure_channel)
+    monkeypatch.setattr(grpc, "secure_channel", secure_channel)
     channels = SpannerChannels(database="d")
     with pytest.raises(QueryInterrupted):
         channels.session(timeout_s=1)

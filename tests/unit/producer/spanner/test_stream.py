@@ -1,10 +1,12 @@
 """Queries over the wire: what is asked, what comes back, and how each end is told."""
 
+import asyncio
 import threading
 
 import grpc
 import pytest
 
+from tests.reading import decoded, received
 from tidegate.producer.errors import PositionExpired, QueryInterrupted, QueryRefused, TokenRefused
 from tidegate.producer.records import HeartbeatRecord
 from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
@@ -20,13 +22,10 @@ def stream(channels):
     return SpannerChangeStream(channels, "Everything")
 
 
-def decoded(query):
-    """Yield the records of each response that completes any."""
-    return (records for response in query if (records := response.decode()[0]))
-
-
-def read(query):
-    return list(decoded(query))
+@pytest.fixture
+def read(tasks):
+    """Read a query to its end."""
+    return lambda query: list(decoded(query, tasks))
 
 
 def answer_with(code, details):
@@ -37,7 +36,7 @@ def answer_with(code, details):
     return answer
 
 
-def test_what_is_asked(stream, spanner):
+def test_what_is_asked(stream, spanner, read):
     assert read(stream.query(**ARGUMENTS)) == []
     session, query = spanner.requests
     assert session.session.multiplexed
@@ -57,14 +56,14 @@ def test_what_is_asked(stream, spanner):
         assert "x-goog-request-params" in sent
 
 
-def test_the_initial_query_has_no_token_and_a_bounded_one_an_end(stream, spanner):
+def test_the_initial_query_has_no_token_and_a_bounded_one_an_end(stream, spanner, read):
     read(stream.query(**{**ARGUMENTS, "token": "", "end_ns": SECOND_NS}))
     params = dict(spanner.requests[-1].params)
     assert params["partition_token"] is None
     assert params["end_timestamp"] == "2024-01-02T03:04:05Z"
 
 
-def test_each_message_is_one_list_and_the_session_is_shared(stream, spanner, wire):
+def test_each_message_is_one_list_and_the_session_is_shared(stream, spanner, wire, read):
     spanner.on_stream = lambda _request, _context: iter(
         [
             wire.message(wire.heartbeat_row(), metadata=wire.row_type()),
@@ -78,7 +77,7 @@ def test_each_message_is_one_list_and_the_session_is_shared(stream, spanner, wir
     assert spanner.sessions == 1
 
 
-def test_a_large_message_is_taken(stream, spanner, wire):
+def test_a_large_message_is_taken(stream, spanner, wire, read):
     row = wire.data_row(transaction_tag="x" * 6_000_000)
     spanner.on_stream = lambda *_: iter([wire.message(row, metadata=wire.row_type())])
     ((record,),) = read(stream.query(**ARGUMENTS))
@@ -89,7 +88,7 @@ def test_a_large_message_is_taken(stream, spanner, wire):
     "code",
     ["UNAVAILABLE", "ABORTED", "DEADLINE_EXCEEDED", "INTERNAL", "RESOURCE_EXHAUSTED", "CANCELLED"],
 )
-def test_what_may_pass_is_retriable(stream, spanner, code):
+def test_what_may_pass_is_retriable(stream, spanner, code, read):
     spanner.on_stream = answer_with(grpc.StatusCode[code], "later")
     with pytest.raises(QueryInterrupted) as caught:
         read(stream.query(**ARGUMENTS))
@@ -101,7 +100,7 @@ def test_what_may_pass_is_retriable(stream, spanner, code):
     "code",
     ["PERMISSION_DENIED", "NOT_FOUND", "UNAUTHENTICATED", "INVALID_ARGUMENT"],
 )
-def test_what_needs_somebody_says_what_to_do(stream, spanner, code):
+def test_what_needs_somebody_says_what_to_do(stream, spanner, code, read):
     spanner.on_stream = answer_with(grpc.StatusCode[code], "no")
     with pytest.raises(QueryRefused) as caught:
         read(stream.query(**ARGUMENTS))
@@ -110,7 +109,7 @@ def test_what_needs_somebody_says_what_to_do(stream, spanner, code):
     assert caught.value.code == code
 
 
-def test_records_before_an_error_are_delivered(stream, spanner, wire):
+def test_records_before_an_error_are_delivered(stream, spanner, wire, tasks):
     def answer(_request, context):
         yield wire.message(wire.heartbeat_row(), metadata=wire.row_type())
         context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
@@ -118,11 +117,11 @@ def test_records_before_an_error_are_delivered(stream, spanner, wire):
     spanner.on_stream = answer
     got = []
     with pytest.raises(QueryInterrupted):
-        got.extend(decoded(stream.query(**ARGUMENTS)))
+        got.extend(decoded(stream.query(**ARGUMENTS), tasks))
     assert got == [[HeartbeatRecord(SECOND_NS)]]
 
 
-def test_an_expired_position_names_what_is_lost(stream, spanner):
+def test_an_expired_position_names_what_is_lost(stream, spanner, read):
     spanner.on_stream = answer_with(
         grpc.StatusCode.OUT_OF_RANGE,
         "Specified start_timestamp is too far in the past. Please specify a start_timestamp within "
@@ -144,7 +143,9 @@ def test_an_expired_position_names_what_is_lost(stream, spanner):
         "The token does not belong to the placement TVF READ_s_eu.",
     ],
 )
-def test_a_token_that_is_not_known_is_told_from_a_stream_that_is_not(stream, spanner, details):
+def test_a_token_that_is_not_known_is_told_from_a_stream_that_is_not(
+    stream, spanner, details, read
+):
     spanner.on_stream = answer_with(grpc.StatusCode.INVALID_ARGUMENT, details)
     with pytest.raises(TokenRefused):
         read(stream.query(**ARGUMENTS))
@@ -154,7 +155,7 @@ def test_a_token_that_is_not_known_is_told_from_a_stream_that_is_not(stream, spa
         read(stream.query(**ARGUMENTS))
 
 
-def test_a_precondition_on_the_age_of_the_start_is_an_expired_position(stream, spanner):
+def test_a_precondition_on_the_age_of_the_start_is_an_expired_position(stream, spanner, read):
     text = "Read-only transaction timestamp has exceeded the maximum timestamp staleness"
     spanner.on_stream = answer_with(grpc.StatusCode.FAILED_PRECONDITION, text)
     with pytest.raises(PositionExpired) as caught:
@@ -169,14 +170,14 @@ def test_a_precondition_on_the_age_of_the_start_is_an_expired_position(stream, s
     "details",
     ["heartbeat_milliseconds must be within min 100", "Specified start is too far in the future."],
 )
-def test_other_ranges_are_settings(stream, spanner, details):
+def test_other_ranges_are_settings(stream, spanner, details, read):
     spanner.on_stream = answer_with(grpc.StatusCode.OUT_OF_RANGE, details)
     with pytest.raises(QueryRefused) as caught:
         read(stream.query(**ARGUMENTS))
     assert caught.value.hint
 
 
-def test_a_lost_session_is_made_anew(stream, spanner):
+def test_a_lost_session_is_made_anew(stream, spanner, read):
     spanner.on_stream = answer_with(grpc.StatusCode.NOT_FOUND, "Session not found: s1")
     with pytest.raises(QueryInterrupted):
         read(stream.query(**ARGUMENTS))
@@ -185,7 +186,7 @@ def test_a_lost_session_is_made_anew(stream, spanner):
     assert spanner.sessions == 2
 
 
-def test_a_session_that_is_refused_is_told(stream, spanner):
+def test_a_session_that_is_refused_is_told(stream, spanner, read):
     spanner.on_session = lambda _request, context: context.abort(
         grpc.StatusCode.NOT_FOUND, "Database not found: d"
     )
@@ -193,17 +194,17 @@ def test_a_session_that_is_refused_is_told(stream, spanner):
         read(stream.query(**ARGUMENTS))
 
 
-def test_an_unreadable_message_is_a_schema_error(stream, spanner, wire):
+def test_an_unreadable_message_is_a_schema_error(stream, spanner, wire, read):
     spanner.on_stream = lambda *_: iter([wire.message("text", metadata=wire.row_type())])
     with pytest.raises(SchemaError):
         read(stream.query(**ARGUMENTS))
 
 
-def test_a_response_is_weighed_as_it_came_and_decoded_later(stream, spanner, wire):
+def test_a_response_is_weighed_as_it_came_and_decoded_later(stream, spanner, wire, tasks):
     message = wire.message(wire.heartbeat_row(), metadata=wire.row_type())
     begun = wire.message([], chunked=True)
     spanner.on_stream = lambda *_: iter([message, begun])
-    responses = iter(stream.query(**ARGUMENTS))
+    responses = received(stream.query(**ARGUMENTS), tasks)
     first = next(responses)
 
     assert first.size_bytes == message.ByteSize()
@@ -219,14 +220,14 @@ def test_bytes_that_are_no_response_are_a_schema_error():
         SpannerResponse(b"\xff\xff", ResponseDecoder(ColumnTypesCache())).decode()
 
 
-def test_a_response_that_stops_in_a_value_is_a_schema_error(stream, spanner, wire):
+def test_a_response_that_stops_in_a_value_is_a_schema_error(stream, spanner, wire, read):
     message = wire.message([], metadata=wire.row_type(), chunked=True)
     spanner.on_stream = lambda *_: iter([message])
     with pytest.raises(SchemaError, match="middle"):
         read(stream.query(**ARGUMENTS))
 
 
-def test_cancelling_from_another_thread_ends_a_silent_query(stream, spanner, wire):
+def test_cancelling_from_another_thread_ends_a_silent_query(stream, spanner, wire, tasks):
     ended, asked = threading.Event(), threading.Event()
 
     def answer(_request, context):
@@ -238,14 +239,14 @@ def test_cancelling_from_another_thread_ends_a_silent_query(stream, spanner, wir
     query = stream.query(**ARGUMENTS)
     outcome = []
 
-    def read():
+    def read_on():
         try:
-            for _ in query:
+            for _ in received(query, tasks):
                 asked.set()
         except QueryInterrupted as error:
             outcome.append(error.code)
 
-    thread = threading.Thread(target=read)
+    thread = threading.Thread(target=read_on)
     thread.start()
     assert asked.wait(30)
     query.cancel()
@@ -255,27 +256,51 @@ def test_cancelling_from_another_thread_ends_a_silent_query(stream, spanner, wir
     assert ended.wait(30)
 
 
-def test_a_query_cancelled_before_it_began_never_begins(stream, spanner):
+def test_a_query_cancelled_before_it_began_never_begins(stream, spanner, read):
     query = stream.query(**ARGUMENTS)
     query.cancel()
-    assert list(query) == []
+    assert read(query) == []
     assert not any(hasattr(request, "sql") for request in spanner.requests)
 
 
-def test_places_on_a_channel_are_given_back_whatever_the_end(stream, spanner, channels, wire):
+@pytest.fixture
+def beats(spanner, wire):
+    """Let queries return heartbeats."""
+
+    def answer(*_):
+        return iter([wire.message(wire.heartbeat_row(), metadata=wire.row_type())] * 9)
+
+    return lambda: setattr(spanner, "on_stream", answer)
+
+
+def test_places_on_a_channel_are_given_back_however_a_query_ends(
+    stream, spanner, channels, read, beats
+):
     read(stream.query(**ARGUMENTS))
     spanner.on_stream = answer_with(grpc.StatusCode.ABORTED, "x")
     with pytest.raises(QueryInterrupted):
         read(stream.query(**ARGUMENTS))
-    spanner.on_stream = lambda *_: iter(
-        [wire.message(wire.heartbeat_row(), metadata=wire.row_type())] * 9
-    )
-    for _ in stream.query(**ARGUMENTS):
-        break
-    assert [place.streams for place in channels._channels] == [0]
+    beats()
+    assert len(read(stream.query(**ARGUMENTS))) == 9
+    assert places(channels) == [0]
 
 
-def test_many_queries_run_on_several_connections(stream, spanner, channels, wire):
+def test_a_cancelled_query_gives_its_place_back(stream, channels, beats, tasks):
+    query = stream.query(**ARGUMENTS)
+    beats()
+    assert tasks.run(query.receive) is not None
+    query.cancel()
+    query.cancel()
+    tasks.run(lambda: asyncio.sleep(0))
+    assert places(channels) == [0]
+
+
+def places(channels):
+    """The streams on each connection."""
+    return [place.streams for place in channels._streams._places]
+
+
+def test_many_queries_run_on_several_connections(stream, spanner, channels, wire, tasks):
     release = threading.Event()
 
     def answer(*_):
@@ -283,16 +308,16 @@ def test_many_queries_run_on_several_connections(stream, spanner, channels, wire
         release.wait(60)
 
     spanner.on_stream = answer
-    queries = [decoded(stream.query(**ARGUMENTS)) for _ in range(120)]
+    queries = [decoded(stream.query(**ARGUMENTS), tasks) for _ in range(120)]
     try:
         for query in queries:
             assert next(query) == [HeartbeatRecord(SECOND_NS)]
-        assert [place.streams for place in channels._channels] == [90, 30]
+        assert places(channels) == [90, 30]
     finally:
         release.set()
     for query in queries:
         assert list(query) == []
-    assert [place.streams for place in channels._channels] == [0, 0]
+    assert places(channels) == [0]  # one stays for the next query
 
 
 @pytest.mark.parametrize("name", ["", "a-b", "a`) --", "1a", "x" * 119])

@@ -27,6 +27,7 @@ class Source:
         self.errors = {"catalogue": catalogue, "query": query}
         self.asked = []
         self.cancelled = False
+        self.received = False
 
     def describe(self, _stream):
         if self.errors["catalogue"]:
@@ -37,22 +38,26 @@ class Source:
         self.asked.append(arguments)
         return self
 
-    def __iter__(self):
+    async def receive(self):
         if self.errors["query"]:
             raise self.errors["query"]
-        yield []
-        pytest.fail("more was read than the first response")
+        assert not self.received, "more was read than the first response"
+        self.received = True
 
     def cancel(self):
         self.cancelled = True
 
 
-def validate(source, **changes):
-    arguments = {"name": "S", "start_ns": 10**13, "now_ns": 10**13, **changes}
-    return validate_stream(source, source, **arguments)
+@pytest.fixture
+def validate(tasks):
+    def run(source, **changes):
+        arguments = {"name": "S", "start_ns": 10**13, "now_ns": 10**13, **changes}
+        return validate_stream(source, source, run_task=tasks.run, **arguments)
+
+    return run
 
 
-def test_a_good_source_is_described_after_the_smallest_query():
+def test_a_good_source_is_described_after_the_smallest_query(validate):
     source = Source()
     assert validate(source) is DESCRIPTION
     (asked,) = source.asked
@@ -61,7 +66,7 @@ def test_a_good_source_is_described_after_the_smallest_query():
     assert source.cancelled
 
 
-def test_a_bad_start_is_found_before_any_query():
+def test_a_bad_start_is_found_before_any_query(validate):
     source = Source()
     with pytest.raises(ConfigError, match="start"):
         validate(source, start_ns=0)
@@ -69,7 +74,7 @@ def test_a_bad_start_is_found_before_any_query():
 
 
 @pytest.mark.parametrize("code", ["UNAVAILABLE", "DEADLINE_EXCEEDED"])
-def test_no_answer(code):
+def test_no_answer(code, validate):
     with pytest.raises(UnreachableError, match="does not answer") as caught:
         validate(Source(catalogue=QueryInterrupted("m", code=code)))
     assert caught.value.exit_code == 2
@@ -77,12 +82,12 @@ def test_no_answer(code):
 
 
 @pytest.mark.parametrize("place", ["catalogue", "query"])
-def test_a_missing_right_or_database(place):
+def test_a_missing_right_or_database(place, validate):
     error = QueryRefused("could not", hint="Grant it", code="PERMISSION_DENIED", details="EXECUTE")
     with pytest.raises(ConfigError, match=r"EXECUTE.*Grant it") as caught:
         validate(Source(**{place: error}))
     assert caught.value.exit_code == 2
 
 
-def test_an_instant_out_of_range_says_nothing_about_rights():
+def test_an_instant_out_of_range_says_nothing_about_rights(validate):
     assert validate(Source(query=PositionExpired("m", code="OUT_OF_RANGE"))) is DESCRIPTION

@@ -42,6 +42,9 @@ class Fixed:
         assert token == "token"
         return PublishableRecord(7, "tx", "0", self.messages)
 
+    def translate_now(self, record, *, token):
+        return self.translate(record, token=token) if self.messages else None
+
 
 def translated(limits, *sizes):
     translator = LimitedTranslator(Fixed(*sizes), limits)
@@ -65,6 +68,19 @@ def test_the_short_cut_and_the_exact_count_agree(value_bytes):
 
     with pytest.raises(MessageTooLarge):
         translated(Limits(message.size_bytes - 1), value_bytes)
+
+
+def test_what_may_be_too_large_is_left_to_the_translation_that_may_block():
+    limits = Limits(Fixed(5_000).messages[0].size_bytes)
+
+    def now(*sizes):
+        translator = LimitedTranslator(Fixed(*sizes), limits)
+        return translator.translate_now(RECORD._replace(mods=MODS), token="token")
+
+    assert now(5_000) == translated(limits, 5_000)
+    assert now(5_000, 5_001) is None
+    assert now() is None  # the translator inside would block
+    assert not limits.refreshed
 
 
 def test_the_error_names_the_record():

@@ -92,6 +92,15 @@ def test_a_known_table_is_not_read_again():
     assert bench.catalogue.asked == []
 
 
+def test_without_waiting_nothing_is_refreshed():
+    bench = Bench(OLD, Catalogue(NEW))
+    assert bench.refreshing.translate_now(RECORD, token="k") is None
+    assert bench.catalogue.asked == []
+
+    translated = bench.refreshing.translate(RECORD, token="k")
+    assert bench.refreshing.translate_now(RECORD, token="k") == translated
+
+
 def test_an_unknown_column_refreshes_its_table_once():
     bench = Bench(OLD, Catalogue(NEW))
     former = bench.translator.encoding("t")

@@ -1,0 +1,164 @@
+"""Tasks that wait side by side on one thread, so that an open query costs no thread of its own.
+
+Readers run through this port only, so that the simulation may schedule them itself.  A task gives
+way only where it awaits; what may block otherwise runs beside it (`in_thread`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+__all__ = ["Signal", "TaskThread", "Tasks"]
+
+_T = TypeVar("_T")
+_Run: TypeAlias = "Callable[[], Coroutine[Any, Any, _T]]"
+
+_BLOCKING_MAX = 4
+"""Calls that block at a time; those of one table wait for each other anyway."""
+_END_PATIENCE_S = 5.0
+
+
+class Signal(Protocol):
+    """A way for tasks to wait for a change."""
+
+    async def wait_for(self, predicate: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Wait until `predicate` holds or `timeout_s` passed; return which."""
+        ...
+
+    def notify(self) -> None:
+        """Make every waiting task look at its predicate again; any thread may call it."""
+        ...
+
+
+class Tasks(Protocol):
+    """Starts tasks and makes what they wait with."""
+
+    def start(self, run: _Run[None], *, name: str) -> None:
+        """Run `run()` beside the caller; any thread may call it.  `run` raises nothing."""
+        ...
+
+    def signal(self) -> Signal:
+        """Return a new signal for tasks started here."""
+        ...
+
+    async def in_thread(self, call: Callable[[], _T]) -> _T:
+        """Return what `call` returns, or raise what it raises; it may block."""
+        ...
+
+
+class TaskThread:
+    """Tasks on an asyncio loop in a daemon thread, which starts with the first task.
+
+    `close` ends it; a call that still blocks then goes on in its own daemon thread, unheard.
+    """
+
+    def __init__(self, *, name: str = "readers") -> None:
+        self._name = name
+        self._loop = asyncio.new_event_loop()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._blocking = asyncio.Semaphore(_BLOCKING_MAX)
+
+    def start(self, run: _Run[None], *, name: str) -> None:
+        """Start a task; one that is started after `close` never runs."""
+        with suppress(RuntimeError):  # closed
+            self._running().call_soon_threadsafe(self._create, run, name)
+
+    def signal(self) -> Signal:
+        """Return a signal on this loop."""
+        return _LoopSignal(self._loop)
+
+    async def in_thread(self, call: Callable[[], _T]) -> _T:
+        """Run `call` on a daemon thread, so that one that hangs keeps no process from ending."""
+        outcome: asyncio.Future[_T] = self._loop.create_future()
+
+        def tell(note: Callable[[Any], None], result: Any) -> None:
+            if not outcome.done():  # the task was cancelled
+                note(result)
+
+        def work() -> None:
+            note: Callable[[Any], None] = outcome.set_result
+            result: Any
+            try:
+                result = call()
+            except Exception as error:  # noqa: BLE001 - raised in the task that waits
+                note, result = outcome.set_exception, error
+            with suppress(RuntimeError):  # closed
+                self._loop.call_soon_threadsafe(tell, note, result)
+
+        async with self._blocking:
+            threading.Thread(target=work, name=f"{self._name}-blocking", daemon=True).start()
+            return await outcome
+
+    def run(self, run: _Run[_T]) -> _T:
+        """Run one task and block until it ends; not for the thread of the tasks itself."""
+        return asyncio.run_coroutine_threadsafe(run(), self._running()).result()
+
+    def close(self) -> None:
+        """Cancel all tasks and end the thread; blocks for seconds at most."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        if self._thread is None:
+            self._loop.close()
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(2 * _END_PATIENCE_S)
+
+    # ------------------------------------------------------------ inside
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._thread is None and not self._is_closed:
+                self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+                self._thread.start()
+        return self._loop
+
+    def _create(self, run: _Run[None], name: str) -> None:
+        task = self._loop.create_task(run(), name=name)
+        self._tasks.add(task)  # the loop itself keeps no strong reference
+        task.add_done_callback(self._tasks.discard)
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            tasks = asyncio.all_tasks(self._loop)
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                self._loop.run_until_complete(asyncio.wait(tasks, timeout=_END_PATIENCE_S))
+            self._loop.close()
+
+
+class _LoopSignal:
+    """A signal of tasks on one asyncio loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._event = asyncio.Event()
+
+    async def wait_for(self, predicate: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not predicate():
+                    # A change is notified after it was made, on this loop: none is missed here.
+                    self._event.clear()
+                    await self._event.wait()
+        except TimeoutError:
+            return predicate()
+        return True
+
+    def notify(self) -> None:
+        with suppress(RuntimeError):  # closed: nobody waits
+            self._loop.call_soon_threadsafe(self._event.set)

@@ -1,0 +1,30 @@
+"""Change stream queries as a test reads them: one response after the other, without tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tidegate.producer.driver.tasks import TaskThread
+    from tidegate.producer.ports import Response, RunningQuery
+    from tidegate.producer.records import StreamRecord
+
+__all__ = ["decoded", "received"]
+
+
+def received(query: RunningQuery, tasks: TaskThread) -> Iterator[Response]:
+    """Yield a query's responses; cancel it when nobody asks any more."""
+    try:
+        while (response := tasks.run(query.receive)) is not None:
+            yield response
+    finally:
+        query.cancel()
+
+
+def decoded(query: RunningQuery, tasks: TaskThread) -> Iterator[list[StreamRecord]]:
+    """Yield the records of each response that completes any."""
+    for response in received(query, tasks):
+        if records := response.decode()[0]:
+            yield records
