@@ -163,7 +163,7 @@ class ProducerConfig(StreamSettings):
         ge=1 << 20,
         description=(
             "Bytes received and not yet committed, above which reading waits; what is on its way "
-            "comes on top, a quarter of it at most"
+            "comes on top, and is much where many silent queries receive large messages at once"
         ),
     )
 

@@ -20,6 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.producer.memory import MEMORY, measure_memory
 from benchmarks.producer.responses import CASES, Case
 from benchmarks.producer.rounds import Checkout
 from benchmarks.producer.scenarios import FLOORS, SCENARIOS, Figures
@@ -30,7 +31,7 @@ from tidegate.local_stack.parts.stack import LocalStack
 
 _OWN = Path(__file__).resolve().parents[2]
 _ON_KAFKA = (*SCENARIOS, *FLOORS)
-_ALL = (*STAGES, *WORKERS, *_ON_KAFKA)
+_ALL = (*STAGES, *WORKERS, *MEMORY, *_ON_KAFKA)
 
 
 def main(arguments: list[str]) -> None:
@@ -39,7 +40,9 @@ def main(arguments: list[str]) -> None:
     paths = {"this": _OWN}
     if options.baseline:
         paths["baseline"] = options.baseline.resolve()
-    found = _measure_stages(paths, options) + _measure_on_kafka(paths, options)
+    found = _measure_stages(paths, options)
+    found += _measure_memory(options)
+    found += _measure_on_kafka(paths, options)
     if options.json:
         print(json.dumps({"machine": _machine(), "measured": found}))
 
@@ -86,6 +89,18 @@ def _measure_stages(paths: dict[str, Path], options: Any) -> list[dict[str, Any]
             _show(found[-1], options)
     for checkout in checkouts.values():
         checkout.close()
+    return found
+
+
+def _measure_memory(options: Any) -> list[dict[str, Any]]:
+    """Measure what readers hold; of this checkout alone."""
+    found = []
+    for name in (name for name in MEMORY if name in options.only):
+        _say(name)
+        found.append(
+            _summary(name, {"this": [measure_memory(name) for _ in range(options.rounds)]})
+        )
+        _show(found[-1], options)
     return found
 
 

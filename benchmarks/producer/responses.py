@@ -25,6 +25,7 @@ __all__ = [
     "change_response",
     "children_response",
     "heartbeat_response",
+    "large_response",
     "responses",
     "value",
     "written_ns",
@@ -85,6 +86,19 @@ def written_ns(records: int) -> int:
 def change_response(number: int, at_ns: int) -> bytes:
     """Return a message with one change, committed at a time of its own."""
     return _message([_row(_data_change(number, 1, at_ns // NS_PER_US * NS_PER_US))])
+
+
+def large_response(size_bytes: int) -> bytes:
+    """Return a message with one change of one text, a little larger than this."""
+    change = _data_change(1, 1, written_ns(1))
+    touched = (("Id", 1), ("Owner", 2))
+    change[5] = [
+        [name, json.dumps({"code": _COLUMNS[name]}), name == "Id", str(ordinal)]
+        for name, ordinal in touched
+    ]
+    change[6] = [[json.dumps({"Id": "1"}), json.dumps({"Owner": "x" * size_bytes}), "{}"]]
+    change[8] = "NEW_VALUES"
+    return _message([_row(change)])
 
 
 def heartbeat_response(at_ns: int) -> bytes:

@@ -3,14 +3,16 @@
 A reader asks twice.  Before it receives a message it asks for room for what may come (`expect`),
 and waits while what is on its way fills a quarter of the budget.  Before it decodes the message it
 asks for the bytes that came (`take`); these are held until the worker releases them, after its
-commit.  So memory stays near one and a quarter of the budget, however many readers there are.
+commit.  What comes on top of both are the copies that are made while a message is received and
+decoded; `benchmarks/results/producer.md` has a measurement.
 
 Both lines are first come, first served.  An amount larger than the budget is admitted when it is
 next and nothing is held that a commit would release; readers that wait with part of a value hold
 its bytes, and no commit would release those.
 
 A query that is silent keeps its room for a moment only: there are many of them, and few that have
-much to say.  If many silent ones receive large messages in the same moment, more is held.
+much to say.  If many silent ones receive large messages in the same moment, all of these are held:
+gRPC receives the whole of a message that was asked for, and a question cannot be taken back.
 """
 
 from __future__ import annotations

@@ -1,0 +1,207 @@
+"""What many readers hold while Kafka takes nothing: their memory beside the byte budget.
+
+A gRPC server in another process sends messages of 4 MB on each stream as fast as they are read; the
+readers deliver, and nothing is released.  That is a worker whose broker has stopped.
+
+    memory, backlog    each query's first message is large already, as in a catch-up
+    memory, silent     all queries wait after a heartbeat, then all get large messages at once
+
+The base is a process with all queries open, after a heartbeat on each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import psutil
+from google.cloud.spanner_v1.types import ExecuteSqlRequest, Session
+
+from benchmarks.producer.responses import (
+    START_NS,
+    STREAM,
+    TABLE,
+    Case,
+    heartbeat_response,
+    large_response,
+    responses,
+)
+from benchmarks.producer.stages import table_encoding
+from tidegate.producer.core.events import QueryFailed, RecordsRead
+from tidegate.producer.driver.byte_budget import ByteBudget
+from tidegate.producer.driver.reader import PartitionReader
+from tidegate.producer.driver.tasks import TaskThread
+from tidegate.producer.spanner.channel import SpannerChannels
+from tidegate.producer.spanner.stream import SpannerChangeStream
+from tidegate.producer.translation.translator import Translator
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+__all__ = ["MEMORY", "measure_memory"]
+
+MEMORY = {"memory, backlog": 1_000, "memory, silent": 100}
+"""How many readers; the silent ones together may hold a message each, and its copies."""
+
+_SESSION = "projects/p/instances/i/databases/d/sessions/s"
+_SERVICE = "google.spanner.v1.Spanner"
+_DATABASE = "projects/p/instances/i/databases/d"
+_MIB = 1 << 20
+_MESSAGE_BYTES = 4 * _MIB
+_BUDGET_BYTES = 64 * _MIB
+_LOOK_EVERY_S = 0.02
+_PATIENCE_S = 240.0
+
+
+def measure_memory(name: str, *, readers: int = 0, settle_s: float = 10.0) -> dict[str, float]:
+    """Return the base and the most above it in MiB, the latter in budgets too, and what was taken.
+
+    Ends when the process has not grown for `settle_s`.
+    """
+    readers = readers or MEMORY[name]
+    base = _peak("idle", readers, settle_s)["most_mib"]
+    found = _peak(name.removeprefix("memory, "), readers, settle_s)
+    above = found["most_mib"] - base
+    return {
+        "base_mib": base,
+        "above_base_mib": above,
+        "above_base_budgets": above * _MIB / _BUDGET_BYTES,
+        "taken_mib": found["taken_mib"],
+    }
+
+
+def _peak(kind: str, readers: int, settle_s: float) -> dict[str, float]:
+    """Run both processes; return the readers' largest size and the bytes that they took."""
+    with ExitStack() as exits:
+        server = _child(exits, "serve", kind)
+        client = _child(exits, "read", _line(server), readers, kind)
+        process = psutil.Process(client.pid)
+        _line(client)  # all queries are open
+        _ask(server, "go")
+        most, grown_at = 0, time.monotonic()
+        give_up_at = grown_at + _PATIENCE_S
+        while time.monotonic() < min(grown_at + settle_s, give_up_at):
+            size = process.memory_info().rss
+            if size > most:
+                most, grown_at = size, time.monotonic()
+            time.sleep(_LOOK_EVERY_S)
+        found: dict[str, float] = json.loads(_ask(client, "report"))
+        return found
+
+
+def _child(exits: ExitStack, *arguments: Any) -> subprocess.Popen[str]:
+    program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    exits.callback(process.communicate)
+    exits.callback(process.kill)
+    return process
+
+
+def _line(child: subprocess.Popen[str]) -> str:
+    assert child.stdout is not None
+    return child.stdout.readline().strip() or sys.exit("a process of the measurement ended")
+
+
+def _ask(child: subprocess.Popen[str], line: str) -> str:
+    assert child.stdin is not None
+    child.stdin.write(f"{line}\n")
+    child.stdin.flush()
+    return _line(child)
+
+
+def main() -> None:
+    """Be one of the two processes."""
+    match sys.argv[1:]:
+        case ["serve", kind]:
+            asyncio.run(_serve(kind))
+        case ["read", address, readers, kind]:
+            _read(address, int(readers), kind)
+
+
+async def _serve(kind: str) -> None:
+    metadata, large = responses(Case(1, 1), 0)[0], large_response(_MESSAGE_BYTES)
+    go = asyncio.Event()
+
+    async def session(_request: bytes, _context: Any) -> bytes:
+        return bytes(Session.pb()(name=_SESSION, multiplexed=True).SerializeToString())
+
+    async def stream(_request: Any, _context: Any) -> AsyncIterator[bytes]:
+        if kind == "backlog":
+            yield metadata + large  # one message: the fields of two add up
+        else:
+            yield metadata
+            yield heartbeat_response(START_NS)
+            await go.wait()
+        while kind != "idle":
+            yield large
+        await asyncio.Event().wait()
+
+    handlers = {
+        "CreateSession": grpc.unary_unary_rpc_method_handler(session),
+        "ExecuteStreamingSql": grpc.unary_stream_rpc_method_handler(
+            stream, request_deserializer=ExecuteSqlRequest.pb().FromString
+        ),
+    }
+    server = grpc.aio.server(options=[("grpc.max_send_message_length", -1)])
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
+    print(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}", flush=True)
+    await server.start()
+    await asyncio.to_thread(sys.stdin.readline)
+    go.set()
+    print("ok", flush=True)
+    await server.wait_for_termination()
+
+
+def _read(address: str, readers: int, kind: str) -> None:
+    tasks = TaskThread()
+    channels = SpannerChannels(database=_DATABASE, emulator_host=address)
+    stream = SpannerChangeStream(channels, STREAM)
+    budget = ByteBudget(_BUDGET_BYTES, tasks=tasks)
+    translator = Translator({TABLE.name: table_encoding()}, change_stream=STREAM)
+    held: list[RecordsRead] = []
+    begun: set[int] = set()
+
+    def deliver(output: Any) -> None:
+        if isinstance(output, QueryFailed):
+            os.write(2, f"{output.error}\n".encode())
+            os._exit(1)
+        if isinstance(output, RecordsRead):
+            if kind != "backlog" and output.query_id not in begun:  # the heartbeat
+                budget.release(output.size_bytes)
+            else:
+                held.append(output)
+            begun.add(output.query_id)
+
+    for number in range(readers):
+        PartitionReader(
+            stream,
+            translator,
+            token=f"token-{number}",
+            query_id=number,
+            start_ns=START_NS,
+            heartbeat_ms=1_000,
+            deliver=deliver,
+            budget=budget,
+            tasks=tasks,
+        ).start()
+    while kind != "backlog" and len(begun) < readers:
+        time.sleep(0.1)
+    print("open", flush=True)
+    sys.stdin.readline()
+    lines = Path("/proc/self/status").read_text().splitlines()
+    peak_kib = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    print(json.dumps({"most_mib": peak_kib / 1024, "taken_mib": budget.taken / _MIB}), flush=True)
+    os._exit(0)
