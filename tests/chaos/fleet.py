@@ -31,7 +31,7 @@ _REPLACED = (
 )
 """What a program may say that another one of its name, or on its checkpoint, has replaced."""
 
-_NO_BROKER = ("no Kafka broker answers", "no transactional producer could be had")
+_NO_BROKER = ("no Kafka broker answers", "init_transactions failed")
 """What a program may say that was started while there was no broker."""
 
 

@@ -31,6 +31,8 @@ NOTHING = {"is_killed": False, "is_replaced": False, "is_stopping": False, "no_b
         (1, "error: something else", {"is_replaced": True}, False),
         (2, "error: no Kafka broker answers at here", {"no_broker": True}, True),
         (2, "error: no Kafka broker answers at here", {}, False),
+        (2, "error: init_transactions failed: timed out", {"no_broker": True}, True),
+        (2, "error: init_transactions failed: timed out", {}, False),
         (2, "error: no worker answers", {"no_broker": True}, False),
     ],
 )
