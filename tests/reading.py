@@ -15,7 +15,7 @@ __all__ = ["decoded", "received"]
 
 
 def received(query: RunningQuery, tasks: TaskThread) -> Iterator[Response]:
-    """Yield a query's responses; cancel it when nobody asks any more."""
+    """Yield a query's responses; cancel it when the caller stops reading."""
     try:
         while (response := tasks.run(query.receive)) is not None:
             yield response

@@ -84,8 +84,8 @@ SHOWN_MAX = 2_000
 
 
 @pytest.fixture(scope="session")
-def told() -> Callable[[Exception], None]:
-    """Check that an error can be told, in a line that a log can take."""
+def assert_reportable() -> Callable[[Exception], None]:
+    """Check that an error has a text, and one that is short enough for a line of a log."""
 
     def check(error: Exception) -> None:
         assert 0 < len(str(error)) < SHOWN_MAX

@@ -163,7 +163,7 @@ SCHEMAS = [
 ]
 
 
-def decode(told, *messages):
+def decode(assert_reportable, *messages):
     """As a query does: what it yields before it fails counts too."""
     decoder, records = ResponseDecoder(ColumnTypesCache()), []
     try:
@@ -171,37 +171,37 @@ def decode(told, *messages):
             records += decoder.decode(one.SerializeToString())
         decoder.end()
     except SchemaError as error:
-        told(error)
+        assert_reportable(error)
         return records, False
     return records, True
 
 
-def follow(told, records):
+def follow(assert_reportable, records):
     """As a worker does with records: data is translated, children are announced."""
     for record in records:
         match record:
             case DataChangeRecord():
-                translate(told, record)
+                translate(assert_reportable, record)
             case ChildPartitionsRecord(children=children):
                 for child in children:
-                    announce(told, child)
+                    announce(assert_reportable, child)
             case HeartbeatRecord(timestamp_ns=timestamp_ns):
                 assert isinstance(timestamp_ns, int)
 
 
-def translate(told, record):
+def translate(assert_reportable, record):
     try:
         translated = TRANSLATOR.translate(record, token="k")
     except SchemaError as error:
-        told(error)
+        assert_reportable(error)
     except TableChanged as error:
-        told(error)
+        assert_reportable(error)
         try:
             grown = evolve(TABLE, TABLE, record.columns, table=record.table_name)
             key_schema("bank.t", grown)
             value_schema("bank.t", grown)
         except (IncompatibleChange, SchemaError) as further:
-            told(further)
+            assert_reportable(further)
     else:
         assert len(translated.messages) == len(record.mods)
         for number, one in enumerate(translated.messages):
@@ -225,12 +225,12 @@ def read(framed, schema):
     return found
 
 
-def announce(told, child):
+def announce(assert_reportable, child):
     record = ProgressRecord("e", "w", PartitionAnnounced(child, ""))
     try:
         assert decode_record(encode_record(record)) == record
     except SchemaError as error:
-        told(error)
+        assert_reportable(error)
 
 
 TEXTS = st.text(max_size=12) | st.sampled_from(
@@ -280,30 +280,33 @@ def with_damage(row, data):
 
 
 @given(st.sampled_from(sorted(ROWS)), st.data())
-def test_damaged_values(told, kind, data):
-    follow(told, decode(told, message(with_damage(ROWS[kind], data)))[0])
+def test_damaged_values(assert_reportable, kind, data):
+    follow(assert_reportable, decode(assert_reportable, message(with_damage(ROWS[kind], data)))[0])
 
 
 @given(st.sampled_from(range(len(WHOLE))), st.data())
-def test_damaged_messages(damaged, told, index, data):
+def test_damaged_messages(damaged, assert_reportable, index, data):
     """Bytes that no protobuf parser takes never reach us; all others do."""
     try:
         found = PartialResultSet.pb().FromString(damaged(data, WHOLE[index]))
     except DecodeError:
         return
-    follow(told, decode(told, found, message(ROWS["heartbeat"], with_type=False))[0])
+    follow(
+        assert_reportable,
+        decode(assert_reportable, found, message(ROWS["heartbeat"], with_type=False))[0],
+    )
 
 
 @given(st.lists(st.tuples(st.lists(PLAIN, max_size=3), st.booleans(), st.booleans()), max_size=4))
-def test_any_chunks(told, parts):
+def test_any_chunks(assert_reportable, parts):
     messages = [message(*rows, with_type=typed, chunked=cut) for rows, typed, cut in parts]
-    follow(told, decode(told, *messages)[0])
+    follow(assert_reportable, decode(assert_reportable, *messages)[0])
 
 
 @given(PLAIN)
-def test_what_a_row_is_replaced_by(told, plain):
-    records, _ = decode(told, message(plain), message(ROWS["heartbeat"]))
-    follow(told, records)
+def test_what_a_row_is_replaced_by(assert_reportable, plain):
+    records, _ = decode(assert_reportable, message(plain), message(ROWS["heartbeat"]))
+    follow(assert_reportable, records)
 
 
 @given(st.integers(0, len(INSERT) - 1), PLAIN)
@@ -313,40 +316,40 @@ def test_what_a_row_is_replaced_by(told, plain):
 @example(9, math.nan)
 @example(9, "18446744073709551616")
 @example(10, 1e300)
-def test_no_damaged_change_vanishes(told, at, plain):
+def test_no_damaged_change_vanishes(assert_reportable, at, plain):
     fields = copy.deepcopy(INSERT)
     fields[at] = plain
-    records, well = decode(told, message([[[fields], [], []]]))
+    records, well = decode(assert_reportable, message([[[fields], [], []]]))
     assert len(records) == (1 if well else 0)
-    follow(told, records)
+    follow(assert_reportable, records)
 
 
 @given(st.sampled_from(["keys", "new_values", "old_values"]), st.data())
-def test_damaged_json(damaged, told, name, data):
+def test_damaged_json(damaged, assert_reportable, name, data):
     at = ["keys", "new_values", "old_values"].index(name)
     row = copy.deepcopy(ROWS["data"])
     mod = row[0][0][0][6][0]
     mod[at] = damaged(data, mod[at].encode()).decode(errors="replace")
-    follow(told, decode(told, message(row))[0])
+    follow(assert_reportable, decode(assert_reportable, message(row))[0])
 
 
 @given(st.dictionaries(st.sampled_from([c.name for c in COLUMNS]) | TEXTS, JSON_VALUES, max_size=4))
 @example({"c_INT64": [[[]]]})
 @example({"c_NUMERIC": 1e300})
 @example({"list": {"a": 1}})
-def test_any_values_of_columns(told, captured):
+def test_any_values_of_columns(assert_reportable, captured):
     """Values as the JSON parser gives them; it refuses, too, what no JSON can hold."""
     text = json.dumps(captured)
     row = copy.deepcopy(ROWS["data"])
     row[0][0][0][6] = [['{"id":"7"}', text, "{}"]]
-    records, well = decode(told, message(row))
+    records, well = decode(assert_reportable, message(row))
     try:
         orjson.loads(text)
     except orjson.JSONDecodeError:
         assert not well
         return
     assert well
-    follow(told, records)
+    follow(assert_reportable, records)
 
 
 @given(
@@ -387,8 +390,8 @@ def test_any_values_of_columns(told, captured):
         is_system_transaction=st.booleans(),
     )
 )
-def test_any_record_is_translated_or_refused(told, record):
-    translate(told, record)
+def test_any_record_is_translated_or_refused(assert_reportable, record):
+    translate(assert_reportable, record)
 
 
 DEEP = '{"c_INT64":' + "[" * 1_000 + "]" * 1_000 + "}"
@@ -397,17 +400,17 @@ LONG_LIST = json.dumps({"list": [["x" * 1_000] * 1_000]})
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("text", [DEEP, LONG_LIST], ids=["deep", "long"])
-def test_a_value_beyond_measure_is_told_shortly(told, text):
+def test_the_error_on_an_oversized_value_is_short(assert_reportable, text):
     row = copy.deepcopy(ROWS["data"])
     row[0][0][0][6] = [['{"id":"7"}', text, "{}"]]
-    records, _ = decode(told, message(row))
-    follow(told, records)
+    records, _ = decode(assert_reportable, message(row))
+    follow(assert_reportable, records)
 
 
 @given(st.text(), st.lists(st.text()).map(tuple), st.integers(-(2**70), 2**70))
 @example("t", (), 253_402_300_799 * 10**9)
-def test_any_child_is_announced_or_refused(told, token, parents, start_ns):
-    announce(told, ChildPartition(token, parents, start_ns))
+def test_any_child_is_announced_or_refused(assert_reportable, token, parents, start_ns):
+    announce(assert_reportable, ChildPartition(token, parents, start_ns))
 
 
 def test_the_undamaged_rows_are_read():

@@ -21,8 +21,8 @@ TYPE_JSON = st.recursive(
 )
 
 
-def use(told, column_type):
-    """As the producer does with every type it hears of."""
+def use(assert_reportable, column_type):
+    """As the producer does with every type that it reads."""
     assert column_type.element is None or column_type.element.element is None
     table = TableSchema("t", (Column("id", column_type, 1, key_position=1),))
     refusals = []
@@ -35,7 +35,7 @@ def use(told, column_type):
         try:
             make()
         except SchemaError as error:
-            told(error)
+            assert_reportable(error)
             refusals.append(error)
     # A type has a place in all of them, or in none.
     assert len(refusals) in (0, 4)
@@ -47,30 +47,30 @@ def use(told, column_type):
 @example("ARRAY<" * 5_000)
 @example("ARRAY<ARRAY<INT64>>")
 @example("STRING(" + "9" * 20_000)
-def test_the_catalogues_notation(told, text):
+def test_the_catalogues_notation(assert_reportable, text):
     try:
         column_type = ColumnType.from_spanner_type(text)
     except SchemaError as error:
-        told(error)
+        assert_reportable(error)
     else:
-        use(told, column_type)
+        use(assert_reportable, column_type)
 
 
 @given(st.dictionaries(st.sampled_from(["code", "array_element_type", "type_annotation"]),
                        TYPE_JSON))  # fmt: skip
 @example({"code": "ARRAY", "array_element_type": {"code": "ARRAY", "array_element_type": {}}})
 @example({"code": "INT64", "type_annotation": {}})
-def test_a_records_notation(told, value):
+def test_a_records_notation(assert_reportable, value):
     try:
         column_type = ColumnType.from_type_json(value)
     except SchemaError as error:
-        told(error)
+        assert_reportable(error)
     else:
-        use(told, column_type)
+        use(assert_reportable, column_type)
 
 
 @given(st.text(), st.lists(st.tuples(st.text(max_size=6), st.sampled_from(["INT64", "A"]))))
-def test_any_names(told, topic, columns):
+def test_any_names(assert_reportable, topic, columns):
     table = TableSchema(
         "t", tuple(Column(name, ColumnType(code), n, n) for n, (name, code) in enumerate(columns))
     )
@@ -78,6 +78,6 @@ def test_any_names(told, topic, columns):
         try:
             schema = make(topic, table)
         except SchemaError as error:
-            told(error)
+            assert_reportable(error)
         else:
             assert schema["namespace"].isascii()

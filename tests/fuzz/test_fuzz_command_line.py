@@ -1,4 +1,4 @@
-"""Command lines: each ends with usage or settings told, exit code 2, and starts nothing."""
+"""Command lines: each ends with a text on usage or settings, exit code 2, and starts nothing."""
 
 import pytest
 from hypothesis import example, given

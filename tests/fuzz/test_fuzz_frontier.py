@@ -86,7 +86,7 @@ def row(offset, body):
            {"bank-progress": {0: 2}})])  # fmt: skip
 @example([([row(0, replace(START, slots=2**31 - 1))], {"bank-progress": {0: 1}})])
 @example([([row(0, replace(START, slots=0))], {})])
-def test_any_records(told, batches):
+def test_any_records(assert_reportable, batches):
     frontier = Frontier(SUBSCRIPTION)
     try:
         for rows, reached in batches:
@@ -96,4 +96,4 @@ def test_any_records(told, batches):
             kept = json.loads(json.dumps(frontier.snapshot()))
             assert Frontier.restore(kept, SUBSCRIPTION).snapshot() == frontier.snapshot()
     except ConsumerError as error:
-        told(error)
+        assert_reportable(error)

@@ -1,4 +1,4 @@
-"""Timestamps from Spanner and from operators: nanoseconds that can be told again, or refused."""
+"""Timestamps from Spanner and from operators: nanoseconds that can be printed, or refused."""
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -20,20 +20,20 @@ NEARLY = st.from_regex(
 @example("9999-12-31T23:59:59-23:59")
 @example("2024-06-30T23:59:60Z")
 @example("2024-01-01T24:00:00Z")
-def test_any_text(told, text):
+def test_any_text(assert_reportable, text):
     try:
         instant_ns = parse_rfc3339_ns(text)
     except SchemaError as error:
-        told(error)
+        assert_reportable(error)
     else:
         assert parse_rfc3339_ns(format_rfc3339(instant_ns)) == instant_ns
 
 
 @given(st.sampled_from(["TIMESTAMP", "DATE"]), st.text() | NEARLY | NEARLY.map(lambda t: t[:10]))
-def test_any_value_of_a_column(told, code, text):
+def test_any_value_of_a_column(assert_reportable, code, text):
     try:
         number = converter(ColumnType(code))(text)
     except SchemaError as error:
-        told(error)
+        assert_reportable(error)
     else:
         assert -(2**63) <= number < 2**63

@@ -103,13 +103,13 @@ FOREIGN = [
 ]
 
 
-def read(told, framed, schema=None):
+def read(assert_reportable, framed, schema=None):
     """As every reader of the topic does."""
     try:
         _, body = unframe(framed)
         record = decode_record(body, schema)
     except SchemaError as error:
-        told(error)
+        assert_reportable(error)
         return None
     assert isinstance(record, ProgressRecord)
     # Whatever is believed can be written again, and is the same then.
@@ -119,22 +119,22 @@ def read(told, framed, schema=None):
 
 
 @given(st.sampled_from(ENCODED), st.data())
-def test_damaged_records(damaged, told, whole, data):
+def test_damaged_records(damaged, assert_reportable, whole, data):
     found = damaged(data, whole)
-    record = read(told, found)
+    record = read(assert_reportable, found)
     if found == whole:
         assert record is not None
 
 
 @given(st.sampled_from(ENCODED), st.data())
-def test_no_truncated_record_is_believed(told, whole, data):
+def test_no_truncated_record_is_believed(assert_reportable, whole, data):
     end = data.draw(st.integers(0, len(whole) - 1))
-    assert read(told, whole[:end]) is None
+    assert read(assert_reportable, whole[:end]) is None
 
 
 @given(st.sampled_from(ENCODED), st.binary(min_size=1, max_size=8))
-def test_no_bytes_behind_a_record_are_believed(told, whole, rest):
-    assert read(told, whole + rest) is None
+def test_no_bytes_behind_a_record_are_believed(assert_reportable, whole, rest):
+    assert read(assert_reportable, whole + rest) is None
 
 
 @given(st.binary(max_size=200))
@@ -142,14 +142,14 @@ def test_no_bytes_behind_a_record_are_believed(told, whole, rest):
 @example(b"\0\0\0\0\1\0\0" + b"\xff" * 100)
 @example(b"\0\0\0\0\1" + b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01")
 @example(b"\0\0\0\0\1\0\0\2\2c\x80\x80\x80\x80\x80\x40\2p")
-def test_any_bytes(told, data):
-    read(told, data)
-    read(told, frame(1, data))
+def test_any_bytes(assert_reportable, data):
+    read(assert_reportable, data)
+    read(assert_reportable, frame(1, data))
 
 
 @given(st.sampled_from(ENCODED), st.sampled_from(range(len(FOREIGN))), st.data())
-def test_records_under_another_schema(damaged, told, whole, schema, data):
-    read(told, damaged(data, whole), FOREIGN[schema])
+def test_records_under_another_schema(damaged, assert_reportable, whole, schema, data):
+    read(assert_reportable, damaged(data, whole), FOREIGN[schema])
 
 
 @given(
@@ -157,11 +157,11 @@ def test_records_under_another_schema(damaged, told, whole, schema, data):
     | st.builds(ProgressRecord, st.text(), st.text(), st.from_type(SlotProgress))
 )
 @example(ProgressRecord("e", "w", SlotWatermarkExpired(3, 28_000_000)))
-def test_any_record_is_written_or_refused(told, record):
+def test_any_record_is_written_or_refused(assert_reportable, record):
     try:
         data = encode_record(record)
     except SchemaError as error:
-        told(error)
+        assert_reportable(error)
         return
     if data is None:
         assert isinstance(record.body, SlotWatermarkExpired)
@@ -172,13 +172,13 @@ def test_any_record_is_written_or_refused(told, record):
         assert read_again == record or record.version == 1
         assert encode_record(read_again) == data
     except SchemaError as error:
-        told(error)
+        assert_reportable(error)
         assert not isinstance(record.body, PartitionAnnounced)
         assert not 0 <= record.body.chunk < record.body.chunks
 
 
 @given(st.lists(st.sampled_from(range(len(ENCODED))), max_size=20) | ORDERS, st.data())
-def test_damaged_chunks_never_make_a_set_of_two(damaged, told, order, data):
+def test_damaged_chunks_never_make_a_set_of_two(damaged, assert_reportable, order, data):
     """What comes out has every chunk of its set, and no item that those did not bring."""
     assembler = ProgressAssembler()
     so_far = []
@@ -186,7 +186,7 @@ def test_damaged_chunks_never_make_a_set_of_two(damaged, told, order, data):
         framed = ENCODED[index]
         if data.draw(st.sampled_from([False, False, True])):
             framed = damaged(data, framed)
-        record = read(told, framed)
+        record = read(assert_reportable, framed)
         if record is None:
             continue
         so_far.append(record.body)

@@ -64,29 +64,29 @@ def is_own(started):
 @example(replace(OWN, slots=0))
 @example(replace(OWN, topics=(*TOPICS, TOPICS[0])))
 @example(replace(OWN, topics=(replace(TOPICS[0], topic_partitions=-1),)))
-def test_any_contents(told, started):
+def test_any_contents(assert_reportable, started):
     try:
         IDENTITY.require(started)
     except StreamChangedError as error:
-        told(error)
+        assert_reportable(error)
         assert not is_own(started)
     else:
         assert is_own(started)
 
 
 @given(st.data())
-def test_damaged_bytes(damaged, told, data):
+def test_damaged_bytes(damaged, assert_reportable, data):
     whole = encode_record(ProgressRecord("epoch", "worker", OWN))
     try:
         record = decode_record(damaged(data, whole))
     except SchemaError as error:
-        told(error)
+        assert_reportable(error)
         return
     if not isinstance(record.body, StreamStarted):
         return
     try:
         IDENTITY.require(record.body)
     except StreamChangedError as error:
-        told(error)
+        assert_reportable(error)
     else:
         assert is_own(record.body)

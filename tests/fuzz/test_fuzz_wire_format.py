@@ -11,12 +11,12 @@ from tidegate.schemas.wire_format import frame, unframe
 @example(b"", False)
 @example(b"\0\0\0\0", False)
 @example(b"\1\0\0\0\1", False)
-def test_any_bytes(told, data, starts_well):
+def test_any_bytes(assert_reportable, data, starts_well):
     data = b"\0" + data if starts_well else data
     try:
         schema_id, body = unframe(data)
     except SchemaError as error:
-        told(error)
+        assert_reportable(error)
     else:
         assert 0 <= schema_id < 2**32
         assert frame(schema_id, body) == data

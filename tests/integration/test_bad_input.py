@@ -110,7 +110,7 @@ def test_good_settings_pass_and_change_nothing(stack, check):
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "error_text"),
     [
         ({"KAFKA_OPTIONS": '{"foo.bar": "1"}'}, "no such configuration property"),
         ({"KAFKA_OPTIONS": '{"security.protocol": "ssl"}'}, "TLS to Kafka failed"),
@@ -134,7 +134,7 @@ def test_good_settings_pass_and_change_nothing(stack, check):
         "Spanner",
     ],
 )
-def test_what_cannot_work_is_named_and_nothing_is_made(stack, check, changes, told):
+def test_what_cannot_work_is_named_and_nothing_is_made(stack, check, changes, error_text):
     address = nothing_listens_at()
     for key, value in changes.items():
         if value is None:
@@ -143,7 +143,7 @@ def test_what_cannot_work_is_named_and_nothing_is_made(stack, check, changes, to
     code, stderr = check("run", **changes)
 
     assert code == 2
-    assert told.lower() in stderr.lower()
+    assert error_text.lower() in stderr.lower()
     assert "Traceback" not in stderr
     assert topics(stack) == before
 
@@ -214,7 +214,7 @@ def test_a_progress_topic_that_takes_too_little_is_named(stack, check, command):
     assert topics(stack) == before
 
 
-def test_a_role_without_privileges_is_told_which_it_lacks(bank, check):
+def test_the_error_on_a_role_without_privileges_says_so(bank, check):
     bank.update_ddl(["CREATE ROLE reader"]).result(30)
     code, stderr = check(DATABASE_ROLE="reader")
 

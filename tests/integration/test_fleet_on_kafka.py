@@ -253,7 +253,7 @@ def until(condition):
     """Wait for a condition."""
     give_up_at = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < give_up_at, "waited in vain"
+        assert time.monotonic() < give_up_at, "timed out: the condition does not hold"
         time.sleep(0.1)
 
 
@@ -353,7 +353,7 @@ def test_slots_that_the_group_leaves_to_nobody_get_an_owner(broker, monkeypatch)
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_every_worker_works_again_when_the_broker_is_back(kafka, end):
-    """It is away for longer than the session time-out, so the group has to form anew."""
+    """It is away for longer than the session time-out, so the group has to be formed again."""
     fleet = Fleet(kafka.bootstrap_servers)
     workers = [fleet.start("w1")]
     until(lambda: workers[0][0].counters.counts["committed"] > 3)
@@ -410,7 +410,7 @@ def test_a_slots_recovery_waits_for_the_open_transaction_of_the_dead(broker):
         )
     )
     phase_while_open = heir[0].slots[slot].phase
-    dead.abort("the test lets go")
+    dead.abort("the test ends the transaction")
     until(lambda: heir[0].slots[slot].phase is SlotPhase.OWNED)
     until(lambda: TOKENS[0] in heir[0].slots[slot].tokens)
     tokens = set(heir[0].slots[slot].tokens)

@@ -77,7 +77,7 @@ def read(stack: LocalStack, topic: str, count: int) -> list[bytes]:
 def wait_until(condition) -> None:
     end = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, "timed out: the condition does not hold"
         time.sleep(0.1)
 
 

@@ -65,7 +65,7 @@ class MemoryStage:
                 return
             for worker in workers:
                 worker.serve()
-        raise AssertionError("waited in vain")
+        raise AssertionError(f"the condition does not hold after {TURNS_MAX} turns")
 
 
 class KafkaStage:
@@ -118,7 +118,7 @@ class KafkaStage:
     def until(self, condition, *workers):
         give_up_at = time.monotonic() + PATIENCE_S
         while not condition():
-            assert time.monotonic() < give_up_at, "waited in vain"
+            assert time.monotonic() < give_up_at, "timed out: the condition does not hold"
             for worker in workers:
                 worker.serve()
 

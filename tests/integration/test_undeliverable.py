@@ -140,7 +140,7 @@ class Fleet:
         return self._logs.read_text()
 
     def until(self, condition):
-        """Wait; fails in vain."""
+        """Wait for a condition; fails at the time-out, or when the worker has ended."""
         give_up_at = time.monotonic() + PATIENCE_S
         while not condition():
             assert time.monotonic() < give_up_at, self.log

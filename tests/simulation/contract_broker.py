@@ -337,7 +337,7 @@ class BrokerStage:
     def until(self, condition: Callable[[], bool], *members: BrokerMember) -> None:
         give_up_at = time.monotonic() + PATIENCE_S
         while not condition():
-            assert time.monotonic() < give_up_at, "waited in vain"
+            assert time.monotonic() < give_up_at, "timed out: the condition does not hold"
             for member in members:
                 member.serve()
             if not members:

@@ -161,7 +161,7 @@ class ModelStage:
             if condition():
                 return
             self._turn(members)
-        raise AssertionError("waited in vain")
+        raise AssertionError(f"the condition does not hold after {_TURNS_MAX} turns")
 
     def linger(self, *members: ModelMember) -> None:
         for _ in range(_TURNS_LINGERED):

@@ -48,7 +48,7 @@ class MemberUnderTest(Protocol):
     """A static member of the group; its application runs only inside `Stage.until`."""
 
     events: list[tuple[str, frozenset[int], int]]
-    """What the application was told: assigned or revoked, slots, generation."""
+    """What the application was notified of: assigned or revoked, slots, generation."""
 
     @property
     def slots(self) -> frozenset[int]: ...
@@ -58,7 +58,7 @@ class MemberUnderTest(Protocol):
     def is_locked_out(self) -> bool: ...
     def metadata(self) -> Any: ...
     def begin_round(self) -> None:
-        """Let the slots go, leave and join anew."""
+        """Release the slots, leave the group and join it again."""
         ...
 
 
@@ -103,7 +103,7 @@ class Stage(Protocol):
         ...
 
     def until(self, condition: Callable[[], bool], *members: MemberUnderTest) -> None:
-        """Let time pass, and the applications of these members run; fails in vain."""
+        """Let time pass, and the applications of these members run; fails at the time-out."""
         ...
 
     def linger(self, *members: MemberUnderTest) -> None:

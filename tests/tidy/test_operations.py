@@ -56,7 +56,7 @@ def test_a_table_follows_its_settings(generator):
     assert "| `project` | **needed** |" in table
 
 
-def test_writing_again_changes_nothing_and_a_stale_table_is_mended(generator, tmp_path, capsys):
+def test_writing_again_changes_nothing_and_a_stale_table_is_fixed(generator, tmp_path, capsys):
     page = tmp_path / "operations.md"
     page.write_text(PAGE.replace("| `slots` | `16` |", "| `slots` | `99` |"))
     generator.PAGE = page

@@ -33,7 +33,7 @@ def test_an_unknown_variable_is_named(monkeypatch):
     assert 2 == caught.value.exit_code
 
 
-def test_all_faults_are_told_at_once(monkeypatch):
+def test_all_faults_are_reported_together(monkeypatch):
     monkeypatch.setenv("TIDEGATE_LOCAL_KAFKA_PORT", "many")
     monkeypatch.setenv("TIDEGATE_LOCAL_NONSENSE", "1")
 

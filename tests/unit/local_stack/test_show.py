@@ -86,7 +86,7 @@ def test_the_newest_rows_are_printed(output: Path):
     assert "AccountId=a" not in text
 
 
-def test_null_is_told_from_text():
+def test_null_is_shown_differently_from_text():
     console = Console(file=io.StringIO(), width=200, record=True)
     console.print(rows_table([{"Id": "x", "Note": None}], title="t", rows_max=2))
 

@@ -1,4 +1,4 @@
-"""The command line: faults are told in one line, with exit code 2 and no traceback."""
+"""The command line: faults are printed in one line, with exit code 2 and no traceback."""
 
 from __future__ import annotations
 
@@ -59,29 +59,29 @@ def flags(**changes):
     ],
 )
 def test_a_faulty_setting_is_named(run, changes, named):
-    code, told, _ = run("check", *flags(**changes))
+    code, output, _ = run("check", *flags(**changes))
 
     assert code == 2
-    assert named in told
-    assert "Traceback" not in told
+    assert named in output
+    assert "Traceback" not in output
 
 
 def test_an_unknown_setting_in_a_file_is_named(run, tmp_path):
     file = tmp_path / "producer.toml"
     file.write_text('hearbeat_ms = 100\nregistry_user_info = "me:secret"\n')
-    code, told, _ = run("check", "--config", str(file), *flags())
+    code, output, _ = run("check", "--config", str(file), *flags())
 
     assert code == 2
-    assert "hearbeat_ms: unknown setting" in told
-    assert "secret" not in told
+    assert "hearbeat_ms: unknown setting" in output
+    assert "secret" not in output
 
 
 def test_a_broker_that_does_not_answer_is_named(run):
-    code, told, _ = run("check", *flags())
+    code, output, _ = run("check", *flags())
 
     assert code == 2
-    assert "no Kafka broker answers at 127.0.0.1:1" in told
-    assert "Traceback" not in told
+    assert "no Kafka broker answers at 127.0.0.1:1" in output
+    assert "Traceback" not in output
 
 
 def test_help_lists_every_setting_but_no_secret(run):
@@ -93,7 +93,9 @@ def test_help_lists_every_setting_but_no_secret(run):
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, "ERROR"), ("INFO", "INFO")])
-def test_grpc_is_told_to_be_quiet_unless_somebody_wants_to_hear_it(run, monkeypatch, before, after):
+def test_grpc_logs_errors_only_unless_the_environment_sets_its_verbosity(
+    run, monkeypatch, before, after
+):
     # Set first, so that what the program sets is taken back after the test.
     monkeypatch.setenv("GRPC_VERBOSITY", before or "")
     if before is None:
@@ -103,7 +105,7 @@ def test_grpc_is_told_to_be_quiet_unless_somebody_wants_to_hear_it(run, monkeypa
     assert os.environ["GRPC_VERBOSITY"] == after
 
 
-def test_grpc_is_not_loaded_before_it_is_told():
+def test_grpc_is_not_loaded_before_its_verbosity_is_set():
     """It looks at the variable once, when it is imported."""
     program = "import sys, tidegate.producer.cli; sys.exit('grpc' in sys.modules)"
 

@@ -1,4 +1,4 @@
-"""Settings: where they come from, which wins, and that every fault is told at once."""
+"""Settings: where they come from, which wins, and that all faults are reported together."""
 
 import os
 from datetime import UTC, datetime
@@ -77,7 +77,7 @@ def test_it_is_frozen():
         load().slots = 4
 
 
-def test_every_fault_is_told_at_once(tmp_path, monkeypatch):
+def test_all_faults_are_reported_together(tmp_path, monkeypatch):
     file = tmp_path / "producer.toml"
     file.write_text("slotz = 3\n")
     monkeypatch.setenv("TIDEGATE_PRODUCER_WROKER", "a")
@@ -134,12 +134,12 @@ def test_a_fault_names_its_setting(changes, word):
     ],
 )  # fmt: skip
 def test_an_option_that_the_protocol_fixes_is_refused_by_name(option):
-    told = faults(kafka_options={option: "x", "linger.ms": "7"})
-    assert f"kafka_options: {option}: " in told
-    assert "linger.ms" not in told
+    reported = faults(kafka_options={option: "x", "linger.ms": "7"})
+    assert f"kafka_options: {option}: " in reported
+    assert "linger.ms" not in reported
 
 
-def test_a_file_that_is_missing_or_no_toml_is_told(tmp_path):
+def test_a_file_that_is_missing_or_no_toml_is_reported(tmp_path):
     assert "does not exist" in faults(file=tmp_path / "none.toml")
     broken = tmp_path / "broken.toml"
     broken.write_text("= 5")

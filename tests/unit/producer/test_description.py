@@ -150,7 +150,7 @@ def test_any_description_is_fit_or_refused_by_its_faults(description, start_ns, 
         assert start_ns < now_ns - retention_ns(description.options["retention_period"])
 
 
-def test_only_a_fault_of_a_table_is_mended_by_watching_others():
+def test_only_a_fault_of_a_table_is_fixed_by_watching_others():
     postgres = replace(GOOD, dialect="POSTGRESQL")
     with pytest.raises(ConfigError) as caught:
         check_stream(postgres)

@@ -85,7 +85,7 @@ def test_an_offset_is_taken_off_and_leads_no_further_than_the_calendar(local, fr
 
 
 @given(st.lists(st.integers(YEAR_1_NS, YEAR_10000_NS - 1), min_size=2, max_size=2).map(sorted))
-def test_later_instants_are_never_told_as_earlier(instants):
+def test_later_instants_are_never_written_as_earlier(instants):
     first, second = (format_rfc3339(instant).removesuffix("Z") for instant in instants)
     assert first <= second
 

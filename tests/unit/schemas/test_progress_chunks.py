@@ -182,7 +182,7 @@ def test_an_incomplete_set_does_not_exist():
     assert assembled([chunks[1], chunks[0], chunks[2]]) == []
 
 
-def test_a_set_that_begins_anew_replaces_what_was_begun():
+def test_a_set_that_begins_again_replaces_what_was_begun():
     chunks = split(slot_progress("abc"), items_max=1)
     (result,) = assembled([chunks[0], chunks[1], *chunks])
     assert result == (slot_progress("abc"), 2)

@@ -165,8 +165,8 @@ def test_what_a_version_cannot_express_is_refused():
 
 
 def test_a_record_of_version_1_is_read_with_what_it_could_not_say():
-    told = token("a", number=4, checksums=ChecksumKind.XXHASH_64, stopped="why")
-    record = ProgressRecord("e", "w", SlotProgress(3, 1, 77, 4, (), (told,)), 1)
+    newer = token("a", number=4, checksums=ChecksumKind.XXHASH_64, stopped="why")
+    record = ProgressRecord("e", "w", SlotProgress(3, 1, 77, 4, (), (newer,)), 1)
     read = decode_record(encode_record(record), version=1)
     assert read == replace(record, body=replace(record.body, tokens=(token("a"),)))
     assert read.body.tokens[0].number == -1

@@ -36,8 +36,8 @@ def invoke(monkeypatch, capsys):
         monkeypatch.setattr(sys, "argv", ["tidegate-consumer", *arguments])
         with pytest.raises(SystemExit) as ended:
             cli.main()
-        told = capsys.readouterr()
-        return SimpleNamespace(exit_code=ended.value.code, stdout=told.out, stderr=told.err)
+        printed = capsys.readouterr()
+        return SimpleNamespace(exit_code=ended.value.code, stdout=printed.out, stderr=printed.err)
 
     yield run_main
     structlog.reset_defaults()  # it holds the captured stderr, which is closed after the test
@@ -70,13 +70,13 @@ def test_missing_settings_are_a_usage_error_without_traceback(invoke):
     assert "Traceback" not in result.stdout + result.stderr
 
 
-def test_a_registry_that_does_not_answer_is_told_before_spark_starts(invoke):
+def test_a_registry_that_does_not_answer_is_reported_before_spark_starts(invoke):
     result = invoke(*NEEDED)
     assert result.exit_code == 2
     assert "registry does not answer" in result.stderr
 
 
-def test_options_that_cannot_be_translated_are_told_before_spark_starts(invoke, tmp_path):
+def test_options_that_cannot_be_translated_are_reported_before_spark_starts(invoke, tmp_path):
     file = tmp_path / "consumer.toml"
     file.write_text('[kafka_options]\nsasl.username = "me"\nsasl.password = "hush"\n')
     result = invoke(*NEEDED, "--config", str(file))

@@ -1,4 +1,4 @@
-"""Settings: what is needed, what is refused, and that all faults are told at once."""
+"""Settings: what is needed, what is refused, and that all faults are reported together."""
 
 import os
 
@@ -56,7 +56,7 @@ def test_flags_win_over_environment_and_environment_over_file(file, environment)
     assert (config.prefix, config.output, config.checkpoint) == ("file", "environment", "flag")
 
 
-def test_every_fault_is_told_at_once(file, environment):
+def test_all_faults_are_reported_together(file, environment):
     environment.setenv("TIDEGATE_CONSUMER_SPEED", "high")
     path = file('colour = "red"\n')
     flags = {"prefix": "no spaces", "registry_url": "ftp://x", "metrics_port": 99999}
@@ -79,7 +79,7 @@ def test_a_password_in_a_url_is_not_shown():
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "error_text"),
     [
         ("isolation.level", "the guarantees rest on these"),
         ("group.id", "the guarantees rest on these"),
@@ -87,10 +87,10 @@ def test_a_password_in_a_url_is_not_shown():
         ("sasl.jaas.config", "not an option that the consumer can give"),
     ],
 )
-def test_options_that_would_be_dropped_or_break_promises_are_refused(name, told):
+def test_options_that_would_be_dropped_or_break_promises_are_refused(name, error_text):
     with pytest.raises(ConfigError) as caught:
         load(kafka_options={name: "secret"})
-    assert f"kafka_options: {name}: {told}" in str(caught.value)
+    assert f"kafka_options: {name}: {error_text}" in str(caught.value)
     assert "secret" not in str(caught.value)
 
 

@@ -102,16 +102,16 @@ def test_a_second_plan_goes_on_counting(monkeypatch: pytest.MonkeyPatch):
 
 def test_nothing_is_done_before_its_time(monkeypatch: pytest.MonkeyPatch):
     made, customers, control, _, _ = conductor(monkeypatch, done=15)
-    told = threading.Event()
+    is_caught_up = threading.Event()
 
     def tick() -> None:
-        if control.story == ["split"] and not told.is_set():
-            told.set()
+        if control.story == ["split"] and not is_caught_up.is_set():
+            is_caught_up.set()
             customers.done = 100
 
     made.conduct(PLAN, tick)
 
-    assert told.is_set()
+    assert is_caught_up.is_set()
     assert control.story == ["split", "merge", "split"]
 
 

@@ -57,7 +57,7 @@ def test_the_victim_is_hit_and_runs_again(victim: Program):
     assert done.at == 12.3
 
 
-def test_a_step_that_never_comes_is_not_waited_for_for_ever(
+def test_a_step_that_never_comes_is_not_waited_for_forever(
     victim: Program, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(module, "_AIM_DEADLINE_S", 0.1)

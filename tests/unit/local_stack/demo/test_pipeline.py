@@ -45,7 +45,7 @@ class FakePrograms:
 
 @pytest.fixture(autouse=True)
 def answers(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
-    """What Kafka says its topics are, one answer after the other, the last one for ever."""
+    """What Kafka says its topics are, one answer after the other, the last one again and again."""
     said: list[dict[str, int]] = [{"bank-progress": 1}]
 
     class Admin:

@@ -1,4 +1,4 @@
-"""A run is told in lines where there is no terminal, and drawn where there is one."""
+"""A run is printed in lines where there is no terminal, and drawn where there is one."""
 
 from __future__ import annotations
 

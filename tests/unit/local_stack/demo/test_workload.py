@@ -87,7 +87,7 @@ def test_finish_lets_the_last_one_go():
     assert (before, taken, tickets.take()) == ([], [0], None)
 
 
-def test_stop_ends_a_wait_that_would_last_for_ever():
+def test_stop_ends_a_wait_without_a_time_limit():
     tickets = Tickets(Pace(transfers=1, reserve=1))
     tickets.stopped.set()
 

@@ -1,4 +1,4 @@
-"""How a mirror and its source are told apart; whole runs of releases: see test_judge."""
+"""How a mirror is distinguished from its source; whole runs of releases: see test_judge."""
 
 from __future__ import annotations
 

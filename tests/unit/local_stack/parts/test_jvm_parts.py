@@ -125,7 +125,7 @@ def test_two_runs_at_once_fetch_once(java, cache, calls):
     assert fetched_jvm_parts(cache) is not None
 
 
-def test_progress_is_told(java, cache):
+def test_progress_is_printed(java, cache):
     lines: list[str] = []
     fetch_jvm_parts(java, cache=cache, report=lines.append)
 

@@ -46,7 +46,7 @@ def spec(tmp_path: Path, code: str, **more: object) -> ProcessSpec:
 def wait_until(condition) -> None:
     end = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, "timed out: the condition does not hold"
         time.sleep(0.02)
 
 

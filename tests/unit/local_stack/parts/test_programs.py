@@ -37,7 +37,7 @@ def program(tmp_path: Path) -> Iterator[Program]:
     made.stop()
 
 
-def test_a_kill_reports_the_step_and_a_new_start_begins_anew(program: Program):
+def test_a_kill_reports_the_step_and_a_new_start_begins_again(program: Program):
     program.start()
     until(lambda: program.step == "fence")
     first_pid = program.process.pid

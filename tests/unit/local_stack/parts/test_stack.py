@@ -15,7 +15,7 @@ from tidegate.local_stack.parts.stack import LocalStack
 
 
 class Part:
-    """A part that starts, waits or fails as told, and remembers that it was stopped."""
+    """A part that starts, waits or fails as the test says, and remembers that it was stopped."""
 
     def __init__(self, story: list[str], name: str, cancelled: threading.Event, start: str) -> None:
         self.story, self.name, self.cancelled, self.how = story, name, cancelled, start

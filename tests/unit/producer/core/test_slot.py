@@ -235,9 +235,9 @@ class TestChains:
         slot.tokens["a"].refuse_query(SchemaError("cannot be decoded"))
         slot.note_stop("a")
         heartbeat = slot.draft({}, (), wall_us=0)
-        (told,) = heartbeat.body.added
-        assert told.stopped is not None
-        assert "cannot be decoded" in told.stopped
+        (added,) = heartbeat.body.added
+        assert added.stopped is not None
+        assert "cannot be decoded" in added.stopped
 
         next_owner = recovered(
             numbered(1, -1, "a"), ProgressRecord(EPOCH, "w", heartbeat.body), first_offset=0

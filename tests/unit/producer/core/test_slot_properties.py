@@ -85,7 +85,7 @@ def rebuilt(log, begin, *, removed=frozenset()):
     return slot
 
 
-def told(slot):
+def contents(slot):
     """Return all that the slot knows, in comparable form."""
     tokens = {
         token: (partition.child, frozenset(partition.heard), partition.published)
@@ -98,7 +98,7 @@ def told(slot):
 def test_the_fences_offset_is_as_good_as_the_beginning(made):
     log, fence = made
 
-    assert told(rebuilt(log, fence)) == told(rebuilt(log, 0))
+    assert contents(rebuilt(log, fence)) == contents(rebuilt(log, 0))
 
 
 @given(logs(), st.data())
@@ -108,7 +108,7 @@ def test_compaction_changes_nothing(made, data):
     newest = {encode_key(body): offset for offset, body in enumerate(log[:below])}
     removed = {o for o, body in enumerate(log[:below]) if newest[encode_key(body)] != o}
 
-    assert told(rebuilt(log, 0, removed=removed)) == told(rebuilt(log, 0))
+    assert contents(rebuilt(log, 0, removed=removed)) == contents(rebuilt(log, 0))
 
 
 @given(logs(), st.data())
@@ -120,4 +120,4 @@ def test_what_is_read_a_second_time_changes_nothing(made, data):
     with pytest.raises(ProgressLost):
         slot.add_record(offset, ProgressRecord(EPOCH, "w", log[offset]), epoch=EPOCH)
 
-    assert (told(slot), slot.position) == (told(whole), whole.position)
+    assert (contents(slot), slot.position) == (contents(whole), whole.position)

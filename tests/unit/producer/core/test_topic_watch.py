@@ -36,7 +36,7 @@ def test_topics_as_they_were_are_no_error(watch):
 
 
 @pytest.mark.parametrize(
-    ("observed", "told"),
+    ("observed", "error_text"),
     [
         (
             TopicsObserved(PROGRESS, (TopicState("bank.accounts", "id-1", 8), AUDIT)),
@@ -57,10 +57,10 @@ def test_topics_as_they_were_are_no_error(watch):
     ],
     ids=["grown", "re-created", "more slots", "other progress topic"],
 )
-def test_a_change_is_certain_at_once(watch, observed, told):
+def test_a_change_is_certain_at_once(watch, observed, error_text):
     error = watch.handle(observed, now_us=0)
 
-    assert told in str(error)
+    assert error_text in str(error)
     assert "Resetting a stream" in error.hint
     assert error.exit_code == 2
 

@@ -297,7 +297,7 @@ class TestInitialQuery:
 
         assert self.released(bench) == 100
 
-    def test_whoever_loses_the_roots_slot_ends_the_initial_query(self, bench):
+    def test_the_worker_that_loses_the_roots_slot_ends_the_initial_query(self, bench):
         self.opened_halfway(bench)
         bench.give(on.SlotsLost((slot_of(ROOT_TOKEN, SLOTS),)))
 
@@ -317,7 +317,7 @@ class TestInitialQuery:
 
 
 class TestTransaction:
-    """Outcomes are told apart."""
+    """Each outcome has its own consequence."""
 
     def test_the_order_of_a_cycle(self, bench):
         bench.open_stream("a")
@@ -349,7 +349,7 @@ class TestTransaction:
         assert sum(released) == 200  # the initial query's, and the change's once
 
     def test_an_abort_is_followed_by_a_pause_however_much_waits(self, bench):
-        # Thrown out of the group, every attempt fails at once, and only a poll says why.
+        # Once removed from the group, every attempt fails at once, and only a poll says why.
         bench.open_stream("a")
         query = bench.queries["a"]
         records = on.RecordsRead("a", query.query_id, [bench.change(START_US + 10)], 9 << 20)
@@ -660,7 +660,7 @@ class TestOwnership:
         assert "a" in heir.queries
 
     def test_what_was_read_for_an_old_incarnation_does_not_move_the_new_one(self, bench, log):
-        # A poll returns several records; an unknown outcome amid them begins every slot anew.
+        # A poll returns several records; an unknown outcome amid them restarts every slot.
         bench.open_stream("a")
         slot = slot_of("a", SLOTS)
         former = bench.worker.slots[slot].incarnation
@@ -783,7 +783,7 @@ class TestOwnership:
 
         assert len(bench.bodies(SlotWatermark)) - before == SLOTS
 
-    def test_a_drain_commits_lets_go_and_stops(self, bench, log):
+    def test_a_drain_commits_releases_the_slots_and_stops(self, bench, log):
         bench.open_stream("a")
         bench.returns("a", bench.change(START_US + 10))
         bench.give(on.DrainRequested())

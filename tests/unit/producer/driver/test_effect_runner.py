@@ -37,7 +37,7 @@ def runner(core, *, publisher=None, reader=None, released=None, seen=None, slots
 
 
 def names(core):
-    return [type(event).__name__ for event in core.told]
+    return [type(event).__name__ for event in core.events]
 
 
 def test_one_effect_is_carried_out_at_a_time():
@@ -112,7 +112,7 @@ def test_every_event_is_observed_in_order():
     core = ScriptedCore(Ticked=[do.CommitTransaction()])
     runner(core, seen=seen).process(on.Ticked())
 
-    assert seen == [on.Ticked(), on.TransactionCommitted()] == core.told
+    assert seen == [on.Ticked(), on.TransactionCommitted()] == core.events
 
 
 def test_a_reader_that_ended_is_not_stopped_and_a_running_one_is():
@@ -153,7 +153,7 @@ def test_an_abort_carries_its_reason():
     core = ScriptedCore(Ticked=[do.AbortTransaction("slots [3] were lost")])
     runner(core, publisher=publisher).process(on.Ticked())
 
-    assert core.told[-1] == on.TransactionAborted("slots [3] were lost")
+    assert core.events[-1] == on.TransactionAborted("slots [3] were lost")
 
 
 def test_each_abort_is_a_line_with_its_reason_at_a_bearable_rate():

@@ -14,15 +14,15 @@ from tidegate.schemas.progress import ProgressRecord
 
 
 class ScriptedCore:
-    """Answers each event by name with scripted effects; remembers what it was told."""
+    """Answers each event by name with scripted effects; remembers the events."""
 
     def __init__(self, **answers):
         self.answers = answers
-        self.told = []
+        self.events = []
         self.times = []
 
     def handle(self, event, *, now):
-        self.told.append(event)
+        self.events.append(event)
         self.times.append(now)
         answer = self.answers.get(type(event).__name__, [])
         if isinstance(answer, Exception):
@@ -178,7 +178,7 @@ class TestEffects:
         loop(core, publisher=publisher).run()
 
         assert "commit" not in publisher.calls
-        assert core.told[-1] == on.TransactionAborted("illegal generation")
+        assert core.events[-1] == on.TransactionAborted("illegal generation")
 
     def test_what_is_no_part_of_the_transaction_happens_all_the_same(self):
         released = []
@@ -194,12 +194,12 @@ class TestEffects:
         core = ScriptedCore(Ticked=FENCED, CommitOutcomeUnknown=STOP)
         loop(core, publisher=FakePublisher(commit=on.CommitOutcomeUnknown("silence"))).run()
 
-        assert isinstance(core.told[-1], on.CommitOutcomeUnknown)
+        assert isinstance(core.events[-1], on.CommitOutcomeUnknown)
 
     @pytest.mark.parametrize(
         "failing", ["begin", "await_delivery", "send_offsets", "commit", "abort"]
     )
-    def test_a_fence_is_told_with_what_the_group_knows(self, failing):
+    def test_a_fence_reaches_the_core_with_what_the_group_knows(self, failing):
         effects = [
             do.BeginTransaction(),
             do.AwaitDelivery(),
@@ -209,14 +209,14 @@ class TestEffects:
         core = ScriptedCore(Ticked=effects, ProducerFenced=STOP)
         loop(core, publisher=FakePublisher(**{failing: on.ProducerFenced()})).run()
 
-        assert core.told[-1] == on.ProducerFenced(has_successor=False)
+        assert core.events[-1] == on.ProducerFenced(has_successor=False)
 
     def test_a_fence_by_a_successor_reaches_the_core(self):
         core = ScriptedCore(Ticked=FENCED, ProducerFenced=STOP)
         publisher = FakePublisher(commit=on.ProducerFenced())
         loop(core, publisher=publisher, slots=FakeSlots(successor=True)).run()
 
-        assert core.told[-1] == on.ProducerFenced()
+        assert core.events[-1] == on.ProducerFenced()
 
     def test_a_readers_output_reaches_the_core_and_its_end_forgets_it(self):
         reader = FakeReader()
@@ -244,7 +244,7 @@ class TestEffects:
 class TestGroup:
     """Slots come and go inside a poll."""
 
-    def test_a_revocation_returns_when_the_slots_are_let_go(self):
+    def test_a_revocation_returns_when_the_slots_are_released(self):
         core = ScriptedCore(
             SlotsAssigned=[],
             SlotsRevoked=[],
@@ -257,20 +257,20 @@ class TestGroup:
             lambda: worker.slots_revoked((3,)) or [],
         ]
         worker.run()
-        names = [type(event).__name__ for event in core.told]
+        names = [type(event).__name__ for event in core.events]
 
         assert names == [
             "SlotsAssigned", "Ticked", "SlotsRevoked", "Ticked", "Ticked", "Ticked",
         ]  # fmt: skip
 
-    def test_slots_that_it_does_not_hold_are_not_told(self):
+    def test_rebalances_of_slots_that_it_does_not_hold_do_not_reach_the_core(self):
         core = ScriptedCore(Ticked=STOP)
         slots = FakeSlots()
         worker = loop(core, slots=slots)
         slots.polls = [lambda: worker.slots_revoked((1,)) or worker.slots_lost((2,)) or []]
         worker.run()
 
-        assert [type(event).__name__ for event in core.told] == ["Ticked"]
+        assert [type(event).__name__ for event in core.events] == ["Ticked"]
 
 
 class TestTime:
@@ -295,7 +295,7 @@ class TestTime:
         ]
         worker.run()
 
-        assert core.told[-1] == on.SlotsLost((3,))
+        assert core.events[-1] == on.SlotsLost((3,))
 
 
 class TestSteps:
@@ -308,7 +308,7 @@ class TestSteps:
         worker.start()
 
         assert worker.step()
-        assert [type(event).__name__ for event in core.told] == ["Ticked"]
+        assert [type(event).__name__ for event in core.events] == ["Ticked"]
         assert not worker.step()
         worker.close()
         assert slots.closed
@@ -321,7 +321,7 @@ class TestSteps:
         assert not worker.step()
         assert not worker.step()
 
-        assert core.told == [on.DrainRequested()]
+        assert core.events == [on.DrainRequested()]
 
     def test_the_stream_start_is_looked_for_until_it_is_found(self):
         record = ProgressRecord("e", "w", None)
@@ -329,7 +329,7 @@ class TestSteps:
         core = ScriptedCore(Ticked=[[do.FindStreamStart(1)], [], [], []], StreamStartFound=STOP)
         loop(core, finder=finder).run()
 
-        assert core.told[-1] == on.StreamStartFound(record)
+        assert core.events[-1] == on.StreamStartFound(record)
         assert finder.closed
 
     def test_the_end_of_a_search_is_reported_once(self):
@@ -337,7 +337,7 @@ class TestSteps:
         core = ScriptedCore(Ticked=[[do.FindStreamStart(1)], [], [do.FindStreamStart(2)], STOP])
         loop(core, finder=finder).run()
 
-        absent = [event for event in core.told if isinstance(event, on.StreamStartAbsent)]
+        absent = [event for event in core.events if isinstance(event, on.StreamStartAbsent)]
         assert absent == [on.StreamStartAbsent(1), on.StreamStartAbsent(2)]
 
 
@@ -368,4 +368,4 @@ class TestEnding:
         worker.request_drain()
         worker.run()
 
-        assert core.told == [on.DrainRequested()]
+        assert core.events == [on.DrainRequested()]

@@ -138,14 +138,14 @@ def test_records_in_order_then_the_end(read, inbox, budget):
     assert budget.taken == first.size_bytes + second.size_bytes
 
 
-def test_a_failed_query_is_told(read, inbox):
+def test_a_failed_query_is_reported(read, inbox):
     error = QueryInterrupted("gone", code="UNAVAILABLE")
     read(Stream([BEAT], error))
     _, failed = take(inbox, 2)
     assert failed == QueryFailed("k", 3, error)
 
 
-def test_poison_is_told_after_the_records_before_it(read, inbox):
+def test_poison_is_reported_after_the_records_before_it(read, inbox):
     stream = Stream([BEAT, data("1"), data("2", "poison"), data("3")], [BEAT])
     read(stream)
     before, failed = take(inbox, 2)

@@ -1,4 +1,4 @@
-"""The manual clock: it moves when told to, and a sleep takes no time of the test's."""
+"""The manual clock: it moves only when a test moves it, and a sleep takes no time of the test's."""
 
 from __future__ import annotations
 

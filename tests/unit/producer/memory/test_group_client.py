@@ -25,7 +25,7 @@ def test_it_joins_and_gets_its_slots():
     assert client.metadata().generation == group.generation
 
 
-def test_a_member_that_was_removed_is_told_of_the_loss_and_joins_again():
+def test_a_member_that_was_removed_is_notified_of_the_loss_and_joins_again():
     group = Group(2)
     client = settled(group, GroupClient(group, "a"))
     group.expire("a")

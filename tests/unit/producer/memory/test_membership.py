@@ -27,16 +27,16 @@ class Listener:
     """Agrees to everything and remembers it."""
 
     def __init__(self):
-        self.told = []
+        self.callbacks = []
 
     def slots_assigned(self, slots):
-        self.told.append(("assigned", slots))
+        self.callbacks.append(("assigned", slots))
 
     def slots_revoked(self, slots):
-        self.told.append(("revoked", slots))
+        self.callbacks.append(("revoked", slots))
 
     def slots_lost(self, slots):
-        self.told.append(("lost", slots))
+        self.callbacks.append(("lost", slots))
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_slots_are_assigned_inside_a_poll(join):
     assert member.metadata() is None
     polled(member)
 
-    assert member._listener.told == [("assigned", EVERY_SLOT)]
+    assert member._listener.callbacks == [("assigned", EVERY_SLOT)]
     assert MemberMetadata.decode(member.metadata()).generation == 1
 
 
@@ -160,11 +160,11 @@ def test_a_second_worker_gets_half_of_the_slots(join):
         first.poll(0.0)
         second.poll(0.0)
 
-    assert ("revoked", (2, 3)) in first._listener.told
-    assert second._listener.told == [("assigned", (2, 3))]
+    assert ("revoked", (2, 3)) in first._listener.callbacks
+    assert second._listener.callbacks == [("assigned", (2, 3))]
 
 
-def test_the_former_process_of_a_name_is_told_so(join):
+def test_the_former_process_of_a_name_gets_an_error(join):
     former = join()
     polled(former)
     heir = join(client_id="w-2")
@@ -182,7 +182,7 @@ def test_a_rejoin_revokes_the_slots_and_gets_them_again(join):
     member.rejoin()
     polled(member, 12)
 
-    assert [kind for kind, _ in member._listener.told] == ["assigned", "revoked", "assigned"]
+    assert [kind for kind, _ in member._listener.callbacks] == ["assigned", "revoked", "assigned"]
 
 
 def test_the_group_is_described_now_and_then(join, clock):

@@ -18,7 +18,7 @@ class Failed(grpc.RpcError):
         self.details = lambda: details
 
 
-def test_every_status_code_is_told_as_retriable_or_not():
+def test_every_status_code_is_classified_as_retriable_or_not():
     retriable = {
         code.name for code in grpc.StatusCode if rpc_error(Failed(code), what="read").retriable
     }
@@ -55,7 +55,7 @@ def test_nobody_listens():
     channels.close()
 
 
-def test_a_lost_session_is_made_anew_for_unary_calls_too(spanner, channels):
+def test_a_lost_session_is_created_again_for_unary_calls_too(spanner, channels):
     spanner.on_sql = lambda _request, context: context.abort(
         grpc.StatusCode.NOT_FOUND, "Session not found"
     )

@@ -279,7 +279,7 @@ def test_any_one_field_may_be_damaged(wire, data):
 @FUZZ
 @given(data=st.data())
 def test_no_damage_makes_a_change_vanish(wire, data):
-    """One field of a data change record is anything: it is told, or it is refused."""
+    """One field of a data change record is anything: it is decoded, or it is refused."""
     fields = list(copy.deepcopy(wire.INSERT).values())
     fields[data.draw(st.integers(0, len(fields) - 1))] = data.draw(PLAIN)
     try:

@@ -1,4 +1,4 @@
-"""Queries over the wire: what is asked, what comes back, and how each end is told."""
+"""Queries over the wire: what is asked, what comes back, and how each end is reported."""
 
 import asyncio
 import threading
@@ -143,9 +143,7 @@ def test_an_expired_position_names_what_is_lost(stream, spanner, read):
         "The token does not belong to the placement TVF READ_s_eu.",
     ],
 )
-def test_a_token_that_is_not_known_is_told_from_a_stream_that_is_not(
-    stream, spanner, details, read
-):
+def test_an_unknown_token_is_distinguished_from_an_unknown_stream(stream, spanner, details, read):
     spanner.on_stream = answer_with(grpc.StatusCode.INVALID_ARGUMENT, details)
     with pytest.raises(TokenRefused):
         read(stream.query(**ARGUMENTS))
@@ -177,7 +175,7 @@ def test_other_ranges_are_settings(stream, spanner, details, read):
     assert caught.value.hint
 
 
-def test_a_lost_session_is_made_anew(stream, spanner, read):
+def test_a_lost_session_is_created_again(stream, spanner, read):
     spanner.on_stream = answer_with(grpc.StatusCode.NOT_FOUND, "Session not found: s1")
     with pytest.raises(QueryInterrupted):
         read(stream.query(**ARGUMENTS))
@@ -186,7 +184,7 @@ def test_a_lost_session_is_made_anew(stream, spanner, read):
     assert spanner.sessions == 2
 
 
-def test_a_session_that_is_refused_is_told(stream, spanner, read):
+def test_a_session_that_is_refused_raises_an_error(stream, spanner, read):
     spanner.on_session = lambda _request, context: context.abort(
         grpc.StatusCode.NOT_FOUND, "Database not found: d"
     )

@@ -50,7 +50,7 @@ def test_the_catalogues_type_holds():
     assert evolve(known, current, (), table="t").columns[1].type == ColumnType("BYTES")
 
 
-def test_a_dropped_table_is_told_as_it_was_known():
+def test_a_dropped_table_is_returned_as_it_was_known():
     known = table(Column("c", STRING, 2))
     assert evolve(known, None, (), table="t") == known
 
@@ -72,7 +72,7 @@ def test_a_table_that_nobody_knows_is_what_a_record_shows():
 
 
 def test_a_records_primary_key_that_is_not_the_tables_is_refused():
-    """A table dropped and made anew with another key: its old records have no place any more."""
+    """A table was dropped and created again with another key: its old records have no place."""
     for column in (Column("c", INT64, 2), Column("other", INT64, 2)):
         shown = (RecordColumn("c", INT64, True, 2),)
         with pytest.raises(IncompatibleChange, match="primary key"):

@@ -49,7 +49,7 @@ def test_another_key_is_refused(registrar):
         registrar.register(other)
 
 
-def test_what_would_be_registered_is_told_and_nothing_is_made(registry, registrar):
+def test_what_would_be_registered_is_returned_and_nothing_is_made(registry, registrar):
     wider = TableSchema("t", (*TABLE.columns, Column("w", INT64, 3)))
     assert registrar.missing(TABLE) == ["bank.t-key", "bank.t-value"]
     assert registry.subjects == registry.levels == {}

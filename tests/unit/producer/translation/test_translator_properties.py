@@ -1,4 +1,4 @@
-"""Translation of any values of any types, told by an independent reader of what was translated.
+"""Translation of any values of any types, compared with what an independent reader finds.
 
 The oracle is fastavro with its logical types: what it reads has to be what the JSON said.
 """

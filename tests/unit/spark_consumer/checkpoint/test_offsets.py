@@ -1,4 +1,4 @@
-"""Spark's offset log: lines are told apart by their topics."""
+"""Spark's offset log: lines are distinguished by their topics."""
 
 import pytest
 

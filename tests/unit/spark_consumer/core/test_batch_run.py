@@ -110,8 +110,8 @@ def begin(batch=0, *, query_id="q", limits=None, code="1", sinks=("changelog", "
     )
 
 
-def told(run, *events):
-    """Tell a batch several events; return the effects of the last."""
+def handle(run, *events):
+    """Let a batch handle several events; return the effects of the last."""
     effects = []
     for event in events:
         effects = run.handle(event)
@@ -122,7 +122,7 @@ def told(run, *events):
 def first_batch():
     """The first batch's run, its tail of effects, and its frontier."""
     run = begin()
-    tail = told(
+    tail = handle(
         run,
         BatchBegun(ends(3, 2)),
         PlanLoaded(None),
@@ -161,7 +161,7 @@ def test_the_first_batch_has_no_state_and_no_frontier_to_load():
 
 def test_a_later_batch_loads_its_state_deletes_loads_its_plan_then_its_frontier():
     first, _, frontier = first_batch()
-    told(first, StateStored())
+    handle(first, StateStored())
     state = replace(first.state, dropped_segments=("gone",))
     run = begin(1)
     assert run.handle(BatchBegun(ends(5, 2))) == [LoadState(0)]
@@ -179,31 +179,31 @@ def test_a_later_batch_loads_its_state_deletes_loads_its_plan_then_its_frontier(
 
 def test_a_batch_of_data_alone_reads_no_progress():
     first, _, frontier = first_batch()
-    told(first, StateStored())
+    handle(first, StateStored())
     events = BatchBegun(ends(3, 9)), StateLoaded(first.state), PlanLoaded(None)
-    assert told(begin(1), *events, FrontierLoaded(frontier)) == [CountChanges(20, 20)]
+    assert handle(begin(1), *events, FrontierLoaded(frontier)) == [CountChanges(20, 20)]
 
 
 def test_a_batch_in_which_nothing_moved_asks_for_nothing_and_ends():
     first, _, frontier = first_batch()
-    told(first, StateStored())
+    handle(first, StateStored())
     run = begin(1)
     events = BatchBegun(ends(3, 2)), StateLoaded(first.state), PlanLoaded(None)
-    tail = told(run, *events, FrontierLoaded(frontier))
+    tail = handle(run, *events, FrontierLoaded(frontier))
     assert kinds(tail) == [StoreSchemas, StoreFrontier, StorePlan, StoreState]
-    told(run, StateStored())
+    handle(run, StateStored())
     assert (run.state.batch, run.state.watermark_us) == (1, 20)
 
 
 def test_without_any_topic_there_are_no_schemas_to_store():
-    tail = told(begin(), BatchBegun({}), PlanLoaded(None))
+    tail = handle(begin(), BatchBegun({}), PlanLoaded(None))
     assert kinds(tail) == [StoreFrontier, StorePlan, StoreState]
 
 
 def test_a_plan_that_is_found_is_obeyed_and_nothing_else_is_asked():
     first, tail, _ = first_batch()
     again = begin(code="2", limits=Limits(release_rows_max=1))
-    effects = told(again, BatchBegun(ends(3, 2)), PlanLoaded(first.plan))
+    effects = handle(again, BatchBegun(ends(3, 2)), PlanLoaded(first.plan))
     assert effects == tail[-2:]
     assert kinds(effects) == [WriteRelease, StoreState]
     assert again.plan is first.plan
@@ -224,7 +224,7 @@ def test_a_plan_that_is_found_is_obeyed_and_nothing_else_is_asked():
 def test_a_plan_of_something_else_is_refused(change):
     first, _, _ = first_batch()
     run = begin()
-    told(run, BatchBegun(ends(3, 2)))
+    handle(run, BatchBegun(ends(3, 2)))
     with pytest.raises(CheckpointMismatch, match=next(iter(change))):
         run.handle(PlanLoaded(replace(first.plan, **change)))
 
@@ -232,31 +232,31 @@ def test_a_plan_of_something_else_is_refused(change):
 @pytest.mark.parametrize("change", [{"query_id": "x"}, {"prefix": "x"}, {"batch": 5}], ids=str)
 def test_a_state_of_something_else_is_refused(change):
     first, _, _ = first_batch()
-    told(first, StateStored())
+    handle(first, StateStored())
     run = begin(1)
-    told(run, BatchBegun(ends(3, 2)))
+    handle(run, BatchBegun(ends(3, 2)))
     with pytest.raises(CheckpointMismatch, match="does not belong to this batch"):
         run.handle(StateLoaded(replace(first.state, **change)))
 
 
 def test_a_state_with_other_sinks_is_refused_by_their_names():
     first, _, _ = first_batch()
-    told(first, StateStored())
+    handle(first, StateStored())
     run = begin(1, sinks=("changelog",))
-    told(run, BatchBegun(ends(3, 2)))
+    handle(run, BatchBegun(ends(3, 2)))
     with pytest.raises(CheckpointMismatch, match=r"other sinks.*mirror"):
         run.handle(StateLoaded(first.state))
 
 
 def test_a_state_or_frontier_that_is_not_there_is_refused():
     first, _, _ = first_batch()
-    told(first, StateStored())
+    handle(first, StateStored())
     run = begin(1)
-    told(run, BatchBegun(ends(3, 2)))
+    handle(run, BatchBegun(ends(3, 2)))
     with pytest.raises(CheckpointMismatch, match="no state"):
         run.handle(StateLoaded(None))
     run = begin(1)
-    told(run, BatchBegun(ends(3, 2)), StateLoaded(first.state), PlanLoaded(None))
+    handle(run, BatchBegun(ends(3, 2)), StateLoaded(first.state), PlanLoaded(None))
     with pytest.raises(CheckpointMismatch, match="frontier"):
         run.handle(FrontierLoaded(None))
 
@@ -264,11 +264,11 @@ def test_a_state_or_frontier_that_is_not_there_is_refused():
 @pytest.mark.parametrize("end_offsets", [ends(2, 9), ends(9, 1), {PROGRESS: {0: 9}}], ids=str)
 def test_a_topic_that_is_behind_is_refused_before_anything_is_decided(end_offsets):
     first, _, frontier = first_batch()
-    told(first, StateStored())
+    handle(first, StateStored())
     run = begin(1)
-    told(run, BatchBegun(end_offsets), StateLoaded(first.state), PlanLoaded(None))
+    handle(run, BatchBegun(end_offsets), StateLoaded(first.state), PlanLoaded(None))
     with pytest.raises(CheckpointMismatch, match="re-created"):
-        told(run, FrontierLoaded(frontier), ProgressRead(()))
+        handle(run, FrontierLoaded(frontier), ProgressRead(()))
 
 
 @pytest.mark.parametrize(
@@ -282,17 +282,17 @@ def test_a_topic_that_is_behind_is_refused_before_anything_is_decided(end_offset
 )
 def test_progress_that_contradicts_the_protocol_ends_the_batch(rows, error):
     first, _, frontier = first_batch()
-    told(first, StateStored())
+    handle(first, StateStored())
     run = begin(1)
     events = BatchBegun(ends(4, 2)), StateLoaded(first.state), PlanLoaded(None)
-    told(run, *events, FrontierLoaded(frontier))
+    handle(run, *events, FrontierLoaded(frontier))
     with pytest.raises(error):
         run.handle(ProgressRead(rows))
 
 
 def test_a_change_without_order_key_ends_the_batch():
     run = begin()
-    told(run, BatchBegun(ends(3, 2)), PlanLoaded(None), ProgressRead(opening()))
+    handle(run, BatchBegun(ends(3, 2)), PlanLoaded(None), ProgressRead(opening()))
     with pytest.raises(UnorderedChange, match="accounts"):
         run.handle(ChangesCounted(BatchStats(unordered_rows=1, unordered_at="bank.accounts/0/7")))
 
@@ -315,7 +315,7 @@ def test_what_was_not_asked_for_is_refused(event):
 
 def test_a_batch_that_is_done_hears_nothing_more():
     run, _, _ = first_batch()
-    told(run, StateStored())
+    handle(run, StateStored())
     with pytest.raises(InvariantViolation):
         run.handle(StateStored())
 
@@ -330,12 +330,14 @@ def with_waiting():
     run = begin()
     early = BatchStats(early=Distribution(1, (15,)), early_min_us=15, early_max_us=15)
     rows = ProgressRead((*opening(), beat(2, watermark_us=9)))
-    told(run, BatchBegun(ends(3, 1)), PlanLoaded(None), rows, ChangesCounted(early), StateStored())
+    handle(
+        run, BatchBegun(ends(3, 1)), PlanLoaded(None), rows, ChangesCounted(early), StateStored()
+    )
     second = begin(1)
     frontier = Frontier(SUBSCRIPTION)
     frontier.fold(rows.rows, reached=ends(3, 1))
-    told(second, BatchBegun(ends(4, 1)), StateLoaded(run.state), PlanLoaded(None))
-    told(second, FrontierLoaded(frontier), ProgressRead((beat(3, watermark_us=30),)))
+    handle(second, BatchBegun(ends(4, 1)), StateLoaded(run.state), PlanLoaded(None))
+    handle(second, FrontierLoaded(frontier), ProgressRead((beat(3, watermark_us=30),)))
     return run.state, second.plan
 
 
@@ -363,10 +365,10 @@ def with_waiting():
 def test_a_plan_that_contradicts_itself_or_its_state_is_noticed(spoil):
     state, plan = with_waiting()
     run = begin(1)
-    told(run, BatchBegun(ends(4, 1)), StateLoaded(state))
+    handle(run, BatchBegun(ends(4, 1)), StateLoaded(state))
     bad = replace(plan, **spoil(plan))
     with pytest.raises((InvariantViolation, ConsumerError)):
-        told(run, PlanLoaded(bad))
+        handle(run, PlanLoaded(bad))
 
 
 class Killed(BaseException):

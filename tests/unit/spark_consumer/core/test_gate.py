@@ -305,7 +305,7 @@ def test_everything_comes_out_once_in_order_and_on_time(
     assert [number for number, _ in executor.released] == list(range(executor.state.next_release))
 
 
-def test_what_no_batch_can_need_is_let_go_and_a_hundred_states_stay():
+def test_what_no_batch_can_need_is_dropped_and_a_hundred_states_stay():
     assert no_longer_needed(STATE) == ()
     early = State(prefix="bank", query_id="q", batch=1, dropped_segments=("a", "b"))
     assert no_longer_needed(early) == (

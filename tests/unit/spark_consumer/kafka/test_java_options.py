@@ -109,8 +109,8 @@ def test_certificate_and_key_belong_together(name):
     "key", ["hush", KEY.replace("PRIVATE", "RSA PRIVATE"), KEY.replace("PRIVATE", "EC PRIVATE")]
 )
 def test_a_key_that_java_cannot_read_is_refused(key):
-    told = refused({"ssl.certificate.pem": CERTIFICATE, "ssl.key.pem": key})
-    assert "PKCS#8" in told
+    error_text = refused({"ssl.certificate.pem": CERTIFICATE, "ssl.key.pem": key})
+    assert "PKCS#8" in error_text
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [("none", ""), ("https", "https")])

@@ -1,4 +1,4 @@
-"""How a run's failure is told; the parts are scripted, and no Spark is started."""
+"""How a run's failure is reported; the parts are scripted, and no Spark is started."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_run_that_was_replaced_says_so_whatever_has_refused_it(where):
 
 @pytest.mark.parametrize("where", ["of_batch", "of_query"])
 @pytest.mark.parametrize("of_gate", [None, ConnectionError("the JVM is gone")])
-def test_any_other_failure_is_told_as_it_is(where, of_gate):
+def test_any_other_failure_is_raised_as_it_is(where, of_gate):
     running = ended(**{where: CONFLICT}, of_gate=of_gate)
 
     with pytest.raises(RuntimeError, match="two runs at once"):

@@ -27,9 +27,9 @@ def test_a_known_error_is_one_plain_line_and_its_exit_code(capsys, error, code, 
     with pytest.raises(SystemExit) as ended:
         run_program(app)
     assert ended.value.code == code
-    told = capsys.readouterr()
-    assert told.err == line + "\n"
-    assert told.out == ""
+    printed = capsys.readouterr()
+    assert printed.err == line + "\n"
+    assert printed.out == ""
 
 
 def test_what_nobody_expected_keeps_its_traceback():

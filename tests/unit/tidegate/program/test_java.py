@@ -46,15 +46,15 @@ def test_java_home_wins_over_the_path_as_it_does_for_spark(java):
 
 
 def test_without_java_the_line_says_what_to_install(tmp_path):
-    told = refused(PATH=str(tmp_path))
-    assert told.startswith("Spark needs Java 17 to 21: no java is on the path")
-    assert "JAVA_HOME" in told
+    error_text = refused(PATH=str(tmp_path))
+    assert error_text.startswith("Spark needs Java 17 to 21: no java is on the path")
+    assert "JAVA_HOME" in error_text
 
 
 @pytest.mark.parametrize("version", ["1.8.0_392", "11.0.2", "23"])
 def test_a_version_that_spark_does_not_run_on_is_named(java, version):
-    told = refused(PATH=str(java(version).parent))
-    assert f"is Java {8 if version.startswith('1.8') else int(version[:2])}" in told
+    error_text = refused(PATH=str(java(version).parent))
+    assert f"is Java {8 if version.startswith('1.8') else int(version[:2])}" in error_text
 
 
 def test_a_stub_that_only_tells_where_to_get_java_does_not_pass(java):

@@ -20,7 +20,7 @@ from tidegate.schemas.topics import TopicNames
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "told"),
+    ("kind", "options", "error_text"),
     [
         (Consumer, {"foo.bar": "hush"}, 'No such configuration property: "foo.bar"'),
         (Consumer, {"security.protocol": "hush"}, '"security.protocol"'),
@@ -44,13 +44,13 @@ from tidegate.schemas.topics import TopicNames
         (Producer, {"transactional.id": "x", "message.timeout.ms": "hush"}, "message.timeout.ms"),
     ],
 )
-def test_a_rejected_option_is_named_without_its_value(kind, options, told):
+def test_a_rejected_option_is_named_without_its_value(kind, options, error_text):
     base = {"group.id": "g"} if kind is Consumer else {}
     with pytest.raises(ConfigError) as caught:
         make_client(kind, {**base, **options})
     assert caught.value.exit_code == 2
     assert str(caught.value).startswith("kafka_options: ")
-    assert told in str(caught.value)
+    assert error_text in str(caught.value)
     assert "hush" not in str(caught.value)
     assert "CONFIGURATION.md" in caught.value.hint
 

@@ -40,22 +40,22 @@ DECISIVE = [
 ]
 
 
-@pytest.mark.parametrize(("code", "text", "told", "fix"), DECISIVE)
-def test_a_decisive_error_names_cause_and_fix(code, text, told, fix):
+@pytest.mark.parametrize(("code", "text", "error_text", "fix"), DECISIVE)
+def test_a_decisive_error_names_cause_and_fix(code, text, error_text, fix):
     error = KafkaError(code, text)
     failure = kafka_failure(error, attempt="cannot do it", bootstrap_servers="b:1")
     assert is_decisive(error)
     assert failure.exit_code == 2
     assert str(failure).startswith("cannot do it: ")
-    assert told in str(failure)
+    assert error_text in str(failure)
     assert fix in failure.hint
     assert "b:1" in str(failure)
 
 
-@pytest.mark.parametrize(("code", "text", "told", "_fix"), DECISIVE)
-def test_what_was_reported_explains_a_call_that_timed_out(code, text, told, _fix):
+@pytest.mark.parametrize(("code", "text", "error_text", "_fix"), DECISIVE)
+def test_what_was_reported_explains_a_call_that_timed_out(code, text, error_text, _fix):
     reported = [KafkaError(KafkaError._ALL_BROKERS_DOWN), KafkaError(code, text)]
-    assert told in str(kafka_failure(TIMED_OUT, reported=reported))
+    assert error_text in str(kafka_failure(TIMED_OUT, reported=reported))
 
 
 def test_logins_and_acls_are_settings_and_names_are_the_network():

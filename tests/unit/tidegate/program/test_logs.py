@@ -21,9 +21,9 @@ def logged(capsys):
             int("cause")
         except ValueError:
             log.exception("great")
-        told = capsys.readouterr()
-        assert told.out == ""
-        return [json.loads(line) for line in told.err.splitlines()]
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        return [json.loads(line) for line in printed.err.splitlines()]
 
     yield lines
     structlog.reset_defaults()  # it holds the captured stderr, which is closed after the test

@@ -108,11 +108,11 @@ def test_unknown_variables_alone_are_a_fault(monkeypatch):
     assert "KETTLE_SPOUTS: unknown setting (in the environment)" in faults(**NEEDED)
 
 
-def test_a_file_that_is_nested_without_end_is_told(file):
+def test_a_file_that_is_nested_without_end_is_reported(file):
     assert "nested too deeply" in faults(file("a = " + "[" * 5_000 + "]" * 5_000), **NEEDED)
 
 
-def test_a_variable_that_is_nested_without_end_is_told(monkeypatch):
+def test_a_variable_that_is_nested_without_end_is_reported(monkeypatch):
     monkeypatch.setenv("KETTLE_OPTIONS", "[" * 100_000)
     assert "options: must be a table" in faults(**NEEDED)
 

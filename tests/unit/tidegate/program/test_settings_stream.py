@@ -29,7 +29,7 @@ def load(file=None, **changes):
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "error_text"),
     [
         ({"bootstrap_servers": ""}, "bootstrap_servers: "),
         ({"prefix": "-x"}, "prefix: "),
@@ -48,10 +48,10 @@ def load(file=None, **changes):
         ),
     ],
 )
-def test_a_fault_names_its_setting_and_no_secret(changes, told):
+def test_a_fault_names_its_setting_and_no_secret(changes, error_text):
     with pytest.raises(ConfigError) as caught:
         load(**changes)
-    assert told in str(caught.value)
+    assert error_text in str(caught.value)
     assert "hush" not in str(caught.value)
 
 
@@ -87,7 +87,7 @@ def test_without_credentials_the_registry_gets_none():
     assert load().registry_client_options() == {}
 
 
-def test_tables_nested_without_end_are_told(tmp_path):
+def test_tables_nested_without_end_are_reported(tmp_path):
     file = tmp_path / "reader.toml"
     file.write_text("kafka_options" + ".a" * 5_000 + " = 1")
     with pytest.raises(ConfigError, match="nested too deeply"):
