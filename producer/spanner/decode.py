@@ -131,8 +131,8 @@ class ResponseDecoder:
         Raises SchemaError if the message or a record in it is not of the known form.
         """
         response = parse_response(message)
-        if response.metadata and self._layout is None:
-            self._layout = _Layout.of(_row_type(response.metadata))
+        if self._layout is None and (metadata := b"".join(response.metadata)):
+            self._layout = _Layout.of(_row_type(metadata))
         values = response.values[:]
         if self._unfinished is not None and values:
             merge(self._unfinished, parse_value(values[0]))

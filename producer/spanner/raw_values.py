@@ -41,7 +41,8 @@ _TWO_BYTES_MAX = 3 + (1 << 14) - 1
 def parse_response(message: bytes) -> Any:
     """Return a `PartialResultSet`: `metadata` and `values` as bytes, and `chunked_value`.
 
-    Raises SchemaError for other bytes.
+    `metadata` is a list of what is one message when it is joined: protobuf merges a message that
+    comes twice.  Raises SchemaError for other bytes.
     """
     try:
         return _parse_response(message)
@@ -104,7 +105,7 @@ def _make_parsers() -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:
     file = FileDescriptorProto(name="tidegate/raw.proto", package="tidegate", syntax="proto3")
     response, values = file.message_type.add(name="Response"), file.message_type.add(name="List")
     once, repeated = Field.LABEL_OPTIONAL, Field.LABEL_REPEATED
-    response.field.add(name="metadata", number=1, type=Field.TYPE_BYTES, label=once)
+    response.field.add(name="metadata", number=1, type=Field.TYPE_BYTES, label=repeated)
     response.field.add(name="values", number=2, type=Field.TYPE_BYTES, label=repeated)
     response.field.add(name="chunked_value", number=3, type=Field.TYPE_BOOL, label=once)
     values.field.add(name="values", number=1, type=Field.TYPE_BYTES, label=repeated)

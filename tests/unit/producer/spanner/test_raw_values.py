@@ -82,13 +82,18 @@ def agrees_with_protobuf(message):
     found = parse_response(message)
     assert [by_parts(value) for value in found.values] == [*map(by_protobuf, expected.values)]
     assert found.chunked_value == expected.chunked_value
-    assert type(expected.metadata).FromString(found.metadata) == expected.metadata
+    assert type(expected.metadata).FromString(b"".join(found.metadata)) == expected.metadata
     return True
 
 
 @given(MESSAGES)
 def test_every_message_is_read_as_protobuf_reads_it(message):
     assert agrees_with_protobuf(message.SerializeToString())
+
+
+@given(MESSAGES, MESSAGES)
+def test_two_messages_in_one_are_merged_as_protobuf_merges_them(first, second):
+    assert agrees_with_protobuf(first.SerializeToString() + second.SerializeToString())
 
 
 @given(MESSAGES, st.data())
