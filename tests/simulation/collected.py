@@ -65,6 +65,6 @@ def _measure_workers(world: World) -> None:
     held = sum(len(s.tokens) for n in world.nodes for s in n.worker.slots.values())
     world.measure("stream partitions in workers", held, len(world.spanner.active))
     for node in world.nodes:
+        node.process.settle()  # readers that were stopped a moment ago
         readers = sum(thread.is_alive() for thread in node.process.threads) - 1
-        # One may just be stopped: it is forgotten first, then waited for.
-        world.measure("readers without a query", readers - len(node.loop._runner._readers), 1)
+        world.measure("readers without a query", readers - len(node.loop._runner._readers), 0)

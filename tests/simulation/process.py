@@ -20,6 +20,8 @@ __all__ = ["Process", "ProcessClock", "ProcessThread"]
 
 _T = TypeVar("_T")
 
+_PAUSES_UNTIL_NOTICED = 3
+
 
 class ProcessClock:
     """A process's clocks: the monotonic one starts anywhere, the wall clock may be wrong."""
@@ -142,6 +144,13 @@ class Process:
                 return False
             self.pause()
         return True
+
+    def settle(self) -> None:
+        """Let all threads but the first notice what has just changed; called by the world."""
+        for _ in range(_PAUSES_UNTIL_NOTICED):
+            for thread in self.threads[1:]:
+                if thread.is_alive():
+                    thread.go_on()
 
     def kill(self) -> None:
         """End every thread where it stands; called by the world."""
