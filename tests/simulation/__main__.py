@@ -1,4 +1,4 @@
-"""`python -m tests.simulation`: run seeds, or one seed told line by line."""
+"""`python -m tests.simulation`: run seeds, or print one seed line by line."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ BROKEN_DRIVERS = (
         ((Queries, "add_records", _release_nothing),),
     ),
     Mutant(
-        "a loss of slots that the core does not hear of",
+        "a loss of slots that the core is not notified of",
         "soundness",
         ((FleetWorker, "slots_lost", _lost_unheard),),
     ),

@@ -189,7 +189,7 @@ def _apply_until_it_commits(self: Any, *args: Any) -> None:
 
 
 def _apply_without_id(self: Any, table: DeltaTable, *args: Any) -> None:
-    """Commit under an id that is nobody else's."""
+    """Commit under an id that no other commit has."""
     one, (_, number), commit = args
     _SINKS[type(self)](self, table, one, (f"{id(self)}/{table.head}", number), commit)
 

@@ -111,13 +111,13 @@ def _translate_once(self: RefreshingTranslator, record: Any, *, token: str) -> A
 
 
 BROKEN_TRANSLATORS = (
-    Mutant("absent columns told as NULL", "values", ((change_writer, "_name_list", _no_names),)),
+    Mutant("absent columns written as NULL", "values", ((change_writer, "_name_list", _no_names),)),
     Mutant(
         "columns named only where the writer knows more",
         "values",
         ((change_writer, "_name_list", _no_names_where_the_row_is_full),),
     ),
-    Mutant("NULL told as absent", "values", ((ChangeWriter, "write", _write_without_nulls),)),
+    Mutant("NULL written as absent", "values", ((ChangeWriter, "write", _write_without_nulls),)),
     Mutant(
         "a function compiled for another set of columns used",
         "values",

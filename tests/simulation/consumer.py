@@ -92,7 +92,7 @@ class Consumer:
         if self._ended is None:
             try:
                 self.step()
-            except Exception as error:  # noqa: BLE001 - told at the next `step`
+            except Exception as error:  # noqa: BLE001 - raised by the next `step`
                 self._ended = error
         return self._ended is None
 

@@ -7,7 +7,7 @@ waits for what the broker does later (a marker, a round) with `until`; what it a
 waiting holds at once.
 
 What only one of them can show stays outside: the model writes markers of one transaction in any
-order (a real one does too, and cannot be told to); the model has no tombstones, no time-out by
+order (a real one does too, and has no setting for it); the model has no tombstones, no time-out by
 itself, and one refusal where the broker has several codes.
 """
 
@@ -231,8 +231,8 @@ def fence_of_a_worker_that_has_not_joined_is_refused(stage: Stage) -> None:
     stage.until(lambda: stage.committed(0) is None, member)
 
 
-def fence_of_one_thrown_out_is_refused(stage: Stage) -> None:
-    """Also by a group that nobody is left in; only who names no generation passes there."""
+def fence_of_a_removed_member_is_refused(stage: Stage) -> None:
+    """Also by an empty group, which accepts only a fence without a generation."""
     member = stage.member("worker")
     stage.until(lambda: len(member.slots) == SLOTS, member)
     before = member.metadata()
@@ -315,7 +315,7 @@ def offsets_count_from_the_commit(stage: Stage) -> None:
 # ---------------------------------------------------------------- the group
 
 
-def slot_is_let_go_before_it_is_given_on(stage: Stage) -> None:
+def slot_is_released_before_it_is_reassigned(stage: Stage) -> None:
     """The fence keeps two writers apart only because of this order, and of growing generations."""
     first = stage.member("first")
     stage.until(lambda: len(first.slots) == SLOTS, first)
@@ -323,14 +323,14 @@ def slot_is_let_go_before_it_is_given_on(stage: Stage) -> None:
     second = stage.member("second")
     stage.until(lambda: second.generation > alone, second)
     stage.linger(second)
-    assert second.slots == frozenset(), "nothing is given on while its owner has not let go"
+    assert second.slots == frozenset(), "a slot was reassigned before its owner released it"
     assert first.slots == frozenset(range(SLOTS))
 
-    told = len(second.events)
+    seen = len(second.events)
     _until_shared(stage, first, second)
     revoked = {slot: generation for kind, slots, generation in first.events for slot in slots
                if kind == "revoked"}  # fmt: skip
-    given = {slot: generation for kind, slots, generation in second.events[told:] for slot in slots
+    given = {slot: generation for kind, slots, generation in second.events[seen:] for slot in slots
              if kind == "assigned"}  # fmt: skip
     assert second.slots <= set(given)
     assert all(slot in revoked and revoked[slot] < given[slot] for slot in second.slots)
@@ -338,7 +338,7 @@ def slot_is_let_go_before_it_is_given_on(stage: Stage) -> None:
 
 
 def slots_taken_from_the_dead_are_orphans(stage: Stage) -> None:
-    """A round takes slots from a static member that dies before it has let go and returns in time.
+    """A round takes slots from a static member that dies before it releases them and comes back.
 
     Its return begins no round, so the slots are nobody's until something else does.
     """
@@ -347,7 +347,7 @@ def slots_taken_from_the_dead_are_orphans(stage: Stage) -> None:
     _until_shared(stage, heir, other)
 
 
-def orphans_have_an_owner_whoever_joins_anew(stage: Stage) -> None:
+def orphans_have_an_owner_after_any_member_joins_again(stage: Stage) -> None:
     """Also who came back under the name: it leaves before it joins, so that a round begins."""
     heir, other = _with_orphans(stage)
     heir.begin_round()
@@ -468,13 +468,13 @@ CASES: tuple[Callable[[Stage], None], ...] = (
     fence_without_an_offset_checks_nothing,
     fence_of_a_nameless_stranger_checks_nothing,
     fence_of_a_worker_that_has_not_joined_is_refused,
-    fence_of_one_thrown_out_is_refused,
+    fence_of_a_removed_member_is_refused,
     replaced_member_is_refused_in_the_same_generation,
     fence_holds_while_a_round_is_prepared,
     offsets_count_from_the_commit,
-    slot_is_let_go_before_it_is_given_on,
+    slot_is_released_before_it_is_reassigned,
     slots_taken_from_the_dead_are_orphans,
-    orphans_have_an_owner_whoever_joins_anew,
+    orphans_have_an_owner_after_any_member_joins_again,
     message_beyond_its_topics_limit_is_refused,
     limit_that_is_raised_holds_for_the_next_message,
     topics_own_limit_holds_and_not_the_brokers,

@@ -59,10 +59,10 @@ class DeltaTable:
 
     def recent(self, limit: int | None) -> Sequence[TableCommit]:
         first = 0 if limit is None else max(0, len(self.commits) - limit)
-        return [self._told(version) for version in range(first, len(self.commits))]
+        return [self._described(version) for version in range(first, len(self.commits))]
 
     def commit(self, version: int) -> TableCommit | None:
-        return self._told(version) if version <= self.head else None
+        return self._described(version) if version <= self.head else None
 
     def added_up_to(self, version: int) -> list[Any]:
         """Return the rows of a table that is appended to, in the order of its commits."""
@@ -158,7 +158,7 @@ class DeltaTable:
             if is_same or has_columns or not is_append:
                 raise ConcurrentCommit
 
-    def _told(self, version: int) -> TableCommit:
+    def _described(self, version: int) -> TableCommit:
         commit = self.commits[version]
         return TableCommit(version, commit.operation, commit.metadata, {})
 

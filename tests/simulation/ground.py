@@ -50,7 +50,7 @@ class DataLostError(Exception):
 
 
 class Ground:
-    """The faults of one seed, and what became of them."""
+    """The faults of one seed, and what followed from them."""
 
     def __init__(self, world: World, seed: int) -> None:
         self._world = world
@@ -216,7 +216,7 @@ class Ground:
         """Whether no worker may live on: the fault concerns the whole fleet."""
         return self.final is not None and "PositionExpired" not in self.final.errors
 
-    def is_told(self) -> bool:
+    def is_reported(self) -> bool:
         """Whether an error has named the final fault since it happened."""
         fault = self.final
         return fault is not None and any(

@@ -47,7 +47,7 @@ class Healing:
             if world.ground.must_all_stop:
                 self._wait_for_the_last_worker()
             else:
-                self._goes_on_until(world.ground.is_told)
+                self._goes_on_until(world.ground.is_reported)
             return
         if world.refused:
             if not self._goes_on_until(lambda: not self._held_up(horizon_us)):
@@ -163,7 +163,7 @@ class Healing:
             history.unhealed.append(f"the watermark is {behind} µs behind the last commit")
         orphans = sorted(self._world.broker.group.unassigned)
         if orphans:
-            history.unhealed.append(f"slots belong to nobody: {orphans}")
+            history.unhealed.append(f"slots are unassigned: {orphans}")
         history.unhealed += [
             f"{node.name} does not come to rest in the group: {node.client.state.value}"
             for node in self._world.nodes

@@ -1,4 +1,4 @@
-"""What happened in a run, as the checkers read it: facts only, whoever collected them.
+"""What happened in a run, as the checkers read it: facts only, from any collector.
 
 A simulated run fills it while it goes; a run on real parts fills it afterwards, from the commit log
 of Spanner's stand-in, from Kafka and from Delta.  What a collector cannot know stays empty, and the
@@ -128,7 +128,7 @@ class Fenced:
 
     at: int
     worker: str
-    speaks_for: frozenset[int]
+    covers: frozenset[int]
     """Slots whose tokens' records, markers or snapshots it carries."""
     owned: frozenset[int]
     """Slots that the group said are this member's when the fence passed."""

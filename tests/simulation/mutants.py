@@ -68,9 +68,9 @@ def main(arguments: list[str]) -> int:
         outcomes = pool.map(_outcome, indices, [options.seeds_max] * len(indices))
         for mutant, (seeds, found) in zip(chosen, outcomes, strict=True):
             missed += seeds is None
-            told = "never" if seeds is None else str(seeds)
+            seeds_text = "never" if seeds is None else str(seeds)
             others = ", ".join(name for name in found if name != mutant.checker)
-            print(f"{mutant.name:<56} {mutant.checker:<18} {told:>5}  {others}", flush=True)
+            print(f"{mutant.name:<56} {mutant.checker:<18} {seeds_text:>5}  {others}", flush=True)
     seconds = time.perf_counter() - began
     print(f"within {options.seeds_max} seeds each, {seconds:.0f} s")
     print(f"{len(chosen) - missed} caught, {missed} missed")

@@ -245,7 +245,7 @@ class Node:
             world.stopped_for_size(self, error)
         elif isinstance(error, ProducerFencedError):
             if world.broker.claims[self.name] == self.client_id:
-                world.broke(self, f"nobody has taken its name: {error}")
+                world.broke(self, f"no other process claimed its name: {error}")
             else:
                 world.exited(self, "fenced")
         elif isinstance(error, UnreachableError):

@@ -41,13 +41,13 @@ def run_seed(seed: int) -> Verdict:
 def story(seed: int, *, about: bytes | str | None = None) -> Iterator[str]:
     """Run a seed again and yield a line per event; with `about` only those that name it.
 
-    A run is its seed, so that the second run is the first one told.
+    A run is its seed, so that the second run repeats the first one.
     """
     world = World(seed, is_traced=True)
     world.run()
     for at, us, who, kind, what in world.trace or ():
         if about is None or kind in ("fault", "exit", "phase", "broke") or _mentions(what, about):
-            yield f"{at:>6} {us / 1e6:>10.3f} s  {who:<9} {kind:<8} {_told(what)}"
+            yield f"{at:>6} {us / 1e6:>10.3f} s  {who:<9} {kind:<8} {_shortened(what)}"
 
 
 def failure_report(verdict: Verdict) -> Iterator[str]:
@@ -80,6 +80,6 @@ def _mentions(what: Any, subject: bytes | str) -> bool:
     return False
 
 
-def _told(what: Any) -> str:
+def _shortened(what: Any) -> str:
     text = what if isinstance(what, str) else _ADDRESS.sub("", repr(what))
     return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]} …"

@@ -62,7 +62,7 @@ def entry(offset, body):
 
 
 def history():
-    """Return a small run in which all is as it should be: a parent, its child, three changes."""
+    """Return a small run without a violation: a parent, its child, three changes."""
     child = ChildPartition("child", ("parent",), 15_000)
     totals = (TopicTotals(TOPIC, 1, 1, 1, blake2b_64(ONE)),)
     changes = [
@@ -184,7 +184,7 @@ WRONGS = [
     ("manifests", "another size", lambda h: changed(h.manifests, 1, rows=3)),
     ("one_plan", "planned twice", lambda h: h.claims.append(Claim(1, 2, 20, {TOPIC: {0: 3}}))),
     ("values", "another value", lambda h: changed(h.published, 1, columns={"v": 7})),
-    ("values", "an absent column told as NULL", lambda h: changed(
+    ("values", "an absent column written as NULL", lambda h: changed(
         h.published, 1, columns={"v": 2, "w": None})),
     ("values", "another kind", lambda h: changed(h.published, 1, mod="D")),
     ("values", "another key", lambda h: changed(h.published, 1, key=b"m")),

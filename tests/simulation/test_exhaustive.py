@@ -55,7 +55,7 @@ def test_a_broken_core_is_caught(name):
     assert outcome.trace
 
 
-def test_scenarios_are_told_apart_by_their_names():
+def test_the_names_of_scenarios_are_distinct():
     scenarios = (*SCENARIOS, *DEEP)
 
     assert len({scenario.name for scenario in scenarios}) == len(scenarios)

@@ -34,11 +34,11 @@ def test_a_seed_is_a_run(seed):
     assert list(story(seed)) == list(story(seed))
 
 
-def test_a_told_run_is_the_run():
-    told, silent = World(5, is_traced=True).run(), World(5).run()
+def test_a_traced_run_is_the_run():
+    traced, silent = World(5, is_traced=True).run(), World(5).run()
 
-    assert told.published == silent.published
-    assert told.released == silent.released
+    assert traced.published == silent.published
+    assert traced.released == silent.released
 
 
 def test_every_fault_and_every_way_of_going_on_is_met():

@@ -48,9 +48,11 @@ def _compare(chain: SlotChain, body: SlotChanges | SlotWatermark, slot: int) -> 
     marks = [(us, token) for token, us in chain.watermarks().items()]
     watermark_us, token = min(marks, default=(0, ""))
     slowest = SlowestToken(token, watermark_us) if marks else None
-    told = (body.revision, body.includes, body.open, body.slowest)
-    if told != (chain.revision, chain.includes, len(marks), slowest):
-        yield Violation(f"slot {slot}: revision {body.revision} says {told}, slowest is {slowest}")
+    claimed = (body.revision, body.includes, body.open, body.slowest)
+    if claimed != (chain.revision, chain.includes, len(marks), slowest):
+        yield Violation(
+            f"slot {slot}: revision {body.revision} has {claimed}, slowest is {slowest}"
+        )
 
 
 def _regress(before: SlotChain, now: SlotChain, slot: int) -> Iterator[Violation]:

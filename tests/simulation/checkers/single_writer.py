@@ -15,10 +15,10 @@ def check(history: History) -> Iterator[Violation]:
     for commit in history.fenced:
         if not commit.has_checked:
             yield Violation(f"{commit.worker} committed without a fence (event {commit.at})")
-        foreign = sorted(commit.speaks_for - commit.owned)
+        foreign = sorted(commit.covers - commit.owned)
         if foreign:
             yield Violation(f"{commit.worker} wrote for foreign slots {foreign} ({commit.at})")
-        bare = sorted(commit.speaks_for - commit.offset_slots)
+        bare = sorted(commit.covers - commit.offset_slots)
         if bare:
             yield Violation(f"{commit.worker}'s fence lacks slots {bare} ({commit.at})")
         if commit.after_fence:

@@ -32,7 +32,7 @@ def _check_attempts(history: History) -> Iterator[Violation]:
     for step in steps:
         if not isinstance(step, Refusal):
             for cause in list(attempts):
-                if cause[-1] in step.speaks_for:
+                if cause[-1] in step.covers:
                     del attempts[cause]
             continue
         cause = (step.process, step.topic, step.slot)

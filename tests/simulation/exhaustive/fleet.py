@@ -1,7 +1,7 @@
 """All actions of all states of a fleet, each carried out once for the parts that it touches.
 
 A read changes one worker alone, and most of what a worker does only itself and the ground, whatever
-the other is at: what came of it is remembered by the numbers of those parts.
+the other is at: the result is remembered by the numbers of those parts.
 """
 
 from __future__ import annotations

@@ -236,7 +236,7 @@ class Gates:
     def _crash_everywhere(
         self, shown: Picture, before: _Gate, undisturbed: _Gate
     ) -> dict[str, list[Violation]]:
-        """Kill the consumer between any two of the batch's effects, and let another begin anew."""
+        """Kill the consumer between any two of the batch's effects, and start another one."""
         steps = 1
         while True:
             killed = self._batch(shown, before, steps=steps)

@@ -66,7 +66,7 @@ class Node:
         self.clock = StageClock(now_us)
         self.queries: dict[int, tuple[str, Any]] = {}
         """Query id -> (token, the rest of what it will answer)."""
-        self.letting_go: frozenset[int] = frozenset()
+        self.releasing: frozenset[int] = frozenset()
         broker, topic = stage.broker, stage.names.progress
         self.publisher = NotedPublisher(
             broker, name=name, progress_topic=topic, on_commit=stage.commit_note(name)
@@ -117,7 +117,7 @@ class Node:
 
     @property
     def outcomes(self) -> Any:
-        """What came of it, and the core does not know yet."""
+        """What happened, and the core does not know yet."""
         return self.runner._events
 
     @property
@@ -158,7 +158,7 @@ class Node:
             self.handle(on.SlotsAssigned(tuple(sorted(slots))))
         elif kind == "lost":
             client.done(callback)
-            self.letting_go = frozenset()
+            self.releasing = frozenset()
             self.held.difference_update(slots)
             self._stop_reading(slots)
             if held:
@@ -166,9 +166,9 @@ class Node:
         elif not held:
             client.done(callback)
             self._stop_reading(slots)
-            self.letting_go = frozenset()
-        elif not self.letting_go:
-            self.letting_go = frozenset(held)
+            self.releasing = frozenset()
+        elif not self.releasing:
+            self.releasing = frozenset(held)
             self.handle(on.SlotsRevoked(tuple(sorted(held))))
 
     def seek_start(self) -> None:

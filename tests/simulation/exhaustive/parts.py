@@ -80,7 +80,7 @@ class Actor:
                 names.of_object(node.worker),
                 _epoch(publisher), names.of_object(_in_transaction(publisher)),
                 (client.state.name, client.member_id, client.generation, client.owned),
-                (tuple(client.callbacks), client.must_rejoin, node.letting_go),
+                (tuple(client.callbacks), client.must_rejoin, node.releasing),
                 frozenset(node.held), node.seeks_start, tuple(queries),
                 tuple(node.positions.items()),
                 names.of_object(node.effects), names.of_object(node.outcomes),
@@ -115,7 +115,7 @@ def _log_key(log: Log, names: Names) -> int:
 
 
 def _standing(entry: Entry, log: Log) -> str:
-    """Tell what has become of an entry, as far as readers and writers can tell."""
+    """Return the state of an entry, as far as readers and writers can tell."""
     transaction = entry.transaction
     if transaction is None:
         return ""

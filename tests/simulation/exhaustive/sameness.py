@@ -187,7 +187,7 @@ class Names:
         held |= getattr(value, "__dict__", {})
         return (
             kind.__name__,
-            # Told by identity of two positions, which may be equal all the same.
+            # Depends on the identity of two positions, which may be equal all the same.
             value.has_news if isinstance(value, StreamPartition) else None,
             *(self._frozen(one) for name, one in held.items() if name not in left_out),
         )

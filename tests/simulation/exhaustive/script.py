@@ -76,7 +76,7 @@ class Scenario:
     crashes: tuple[str, ...] = ()
     """Workers one of whom dies, once, at any moment: the other gets its slots, or it comes back."""
     expulsions: tuple[str, ...] = ()
-    """Workers one of whom the group throws out, once, at any moment, and who work on unaware."""
+    """Workers one of whom the group removes, once, at any moment, and who work on unaware."""
     unknown: tuple[str, ...] = ()
     """Workers one of whose commits, once, gets no answer, whether it takes place or not."""
     topic_partitions: int = 2

@@ -1,6 +1,7 @@
 """The search: every order in which the actions of a scenario can happen.
 
-Ways that lead to the same state are walked on from once; a violation is told with the way to it.
+Ways that lead to the same state are walked on from once; a violation is reported with the way that
+led to it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tests.simulation.silence import silenced
 __all__ = ["Outcome", "explore"]
 
 STATES_MAX = 2_000_000
-"""A scenario that is not small, or actions that undo each other for ever."""
+"""A scenario that is not small, or actions that undo each other without end."""
 
 _END_CHECKERS = ("single_writer", "nothing_twice", "key_order", "gaps", "completeness")
 _NOBODY = -1
@@ -113,8 +114,8 @@ class _Search:
     def _whose_turn(self, after: State, action: Action) -> int:
         """Return who must go on: a read is put off until its worker does something with it.
 
-        Nobody else can tell when it was, and what happens to its worker meanwhile forgets it or
-        leaves it as it is.
+        No other participant can tell when it was, and what happens to its worker meanwhile
+        forgets it or leaves it as it is.
         """
         if action[0] not in LOCAL_ACTIONS:
             return _NOBODY
@@ -169,7 +170,7 @@ class _Search:
             if missing:
                 under_way.add(number)
                 if under_way & set(missing):
-                    raise AssertionError("a way comes back to a state: actions repeat for ever")
+                    raise AssertionError("a way comes back to a state: actions repeat without end")
                 stack += missing[:1]
                 continue
             stack.pop()

@@ -1,7 +1,7 @@
 """A small world whose every step is chosen: a fixed script of changes, two workers, one fault.
 
 Broker, group, publisher, node and the production cores are those of the random runs; only who does
-what next is not drawn but asked for, and everything between two choices that nobody else could see
+what next is not drawn but asked for, and everything between two choices that no other one can see
 is one action.  Time stands still, except that a worker's commit interval is over exactly when its
 next transaction is chosen to begin.  Nothing in here reads a chance: draws have fixed answers.
 """
@@ -245,7 +245,7 @@ class Stage:
     def _has_news(self, node: Node) -> bool:
         client, group = node.client, self.broker.group
         if client.callbacks:
-            return not node.letting_go & node.held
+            return not node.releasing & node.held
         member = group.members.get(node.name)
         if client.state is ClientState.JOINING:
             return not group.is_preparing
@@ -428,7 +428,7 @@ class Stage:
         self.broker.write_marker(transaction, number)
 
     def _settle_group(self) -> None:
-        """Let members join a round as soon as they can; nobody can tell that from later."""
+        """Let members join a round as soon as they can; no participant can tell that from later."""
         group = self.broker.group
         for node in [node for _ in WORKERS for node in self._living]:
             member, client = group.members.get(node.name), node.client
@@ -469,13 +469,13 @@ class _CommitNote:
     name: str
 
     def __call__(
-        self, transaction: Transaction, speaks_for: frozenset[int], finished: tuple[str, ...]
+        self, transaction: Transaction, covers: frozenset[int], finished: tuple[str, ...]
     ) -> None:
         notes = self.notes
         notes.at += 1
         notes.fenced.append(
             Fenced(
-                notes.at, self.name, speaks_for, transaction.owned_at_fence,
+                notes.at, self.name, covers, transaction.owned_at_fence,
                 transaction.was_checked, frozenset(transaction.offsets), transaction.after_fence,
             )
         )  # fmt: skip

@@ -101,7 +101,7 @@ def answering(status: int, body: object) -> Iterator[tuple[str, list[tuple[str, 
 
 
 @pytest.mark.parametrize("verb", ["split", "merge", "move"])
-def test_verbs_name_database_and_stream_and_return_what_came_of_it(verb: str):
+def test_verbs_name_database_and_stream_and_return_the_result(verb: str):
     came = {"start_timestamp_us": 5, "parents": ["a"], "children": [{"token": "b"}]}
     with answering(200, came) as (address, asked):
         found = getattr(SimulatorControl(address, database="d", stream="s"), verb)()

@@ -40,7 +40,7 @@ def test_a_line_becomes_a_transaction():
     assert (change.new_values, change.old_values) == ({}, {"Balance": "3"})
 
 
-def test_a_transaction_that_changed_nothing_watched_is_none():
+def test_a_transaction_that_changed_nothing_watched_is_left_out():
     assert parse_commit_log([json.dumps(ENTRY | {"changes": []})]) == []
 
 

@@ -181,7 +181,7 @@ class TestStalled:
 
         assert 5 < len(numbers) < 12
 
-    def test_while_the_inbox_is_not_read_nobody_is_silent(self, bench):
+    def test_no_query_counts_as_silent_while_the_inbox_is_not_read(self, bench):
         bench.open_stream("a")
         query = bench.queries["a"]
         for _ in range(60):

@@ -63,13 +63,13 @@ class ScriptedClient:
         self.report_errors = []
         """Of the reports to come; then there are none."""
         self.configs = []
-        self.let_go = threading.Event()
+        self.may_answer = threading.Event()
 
     def _do(self, name):
         self.calls.append(name)
         error = (self.script.get(name) or [None]).pop(0)
         if error is HANGS:
-            self.let_go.wait(PATIENCE_S)
+            self.may_answer.wait(PATIENCE_S)
             return
         if isinstance(error, KafkaError):
             raise KafkaException(error)
@@ -423,7 +423,7 @@ def test_a_call_that_does_not_return_is_left_behind(publisher_on, monkeypatch, c
         "commit": publisher.commit,
         "abort": lambda: publisher.abort("a slot was lost"),
     }[call]()
-    client.let_go.set()
+    client.may_answer.set()
 
     assert isinstance(outcome, on.CommitOutcomeUnknown)
     assert "does not return" in outcome.reason
@@ -436,7 +436,7 @@ def test_an_initialisation_that_hangs_is_an_error(publisher_on, monkeypatch):
 
     with pytest.raises(UnreachableError, match="does not return"):
         publisher_on(client)
-    client.let_go.set()
+    client.may_answer.set()
 
 
 def test_a_closed_publisher_releases_its_client_whose_reports_were_not_polled():

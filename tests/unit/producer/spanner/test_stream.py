@@ -319,6 +319,6 @@ def test_many_queries_run_on_several_connections(stream, spanner, channels, wire
 
 
 @pytest.mark.parametrize("name", ["", "a-b", "a`) --", "1a", "x" * 119])
-def test_a_name_that_is_none_is_refused(channels, name):
+def test_an_invalid_name_is_refused(channels, name):
     with pytest.raises(ConfigError, match="change_stream"):
         SpannerChangeStream(channels, name)

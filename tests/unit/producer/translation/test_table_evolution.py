@@ -55,7 +55,7 @@ def test_a_dropped_table_is_returned_as_it_was_known():
     assert evolve(known, None, (), table="t") == known
 
 
-def test_a_table_that_nobody_knows_is_what_a_record_shows():
+def test_an_unknown_table_is_what_a_record_shows():
     shown = (
         RecordColumn("b", INT64, True, 2),
         RecordColumn("c", STRING, False, 3),
