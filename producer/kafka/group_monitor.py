@@ -2,6 +2,9 @@
 
 An answer that is late is dropped: it may describe the group as it was before this process was
 suspended, and a process that has been replaced meanwhile must not take its name back.
+
+Its `AdminClient` is dropped too: librdkafka ends the process where a broker disconnects that still
+owes the answer to a question which has timed out (its issue 4605).
 """
 
 from __future__ import annotations
@@ -55,7 +58,9 @@ class GroupMonitor:
         age_us = now_us - self._asked_us
         if self._answer is not None and (self._answer.done() or age_us >= _AGE_MAX_US):
             answer, self._answer = self._answer, None
-            return None if age_us >= _AGE_MAX_US else self._described(answer)
+            if age_us < _AGE_MAX_US:
+                return self._described(answer)
+            self._admin = None  # as the module's text says
         if self._answer is None and age_us >= _INTERVAL_US:
             self._asked_us = now_us
             self._admin = self._admin or AdminClient(self._config)

@@ -1,4 +1,7 @@
-"""Asks the broker for a description of the stream's topics, without waiting for it."""
+"""Asks the broker for a description of the stream's topics, without waiting for it.
+
+A client whose answer is late is dropped with it, for the reason that `group_monitor` gives.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +51,12 @@ class TopicMonitor:
         age_us = now_us - self._asked_us
         if self._answers and all(answer.done() for answer in self._answers.values()):
             answers, self._answers = self._answers, {}
-            return self._observed(answers) if age_us < _AGE_MAX_US else None
+            if age_us < _AGE_MAX_US:
+                return self._observed(answers)
+            self._admin = None  # as the module's text says
         if age_us >= _INTERVAL_US:
+            if self._answers:
+                self._admin = None
             self._asked_us = now_us
             self._admin = self._admin or AdminClient(self._config)
             self._answers = self._admin.describe_topics(

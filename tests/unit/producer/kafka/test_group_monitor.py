@@ -126,6 +126,17 @@ def test_an_answer_that_never_comes_is_not_waited_for(monitor, admins):
     assert len(admins.asked) == 2
 
 
+@pytest.mark.parametrize("is_answered", [False, True], ids=["never", "late"])
+def test_a_client_with_a_late_answer_is_not_asked_again(monitor, admins, is_answered):
+    monitor.poll(INTERVAL)
+    if is_answered:
+        admins.asked[-1].set_result(answer())
+    monitor.poll(INTERVAL + AGE_MAX)
+    monitor.poll(2 * INTERVAL)
+
+    assert admins.made == 2
+
+
 def test_an_error_delivers_nothing_and_makes_a_new_client(monitor, admins):
     monitor.poll(INTERVAL)
     admins.asked[-1].set_exception(GONE)
