@@ -241,7 +241,7 @@ class Consumer:
                 if entry.value is not TOMBSTONE:
                     rows.append(ProgressRow(slot, entry.offset, entry.value))
                 newest[slot, entry.key] = entry.offset
-        if self._random.random() < (0.2 if self._world.weather.consumer_begins == 0.0 else 0.6):
+        if self._random.random() < self._world.thinning:
             # A large batch is thinned to the newest record of each key.
             kept = set(newest.items())
             rows = [

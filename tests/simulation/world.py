@@ -137,6 +137,8 @@ class World:
         self._skews: dict[str, int] = {}
         self._views: dict[int, int] = {}
         """Slot -> revision that a reader had in effect when it was looked at last."""
+        self.thinning = 0.6 if weather.consumer_begins else 0.2
+        """Chance that a batch of progress records is thinned; a late reader has large batches."""
         self._started = 0
         gate_random = Random(f"gate {seed}")
         self.checkpoint = Checkpoint(

@@ -107,6 +107,7 @@ class _Reader:
     """Stands where a consumer expects its world: one picture, and no chance."""
 
     is_healing = True
+    thinning = 0.0
     names: TopicNames = NAMES
     data_topics = (TOPIC,)
 
