@@ -28,8 +28,7 @@ from tidegate.schemas.errors import invariant
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tidegate.producer.driver.clock import Clock
-    from tidegate.producer.driver.tasks import Signal, Tasks
+    from tidegate.producer.ports import Clock, Signal, Tasks
 
 __all__ = ["ByteBudget", "Expectation"]
 

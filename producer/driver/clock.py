@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from tidegate.producer.core.now import Now
 
-__all__ = ["Clock", "SystemClock", "now_on"]
+if TYPE_CHECKING:
+    from tidegate.producer.ports import Clock
+
+__all__ = ["SystemClock", "now_on"]
 
 _NS_PER_US = 1_000
-
-
-class Clock(Protocol):
-    """Tells the time and waits; any thread may call it."""
-
-    def monotonic_us(self) -> int:
-        """Return microseconds since an arbitrary moment; never less than before."""
-        ...
-
-    def wall_us(self) -> int:
-        """Return microseconds since 1970; may step backwards or forwards."""
-        ...
-
-    def sleep(self, seconds: float) -> None:
-        """Block for about `seconds`."""
-        ...
 
 
 class SystemClock:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tidegate.producer.core.worker import Worker
-    from tidegate.producer.driver.clock import Clock
     from tidegate.producer.ports import (
+        Clock,
         Membership,
         OpenReader,
         Publisher,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tidegate.producer.core.events import ReaderOutput
-    from tidegate.producer.driver.threads import Threads
+    from tidegate.producer.ports import Threads
 
 __all__ = ["Inbox"]
 

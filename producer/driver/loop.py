@@ -21,9 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tidegate.producer.core.worker import Worker
-    from tidegate.producer.driver.clock import Clock
-    from tidegate.producer.driver.threads import Threads
-    from tidegate.producer.ports import Membership, OpenReader, Publisher, StreamStartFinder
+    from tidegate.producer.ports import (
+        Clock,
+        Membership,
+        OpenReader,
+        Publisher,
+        StreamStartFinder,
+        Threads,
+    )
 
 __all__ = ["FleetWorker"]
 

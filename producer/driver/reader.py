@@ -31,8 +31,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tidegate.producer.driver.byte_budget import ByteBudget
-    from tidegate.producer.driver.tasks import Tasks
-    from tidegate.producer.ports import ChangeStream, RecordTranslator, Response, RunningQuery
+    from tidegate.producer.ports import (
+        ChangeStream,
+        RecordTranslator,
+        Response,
+        RunningQuery,
+        Tasks,
+    )
 
 __all__ = ["PartitionReader", "size_bytes"]
 

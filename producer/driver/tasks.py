@@ -1,7 +1,7 @@
 """Tasks that wait side by side on one thread, so that an open query costs no thread of its own.
 
-Readers run through this port only, so that the simulation may schedule them itself.  A task gives
-way only where it awaits; what may block otherwise runs beside it (`in_thread`).
+Readers run through the port `Tasks` only, so that the simulation may schedule them itself.  A task
+gives way only where it awaits; what may block otherwise runs beside it (`in_thread`).
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-__all__ = ["Signal", "TaskThread", "Tasks"]
+    from tidegate.producer.ports import Signal
+
+__all__ = ["TaskThread"]
 
 _T = TypeVar("_T")
 _Run: TypeAlias = "Callable[[], Coroutine[Any, Any, _T]]"
@@ -22,34 +24,6 @@ _Run: TypeAlias = "Callable[[], Coroutine[Any, Any, _T]]"
 _BLOCKING_MAX = 4
 """Calls that block at a time; those of one table wait for each other anyway."""
 _END_PATIENCE_S = 5.0
-
-
-class Signal(Protocol):
-    """A way for tasks to wait for a change."""
-
-    async def wait_for(self, predicate: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Wait until `predicate` holds or `timeout_s` passed; return which."""
-        ...
-
-    def notify(self) -> None:
-        """Make every waiting task look at its predicate again; any thread may call it."""
-        ...
-
-
-class Tasks(Protocol):
-    """Starts tasks and makes what they wait with."""
-
-    def start(self, run: _Run[None], *, name: str) -> None:
-        """Run `run()` beside the caller; any thread may call it.  `run` raises nothing."""
-        ...
-
-    def signal(self) -> Signal:
-        """Return a new signal for tasks started here."""
-        ...
-
-    async def in_thread(self, call: Callable[[], _T]) -> _T:
-        """Return what `call` returns, or raise what it raises; it may block."""
-        ...
 
 
 class TaskThread:

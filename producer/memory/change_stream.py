@@ -14,8 +14,7 @@ from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.topics import ROOT_TOKEN
 
 if TYPE_CHECKING:
-    from tidegate.producer.driver.clock import Clock
-    from tidegate.producer.driver.tasks import Tasks
+    from tidegate.producer.ports import Clock, Tasks
     from tidegate.producer.records import StreamRecord
 
 __all__ = ["MemoryChangeStream", "MemoryResponse"]

@@ -1,4 +1,4 @@
-"""A clock that moves only when its owner moves it; implements `driver.clock.Clock`."""
+"""A clock that moves only when its owner moves it; implements `ports.Clock`."""
 
 from __future__ import annotations
 

@@ -25,11 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tidegate.producer.core.events import Event
-    from tidegate.producer.driver.clock import Clock
     from tidegate.producer.memory.broker import MemoryBroker
     from tidegate.producer.memory.group_client import Callback
     from tidegate.producer.memory.log import Log
-    from tidegate.producer.ports import GroupListener
+    from tidegate.producer.ports import Clock, GroupListener
 
 __all__ = ["MemoryMembership", "MemoryStreamStartFinder"]
 

@@ -11,12 +11,12 @@ from tidegate.producer.core.now import Now
 from tidegate.producer.core.queries import Queries
 from tidegate.producer.driver import effect_runner
 from tidegate.producer.driver.byte_budget import ByteBudget
-from tidegate.producer.driver.clock import Clock
 from tidegate.producer.driver.effect_runner import EffectRunner
 from tidegate.producer.driver.inbox import Inbox
 from tidegate.producer.driver.loop import FleetWorker
 from tidegate.producer.driver.reader import PartitionReader
 from tidegate.producer.memory.group import MemberMetadata
+from tidegate.producer.ports import Clock
 
 __all__ = ["BROKEN_DRIVERS"]
 

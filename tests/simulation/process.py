@@ -105,7 +105,7 @@ class _Signal:
 
 
 class Process:
-    """Implements `driver.threads.Threads` and `driver.tasks.Tasks`; made outside of any thread."""
+    """Implements `ports.Threads` and `ports.Tasks`; made outside of any thread."""
 
     def __init__(self, world: World, name: str) -> None:
         self.hub = getcurrent()
