@@ -16,7 +16,16 @@ from tidegate.program.java import JAVA_MAX, JAVA_MIN, Java, install_hint, probe
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["JAVA_MAX", "JAVA_MIN", "Java", "candidates", "find_java", "install_hint", "probe"]
+__all__ = [
+    "JAVA_MAX",
+    "JAVA_MIN",
+    "Java",
+    "candidates",
+    "find_java",
+    "install_hint",
+    "probe",
+    "require_java_home",
+]
 
 USUAL_PLACES = (
     "/usr/lib/jvm/*/bin/java",
@@ -60,6 +69,16 @@ def _named(environ: Mapping[str, str], places: Iterable[str]) -> Iterator[str]:
                 yield from sorted(glob.glob(home + place[1:]))  # noqa: PTH207  # absolute pattern
         else:
             yield from sorted(glob.glob(place))  # noqa: PTH207  # absolute pattern
+
+
+def require_java_home(environ: Mapping[str, str] | None = None) -> None:
+    """Raise JavaMissingError if JAVA_HOME names a folder without a Java: that one was meant."""
+    environ = os.environ if environ is None else environ
+    home = environ.get("JAVA_HOME")
+    if home and not (Path(home) / "bin" / "java").is_file():
+        message = f"JAVA_HOME is {home}, and {home}/bin/java does not exist"
+        hint = f"Set it to a Java {JAVA_MIN} to {JAVA_MAX}, or unset it"
+        raise JavaMissingError(message, hint=hint)
 
 
 def find_java(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from tidegate.local_stack.parts.java import find_java
+from tidegate.local_stack.parts.java import find_java, require_java_home
 from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts
 from tidegate.local_stack.parts.kafka_broker import KafkaBroker
 from tidegate.local_stack.parts.ports import choose_ports
@@ -87,6 +87,7 @@ class LocalStack:
         PartFailedError after that.
         """
         config = self.config
+        require_java_home()
         ports = choose_ports(
             {
                 "kafka_port": config.kafka_port,

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from tidegate.local_stack.errors import JavaMissingError, JavaUnsupportedError
-from tidegate.local_stack.parts.java import Java, candidates, find_java, install_hint, probe
+from tidegate.local_stack.parts.java import (
+    Java,
+    candidates,
+    find_java,
+    install_hint,
+    probe,
+    require_java_home,
+)
 
 
 def make_java(folder: Path, version: str | None, *, exit_code: int = 0) -> Path:
@@ -112,6 +119,22 @@ def test_missing_says_what_to_type(tmp_path):
     assert "17 to 21" in str(caught.value)
     assert "JAVA_HOME" in str(caught.value)
     assert 2 == caught.value.exit_code
+
+
+def test_a_java_home_that_does_not_exist_is_refused(tmp_path):
+    with pytest.raises(JavaMissingError) as caught:
+        require_java_home({"JAVA_HOME": str(tmp_path / "gone")})
+
+    text = f"JAVA_HOME is {tmp_path}/gone, and {tmp_path}/gone/bin/java does not exist"
+    assert text in str(caught.value)
+    assert 2 == caught.value.exit_code
+
+
+def test_a_java_home_with_a_java_or_none_is_fine(tmp_path):
+    make_java(tmp_path / "a", "17.0.1")
+
+    require_java_home({"JAVA_HOME": str(tmp_path / "a")})
+    require_java_home({})
 
 
 def test_unsupported_names_what_was_found(tmp_path):
