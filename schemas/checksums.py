@@ -1,6 +1,7 @@
 """Checksums of many changes, from their order keys: the sum of a hash, modulo 2^64.
 
 A sum does not depend on the order, and shows a change that is counted twice.
+The same hash names a parked key.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tidegate.schemas.progress import ChecksumKind
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["CHECKSUMS", "CHECKSUM_MODULUS", "blake2b_64", "xxhash_64"]
+__all__ = ["CHECKSUMS", "CHECKSUM_MODULUS", "blake2b_64", "parked_key", "xxhash_64"]
 
 CHECKSUM_MODULUS = 1 << 64
 _SEED = 42
@@ -26,6 +27,15 @@ _SEED = 42
 def xxhash_64(order_key: bytes) -> int:
     """Return a key's summand: XXH64 with seed 42."""
     return xxh64_intdigest(order_key, _SEED)
+
+
+def parked_key(topic: str, key: bytes) -> int:
+    """Return what names a parked key: XXH64 of its data topic, a zero byte and the framed key.
+
+    A signed 64-bit number.  Two keys that share one are parked together.
+    """
+    number = xxh64_intdigest(b"\0".join((topic.encode(), key)), _SEED)
+    return number - CHECKSUM_MODULUS if number >> 63 else number
 
 
 def blake2b_64(order_key: bytes) -> int:

@@ -27,6 +27,7 @@ __all__ = [
     "SlotWatermarkExpired",
     "SlowestToken",
     "StreamStarted",
+    "TableAdded",
     "TokenMove",
     "TokenSnapshot",
     "TopicOffset",
@@ -96,6 +97,8 @@ class PartitionAnnounced:
     child: ChildPartition
     parent: str
     """The parent that announces it; `topics.ROOT_TOKEN` for the initial query."""
+    parked_keys: tuple[int, ...] = ()
+    """The parent's at its finish, sorted: later changes of these keys are parked (`parked_key`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +130,7 @@ class PartitionFinished:
     filtered: int = 0
     """Changes left out by a filter."""
     parked: int = 0
-    """Changes in the dead-letter topic."""
+    """As in `TokenSnapshot`."""
     chunk: int = 0
     chunks: int = 1
     checksums: ChecksumKind = ChecksumKind.BLAKE2B_64
@@ -158,11 +161,14 @@ class TokenSnapshot:
     totals: tuple[TopicTotals, ...] = ()
     filtered: int = 0
     parked: int = 0
+    """Changes of this stream partition in the dead-letter topic, redriven ones included."""
     number: int = -1
     """Names the token in `SlotChanges` of its slot; -1 in records of version 1."""
     checksums: ChecksumKind = ChecksumKind.BLAKE2B_64
     stopped: str | None = None
     """Why nothing more is read of it; None while it is read."""
+    parked_keys: tuple[int, ...] = ()
+    """Keys whose later changes are parked, its parents' included; sorted (`parked_key`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +265,17 @@ class SlotWatermarkExpired:
     minute: int
 
 
+@dataclass(frozen=True, slots=True)
+class TableAdded:
+    """A data topic of a later table, which `StreamStarted` does not name; in the root's slot.
+
+    Committed before the topic's first record is published.  Several workers may write it, all of
+    them the same.
+    """
+
+    topic: DataTopic
+
+
 ProgressBody: TypeAlias = (
     StreamStarted
     | PartitionAnnounced
@@ -267,6 +284,7 @@ ProgressBody: TypeAlias = (
     | SlotChanges
     | SlotWatermark
     | SlotWatermarkExpired
+    | TableAdded
 )
 
 

@@ -7,7 +7,7 @@ other (`docs/protocol.md`, 5.5).
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tidegate.schemas.progress import (
     ChildPartition,
@@ -19,6 +19,7 @@ from tidegate.schemas.progress import (
     SlotWatermark,
     SlotWatermarkExpired,
     StreamStarted,
+    TableAdded,
     TokenMove,
     TokenSnapshot,
     TopicOffset,
@@ -37,6 +38,7 @@ CHUNK_BYTES_MAX = 384 * 1024
 """Estimated bytes of what is cut in one chunk, so that a chunk stays below 512 KiB."""
 
 _OPEN_SETS_MAX = 64
+_Indivisible = PartitionAnnounced | SlotWatermarkExpired | TableAdded
 _Item = TypeVar("_Item")
 _Token = TypeVar("_Token", TokenSnapshot, TokenMove)
 
@@ -47,10 +49,10 @@ def split(
     """Return the record as one or more chunks, each within both limits.
 
     `items_max` counts tokens and children.  An item that is larger than a chunk gets a chunk of its
-    own; of a token, its boundary and totals are cut.
+    own; of a token, its boundary, totals and parked keys are cut.
     """
     match body:
-        case PartitionAnnounced() | SlotWatermarkExpired():
+        case PartitionAnnounced() | SlotWatermarkExpired() | TableAdded():
             return [body]
         case SlotChanges():
             return _split_changes(body, items_max, bytes_max)
@@ -109,7 +111,7 @@ class ProgressAssembler:
         One transaction writes the chunks of a set in order, so a chunk out of order is ignored.  Of
         incomplete sets only the last few are kept.
         """
-        if isinstance(body, PartitionAnnounced | SlotWatermarkExpired) or body.chunks == 1:
+        if isinstance(body, _Indivisible) or body.chunks == 1:
             return body, offset
         identity = _set_identity(body)
         if body.chunk == 0:
@@ -178,7 +180,7 @@ def _join(chunks: list[ProgressBody]) -> ProgressBody:
             heads = [chunk for chunk in chunks if isinstance(chunk, SlotWatermark)]
             vector = tuple(entry for part in heads for entry in part.vector)
             return replace(first, vector=vector, chunk=0, chunks=1)
-        case PartitionAnnounced() | SlotWatermarkExpired():
+        case PartitionAnnounced() | SlotWatermarkExpired() | TableAdded():
             return first
 
 
@@ -187,12 +189,15 @@ def _join_tokens(tokens: Iterable[_Token]) -> tuple[_Token, ...]:
     joined: list[_Token] = []
     for token in tokens:
         if joined and _head(joined[-1]) == _head(token):
-            boundary = joined[-1].boundary + token.boundary
-            totals = joined[-1].totals + token.totals
-            joined[-1] = replace(token, boundary=boundary, totals=totals)
+            joined[-1] = _joined(joined[-1], token)
         else:
             joined.append(token)
     return tuple(joined)
+
+
+def _joined(first: _Token, second: _Token) -> _Token:
+    lists: dict[str, Any] = {n: getattr(first, n) + getattr(second, n) for n in _lists(first)}
+    return replace(second, **lists)
 
 
 def _cut_snapshot(
@@ -236,23 +241,31 @@ def _split_changes(body: SlotChanges, items_max: int, bytes_max: int) -> list[Pr
 
 
 def _parts(token: _Token, bytes_max: int) -> Iterator[_Token]:
-    """Yield a token that fits a chunk as it is; else cut its boundary and totals."""
+    """Yield a token that fits a chunk as it is; else cut its boundary, totals and parked keys."""
     head = _head(token)
     each = _weight(head)
     if _weight(token) <= bytes_max or 2 * each > bytes_max:
         yield token
         return
-    if token.boundary:
-        for entries in _batches(token.boundary, _pair_weight, bytes_max, first=each, each=each):
-            yield replace(head, boundary=entries)
-    if token.totals:
-        for totals in _batches(token.totals, _totals_weight, bytes_max, first=each, each=each):
-            yield replace(head, totals=totals)
+    for name, weigh in _lists(token).items():
+        if items := getattr(token, name):
+            for run in _batches(items, weigh, bytes_max, first=each, each=each):
+                changed: dict[str, Any] = {name: run}
+                yield replace(head, **changed)
 
 
 def _head(token: _Token) -> _Token:
     """Return what all parts of a token have in common."""
-    return replace(token, boundary=(), totals=())
+    empty: dict[str, Any] = dict.fromkeys(_lists(token), ())
+    return replace(token, **empty)
+
+
+def _lists(token: TokenSnapshot | TokenMove) -> dict[str, Callable[[Any], int]]:
+    """Return the lists of a token that may be cut, with the weight of their items."""
+    lists: dict[str, Callable[[Any], int]] = {"boundary": _pair_weight, "totals": _totals_weight}
+    if isinstance(token, TokenSnapshot):
+        lists["parked_keys"] = _key_weight
+    return lists
 
 
 def _batches(
@@ -297,6 +310,10 @@ def _totals_weight(totals: TopicTotals) -> int:
     return 48 + len(totals.topic.encode()) + 4
 
 
+def _key_weight(_: int) -> int:
+    return 10  # a long, as a varint, takes no more
+
+
 def _weight(item: ChildPartition | TokenSnapshot | TokenMove) -> int:
     """Return the estimated bytes of an item, rather too many than too few."""
     fixed = 32
@@ -307,4 +324,5 @@ def _weight(item: ChildPartition | TokenSnapshot | TokenMove) -> int:
     texts = [item.token, *item.parents]
     if isinstance(item, TokenSnapshot):
         texts += item.parents_heard if item.stopped is None else (*item.parents_heard, item.stopped)
+        fixed += sum(map(_key_weight, item.parked_keys))
     return fixed + sum(len(text.encode()) + 4 for text in texts)

@@ -28,6 +28,7 @@ from tidegate.schemas.progress import (
     SlotWatermarkExpired,
     SlowestToken,
     StreamStarted,
+    TableAdded,
     TokenMove,
     TokenSnapshot,
     TopicOffset,
@@ -45,6 +46,7 @@ __all__ = [
     "decode_record",
     "encode_key",
     "encode_record",
+    "is_table_key",
     "schema_text",
 ]
 
@@ -56,6 +58,7 @@ _BodyWithValue: TypeAlias = (
     | SlotProgress
     | SlotChanges
     | SlotWatermark
+    | TableAdded
 )
 
 
@@ -107,8 +110,18 @@ def encode_key(body: ProgressBody, version: int = PROGRESS_VERSION) -> bytes:
             chunk = body.chunk
         case SlotWatermarkExpired():
             kind, name, detail = "SLOT_WATERMARK", str(body.slot), str(body.minute)
+        case TableAdded():
+            # With its content, so that compaction never hides that two of a topic differ.
+            topic = body.topic
+            kind, name = "TABLE_ADDED", topic.topic
+            detail = f"{topic.topic_id}/{topic.topic_partitions}/{topic.key_schema_id}"
     key = {"kind": kind, "id": name, "detail": detail, "chunk": chunk}
     return _written(_KEY_WRITERS[version], lambda: key)
+
+
+def is_table_key(key: bytes) -> bool:
+    """Whether the Avro body of a key is that of a `TableAdded`, of any version; decodes nothing."""
+    return key[:1] == _TABLE_KEY_START
 
 
 def encode_record(record: ProgressRecord) -> bytes | None:
@@ -119,6 +132,9 @@ def encode_record(record: ProgressRecord) -> bytes | None:
     body = record.body
     if isinstance(body, SlotWatermarkExpired):
         return None
+    if record.version == 1 and _has_parked_keys(body):
+        message = "progress records of version 1 cannot hold parked keys"
+        raise SchemaError(message, kind=type(body).__name__)
     return _written(
         _RECORD_WRITERS[record.version],
         lambda: {
@@ -129,6 +145,16 @@ def encode_record(record: ProgressRecord) -> bytes | None:
     )
 
 
+def _has_parked_keys(body: _BodyWithValue) -> bool:
+    match body:
+        case PartitionAnnounced():
+            return bool(body.parked_keys)
+        case SlotProgress():
+            return any(token.parked_keys for token in body.tokens)
+        case _:
+            return False
+
+
 def _written(schema: Any, make: Callable[[], dict[str, Any]]) -> bytes:
     buffer = io.BytesIO()
     try:
@@ -137,6 +163,9 @@ def _written(schema: Any, make: Callable[[], dict[str, Any]]) -> bytes:
         message = "progress record does not match its schema"
         raise SchemaError(message, cause=f"{type(error).__name__}: {error}"[:200]) from error
     return buffer.getvalue()
+
+
+_TABLE_KEY_START = encode_key(TableAdded(DataTopic("", "", 0, 0)))[:1]
 
 
 def decode_record(
@@ -168,7 +197,7 @@ def decode_record(
     if buffer.tell() != len(data):
         message = "bytes beyond the end of a progress record"
         raise SchemaError(message, length=len(data), end=buffer.tell())
-    if not isinstance(body, PartitionAnnounced) and not 0 <= body.chunk < body.chunks:
+    if not isinstance(body, PartitionAnnounced | TableAdded) and not 0 <= body.chunk < body.chunks:
         message = "progress record with a chunk number that its set cannot have"
         raise SchemaError(message, chunk=body.chunk, chunks=body.chunks)
     return ProgressRecord(envelope["epoch"], envelope["worker"], body, version)
@@ -216,14 +245,12 @@ def _body_to_avro(body: _BodyWithValue) -> dict[str, Any]:
             plain = ("stream", "dialect", "start_ns", "end_ns", "group", "slots")
             return {
                 **_plain(body, *plain, "progress_topic_id", "filters", "chunk", "chunks"),
-                "topics": [
-                    _plain(t, "topic", "topic_id", "topic_partitions", "key_schema_id")
-                    for t in body.topics
-                ],
+                "topics": [_topic_to_avro(topic) for topic in body.topics],
                 "children": _children_to_avro(body.children),
             }
         case PartitionAnnounced():
-            return {"child": _children_to_avro((body.child,))[0], "parent": body.parent}
+            child = _children_to_avro((body.child,))[0]
+            return {"child": child, **_plain(body, "parent", "parked_keys")}
         case PartitionFinished():
             plain = ("token", "parents", "start_ns", "end_ns", "filtered", "parked")
             return {
@@ -252,11 +279,17 @@ def _body_to_avro(body: _BodyWithValue) -> dict[str, Any]:
                 "vector": _vector_to_avro(body.vector),
                 "slowest": _slowest_to_avro(body.slowest),
             }
+        case TableAdded():
+            return {"topic": _topic_to_avro(body.topic)}
+
+
+def _topic_to_avro(topic: DataTopic) -> dict[str, Any]:
+    return _plain(topic, "topic", "topic_id", "topic_partitions", "key_schema_id")
 
 
 def _token_to_avro(token: TokenSnapshot) -> dict[str, Any]:
     plain = ("token", "start_ns", "parents", "parents_heard", "number", "checksums", "stopped")
-    return {**_plain(token, *plain), **_progress_to_avro(token)}
+    return {**_plain(token, *plain, "parked_keys"), **_progress_to_avro(token)}
 
 
 def _move_to_avro(move: TokenMove) -> dict[str, Any]:
@@ -298,7 +331,8 @@ def _body_from_avro(name: str, body: dict[str, Any]) -> _BodyWithValue:
             filters = tuple(body.pop("filters"))
             return StreamStarted(**body, topics=topics, children=children, filters=filters)
         case "PartitionAnnounced":
-            return PartitionAnnounced(_child_from_avro(body["child"]), body["parent"])
+            child = _child_from_avro(body["child"])
+            return PartitionAnnounced(child, body["parent"], tuple(body["parked_keys"]))
         case "PartitionFinished":
             children = tuple(_child_from_avro(child) for child in body.pop("children"))
             totals = _totals_from_avro(body.pop("totals"))
@@ -320,6 +354,8 @@ def _body_from_avro(name: str, body: dict[str, Any]) -> _BodyWithValue:
         case "SlotWatermark":
             body["slowest"] = _slowest_from_avro(body["slowest"])
             return SlotWatermark(**body)
+        case "TableAdded":
+            return TableAdded(DataTopic(**body["topic"]))
         case other:
             message = "progress record of an unknown kind"
             raise SchemaError(message, kind=other)
@@ -334,6 +370,7 @@ def _token_from_avro(token: dict[str, Any]) -> TokenSnapshot:
         number=token["number"],
         checksums=ChecksumKind(token["checksums"]),
         stopped=token["stopped"],
+        parked_keys=tuple(token["parked_keys"]),
         **_progress_from_avro(token),
     )
 

@@ -16,7 +16,16 @@ from tidegate.schemas.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["HEADER_MOD", "HEADER_ORDER", "ROOT_TOKEN", "SLOTS_DEFAULT", "TopicNames", "slot_of"]
+__all__ = [
+    "HEADERS_PARKED",
+    "HEADER_MOD",
+    "HEADER_ORDER",
+    "HEADER_REDRIVEN",
+    "ROOT_TOKEN",
+    "SLOTS_DEFAULT",
+    "TopicNames",
+    "slot_of",
+]
 
 HEADER_ORDER = "order"
 """First header of every data record: its order key."""
@@ -24,8 +33,14 @@ HEADER_ORDER = "order"
 HEADER_MOD = "mod"
 """Second header of every data record: I, U or D, so that it is known without decoding the value."""
 
+HEADERS_PARKED = (HEADER_ORDER, HEADER_MOD, "topic", "form", "reason", "error", "token")
+"""The headers of every dead-letter record, in their order."""
+
+HEADER_REDRIVEN = "redriven"
+"""Third header of a data record that came back from the dead-letter topic."""
+
 ROOT_TOKEN = ""
-"""The initial query has no token; its slot is that of the empty string."""
+"""The initial query has no token; its slot is that of the empty string: 0, of any number."""
 
 SLOTS_DEFAULT = 16
 
@@ -58,7 +73,7 @@ class TopicNames:
 
     @property
     def dead_letter(self) -> str:
-        """The topic of records that could not be published as they are."""
+        """Changes that could not be published, and those of their keys that came after them."""
         return f"{self.prefix}-dead-letter"
 
     @property

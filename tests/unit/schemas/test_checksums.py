@@ -2,7 +2,13 @@
 
 import pytest
 
-from tidegate.schemas.checksums import CHECKSUM_MODULUS, CHECKSUMS, blake2b_64, xxhash_64
+from tidegate.schemas.checksums import (
+    CHECKSUM_MODULUS,
+    CHECKSUMS,
+    blake2b_64,
+    parked_key,
+    xxhash_64,
+)
 from tidegate.schemas.progress import ChecksumKind
 
 
@@ -20,3 +26,15 @@ def test_every_kind_has_its_hash():
 def test_a_summand_fits_the_field(kind):
     for size in range(70):
         assert 0 <= CHECKSUMS[kind](bytes(range(size))) < CHECKSUM_MODULUS
+
+
+@pytest.mark.parametrize("key", [bytes([n]) for n in range(20)])
+def test_a_parked_key_is_a_signed_hash_of_topic_and_key(key):
+    number = parked_key("bank.Accounts", key)
+
+    assert number % CHECKSUM_MODULUS == xxhash_64(b"bank.Accounts\0" + key)
+    assert -(1 << 63) <= number < 1 << 63
+
+
+def test_a_parked_key_of_one_topic_is_none_of_another():
+    assert parked_key("a", b"key") != parked_key("b", b"key")

@@ -12,6 +12,7 @@ from tidegate.schemas.progress import (
     PartitionAnnounced,
     PartitionFinished,
     ProgressRecord,
+    SlotChanges,
     SlotProgress,
     StreamStarted,
     TokenSnapshot,
@@ -98,6 +99,28 @@ def test_what_stands_beside_the_items_counts_too():
         chunks = split(body)
         assert max(encoded_sizes(chunks)) < 512 * 1024
         assert assembled(chunks) == [(body, 0)]
+
+
+def test_a_token_with_as_many_parked_keys_as_it_may_have_is_one_item():
+    """Each key takes all ten bytes of its varint."""
+    keys = tuple(range(-(1 << 63), -(1 << 63) + 1_000))
+    tokens = tuple(token(f"{n}", parked_keys=keys) for n in range(100))
+    body = replace(slot_progress(""), tokens=tokens)
+    chunks = split(body)
+    assert len(chunks) > 1
+    assert all(len(one.parked_keys) == len(keys) for chunk in chunks for one in chunk.tokens)
+    assert max(encoded_sizes(chunks)) < 512 * 1024
+    assert assembled(chunks) == [(body, 0)]
+
+
+def test_parked_keys_that_many_parents_have_announced_are_cut():
+    keys = tuple(range(-(1 << 63), -(1 << 63) + 100_000))
+    boundary = (("tx", "1"),)
+    body = replace(slot_progress(""), tokens=(token("a", parked_keys=keys, boundary=boundary),))
+    for whole in (body, SlotChanges(3, 2, 1, 77, 4, (), None, 1, body.tokens)):
+        chunks = split(whole)
+        assert max(encoded_sizes(chunks)) < 512 * 1024
+        assert assembled(chunks) == [(whole, 0)]
 
 
 SIZED = st.integers(0, 60).map(lambda size: "t" * size * 1024)

@@ -26,6 +26,7 @@ from tidegate.schemas.progress import (
     SlotWatermarkExpired,
     SlowestToken,
     StreamStarted,
+    TableAdded,
     TokenMove,
     TokenSnapshot,
     TopicOffset,
@@ -42,6 +43,7 @@ from tidegate.schemas.progress_codec import (
     decode_record,
     encode_key,
     encode_record,
+    is_table_key,
     schema_text,
 )
 
@@ -61,7 +63,7 @@ BOUNDARY = tuples(st.tuples(TEXT, TEXT))
 KINDS = st.sampled_from(ChecksumKind)
 TOKEN = st.builds(
     TokenSnapshot, TEXT, INT64, TEXTS, TEXTS, INT64, BOUNDARY, tuples(TOTALS), SMALL, SMALL,
-    SMALL, KINDS, st.none() | TEXT,
+    SMALL, KINDS, st.none() | TEXT, tuples(INT64),
 )  # fmt: skip
 TOKENS = st.lists(TOKEN, max_size=3, unique_by=lambda token: token.token).map(tuple)
 MOVES = st.lists(
@@ -75,7 +77,7 @@ BODIES = st.one_of(
         StreamStarted, TEXT, TEXT, INT64, st.none() | INT64, TEXT, SMALL, TEXT,
         tuples(st.builds(DataTopic, TEXT, TEXT, SMALL, SMALL)), tuples(CHILD), TEXTS,
     ),
-    st.builds(PartitionAnnounced, CHILD, TEXT),
+    st.builds(PartitionAnnounced, CHILD, TEXT, tuples(INT64)),
     st.builds(
         PartitionFinished, TEXT, TEXTS, INT64, INT64, tuples(CHILD), tuples(TOTALS), SMALL, SMALL,
         checksums=KINDS,
@@ -86,6 +88,7 @@ BODIES = st.one_of(
         tuples(SMALL),
     ),
     st.builds(SlotWatermark, SMALL, INT64, INT64, INT64, VECTOR, SLOWEST, SMALL),
+    st.builds(TableAdded, st.builds(DataTopic, TEXT, st.text("ab-", max_size=3), SMALL, SMALL)),
 )  # fmt: skip
 
 
@@ -145,6 +148,8 @@ def test_equal_keys_are_of_one_subject(left, right):
                 return ("changes", body.slot, body.position, body.chunk)
             case SlotWatermark():
                 return ("watermark", body.slot, body.minute, body.chunk)
+            case TableAdded():
+                return ("table", body)
 
     assert (encode_key(left) == encode_key(right)) == (subject(left) == subject(right))
 
@@ -183,6 +188,19 @@ def test_a_reader_of_version_1_refuses_what_it_would_misread():
         fastavro.schemaless_reader(io.BytesIO(data), writer, of_version_1)
 
 
+def test_a_reader_of_version_1_refuses_a_later_table():
+    data = encode_record(ProgressRecord("e", "w", TableAdded(DataTopic("t", "id", 3, 7))))
+    of_version_1 = fastavro.parse_schema(copy.deepcopy(RECORD_SCHEMAS[1]))
+    writer = fastavro.parse_schema(copy.deepcopy(RECORD_SCHEMA))
+    with pytest.raises(fastavro.read.SchemaResolutionError):
+        fastavro.schemaless_reader(io.BytesIO(data), writer, of_version_1)
+
+
+@given(BODIES)
+def test_a_later_table_is_known_by_its_key(body):
+    assert is_table_key(encode_key(body)) == isinstance(body, TableAdded)
+
+
 def schema_with(change):
     """This version's schema as another version might have had it."""
     schema = copy.deepcopy(RECORD_SCHEMA)
@@ -212,7 +230,7 @@ def test_a_record_of_a_later_version_is_read_without_what_is_new(body):
 
 def test_a_record_of_an_earlier_version_that_lacks_a_field_is_refused():
     def shrink(branches, _schema):
-        branches["PartitionAnnounced"]["fields"].pop()
+        branches["PartitionAnnounced"]["fields"].pop(1)
 
     earlier = schema_with(shrink)
     buffer = io.BytesIO()
@@ -352,10 +370,22 @@ def test_the_schemas_stand_ready_for_a_registry(version):
     assert json.loads(schema_text("progress_record", version)) == RECORD_SCHEMAS[version]
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        PartitionAnnounced(child("c"), "p", (7,)),
+        SlotProgress(3, 1, 77, 4, (), (token("a"), token("b", parked_keys=(-1,)))),
+    ],
+)
+def test_version_1_cannot_hold_parked_keys(body):
+    with pytest.raises(SchemaError, match="parked keys"):
+        encode_record(ProgressRecord("e", "w", body, 1))
+
+
 @given(BODIES, st.integers(1, 4))
 def test_chunks_are_put_together_again(body, items_max):
     chunks = split(body, items_max=items_max)
     assert assembled(chunks) == [(body, 0)]
-    if not isinstance(body, PartitionAnnounced):
+    if not isinstance(body, PartitionAnnounced | TableAdded):
         assert [chunk.chunk for chunk in chunks] == list(range(len(chunks)))
         assert {chunk.chunks for chunk in chunks} == {len(chunks)}
