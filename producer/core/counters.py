@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from tidegate.schemas.progress import TopicTotals
@@ -25,6 +26,7 @@ _COUNTED = (
     "abort",
     "unknown_outcome",
     "rejoin",
+    "client_replaced",
 )
 
 
@@ -36,6 +38,8 @@ class Counters:
         self.counts = dict.fromkeys(_COUNTED, 0)
         self.published: dict[str, TopicTotals] = {}
         """What was committed, per topic; without checksums."""
+        self.parked: Counter[tuple[str, str]] = Counter()
+        """Changes that were committed to the dead-letter topic, by data topic and reason."""
 
     def add(
         self, tokens: Mapping[str, StreamPartition], publications: Mapping[str, Publication]
@@ -43,6 +47,9 @@ class Counters:
         """Count one slot's part of a committed transaction; `tokens` are as they were before it."""
         for token, publication in publications.items():
             self.counts["finished"] += publication.finish is not None
+            if publication.parked.changes != tokens[token].published_parked.changes:
+                for record in publication.records:
+                    self.parked.update((one.topic, one.reason) for one in record.parked)
             before = tokens[token].totals
             for topic, totals in publication.totals.items():
                 old = before.get(topic) or TopicTotals(topic, 0, 0, 0, 0)

@@ -24,6 +24,7 @@ __all__ = [
     "RejoinGroup",
     "ReleaseBudget",
     "ReleaseSlots",
+    "ReplaceGroupClient",
     "ReportStopped",
     "ReportWaiting",
     "RestartProducer",
@@ -32,6 +33,7 @@ __all__ = [
     "Stop",
     "StopQuery",
     "TransactionEffect",
+    "WatchTopic",
 ]
 
 
@@ -88,7 +90,10 @@ class BeginTransaction:
 
 @dataclass(frozen=True, slots=True)
 class PublishRecords:
-    """Produce data records of one stream partition; their offsets belong to `slot`'s vector."""
+    """Produce data records of one stream partition; their offsets belong to `slot`'s vector.
+
+    Those of parked changes belong to none.  The empty token: changes that are put back.
+    """
 
     slot: int
     token: str
@@ -153,6 +158,18 @@ class RejoinGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchTopic:
+    """Describe one more data topic in every `TopicsObserved`."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceGroupClient:
+    """Join the group with a new client: the present one is no member, and does not become one."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReportStopped:
     """Report to the operator that a stream partition stopped; its watermark does not move."""
 
@@ -198,6 +215,8 @@ LocalEffect: TypeAlias = (
     | RestartProducer
     | ReleaseSlots
     | RejoinGroup
+    | WatchTopic
+    | ReplaceGroupClient
     | ReportStopped
     | ReportWaiting
     | Stop

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tidegate.producer.messages import PublishableRecord
     from tidegate.producer.records import ChildPartitionsRecord, HeartbeatRecord
     from tidegate.schemas.errors import TidegateError
-    from tidegate.schemas.progress import ProgressRecord, TopicOffset
+    from tidegate.schemas.progress import DataTopic, ProgressRecord, TopicOffset
 
 __all__ = [
     "AccessDenied",
@@ -35,6 +35,9 @@ __all__ = [
     "ReadInterrupted",
     "ReaderOutput",
     "RecordsRead",
+    "RedriveBegan",
+    "RedriveEnded",
+    "RedriveRead",
     "SlotOutOfRange",
     "SlotPositionAdvanced",
     "SlotReading",
@@ -44,7 +47,10 @@ __all__ = [
     "SlotsRevoked",
     "StreamStartAbsent",
     "StreamStartFound",
+    "TableFound",
+    "TablesRead",
     "Ticked",
+    "TopicEvent",
     "TopicState",
     "TopicsObserved",
     "TransactionAborted",
@@ -305,6 +311,31 @@ class TopicsObserved:
 
 
 @dataclass(frozen=True, slots=True)
+class TableFound:
+    """The translation met a table that the worker did not know, and its topic exists.
+
+    Comes before every record of the table.
+    """
+
+    topic: DataTopic
+    """As it is now."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablesRead:
+    """The root's slot, read from its beginning by every worker, held records of later tables."""
+
+    records: tuple[ProgressRecord, ...]
+    """`TableAdded`, of any epoch, in the order of their offsets."""
+    is_at_end: bool
+    """Whether the slot's end has been reached at least once."""
+
+
+TopicEvent: TypeAlias = TopicsObserved | TableFound | TablesRead
+"""What concerns the stream's topics."""
+
+
+@dataclass(frozen=True, slots=True)
 class AccessDenied:
     """Kafka refuses a right that reading the own slots needs; trying again changes nothing."""
 
@@ -333,6 +364,32 @@ class ReadInterrupted:
 @dataclass(frozen=True, slots=True)
 class DrainRequested:
     """Commit what was read, release all slots, stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveBegan:
+    """Parked changes are to be put back: all that are parked for these keys.
+
+    Only for a worker that does nothing else (`core.redrive`), once it is ready.
+    """
+
+    keys: frozenset[int]
+    """As `schemas.checksums.parked_key` names them; no key that stays parked has one of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveRead:
+    """The next changes to put back, each key's in the order of their order keys.
+
+    Markers of keys that are done are `parked` changes of the form `messages.FORM_REDRIVEN`.
+    """
+
+    records: tuple[PublishableRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveEnded:
+    """All changes and markers were passed on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,9 +425,12 @@ Event: TypeAlias = (
     | CommitOutcomeUnknown
     | ProducerFenced
     | GroupDescribed
-    | TopicsObserved
+    | TopicEvent
     | AccessDenied
     | ReadInterrupted
     | DrainRequested
+    | RedriveBegan
+    | RedriveRead
+    | RedriveEnded
     | Ticked
 )

@@ -1,4 +1,6 @@
-"""Watches for slots that the consumer group leaves unassigned, and decides when to rejoin.
+"""Watches the worker's place in the consumer group, and decides when to rejoin.
+
+Slots without an owner.
 
 A rebalance may revoke slots from a static member that dies before it has joined again without
 them.  A process that comes back under its name gets its place without a rebalance: the group is
@@ -9,6 +11,11 @@ One member acts, so that a fleet does not start many rebalances for one slot: th
 fewest slots, as it disturbs least; the next one only if nothing has changed after another pause.
 A rebalance in progress looks the same for a moment, since slots that are released have no owner
 until their next one has joined again.  Hence the patience.
+
+A worker that is not in the group.  A Kafka client whose session timed out while its broker was away
+has been seen never to join again, without an error: the others did its work, and this worker did
+nothing for as long as it ran.  A client that is well is a member, also while a rebalance lasts; one
+that is absent for long is replaced by a new one, whatever the state of the group.
 """
 
 from __future__ import annotations
@@ -16,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidegate.producer.core.effects import RejoinGroup
+from tidegate.producer.core.effects import RejoinGroup, ReplaceGroupClient
 from tidegate.schemas.errors import invariant
 
 if TYPE_CHECKING:
@@ -27,16 +34,17 @@ __all__ = ["GroupWatch", "WatchLimits"]
 
 @dataclass(frozen=True, slots=True)
 class WatchLimits:
-    """How long slots stay unassigned before a worker acts."""
+    """How long slots stay unassigned, or a worker absent, before the worker acts."""
 
     patience_us: int = 30_000_000
-    """The same slots must be unassigned for so long; a worker releases slots within seconds."""
+    """The same slots must be unassigned for so long, or the worker absent; a worker releases slots,
+    and joins, within seconds."""
     pause_us: int = 60_000_000
     """Between two rejoins of one worker, and between one member's turn and the next one's."""
 
 
 class GroupWatch:
-    """What one worker knows of unassigned slots, and since when."""
+    """What one worker knows of unassigned slots and of its own absence, and since when."""
 
     def __init__(self, *, worker: str, slots: int, limits: WatchLimits) -> None:
         """Start without a description; `slots` is how many slots there are."""
@@ -47,9 +55,16 @@ class GroupWatch:
         """The description with unassigned slots that has not changed since `_since_us`."""
         self._since_us = 0
         self._acted_us: int | None = None
+        self._absent_since_us: int | None = None
+        """None while the worker is a member."""
 
-    def handle(self, event: GroupDescribed, *, now_us: int) -> RejoinGroup | None:
-        """Return RejoinGroup if it is this worker's turn to act on a description."""
+    def handle(
+        self, event: GroupDescribed, *, now_us: int
+    ) -> RejoinGroup | ReplaceGroupClient | None:
+        """Return what to do about a description: nothing, or what this worker's turn is to do."""
+        if self._is_absent_too_long(event, now_us):
+            self._absent_since_us = None  # the new client gets as long
+            return ReplaceGroupClient()
         unassigned = self._unassigned(event)
         if not unassigned or event != self._last:
             self._last, self._since_us = (event if unassigned else None), now_us
@@ -65,6 +80,16 @@ class GroupWatch:
         """Raise InvariantViolation if the kept description has no unassigned slot."""
         if self._last is not None:
             invariant(self._unassigned(self._last), "group watch waits without unassigned slots")
+
+    def _is_absent_too_long(self, group: GroupDescribed, now_us: int) -> bool:
+        # By name: the coordinator describes a static member whose process was replaced with the
+        # client of the process before, so `is_member` stays false for one that is well.
+        if group.is_member or self._worker in group.assignments:
+            self._absent_since_us = None
+            return False
+        if self._absent_since_us is None:
+            self._absent_since_us = now_us
+        return now_us - self._absent_since_us >= self._limits.patience_us
 
     def _unassigned(self, group: GroupDescribed) -> tuple[int, ...]:
         if not (group.is_stable and group.is_member and self._worker in group.assignments):

@@ -66,6 +66,8 @@ class Heartbeat:
     """Tokens that the body describes in full, and which description it is."""
     after: SlotState
     """The slot once it is committed; of the vector, what the transaction has written."""
+    version: int
+    """Of the records that say it."""
 
 
 class HeartbeatWriter:
@@ -98,6 +100,10 @@ class HeartbeatWriter:
         self._next_number = 1 + max((one.number for one in chain.tokens.values()), default=-1)
         self._described = set(chain.tokens)
 
+    def require(self, version: int) -> None:
+        """Write no earlier version from the next heartbeat on."""
+        self.version = max(self.version, version)
+
     def add(self, token: str, partition: StreamPartition) -> None:
         """Take in a stream partition that the slot has restored, or that was announced."""
         heapq.heappush(self._by_watermark, (partition.published.watermark_us, token))
@@ -127,7 +133,7 @@ class HeartbeatWriter:
         """
         finished = {token for token, one in publications.items() if one.finish is not None}
         is_whole = self.version == 1 or self._is_chain_due(len(tokens))
-        described = (tokens.keys() if is_whole else self._undescribed) - finished
+        described = (tokens.keys() if is_whole else self._stale(tokens, publications)) - finished
         stated = {token: tokens[token].description for token in sorted(described)}
         added = tuple(
             tokens[token].snapshot(publications.get(token), version=self.version)
@@ -161,7 +167,16 @@ class HeartbeatWriter:
                 _offsets({**before.vector, **after.vector}), slowest, is_open,
             )  # fmt: skip
         expired = self._expired(before.minute, after.minute) if watermark is not None else ()
-        return Heartbeat(body, watermark, expired, stated, after)
+        return Heartbeat(body, watermark, expired, stated, after, self.version)
+
+    def _stale(
+        self,
+        tokens: Mapping[str, StreamPartition],
+        publications: Mapping[str, Publication],
+    ) -> set[str]:
+        """Return the tokens that the chain will not hold as they are."""
+        parking = {token for token, one in publications.items() if tokens[token].parks_more(one)}
+        return self._undescribed | parking
 
     def _is_chain_due(self, tokens: int) -> bool:
         limits = self._limits
@@ -218,7 +233,7 @@ class HeartbeatWriter:
         """Take a heartbeat for true: it is committed, and `tokens` have moved with it."""
         body = heartbeat.body
         if isinstance(body, SlotProgress):
-            self._position, self._entries = (None if self.version == 1 else 0), 0
+            self._position, self._entries = (None if heartbeat.version == 1 else 0), 0
             self._described = set()
         else:
             self._position = body.position

@@ -37,6 +37,7 @@ class _Facts(NamedTuple):
     published_us: int
     read_us: int
     retry_at_us: int
+    parked_keys: int
 
     @classmethod
     def of(cls, partition: StreamPartition) -> _Facts:
@@ -47,6 +48,7 @@ class _Facts(NamedTuple):
             partition.published.watermark_us,
             partition.read.watermark_us,
             partition.retry_at_us,
+            len(partition.published_parked.keys),
         )
 
 
@@ -62,6 +64,7 @@ class PartitionIndex:
         self._facts: dict[str, _Facts] = {}
         self._news: dict[int, dict[str, StreamPartition]] = {}
         self._pending_bytes = 0
+        self._parked_keys = 0
         self._states: Counter[PartitionState] = Counter()
         self._stopped: dict[str, TidegateError] = {}
         self._published = KeyedHeap()
@@ -80,6 +83,12 @@ class PartitionIndex:
         """The bytes that were read and are not published."""
         self._update()
         return self._pending_bytes
+
+    @property
+    def parked_keys(self) -> int:
+        """The parked keys, each as often as a stream partition has it."""
+        self._update()
+        return self._parked_keys
 
     @property
     def states(self) -> Mapping[PartitionState, int]:
@@ -135,10 +144,12 @@ class PartitionIndex:
         if old is not None:
             self._states[old.state] -= 1
             self._pending_bytes -= old.pending_bytes
+            self._parked_keys -= old.parked_keys
         if new is not None:
             self._facts[token] = new
             self._states[new.state] += 1
             self._pending_bytes += new.pending_bytes
+            self._parked_keys += new.parked_keys
         news = self._news.setdefault(slot, {})
         if new is not None and new.has_news:
             news[token] = partition
@@ -177,6 +188,8 @@ class PartitionIndex:
             self._check_scheduled(slot)
         size = sum(one.pending_bytes for one in facts.values())
         invariant(self._pending_bytes == size, "index differs in pending bytes", size=size)
+        keys = sum(one.parked_keys for one in facts.values())
+        invariant(self._parked_keys == keys, "index differs in parked keys", keys=keys)
         states = Counter(one.state for one in facts.values())
         invariant(+self._states == states, "index differs in the counts of states", states=states)
         stopped = {t for t, p in held.items() if p.state is PartitionState.STOPPED}

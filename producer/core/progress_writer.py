@@ -13,9 +13,10 @@ from tidegate.schemas.progress import (
     PartitionFinished,
     ProgressBody,
     ProgressRecord,
+    TableAdded,
 )
 from tidegate.schemas.progress_chunks import CHUNK_BYTES_MAX, CHUNK_ITEMS_MAX, split
-from tidegate.schemas.topics import slot_of
+from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 if TYPE_CHECKING:
     from tidegate.producer.core.heartbeat import Heartbeat
@@ -56,15 +57,26 @@ class ProgressWriter:
         ]
 
     def announcement(
-        self, child: ChildPartition, *, parent: str, author_slot: int, version: int
+        self,
+        child: ChildPartition,
+        *,
+        parent: str,
+        author_slot: int,
+        version: int,
+        parked_keys: tuple[int, ...] = (),
     ) -> list[Effect]:
         """Publish a child, as `parent` returned it, into the child's own slot."""
         slot = slot_of(child.token, self.slots)
-        announced = PartitionAnnounced(child, parent)
+        announced = PartitionAnnounced(child, parent, parked_keys)
         return self.record(announced, slot=slot, author_slot=author_slot, version=version)
 
-    def heartbeat(self, heartbeat: Heartbeat, *, slot: int, version: int) -> list[Effect]:
+    def table(self, added: TableAdded, *, author_slot: int) -> list[Effect]:
+        """Publish a later table's topic into the root's slot, which another worker may own."""
+        return self.record(added, slot=slot_of(ROOT_TOKEN, self.slots), author_slot=author_slot)
+
+    def heartbeat(self, heartbeat: Heartbeat, *, slot: int) -> list[Effect]:
         """Publish a slot's heartbeat, and once a minute what late readers need of it."""
+        version = heartbeat.version
         effects = self.record(heartbeat.body, slot=slot, version=version)
         if heartbeat.watermark is not None:
             effects += self.record(heartbeat.watermark, slot=slot, version=version)
@@ -80,10 +92,15 @@ class ProgressWriter:
             return []
         end_ns, children = publication.finish
         finished = partition.child
+        parked_keys = tuple(sorted(publication.parked.keys))
         effects: list[Effect] = []
         for child in children:
             effects += self.announcement(
-                child, parent=finished.token, author_slot=slot, version=version
+                child,
+                parent=finished.token,
+                author_slot=slot,
+                version=version,
+                parked_keys=parked_keys,
             )
         marker = PartitionFinished(
             token=finished.token,
@@ -92,6 +109,7 @@ class ProgressWriter:
             end_ns=end_ns,
             children=children,
             totals=tuple(publication.totals[topic] for topic in sorted(publication.totals)),
+            parked=publication.parked.changes,
             checksums=partition.checksums,
         )
         return effects + self.record(marker, slot=slot, author_slot=slot, version=version)

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 from tidegate.producer.errors import (
     IncompatibleChange,
+    MessageTooLarge,
     PositionExpired,
     SourceOrderBroken,
     TokenRefused,
+    TooManyParkedKeys,
 )
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.topics import ROOT_TOKEN
@@ -31,6 +33,8 @@ _OF_ONE_STREAM_PARTITION = (
     # What one record holds.  Others may hold the same, and their stream partitions stop as well.
     SchemaError,
     IncompatibleChange,
+    MessageTooLarge,
+    TooManyParkedKeys,
 )
 
 

@@ -267,7 +267,9 @@ class Slot:
             self.tokens[token] = partition
             self.heartbeat.add(token, partition)
             partition.report_changes(self._changed)
-        if partition.announce(announced.parent):
+        if announced.parked_keys:
+            self.heartbeat.require(2)  # version 1 would forget them
+        if partition.announce(announced.parent, announced.parked_keys):
             self.heartbeat.change(token, partition)
 
     def note_stop(self, token: str) -> None:
@@ -275,6 +277,13 @@ class Slot:
         partition = self.tokens.get(token)
         if partition is not None:
             self.heartbeat.change(token, partition)
+
+    def put_back(self, keys: frozenset[int]) -> bool:
+        """Let the tokens forget parked keys; return whether one held any of them."""
+        holding = [token for token, partition in self.tokens.items() if partition.put_back(keys)]
+        for token in holding:
+            self.heartbeat.change(token, self.tokens[token])
+        return bool(holding)
 
     # ------------------------------------------------------------ writing
 

@@ -48,7 +48,7 @@ class StreamIdentity:
         """Raise StreamChangedError, naming every difference, unless the topics are this stream's.
 
         A topic that was re-created, that grew, or whose key schema has another id would move keys
-        between topic partitions.  A table that the stream started to watch later is not recorded.
+        between topic partitions.  Those of later tables are compared by `core.added_tables`.
         """
         names = ("stream", "dialect", "group", "slots", "progress_topic_id")
         found = [

@@ -21,10 +21,11 @@ from tidegate.producer.core.lifecycle import (
     PartitionState,
     transition,
 )
+from tidegate.producer.core.parked_keys import ParkedKeys
+from tidegate.producer.core.totals import counted
 from tidegate.producer.errors import SourceOrderBroken
 from tidegate.producer.messages import PublishableRecord
 from tidegate.producer.records import ChildPartitionsRecord, HeartbeatRecord
-from tidegate.schemas.checksums import CHECKSUM_MODULUS, CHECKSUMS
 from tidegate.schemas.errors import InvariantViolation, invariant
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.order_key import sequence_pair
@@ -85,6 +86,7 @@ class Publication:
     totals: dict[str, TopicTotals]
     finish: tuple[int, tuple[ChildPartition, ...]] | None
     """(end, children) if this is the last transaction of the stream partition; nanoseconds."""
+    parked: ParkedKeys = field(default_factory=ParkedKeys)
 
 
 @dataclass(slots=True)
@@ -106,6 +108,7 @@ class StreamPartition:
         heard: tuple[str, ...] = (),
         published: Position | None = None,
         totals: tuple[TopicTotals, ...] = (),
+        parked: ParkedKeys | None = None,
         number: int = -1,
         checksums: ChecksumKind = ChecksumKind.XXHASH_64,
     ) -> None:
@@ -114,6 +117,10 @@ class StreamPartition:
         self.heard = set(heard)
         self.published = published or Position(child.start_ns // NS_PER_US - 1)
         self.totals = {entry.topic: entry for entry in totals}
+        self.published_parked = parked or ParkedKeys()
+        """As of the published position."""
+        self.parked = self.published_parked
+        """As of the read position."""
         self.number = number
         """Names it in the slot's heartbeats; -1 before it has one."""
         self.checksums = checksums
@@ -141,6 +148,7 @@ class StreamPartition:
             heard=snapshot.parents_heard,
             published=Position(snapshot.watermark_us, dict(snapshot.boundary)),
             totals=snapshot.totals,
+            parked=ParkedKeys(frozenset(snapshot.parked_keys), snapshot.parked),
             number=snapshot.number,
             checksums=snapshot.checksums,
         )
@@ -159,10 +167,12 @@ class StreamPartition:
         self.state = transition(PARTITION_TRANSITIONS, self.state, change, token=token)
         self._report_change()
 
-    def announce(self, parent: str) -> bool:
-        """Record that a parent announced it; return whether that is new."""
-        is_new = parent not in self.heard
+    def announce(self, parent: str, parked_keys: tuple[int, ...] = ()) -> bool:
+        """Record that a parent announced it, with its parked keys; return whether that is new."""
+        is_new = parent not in self.heard or not self.parked.keys.issuperset(parked_keys)
         self.heard.add(parent)
+        self.parked = self.parked.inherit(parked_keys)
+        self.published_parked = self.published_parked.inherit(parked_keys)
         is_complete = self.heard.issuperset(self.child.parents)
         if self.state is PartitionState.CREATED and is_complete:
             self._move(PartitionChange.ANNOUNCED_BY_ALL)
@@ -218,7 +228,7 @@ class StreamPartition:
         What lies past `end_ns` is not added: it is the proof that all before it was returned.  A
         query's end is no proof, since a query may end early, and neither is a clock.  Children that
         came before it start within the stream: they are announced when the query ends.  Raises
-        SourceOrderBroken; what came before it in `items` was added.
+        SourceOrderBroken and TooManyParkedKeys; what came before in `items` was added.
         """
         query = self._query
         if query is None:
@@ -260,6 +270,8 @@ class StreamPartition:
                 record_sequence=record.record_sequence,
                 watermark_us=self.read.watermark_us,
             )
+        if record.parked or self.parked.keys:
+            record, self.parked = self.parked.divert(record, token=self.child.token)
         self.pending.append(record)
         self._advance(self.read.with_record(record))
 
@@ -310,8 +322,22 @@ class StreamPartition:
 
     def publication(self) -> Publication:
         """Return everything that is not published; nothing changes until `confirm`."""
-        totals = {**self.totals, **_counted(self.pending, self.totals, self.checksums)}
-        return Publication(tuple(self.pending), self.pending_bytes, self.read, totals, self._finish)
+        totals = {**self.totals, **counted(self.pending, self.totals, self.checksums)}
+        return Publication(
+            tuple(self.pending), self.pending_bytes, self.read, totals, self._finish, self.parked
+        )
+
+    def parks_more(self, publication: Publication) -> bool:
+        """Whether a publication parks keys that were not parked before it."""
+        return publication.parked.keys is not self.published_parked.keys
+
+    def put_back(self, keys: frozenset[int]) -> bool:
+        """Forget parked keys whose changes were put back; return whether one was parked."""
+        before = self.parked
+        self.parked = self.parked.without(keys)
+        self.published_parked = self.published_parked.without(keys)
+        self._report_change()
+        return self.parked is not before
 
     def drop_bytes(self) -> int:
         """Stop counting the bytes of what was read; return them.  Only while nothing is pending."""
@@ -329,6 +355,7 @@ class StreamPartition:
         else:
             self.published = publication.position
         self.totals = publication.totals
+        self.published_parked = publication.parked
         self._report_change()
         if publication.finish is not None:
             self._move(PartitionChange.MARKER_COMMITTED)
@@ -342,6 +369,7 @@ class StreamPartition:
         """Return the snapshot as it is, or as it will be once `publication` is committed."""
         position = self.published if publication is None else publication.position
         totals = self.totals if publication is None else publication.totals
+        parked = self.published_parked if publication is None else publication.parked
         return TokenSnapshot(
             token=self.child.token,
             start_ns=self.child.start_ns,
@@ -350,9 +378,11 @@ class StreamPartition:
             watermark_us=position.watermark_us,
             boundary=tuple(sorted(position.boundary.items())),
             totals=tuple(totals[topic] for topic in sorted(totals)),
+            parked=parked.changes,
             number=self.number if version > 1 else -1,
             checksums=self.checksums,
             stopped=None if self.stopped_by is None or version == 1 else str(self.stopped_by),
+            parked_keys=tuple(sorted(parked.keys)),
         )
 
     def move(self, publication: Publication) -> TokenMove:
@@ -365,6 +395,7 @@ class StreamPartition:
             totals=tuple(
                 totals[topic] for topic in sorted(totals) if totals[topic] is not before.get(topic)
             ),
+            parked=publication.parked.changes,
         )
 
     def check_invariants(self) -> None:
@@ -382,6 +413,11 @@ class StreamPartition:
             token=token,
         )
         invariant(self.pending_bytes >= 0, "pending bytes are negative", token=token)
+        invariant(
+            self.published_parked.keys <= self.parked.keys,
+            "published parked keys that were not read",
+            token=token,
+        )
         has_finish = self._finish is not None
         is_finished = self.state is PartitionState.FINISHED
         invariant(has_finish == is_finished, "state does not match the proved end", token=token)
@@ -407,44 +443,3 @@ def _lies_past(
             return item.timestamp_ns // NS_PER_US > end_ns // NS_PER_US
         case ChildPartitionsRecord():
             return item.start_ns > end_ns
-
-
-@dataclass(slots=True)
-class _Count:
-    """What records add to one topic."""
-
-    records: int = 0
-    mods: int = 0
-    value_bytes: int = 0
-    checksum: int = 0
-    last: PublishableRecord | None = None
-
-
-def _counted(
-    records: list[PublishableRecord], totals: dict[str, TopicTotals], checksums: ChecksumKind
-) -> dict[str, TopicTotals]:
-    """Return the totals, with the records, of every topic that the records belong to."""
-    counts: dict[str, _Count] = {}
-    checksum_of = CHECKSUMS[checksums]
-    for record in records:
-        for message in record.messages:
-            count = counts.get(message.topic)
-            if count is None:
-                count = counts[message.topic] = _Count()
-            if count.last is not record:
-                count.last = record
-                count.records += 1
-            count.mods += 1
-            count.value_bytes += len(message.value)
-            count.checksum += checksum_of(message.order_key)
-    found = {}
-    for topic, count in counts.items():
-        before = totals.get(topic) or TopicTotals(topic, 0, 0, 0, 0)
-        found[topic] = TopicTotals(
-            topic,
-            records=before.records + count.records,
-            mods=before.mods + count.mods,
-            value_bytes=before.value_bytes + count.value_bytes,
-            checksum=(before.checksum + count.checksum) % CHECKSUM_MODULUS,
-        )
-    return found

@@ -14,6 +14,7 @@ from tidegate.producer.errors import TopicsChangedError
 if TYPE_CHECKING:
     from tidegate.producer.core.events import TopicsObserved, TopicState
     from tidegate.producer.core.stream_identity import StreamIdentity
+    from tidegate.schemas.progress import DataTopic
 
 __all__ = ["TopicWatch"]
 
@@ -33,6 +34,12 @@ class TopicWatch:
             topic.topic: (topic.topic_id, topic.topic_partitions) for topic in identity.topics
         }
         self._missing_since_us: dict[str, int] = {}
+
+    def add(self, topic: DataTopic) -> bool:
+        """Compare one more data topic from now on; return whether it is new."""
+        is_new = topic.topic not in self._data
+        self._data.setdefault(topic.topic, (topic.topic_id, topic.topic_partitions))
+        return is_new
 
     def handle(self, event: TopicsObserved, *, now_us: int) -> TopicsChangedError | None:
         """Return the error for topics that are certain to have changed; None without one."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tidegate.producer.core.heartbeat import Heartbeat
     from tidegate.producer.core.stream_partition import Publication
-    from tidegate.schemas.progress import ProgressRecord
+    from tidegate.schemas.progress import ProgressRecord, TableAdded
 
 __all__ = ["OpenTransaction", "TransactionPhase"]
 
@@ -40,6 +40,8 @@ class OpenTransaction:
     """slot -> token -> what is published for it."""
     start: ProgressRecord | None = None
     """The `StreamStarted` that this transaction opens the epoch with."""
+    tables: list[TableAdded] = field(default_factory=list)
+    """The later tables that this transaction records."""
     phase: TransactionPhase = TransactionPhase.PUBLISHING
     heartbeats: dict[int, Heartbeat] = field(default_factory=dict)
     snapshot_offsets: dict[int, int] = field(default_factory=dict)

@@ -25,14 +25,16 @@ from tidegate.schemas.progress_chunks import CHUNK_BYTES_MAX, CHUNK_ITEMS_MAX
 from tidegate.schemas.topics import ROOT_TOKEN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
+    from tidegate.producer.core.added_tables import AddedTables
     from tidegate.producer.core.counters import Counters
     from tidegate.producer.core.events import Delivered
     from tidegate.producer.core.now import Now
     from tidegate.producer.core.partition_index import PartitionIndex
     from tidegate.producer.core.progress_writer import ProgressWriter
     from tidegate.producer.core.slot import Slot
+    from tidegate.producer.core.stream_partition import StreamPartition
 
 __all__ = ["TransactionCycle", "WorkerLimits"]
 
@@ -55,14 +57,28 @@ class WorkerLimits:
     heartbeats: HeartbeatLimits = field(default_factory=HeartbeatLimits)
 
 
+@dataclass(frozen=True, slots=True)
+class _News:
+    """What a slot's stream partitions have to publish."""
+
+    ready: Mapping[str, StreamPartition]
+    waited_for: frozenset[str] = frozenset()
+    """Topics of later tables that must be recorded first.
+
+    A stream partition with a record of one waits as a whole: all of it follows a moment later.
+    """
+    waiting_bytes: int = 0
+
+
 class TransactionCycle:
-    """At most one open transaction; `slots` and `index` are the worker's own, shared."""
+    """At most one open transaction; `slots`, `index` and `tables` are the worker's own, shared."""
 
     def __init__(
         self,
         slots: dict[int, Slot],
         index: PartitionIndex,
         *,
+        tables: AddedTables,
         limits: WorkerLimits,
         counters: Counters,
     ) -> None:
@@ -70,6 +86,7 @@ class TransactionCycle:
         self.open: OpenTransaction | None = None
         self._slots = slots
         self._index = index
+        self._tables = tables
         self._limits = limits
         self._counters = counters
         self._due_us = 0
@@ -86,26 +103,52 @@ class TransactionCycle:
 
     def due_slots(self, now: Now) -> list[Slot]:
         """Return the slots that a transaction is due for, by number; empty if it is too early."""
-        if not self.is_due(now.monotonic_us, size_bytes=self._index.pending_bytes):
+        size_bytes, now_us = self._index.pending_bytes, now.monotonic_us
+        if not self.is_due(now_us, size_bytes=size_bytes):
             return []
         owned = [slot for slot in self._slots.values() if slot.phase is SlotPhase.OWNED]
-        due = [s for s in owned if self._index.news(s.number) or s.needs_snapshot(now.wall_us)]
+        due = []
+        for slot in owned:
+            news = self._news(slot.number)
+            size_bytes -= news.waiting_bytes
+            if news.ready or slot.needs_snapshot(now.wall_us) or self._tables.due(news.waited_for):
+                due.append(slot)
+        if not self.is_due(now_us, size_bytes=size_bytes):
+            return []  # what waits for its table is no reason to hurry
         return sorted(due, key=lambda slot: slot.number)
+
+    def has_news(self, slot: int) -> bool:
+        """Whether a slot has something to publish that waits for no table."""
+        return bool(self._news(slot).ready)
+
+    def _news(self, slot: int) -> _News:
+        news = self._index.news(slot)
+        if not self._tables.unrecorded:
+            return _News(news)
+        waited_for = {token: self._tables.waited_for(p.pending) for token, p in news.items()}
+        return _News(
+            {token: partition for token, partition in news.items() if not waited_for[token]},
+            frozenset().union(*waited_for.values()),
+            sum(p.pending_bytes for token, p in news.items() if waited_for[token]),
+        )
 
     def begin(self, due: Iterable[Slot], writer: ProgressWriter) -> list[do.Effect]:
         """Begin a transaction with everything that the slots' tokens have read."""
         slots = {slot.number: slot for slot in due}
+        news = {number: self._news(number) for number in slots}
         publications = {
-            number: {
-                token: partition.publication()
-                for token, partition in self._index.news(number).items()
-            }
-            for number in slots
+            number: {token: partition.publication() for token, partition in one.ready.items()}
+            for number, one in news.items()
         }
         self.open = OpenTransaction(
             {number: slot.incarnation for number, slot in slots.items()}, publications
         )
         effects: list[do.Effect] = [do.BeginTransaction()]
+        for number, one in news.items():
+            for table in self._tables.due(one.waited_for):
+                if table not in self.open.tables:
+                    self.open.tables.append(table)
+                    effects += writer.table(table, author_slot=number)
         for number, by_token in publications.items():
             for token, publication in sorted(by_token.items()):
                 if publication.records:
@@ -135,6 +178,12 @@ class TransactionCycle:
                 child, parent=ROOT_TOKEN, author_slot=number, version=version
             )
         return [*effects, do.AwaitDelivery()]
+
+    def begin_empty(self, slots: Iterable[Slot]) -> list[do.Effect]:
+        """Begin a transaction over slots whose tokens publish nothing in it."""
+        incarnations = {slot.number: slot.incarnation for slot in slots}
+        self.open = OpenTransaction(incarnations, {number: {} for number in incarnations})
+        return [do.BeginTransaction()]
 
     # ------------------------------------------------------------ next steps
 
@@ -167,20 +216,21 @@ class TransactionCycle:
                 one.publications[number], event.written.get(number, ()), wall_us=now.wall_us
             )
             one.heartbeats[number] = heartbeat
-            effects += writer.heartbeat(heartbeat, slot=number, version=slot.heartbeat.version)
+            effects += writer.heartbeat(heartbeat, slot=number)
         one.phase = TransactionPhase.SNAPSHOTTING
         return [*effects, do.AwaitDelivery()]
 
     def abort_if_lost(self, lost: Iterable[int]) -> list[do.Effect]:
         """Abort the open transaction if it covers a lost slot and its outcome is not decided."""
-        one = self.open
-        if one is None or one.is_decided:
+        covered = sorted(self.open.incarnations.keys() & set(lost)) if self.open else []
+        return self.abort_open(f"slots {covered} were lost") if covered else []
+
+    def abort_open(self, reason: str) -> list[do.Effect]:
+        """Abort the open transaction, if there is one whose outcome is not decided."""
+        if self.open is None or self.open.is_decided:
             return []
-        covered = sorted(one.incarnations.keys() & set(lost))
-        if not covered:
-            return []
-        one.phase = TransactionPhase.ABORTING
-        return [do.AbortTransaction(f"slots {covered} were lost")]
+        self.open.phase = TransactionPhase.ABORTING
+        return [do.AbortTransaction(reason)]
 
     # ------------------------------------------------------------ outcomes
 
@@ -198,6 +248,7 @@ class TransactionCycle:
         if one is None:
             return [], None
         self._counters.counts["committed"] += 1
+        self._tables.confirm(one.tables)
         self._due_us = now_us + self._limits.commit_interval_us
         size_bytes = 0
         for number, heartbeat in one.heartbeats.items():

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
+from tidegate.producer.core.added_tables import AddedTables
 from tidegate.producer.core.counters import Counters
 from tidegate.producer.core.group_watch import GroupWatch
 from tidegate.producer.core.lifecycle import PartitionState, SlotChange, SlotPhase
@@ -22,15 +23,13 @@ from tidegate.producer.core.progress_writer import ProgressWriter
 from tidegate.producer.core.queries import Queries
 from tidegate.producer.core.slot import Slot
 from tidegate.producer.core.story import Story
-from tidegate.producer.core.stream_partition import StreamPartition
+from tidegate.producer.core.stream_opening import StreamOpening
 from tidegate.producer.core.stream_start_search import StreamStartSearch
-from tidegate.producer.core.topic_watch import TopicWatch
 from tidegate.producer.core.transaction_cycle import TransactionCycle, WorkerLimits
 from tidegate.producer.core.undeliverable import UndeliverableRecords
 from tidegate.producer.errors import ProducerFencedError, ProgressLost, TopicsChangedError
 from tidegate.schemas.errors import InvariantViolation, TidegateError, invariant
-from tidegate.schemas.instants import NS_PER_US
-from tidegate.schemas.progress import ChildPartition, ProgressRecord, StreamStarted
+from tidegate.schemas.progress import ProgressRecord, StreamStarted
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 if TYPE_CHECKING:
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
     from tidegate.producer.core.now import Now
     from tidegate.producer.core.stream_identity import StreamIdentity
+    from tidegate.producer.core.stream_partition import StreamPartition
     from tidegate.producer.core.transaction import OpenTransaction
 
 __all__ = ["Worker"]
@@ -54,9 +54,9 @@ _KNOWN = (
     "_queries",
     "_start_search",
     "_draining",
-    "_root",
+    "_opening",
     "_group_watch",
-    "_topic_watch",
+    "_tables",
 )
 
 
@@ -83,25 +83,27 @@ class Worker:
         self.epoch: str | None = None
         self._identity = identity
         self._new_epoch = epoch
-        self._start_ns = start_ns
         self._end_ns = end_ns
         self._limits = limits or WorkerLimits()
         self.counters = Counters()
         self._index = PartitionIndex(identity.slots, self._limits.queries.scheduler)
+        self._tables = AddedTables(identity, version=self._limits.heartbeats.version)
         self._cycle = TransactionCycle(
-            self.slots, self._index, limits=self._limits, counters=self.counters
-        )
+            self.slots, self._index,
+            tables=self._tables, limits=self._limits, counters=self.counters,
+        )  # fmt: skip
         self._undeliverable = UndeliverableRecords()
         self._incarnations = 0
         self._queries = Queries(self.counters, limits=self._limits.queries)
         self._start_search = StreamStartSearch()
         self._draining = False
-        self._root: StreamPartition | None = None
+        self._opening = StreamOpening(
+            identity, self._queries, self._cycle, start_ns=start_ns, end_ns=end_ns
+        )
         self._story = Story(identity.slots)
         self._group_watch = GroupWatch(
             worker=name, slots=identity.slots, limits=self._limits.group_watch
         )
-        self._topic_watch = TopicWatch(identity)
 
     # ------------------------------------------------------------ events
 
@@ -159,9 +161,9 @@ class Worker:
                     effects += self._on_unknown_outcome()
                 else:
                     self._cycle.abort(now_us)
-                    effects += self._undeliverable.refused(event.failure)
+                    effects += self._on_refused(event.failure)
             case on.CommitOutcomeUnknown():
-                stop = self._undeliverable.refused(event.failure)
+                stop = self._undeliverable.refused(event.failure).stops
                 effects += stop or self._on_unknown_outcome()
             case on.CommitUnanswered():
                 retry = self._cycle.retry_commit(now_us)
@@ -173,9 +175,8 @@ class Worker:
                     effects += self._on_unknown_outcome()
             case on.GroupDescribed():
                 effects += self._on_group_described(event, now_us)
-            case on.TopicsObserved():
-                changed = self._topic_watch.handle(event, now_us=now_us)
-                effects += [] if changed is None else [do.Stop(changed)]
+            case on.TopicsObserved() | on.TableFound() | on.TablesRead():
+                effects += self._tables.handle(event, now_us=now_us)
             case on.AccessDenied():
                 effects.append(do.Stop(event.error))
             case on.ReadInterrupted():
@@ -189,6 +190,9 @@ class Worker:
                 partition = self._running(event.token, event.query_id)
                 if partition is not None:
                     self._queries.resume(partition, event)
+            case on.RedriveBegan() | on.RedriveRead() | on.RedriveEnded():
+                message = "parked changes for a worker that does not put them back"
+                raise InvariantViolation(message, worker=self.name)
             case on.Ticked():
                 if event.has_read_inbox:
                     effects += self._queries.repeat_stalled(now_us)
@@ -260,7 +264,7 @@ class Worker:
             return [do.Stop(error)]
         self.stream = record.body
         self.epoch = record.epoch
-        return self._stop_initial_query()
+        return [*self._tables.open(record), *self._opening.drop()]
 
     def _on_stream_start_absent(self, search_id: int) -> list[do.Effect]:
         if self.stream is not None or not self._start_search.is_decided_by(search_id):
@@ -286,11 +290,12 @@ class Worker:
     def _on_group_described(self, event: on.GroupDescribed, now_us: int) -> list[do.Effect]:
         if self._draining:
             return []  # leaving starts a rebalance anyway
-        rejoin = self._group_watch.handle(event, now_us=now_us)
-        if rejoin is None:
+        effect = self._group_watch.handle(event, now_us=now_us)
+        if effect is None:
             return []
-        self.counters.counts["rejoin"] += 1
-        return [rejoin]
+        is_rejoin = isinstance(effect, do.RejoinGroup)
+        self.counters.counts["rejoin" if is_rejoin else "client_replaced"] += 1
+        return [effect]
 
     def _on_drain(self) -> list[do.Effect]:
         self._draining = True
@@ -307,6 +312,15 @@ class Worker:
             self._undeliverable.delivered(self._cycle.open.incarnations)
         effects, started = self._cycle.commit(now_us)
         return effects if started is None else effects + self._on_stream_start(started)
+
+    def _on_refused(self, failure: on.DeliveryFailure | None) -> list[do.Effect]:
+        verdict = self._undeliverable.refused(failure)
+        effects: list[do.Effect] = [*verdict.stops]
+        for number in verdict.slots_to_read_again:
+            slot = self.slots.get(number)
+            if slot is not None and slot.phase is SlotPhase.OWNED:
+                effects += self._drop_slot(number) + self._on_assigned((number,))
+        return effects
 
     def _on_unknown_outcome(self) -> list[do.Effect]:
         self._cycle.drop()
@@ -330,26 +344,6 @@ class Worker:
             self._limits.chunk_bytes_max,
         )
 
-    # ------------------------------------------------------------ opening a stream
-
-    def _open_stream(self, root_slot: Slot, now: Now) -> list[do.Effect]:
-        """Run the initial query; once its end is proved, begin the transaction that opens it."""
-        if self._root is None:
-            start_ns = now.wall_us * NS_PER_US if self._start_ns is None else self._start_ns
-            self._root = StreamPartition(ChildPartition(ROOT_TOKEN, (), start_ns))
-        root = self._root
-        if root.state is PartitionState.SCHEDULED and root.retry_at_us <= now.monotonic_us:
-            return [self._queries.start(root)]
-        if root.state is not PartitionState.FINISHED or not self._cycle.is_due(now.monotonic_us):
-            return []
-        finish = root.publication().finish
-        invariant(finish, "initial query finished without children")
-        children = () if finish is None else finish[1]
-        started = self._identity.started(
-            start_ns=root.child.start_ns, end_ns=self._end_ns, children=children
-        )
-        return self._cycle.begin_stream(root_slot, started, self._writer)
-
     # ------------------------------------------------------------ what is due after an event
 
     def _advance(self, now: Now) -> list[do.Effect]:
@@ -359,7 +353,7 @@ class Worker:
         for slot in list(self.slots.values()):
             if slot.phase is SlotPhase.RECOVERING and slot.has_caught_up:
                 effects += self._after_recovery(slot, now)
-        effects += self._queries.schedule(self._index, self._owned, now.monotonic_us)
+        effects += self._schedule_queries(now)
         if self._cycle.open is None:
             effects += self._next_transaction(now)
         if self._draining and not self.slots and self._cycle.open is None:
@@ -381,12 +375,21 @@ class Worker:
             return self._open_stream(slot, now)
         return effects
 
+    def _open_stream(self, root_slot: Slot, now: Now) -> list[do.Effect]:
+        return self._opening.go_on(root_slot, self._writer, now)
+
+    def _schedule_queries(self, now: Now) -> list[do.Effect]:
+        return self._queries.schedule(self._index, self._owned, now.monotonic_us)
+
     def _next_transaction(self, now: Now) -> list[do.Effect]:
         leaving = [slot for slot in self.slots.values() if slot.is_leaving]
         if leaving:
             revoking = [slot for slot in leaving if slot.phase is SlotPhase.REVOKING]
-            unsaved = [slot for slot in revoking if self._index.news(slot.number)]
+            unsaved = [slot for slot in revoking if self._cycle.has_news(slot.number)]
             return self._cycle.begin(unsaved, self._writer) if unsaved else self._release(leaving)
+        return self._due_transaction(now)
+
+    def _due_transaction(self, now: Now) -> list[do.Effect]:
         due = self._cycle.due_slots(now)
         return self._cycle.begin(due, self._writer) if due else []
 
@@ -412,15 +415,7 @@ class Worker:
         size = self._index.remove(slot.tokens.values())
         if size:
             effects.append(do.ReleaseBudget(size))
-        return effects + self._stop_initial_query() if number == self._root_slot else effects
-
-    def _stop_initial_query(self) -> list[do.Effect]:
-        """Stop the initial query: the epoch is open, or another worker has to open it."""
-        root, self._root = self._root, None
-        if root is None:
-            return []
-        effects = self._queries.stop(root)
-        return [*effects, do.ReleaseBudget(root.pending_bytes)] if root.pending_bytes else effects
+        return effects + self._opening.drop() if number == self._root_slot else effects
 
     @property
     def _root_slot(self) -> int:
@@ -433,7 +428,7 @@ class Worker:
     def _running(self, token: str, query_id: int) -> StreamPartition | None:
         """Return the stream partition whose running query this is; None if it was stopped."""
         if token == ROOT_TOKEN:
-            partition = self._root
+            partition = self._opening.root
         else:
             slot = self.slots.get(slot_of(token, self._identity.slots))
             partition = None if slot is None else slot.tokens.get(token)

@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 START_US = 1_700_000_000_000_000
 SLOTS = 4
-TOPIC, PROGRESS = "bank.accounts", "bank-progress"
+TOPIC, PROGRESS, DEAD_LETTER = "bank.accounts", "bank-progress", "bank-dead-letter"
 
 
 class Log:
     """What Kafka holds, as a `read_committed` reader gets it."""
 
     def __init__(self) -> None:
-        self.broker = MemoryBroker({TOPIC: 1, PROGRESS: SLOTS}, group=Group(SLOTS))
+        self.broker = MemoryBroker({TOPIC: 1, PROGRESS: SLOTS, DEAD_LETTER: 1}, group=Group(SLOTS))
 
     @property
     def slots(self) -> dict[int, list[Any]]:
@@ -134,6 +134,7 @@ class Bench:
         name: str = "w1",
         end_ns: int | None = None,
         limits: WorkerLimits | None = None,
+        kind: type[Worker] = Worker,
     ) -> None:
         self.log = log
         self.now_us = START_US
@@ -143,7 +144,7 @@ class Bench:
             "db/changeStreams/s", "GOOGLE_STANDARD_SQL", "g", SLOTS, "pid",
             (DataTopic(TOPIC, "tid", 1, 1),),
         )  # fmt: skip
-        self.worker = Worker(
+        self.worker = kind(
             name=name, epoch=f"epoch-of-{name}", identity=identity,
             start_ns=START_US * 1000, end_ns=end_ns, limits=limits,
         )  # fmt: skip
@@ -152,7 +153,9 @@ class Bench:
         self.outcome: on.Event | None = None
         self.commits_in_silence = False
         self.answers_commits = True
-        publisher = BenchPublisher(log.broker, transactional_id=name, progress_topic=PROGRESS)
+        publisher = BenchPublisher(
+            log.broker, transactional_id=name, progress_topic=PROGRESS, dead_letter=DEAD_LETTER
+        )
         publisher.bench = self
         publisher.start()
         self.runner = BenchRunner(
@@ -201,11 +204,11 @@ class Bench:
 
     @staticmethod
     def change(
-        at_us: int, transaction: str = "t1", sequence: str = "00000000"
+        at_us: int, transaction: str = "t1", sequence: str = "00000000", *, topic: str = TOPIC
     ) -> PublishableRecord:
         """Return a record of one change."""
         key = OrderKey(at_us, transaction, sequence_pair(sequence), 0).encode()
-        message = ChangeMessage(TOPIC, b"key", b"value", key, b"I")
+        message = ChangeMessage(topic, b"key", b"value", key, b"I")
         return PublishableRecord(at_us, transaction, sequence, (message,))
 
     @staticmethod
@@ -271,6 +274,11 @@ class Bench:
         effects = self.give(on.Ticked())
         self.read()
         return effects
+
+    def read_tables(self) -> None:
+        """Read the records of later tables."""
+        for event in self.membership.read_tables():
+            self.give(event)
 
     def returns(self, token: str, *items: object) -> None:
         """Let the running query of a token return records."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tidegate.producer.core.counters import Counters
 from tidegate.producer.core.stream_partition import Position, Publication, StreamPartition
+from tidegate.producer.messages import FORM_RECORD, ParkedChange, PublishableRecord
 from tidegate.schemas.progress import ChildPartition, TopicTotals
 
 
@@ -29,3 +30,18 @@ def test_it_counts_finishes():
     counters.add({"p": partition}, {"p": Publication((), 0, Position(1), {}, finish=(1, ()))})
 
     assert counters.counts["finished"] == 1
+
+
+def test_it_counts_parked_changes_by_topic_and_reason():
+    counters = Counters()
+    partition = StreamPartition(ChildPartition("p", (), 0))
+    partition.start_query(1)
+    for at_us in (1, 2):
+        change = ParkedChange(
+            "bank.t", b"k", b"%d" % at_us, b"U", b"{}", FORM_RECORD, "SchemaError", "why", "p"
+        )
+        partition.add_items([PublishableRecord(at_us, "tx", "0", (), (change,))], 1)
+
+    counters.add({"p": partition}, {"p": partition.publication()})
+
+    assert counters.parked == {("bank.t", "SchemaError"): 2}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.producer.core.effects import RejoinGroup
+from tidegate.producer.core.effects import RejoinGroup, ReplaceGroupClient
 from tidegate.producer.core.events import GroupDescribed
 from tidegate.producer.core.group_watch import GroupWatch, WatchLimits
 from tidegate.schemas.errors import InvariantViolation
@@ -58,17 +58,44 @@ def test_it_names_the_unassigned_slots():
         ([(0, described(False, a={0})), (PATIENCE, described(False, a={0}))], []),
         ([(0, described(c=())), (PATIENCE, described(c=()))], [PATIENCE]),
         ([(0, described(a={0})), (10 * PATIENCE, described(a={0}))], []),
-        ([(0, described(is_member=False, c=())), (PATIENCE, described(is_member=False, c=()))], []),
-        ([(0, described()), (10 * PATIENCE, described())], []),
     ],
     ids=[
         "long enough", "too short", "one description", "all assigned", "assigned meanwhile",
         "rebalance meanwhile", "other assignment meanwhile", "rebalance all the time", "alone",
-        "not in the group", "another process is the member", "empty group",
+        "without this worker's name",
     ],
 )  # fmt: skip
 def test_when_the_first_in_turn_acts(seen, expected):
     assert run(watch(), seen) == expected
+
+
+OUT = described(is_member=False, a={0, 1, 2, 3})
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        ([(0, OUT), (PATIENCE, OUT)], [PATIENCE]),
+        ([(0, OUT), (PATIENCE - 1, OUT)], []),
+        ([(PATIENCE, OUT)], []),
+        ([(0, OUT), (1, COMPLETE), (PATIENCE, OUT), (PATIENCE + 1, OUT)], []),
+        ([(0, OUT), (PATIENCE, described(False, False)), (2 * PATIENCE, OUT)], [PATIENCE]),
+        ([(0, OUT), (PATIENCE, OUT), (PATIENCE + 1, OUT), (2 * PATIENCE + 1, OUT)], [30, 61]),
+        ([(0, described(True, False)), (PATIENCE, described(False, False))], [PATIENCE]),
+        # A static member that took its predecessor's place is described with that one's client.
+        ([(0, described(is_member=False, c=())), (PATIENCE, described(is_member=False, c=()))], []),
+    ],
+    ids=[
+        "long enough", "too short", "one description", "a member meanwhile", "one after the other",
+        "twice", "an empty group", "under another client's name",
+    ],
+)  # fmt: skip
+def test_a_worker_that_is_not_in_its_group_gets_a_new_client(seen, expected):
+    one = watch()
+    done = [(at, one.handle(group, now_us=at)) for at, group in seen]
+
+    assert [at for at, what in done if what == ReplaceGroupClient()] == expected
+    assert not [what for _, what in done if isinstance(what, RejoinGroup)]
 
 
 def test_it_pauses_before_it_acts_again():
@@ -124,7 +151,8 @@ def test_it_acts_only_after_the_same_description_for_long_enough(story):
         for name, one in watches.items():
             decision = one.handle(group, now_us=now)
             one.check_invariants()
-            if decision is None:
+            if not isinstance(decision, RejoinGroup):
+                assert decision is None or not group.is_member
                 continue
             held = frozenset().union(*group.assignments.values())
             assert group.is_stable
@@ -145,5 +173,7 @@ def test_one_member_acts_if_nothing_changes(group, every):
 
     has_acted = any(run(one, seen) for one in watches)
     assert has_acted == (
-        group.is_stable and group.is_member and bool(group.assignments) and len(held) < SLOTS
+        bool(group.assignments) and group.is_stable and len(held) < SLOTS
+        if group.is_member
+        else any(name not in group.assignments for name in WORKERS)
     )

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from tidegate.producer.core.heartbeat import HeartbeatLimits, HeartbeatWriter, SlotState
 from tidegate.producer.core.stream_partition import StreamPartition
-from tidegate.producer.messages import ChangeMessage, PublishableRecord
+from tidegate.producer.messages import FORM_RECORD, ChangeMessage, ParkedChange, PublishableRecord
 from tidegate.producer.records import ChildPartitionsRecord, HeartbeatRecord
+from tidegate.schemas.checksums import parked_key
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.progress import ChildPartition, ProgressRecord, SlotChanges, SlotProgress
 from tidegate.schemas.progress_chain import SlotChain
@@ -55,6 +56,16 @@ class Bench:
         key = OrderKey(self.now_us, "tx", (0, 1), 0).encode()
         message = ChangeMessage("t", b"k", b"v", key, b"I")
         self.read(token, PublishableRecord(self.now_us, "tx", "00000001", (message,)))
+
+    def park(self, token, key=b"k"):
+        self.now_us += 10
+        order_key = OrderKey(self.now_us, "tx", (0, 1), 0).encode()
+        change = ParkedChange("t", key, order_key, b"I", b"{}", FORM_RECORD, "E", "why", token)
+        self.read(token, PublishableRecord(self.now_us, "tx", "00000001", (), (change,)))
+
+    def put_back(self, token):
+        if self.tokens[token].put_back(frozenset({parked_key("t", b"k")})):
+            self.writer.change(token, self.tokens[token])
 
     def finish(self, token):
         self.now_us += 10
@@ -102,7 +113,7 @@ class Bench:
 TOKENS = st.sampled_from("abcd")
 ACTIONS = st.one_of(
     st.tuples(st.just("announce"), TOKENS),
-    st.tuples(st.sampled_from(["heartbeat", "change", "finish", "stop"]), TOKENS),
+    st.tuples(st.sampled_from(["heartbeat", "change", "park", "finish", "stop"]), TOKENS),
     st.tuples(st.just("abort"), st.just("")),
     st.tuples(st.just("commit"), st.just("")),
     st.tuples(st.just("owner"), st.just("")),
@@ -186,6 +197,60 @@ def test_a_watermark_is_written_once_a_minute_and_removed_in_time():
     assert [one.minute for one in bench.commit().expired] == [105, 106, 107]
     bench.minute = 50  # a clock that was set back
     assert bench.commit().expired == ()
+
+
+def test_a_token_is_described_again_when_it_parks_a_key_and_only_then():
+    bench = Bench()
+    bench.announce("a")
+    bench.announce("b")
+    bench.commit()
+    bench.park("a")
+    bench.heartbeat("b")
+    first = bench.commit().body
+    bench.park("a")
+    bench.change("a")
+    bench.heartbeat("b")
+    second = bench.commit().body
+
+    (added,) = first.added
+    assert (added.parked_keys, added.parked) == ((parked_key("t", b"k"),), 1)
+    assert second.added == ()
+    assert [one.parked for one in second.moved] == [3, 0]
+
+
+def test_a_key_that_an_aborted_transaction_parked_is_described_by_the_next_one():
+    bench = Bench()
+    bench.announce("a")
+    bench.commit()
+    bench.park("a")
+    bench.draft()
+    bench.heartbeat("a")
+
+    assert [one.parked_keys for one in bench.commit().body.added] == [(parked_key("t", b"k"),)]
+
+
+def test_a_token_whose_keys_were_put_back_is_described_without_them():
+    bench = Bench()
+    bench.announce("a")
+    bench.park("a")
+    bench.park("a", b"other")
+    bench.commit()
+    bench.put_back("a")
+
+    (added,) = bench.commit().body.added
+    assert (added.parked_keys, added.parked) == ((parked_key("t", b"other"),), 2)
+
+
+def test_a_slot_goes_over_to_another_version_after_the_heartbeat_that_is_under_way():
+    bench = Bench(HeartbeatLimits(version=1))
+    bench.announce("a")
+    heartbeat, publications = bench.draft()
+    bench.writer.require(2)
+    bench.writer.confirm(heartbeat, bench.tokens, publications)
+
+    assert heartbeat.version == 1
+    assert isinstance(bench.commit().body, SlotProgress)
+    assert isinstance(bench.commit().body, SlotChanges)
 
 
 def test_version_1_writes_whole_snapshots_only():

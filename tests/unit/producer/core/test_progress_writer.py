@@ -1,8 +1,11 @@
 """Progress records go to the right slots, in chunks, each with the slot of its author."""
 
+from dataclasses import replace
+
 import pytest
 
 from tidegate.producer.core.effects import PublishProgress
+from tidegate.producer.core.parked_keys import ParkedKeys
 from tidegate.producer.core.progress_writer import ProgressWriter
 from tidegate.producer.core.stream_partition import Position, Publication, StreamPartition
 from tidegate.schemas.progress import (
@@ -67,6 +70,16 @@ def test_a_finish_announces_every_child_before_its_marker():
         9_000,
     )
     assert [entry.topic for entry in body.totals] == ["p.a", "p.b"]
+
+
+def test_a_finish_passes_the_parked_keys_on_and_counts_its_own_changes():
+    parked = ParkedKeys(frozenset({7, -3, 5}), 9)
+    *announced, marker = WRITER.finish(
+        PARENT, replace(publication("x", "y"), parked=parked), slot=7, version=2
+    )
+
+    assert [effect.record.body.parked_keys for effect in announced] == [(-3, 5, 7)] * 2
+    assert marker.record.body.parked == 9
 
 
 @pytest.mark.parametrize("tokens", [(), ("x",)])

@@ -7,11 +7,13 @@ import pytest
 from tidegate.producer.core.query_failure import Consequence, consequence_of
 from tidegate.producer.errors import (
     IncompatibleChange,
+    MessageTooLarge,
     PositionExpired,
     QueryInterrupted,
     QueryRefused,
     SourceOrderBroken,
     TokenRefused,
+    TooManyParkedKeys,
 )
 from tidegate.schemas.errors import (
     ConfigError,
@@ -30,7 +32,16 @@ def test_what_may_pass_is_retried(kind, token):
 
 
 @pytest.mark.parametrize(
-    "kind", [TokenRefused, PositionExpired, SourceOrderBroken, SchemaError, IncompatibleChange]
+    "kind",
+    [
+        TokenRefused,
+        PositionExpired,
+        SourceOrderBroken,
+        SchemaError,
+        IncompatibleChange,
+        MessageTooLarge,
+        TooManyParkedKeys,
+    ],
 )
 def test_what_concerns_one_stream_partition_stops_it(kind):
     assert consequence_of(kind("m"), token="a") is Consequence.STOP_STREAM_PARTITION

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from tidegate.producer.core.heartbeat import HeartbeatLimits
 from tidegate.producer.core.lifecycle import SlotPhase
+from tidegate.producer.core.parked_keys import ParkedKeys
 from tidegate.producer.core.slot import Slot
 from tidegate.producer.errors import ProgressLost, TopicsChangedError
 from tidegate.schemas.errors import InvariantViolation, SchemaError
@@ -244,6 +246,52 @@ class TestChains:
         )
         assert next_owner.tokens["a"].stopped_by is None
         assert [one.stopped for one in next_owner.draft({}, (), wall_us=0).body.added] == [None]
+
+
+class TestParkedKeys:
+    """A slot passes on what its stream partitions and their parents have parked."""
+
+    def parked(self, parent, *keys, version=2):
+        body = PartitionAnnounced(ChildPartition("a", ("p", "q"), 1_000_000), parent, keys)
+        return ProgressRecord(EPOCH, "w", body, version)
+
+    def test_a_child_holds_those_of_every_parent(self):
+        slot = recovered(self.parked("p", 1, 2))
+        slot.add_record(1, self.parked("q", 2, 3), epoch=EPOCH)
+
+        (token,) = slot.draft({}, (), wall_us=0).body.tokens
+        assert token.parked_keys == (1, 2, 3)
+        assert token.parked == 0
+
+    def test_a_restart_between_the_announcements_of_two_parents_loses_neither(self):
+        first, second = self.parked("p", 1, 2), self.parked("q", 3)
+        held = ProgressRecord(EPOCH, "w", recovered(first).draft({}, (), wall_us=0).body)
+        slot = recovered(first, held, second)
+
+        assert slot.tokens["a"].parked.keys == {1, 2, 3}
+        assert slot.tokens["a"].published_parked.keys == {1, 2, 3}
+
+    def test_the_next_owner_knows_what_was_parked_and_how_much(self):
+        slot = recovered(numbered(1, -1, "a"))
+        token = slot.tokens["a"].snapshot()
+        held = SlotProgress(0, 2, 7, -1, (), (replace(token, parked_keys=(4, 9), parked=7),))
+
+        next_owner = recovered(ProgressRecord(EPOCH, "w", held))
+        assert next_owner.tokens["a"].parked == ParkedKeys(frozenset({4, 9}), 7)
+
+    def test_a_slot_of_version_1_goes_over_to_one_that_can_hold_them(self):
+        slot = Slot(0, 1, heartbeats=HeartbeatLimits(version=1))
+        slot.start_recovery(committed_offset=None, end_offset=1)
+        slot.add_record(0, announced("b"), epoch=None)
+        slot.own(EPOCH)
+        before = slot.draft({}, (), wall_us=0)
+        slot.add_record(1, self.parked("p", 1), epoch=EPOCH)
+        slot.confirm(before, 2, {})
+        after = slot.draft({}, (), wall_us=0)
+
+        assert (before.version, after.version) == (1, 2)
+        assert isinstance(after.body, SlotProgress)
+        assert {one.token: one.parked_keys for one in after.body.tokens} == {"a": (1,), "b": ()}
 
 
 class TestSnapshots:

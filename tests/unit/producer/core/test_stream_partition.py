@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,11 +12,12 @@ from tidegate.producer.core.stream_partition import (
     Position,
     StreamPartition,
 )
-from tidegate.producer.messages import ChangeMessage, PublishableRecord
+from tidegate.producer.errors import TooManyParkedKeys
+from tidegate.producer.messages import FORM_RECORD, ChangeMessage, ParkedChange, PublishableRecord
 from tidegate.producer.records import ChildPartitionsRecord, HeartbeatRecord
-from tidegate.schemas.checksums import xxhash_64
+from tidegate.schemas.checksums import parked_key
 from tidegate.schemas.errors import InvariantViolation, ProducerError
-from tidegate.schemas.progress import ChildPartition, TopicTotals
+from tidegate.schemas.progress import ChildPartition
 
 START_US = 1_000_000
 
@@ -100,6 +99,20 @@ class TestPosition:
     def test_a_transactions_id_means_nothing_at_another_instant(self):
         assert not Position(9, {"a": "00000005"}).covers(record(11, "a", "00000000"))
 
+    @pytest.mark.parametrize(
+        ("lower", "higher"),
+        [
+            ("9", "00000010"),
+            ("00000009", "10"),
+            ("99999999", "100000000"),
+            ("f-00000001", "10-00000000"),
+            ("963d1af435fb3e79-9", "963d1af435fb3e79-0000000a"),
+        ],
+    )
+    def test_sequences_of_any_width_are_compared_as_numbers(self, lower, higher):
+        assert Position(9, {"a": higher}).covers(record(10, "a", lower))
+        assert not Position(9, {"a": lower}).covers(record(10, "a", higher))
+
 
 class TestLife:
     """States follow from what was heard and read."""
@@ -180,6 +193,19 @@ class TestLife:
 
         assert not running.add_items(before, 1, end_ns=4_000_000_000)
 
+    @pytest.mark.parametrize("end_ns", [4_000_000_000, 4_000_000_001, 4_000_000_999])
+    @pytest.mark.parametrize("within_ns", [0, 1, 998, 999])
+    def test_an_end_between_two_microseconds_closes_none_of_its_instant(self, end_ns, within_ns):
+        """A heartbeat of the end's own microsecond lets records of it follow."""
+        running = partition()
+        running.start_query(1)
+        last = record(4_000_000)
+        items = [HeartbeatRecord(4_000_000_000 + within_ns), last]
+
+        assert not running.add_items(items, 1, end_ns=end_ns)
+        assert running.add_items([record(4_000_001)], 1, end_ns=end_ns)
+        assert running.publication().records == (last,)
+
     def test_a_query_that_ends_early_and_empty_is_no_proof(self):
         running = partition()
         running.start_query(1)
@@ -256,6 +282,18 @@ class TestPublishing:
         with pytest.raises(ProducerError, match="behind"):
             running.add_items([record(START_US + 3)], 1)
 
+    def test_a_source_that_breaks_its_order_after_a_resume_is_refused(self):
+        """The repetition has ended with the first new record: what lies before that is wrong."""
+        running = partition()
+        running.start_query(1)
+        running.add_items([record(START_US + 5), record(START_US + 9)], 1)
+        running.fail_query(0)
+        running.start_query(2)
+        running.add_items([record(START_US + 9), record(START_US + 20)], 1)
+
+        with pytest.raises(ProducerError, match="behind"):
+            running.add_items([record(START_US + 9)], 1)
+
 
 def places(draw_max=4):
     """Histories: ascending (commit time, transaction, sequence), several at one instant."""
@@ -295,46 +333,90 @@ def test_any_break_and_inclusive_repetition_gives_each_record_once(history, data
     assert published == records
 
 
-def added_one_by_one(records, totals):
-    """The oracle: each message is added to the totals before it."""
-    found = dict(totals)
-    for one in records:
-        for topic in {message.topic for message in one.messages}:
-            before = found.get(topic, TopicTotals(topic, 0, 0, 0, 0))
-            found[topic] = replace(before, records=before.records + 1)
-        for message in one.messages:
-            before = found[message.topic]
-            found[message.topic] = replace(
-                before,
-                mods=before.mods + 1,
-                value_bytes=before.value_bytes + len(message.value),
-                checksum=(before.checksum + xxhash_64(message.order_key)) % 2**64,
-            )
-    return found
+class TestParking:
+    """What is parked becomes true with the transaction that publishes it."""
 
+    def parked(self, at_us, key=b"k"):
+        """Return a record whose only change cannot be published."""
+        change = ParkedChange(
+            "t", key, b"%08d" % at_us, b"U", b"{}", FORM_RECORD, "SchemaError", "why", "token"
+        )
+        return PublishableRecord(at_us, "tx", "0", (), (change,))
 
-MESSAGES = st.builds(
-    ChangeMessage,
-    topic=st.sampled_from(["a", "b", "c"]),
-    key=st.just(b"k"),
-    value=st.binary(max_size=5),
-    order_key=st.binary(min_size=1, max_size=5),
-    mod=st.just(b"U"),
-)
-NUMBERS = st.integers(0, 2**64 - 1)
-TOTALS = st.lists(
-    st.builds(TopicTotals, st.sampled_from("ad"), NUMBERS, NUMBERS, NUMBERS, NUMBERS), max_size=2
-)
+    def good(self, at_us, key=b"k"):
+        """Return a record whose only change can be published."""
+        message = ChangeMessage("t", key, b"value", b"%08d" % at_us, b"U")
+        return PublishableRecord(at_us, "tx", "0", (message,))
 
+    def reading(self):
+        """Return a stream partition whose query runs."""
+        one = partition()
+        one.start_query(1)
+        return one
 
-@given(st.lists(st.lists(MESSAGES, max_size=4), max_size=4), TOTALS)
-def test_totals_are_those_of_each_message_added_to_the_ones_before(batches, before):
-    one = StreamPartition(ChildPartition("token", (), 0), totals=tuple(before))
-    one.pending += [
-        PublishableRecord(at, "t", "0", tuple(batch)) for at, batch in enumerate(batches)
-    ]
+    def test_later_changes_of_the_key_follow_it_and_others_are_published(self):
+        one = self.reading()
+        one.add_items([self.parked(START_US + 1)], 1)
+        one.add_items([self.good(START_US + 2), self.good(START_US + 3, b"other")], 1)
 
-    publication = one.publication()
+        first, second, third = one.publication().records
+        assert len(first.parked) == len(second.parked) == 1
+        assert second.messages == third.parked == ()
+        assert third == self.good(START_US + 3, b"other")
+        assert one.publication().totals["t"].mods == 1
 
-    assert publication.totals == added_one_by_one(one.pending, one.totals)
-    assert one.totals == {entry.topic: entry for entry in before}
+    def test_a_publication_holds_what_was_parked_at_its_moment(self):
+        one = self.reading()
+        one.add_items([self.parked(START_US + 1, b"a")], 1)
+        publication = one.publication()
+        one.add_items([self.parked(START_US + 2, b"b")], 1)
+
+        assert one.snapshot().parked_keys == ()
+        assert one.parks_more(publication)
+        drafted = one.snapshot(publication)
+        assert (drafted.parked_keys, drafted.parked) == ((parked_key("t", b"a"),), 1)
+        one.confirm(publication)
+        assert one.snapshot() == drafted
+        assert one.parked.keys == {parked_key("t", b"a"), parked_key("t", b"b")}
+        one.check_invariants()
+
+    def test_an_abort_changes_nothing(self):
+        one = self.reading()
+        one.add_items([self.parked(START_US + 1)], 1)
+        before = one.publication()
+
+        assert one.publication() == before
+        assert one.snapshot().parked == 0
+
+    def test_what_is_read_again_after_a_restart_is_parked_again(self):
+        one = self.reading()
+        one.add_items([self.parked(START_US + 1)], 1)
+        one.confirm(one.publication())
+        one.add_items([self.good(START_US + 2)], 1)
+        again = StreamPartition.restore(one.snapshot())
+        again.start_query(1)
+        again.add_items([self.good(START_US + 2)], 1)
+
+        assert again.publication().records == one.publication().records
+        assert again.publication().records[0].messages == ()
+        assert again.snapshot(again.publication()).parked == 2
+
+    def test_a_record_that_would_park_a_key_too_many_is_not_added(self):
+        one = self.reading()
+        one.add_items([self.parked(START_US + n, b"%d" % n) for n in range(1, 1_001)], 1)
+
+        with pytest.raises(TooManyParkedKeys):
+            one.add_items([self.good(START_US + 2_000), self.parked(START_US + 2_001, b"x")], 1)
+        assert one.read.watermark_us == START_US + 2_000 - 1
+        assert len(one.publication().records) == 1_001
+
+    def test_what_was_put_back_is_published_again(self):
+        one = self.reading()
+        one.add_items([self.parked(START_US + 1)], 1)
+        one.confirm(one.publication())
+
+        assert not one.put_back(frozenset({12}))
+        assert one.put_back(frozenset({parked_key("t", b"k")}))
+        one.add_items([self.good(START_US + 2)], 1)
+        assert one.publication().records == (self.good(START_US + 2),)
+        assert one.snapshot().parked == 1

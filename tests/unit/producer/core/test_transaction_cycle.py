@@ -6,21 +6,25 @@ import pytest
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
+from tidegate.producer.core.added_tables import AddedTables
 from tidegate.producer.core.counters import Counters
 from tidegate.producer.core.lifecycle import SlotChange, SlotPhase
 from tidegate.producer.core.now import Now
 from tidegate.producer.core.partition_index import PartitionIndex
 from tidegate.producer.core.progress_writer import ProgressWriter
 from tidegate.producer.core.slot import US_PER_MINUTE, Slot
+from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.transaction import TransactionPhase
 from tidegate.producer.core.transaction_cycle import TransactionCycle, WorkerLimits
 from tidegate.producer.messages import ChangeMessage, PublishableRecord
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.schemas.progress import (
     ChildPartition,
+    DataTopic,
     PartitionAnnounced,
     ProgressRecord,
     SlotProgress,
+    TableAdded,
     TopicOffset,
 )
 from tidegate.schemas.topics import slot_of
@@ -42,10 +46,10 @@ def owned_slot(number, index):
     return slot
 
 
-def read(slot, at_us, *, size_bytes=100):
+def read(slot, at_us, *, size_bytes=100, topic="t"):
     """Let a slot's token read one change."""
     ((_, partition),) = slot.tokens.items()
-    message = ChangeMessage("t", b"k", b"v", b"order", b"I")
+    message = ChangeMessage(topic, b"k", b"v", b"order", b"I")
     partition.add_items([PublishableRecord(at_us, "tx", "0", (message,))], size_bytes)
 
 
@@ -60,9 +64,19 @@ def slots(index):
 
 
 @pytest.fixture
-def cycle(slots, index):
+def tables():
+    """A stream with the table t, whose slot of the root was read to its end."""
+    identity = StreamIdentity("s", "d", "g", WRITER.slots, "id", (DataTopic("t", "id-t", 1, 7),))
+    made = AddedTables(identity, version=2)
+    made.open(ProgressRecord("e", "w", identity.started(start_ns=1, end_ns=None, children=())))
+    made.handle(on.TablesRead((), is_at_end=True), now_us=0)
+    return made
+
+
+@pytest.fixture
+def cycle(slots, index, tables):
     limits = WorkerLimits(commit_interval_us=INTERVAL_US, commit_bytes_max=1_000)
-    return TransactionCycle(slots, index, limits=limits, counters=Counters())
+    return TransactionCycle(slots, index, tables=tables, limits=limits, counters=Counters())
 
 
 def kinds(effects):
@@ -212,3 +226,90 @@ class TestOutcomes:
 
         assert cycle.open is None
         assert cycle._counters.counts["unknown_outcome"] == 1
+
+
+LATER = DataTopic("later", "id-later", 1, 8)
+ADDED = TableAdded(LATER)
+MINUTE = NOW.wall_us // US_PER_MINUTE
+
+
+class TestLaterTables:
+    """What a slot has read of a later table is published after the table's record was read back."""
+
+    @pytest.fixture(autouse=True)
+    def found(self, tables, slots):
+        """Let the translation find a later table; no slot owes a heartbeat."""
+        tables.handle(on.TableFound(LATER), now_us=0)
+        for slot in slots.values():
+            slot.minute = MINUTE
+
+    @staticmethod
+    def records(effects):
+        return [
+            (effect.slot, effect.author_slot, effect.record.body)
+            for effect in effects
+            if isinstance(effect, do.PublishProgress)
+        ]
+
+    @staticmethod
+    def commit(cycle, *numbers):
+        delivered = {number: (TopicOffset("p", 0, 7),) for number in numbers}
+        cycle.deliver(on.Delivered(delivered, {}), WRITER, NOW)
+        cycle.deliver(on.Delivered({}, dict.fromkeys(numbers, 20)), WRITER, NOW)
+        cycle.commit(NOW.monotonic_us)
+
+    def test_the_record_goes_first_and_alone(self, cycle, slots, tables):
+        read(slots[1], 2_000_000, topic="t")
+        read(slots[1], 3_000_000, topic="later")
+        assert not cycle.has_news(1)
+        assert cycle.due_slots(NOW) == [slots[1]]
+        begun = cycle.begin([slots[1]], WRITER)
+        assert kinds(begun) == ["BeginTransaction", "PublishProgress", "AwaitDelivery"]
+        assert self.records(begun) == [(0, 1, ADDED)]
+        self.commit(cycle, 1)
+        later = Now(NOW.monotonic_us + INTERVAL_US, NOW.wall_us)
+        assert cycle.due_slots(later) == [], "it was not read back"
+
+        tables.handle(on.TablesRead((ProgressRecord("e", "w", ADDED),), True), now_us=0)
+        assert cycle.due_slots(later) == [slots[1]]
+        begun = cycle.begin([slots[1]], WRITER)
+        assert [len(e.records) for e in begun if isinstance(e, do.PublishRecords)] == [2]
+        assert self.records(begun) == []
+
+    def test_one_transaction_holds_it_once(self, cycle, slots):
+        read(slots[1], 2_000_000, topic="later")
+        read(slots[2], 2_000_000, topic="later")
+
+        assert self.records(cycle.begin(cycle.due_slots(NOW), WRITER)) == [(0, 1, ADDED)]
+
+    def test_what_is_of_other_tables_is_published_meanwhile(self, cycle, slots):
+        read(slots[1], 2_000_000, topic="later")
+        read(slots[2], 2_000_000, topic="t")
+        begun = cycle.begin(cycle.due_slots(NOW), WRITER)
+
+        assert [e.slot for e in begun if isinstance(e, do.PublishRecords)] == [2]
+
+    def test_an_abort_writes_it_again(self, cycle, slots):
+        read(slots[1], 2_000_000, topic="later")
+        cycle.begin([slots[1]], WRITER)
+        cycle.abort(NOW.monotonic_us)
+        after_pause = Now(NOW.monotonic_us + 100_000, NOW.wall_us)
+        assert cycle.due_slots(after_pause) == [slots[1]]
+
+        assert self.records(cycle.begin([slots[1]], WRITER)) == [(0, 1, ADDED)]
+
+    def test_an_unknown_outcome_writes_it_again(self, cycle, slots):
+        read(slots[1], 2_000_000, topic="later")
+        until_commit(cycle, slots, 1)
+        cycle.drop()
+
+        assert self.records(cycle.begin([slots[1]], WRITER)) == [(0, 1, ADDED)]
+
+    def test_waiting_bytes_are_no_reason_to_hurry(self, cycle, slots):
+        until_commit(cycle, slots, 1)
+        cycle.commit(NOW.monotonic_us)
+        read(slots[1], 2_000_000, size_bytes=5_000, topic="later")
+        assert cycle.due_slots(NOW) == []
+        read(slots[2], 2_000_000, size_bytes=1_000, topic="t")
+
+        assert cycle.due_slots(NOW) == [slots[1], slots[2]]

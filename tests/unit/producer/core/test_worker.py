@@ -482,12 +482,36 @@ class TestUndeliverable:
                 return
             bench.later()
 
-    def test_three_aborts_then_an_error_that_names_it(self, bench, log):
+    def test_two_aborts_then_its_slot_is_read_again_and_meets_the_limit(self, bench, log):
         bench.open_stream("a", "b")
         bench.later()
         log.broker.topic_bytes_max[TOPIC] = 50
         bench.returns("a", bench.change(START_US + 10))
-        self.rounds(bench)
+        incarnation = bench.worker.slots[slot_of("a", SLOTS)].incarnation
+        bench.later()
+        effects = bench.later()
+        bench.later()
+
+        number = slot_of("a", SLOTS)
+        assert do.RecoverSlot(number, bench.worker.slots[number].incarnation) in effects
+        assert bench.worker.slots[number].incarnation > incarnation
+        query = bench.queries["a"]
+        refused = MessageTooLarge.of(TOPIC, key="k")
+        effects = bench.give(on.QueryFailed("a", query.query_id, refused))
+        assert "ReportStopped" in kinds(effects)
+        assert not bench.stopped
+        bench.returns("b", bench.heartbeat(START_US + 20))
+        bench.later()
+        assert bench.last_snapshot("b").tokens
+        assert bench.worker.counters.counts["abort"] == 2
+
+    def test_where_that_does_not_help_an_error_names_it(self, bench, log):
+        bench.open_stream("a", "b")
+        bench.later()
+        log.broker.topic_bytes_max[TOPIC] = 50
+        for _ in range(2):
+            bench.returns("a", bench.change(START_US + 10))
+            self.rounds(bench, 4)
 
         (stop,) = bench.stopped
         assert isinstance(stop.error, MessageTooLarge)
@@ -503,7 +527,6 @@ class TestUndeliverable:
         log.broker.topic_bytes_max[TOPIC] = 50
         bench.returns("a", bench.change(START_US + 10))
         bench.later()
-        bench.later()
         del log.broker.topic_bytes_max[TOPIC]
         self.rounds(bench)
 
@@ -516,8 +539,9 @@ class TestUndeliverable:
         bench.later()
         log.broker.topic_bytes_max[TOPIC] = 50
         change = bench.change(START_US + 10)
-        bench.returns("a", change)
-        self.rounds(bench)
+        for _ in range(2):
+            bench.returns("a", change)
+            self.rounds(bench, 4)
         assert bench.stopped
         del log.broker.topic_bytes_max[TOPIC]
         successor = make_bench(name="w2")
@@ -607,7 +631,7 @@ class TestClocks:
 
     def test_a_stream_from_now_starts_at_the_wall_clocks_time(self, make_bench):
         bench = make_bench()
-        bench.worker._start_ns = None
+        bench.worker._opening._start_ns = None
         bench.wall_ahead_us = 5_000_000
         bench.own(*range(SLOTS))
 
@@ -823,3 +847,23 @@ class TestSnapshot:
         bench.give(on.SlotsLost(tuple(bench.worker.slots)))
 
         assert len(snapshot["slots"]) == SLOTS
+
+
+class TestGroup:
+    """What the worker does about its place in the group is counted by what it is."""
+
+    def test_a_new_client_and_a_rejoin_are_counted_apart(self, bench):
+        bench.own(0, 1)
+        name = bench.worker.name
+        held = {name: frozenset({0, 1})}
+        absent = on.GroupDescribed(is_stable=True, is_member=False, assignments={})
+        orphaned = on.GroupDescribed(is_stable=True, is_member=True, assignments=held)
+        found = []
+        for description in (absent, absent, orphaned, orphaned):
+            found += bench.give(description)
+            bench.later(31_000_000)
+
+        group = [one for one in found if isinstance(one, do.ReplaceGroupClient | do.RejoinGroup)]
+        assert group == [do.ReplaceGroupClient(), do.RejoinGroup((2, 3))]
+        counts = bench.worker.counters.counts
+        assert (counts["client_replaced"], counts["rejoin"]) == (1, 1)
