@@ -12,6 +12,8 @@
     ├── TopicsChangedError      a topic was deleted, re-created or given more topic partitions
     ├── ProgressLost            a slot no longer holds what its owner has to read
     ├── TableChanged            a record shows a column or type that is not known yet
+    ├── TooManyParkedKeys       a stream partition would park more keys than it may
+    ├── RedriveFailed           parked changes were not put back
     ├── IncompatibleChange      a table changed in a way that its topic's schema cannot follow
     └── DeliveryRefused         Kafka does not take a record until somebody acts
         ├── MessageTooLarge     it is larger than its topic takes
@@ -40,10 +42,12 @@ __all__ = [
     "QueryError",
     "QueryInterrupted",
     "QueryRefused",
+    "RedriveFailed",
     "SourceOrderBroken",
     "StreamChangedError",
     "TableChanged",
     "TokenRefused",
+    "TooManyParkedKeys",
     "TopicsChangedError",
 ]
 
@@ -168,6 +172,38 @@ class IncompatibleChange(ProducerError):  # noqa: N818 - named for what happened
     """A column's new type, or a new primary key, cannot be represented in the topic's schema."""
 
 
+class TooManyParkedKeys(ProducerError):  # noqa: N818 - named for what happened
+    """A stream partition has parked as many keys as it may, and would have to park another one.
+
+    `reason` says why a change of that key cannot be published.
+    """
+
+    def __init__(self, token: str, **fields: object) -> None:
+        super().__init__(
+            "a stream partition has as many parked keys as it may have",
+            hint=(
+                "Remove what keeps the changes from being published, put the parked ones back "
+                "(tidegate-producer redrive), then start the workers again"
+            ),
+            token=token,
+            **fields,
+        )
+
+
+class RedriveFailed(ProducerError):  # noqa: N818 - named for what happened
+    """Parked changes were not put back, or it is not known whether they were."""
+
+    def __init__(self, reason: str, **fields: object) -> None:
+        super().__init__(
+            f"parked changes were not put back: {reason}",
+            hint=(
+                "Nothing is half done: either all of it was committed, or nothing. Run it again; "
+                "what was put back is not put back twice"
+            ),
+            **fields,
+        )
+
+
 class DeliveryRefused(ProducerError):  # noqa: N818 - named for what happened
     """Kafka does not take a record, and will not until somebody acts; made by `of`.
 
@@ -193,7 +229,7 @@ class MessageTooLarge(DeliveryRefused):
     text = "a record is larger than its topic takes"
     fix = (
         "Raise the topic's max.message.bytes to size_bytes or more (and what limits it: "
-        "segment.bytes, the brokers' socket.request.max.bytes), then start the worker again"
+        "segment.bytes, the brokers' socket.request.max.bytes), then restart the worker"
     )
 
 

@@ -4,12 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER
+from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, HEADERS_PARKED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["ChangeMessage", "PublishableRecord", "batch_bytes"]
+__all__ = [
+    "FORM_MESSAGE",
+    "FORM_RECORD",
+    "FORM_REDRIVEN",
+    "KEY_PARKED",
+    "ChangeMessage",
+    "DeadLetter",
+    "ParkedChange",
+    "PublishableRecord",
+    "batch_bytes",
+]
+
+FORM_RECORD = b"record"
+"""The content is JSON: Spanner's data change record with this one mod."""
+
+FORM_MESSAGE = b"message"
+"""The content is the framed Avro value of a good change that follows a parked one of its key."""
+
+FORM_REDRIVEN = b"redriven"
+"""No content: the parked changes of the key, up to this order key, are in their data topic now."""
+
+KEY_PARKED = "KeyParked"
+"""The reason why a good change is parked: an earlier one of its key is."""
 
 _BATCH_HEADER_BYTES = 61
 _FIXED_FIELDS_BYTES = 3
@@ -33,6 +55,54 @@ class ChangeMessage(NamedTuple):
         return batch_bytes(self.key, self.value, headers)
 
 
+class ParkedChange(NamedTuple):
+    """One change that cannot be published, or follows one of its key that cannot."""
+
+    topic: str
+    """The data topic that it belongs to."""
+    key: bytes
+    """With Confluent's framing, as in the data topic."""
+    order_key: bytes
+    mod: bytes
+    """`I`, `U` or `D`."""
+    content: bytes
+    """What `form` says."""
+    form: bytes
+    """`FORM_RECORD`, `FORM_MESSAGE` or `FORM_REDRIVEN`."""
+    reason: str
+    """The class of the error; `KEY_PARKED` for a good change."""
+    error: str
+    """The error's text, at most 1,000 characters; empty for a good change."""
+    token: str
+    """The stream partition that brought it."""
+
+    @property
+    def value(self) -> bytes | None:
+        """The dead-letter record's value; None for `FORM_REDRIVEN`."""
+        return None if self.form == FORM_REDRIVEN else self.content
+
+    @property
+    def headers(self) -> list[tuple[str, bytes]]:
+        """The dead-letter record's headers, in their order."""
+        texts = (self.reason, self.error, self.token)
+        encoded = (text.encode(errors="backslashreplace") for text in texts)
+        contents = (self.order_key, self.mod, self.topic.encode(), self.form, *encoded)
+        return list(zip(HEADERS_PARKED, contents, strict=True))
+
+    @property
+    def size_bytes(self) -> int:
+        """What the dead-letter topic's limit counts (`batch_bytes`)."""
+        return batch_bytes(self.key, self.content, self.headers)
+
+
+class DeadLetter(NamedTuple):
+    """A record of the dead-letter topic, and where it stands."""
+
+    topic_partition: int
+    offset: int
+    change: ParkedChange
+
+
 class PublishableRecord(NamedTuple):
     """One data change record, translated; it is published whole, in one Kafka transaction."""
 
@@ -40,7 +110,9 @@ class PublishableRecord(NamedTuple):
     server_transaction_id: str
     record_sequence: str
     messages: tuple[ChangeMessage, ...]
-    """In the order of the record's mods; empty if every change was filtered."""
+    """In the order of the record's mods; empty if every change was filtered or is parked."""
+    parked: tuple[ParkedChange, ...] = ()
+    """The changes that go to the dead-letter topic instead, in the order of the record's mods."""
 
 
 def batch_bytes(key: bytes, value: bytes, headers: Iterable[tuple[str, bytes]] = ()) -> int:

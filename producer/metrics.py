@@ -12,6 +12,7 @@ CounterName: TypeAlias = Literal[
     "records_total",
     "mods_total",
     "value_bytes_total",
+    "parked_total",
     "heartbeats_total",
     "transactions_committed_total",
     "transactions_aborted_total",
@@ -24,12 +25,14 @@ CounterName: TypeAlias = Literal[
     "unproven_finishes_total",
     "unknown_outcomes_total",
     "orphan_rounds_total",
+    "group_clients_replaced_total",
 ]
 GaugeName: TypeAlias = Literal[
     "queries_running",
     "stream_partitions_queued",
     "stream_partitions_paused",
     "stream_partitions_stopped",
+    "parked_keys",
     "tokens",
     "slots",
     "bytes_in_flight",
@@ -41,6 +44,13 @@ METRICS: tuple[Metric, ...] = (
     Metric("records_total", "counter", "Data change records committed to Kafka", ("topic",)),
     Metric("mods_total", "counter", "Row changes committed to Kafka", ("topic",)),
     Metric("value_bytes_total", "counter", "Bytes of committed Kafka values", ("topic",)),
+    Metric(
+        "parked_total",
+        "counter",
+        "Changes committed to the dead-letter topic, by the error's class; `KeyParked`: an earlier "
+        "change of the key is there",
+        ("topic", "reason"),
+    ),
     Metric("heartbeats_total", "counter", "Heartbeat records read"),
     Metric("transactions_committed_total", "counter", "Kafka transactions committed"),
     Metric("transactions_aborted_total", "counter", "Kafka transactions aborted"),
@@ -87,6 +97,11 @@ METRICS: tuple[Metric, ...] = (
         "counter",
         "Times this worker rejoined the group because slots were unassigned",
     ),
+    Metric(
+        "group_clients_replaced_total",
+        "counter",
+        "Times this worker was not in its group for half a minute, and joined with a new client",
+    ),
     Metric("queries_running", "gauge", "Change stream queries running"),
     Metric(
         "stream_partitions_queued",
@@ -102,6 +117,11 @@ METRICS: tuple[Metric, ...] = (
         "stream_partitions_stopped",
         "gauge",
         "Stream partitions in the owned slots that are stopped by an error: alarm above 0",
+    ),
+    Metric(
+        "parked_keys",
+        "gauge",
+        "Keys whose changes the owned stream partitions park: alarm above 0",
     ),
     Metric("tokens", "gauge", "Stream partitions in the owned slots"),
     Metric("slots", "gauge", "Slots owned"),

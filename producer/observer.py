@@ -43,6 +43,7 @@ _COUNTERS: dict[str, CounterName] = {
     "unproven_finish": "unproven_finishes_total",
     "unknown_outcome": "unknown_outcomes_total",
     "rejoin": "orphan_rounds_total",
+    "client_replaced": "group_clients_replaced_total",
 }
 
 
@@ -58,6 +59,7 @@ class Observer:
         self._bytes_in_flight = bytes_in_flight
         self._counted: dict[str, int] = {}
         self._published: dict[str, TopicTotals] = {}
+        self._parked: dict[tuple[str, str], int] = {}
         self._stopped: set[str] = set()
         self._gauges_due_at = 0.0
 
@@ -93,6 +95,13 @@ class Observer:
                 self._metrics.add(metric, increase)
         for topic, totals in worker.counters.published.items():
             self._count_topic(topic, totals)
+        for (topic, reason), count in worker.counters.parked.items():
+            increase = count - self._parked.get((topic, reason), 0)
+            self._parked[topic, reason] = count
+            if increase:
+                self._metrics.add("parked_total", increase, topic=topic, reason=reason)
+        parked_keys = _parked_keys(worker)
+        self._metrics.set("parked_keys", parked_keys)
         self._metrics.set("slots", len(worker.slots))
         self._metrics.set("tokens", sum(worker.states.values()))
         self._metrics.set("queries_running", worker.states.get(PartitionState.RUNNING, 0))
@@ -102,7 +111,7 @@ class Observer:
         self._metrics.set("stream_partitions_queued", queued)
         self._metrics.set("stream_partitions_paused", paused)
         self._count_stops(worker.stopped)
-        self._health.set_warning("; ".join(_warnings(worker.stopped, queued, paused)))
+        self._health.set_warning("; ".join(_warnings(worker.stopped, parked_keys, queued, paused)))
         if worker.watermark_us is not None:
             lag_us = time.time_ns() // 1_000 - worker.watermark_us
             self._metrics.set("watermark_lag_seconds", lag_us / US_PER_SECOND)
@@ -126,11 +135,26 @@ class Observer:
             self._metrics.add("value_bytes_total", size, topic=topic)
 
 
-def _warnings(stopped: Mapping[str, TidegateError], queued: int, paused: int) -> Iterator[str]:
+def _parked_keys(worker: Worker) -> int:
+    """Return how many keys the owned stream partitions park, each counted once."""
+    # Nearly all of them have none, and share one empty set: a union over all would be slow.
+    sets = {
+        partition.published_parked.keys
+        for slot in worker.slots.values()
+        for partition in slot.tokens.values()
+    }
+    return len(frozenset[int]().union(*sets))
+
+
+def _warnings(
+    stopped: Mapping[str, TidegateError], parked_keys: int, queued: int, paused: int
+) -> Iterator[str]:
     """Yield what the text of `/readyz` says beside "ok"."""
     if stopped:
         shown = "; ".join(f"{token}: {error}" for token, error in sorted(stopped.items())[:_SHOWN])
         yield f"{len(stopped)} stream partitions stopped: {shown}"
+    if parked_keys:
+        yield f"{parked_keys} keys are parked: see Parked changes in docs/operations.md"
     if queued:
         yield f"{queued} stream partitions wait for a query"
     if paused:

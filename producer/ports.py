@@ -211,7 +211,10 @@ class Membership(Protocol):
           on nowhere else.
         - `GroupDescribed`: the group as its coordinator described it a few seconds ago; comes
           every ten seconds or so, and not at all while the coordinator does not answer.
-        - `TopicsObserved`: the same for the progress topic and the data topics.
+        - `TopicsObserved`: the same for the progress topic and the data topics, those of `watch`
+          included.
+        - `TablesRead`: records of later tables, of any epoch, from the root's slot, which every
+          worker reads from its beginning; each comes once.
         - `AccessDenied`: a right is missing.  `ReadInterrupted`: any other error that reading met.
 
         Rebalances happen inside: the listener is called before this returns.  Raises ProducerError
@@ -239,6 +242,17 @@ class Membership(Protocol):
         """Leave the group and join it again, which starts a rebalance.
 
         The own slots are revoked in the polls that follow.  Does not block.
+        """
+        ...
+
+    def watch(self, topic: str) -> None:
+        """Describe one more data topic from now on; does not block."""
+        ...
+
+    def replace_client(self) -> None:
+        """Let the next poll join the group with a new client; own slots are lost in it.
+
+        That poll raises ProducerError if another process took this worker's name.
         """
         ...
 
@@ -337,10 +351,11 @@ class Catalogue(Protocol):
 class DataTopics(Protocol):
     """The data topics of the stream; thread-safe."""
 
-    def ensure(self, topic: str) -> None:
+    def ensure(self, topic: str, *, key_schema_id: int) -> None:
         """Return when the topic exists; create it if it is missing, never alter it.
 
-        Blocks for seconds at most.  Raises ConfigError if it cannot be created, and
+        Reports the topic to the worker (`events.TableFound`) before it returns.  Blocks for seconds
+        at most.  Raises ConfigError if it cannot be created, and
         UnreachableError if Kafka does not answer.
         """
         ...

@@ -7,12 +7,14 @@ translation turns them into Avro.  Instants are nanoseconds since 1970, as exact
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
+    from tidegate.schemas.errors import SchemaError
     from tidegate.schemas.progress import ChildPartition
     from tidegate.schemas.tables import ColumnType
 
@@ -24,6 +26,7 @@ __all__ = [
     "ModType",
     "RecordColumn",
     "StreamRecord",
+    "UnreadableValues",
 ]
 
 ModType: TypeAlias = Literal["INSERT", "UPDATE", "DELETE"]
@@ -39,8 +42,35 @@ class RecordColumn:
     ordinal: int
 
 
+class UnreadableValues(Mapping[str, Any]):
+    """The values of a change whose JSON cannot be read; every access raises the error.
+
+    So one damaged change costs the others of its record nothing, and none is published without it.
+    """
+
+    def __init__(self, text: str, error: SchemaError) -> None:
+        """Keep what came in place of a JSON object, and why it cannot be read."""
+        self.text = text
+        self.error = error
+
+    def __getitem__(self, name: str) -> NoReturn:
+        """Raise the error."""
+        raise self.error
+
+    def __iter__(self) -> Iterator[str]:
+        """Raise the error."""
+        raise self.error
+
+    def __len__(self) -> int:
+        """Raise the error."""
+        raise self.error
+
+
 class Mod(NamedTuple):
-    """One row change.  A name that is absent was not captured; a None was set to NULL."""
+    """One row change.  A name that is absent was not captured; a None was set to NULL.
+
+    `new_values` and `old_values` may be `UnreadableValues`; `keys` never are.
+    """
 
     keys: Mapping[str, Any]
     new_values: Mapping[str, Any]
@@ -63,6 +93,13 @@ class DataChangeRecord(NamedTuple):
     number_of_partitions_in_transaction: int
     transaction_tag: str
     is_system_transaction: bool
+    first_mod_number: int = 0
+    """The number of the first of `mods` in Spanner's record; above 0 only in a part of one."""
+
+    def part(self, position: int) -> DataChangeRecord:
+        """Return the record with one of its mods only, which keeps its number."""
+        number = self.first_mod_number + position
+        return self._replace(mods=self.mods[position : position + 1], first_mod_number=number)
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,6 +210,11 @@ class EffectRunner:
             case do.RejoinGroup():
                 _log.warning("slots are unassigned; rejoining the group", slots=effect.unassigned)
                 self.membership.rejoin()
+            case do.WatchTopic():
+                self.membership.watch(effect.topic)
+            case do.ReplaceGroupClient():
+                _log.warning("not a member of the group; joining with a new client")
+                self.membership.replace_client()
             case do.ReportStopped():
                 _log.error(
                     "stream partition stopped",

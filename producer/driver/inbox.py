@@ -1,17 +1,19 @@
-"""What readers delivered and the loop has not taken yet, in the order of its delivery."""
+"""What readers and translation delivered and the loop has not taken yet, in that order."""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from tidegate.producer.driver.threads import SystemThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tidegate.producer.core.events import ReaderOutput
+    from tidegate.producer.core.events import ReaderOutput, TableFound
     from tidegate.producer.ports import Threads
+
+    _Output: TypeAlias = ReaderOutput | TableFound
 
 __all__ = ["Inbox"]
 
@@ -23,14 +25,14 @@ class Inbox:
     """
 
     def __init__(
-        self, *, discard: Callable[[ReaderOutput], None], threads: Threads | None = None
+        self, *, discard: Callable[[_Output], None], threads: Threads | None = None
     ) -> None:
         self._discard = discard
         self._is_closed = False
-        self._waiting: deque[ReaderOutput] = deque()
+        self._waiting: deque[_Output] = deque()
         self._changed = (threads or SystemThreads()).condition()
 
-    def put(self, output: ReaderOutput) -> None:
+    def put(self, output: _Output) -> None:
         """Append; does not block."""
         with self._changed:
             if not self._is_closed:
@@ -47,7 +49,7 @@ class Inbox:
         for output in left:
             self._discard(output)
 
-    def take(self, *, timeout_s: float) -> ReaderOutput | None:
+    def take(self, *, timeout_s: float) -> _Output | None:
         """Return the oldest output; None if there is none within `timeout_s`."""
         with self._changed:
             if not self._waiting and timeout_s:

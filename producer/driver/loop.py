@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         StreamStartFinder,
         Threads,
     )
+    from tidegate.schemas.errors import TidegateError
+    from tidegate.schemas.progress import DataTopic
 
 __all__ = ["FleetWorker"]
 
@@ -44,7 +46,7 @@ class FleetWorker:
     calls `start`, then `step` until it returns False, then `close`.  The object is also the
     listener of its membership (`ports.GroupListener`), which `attach` gives to it.
 
-    All methods but `request_drain` are for one thread.
+    All methods but `request_drain` and `add_table` are for one thread.
     """
 
     def __init__(
@@ -94,6 +96,10 @@ class FleetWorker:
         """Make `run` commit what was read and return; safe in a signal handler."""
         self._drain_requested = True
 
+    def add_table(self, topic: DataTopic) -> None:
+        """Tell the core of a later table's topic, ahead of its records; any thread may call it."""
+        self._inbox.put(on.TableFound(topic))
+
     def run(self) -> None:
         """Work until drained or stopped; raises the error that stopped it."""
         self.start()
@@ -129,6 +135,15 @@ class FleetWorker:
         runner.process(on.Ticked(has_read_inbox=len(self._inbox) == 0))
         return not runner.is_stopped
 
+    def process(self, event: on.Event) -> None:
+        """Pass an event of the caller's to the core, between two calls of `step`."""
+        self._runner.process(event)
+
+    @property
+    def error(self) -> TidegateError | None:
+        """What stopped the worker; None while it works, and after a drain."""
+        return self._runner.error
+
     def close(self) -> None:
         """Stop the readers, leave the group, release the producer.
 
@@ -140,7 +155,7 @@ class FleetWorker:
         self._runner.membership.close()
         self._publisher.close()
 
-    def _discard(self, output: on.ReaderOutput) -> None:
+    def _discard(self, output: on.ReaderOutput | on.TableFound) -> None:
         """Return the bytes of what nobody will read; called on any thread."""
         if isinstance(output, on.RecordsRead):
             self._release_budget(output.size_bytes)

@@ -209,7 +209,10 @@ def size_bytes(item: ReadItem) -> int:
                 len(message.key) + len(message.value) + len(message.order_key)
                 for message in item.messages
             )
-            return _ITEM_OVERHEAD_BYTES + sum(_MESSAGE_OVERHEAD_BYTES + size for size in held)
+            size = _ITEM_OVERHEAD_BYTES + sum(_MESSAGE_OVERHEAD_BYTES + size for size in held)
+            for change in item.parked:
+                size += _MESSAGE_OVERHEAD_BYTES + change.size_bytes
+            return size
         case ChildPartitionsRecord():
             return _ITEM_OVERHEAD_BYTES * (1 + len(item.children))
         case HeartbeatRecord():

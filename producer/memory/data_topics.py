@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidegate.schemas.progress import DataTopic
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tidegate.producer.memory.broker import MemoryBroker
     from tidegate.producer.ports import MessageLimits
 
@@ -15,15 +19,24 @@ class MemoryDataTopics:
     """Makes missing topics with so many topic partitions; port: `ports.DataTopics`."""
 
     def __init__(
-        self, broker: MemoryBroker, limits: MessageLimits, *, topic_partitions: int
+        self,
+        broker: MemoryBroker,
+        limits: MessageLimits,
+        *,
+        topic_partitions: int,
+        on_found: Callable[[DataTopic], None],
     ) -> None:
-        """Take the broker; `limits` gets each topic's."""
+        """Take the broker; `limits` gets each topic's, `on_found` the topic as it is."""
         self._broker = broker
         self._limits = limits
         self._topic_partitions = topic_partitions
+        self._on_found = on_found
 
-    def ensure(self, topic: str) -> None:
+    def ensure(self, topic: str, *, key_schema_id: int) -> None:
         """Create the topic if it is missing."""
         if not self._broker.topic_partitions(topic):
             self._broker.create_topic(topic, self._topic_partitions)
         self._limits.add(topic)
+        found = self._broker.describe_topic(topic)
+        topic_id = str(found.topic_id)
+        self._on_found(DataTopic(topic, topic_id, found.topic_partitions, key_schema_id))

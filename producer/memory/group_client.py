@@ -27,6 +27,8 @@ class ClientState(Enum):
     LEAVING = "a member until its slots are released, to join again"
     LOST = "removed by the group; the application does not know yet"
     LOCKED_OUT = "another process has the name"
+    STUCK = "does nothing any more"
+    """Kafka's own client has been seen like this; nothing in memory leads to it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -120,7 +122,7 @@ class GroupClient:
                     group.leave(self.name, self.member_id)
                     self.member_id, self.generation = "", -1
                     self.state = ClientState.OUT
-            case ClientState.LOST | ClientState.LOCKED_OUT:
+            case ClientState.LOST | ClientState.LOCKED_OUT | ClientState.STUCK:
                 pass
 
     def _join_again(self) -> None:

@@ -12,14 +12,16 @@ from tidegate.producer.core.events import (
     SlotOutOfRange,
     SlotPositionAdvanced,
     SlotRecoveryStarted,
+    TablesRead,
     TopicsObserved,
 )
 from tidegate.producer.memory.group_client import ClientState, GroupClient
 from tidegate.producer.memory.log import TOMBSTONE
 from tidegate.schemas.errors import ProducerError, UnreachableError
 from tidegate.schemas.instants import US_PER_SECOND
-from tidegate.schemas.progress import ProgressRecord, StreamStarted
+from tidegate.schemas.progress import ProgressRecord, StreamStarted, TableAdded
 from tidegate.schemas.progress_chunks import ProgressAssembler
+from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +63,7 @@ class MemoryMembership:
         self.client = GroupClient(broker.group, worker)
         self._client_id = client_id
         self._topic = topic
-        self._data_topics = tuple(data_topics)
+        self._data_topics = list(data_topics)
         self._listener = listener
         self._clock = clock
         self._describe_every_us = describe_every_us
@@ -69,6 +71,8 @@ class MemoryMembership:
         """Slot -> (incarnation, next offset to read)."""
         self._described: list[Event] = []
         self._describe_at_us = 0
+        self._tables_position = 0
+        self._has_read_tables = False
 
     def start(self) -> None:
         """Claim the worker's name; polls join the group."""
@@ -91,6 +95,7 @@ class MemoryMembership:
         events = self._describe()
         if self._topic in self.broker.denied:
             return [*events, AccessDenied(f"topic {self._topic}", "not authorized")]
+        events += self.read_tables()
         for slot in sorted(self.positions):
             events += self.read_slot(slot, count=_POLL_RECORDS_MAX)
         if not events and timeout_s:
@@ -123,6 +128,18 @@ class MemoryMembership:
         """Leave and join again; void while a rebalance is in progress anyway."""
         if self.client.state is ClientState.STABLE and not self.client.callbacks:
             self.client.rejoin()
+
+    def watch(self, topic: str) -> None:
+        """Describe one more data topic from now on."""
+        self._data_topics.append(topic)
+
+    def replace_client(self) -> None:
+        """Join with a new client; the slots of the former one are lost."""
+        owned = self.client.owned
+        self.client = GroupClient(self.broker.group, self.client.name)
+        if owned:
+            self.client.owned, self.client.state = owned, ClientState.LOST
+            self.client.callbacks.append(("lost", owned))
 
     def has_successor(self) -> bool:
         """Tell whether another process claimed the worker's name after this one."""
@@ -160,6 +177,19 @@ class MemoryMembership:
         events.append(SlotPositionAdvanced(slot, incarnation, position))
         self.positions[slot] = incarnation, position
         return events
+
+    def read_tables(self) -> list[Event]:
+        """Read on in the root's slot: the records of later tables, from its beginning."""
+        log, had_read = self._log(slot_of(ROOT_TOKEN, slots=1)), self._has_read_tables
+        if log is None:
+            return []
+        records = []
+        for entry in log.read(self._tables_position):
+            self._tables_position = entry.offset + 1
+            if isinstance(entry.value, ProgressRecord) and isinstance(entry.value.body, TableAdded):
+                records.append(entry.value)
+        self._has_read_tables = True
+        return [TablesRead(tuple(records), is_at_end=True)] if records or not had_read else []
 
     # ------------------------------------------------------------ inside
 

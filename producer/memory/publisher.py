@@ -2,7 +2,7 @@
 
 Records wait in the client's queue until they are flushed: by a wait for their delivery, or by the
 commit.  Values are kept as the objects that were published: `ChangeMessage` in data topics,
-`ProgressRecord` in the progress topic.
+`ProgressRecord` in the progress topic, `ParkedChange` in the dead-letter topic.
 """
 
 from __future__ import annotations
@@ -56,11 +56,21 @@ class MemoryPublisher:
     Places records by the number of topic partitions that each topic has when the worker starts.
     """
 
-    def __init__(self, broker: MemoryBroker, *, transactional_id: str, progress_topic: str) -> None:
+    def __init__(
+        self,
+        broker: MemoryBroker,
+        *,
+        transactional_id: str,
+        progress_topic: str,
+        dead_letter: str = "",
+    ) -> None:
+        """Prepare; `dead_letter` is the topic of parked changes, without which there are none."""
         self.broker = broker
         self.transactional_id = transactional_id
         self._progress_topic = progress_topic
-        self._topic_partitions = Counter(topic for topic, _ in broker.logs)
+        self._dead_letter = dead_letter
+        self.topic_partitions = Counter(topic for topic, _ in broker.logs)
+        """Who creates a topic later puts its number here, before its first record."""
         self.handle: ProducerHandle | None = None
         self.is_open = False
         self._metadata: MemberMetadata | None = None
@@ -92,17 +102,21 @@ class MemoryPublisher:
         return None
 
     def publish_records(self, effect: PublishRecords) -> TransactionFailure | None:
-        """Queue every message of the records."""
+        """Queue every message of the records, and their parked changes, which no vector counts."""
         for record in effect.records:
             for message in record.messages:
-                if message.topic not in self._topic_partitions:  # created since the client started
-                    found = self.broker.topic_partitions(message.topic)
-                    self._topic_partitions[message.topic] = found
-                number = topic_partition_of(message.key, self._topic_partitions[message.topic])
                 self._enqueue(
                     _Queued(
-                        (message.topic, number), message.key, message, message.size_bytes,
-                        record.commit_timestamp_us, effect.slot, effect.slot, None,
+                        self._place(message.topic, message.key), message.key, message,
+                        message.size_bytes, record.commit_timestamp_us, effect.slot, effect.slot,
+                        None,
+                    )
+                )  # fmt: skip
+            for change in record.parked:
+                self._enqueue(
+                    _Queued(
+                        self._place(self._dead_letter, change.key), change.key, change,
+                        change.size_bytes, record.commit_timestamp_us, effect.slot, None, None,
                     )
                 )  # fmt: skip
         return None
@@ -220,6 +234,11 @@ class MemoryPublisher:
     def end_transaction(self) -> Transaction | None:
         """Commit at the broker, without a word to the caller.  Raises its `ProducerFenced`."""
         return self.broker.end(self._started, commit=True)
+
+    def _place(self, topic: str, key: bytes) -> Place:
+        if topic not in self.topic_partitions:  # created since the client started
+            self.topic_partitions[topic] = self.broker.topic_partitions(topic)
+        return topic, topic_partition_of(key, self.topic_partitions[topic])
 
     def _enqueue(self, queued: _Queued) -> None:
         self._queue.append(queued)

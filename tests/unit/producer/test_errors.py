@@ -11,8 +11,10 @@ from tidegate.producer.errors import (
     QueryError,
     QueryInterrupted,
     QueryRefused,
+    RedriveFailed,
     StreamChangedError,
     TableChanged,
+    TooManyParkedKeys,
 )
 from tidegate.schemas.errors import ProducerError
 
@@ -32,7 +34,9 @@ def test_a_query_error_names_its_code():
 def test_errors_with_their_own_arguments_say_what_to_do_and_survive_pickling():
     changed = StreamChangedError(["slots: 16, now 8", "group"])
     lost = ProgressLost("a slot moved backwards", slot=3, was=7, now=0)
-    for error in (ProducerFencedError("w1"), changed, lost):
+    full = TooManyParkedKeys("p1", keys=1_000)
+    failed = RedriveFailed("the transaction was aborted")
+    for error in (ProducerFencedError("w1"), changed, lost, full, failed):
         again = pickle.loads(pickle.dumps(error))
         assert type(again) is type(error)
         assert str(again) == str(error)

@@ -2,7 +2,14 @@
 
 import pytest
 
-from tidegate.producer.messages import ChangeMessage, batch_bytes
+from tidegate.producer.messages import (
+    FORM_RECORD,
+    FORM_REDRIVEN,
+    ChangeMessage,
+    ParkedChange,
+    PublishableRecord,
+    batch_bytes,
+)
 from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER
 
 HEADERS = ((HEADER_ORDER, b"o" * 36), (HEADER_MOD, b"I"))
@@ -28,3 +35,26 @@ def test_a_change_counts_its_headers():
     message = ChangeMessage("t", b"kkk", b"v" * 1_878, b"o" * 36, b"I")
 
     assert message.size_bytes == 2_000
+
+
+def test_a_record_has_no_parked_changes_unless_it_names_them():
+    assert PublishableRecord(1, "tx", "0", ()).parked == ()
+
+
+def test_a_parked_change_counts_its_headers():
+    change = ParkedChange(
+        "p.t", b"kkk", b"order", b"I", b"content", FORM_RECORD, "SchemaError", "a text: ä", "token"
+    )
+
+    assert change.headers == [
+        ("order", b"order"),
+        ("mod", b"I"),
+        ("topic", b"p.t"),
+        ("form", b"record"),
+        ("reason", b"SchemaError"),
+        ("error", "a text: ä".encode()),
+        ("token", b"token"),
+    ]
+    assert change.value == b"content"
+    assert change.size_bytes == batch_bytes(b"kkk", b"content", change.headers)
+    assert change._replace(form=FORM_REDRIVEN, content=b"").value is None

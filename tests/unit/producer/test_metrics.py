@@ -14,7 +14,8 @@ def test_the_names_are_exactly_the_literals():
 
 def test_labels_are_bounded():
     """There are as many values as topics, gRPC codes and classes of errors."""
-    assert {label for metric in METRICS for label in metric.labels} <= {"topic", "code", "error"}
+    labels = {label for metric in METRICS for label in metric.labels}
+    assert labels <= {"topic", "code", "error", "reason"}
 
 
 def test_a_scrape_shows_the_programs_prefix():

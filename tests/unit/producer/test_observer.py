@@ -24,13 +24,26 @@ from tidegate.schemas.progress import TopicTotals
 COUNTED = tuple(Counters().counts)
 
 
-def core(*, counts=None, published=None, watermark_us=None, stopped=None, states=None):
+def slot(*parked_keys):
+    """Return a slot whose stream partitions park these keys."""
+    return SimpleNamespace(
+        tokens={
+            f"t{number}": SimpleNamespace(published_parked=SimpleNamespace(keys=frozenset(keys)))
+            for number, keys in enumerate(parked_keys)
+        }
+    )
+
+
+def core(
+    *, counts=None, published=None, watermark_us=None, stopped=None, states=None, parked=None,
+    slots=None,
+):  # fmt: skip
     """Return what the observer looks at."""
     counted = counts or dict.fromkeys(COUNTED, 0)
-    counters = SimpleNamespace(counts=counted, published=published or {})
+    counters = SimpleNamespace(counts=counted, published=published or {}, parked=parked or {})
     return SimpleNamespace(
         counters=counters,
-        slots={},
+        slots=slots or {},
         states=states or {},
         watermark_us=watermark_us,
         stopped=stopped or {},
@@ -158,4 +171,26 @@ def test_the_status_says_what_waits_beside_what_stopped():
         "1 stream partitions stopped: t: no; 12 stream partitions wait for a query"
     )
     observer._set_gauges(core())
+    assert health.warning == ""
+
+
+def test_parked_changes_are_counted_and_their_keys_shown():
+    metrics, health = producer_metrics(), Health()
+    observer = Observer(metrics, bytes_in_flight=lambda: 0, health=health)
+    cause = ("bank.accounts", "MessageTooLarge")
+    slots = {0: slot((), (1, 2)), 1: slot((2, 3), ())}
+    for parked in ({cause: 2}, {cause: 5, ("bank.accounts", "KeyParked"): 7}):
+        observer._set_gauges(core(parked=parked, slots=slots))
+
+    def value(name, **labels):
+        return metrics.registry.get_sample_value(f"tidegate_producer_{name}", labels)
+
+    labels = {"topic": "bank.accounts"}
+    assert value("parked_total", **labels, reason="MessageTooLarge") == 5
+    assert value("parked_total", **labels, reason="KeyParked") == 7
+    assert value("parked_keys") == 3
+    assert health.warning == "3 keys are parked: see Parked changes in docs/operations.md"
+
+    observer._set_gauges(core(slots={0: slot((), ())}))
+    assert value("parked_keys") == 0
     assert health.warning == ""

@@ -80,6 +80,13 @@ def test_waiting_stream_partitions_are_a_line_in_the_log():
     assert lines == [{**line, "queued": 3, "paused": 4, "running": 2}]
 
 
+def test_one_more_topic_is_watched_by_the_membership():
+    slots = FakeSlots()
+    runner(ScriptedCore(Ticked=[do.WatchTopic("t")]), slots=slots).process(on.Ticked())
+
+    assert slots.watched == ["t"]
+
+
 def test_an_outcome_waits_for_the_effects_of_the_same_call():
     released = []
     core = ScriptedCore(
@@ -145,6 +152,15 @@ def test_a_rejoin_is_asked_of_the_group():
     runner(ScriptedCore(Ticked=[do.RejoinGroup((3,))]), slots=slots).process(on.Ticked())
 
     assert asked == ["rejoin"]
+
+
+def test_a_new_client_is_asked_of_the_group():
+    slots = FakeSlots()
+    slots.replace_client = lambda: asked.append("replace_client")
+    asked = []
+    runner(ScriptedCore(Ticked=[do.ReplaceGroupClient()]), slots=slots).process(on.Ticked())
+
+    assert asked == ["replace_client"]
 
 
 def test_an_abort_carries_its_reason():

@@ -10,7 +10,7 @@ from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.driver.loop import FleetWorker
 from tidegate.schemas.errors import InvariantViolation, ProducerError
-from tidegate.schemas.progress import ProgressRecord
+from tidegate.schemas.progress import DataTopic, ProgressRecord
 
 
 class ScriptedCore:
@@ -77,6 +77,7 @@ class FakeSlots:
         self.polls = list(polls)
         self.closed = False
         self.successor = successor
+        self.watched = []
 
     def start(self):
         """Join."""
@@ -92,6 +93,9 @@ class FakeSlots:
 
     def has_successor(self):
         return self.successor
+
+    def watch(self, topic):
+        self.watched.append(topic)
 
     def recover(self, slot, incarnation):
         return on.SlotRecoveryStarted(slot, incarnation, committed_offset=None, end_offset=0)
@@ -369,3 +373,24 @@ class TestEnding:
         worker.run()
 
         assert core.events == [on.DrainRequested()]
+
+
+def test_a_later_table_reaches_the_core_ahead_of_its_records():
+    topic = DataTopic("t", "id", 1, 7)
+    read = on.RecordsRead("a", 1, [], 0)
+    core = ScriptedCore()
+    made = loop(core)
+    made.add_table(topic)
+    made._inbox.put(read)
+    made.step()
+
+    assert core.events[:2] == [on.TableFound(topic), read]
+
+
+def test_a_table_that_is_found_after_the_end_is_dropped():
+    released = []
+    made = loop(ScriptedCore(), released=released)
+    made.close()
+    made.add_table(DataTopic("t", "id", 1, 7))
+
+    assert released == []

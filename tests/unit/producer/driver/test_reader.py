@@ -17,7 +17,7 @@ from tidegate.producer.driver.byte_budget import ByteBudget
 from tidegate.producer.driver.reader import PartitionReader, size_bytes
 from tidegate.producer.errors import QueryInterrupted
 from tidegate.producer.memory.change_stream import MemoryResponse
-from tidegate.producer.messages import ChangeMessage, PublishableRecord
+from tidegate.producer.messages import ChangeMessage, ParkedChange, PublishableRecord
 from tidegate.producer.records import (
     ChildPartitionsRecord,
     DataChangeRecord,
@@ -351,4 +351,18 @@ def test_sizes_grow_with_what_is_held():
     message = ChangeMessage("p.t", b"kk", b"vvv", b"o", b"I")
     large = PublishableRecord(1, "tx", "0", (message, message))
     assert size_bytes(large) - size_bytes(small) >= 12
+    parked = ParkedChange("p.t", b"kk", b"o", b"I", b"v" * 500, b"record", "r", "e" * 70, "k")
+    assert size_bytes(large._replace(parked=(parked,))) - size_bytes(large) >= 572
     assert size_bytes(BEAT) > 0
+
+
+def test_what_was_taken_for_a_part_of_a_value_is_given_back_on_stop(read, inbox, budget, tasks):
+    """Its rest never comes; nothing was delivered, so no commit would release it."""
+    reader = read(Stream(Part([], size_bytes=500), ...))
+    while not budget.taken:
+        threading.Event().wait(0.001)
+    reader.stop()
+    while running(tasks):
+        threading.Event().wait(0.001)
+
+    assert budget.taken == 0

@@ -7,13 +7,16 @@ import pytest
 from tests.unit.producer.memory.conftest import PROGRESS, SLOTS
 from tidegate.producer.core import events as on
 from tidegate.producer.memory.group import MemberMetadata
+from tidegate.producer.memory.group_client import ClientState
 from tidegate.producer.memory.membership import MemoryMembership, MemoryStreamStartFinder
 from tidegate.schemas.errors import ProducerError, UnreachableError
 from tidegate.schemas.progress import (
     ChildPartition,
+    DataTopic,
     PartitionAnnounced,
     ProgressRecord,
     StreamStarted,
+    TableAdded,
 )
 
 EVERY_SLOT = tuple(range(SLOTS))
@@ -176,6 +179,18 @@ def test_the_former_process_of_a_name_gets_an_error(join):
         polled(former)
 
 
+def test_a_stuck_client_is_replaced_and_its_slots_are_lost_before_they_come_again(join):
+    member = join()
+    polled(member)
+    member.client.state = ClientState.STUCK
+    polled(member, 12)
+    assert [kind for kind, _ in member._listener.callbacks] == ["assigned"]
+
+    member.replace_client()
+    polled(member, 12)
+    assert [kind for kind, _ in member._listener.callbacks] == ["assigned", "lost", "assigned"]
+
+
 def test_a_rejoin_revokes_the_slots_and_gets_them_again(join):
     member = join()
     polled(member)
@@ -187,7 +202,7 @@ def test_a_rejoin_revokes_the_slots_and_gets_them_again(join):
 
 def test_the_group_is_described_now_and_then(join, clock):
     member = join()
-    assert polled(member) == []
+    assert polled(member) == [on.TablesRead((), is_at_end=True)]
     clock.advance(11_000_000)
 
     described, _ = polled(member)
@@ -222,3 +237,26 @@ def test_the_stream_start_is_found_once_it_is_there(broker):
 
     assert finder.poll(0.1) == (STARTED, False)
     finder.close()
+
+
+def test_every_member_reads_later_tables_from_the_roots_slot_each_once(broker, join):
+    table = ProgressRecord("e", "w", TableAdded(DataTopic("t", "id", 1, 7)))
+    root = broker.logs[PROGRESS, 0]
+    root.append(b"k", STARTED, None)
+    member = join()
+    assert member.read_tables() == [on.TablesRead((), is_at_end=True)]
+    root.append(b"l", table, None)
+    broker.logs[PROGRESS, 1].append(b"l", table, None)
+
+    assert member.read_tables() == [on.TablesRead((table,), is_at_end=True)]
+    assert member.read_tables() == []
+    assert join("v", client_id="v-1").read_tables() == [on.TablesRead((table,), is_at_end=True)]
+
+
+def test_a_topic_that_is_watched_is_described(broker, join, clock):
+    member = join()
+    member.watch("p.later")
+    clock.advance(11_000_000)
+    (state,) = next(one for one in polled(member) if isinstance(one, on.TopicsObserved)).data
+
+    assert state == broker.describe_topic("p.later")

@@ -10,7 +10,7 @@ from tidegate.producer.core import events as on
 from tidegate.producer.memory.group import MemberMetadata
 from tidegate.producer.memory.message_limits import MemoryMessageLimits
 from tidegate.producer.memory.publisher import MemoryPublisher
-from tidegate.producer.messages import ChangeMessage, PublishableRecord
+from tidegate.producer.messages import ChangeMessage, ParkedChange, PublishableRecord
 from tidegate.schemas.progress import (
     ChildPartition,
     PartitionAnnounced,
@@ -165,3 +165,40 @@ def test_a_transaction_of_a_closed_publisher_stays_open_until_its_successor(publ
     publisher.start()
     assert broker.read(DATA) == []
     assert log.stable_end > 0
+
+
+def test_parked_changes_are_committed_and_in_no_vector(broker):
+    broker.create_topic("dead", 1)
+    publisher = MemoryPublisher(
+        broker, transactional_id="w", progress_topic=PROGRESS, dead_letter="dead"
+    )
+    publisher.start()
+    change = ParkedChange(DATA, b"key", b"order", b"U", b"{}", b"record", "r", "e", "token")
+    record = PublishableRecord(1, "t", "0", (CHANGE,), (change,))
+    for end in (publisher.abort, lambda _: publisher.commit()):
+        publisher.begin(ALONE)
+        publisher.publish_records(do.PublishRecords(2, "token", (record,)))
+        delivered = publisher.await_delivery()
+        assert [place.topic for place in delivered.written[2]] == [DATA]
+        assert broker.read("dead") == []
+        end("first")
+
+    assert [entry.value for entry in broker.read("dead")] == [change]
+    assert [entry.value for entry in broker.read(DATA)] == [CHANGE]
+
+
+def test_a_parked_change_beyond_the_limit_is_named(broker):
+    broker.create_topic("dead", 1)
+    publisher = MemoryPublisher(
+        broker, transactional_id="w", progress_topic=PROGRESS, dead_letter="dead"
+    )
+    publisher.start()
+    change = ParkedChange(DATA, b"key", b"order", b"U", b"{}", b"record", "r", "e", "token")
+    broker.topic_bytes_max["dead"] = change.size_bytes - 1
+    publisher.begin(ALONE)
+    record = PublishableRecord(1, "t", "0", (), (change,))
+    publisher.publish_records(do.PublishRecords(2, "token", (record,)))
+
+    outcome = publisher.await_delivery()
+    assert (outcome.failure.topic, outcome.failure.slot) == ("dead", 2)
+    assert outcome.failure.size_bytes == change.size_bytes
