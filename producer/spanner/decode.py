@@ -28,6 +28,7 @@ from tidegate.producer.spanner.values import (
     is_null,
     items,
     json_object,
+    json_values,
     merge,
     struct_fields,
     text_of,
@@ -338,6 +339,6 @@ def _mod(value: bytes, layout: _Layout) -> Mod:
     keys, new_values, old_values = layout.mod
     return Mod(
         keys=json_object(fields[keys], "keys"),
-        new_values=json_object(fields[new_values], "new_values"),
-        old_values=json_object(fields[old_values], "old_values"),
+        new_values=json_values(fields[new_values], "new_values"),
+        old_values=json_values(fields[old_values], "old_values"),
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from tidegate.producer.records import UnreadableValues
 from tidegate.producer.spanner.raw_values import (
     LIST,
     NULL,
@@ -21,7 +22,7 @@ from tidegate.producer.spanner.raw_values import (
 from tidegate.schemas.errors import SchemaError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from google.protobuf.struct_pb2 import Value
 
@@ -31,10 +32,12 @@ __all__ = [
     "is_null",
     "items",
     "json_object",
+    "json_values",
     "merge",
     "struct_fields",
     "text_of",
     "text_or_empty",
+    "values_of_text",
 ]
 
 _MERGEABLE = {"string_value", "list_value"}
@@ -129,14 +132,42 @@ def integer(value: bytes, name: str) -> int:
 def json_object(value: bytes, name: str) -> dict[str, Any]:
     """Read a JSON value that holds an object; NULL counts as an empty one."""
     text = content_of(value, TEXT)
-    if text is None and is_null(value):
-        return {}
+    if text is None:
+        if is_null(value):
+            return {}
+        raise _unreadable(value, name, "JSON")
+    return _parse_object(text, name)
+
+
+def json_values(value: bytes, name: str) -> Mapping[str, Any]:
+    """Read the JSON object of a change's values; a text that holds none is `UnreadableValues`.
+
+    Raises SchemaError for a value that is neither text nor NULL.
+    """
     try:
-        parsed = orjson.loads(text or b"")
+        return json_object(value, name)
+    except SchemaError as error:
+        text = content_of(value, TEXT)
+        if text is None:
+            raise
+        return UnreadableValues(text.decode(errors="backslashreplace"), error)
+
+
+def values_of_text(text: str, name: str) -> Mapping[str, Any]:
+    """Read the JSON object of a change's values from its text, as `json_values` does."""
+    try:
+        return _parse_object(text.encode(errors="backslashreplace"), name)
+    except SchemaError as error:
+        return UnreadableValues(text, error)
+
+
+def _parse_object(text: bytes, name: str) -> dict[str, Any]:
+    try:
+        parsed = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise SchemaError("a JSON value that cannot be read", field=name) from error
     if not isinstance(parsed, dict):
-        raise _unreadable(value, name, "a JSON object")
+        raise SchemaError("a JSON value that is not an object", field=name)
     return parsed
 
 

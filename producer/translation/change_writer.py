@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidegate.producer.errors import TableChanged
+from tidegate.producer.records import UnreadableValues
 from tidegate.producer.translation.avro_fields import (
     END_OF_ARRAY,
     NULL,
@@ -93,8 +94,8 @@ class ChangeWriter:
         that is not the primary key.
         """
         keys, new, old = mod
-        shape = (mod_type, *keys, None, *new, None, *old)
         try:
+            shape = (mod_type, *keys, None, *new, None, *old)
             write = self._compiled.get(shape)
             if write is not None:
                 return write(keys, new, old, before, number, after)
@@ -109,6 +110,15 @@ class ChangeWriter:
             )
         except SchemaError as error:
             raise self._located(error, mod) from error
+
+    def key(self, keys: Mapping[str, Any]) -> bytes:
+        """Return the key of a change, as `write` does, whatever its values are.
+
+        Raises SchemaError for a value that does not fit or a key that is not the primary key.
+        """
+        self._require_primary_key(keys)
+        written = [self._fields[name](keys[name]) for name in self._keys]
+        return b"".join((self._key_frame, *written))
 
     # ------------------------------------------------------------ shapes
 
@@ -160,6 +170,8 @@ class ChangeWriter:
     def _located(self, error: SchemaError, mod: Mod) -> SchemaError:
         """Return the error with the column whose value does not fit."""
         for document in mod:
+            if isinstance(document, UnreadableValues):
+                continue
             for name, value in document.items():
                 write = self._fields.get(name)
                 if write is None:

@@ -13,9 +13,9 @@ from tidegate.producer.errors import MessageTooLarge
 if TYPE_CHECKING:
     from tidegate.producer.messages import ChangeMessage, PublishableRecord
     from tidegate.producer.ports import MessageLimits, RecordTranslator
-    from tidegate.producer.records import DataChangeRecord
+    from tidegate.producer.records import DataChangeRecord, Mod
 
-__all__ = ["LimitedTranslator"]
+__all__ = ["LimitedTranslator", "key_text"]
 
 _OVERHEAD_BYTES_MAX = 200
 """Of a message beside its key, value and order key, rather too many than too few."""
@@ -52,7 +52,7 @@ class LimitedTranslator:
         raise MessageTooLarge.of(
             message.topic,
             table=record.table_name,
-            key=", ".join(f"{name}={value}" for name, value in record.mods[number].keys.items()),
+            key=key_text(record.mods[number]),
             commit_timestamp_us=translated.commit_timestamp_us,
             size_bytes=message.size_bytes,
             limit_bytes=self._limits.bytes_max(message.topic),
@@ -63,6 +63,11 @@ class LimitedTranslator:
             if _exceeds(message, self._limits.bytes_max(message.topic)):
                 return number
         return None
+
+
+def key_text(mod: Mod) -> str:
+    """Return the primary key of a change, for a person to read."""
+    return ", ".join(f"{name}={value}" for name, value in mod.keys.items())
 
 
 def _exceeds(message: ChangeMessage, bytes_max: int) -> bool:

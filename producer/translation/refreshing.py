@@ -92,6 +92,6 @@ class RefreshingTranslator:
         key_names = () if current is not None else self._registrar.key_names(name)
         table = evolve(None, current, record.columns, table=name, key_names=key_names)
         encoding = self._registrar.register(table)
-        self._topics.ensure(encoding.topic)
+        self._topics.ensure(encoding.topic, key_schema_id=encoding.key.schema_id)
         _log.info("new table", table=name, topic=encoding.topic)
         return encoding

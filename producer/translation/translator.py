@@ -6,7 +6,7 @@ A record that shows an unknown column or type raises `TableChanged`; nothing is 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidegate.producer.errors import TableChanged
 from tidegate.producer.messages import ChangeMessage, PublishableRecord
@@ -19,13 +19,13 @@ from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.order_key import OrderKey, sequence_pair
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from tidegate.producer.records import DataChangeRecord, RecordColumn
     from tidegate.schemas.registry import RegisteredSchema
     from tidegate.schemas.tables import ColumnType, TableSchema
 
-__all__ = ["TableEncoding", "Translator"]
+__all__ = ["ChangePlace", "TableEncoding", "Translator"]
 
 _MODS = {"INSERT": b"I", "UPDATE": b"U", "DELETE": b"D"}
 _PLANS_MAX = 4096
@@ -48,6 +48,16 @@ class TableEncoding:
         """Make the writer of these schemas."""
         writer = ChangeWriter(self.table, key=self.key, value=self.value)
         object.__setattr__(self, "writer", writer)
+
+
+class ChangePlace(NamedTuple):
+    """What a message says of a change beside its values."""
+
+    topic: str
+    key: bytes
+    order_key: bytes
+    mod: bytes
+    """`I`, `U` or `D`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +115,30 @@ class Translator:
                 record_sequence=record.record_sequence,
             ) from error
 
+    def place(self, record: DataChangeRecord) -> ChangePlace:
+        """Return the place of a record's only change, which may be one that cannot be published.
+
+        Under the schemas that are known; reads none again.  Raises TableChanged for an unknown
+        table or a key column of another type, SchemaError for a key or coordinates that cannot be
+        written.
+        """
+        encoding = self._encodings.get(record.table_name)
+        if encoding is None:
+            raise TableChanged("the table is unknown", table=record.table_name)
+        types = {column.name: column.type for column in encoding.table.key_columns}
+        _require_carried(
+            encoding.table, types, [column for column in record.columns if column.name in types]
+        )
+        (mod,) = record.mods
+        order_key = OrderKey(
+            record.commit_timestamp_ns // NS_PER_US,
+            record.server_transaction_id,
+            sequence_pair(record.record_sequence),
+            record.first_mod_number,
+        ).encode()
+        key = encoding.writer.key(mod.keys)
+        return ChangePlace(encoding.topic, key, order_key, _MODS[record.mod_type])
+
     def _messages(
         self,
         record: DataChangeRecord,
@@ -118,16 +152,16 @@ class Translator:
             commit_timestamp_us,
             record.server_transaction_id,
             sequence_pair(record.record_sequence),
-            mod_number=0,
+            mod_number=record.first_mod_number,
         ).encode_mods(len(record.mods))
         before = self._source.before_mod_number(record, commit_timestamp_us)
         after = self._source.after_mod_number(record, token)
-        messages = []
-        for mod_number, mod in enumerate(record.mods):
+        messages: list[ChangeMessage] = []
+        for mod_number, mod in enumerate(record.mods, record.first_mod_number):
             key, value = write(
                 mod_type, mod, before=before, number=write_long(mod_number), after=after
             )
-            messages.append(ChangeMessage(topic, key, value, order_keys[mod_number], mod_byte))
+            messages.append(ChangeMessage(topic, key, value, order_keys[len(messages)], mod_byte))
         return tuple(messages)
 
     def _plan(self, record: DataChangeRecord) -> _Plan:
@@ -147,8 +181,15 @@ class Translator:
 
 
 def _make_plan(encoding: TableEncoding, columns: tuple[RecordColumn, ...]) -> _Plan:
-    table = encoding.table
-    types = {column.name: column.type for column in table.columns}
+    types = {column.name: column.type for column in encoding.table.columns}
+    _require_carried(encoding.table, types, columns)
+    return _Plan(columns, encoding)
+
+
+def _require_carried(
+    table: TableSchema, types: Mapping[str, ColumnType], columns: Iterable[RecordColumn]
+) -> None:
+    """Raise TableChanged unless each column is of these types, and shown as that type."""
     for column in columns:
         known = types.get(column.name)
         if known is None:
@@ -163,7 +204,6 @@ def _make_plan(encoding: TableEncoding, columns: tuple[RecordColumn, ...]) -> _P
                 known=known.code,
                 type=column.type.code,
             )
-    return _Plan(columns, encoding)
 
 
 def _carries(known: ColumnType, shown: ColumnType) -> bool:

@@ -215,6 +215,34 @@ def test_what_cannot_be_read_is_a_schema_error(wire, change):
         decode(wire.message(wire.data_row(**change), metadata=wire.row_type()))
 
 
+@pytest.mark.parametrize("text", ["{", "", "[]", "null", '{"v":1}x'])
+def test_values_that_cannot_be_read_are_the_error_of_their_change(wire, text):
+    """Its key is known, so the other changes of the record, and later ones, can go on."""
+    good = ['{"id":"1"}', "{}", "{}"]
+    mods = [good, ['{"id":"2"}', text, '{"v":["a"]}'], ['{"id":"3"}', "{}", text]]
+
+    (record,) = decode(wire.message(wire.data_row(mods=mods), metadata=wire.row_type()))
+
+    assert [mod.keys["id"] for mod in record.mods] == ["1", "2", "3"]
+    assert record.mods[0].new_values == {}
+    assert record.mods[1].old_values == {"v": ["a"]}
+    for values in (record.mods[1].new_values, record.mods[2].old_values):
+        assert values.text == text
+        for look in (iter, len, dict, lambda found: found["v"], lambda found: found.get("v")):
+            with pytest.raises(SchemaError):
+                look(values)
+
+
+@pytest.mark.parametrize("values", [5, True, ["{}"]])
+def test_values_that_are_no_text_are_refused(wire, values):
+    with pytest.raises(SchemaError, match="new_values"):
+        decode(
+            wire.message(
+                wire.data_row(mods=[['{"id":"1"}', values, "{}"]]), metadata=wire.row_type()
+            )
+        )
+
+
 def test_a_response_without_metadata_is_refused(wire):
     with pytest.raises(SchemaError, match="metadata"):
         decode(wire.message(wire.heartbeat_row()))
@@ -303,3 +331,64 @@ def test_a_column_type_nested_without_end_is_refused(wire):
     row = wire.data_row(column_types=[["id", deep, True, "1"]])
     with pytest.raises(SchemaError):
         decode(wire.message(row, metadata=wire.row_type()))
+
+
+def test_equal_lists_of_another_layout_are_decoded_by_their_own(wire):
+    """The same bytes mean other columns where the struct has its fields in another order."""
+    swapped = {
+        "type": wire.COLUMN["type"],
+        "name": wire.COLUMN["name"],
+        **{name: wire.COLUMN[name] for name in ("is_primary_key", "ordinal_position")},
+    }
+    data = {**wire.DATA, "column_types": wire.array(wire.struct(**swapped))}
+    record = {**wire.RECORD, "data_change_record": wire.array(wire.struct(**data))}
+    # A name that reads as a type's description, and a description that reads as a name.
+    either = '{"code":"INT64"}'
+    row = wire.data_row(column_types=[[either, '{"code":"BOOL"}', False, "1"]])
+    cache = ColumnTypesCache()
+    (first,) = decode(wire.message(row, metadata=wire.row_type()), cache=cache)
+    (second,) = decode(wire.message(row, metadata=wire.row_type(record)), cache=cache)
+
+    assert first.columns == (RecordColumn(either, ColumnType("BOOL"), False, 1),)
+    assert second.columns == (RecordColumn('{"code":"BOOL"}', ColumnType("INT64"), False, 1),)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("is_last_record_in_transaction_in_partition", (True, False)),
+        ("table_name", ("t", "u")),
+        ("mod_type", ("INSERT", "UPDATE")),
+        ("value_capture_type", ("NEW_ROW", "NEW_VALUES")),
+        ("number_of_records_in_transaction", ("2", "3")),
+        ("number_of_partitions_in_transaction", ("2", "3")),
+        ("transaction_tag", ("a", "b")),
+        ("is_system_transaction", (True, False)),
+        (
+            "column_types",
+            tuple(
+                [
+                    [
+                        "v",
+                        json.dumps({"code": "ARRAY", "array_element_type": {"code": code}}),
+                        False,
+                        "1",
+                    ]
+                ]
+                for code in ("STRING", "BYTES")
+            ),
+        ),
+        ("commit_timestamp", ("2024-01-02T03:04:05.678901001Z", "2024-01-02T03:04:05.678901002Z")),
+        ("record_sequence", ("00000001", "00000002")),
+        ("server_transaction_id", ("tx", "ty")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_records_that_differ_in_one_field_are_not_taken_for_each_other(wire, name, values):
+    """Also an array's element type alone, and commit times within one microsecond."""
+    rows = [wire.data_row(**{name: value}) for value in values]
+    together = decode(wire.message(*rows, metadata=wire.row_type()))
+    alone = [decode(wire.message(row, metadata=wire.row_type()))[0] for row in rows]
+
+    assert together == alone
+    assert together[0] != together[1]

@@ -8,10 +8,12 @@ from tidegate.producer.spanner.values import (
     is_null,
     items,
     json_object,
+    json_values,
     merge,
     struct_fields,
     text_of,
     text_or_empty,
+    values_of_text,
 )
 from tidegate.schemas.errors import SchemaError
 
@@ -92,3 +94,22 @@ def test_another_kind_is_refused_by_name(wire, read, plain):
 def test_a_struct_of_another_size_is_refused(wire):
     with pytest.raises(SchemaError, match="number of fields"):
         struct_fields(raw(wire, ["a"]), 2, "f")
+
+
+def test_values_are_read_again_from_their_text(wire):
+    assert values_of_text('{"a":1}', "f") == json_values(raw(wire, '{"a":1}'), "f") == {"a": 1}
+    assert json_values(raw(wire, None), "f") == {}
+    assert values_of_text('{"a":"\ud800"}', "f").text  # which no UTF-8 holds
+    for text in ("{", "[]", ""):
+        assert values_of_text(text, "f").text == json_values(raw(wire, text), "f").text == text
+    with pytest.raises(SchemaError, match="field='f'"):
+        dict(values_of_text("{", "f"))
+
+
+def test_a_text_that_is_not_utf_8_stays_unreadable():
+    """Or it would become another value on its way through the dead-letter topic."""
+    values = json_values(b'\x1a\x09{"a":"\xff"}', "f")
+
+    assert "\\xff" in values.text
+    with pytest.raises(SchemaError):
+        len(values_of_text(values.text, "f"))

@@ -55,12 +55,14 @@ class Topics:
 
     def __init__(self):
         self.ensured = []
+        self.key_schema_ids = []
         self.refusal = None
 
-    def ensure(self, topic):
+    def ensure(self, topic, *, key_schema_id):
         if self.refusal is not None:
             raise self.refusal
         self.ensured.append(topic)
+        self.key_schema_ids.append(key_schema_id)
 
 
 class Bench:

@@ -306,3 +306,12 @@ def test_an_integers_text_is_read_as_its_pattern_says(text):
 @example("1.٣")
 def test_a_numerics_text_is_read_as_exact_decimals_read_it(text):
     assert or_refused(lambda: convert("NUMERIC", text)) == plain_numeric(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [str(uuid.UUID(int=1 << 127 | 0xABCDEF)).upper(), "F81d4fae-7dec-11d0-A765-00a0c91e6bF6"],
+)
+def test_a_uuid_is_written_in_lower_case(text):
+    """A key of another case would stand in another topic partition."""
+    assert convert("UUID", text) == text.lower()
