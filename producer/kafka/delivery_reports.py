@@ -60,6 +60,14 @@ class DeliveryReports:
 
         return on_report
 
+    def of_parked(self, slot: int, records: Sequence[PublishableRecord]) -> Callback:
+        """Return the callback for the parked changes of these records, which no vector counts."""
+
+        def on_report(error: KafkaError | None, report: Message) -> None:
+            self._place_of(error, report, slot, records)
+
+        return on_report
+
     def of_progress(self, effect: PublishProgress) -> Callback:
         """Return the callback for one progress record."""
         if effect.author_slot is not None:

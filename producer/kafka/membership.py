@@ -7,6 +7,7 @@ listener has released the slots.  Reading is `read_committed`, from each slot's 
 from __future__ import annotations
 
 import struct
+import threading
 import time
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from tidegate.producer.core.events import (
     SlotOutOfRange,
     SlotPositionAdvanced,
     SlotRecoveryStarted,
+    TablesRead,
 )
 from tidegate.producer.kafka.admin import RetryingAdmin
 from tidegate.producer.kafka.group_monitor import GroupMonitor
@@ -35,6 +37,7 @@ from tidegate.schemas.errors import ProducerError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from tidegate.producer.kafka.table_reader import TableReader
     from tidegate.producer.ports import GroupListener
     from tidegate.schemas.progress_decoder import ProgressDecoder
 
@@ -67,9 +70,13 @@ class KafkaMembership:
         session_timeout_ms: int,
         listener: GroupListener,
         decoder: ProgressDecoder,
+        tables: TableReader | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Prepare; `start` joins the group.  `data_topics` are described beside `topic`."""
+        """Prepare; `start` joins the group.  `data_topics` are described beside `topic`.
+
+        Records of later tables come from `tables`, which is closed with the membership.
+        """
         # Distinguishes two processes of one name.
         client_id = f"{worker}-{uuid.uuid4().hex[:12]}"
         config = admin_config(bootstrap_servers, options)
@@ -81,6 +88,7 @@ class KafkaMembership:
         self._name = NameClaim(admin, group=group, worker=worker, topic=topic, process=client_id)
         self._recovery = SlotRecovery(admin, group=group, topic=topic)
         self._monitor = GroupMonitor(config, group=group, worker=worker, client_id=client_id)
+        self._tables = tables
         self._topic_monitor = TopicMonitor(config, progress=topic, data=data_topics)
         self._config = {
             "bootstrap.servers": bootstrap_servers,
@@ -105,6 +113,8 @@ class KafkaMembership:
         """Slots that are being assigned, and where reading them starts."""
         self._seeking: dict[int, TopicPartition] = {}
         """Slots that must be read from elsewhere; what is read of them before that is ignored."""
+        self._must_replace = False
+        """Whether the next poll joins with a new client, without an error of the present one."""
         self._incarnations: dict[int, int] = {}
         """Slot -> the incarnation that reads it now."""
 
@@ -116,6 +126,8 @@ class KafkaMembership:
     def close(self) -> None:
         """Leave the group; the listener is called for slots that are still assigned."""
         self._consumer.close()
+        if self._tables is not None:
+            self._tables.close()
 
     def poll(self, timeout_s: float) -> list[Event]:
         """Return what own slots and group brought; rebalances happen inside.
@@ -124,15 +136,19 @@ class KafkaMembership:
         or the schema of a record cannot be found out, and SchemaError for a record that cannot be
         decoded.
         """
+        if self._must_replace:
+            self._replace_consumer("the client was no member of the group and did not join")
+            return []
         self._seek()
         now_us = time.monotonic_ns() // 1_000
-        described = (self._monitor.poll(now_us), self._topic_monitor.poll(now_us))
+        tables = None if self._tables is None else self._tables.poll()
+        described = (self._monitor.poll(now_us), self._topic_monitor.poll(now_us), tables)
         events: list[Event] = [event for event in described if event is not None]
         for message in self._consumer.consume(_BATCH_MAX, timeout_s):
             error = message.error()
             if error is not None and (error.fatal() or error.code() in _FATAL_ERRORS):
-                self._replace_consumer(error)
-                return []
+                self._replace_consumer(error.str())
+                return [event for event in events if isinstance(event, TablesRead)]
             event = self._event_of(message)
             if event is not None:
                 events.append(event)
@@ -166,6 +182,17 @@ class KafkaMembership:
         """
         self._consumer.unsubscribe()
         self._join()
+
+    def watch(self, topic: str) -> None:
+        """Describe one more data topic from now on."""
+        self._topic_monitor.add(topic)
+
+    def replace_client(self) -> None:
+        """Let the next poll join with a new client.
+
+        Not at once: its callback for lost slots belongs into a poll, as that of a rebalance.
+        """
+        self._must_replace = True
 
     def has_successor(self) -> bool:
         """Whether another process claimed this worker's name after this one did."""
@@ -223,23 +250,26 @@ class KafkaMembership:
             on_lost=self._on_lost,
         )
 
-    def _replace_consumer(self, reason: KafkaError) -> None:
+    def _replace_consumer(self, reason: str) -> None:
         """Join the group with a new client, unless another process took this worker's name.
 
         A group that forms again after its broker was down for longer than the session time-out
         fences its own static members: the client retries its join, and the second one counts as
-        another process.  The client treats that as fatal and never polls again.
+        another process.  The client treats that as fatal and never polls again.  Or it never joins
+        again, without an error (`core.group_watch`).
         """
+        self._must_replace = False
         if self.has_successor():
-            message = f"the group fenced this worker: {reason.str()}"
+            message = f"the group fenced this worker: {reason}"
             hint = "Another process runs under its name: give every worker a name of its own"
             raise ProducerError(message, hint=hint)
-        _log.warning("fenced by the group; rejoining", reason=reason.str())
+        _log.warning("the group's client is replaced", reason=reason)
         former, self._consumer = self._consumer, make_client(Consumer, self._config)
         lost, self._assigned = tuple(sorted(self._assigned)), set()
         self._seeking.clear()
         self._listener.slots_lost(lost)
-        former.close()
+        # On a thread of its own: a client that is stuck may never return from it.
+        threading.Thread(target=former.close, name="kafka-discard", daemon=True).start()
         self._join()
 
     def _on_assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:

@@ -35,7 +35,7 @@ from tidegate.program.kafka_clients import make_client
 from tidegate.program.kafka_errors import is_denied, kafka_failure
 from tidegate.schemas.errors import TidegateError, UnreachableError
 from tidegate.schemas.progress_codec import encode_key, encode_record
-from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER
+from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, HEADER_REDRIVEN
 from tidegate.schemas.wire_format import frame
 
 if TYPE_CHECKING:
@@ -84,13 +84,17 @@ class KafkaPublisher:
         progress_schema_ids: Mapping[int, tuple[int, int]],
         options: Mapping[str, Any] | None = None,
         limits: KafkaMessageLimits | None = None,
+        dead_letter: str = "",
+        redrives: bool = False,
     ) -> None:
         """Prepare; `start` connects.  Without `limits` the client's own defaults hold.
 
         `topic_partitions` holds, for each data topic, the number that the epoch recorded: records
         are placed by it, whatever number the topic has now.  Topics of later tables may be added to
         it from outside, before their first record.  `progress_schema_ids` holds the ids of key and
-        value for each version of the progress records.
+        value for each version of the progress records.  `dead_letter` is the topic of parked
+        changes, also one of `topic_partitions`; without it no change may be parked.  With
+        `redrives` every change gets the header of one that came back from there.
         """
         self._config = {
             "bootstrap.servers": bootstrap_servers,
@@ -104,10 +108,14 @@ class KafkaPublisher:
             **(options or {}),
             "error_cb": self._on_error,
         }
-        # After this time the broker has ended the transaction.
-        self._patience_s = min(_CALL_TIMEOUT_S, transaction_timeout_ms / 1_000)
+        # After its time-out the broker has ended the transaction.  One that puts changes back may
+        # hold so many that half a minute is not enough.
+        timeout_s = transaction_timeout_ms / 1_000
+        self._patience_s = timeout_s if redrives else min(_CALL_TIMEOUT_S, timeout_s)
         self._progress_topic = progress_topic
         self._topic_partitions = topic_partitions
+        self._dead_letter = dead_letter
+        self._more_headers: Headers = [(HEADER_REDRIVEN, b"1")] if redrives else []
         self._progress_schema_ids = dict(progress_schema_ids)
         self._producer: Producer | None = None
         self._must_replace = False
@@ -160,13 +168,14 @@ class KafkaPublisher:
         return None
 
     def publish_records(self, effect: PublishRecords) -> TransactionFailure | None:
-        """Produce every message of the records."""
+        """Produce every message of the records, and their parked changes."""
         on_report = self._reports.of_changes(effect.slot, effect.records)
         produce, counts = self._open.produce, self._topic_partitions
+        more = self._more_headers
         for record in effect.records:
             for topic, key, value, order_key, mod in record.messages:
                 number = topic_partition_of(key, counts[topic])
-                headers: Headers = [(HEADER_ORDER, order_key), (HEADER_MOD, mod)]
+                headers: Headers = [(HEADER_ORDER, order_key), (HEADER_MOD, mod), *more]
                 try:
                     produce(topic, value, key, number, on_report, headers=headers)
                 except (BufferError, KafkaException) as error:
@@ -183,6 +192,8 @@ class KafkaPublisher:
                     )
                     if outcome is not None:
                         return outcome
+            if record.parked and (outcome := self._publish_parked(effect.slot, record)) is not None:
+                return outcome
         return None
 
     def publish_progress(self, effect: PublishProgress) -> TransactionFailure | None:
@@ -266,6 +277,24 @@ class KafkaPublisher:
             _discard([former])
 
     # ------------------------------------------------------------ inside
+
+    def _publish_parked(self, slot: int, record: PublishableRecord) -> TransactionFailure | None:
+        """Produce a record's parked changes into the dead-letter topic."""
+        on_report = self._reports.of_parked(slot, (record,))
+        for change in record.parked:
+            outcome = self._produce(
+                self._dead_letter,
+                key=change.key,
+                value=change.value,
+                on_delivery=on_report,
+                slot=slot,
+                records=(record,),
+                partition=topic_partition_of(change.key, self._topic_partitions[self._dead_letter]),
+                headers=change.headers,
+            )
+            if outcome is not None:
+                return outcome
+        return None
 
     def _initialise(self) -> None:
         self._bounded(self._open.init_transactions, within_s=_CALL_TIMEOUT_S)

@@ -16,7 +16,7 @@ from tidegate.producer.messages import batch_bytes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tidegate.producer.messages import PublishableRecord
+    from tidegate.producer.messages import ChangeMessage, ParkedChange, PublishableRecord
 
 __all__ = ["Refusals", "RefusedMessage", "fault_of"]
 
@@ -61,7 +61,8 @@ class RefusedMessage:
         """Return what the core gets; a report lacks headers, so the record is looked up."""
         size_bytes, commit_timestamp_us = batch_bytes(self.key, self.value), None
         for record in self.records:
-            for message in record.messages:
+            changes: list[ChangeMessage | ParkedChange] = [*record.messages, *record.parked]
+            for message in changes:
                 if (message.value, message.key) == (self.value, self.key):
                     size_bytes = message.size_bytes
                     commit_timestamp_us = record.commit_timestamp_us

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import KafkaError
 
-from tidegate.program.kafka_clients import make_client
+from tidegate.producer.kafka.slot_consumer import consume_slot
 from tidegate.program.kafka_errors import is_denied, kafka_failure
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
 from tidegate.schemas.progress_chunks import ProgressAssembler
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["KafkaStreamStartFinder"]
 
 _BATCH_MAX = 500
-_OFFSET_BEGINNING = 0
 
 
 class KafkaStreamStartFinder:
@@ -38,19 +37,13 @@ class KafkaStreamStartFinder:
         """Start to read; `group` only names the client, it is neither joined nor committed to."""
         self._assembler = ProgressAssembler()
         self._decoder = decoder
-        self._consumer = make_client(
-            Consumer,
-            {
-                "bootstrap.servers": bootstrap_servers,
-                **(options or {}),
-                "group.id": f"{group}-stream-start",
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                "enable.partition.eof": True,
-            },
+        self._consumer = consume_slot(
+            topic,
+            root_slot,
+            bootstrap_servers=bootstrap_servers,
+            client_group=f"{group}-stream-start",
+            options=options,
         )
-        self._consumer.assign([TopicPartition(topic, root_slot, _OFFSET_BEGINNING)])
 
     def poll(self, timeout_s: float = 0.0) -> tuple[ProgressRecord | None, bool]:
         """Return (the record if it was read just now, whether the slot's end was reached).

@@ -40,6 +40,10 @@ class TopicMonitor:
         self._answers: Mapping[str, Future[TopicDescription]] = {}
         self._asked_us: int | None = None
 
+    def add(self, topic: str) -> None:
+        """Describe one more data topic, from the next question on."""
+        self._topics.append(topic)
+
     def poll(self, now_us: int) -> TopicsObserved | AccessDenied | None:
         """Return a description that is complete, or ask for one if it is time; never blocks.
 
@@ -68,7 +72,7 @@ class TopicMonitor:
         self, answers: Mapping[str, Future[TopicDescription]]
     ) -> TopicsObserved | AccessDenied | None:
         states = []
-        for topic in self._topics:
+        for topic in answers:
             try:
                 found = answers[topic].result()
             except KafkaException as error:

@@ -15,10 +15,11 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from tidegate.program.kafka_clients import admin_config, make_client
 from tidegate.program.kafka_errors import kafka_failure
-from tidegate.schemas.errors import ConfigError, UnreachableError
+from tidegate.schemas.errors import ConfigError, InvariantViolation, UnreachableError
+from tidegate.schemas.progress import DataTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, MutableMapping
+    from collections.abc import Callable, Iterable, Mapping, MutableMapping
 
     from tidegate.producer.ports import MessageLimits
 
@@ -37,6 +38,14 @@ _PROGRESS_SETTINGS = {
     # Snapshots need half of it, whatever the brokers' default is.
     "max.message.bytes": str(1 << 20),
 }
+
+
+_DEAD_LETTER_SETTINGS = {_POLICY: "delete", "retention.ms": "-1"}
+_DEAD_LETTER_BYTES = (100 << 20, 20 << 20, 8 << 20, None)
+"""The largest message that the dead-letter topic takes, in the order in which they are tried: what
+a request holds by default, then limits of managed Kafka; the last resort is the broker's default.
+"""
+_REFUSED_SETTINGS = (KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +119,23 @@ class KafkaTopics:
             )
             raise ConfigError(message, hint=hint)
 
+    def ensure_dead_letter(self, topic: str, *, replication: int) -> TopicDescription:
+        """Return the dead-letter topic; create it if it is missing.
+
+        It keeps its records without a limit in time, and takes messages as large as the broker
+        allows.  A topic that exists may have any number of topic partitions.
+        """
+        for bytes_max in _DEAD_LETTER_BYTES:
+            size = {} if bytes_max is None else {"max.message.bytes": str(bytes_max)}
+            settings = {**_DEAD_LETTER_SETTINGS, **size}
+            wanted = {topic: NewTopic(topic, 1, replication, config=settings)}
+            try:
+                return self._ensure(wanted)[topic]
+            except ConfigError as error:
+                if bytes_max is None or _code_behind(error) not in _REFUSED_SETTINGS:
+                    raise
+        raise InvariantViolation("the last attempt to create a topic returned nothing")
+
     def ensure_data(
         self, topics: Iterable[str], *, topic_partitions: int, replication: int
     ) -> dict[str, TopicDescription]:
@@ -153,6 +179,12 @@ class KafkaTopics:
         )
 
 
+def _code_behind(error: ConfigError) -> int | None:
+    """Return the code of the Kafka error that caused an error; None without one."""
+    cause: Any = error.__cause__
+    return cause.args[0].code() if isinstance(cause, KafkaException) else None
+
+
 class KafkaDataTopics:
     """Creates the topics of tables that appear while a worker runs; port: `ports.DataTopics`."""
 
@@ -172,13 +204,19 @@ class KafkaDataTopics:
         self._topics = topics
         self._limits = limits
         self._counts = counts
+        self.on_found: Callable[[DataTopic], None] | None = None
+        """Gets each topic as it is; set before the first `ensure`."""
         self._topic_partitions = topic_partitions
         self._replication = replication
 
-    def ensure(self, topic: str) -> None:
+    def ensure(self, topic: str, *, key_schema_id: int) -> None:
         """Create the topic if it is missing; the admin client may be used by any thread."""
         found = self._topics.ensure_data(
             [topic], topic_partitions=self._topic_partitions, replication=self._replication
-        )
-        self._counts.setdefault(topic, found[topic].topic_partitions)
+        )[topic]
+        if self.on_found is None:
+            message = "a later table was found, and no worker is there to record it"
+            raise InvariantViolation(message, topic=topic)
+        self._counts.setdefault(topic, found.topic_partitions)
         self._limits.add(topic)
+        self.on_found(DataTopic(topic, found.topic_id, found.topic_partitions, key_schema_id))

@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.kafka.delivery_reports import DeliveryReports
-from tidegate.producer.messages import ChangeMessage, PublishableRecord
+from tidegate.producer.messages import ChangeMessage, ParkedChange, PublishableRecord
 from tidegate.schemas.progress import (
     ChildPartition,
     PartitionAnnounced,
@@ -118,3 +118,18 @@ def test_a_refused_snapshot_is_named_with_its_slot():
 
     assert failure is not None
     assert (failure.slot, failure.topic, failure.commit_timestamp_us) == (3, "progress", None)
+
+
+def test_parked_changes_are_in_no_vector_and_named_when_refused():
+    change = ParkedChange("a", b"k", b"order", b"I", b"v" * 50, b"record", "r", "e", "k")
+    records = (PublishableRecord(77, "tx", "0", (), (change,)),)
+    reports = DeliveryReports()
+    reports.of_changes(1, records)
+    reports.of_parked(1, records)(None, Report("dead", 0, 5))
+    assert reports.written == {1: ()}
+
+    reports.of_parked(1, records)(TOO_LARGE, Report("dead", 0, None, value=change.content))
+    failure = reports.refusals.failure()
+    assert failure is not None
+    assert (failure.slot, failure.topic, failure.commit_timestamp_us) == (1, "dead", 77)
+    assert failure.size_bytes == change.size_bytes

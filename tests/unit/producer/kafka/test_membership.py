@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +16,7 @@ from tidegate.producer.core.events import (
     ReadInterrupted,
     SlotOutOfRange,
     SlotPositionAdvanced,
+    TablesRead,
     TopicsObserved,
     TopicState,
 )
@@ -28,6 +30,7 @@ from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.wire_format import frame
 
 NO_OFFSET = -1001
+PATIENCE_S = 20.0
 FENCED = KafkaError(KafkaError._FATAL, fatal=True)
 RECORD = ProgressRecord("e", "w", PartitionAnnounced(ChildPartition("a", (), 1), ""))
 
@@ -43,7 +46,7 @@ class Consumer:
         self.messages = []
         self.callbacks = {}
         self.group_metadata = b""
-        self.is_closed = False
+        self.closed = threading.Event()
 
     def subscribe(self, topics, **callbacks):
         self.calls.append("subscribe")
@@ -75,7 +78,7 @@ class Consumer:
         return "m" if self.group_metadata else ""
 
     def close(self):
-        self.is_closed = True
+        self.closed.set()
         self.callbacks["on_revoke"](self, [TopicPartition("t", 3)])
 
 
@@ -326,7 +329,7 @@ class TestFenced:
 
         assert owner.poll(0.0) == []
         assert listener.seen == [("assigned", (3,)), ("lost", (3,))]
-        assert former.is_closed
+        assert former.closed.wait(PATIENCE_S)
         assert owner._consumer is not former
         assert owner._consumer.calls == ["subscribe"]
         assert owner.poll(0.0) == []
@@ -340,6 +343,33 @@ class TestFenced:
 
         assert listener.seen[-1] == ("lost", (3,))
 
+    def test_a_client_that_is_replaced_loses_its_slots_in_the_next_poll(
+        self, owner, listener, cluster
+    ):
+        former = owner._consumer
+        cluster.answers.append(owner._config["client.id"])
+        owner.replace_client()
+        assert listener.seen == [("assigned", (3,))]
+
+        assert owner.poll(0.0) == []
+        assert listener.seen == [("assigned", (3,)), ("lost", (3,))]
+        assert owner._consumer is not former
+        assert owner._consumer.calls == ["subscribe"]
+        assert former.closed.wait(PATIENCE_S)
+        second = owner._consumer
+        owner.poll(0.0)
+        assert owner._consumer is second
+
+    def test_a_client_that_never_ends_holds_up_nothing(self, owner, listener, cluster):
+        go_on = threading.Event()
+        owner._consumer.close = lambda: go_on.wait(PATIENCE_S)
+        cluster.answers.append(owner._config["client.id"])
+        owner.replace_client()
+        owner.poll(0.0)
+
+        assert owner._consumer.calls == ["subscribe"]
+        go_on.set()
+
     def test_with_a_successor_it_ends(self, owner, listener, cluster):
         owner._consumer.messages = [failed(FENCED)]
         cluster.answers.append("another process")
@@ -347,3 +377,32 @@ class TestFenced:
         with pytest.raises(ProducerError, match="the group fenced this worker"):
             owner.poll(0.0)
         assert listener.seen == [("assigned", (3,))]
+
+
+class TestTables:
+    """Records of later tables come with the polls, from a reader of their own."""
+
+    def test_what_was_read_comes_with_the_next_poll_and_the_reader_is_closed(
+        self, cluster, monkeypatch, listener
+    ):
+        monkeypatch.setattr(kafka_membership, "Consumer", Consumer)
+        found, closed = TablesRead((RECORD,), is_at_end=True), []
+        answers = [found, None]
+        member = KafkaMembership(
+            bootstrap_servers="x", group="g", worker="w", topic="t",
+            session_timeout_ms=6_000, listener=listener, decoder=decoder(),
+            tables=SimpleNamespace(
+                poll=lambda: answers.pop(0), close=lambda: closed.append(True)
+            ),
+        )  # fmt: skip
+        cluster.answers.append("")
+        member.start()
+        assert member.poll(0.0) == [found]
+        assert member.poll(0.0) == []
+        member.close()
+        assert closed == [True]
+
+    def test_one_more_topic_is_described(self, member):
+        member.watch("p.later")
+
+        assert member._topic_monitor._topics == ["t", "p.later"]

@@ -12,7 +12,12 @@ from tidegate.producer.core import events as on
 from tidegate.producer.kafka import publisher as kafka_publisher
 from tidegate.producer.kafka import retries
 from tidegate.producer.kafka.publisher import KafkaPublisher
-from tidegate.producer.messages import ChangeMessage, PublishableRecord
+from tidegate.producer.messages import (
+    FORM_REDRIVEN,
+    ChangeMessage,
+    ParkedChange,
+    PublishableRecord,
+)
 from tidegate.schemas.errors import UnreachableError
 from tidegate.schemas.partitioner import topic_partition_of
 from tidegate.schemas.progress import TopicOffset
@@ -59,6 +64,7 @@ class ScriptedClient:
         self.waiting = []
         self.calls = []
         self.places = []
+        self.produced = []
         self.offset = 0
         self.report_errors = []
         """Of the reports to come; then there are none."""
@@ -85,8 +91,9 @@ class ScriptedClient:
     def begin_transaction(self):
         self._do("begin")
 
-    def produce(self, topic, value=b"", key=b"", partition=-1, on_delivery=None, **_):
+    def produce(self, topic, value=b"", key=b"", partition=-1, on_delivery=None, **options):
         self._do("produce")
+        self.produced.append((topic, value, options.get("headers")))
         self.places.append((topic, partition))
         self.waiting.append((topic, on_delivery))
 
@@ -114,7 +121,7 @@ class ScriptedClient:
 
 @pytest.fixture
 def publisher_on(monkeypatch):
-    def make(client, limits=None, **options):
+    def make(client, limits=None, *, redrives=False, **options):
         def connect(config):
             client.config = config
             client.configs.append(config)
@@ -126,7 +133,9 @@ def publisher_on(monkeypatch):
             transactional_id="t",
             transaction_timeout_ms=1_000,
             progress_topic="p",
-            topic_partitions={"topic": 6},
+            topic_partitions={"topic": 6, "dead": 2},
+            dead_letter="dead",
+            redrives=redrives,
             progress_schema_ids={1: (1, 2), 2: (1, 2)},
             options=options,
             limits=limits,
@@ -459,3 +468,62 @@ def test_a_closed_publisher_releases_its_client_whose_reports_were_not_polled():
 
     with pytest.raises(UnreachableError, match="not started"):
         publisher.commit()
+
+
+PARKED = ParkedChange("topic", b"k", b"order", b"U", b"{}", b"record", "SchemaError", "text", "s")
+MARKER = PARKED._replace(form=FORM_REDRIVEN, content=b"")
+
+
+def test_parked_changes_follow_their_records_messages(publisher_on):
+    client = ScriptedClient()
+    publisher = publisher_on(client)
+    records = (RECORD._replace(parked=(PARKED, MARKER)), RECORD)
+
+    assert publisher.publish_records(do.PublishRecords(1, "k", records)) is None
+    assert [topic for topic, _, _ in client.produced] == ["topic"] * 3 + ["dead"] * 2 + [
+        "topic"
+    ] * 3
+    assert client.produced[3] == ("dead", b"{}", PARKED.headers)
+    assert client.produced[4] == ("dead", None, MARKER.headers)
+    assert client.places[3] == ("dead", topic_partition_of(b"k", 2))
+    delivered = publisher.await_delivery()
+    assert {place.topic for place in delivered.written[1]} == {"topic"}
+
+
+def test_a_parked_change_that_is_refused_aborts_the_transaction(publisher_on):
+    client = ScriptedClient(produce=[None, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)])
+    publisher = publisher_on(client)
+    record = RECORD._replace(messages=RECORD.messages[:1], parked=(PARKED,))
+
+    outcome = publisher.publish_records(do.PublishRecords(1, "k", (record, RECORD)))
+    assert isinstance(outcome, on.TransactionAborted)
+    assert (outcome.failure.topic, outcome.failure.fault) == ("dead", on.DeliveryFault.TOO_LARGE)
+    assert outcome.failure.commit_timestamp_us == RECORD.commit_timestamp_us
+
+
+@pytest.mark.parametrize("redrives", [False, True])
+def test_only_changes_that_are_put_back_say_so(publisher_on, redrives):
+    client = ScriptedClient()
+    publisher = publisher_on(client, redrives=redrives)
+
+    publisher.publish_records(do.PublishRecords(1, "k", (RECORD._replace(parked=(MARKER,)),)))
+    more = [("redriven", b"1")] if redrives else []
+    message = RECORD.messages[0]
+    assert client.produced[0][2] == [("order", message.order_key), ("mod", message.mod), *more]
+    assert client.produced[-1][2] == MARKER.headers
+
+
+@pytest.mark.parametrize(
+    "code", [KafkaError.INVALID_TXN_STATE, KafkaError.UNKNOWN, KafkaError._STATE]
+)
+def test_a_commit_error_that_is_neither_fatal_nor_retriable_leaves_the_outcome_open(
+    publisher_on, code
+):
+    """Asking again would end the same way, and nothing says whether the commit took place."""
+    client = ScriptedClient(commit=[KafkaError(code, "refused")])
+    publisher = publisher_on(client)
+    publish(publisher)
+
+    outcome = publisher.commit()
+    assert isinstance(outcome, on.CommitOutcomeUnknown)
+    assert "refused" in outcome.reason

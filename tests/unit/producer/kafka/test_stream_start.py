@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError
 
-from tidegate.producer.kafka import stream_start
+from tidegate.producer.kafka import slot_consumer
 from tidegate.producer.kafka.stream_start import KafkaStreamStartFinder
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress import (
@@ -68,7 +68,7 @@ def failed(error):
 
 @pytest.fixture
 def finder(monkeypatch):
-    monkeypatch.setattr(stream_start, "Consumer", Consumer)
+    monkeypatch.setattr(slot_consumer, "Consumer", Consumer)
     return KafkaStreamStartFinder(
         bootstrap_servers="x", group="g", topic="g-progress", root_slot=2,
         decoder=ProgressDecoder(InMemorySchemaRegistry().schema, own_ids=[1]),

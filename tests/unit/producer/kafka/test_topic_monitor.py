@@ -80,6 +80,18 @@ def test_an_answer_becomes_a_description(monitor, admins):
     assert monitor.poll(INTERVAL + 3) is None, "each answer is delivered once"
 
 
+def test_one_more_topic_is_described_from_the_next_question_on(monitor, admins):
+    monitor.poll(INTERVAL)
+    monitor.add("c")
+    states = {"p": ("id-0", 4), "a": ("id-1", 2), "b": ("id-2", 2), "c": ("id-3", 2)}
+    admins.answer(**states)
+    assert [one.topic for one in monitor.poll(INTERVAL + 1).data] == ["a", "b"]
+    monitor.poll(2 * INTERVAL)
+    admins.answer(**states)
+
+    assert [one.topic for one in monitor.poll(2 * INTERVAL + 1).data] == ["a", "b", "c"]
+
+
 def test_a_missing_right_names_the_topic(monitor, admins):
     monitor.poll(INTERVAL)
     admins.answer(p=("id-0", 4), a=KafkaError.TOPIC_AUTHORIZATION_FAILED, b=("id-2", 2))

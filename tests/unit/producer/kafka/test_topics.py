@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from tidegate.producer.kafka import topics as kafka_topics
 from tidegate.producer.kafka.message_limits import PROGRESS_BYTES_MIN
 from tidegate.producer.kafka.topics import KafkaDataTopics, KafkaTopics, TopicDescription
-from tidegate.schemas.errors import ConfigError, UnreachableError
+from tidegate.schemas.errors import ConfigError, InvariantViolation, UnreachableError
 
 GONE = KafkaError(KafkaError._TRANSPORT)
 
@@ -35,6 +35,9 @@ class Broker:
         self.silence = None
         self.created = []
         self.policies = {}
+        self.allowed_bytes = None
+        self.refused_with = None
+        """The refusal of topics with another `max.message.bytes` than `allowed_bytes`."""
         self.hidden_for = 0
         """How many descriptions a new topic is missing from."""
 
@@ -67,6 +70,8 @@ class Broker:
         answers = {}
         for topic in wanted:
             refusal = self.refusals.get(topic.topic)
+            if self.refused_with and topic.config.get("max.message.bytes") != self.allowed_bytes:
+                refusal = self.refused_with
             self.created.append(topic)
             if refusal is None or refusal.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 self.topics[topic.topic] = topic.num_partitions
@@ -142,6 +147,43 @@ def test_settings_that_may_not_be_read_are_a_missing_acl(broker, topics):
         topics.require_compacted("p")
 
 
+def test_the_dead_letter_topic_keeps_everything(broker, topics):
+    assert topics.ensure_dead_letter("d", replication=3) == described("d", 1)
+    (created,) = broker.created
+    assert created.replication_factor == 3
+    assert created.config == {
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "max.message.bytes": str(100 << 20),
+    }
+
+
+def test_an_existing_dead_letter_topic_is_left_alone(broker, topics):
+    broker.topics["d"] = 7
+
+    assert topics.ensure_dead_letter("d", replication=1) == described("d", 7)
+    assert broker.created == []
+
+
+@pytest.mark.parametrize("code", [KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION])
+@pytest.mark.parametrize("bytes_max", [str(20 << 20), str(8 << 20), None])
+def test_a_dead_letter_topic_is_as_large_as_the_broker_allows(broker, topics, code, bytes_max):
+    broker.allowed_bytes = bytes_max
+    broker.refused_with = KafkaError(code, "too large")
+
+    assert topics.ensure_dead_letter("d", replication=1) == described("d", 1)
+    assert broker.created[-1].config.get("max.message.bytes") == bytes_max
+
+
+@pytest.mark.parametrize("code", [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.INVALID_CONFIG])
+def test_a_dead_letter_topic_that_is_refused_in_any_size_is_named(broker, topics, code):
+    broker.refusals["d"] = KafkaError(code, "refused")
+
+    with pytest.raises(ConfigError, match="cannot create topic d: refused"):
+        topics.ensure_dead_letter("d", replication=1)
+    assert len(broker.created) == (4 if code == KafkaError.INVALID_CONFIG else 1)
+
+
 def test_another_number_of_slots_is_a_wrong_setting(broker, topics):
     broker.topics = {"p": 8}
 
@@ -198,22 +240,38 @@ def test_a_broker_that_goes_away_during_creation_is_named(broker, topics):
 
 
 def test_a_topic_that_appears_later_is_created_and_its_limit_read(broker, topics):
-    added, counts = [], {"p.known": 4}
+    added, counts, found = [], {"p.known": 4}, []
     later = KafkaDataTopics(
         topics, SimpleNamespace(add=added.append), counts, topic_partitions=3, replication=1
     )
+    later.on_found = found.append
     broker.topics["p.old"] = 2
-    later.ensure("p.new")
-    later.ensure("p.old")
+    later.ensure("p.new", key_schema_id=7)
+    later.ensure("p.old", key_schema_id=8)
 
     assert broker.topics == {"p.old": 2, "p.new": 3}
     assert added == ["p.new", "p.old"]
     assert counts == {"p.known": 4, "p.new": 3, "p.old": 2}
+    seen = [(one.topic, one.topic_partitions, one.key_schema_id) for one in found]
+    assert seen == [("p.new", 3, 7), ("p.old", 2, 8)]
+    assert [one.topic_id for one in found] == [
+        topics.describe([topic])[topic].topic_id for topic in ("p.new", "p.old")
+    ]
 
 
 def test_a_later_topic_that_may_not_be_created_is_named(broker, topics):
     broker.refusals["p.new"] = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    found = []
     later = KafkaDataTopics(topics, SimpleNamespace(), {}, topic_partitions=3, replication=1)
+    later.on_found = found.append
 
     with pytest.raises(ConfigError, match=r"p\.new"):
-        later.ensure("p.new")
+        later.ensure("p.new", key_schema_id=7)
+    assert found == []
+
+
+def test_a_later_topic_that_no_worker_would_record_is_a_bug(broker, topics):
+    later = KafkaDataTopics(topics, SimpleNamespace(), {}, topic_partitions=3, replication=1)
+
+    with pytest.raises(InvariantViolation, match="no worker is there to record it"):
+        later.ensure("p.new", key_schema_id=7)

@@ -1,0 +1,166 @@
+"""Reads the dead-letter topic of one stream: parked changes, and which of them were put back.
+
+Only committed records, from the topic's beginning to the end that it has at the first look.  A
+transaction that is still open below that end is waited for: it ends by itself, by its time-out.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from tidegate.producer.kafka.admin import CALL_TIMEOUT_S, RetryingAdmin
+from tidegate.producer.messages import (
+    FORM_MESSAGE,
+    FORM_RECORD,
+    FORM_REDRIVEN,
+    DeadLetter,
+    ParkedChange,
+)
+from tidegate.program.kafka_clients import admin_config, make_client
+from tidegate.program.kafka_errors import is_denied, kafka_failure
+from tidegate.schemas.errors import SchemaError, UnreachableError
+from tidegate.schemas.topics import HEADERS_PARKED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from confluent_kafka import Message
+    from confluent_kafka.admin import AdminClient
+
+__all__ = ["KafkaDeadLetters", "parked_change"]
+
+_BATCH_MAX = 100
+_POLL_S = 0.5
+_OFFSET_BEGINNING = 0
+_RECEIVED_BYTES_MAX = 1_000_000_000
+_FETCH_BYTES = 50 << 20
+_FORMS = (FORM_MESSAGE, FORM_RECORD, FORM_REDRIVEN)
+
+
+class KafkaDeadLetters:
+    """One dead-letter topic; each `read` begins again.  For one thread."""
+
+    def __init__(
+        self,
+        *,
+        bootstrap_servers: str,
+        group: str,
+        topic: str,
+        topic_partitions: int,
+        patience_s: float,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Prepare; `group` only names the client.
+
+        `patience_s` is how long reading may stand still, which is longer than a transaction that
+        was left open lasts.
+        """
+        self._topic = topic
+        self._numbers = range(topic_partitions)
+        self._patience_s = patience_s
+        self._admin = RetryingAdmin(admin_config(bootstrap_servers, options))
+        self._config = {
+            "bootstrap.servers": bootstrap_servers,
+            **(options or {}),
+            "group.id": f"{group}-dead-letters",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "fetch.max.bytes": _FETCH_BYTES,
+            "receive.message.max.bytes": _RECEIVED_BYTES_MAX,
+        }
+
+    def read(self) -> Iterator[DeadLetter | None]:
+        """Yield every committed record in the order of its topic partition.
+
+        Yields None when nothing came for a moment, so that the caller is not blocked for longer.
+        Raises ConfigError if Kafka denies access, UnreachableError if reading stands still, and
+        SchemaError for a record that is not a dead letter.
+        """
+        ends = self._ends()
+        left = {number for number, end in ends.items() if end > 0}
+        consumer = make_client(Consumer, self._config)
+        try:
+            consumer.assign(
+                [TopicPartition(self._topic, number, _OFFSET_BEGINNING) for number in sorted(left)]
+            )
+            moved_at = time.monotonic()
+            while left:
+                messages = consumer.consume(_BATCH_MAX, _POLL_S)
+                for message in messages:
+                    number, offset = message.partition(), message.offset()
+                    error = message.error()
+                    if error is None:
+                        yield DeadLetter(number or 0, offset or 0, parked_change(message))
+                        moved_at = time.monotonic()
+                    elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public constant
+                        self._raise_denied(error)
+                    elif number in left and (offset or 0) >= ends[number]:
+                        left.discard(number)
+                if not messages:
+                    yield None
+                if time.monotonic() - moved_at > self._patience_s:
+                    message_text = "the dead-letter topic cannot be read to its end"
+                    hint = "A transaction may be open in it; the broker ends it after its time-out"
+                    raise UnreachableError(message_text, hint=hint, topic=self._topic)
+        finally:
+            consumer.close()
+
+    def _ends(self) -> dict[int, int]:
+        """Return the end of each topic partition, records of open transactions included."""
+        places = {TopicPartition(self._topic, one): OffsetSpec.latest() for one in self._numbers}
+
+        def ask(admin: AdminClient) -> dict[int, int]:
+            answers = admin.list_offsets(
+                places,
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=CALL_TIMEOUT_S,
+            )
+            return {place.partition: int(one.result().offset) for place, one in answers.items()}
+
+        return self._admin.call(ask, "cannot find the dead-letter topic's end", topic=self._topic)
+
+    def _raise_denied(self, error: KafkaError) -> None:
+        """Raise ConfigError for a missing right; any other error is retried by the client."""
+        if is_denied(error):
+            raise kafka_failure(error, attempt="cannot read the dead-letter topic")
+
+
+def parked_change(message: Message) -> ParkedChange:
+    """Return what a dead-letter record says; raises SchemaError for another record."""
+    headers: list[tuple[str, Any]] = list(message.headers() or ())  # type: ignore[arg-type]  # no dict is received
+    contents = [content or b"" for _, content in headers]
+    if tuple(name for name, _ in headers) != HEADERS_PARKED:
+        raise SchemaError(
+            "a record in the dead-letter topic has other headers",
+            hint="Only tidegate-producer may write to this topic",
+            topic=message.topic(),
+            offset=message.offset(),
+            headers=[name for name, _ in headers],
+        )
+    order_key, mod, topic, form, reason, error, token = contents
+    if form not in _FORMS:
+        raise SchemaError(
+            "a record in the dead-letter topic has an unknown form",
+            hint="Was it written by a newer version of tidegate-producer?",
+            offset=message.offset(),
+            form=form[:20],
+        )
+    texts = (text.decode(errors="backslashreplace") for text in (topic, reason, error, token))
+    topic_name, reason_text, error_text, token_text = texts
+    return ParkedChange(
+        topic=topic_name,
+        key=message.key() or b"",
+        order_key=order_key,
+        mod=mod,
+        content=message.value() or b"",
+        form=form,
+        reason=reason_text,
+        error=error_text,
+        token=token_text,
+    )

@@ -1,0 +1,29 @@
+"""A slot's reader joins nothing, commits nothing, and begins at the beginning."""
+
+from tidegate.producer.kafka import slot_consumer
+from tidegate.producer.kafka.slot_consumer import consume_slot
+
+
+class Consumer:
+    """Only keeps what it was made with."""
+
+    def __init__(self, config):
+        self.config = config
+
+    def assign(self, places):
+        self.assigned = [(place.topic, place.partition, place.offset) for place in places]
+
+
+def test_it_reads_committed_records_from_the_beginning_and_joins_nothing(monkeypatch):
+    monkeypatch.setattr(slot_consumer, "Consumer", Consumer)
+    consumer = consume_slot(
+        "p", 2, bootstrap_servers="x", client_group="g",
+        options={"group.id": "others", "client.rack": "r"},
+    )  # fmt: skip
+
+    assert consumer.assigned == [("p", 2, 0)]
+    assert consumer.config["isolation.level"] == "read_committed"
+    assert consumer.config["enable.auto.commit"] is False
+    assert consumer.config["enable.partition.eof"] is True
+    assert consumer.config["group.id"] == "g"
+    assert consumer.config["client.rack"] == "r"
