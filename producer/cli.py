@@ -6,15 +6,22 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from tidegate.producer.config import ProducerConfig
 from tidegate.program.command_line import new_app, run_program
 from tidegate.program.extras import Extra
 from tidegate.program.logs import log_to_stderr
 from tidegate.program.settings_flags import ConfigFile, with_flags
+
+if TYPE_CHECKING:
+    from tidegate.producer.commands.redrive import RedriveReport
 
 __all__ = ["app", "main"]
 
@@ -52,3 +59,58 @@ def check(config: ConfigFile = None, **flags: Any) -> None:
 
     for line in command.check(settings):
         typer.echo(line)
+
+
+@app.command()
+@with_flags(ProducerConfig)
+def redrive(
+    config: ConfigFile = None,
+    table: Annotated[str, typer.Option("--table", help="Only the changes of this table.")] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be put back.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    **flags: Any,
+) -> None:
+    """Put parked changes back into their topics, once their cause is removed; the fleet is stopped.
+
+    Exit code 1 if some keys stay parked, because a change of theirs still cannot be published.
+    """
+    settings = ProducerConfig.load(config, **flags)
+    log_to_stderr(settings.log_level)
+    from tidegate.producer.commands import redrive as command  # noqa: PLC0415 - loads gRPC, as above
+
+    stderr = Console(stderr=True)
+    with stderr.status("connecting") as status:
+
+        def show(what: str, done: int) -> None:
+            status.update(f"{what}: {done}" if done else what)
+
+        report = command.redrive(settings, table=table, dry_run=dry_run, progress=show)
+    if as_json:
+        sys.stdout.write(report.as_json() + "\n")
+    else:
+        _print_report(report)
+    if report.left:
+        raise typer.Exit(1)
+
+
+def _print_report(report: RedriveReport) -> None:
+    console = Console()
+    verb = "would be put back" if report.dry_run else "put back"
+    if not report.changes:
+        console.print("No change can be put back." if report.left else "No change is parked.")
+    for topic, changes in report.changes.items():
+        console.print(f"{topic}: {changes} changes of {report.keys[topic]} keys {verb}")
+    if report.left:
+        stay = Table("topic", "key", "changes", "since", "reason", title="These keys stay parked")
+        for one in report.left:
+            since = one.first_commit_timestamp
+            stay.add_row(
+                one.topic,
+                escape(one.key),
+                str(one.changes),
+                since,
+                escape(f"{one.reason}: {one.error}"),
+            )
+        console.print(stay)

@@ -10,7 +10,7 @@ import os
 import re
 import socket
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
@@ -117,6 +117,13 @@ class ProducerConfig(StreamSettings):
             "Version of the progress records; 1 for as long as a reader of version 1 follows"
         ),
     )  # fmt: skip
+    poison: Literal["stop", "park"] = Field(
+        default="stop", description=(
+            "A change that cannot be published: it stops its stream partition, or is parked in the "
+            "dead-letter topic, with all later changes of its key. To park needs "
+            "`progress_version` 2"
+        ),
+    )  # fmt: skip
     progress_history_hours: int = Field(
         default=168, ge=1, le=87_600, description=(
             "How far back the progress topic keeps a watermark for each minute, for late readers"
@@ -198,6 +205,8 @@ class ProducerConfig(StreamSettings):
             raise ValueError("end: is before start")
         if 0 < self.drift_ms_max < 10 * self.heartbeat_ms:
             raise ValueError("drift_ms_max: must be 0 or at least ten times heartbeat_ms")
+        if self.poison == "park" and self.progress_version == 1:
+            raise ValueError('poison: "park" needs progress_version 2, which records parked keys')
         if self.transaction_timeout_ms <= self.commit_interval_ms:
             raise ValueError("transaction_timeout_ms: must be longer than commit_interval_ms")
         return self

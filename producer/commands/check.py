@@ -6,6 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tidegate.producer.commands.environment import find_environment
+from tidegate.producer.kafka.write_access import denied_topics
 from tidegate.producer.translation.subjects import is_registered
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.schemas.progress_codec import KEY_SCHEMAS, RECORD_SCHEMAS
@@ -28,11 +29,25 @@ def _lines(config: ProducerConfig, found: Environment) -> list[str]:
     epoch = "no epoch yet" if found.recorded is None else f"epoch {found.recorded.epoch}"
     missing = _missing_subjects(found)
     schemas = f"would register {', '.join(missing)}" if missing else "has every schema"
+    dead_letter = _dead_letter(config, found)
+    kafka = f"progress topic {found.topics.progress}, {epoch}{dead_letter}"
     return [
         f"Spanner: {config.stream_path}, {found.description.dialect}, watches {tables}",
-        f"Kafka: {config.bootstrap_servers}, progress topic {found.topics.progress}, {epoch}",
+        f"Kafka: {config.bootstrap_servers}, {kafka}",
         f"registry: {config.registry_url}, {schemas}",
     ]
+
+
+def _dead_letter(config: ProducerConfig, found: Environment) -> str:
+    """Return what there is to say of the dead-letter topic; empty if nothing is parked."""
+    topic = found.topics.dead_letter
+    if not found.has_dead_letter:
+        return f", would create dead-letter topic {topic}" if config.poison == "park" else ""
+    denied = denied_topics(
+        [topic], bootstrap_servers=config.bootstrap_servers, options=found.kafka_options
+    )
+    lacks = ", to which this principal may not write: add the ACL Write" if denied else ""
+    return f", dead-letter topic {topic}{lacks}"
 
 
 def _missing_subjects(found: Environment) -> list[str]:

@@ -57,6 +57,8 @@ class Environment:
     description: StreamDescription
     recorded: ProgressRecord | None
     """The `StreamStarted` of the topics' epoch; None before the stream's first start."""
+    has_dead_letter: bool
+    """Whether the dead-letter topic exists: then there may be parked keys, whatever `poison` is."""
 
     def close(self) -> None:
         """End the connections to Spanner, and what was read from them."""
@@ -73,7 +75,16 @@ def find_environment(config: ProducerConfig) -> Environment:
     """
     names = TopicNames(config.prefix)
     options = {**config.kafka_client_options(), "logger": KafkaClientLog()}
-    require_own_prefix(names, list_topics(config.bootstrap_servers, options))
+    visible = list_topics(config.bootstrap_servers, options)
+    require_own_prefix(names, visible)
+    has_dead_letter = names.dead_letter in visible
+    if has_dead_letter and config.progress_version == 1:
+        message = f"progress_version 1 cannot record parked keys, and {names.dead_letter} exists"
+        hint = (
+            "Use progress_version 2; or, if no change is parked (tidegate-producer redrive "
+            "--dry-run), delete the topic"
+        )
+        raise ConfigError(message, hint=hint)
     kafka = KafkaTopics(config.bootstrap_servers, options=options)
     registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
     registry.require_reachable()
@@ -101,7 +112,17 @@ def find_environment(config: ProducerConfig) -> Environment:
         )
         exits.pop_all()
     return Environment(
-        names, kafka, options, registry, catalogue, stream, channels, tasks, description, recorded
+        topics=names,
+        kafka=kafka,
+        kafka_options=options,
+        registry=registry,
+        catalogue=catalogue,
+        stream=stream,
+        channels=channels,
+        tasks=tasks,
+        description=description,
+        recorded=recorded,
+        has_dead_letter=has_dead_letter,
     )
 
 

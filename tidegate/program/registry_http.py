@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +23,7 @@ _Answer = TypeVar("_Answer")
 _ATTEMPTS_MAX = 10
 _CONFLICT = 409
 _NOT_FOUND = 404
+_OVERTAKEN_PAUSE_S = 0.1
 _REJECTED = (401, 403)
 _REDIRECTS = 300
 _SERVER_ERRORS = 500
@@ -76,6 +78,7 @@ class HttpSchemaRegistry:
                     raise self._not_allowed("register a version of", subject, error) from error
                 if not self._was_overtaken(subject, registered, error):
                     raise self._translate(error, subject=subject) from error
+                time.sleep(_OVERTAKEN_PAUSE_S)
         message = "other versions of a subject are registered at the same moment, again and again"
         raise UnreachableError(message, url=self._url, subject=subject)
 
@@ -132,14 +135,16 @@ class HttpSchemaRegistry:
     def _was_overtaken(self, subject: str, schema: Schema, error: Exception) -> bool:
         """Whether a schema was rejected though it is compatible with the versions there are now.
 
-        Apicurio answers 409 also to the slower of two that register different versions at once.
+        Apicurio answers 409 also to the slower of two that register different versions at once, and
+        for a moment may not find the one that it has just accepted.
         """
         if not isinstance(error, SchemaRegistryError) or error.http_status_code != _CONFLICT:
             return False
         try:
             return self._client.test_compatibility(subject, schema)
-        except SchemaRegistryError:
-            return False
+        except SchemaRegistryError as reason:
+            # No version, so none that the schema could be incompatible with.
+            return bool(reason.http_status_code == _NOT_FOUND)
 
     def _fetch(self, schema_id: int) -> dict[str, Any]:
         try:

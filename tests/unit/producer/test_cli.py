@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 
 import pytest
 import structlog
 
 from tidegate.producer.cli import main
+from tidegate.producer.commands import redrive as redrive_command
+from tidegate.producer.commands.redrive import LeftKey, RedriveReport
 
 GOOD = {
     "bootstrap-servers": "127.0.0.1:1",
@@ -82,6 +86,56 @@ def test_a_broker_that_does_not_answer_is_named(run):
     assert code == 2
     assert "no Kafka broker answers at 127.0.0.1:1" in output
     assert "Traceback" not in output
+
+
+LEFT = LeftKey(
+    "bank.t", '{"Id": 7}', 9, "2026-01-01T00:00:00Z", "SchemaError", "a [value] does not fit"
+)
+REPORTS = {
+    "nothing": RedriveReport("bank-dead-letter", dry_run=False),
+    "all": RedriveReport("bank-dead-letter", False, {"bank.t": 5}, {"bank.t": 2}),
+    "some": RedriveReport("bank-dead-letter", True, {"bank.t": 5}, {"bank.t": 2}, [LEFT]),
+    "none": RedriveReport("bank-dead-letter", False, left=[LEFT]),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "printed"),
+    [
+        ("nothing", 0, ["No change is parked."]),
+        ("all", 0, ["bank.t: 5 changes of 2 keys put back"]),
+        ("some", 1, ["bank.t: 5 changes of 2 keys would be put back", '{"Id": 7}', "[value]"]),
+        ("none", 1, ["No change can be put back.", "These keys stay parked", "SchemaError"]),
+    ],
+)
+def test_a_redrive_reports_what_it_did_and_what_stays(run, monkeypatch, name, code, printed):
+    asked = {}
+
+    def redrive(config, *, progress, **options):
+        asked.update(options, prefix=config.prefix)
+        progress("reading", 5)
+        return REPORTS[name]
+
+    monkeypatch.setattr(redrive_command, "redrive", redrive)
+    monkeypatch.setenv("COLUMNS", "200")
+    found, _, output = run("redrive", *flags(), "--table", "t", "--dry-run")
+    assert asked == {"table": "t", "dry_run": True, "prefix": "bank"}
+    assert found == code
+    assert all(text in output for text in printed)
+
+    found, _, output = run("redrive", *flags(), "--json")
+    assert asked["dry_run"] is False
+    assert found == code
+    assert json.loads(output) == json.loads(REPORTS[name].as_json())
+    assert json.loads(output)["left"] == ([asdict(LEFT)] if REPORTS[name].left else [])
+
+
+def test_a_redrive_without_a_broker_changes_nothing(run):
+    code, output, printed = run("redrive", *flags())
+
+    assert code == 2
+    assert "no Kafka broker answers at 127.0.0.1:1" in output
+    assert printed == ""
 
 
 def test_help_lists_every_setting_but_no_secret(run):

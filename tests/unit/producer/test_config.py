@@ -176,3 +176,11 @@ def test_the_limit_of_the_drift_leaves_room_for_heartbeats():
     assert load().drift_ms_max == 0
     assert load(drift_ms_max=10_000, heartbeat_ms=1_000).drift_ms_max == 10_000
     assert "drift_ms_max: must be 0 or at least" in faults(drift_ms_max=9_999, heartbeat_ms=1_000)
+
+
+def test_parking_needs_progress_records_that_hold_parked_keys():
+    assert load().poison == "stop"
+    assert load(poison="park").poison == "park"
+    assert load(poison="stop", progress_version=1).progress_version == 1
+    assert "poison" in faults(poison="skip")
+    assert 'poison: "park" needs progress_version 2' in faults(poison="park", progress_version=1)

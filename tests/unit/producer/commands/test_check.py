@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.producer.commands.test_environment import started
+from tidegate.producer.commands import check as check_command
 from tidegate.producer.commands.check import check
 from tidegate.schemas.errors import ConfigError
 
@@ -27,6 +28,19 @@ def test_the_epoch_of_a_stream_that_has_begun_is_named(place):
     place.record(started(place.config().stream_path))
 
     assert check(place.config())[1].endswith("progress topic bank-progress, epoch epoch-1")
+
+
+def test_the_dead_letter_topic_is_named_with_the_missing_right(place, monkeypatch):
+    line = check(place.config(poison="park"))[1]
+    assert line.endswith("no epoch yet, would create dead-letter topic bank-dead-letter")
+
+    place.create_topic("bank-dead-letter")
+    for poison in ("stop", "park"):
+        assert check(place.config(poison=poison))[1].endswith(
+            ", dead-letter topic bank-dead-letter"
+        )
+    monkeypatch.setattr(check_command, "denied_topics", lambda topics, **_: topics)
+    assert check(place.config())[1].endswith("may not write: add the ACL Write")
 
 
 def test_what_run_would_refuse_is_refused(place):

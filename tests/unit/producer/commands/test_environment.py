@@ -61,6 +61,17 @@ def test_what_answers_is_found_and_nothing_is_changed(place, exits):
     assert {method for method, _ in place.registry.asked} == {"GET"}
 
 
+def test_version_1_is_refused_where_keys_may_be_parked(place, exits):
+    first = exits.enter_context(closing(find_environment(place.config(progress_version=1))))
+    assert not first.has_dead_letter
+    place.create_topic("bank-dead-letter")
+
+    second = exits.enter_context(closing(find_environment(place.config())))
+    assert second.has_dead_letter
+    with pytest.raises(ConfigError, match=r"progress_version 1.*bank-dead-letter"):
+        find_environment(place.config(progress_version=1))
+
+
 def test_the_record_that_opened_the_epoch_is_found(place, exits):
     record = started(place.config().stream_path)
     place.record(record)

@@ -62,6 +62,8 @@ class Answer(BaseHTTPRequestHandler):
             reply = found if is_lookup else {"error_code": 409, "message": "already exists"}
         elif self.command == "POST" and parts[0] == "compatibility":
             reply = {"is_compatible": server.is_compatible}
+            if server.is_compatible is None:
+                status, reply = 404, {"error_code": 40401, "message": "no such subject"}
         elif self.command == "POST" and parts[0] == "subjects" and server.conflicts:
             is_lookup = parts[-1] != "versions"
             server.conflicts -= not is_lookup
@@ -220,6 +222,12 @@ def test_a_schema_that_another_worker_registered_meanwhile_is_found(registry, se
     server.is_raced = True
 
     assert registry.register("a-value", LONG) == 77
+
+
+def test_a_conflict_with_a_version_that_is_not_visible_yet_is_no_refusal(registry, server):
+    server.conflicts, server.is_compatible = 1, None
+
+    assert registry.register("a-value", LONG) == 1
 
 
 @pytest.mark.parametrize("is_compatible", [True, False])

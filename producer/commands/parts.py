@@ -1,0 +1,234 @@
+"""The parts of a worker over the systems that it uses, for every command that runs one.
+
+Topics and schemas exist when `prepare` returns.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from tidegate.producer.commands.environment import open_stream_start
+from tidegate.producer.core.heartbeat import HeartbeatLimits
+from tidegate.producer.core.queries import QueryLimits
+from tidegate.producer.core.query_scheduler import SchedulerLimits
+from tidegate.producer.core.stall_watch import stall_after_us
+from tidegate.producer.core.stream_identity import StreamIdentity
+from tidegate.producer.core.transaction_cycle import WorkerLimits
+from tidegate.producer.core.worker import Worker
+from tidegate.producer.kafka.membership import KafkaMembership
+from tidegate.producer.kafka.message_limits import KafkaMessageLimits
+from tidegate.producer.kafka.publisher import KafkaPublisher
+from tidegate.producer.kafka.table_reader import TableReader
+from tidegate.producer.kafka.topics import KafkaDataTopics
+from tidegate.producer.translation.limited import LimitedTranslator
+from tidegate.producer.translation.refreshing import RefreshingTranslator
+from tidegate.producer.translation.subjects import register
+from tidegate.producer.translation.table_registrar import TableRegistrar
+from tidegate.producer.translation.translator import Translator
+from tidegate.schemas.progress import PROGRESS_VERSION, DataTopic, StreamStarted
+from tidegate.schemas.progress_codec import KEY_SCHEMAS, RECORD_SCHEMAS
+from tidegate.schemas.progress_decoder import ProgressDecoder
+
+if TYPE_CHECKING:
+    from tidegate.producer.commands.environment import Environment
+    from tidegate.producer.config import ProducerConfig
+    from tidegate.producer.driver.loop import FleetWorker
+    from tidegate.producer.kafka.stream_start import KafkaStreamStartFinder
+    from tidegate.producer.translation.translator import TableEncoding
+
+__all__ = ["Parts", "prepare"]
+
+_Worker = TypeVar("_Worker", bound=Worker)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What `prepare` found and made; its methods connect it to a worker's ports."""
+
+    config: ProducerConfig
+    found: Environment
+    identity: StreamIdentity
+    limits: KafkaMessageLimits
+    plain: Translator
+    """Knows the tables; translates without a look at sizes or at the catalogue."""
+    translator: LimitedTranslator
+    topics: KafkaDataTopics
+    """Those of later tables, which `translator` finds."""
+    counts: dict[str, int]
+    """The number of topic partitions by which records are placed, for each topic but progress."""
+    progress_ids: dict[int, tuple[int, int]]
+    dead_letter: str
+    """The dead-letter topic; empty if there is none, and none is needed."""
+
+    def worker(self, kind: type[_Worker]) -> _Worker:
+        """Return the core of a worker with these settings."""
+        config = self.config
+        return kind(
+            name=config.worker,
+            epoch=uuid.uuid4().hex,
+            identity=self.identity,
+            start_ns=None if config.start == "now" else config.start_ns(),
+            end_ns=config.end_ns,
+            limits=WorkerLimits(
+                commit_interval_us=config.commit_interval_ms * 1_000,
+                queries=QueryLimits(
+                    stall_after_us=stall_after_us(config.heartbeat_ms),
+                    scheduler=SchedulerLimits(
+                        open_max=config.open_queries_max, drift_us_max=config.drift_ms_max * 1_000
+                    ),
+                ),
+                heartbeats=HeartbeatLimits(
+                    version=config.progress_version,
+                    history_minutes=config.progress_history_hours * 60,
+                ),
+            ),
+        )
+
+    def publisher(self, *, redrives: bool = False) -> KafkaPublisher:
+        """Return the transactional producer; with `redrives` one that puts changes back."""
+        config = self.config
+        return KafkaPublisher(
+            bootstrap_servers=config.bootstrap_servers,
+            transactional_id=f"{self.found.topics.group}-{config.worker}",
+            transaction_timeout_ms=config.transaction_timeout_ms,
+            progress_topic=self.found.topics.progress,
+            topic_partitions=self.counts,
+            progress_schema_ids=self.progress_ids,
+            options=self.found.kafka_options,
+            limits=self.limits,
+            dead_letter=self.dead_letter,
+            redrives=redrives,
+        )
+
+    def membership(self, worker: FleetWorker) -> KafkaMembership:
+        """Return the worker's membership in the fleet's group; later tables are reported to it."""
+        config, decoder = self.config, self._decoder()
+        self.topics.on_found = worker.add_table
+        return KafkaMembership(
+            bootstrap_servers=config.bootstrap_servers,
+            group=self.found.topics.group,
+            worker=config.worker,
+            topic=self.found.topics.progress,
+            data_topics=[topic.topic for topic in self.identity.topics],
+            session_timeout_ms=config.session_timeout_ms,
+            listener=worker,
+            decoder=decoder,
+            tables=TableReader(
+                bootstrap_servers=config.bootstrap_servers,
+                group=self.found.topics.group,
+                topic=self.found.topics.progress,
+                decoder=decoder,
+                options=self.found.kafka_options,
+            ),
+            options=self.found.kafka_options,
+        )
+
+    def open_stream_start(self) -> KafkaStreamStartFinder:
+        """Start to search for the record that opened the epoch."""
+        found = self.found
+        return open_stream_start(self.config, found.topics, self._decoder(), found.kafka_options)
+
+    def _decoder(self) -> ProgressDecoder:
+        own_id = self.progress_ids[PROGRESS_VERSION][1]
+        return ProgressDecoder(self.found.registry.schema, own_ids=[own_id])
+
+
+def prepare(config: ProducerConfig, found: Environment) -> Parts:
+    """Create topics and schemas that are missing.
+
+    Raises ConfigError, UnreachableError and StreamChangedError; `docs/operations.md` lists them.
+    """
+    registrar = TableRegistrar(found.topics, found.registry)
+    encodings = [registrar.register(table) for table in found.description.tables]
+    progress_ids = _register_progress(found)
+    identity = _identity(config, found, registrar, encodings)
+    if found.recorded is not None and isinstance(found.recorded.body, StreamStarted):
+        identity.require(found.recorded.body)
+    counts = {topic.topic: topic.topic_partitions for topic in identity.topics}
+    dead_letter = ""
+    if config.poison == "park" or found.has_dead_letter:
+        dead_letter = found.topics.dead_letter
+        described = found.kafka.ensure_dead_letter(
+            dead_letter, replication=config.replication_factor
+        )
+        counts[dead_letter] = described.topic_partitions
+    limits = KafkaMessageLimits(
+        config.bootstrap_servers,
+        [found.topics.progress, *counts],
+        options=found.kafka_options,
+    )
+    limits.refresh()
+    plain = Translator(
+        {encoding.table.name: encoding for encoding in encodings},
+        change_stream=config.change_stream,
+    )
+    topics = KafkaDataTopics(
+        found.kafka,
+        limits,
+        counts,
+        topic_partitions=config.topic_partitions,
+        replication=config.replication_factor,
+    )
+    refreshing = RefreshingTranslator(plain, found.catalogue, registrar, topics)
+    return Parts(
+        config=config,
+        found=found,
+        identity=identity,
+        limits=limits,
+        plain=plain,
+        translator=LimitedTranslator(refreshing, limits),
+        topics=topics,
+        counts=counts,
+        progress_ids=progress_ids,
+        dead_letter=dead_letter,
+    )
+
+
+def _identity(
+    config: ProducerConfig,
+    found: Environment,
+    registrar: TableRegistrar,
+    encodings: list[TableEncoding],
+) -> StreamIdentity:
+    """Create the topics that are missing; return what must never change."""
+    replication = config.replication_factor
+    progress = found.kafka.ensure_progress(
+        found.topics.progress, slots=config.slots, replication=replication
+    )
+    data = found.kafka.ensure_data(
+        [encoding.topic for encoding in encodings],
+        topic_partitions=config.topic_partitions,
+        replication=replication,
+    )
+    return StreamIdentity(
+        stream=config.stream_path,
+        dialect=found.description.dialect,
+        group=found.topics.group,
+        slots=config.slots,
+        progress_topic_id=progress.topic_id,
+        topics=tuple(
+            DataTopic(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                topic_partitions=topic.topic_partitions,
+                key_schema_id=registrar.key_schema_id(topic.topic),
+            )
+            for _, topic in sorted(data.items())
+        ),
+        filters=found.description.filters,
+    )
+
+
+def _register_progress(found: Environment) -> dict[int, tuple[int, int]]:
+    """Return the schema ids of the progress topic's keys and values, by version."""
+    names, registry = found.topics, found.registry
+    key, value = names.key_subject(names.progress), names.value_subject(names.progress)
+    return {
+        version: (
+            register(registry, key, KEY_SCHEMAS[version]),
+            register(registry, value, RECORD_SCHEMAS[version]),
+        )
+        for version in sorted(RECORD_SCHEMAS)
+    }

@@ -1,0 +1,221 @@
+"""`tidegate-producer redrive`: puts parked changes back after their cause was removed.
+
+Offline: the fleet is stopped.  It joins the group as its only member, reads the dead-letter topic
+and publishes what can be published now, in one transaction.  Whatever ends it before the commit
+leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections import Counter
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+
+from tidegate.producer.commands.environment import find_environment
+from tidegate.producer.commands.parts import prepare
+from tidegate.producer.core.redrive import RedrivingWorker
+from tidegate.producer.driver.loop import FleetWorker
+from tidegate.producer.driver.redriver import Redriver
+from tidegate.producer.kafka.admin import RetryingAdmin
+from tidegate.producer.kafka.dead_letters import KafkaDeadLetters
+from tidegate.producer.kafka.group_members import group_members
+from tidegate.producer.spanner.values import values_of_text
+from tidegate.producer.translation.parked_survey import ParkedSurvey
+from tidegate.producer.translation.putting_back import ParkedTranslator, batches
+from tidegate.program.kafka_clients import admin_config
+from tidegate.schemas.errors import ConfigError, InvariantViolation
+from tidegate.schemas.instants import NS_PER_US, format_rfc3339
+from tidegate.schemas.order_key import OrderKey
+from tidegate.schemas.wire_format import unframe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tidegate.producer.commands.environment import Environment
+    from tidegate.producer.commands.parts import Parts
+    from tidegate.producer.config import ProducerConfig
+    from tidegate.producer.messages import DeadLetter
+    from tidegate.producer.translation.parked_survey import ParkedKey, Selection
+
+__all__ = ["NAME", "LeftKey", "RedriveReport", "redrive"]
+
+NAME = "redrive"
+"""Its worker name: a second redrive fences the first one, and ends what it left open."""
+
+_TRANSACTION_TIMEOUT_MS = 900_000
+_JOIN_PATIENCE_S = 120.0
+_LEAVING_S = 5.0
+_LOOK_S = 1.0
+_KEEP_ALIVE_CHANGES = 500
+_KEY_SHOWN_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class LeftKey:
+    """A key whose changes stay parked."""
+
+    topic: str
+    key: str
+    changes: int
+    first_commit_timestamp: str
+    reason: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class RedriveReport:
+    """What was put back, or would be."""
+
+    dead_letter: str
+    dry_run: bool
+    changes: dict[str, int] = field(default_factory=dict)
+    """Put back, by data topic."""
+    keys: dict[str, int] = field(default_factory=dict)
+    left: list[LeftKey] = field(default_factory=list)
+
+    def as_json(self) -> str:
+        """Return the report as one line of JSON."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+
+def redrive(
+    config: ProducerConfig,
+    *,
+    table: str = "",
+    dry_run: bool = False,
+    progress: Callable[[str, int], None] = lambda _what, _done: None,
+) -> RedriveReport:
+    """Put back what is parked, of one table or of all; with `dry_run` only find out what can be.
+
+    `progress` is called with what is being done and how many records are done.
+    Raises ConfigError while workers are in the group, for a stream that has not begun or a table
+    without a topic, and RedriveFailed if nothing was put back although something was to be.
+    """
+    own = {
+        "worker": NAME,
+        "transaction_timeout_ms": _TRANSACTION_TIMEOUT_MS,
+        "poison": "stop",
+    }
+    config = config.model_copy(update=own)
+    with ExitStack() as exits:
+        found = exits.enter_context(closing(find_environment(config)))
+        if found.recorded is None:
+            message = f"topic {found.topics.progress} holds no stream: nothing was ever published"
+            raise ConfigError(message, hint="Check the prefix")
+        dead_letter = found.topics.dead_letter
+        if not found.has_dead_letter:
+            return RedriveReport(dead_letter, dry_run)
+        if not dry_run:
+            _require_no_worker(config, found, progress)
+        parts = prepare(config, found)
+        topic = found.topics.data(table) if table else None
+        if topic is not None and topic not in parts.counts:
+            message = f"table {table!r} has no topic of this stream"
+            raise ConfigError(message, hint="Use the name that Spanner reports, with its schema")
+        translator = ParkedTranslator(parts.translator, parts.limits, values_of_text)
+        survey = ParkedSurvey(translator.message)
+        letters = _letters(config, found, parts)
+        redriver = None if dry_run else _join(parts, exits, progress)
+
+        def read(what: str) -> Iterator[DeadLetter | None]:
+            """Read the topic from its beginning; the group is polled in between."""
+            for number, letter in enumerate(letters.read()):
+                if redriver is not None and (letter is None or not number % _KEEP_ALIVE_CHANGES):
+                    redriver.keep_alive()
+                progress(what, number)
+                yield letter
+
+        for letter in read("looking for what was put back before"):
+            if letter is not None:
+                survey.note_redriven(letter)
+        for letter in read("translating parked changes"):
+            if letter is not None:
+                survey.add(letter)
+        selection = survey.select(topic)
+        if redriver is not None and selection.chosen:
+            again = read("putting changes back")
+            redriver.put_back(
+                selection.numbers, batches(again, survey, selection, translator.message)
+            )
+        return _report(selection, found, dead_letter, dry_run=dry_run)
+
+
+def _require_no_worker(
+    config: ProducerConfig, found: Environment, progress: Callable[[str, int], None]
+) -> None:
+    """Wait until workers that have ended have left the group; raise ConfigError if some stay."""
+    admin = RetryingAdmin(admin_config(config.bootstrap_servers, found.kafka_options))
+    give_up_at = time.monotonic() + config.session_timeout_ms / 1_000 + _LEAVING_S
+    while members := [one for one in group_members(admin, found.topics.group) if one != NAME]:
+        if time.monotonic() > give_up_at:
+            message = f"workers run in group {found.topics.group}: {', '.join(members)}"
+            hint = "Stop all workers, then run it again; a worker leaves after session_timeout_ms"
+            raise ConfigError(message, hint=hint)
+        progress(f"waiting for workers to leave the group: {', '.join(members)}", 0)
+        time.sleep(_LOOK_S)
+
+
+def _letters(config: ProducerConfig, found: Environment, parts: Parts) -> KafkaDeadLetters:
+    return KafkaDeadLetters(
+        bootstrap_servers=config.bootstrap_servers,
+        group=found.topics.group,
+        topic=parts.dead_letter,
+        topic_partitions=parts.counts[parts.dead_letter],
+        # Longer than a transaction that a worker left open can last.
+        patience_s=_TRANSACTION_TIMEOUT_MS / 1_000 + _LEAVING_S,
+        options=found.kafka_options,
+    )
+
+
+def _join(parts: Parts, exits: ExitStack, progress: Callable[[str, int], None]) -> Redriver:
+    """Return the redriver once it owns all slots."""
+
+    def open_no_reader(*_: object) -> Any:
+        raise InvariantViolation("a redrive reads no change stream")
+
+    core = parts.worker(RedrivingWorker)
+    fleet_worker = FleetWorker(
+        core,
+        publisher=parts.publisher(redrives=True),
+        open_reader=open_no_reader,
+        open_stream_start=parts.open_stream_start,
+        release_budget=lambda _size: None,
+    )
+    fleet_worker.attach(parts.membership(fleet_worker))
+    redriver = Redriver(fleet_worker, core, patience_s=_JOIN_PATIENCE_S)
+    exits.callback(redriver.close)
+    progress("joining the group", 0)
+    redriver.join()
+    return redriver
+
+
+def _report(
+    selection: Selection, found: Environment, dead_letter: str, *, dry_run: bool
+) -> RedriveReport:
+    changes: Counter[str] = Counter()
+    for name, key in selection.chosen.items():
+        changes[name.topic] += key.changes
+    keys = Counter(name.topic for name in selection.chosen)
+    left = [_left(key, found) for key in selection.left]
+    return RedriveReport(dead_letter, dry_run, dict(changes), dict(keys), left)
+
+
+def _left(key: ParkedKey, found: Environment) -> LeftKey:
+    commit_timestamp_us = OrderKey.decode(key.first).commit_timestamp_us
+    schema_id, body = unframe(key.name.key)
+    schema = fastavro.parse_schema(found.registry.schema(schema_id))
+    decoded = fastavro.schemaless_reader(io.BytesIO(body), schema, None)
+    return LeftKey(
+        topic=key.name.topic,
+        key=json.dumps(decoded, default=str, ensure_ascii=False)[:_KEY_SHOWN_MAX],
+        changes=key.changes,
+        first_commit_timestamp=format_rfc3339(commit_timestamp_us * NS_PER_US),
+        reason=key.reason,
+        error=key.error,
+    )
