@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.instants import NS_PER_US
-from tidegate.schemas.progress import DataTopic, ProgressRecord, StreamStarted
+from tidegate.schemas.progress import DataTopic, ProgressRecord, StreamStarted, TableAdded
 from tidegate.spark_consumer.core.slot_view import HasReached, SlotView
 from tidegate.spark_consumer.errors import MixedEpochs, ProtocolError
 
@@ -54,7 +54,8 @@ class _Stream:
     name: str
     slots: int
     end_ns: int | None
-    key_schema_ids: Mapping[str, int]
+    key_schema_ids: dict[str, int]
+    """Of later tables too."""
 
 
 class Frontier:
@@ -157,6 +158,8 @@ class Frontier:
             raise MixedEpochs(message, hint=hint, epochs=epochs, slot=row.slot, offset=row.offset)
         if isinstance(row.record.body, StreamStarted):
             self._start(row.record.body)
+        elif isinstance(row.record.body, TableAdded):
+            self._add_table(row.record.body.topic)
         view.fold(row.record.body, offset=row.offset)
 
     def _start(self, started: StreamStarted) -> None:
@@ -171,6 +174,11 @@ class Frontier:
             end_ns=started.end_ns,
             key_schema_ids={t.topic: t.key_schema_id for t in started.topics if _is_fixed(t)},
         )
+
+    def _add_table(self, topic: DataTopic) -> None:
+        """Take a later table's key schema; the first record of a topic counts."""
+        if self._stream is not None and _is_fixed(topic):
+            self._stream.key_schema_ids.setdefault(topic.topic, topic.key_schema_id)
 
     def _check_slots(self, reached: EndOffsets) -> None:
         slots = len(reached.get(self._subscription.progress_topic, {}))

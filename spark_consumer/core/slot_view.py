@@ -26,6 +26,7 @@ from tidegate.schemas.progress import (
     SlotWatermark,
     SlotWatermarkExpired,
     StreamStarted,
+    TableAdded,
 )
 from tidegate.spark_consumer.errors import ProtocolError
 
@@ -149,8 +150,8 @@ class SlotView:
                 self.finished_tokens += body.chunk == 0
             case SlotProgress() | SlotChanges() | SlotWatermark():
                 self._fold_snapshot(body)
-            case StreamStarted() | SlotWatermarkExpired():
-                pass  # the frontier keeps the stream, as it concerns all slots
+            case StreamStarted() | TableAdded() | SlotWatermarkExpired():
+                pass  # the frontier keeps stream and tables, as they concern all slots
 
     def settle(self, has_reached: HasReached) -> None:
         """Put the newest snapshot whose vector is reached into effect."""

@@ -8,7 +8,7 @@ and nothing else.
 """
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +22,7 @@ from tidegate.schemas.progress import (
     ProgressRecord,
     SlotProgress,
     StreamStarted,
+    TableAdded,
     TokenSnapshot,
     TopicOffset,
 )
@@ -483,3 +484,24 @@ def test_the_epoch_fixes_the_key_schemas(fleet):
     frontier.fold(rows_of(fleet), reached=end_of(fleet))
     assert frontier.key_schema_id(DATA) == 7
     assert frontier.key_schema_id("bank.other") is None
+
+
+def test_a_later_table_fixes_its_key_schema_by_its_first_record(fleet):
+    frontier = Frontier(SUBSCRIPTION)
+    topics = [
+        DataTopic("bank.later", "id", 3, 8),
+        DataTopic("bank.later", "id", 3, 9),
+        DataTopic("bank.loose", "id", 3, 0),
+        DataTopic(DATA, "id", 3, 9),
+    ]
+    rows = [row for row in rows_of(fleet) if row.slot == 0]
+    offset = rows[-1].offset
+    rows += [
+        ProgressRow(0, offset + number, replace(rows[0].record, body=TableAdded(topic)))
+        for number, topic in enumerate(topics, 1)
+    ]
+    frontier.fold(rows, reached=end_of(fleet))
+    frontier = Frontier.restore(frontier.snapshot(), SUBSCRIPTION)
+
+    names = ("bank.later", "bank.loose", DATA)
+    assert [frontier.key_schema_id(name) for name in names] == [8, None, 7]
