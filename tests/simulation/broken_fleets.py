@@ -166,6 +166,10 @@ def _never_act(self: GroupWatch, event: Any, *, now_us: int) -> None:
     return None
 
 
+def _never_absent(self: GroupWatch, group: Any, now_us: int) -> bool:
+    return False
+
+
 BROKEN_FLEETS = (
     Mutant(
         "an abort after an unanswered commit believed",
@@ -243,4 +247,9 @@ BROKEN_FLEETS = (
         ((TransactionCycle, "abort", _abort_without_pause),),
     ),
     Mutant("a watch that never acts", "liveness", ((GroupWatch, "handle", _never_act),)),
+    Mutant(
+        "a worker that stays out of its group",
+        "liveness",
+        ((GroupWatch, "_is_absent_too_long", _never_absent),),
+    ),
 )

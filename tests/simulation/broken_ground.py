@@ -34,7 +34,7 @@ _publish_records = MemoryPublisher.publish_records
 
 
 def _publish_by_live_numbers(self: MemoryPublisher, effect: do.PublishRecords) -> Any:
-    self._topic_partitions = Counter(topic for topic, _ in self.broker.logs)
+    self.topic_partitions = Counter(topic for topic, _ in self.broker.logs)
     return _publish_records(self, effect)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.simulation.mutant import Mutant
-from tidegate.producer.core.undeliverable import UndeliverableRecords
+from tidegate.producer.core.undeliverable import UndeliverableRecords, Verdict
 from tidegate.producer.errors import MessageTooLarge
 from tidegate.producer.translation.limited import LimitedTranslator
 from tidegate.schemas import progress_chunks
@@ -48,14 +48,14 @@ def _translate_by_what_was_known(self: Any, record: Any, *, token: str) -> Any:
     return _translate(self, record, token=token)
 
 
-def _try_again(self: Any, failure: Any) -> list[Any]:
-    return []
+def _try_again(self: Any, failure: Any) -> Verdict:
+    return Verdict()
 
 
 _stop_after = UndeliverableRecords.refused
 
 
-def _stop_without_its_name(self: Any, failure: Any) -> list[Any]:
+def _stop_without_its_name(self: Any, failure: Any) -> Verdict:
     """Stop with the first record that comes to hand."""
     nameless = None if failure is None else replace(failure, commit_timestamp_us=1)
     return _stop_after(self, nameless)

@@ -7,7 +7,7 @@ two of them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -28,13 +28,15 @@ from tidegate.producer.memory.membership import MemoryMembership
 from tidegate.producer.memory.message_limits import MemoryMessageLimits
 from tidegate.producer.memory.publisher import MemoryPublisher
 from tidegate.producer.records import DataChangeRecord
-from tidegate.schemas.progress import PartitionFinished
+from tidegate.schemas.progress import DataTopic, PartitionFinished, StreamStarted, TableAdded
 
 if TYPE_CHECKING:
+    from tests.simulation.node import Node
     from tests.simulation.world import World
     from tidegate.schemas.registry import InMemorySchemaRegistry, RegisteredSchema
 
 __all__ = [
+    "Carried",
     "KnownLimits",
     "NotedPublisher",
     "ProcessLock",
@@ -46,7 +48,7 @@ __all__ = [
     "WorkerTopics",
 ]
 
-OnCommit = Callable[[Transaction, frozenset[int], tuple[str, ...]], None]
+OnCommit = Callable[[Transaction, "Carried"], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,40 +61,64 @@ class PublisherFaults:
     """A commit's answer does not come, whether it took place or not."""
 
 
+@dataclass(slots=True)
+class Carried:
+    """What a transaction is about."""
+
+    covers: set[int] = field(default_factory=set)
+    finished: list[str] = field(default_factory=list)
+    """Tokens."""
+    topics: set[str] = field(default_factory=set)
+    """Data topics with a record in it."""
+    fixed: list[DataTopic] = field(default_factory=list)
+    """Data topics that it records."""
+
+
 class NotedPublisher(MemoryPublisher):
-    """`on_commit` gets each commit that took place: the slots it covers, the tokens it finishes."""
+    """`on_commit` gets each commit that took place, and what it carries."""
 
     def __init__(
-        self, broker: MemoryBroker, *, name: str, progress_topic: str, on_commit: OnCommit
+        self,
+        broker: MemoryBroker,
+        *,
+        name: str,
+        progress_topic: str,
+        on_commit: OnCommit,
+        dead_letter: str = "",
     ) -> None:
-        super().__init__(broker, transactional_id=name, progress_topic=progress_topic)
+        super().__init__(
+            broker, transactional_id=name, progress_topic=progress_topic, dead_letter=dead_letter
+        )
         self.on_commit = on_commit
-        self._covers: set[int] = set()
-        self._finished: list[str] = []
+        self._carried = Carried()
         self._is_noted = False
 
     def begin(self, metadata: bytes | None) -> Any:
-        self._covers.clear()
-        self._finished.clear()
+        self._carried = Carried()
         self._is_noted = False
         return super().begin(metadata)
 
     def publish_records(self, effect: do.PublishRecords) -> Any:
-        self._covers.add(effect.slot)
+        self._carried.covers.add(effect.slot)
+        self._carried.topics |= {m.topic for one in effect.records for m in one.messages}
         return super().publish_records(effect)
 
     def publish_progress(self, effect: do.PublishProgress) -> Any:
-        body = effect.record.body
-        self._covers.add(effect.slot if effect.author_slot is None else effect.author_slot)
+        body, carried = effect.record.body, self._carried
+        carried.covers.add(effect.slot if effect.author_slot is None else effect.author_slot)
         if isinstance(body, PartitionFinished) and body.chunk == 0:
-            self._finished.append(body.token)
+            carried.finished.append(body.token)
+        if isinstance(body, TableAdded):
+            carried.fixed.append(body.topic)
+        if isinstance(body, StreamStarted) and body.chunk == 0:
+            carried.fixed += body.topics
         return super().publish_progress(effect)
 
     def end_transaction(self) -> Transaction | None:
         transaction = super().end_transaction()
         if transaction is not None and not self._is_noted:
             self._is_noted = True
-            self.on_commit(transaction, frozenset(self._covers), tuple(self._finished))
+            self.on_commit(transaction, self._carried)
         return transaction
 
 
@@ -208,6 +234,10 @@ class KnownLimits(MemoryMessageLimits):
     def refresh(self) -> None:
         if self._process.threads:
             self._process.pause()
+        self.read()
+
+    def read(self) -> None:
+        """Read them at once, as a publisher does that the broker has refused a message."""
         super().refresh()
         self.most = {topic: max(size, self.bytes_max(topic)) for topic, size in self.most.items()}
 
@@ -217,6 +247,7 @@ class WorkerMembership(MemoryMembership):
 
     def __init__(self, world: World, process: Process, **options: Any) -> None:
         super().__init__(world.broker, clock=process.clock, **options)
+        self._tables_random = Random(f"tables {options['client_id']} {world.weather.steps}")
         self._world = world
         self._process = process
 
@@ -234,6 +265,10 @@ class WorkerMembership(MemoryMembership):
 
     def work(self) -> None:
         pass
+
+    def read_tables(self) -> list[on.Event]:
+        """Read on as far as a client of its own has got."""
+        return super().read_tables() if self._tables_random.random() < 0.4 else []
 
     def read_slot(self, slot: int, *, count: int) -> list[on.Event]:
         if self._world.chance(0.3):
@@ -288,15 +323,20 @@ class WorkerRegistry:
 class WorkerTopics:
     """One process's client of the broker's topics; implements `ports.DataTopics`."""
 
-    def __init__(self, world: World, process: Process, limits: KnownLimits) -> None:
-        self._world = world
-        self._process = process
+    def __init__(self, node: Node, limits: KnownLimits) -> None:
+        self._node = node
         self._limits = limits
 
-    def ensure(self, topic: str) -> None:
-        self._process.pause()
-        self._world.ensure_topic(topic)
+    def ensure(self, topic: str, *, key_schema_id: int) -> None:
+        node = self._node
+        node.process.pause()
+        node.world.ensure_topic(topic)
+        found = node.world.broker.describe_topic(topic)
+        node.process.pause()
+        node.publisher.topic_partitions.setdefault(topic, found.topic_partitions)
         self._limits.add(topic)
+        topic_id = str(found.topic_id)
+        node.loop.add_table(DataTopic(topic, topic_id, found.topic_partitions, key_schema_id))
 
 
 class WorkerStream:
@@ -349,13 +389,17 @@ class _RunningQuery:
             except QueryBroke:
                 raise QueryInterrupted("the service is unavailable", code="UNAVAILABLE") from None
             if items:
-                return _response(items)
+                return _response(items, parked=bool(self._world.weather.poison))
 
     def cancel(self) -> None:
         self._is_cancelled = True
 
 
-def _response(records: list[Any]) -> MemoryResponse:
-    """Return records as a response that weighs at least what becomes of them."""
+def _response(records: list[Any], *, parked: bool) -> MemoryResponse:
+    """Return records as a response that weighs at least what becomes of them.
+
+    A parked change is its record as JSON, and the text of an error.
+    """
     changes = sum(len(record.mods) for record in records if isinstance(record, DataChangeRecord))
-    return MemoryResponse(records, size_bytes=200 * len(records) + 400 * changes)
+    size_bytes = 200 * len(records) + (2_400 if parked else 400) * changes
+    return MemoryResponse(records, size_bytes=size_bytes)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.simulation.history import Published, SlotEntry
+from tests.simulation.history import Parked, Published, SlotEntry
 from tidegate.producer.memory.log import TOMBSTONE
 from tidegate.schemas.change_schema import row_fields
 from tidegate.schemas.wire_format import unframe
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
-    from tidegate.producer.messages import ChangeMessage
+    from tidegate.producer.messages import ChangeMessage, ParkedChange
 
 __all__ = ["collect"]
 
@@ -41,6 +41,15 @@ def collect(world: World) -> None:
             one: {name: str(field["type"]) for name, field in fields.items()}
             for one, fields in schemas.items()
         }
+    for _, offset, entry in world.ground.entries(world.names.dead_letter):
+        change: ParkedChange = entry.value  # type: ignore[assignment]  # all of this topic are
+        history.parked.append(
+            Parked(
+                change.topic, offset, change.order_key, world.decode.key(change.key),
+                change.reason, change.token,
+            )
+        )  # fmt: skip
+    history.poison = world.poison.marked
     kept = list(world.ground.entries(world.names.progress))
     for slot in range(world.slots):
         records = {offset: entry for number, offset, entry in kept if number == slot}

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
+from tidegate.producer.messages import FORM_RECORD, FORM_REDRIVEN, ParkedChange, PublishableRecord
 from tidegate.producer.ports import Membership, Publisher, StreamStartFinder
 from tidegate.schemas.progress import (
     ChildPartition,
@@ -85,6 +86,10 @@ class PortStage(Protocol):
 
     def finder(self) -> StreamStartFinder:
         """Return a new search for the stream's start in slot 0."""
+        ...
+
+    def dead_letters(self) -> list[ParkedChange]:
+        """Return what a `read_committed` reader finds in the dead-letter topic."""
         ...
 
     def truncate(self, slot: int, below: int) -> None:
@@ -217,6 +222,16 @@ def a_rejoin_revokes_the_slots_and_assigns_them_again(stage: PortStage) -> None:
     assert worker.callbacks == ["assigned", "revoked", "assigned"]
 
 
+def a_new_client_loses_the_slots_and_is_assigned_them_again(stage: PortStage) -> None:
+    worker = _owner(stage)
+    worker.membership.replace_client()
+    assert worker.callbacks == ["assigned"]
+    stage.until(lambda: "lost" in worker.callbacks, worker)
+    stage.until(lambda: worker.slots == EVERY_SLOT, worker)
+
+    assert worker.callbacks == ["assigned", "lost", "assigned"]
+
+
 def a_process_that_was_replaced_can_tell(stage: PortStage) -> None:
     former = _owner(stage)
     former.publisher.begin(former.membership.metadata())
@@ -257,6 +272,32 @@ def the_stream_start_is_found_once_it_is_committed(stage: PortStage) -> None:
     assert found == [started]
 
 
+def parked_changes_are_of_their_transaction_and_in_no_vector(stage: PortStage) -> None:
+    worker = _owner(stage)
+    publisher = worker.publisher
+    parked = tuple(
+        ParkedChange("t", b"k", bytes([n]), b"U", b"{}", FORM_RECORD, "SchemaError", "a text", "s")
+        for n in range(2)
+    )
+    marker = parked[1]._replace(form=FORM_REDRIVEN, content=b"", reason="", error="", token="")
+    aborted = PublishableRecord(1, "tx", "0", (), (parked[0]._replace(order_key=b"aborted"),))
+    record = PublishableRecord(2, "tx", "1", (), (*parked, marker))
+
+    publisher.begin(worker.membership.metadata())
+    assert publisher.publish_records(do.PublishRecords(1, "s", (aborted,))) is None
+    delivered = publisher.await_delivery()
+    assert isinstance(delivered, on.Delivered)
+    assert delivered.written.get(1, ()) == ()
+    assert isinstance(publisher.abort("the case requires it"), on.TransactionAborted)
+    assert stage.dead_letters() == []
+
+    publisher.begin(worker.membership.metadata())
+    assert publisher.publish_records(do.PublishRecords(1, "s", (record,))) is None
+    assert isinstance(publisher.await_delivery(), on.Delivered)
+    assert publisher.commit() == on.TransactionCommitted()
+    assert stage.dead_letters() == [*parked, marker]
+
+
 CASES: tuple[Callable[[PortStage], None], ...] = (
     committed_records_are_read_with_their_incarnation,
     a_delivery_is_cumulative_and_names_the_last_offsets,
@@ -266,6 +307,8 @@ CASES: tuple[Callable[[PortStage], None], ...] = (
     an_offset_that_is_gone_is_reported_and_nothing_is_read_instead,
     a_fence_with_old_metadata_aborts,
     a_rejoin_revokes_the_slots_and_assigns_them_again,
+    a_new_client_loses_the_slots_and_is_assigned_them_again,
     a_process_that_was_replaced_can_tell,
     the_stream_start_is_found_once_it_is_committed,
+    parked_changes_are_of_their_transaction_and_in_no_vector,
 )

@@ -15,7 +15,7 @@ from tidegate.producer.core.effects import ReportStopped
 from tidegate.producer.core.slot import Slot
 from tidegate.producer.memory.log import TOMBSTONE
 from tidegate.schemas.errors import TidegateError
-from tidegate.schemas.progress import ProgressRecord, StreamStarted
+from tidegate.schemas.progress import ProgressRecord, StreamStarted, TableAdded
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ _KINDS = {
     "the progress topic is re-created": 4,
     "the change stream's retention passes": 5,
 }
-_OF_DATA_TOPICS = frozenset({"a topic grows", "a topic is deleted", "a topic is re-created"})
 _RIGHT_LOST = "a right is lost for a while"
 _TOPIC_ERRORS = frozenset({"TopicsChangedError", "StreamChangedError"})
 _OUTAGE_US = 7 * 86_400_000_000
@@ -70,10 +69,6 @@ class Ground:
 
     # ------------------------------------------------------------ what happens
 
-    @property
-    def changes_data_topics(self) -> bool:
-        return self._kind in _OF_DATA_TOPICS
-
     def step(self) -> None:
         """Do what is due; a fault that needs an open stream waits for it."""
         self._steps += 1
@@ -88,7 +83,7 @@ class Ground:
         self._world.broker.denied.clear()
 
     def _happen(self) -> None:
-        topic = self._random.choice(self._world.data_topics)
+        topic = self._random.choice(self._recorded_topics())
         match self._kind:
             case "a part of a slot is read again":
                 self._read_again()
@@ -261,14 +256,25 @@ class Ground:
 
     # ------------------------------------------------------------ what the progress topic says
 
-    def _started(self) -> ProgressRecord | None:
+    def _recorded_topics(self) -> list[str]:
+        """Return the data topics that are recorded, those of later tables too."""
+        found: list[str] = []
+        for record in self._root_records():
+            if isinstance(record.body, StreamStarted) and record.body.chunk == 0:
+                found += [topic.topic for topic in record.body.topics]
+            elif isinstance(record.body, TableAdded):
+                found.append(record.body.topic.topic)
+        return list(dict.fromkeys(found))
+
+    def _root_records(self) -> Iterator[ProgressRecord]:
         world = self._world
         root = world.broker.logs[world.names.progress, slot_of(ROOT_TOKEN, world.slots)]
         for entry in root.read():
-            record = entry.value
-            if isinstance(record, ProgressRecord) and isinstance(record.body, StreamStarted):
-                return record
-        return None
+            if isinstance(entry.value, ProgressRecord):
+                yield entry.value
+
+    def _started(self) -> ProgressRecord | None:
+        return next((r for r in self._root_records() if isinstance(r.body, StreamStarted)), None)
 
     def _positions(self) -> Iterator[tuple[str, int]]:
         """Yield each stream partition that is being read, and where its next query begins."""

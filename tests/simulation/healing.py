@@ -35,6 +35,8 @@ class Healing:
         world.repeating.clear()
         world.tell("world", "phase", "healing")
         world.lift_limits()
+        if not world.all_park:
+            world.poison.lift()
         world.ground.heal()
         for node in (*world.nodes, *world.zombies):
             node.woke_in_healing, node.is_paused = node.is_paused, False
@@ -85,7 +87,7 @@ class Healing:
 
     def _do_a_round(self, *, restarts: bool = True) -> None:
         world = self._world
-        if restarts and not world.refused:
+        if restarts:
             self._restart_what_stopped()
         for node in list(world.nodes):
             if not node.is_alive and restarts:
@@ -128,9 +130,15 @@ class Healing:
         ]
 
     def _restart_what_stopped(self) -> None:
-        """Drain the workers with stopped stream partitions, as an operator would."""
-        for node in self._world.nodes:
-            if node.is_alive and node.worker.stopped:
+        """Drain the workers with stopped stream partitions, as an operator would.
+
+        While Spanner refuses tokens, that concerns those that stopped for a record, which can be
+        published by now.
+        """
+        world = self._world
+        for node in world.nodes:
+            is_due = node.is_alive and node.worker.stopped and not world.refused
+            if is_due or world.is_stopped_for_a_record(node):
                 node.drain()
 
     def _horizon_us(self) -> int:

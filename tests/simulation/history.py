@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidegate.schemas.progress import ProgressRecord
+from tidegate.schemas.progress import DataTopic, ProgressRecord
 
 __all__ = [
     "Claim",
@@ -23,6 +23,7 @@ __all__ = [
     "LineageFact",
     "Manifested",
     "Mirror",
+    "Parked",
     "Published",
     "QueryStart",
     "Refusal",
@@ -75,6 +76,19 @@ class Published:
     """What it says was captured of the row; None where the collector has not read it."""
     is_copy: bool = False
     """Put there by the run itself, as a tool that copies topics would; not the fleet's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A record that a `read_committed` reader of the dead-letter topic gets."""
+
+    topic: str
+    """The data topic that the change belongs to."""
+    offset: int
+    order_key: bytes
+    key: bytes
+    reason: str
+    token: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +151,10 @@ class Fenced:
     offset_slots: frozenset[int]
     after_fence: int = 0
     """Records that came after the fence had been passed."""
+    topics: frozenset[str] = frozenset()
+    """Data topics that it has records for."""
+    fixed: tuple[DataTopic, ...] = ()
+    """Data topics that it records, in `StreamStarted` or `TableAdded`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,9 +287,15 @@ class History:
     end_us: int | None = None
     """Bounded stream: changes after it are not the stream's."""
     progress_topic: str = ""
+    are_tables_recorded: bool = False
+    """Whether no worker of the run writes version 1 of the progress records."""
     committed: list[Committed] = field(default_factory=list)
     lineage: dict[str, LineageFact] = field(default_factory=dict)
     published: list[Published] = field(default_factory=list)
+    parked: list[Parked] = field(default_factory=list)
+    """In the order in which they stand."""
+    poison: set[bytes] = field(default_factory=set)
+    """Order keys of changes whose values could not be read, or not be written as Avro."""
     value_schemas: dict[str, dict[int, Row]] = field(default_factory=dict)
     """Topic -> schema id -> the row's fields and their types; those that values are written with.
 
@@ -318,7 +342,13 @@ class History:
 
     @property
     def watched(self) -> list[Committed]:
-        """The changes that the stream must carry."""
+        """The changes that the data topics must carry: those of the stream that are not parked."""
+        parked = {change.order_key for change in self.parked}
+        return [change for change in self.within if change.order_key not in parked]
+
+    @property
+    def within(self) -> list[Committed]:
+        """The changes of the stream, from its start to its end."""
         return [
             change
             for change in self.committed

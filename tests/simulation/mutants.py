@@ -18,9 +18,11 @@ from tests.simulation.broken_fleets import BROKEN_FLEETS
 from tests.simulation.broken_gates import BROKEN_GATES
 from tests.simulation.broken_ground import BROKEN_GROUND
 from tests.simulation.broken_heartbeats import BROKEN_HEARTBEATS
+from tests.simulation.broken_parking import BROKEN_PARKING
 from tests.simulation.broken_queries import BROKEN_QUERIES
 from tests.simulation.broken_schedulers import BROKEN_SCHEDULERS
 from tests.simulation.broken_sizes import BROKEN_SIZES
+from tests.simulation.broken_tables import BROKEN_TABLES
 from tests.simulation.broken_translators import BROKEN_TRANSLATORS
 from tests.simulation.mutant import Mutant
 from tests.simulation.runner import run_seed
@@ -31,12 +33,14 @@ SEEDS_MAX = 800
 MUTANTS = (
     *BROKEN_FLEETS,
     *BROKEN_HEARTBEATS,
+    *BROKEN_PARKING,
     *BROKEN_QUERIES,
     *BROKEN_SCHEDULERS,
     *BROKEN_DRIVERS,
     *BROKEN_TRANSLATORS,
     *BROKEN_SIZES,
     *BROKEN_GROUND,
+    *BROKEN_TABLES,
     *BROKEN_GATES,
 )
 

@@ -26,7 +26,6 @@ from tidegate.producer.driver.reader import PartitionReader
 from tidegate.producer.errors import MessageTooLarge, ProducerFencedError
 from tidegate.producer.memory.group_client import ClientState
 from tidegate.producer.memory.membership import MemoryStreamStartFinder
-from tidegate.producer.translation.limited import LimitedTranslator
 from tidegate.schemas.errors import TidegateError, UnreachableError
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
@@ -128,13 +127,16 @@ class Node:
             world.weather.budget_bytes, tasks=self.process, clock=self.process.clock
         )
         self.publisher = WorkerPublisher(
-            world.broker, name=name, progress_topic=world.names.progress, process=self.process,
+            world.broker, name=name, progress_topic=world.names.progress,
+            dead_letter=world.names.dead_letter, process=self.process,
             random=world.random, on_commit=world.commit_note(name), faults=world.publisher_faults,
             on_refused=lambda failure: world.message_refused(self, failure),
         )  # fmt: skip
         self.identity = world.find_identity()
         self.limits = KnownLimits(
-            world.broker, [*world.data_topics, world.names.progress], process=self.process
+            world.broker,
+            [*world.data_topics, world.names.progress, world.names.dead_letter],
+            process=self.process,
         )
         self.loop = FleetWorker(
             world.new_worker(name, epoch, self.identity),
@@ -157,9 +159,8 @@ class Node:
         )  # fmt: skip
         self.loop.attach(self.membership)
         self._stream = WorkerStream(world, self.process)
-        self._translator = LimitedTranslator(
-            world.new_translator(self.process, self.limits), self.limits
-        )
+        parks = world.weather.parks and self.worker._limits.heartbeats.version > 1
+        self._translator = world.new_translator(self, parks=parks)
         self._main = self.process.start(self._run, name="loop")
 
     # ------------------------------------------------------------ what it is
@@ -188,7 +189,7 @@ class Node:
         """Bytes that are taken, less those that somebody holds."""
         worker = self.worker
         partitions = [p for slot in worker.slots.values() for p in slot.tokens.values()]
-        pending = sum(p.pending_bytes for p in (*partitions, worker._root) if p is not None)
+        pending = sum(p.pending_bytes for p in (*partitions, worker._opening.root) if p is not None)
         readers = sum(reader._held for reader in self._readers if not reader.has_ended)
         return self.budget._taken - self.budget.granted - readers - pending - self.bytes_in_transit
 
@@ -242,7 +243,8 @@ class Node:
         if world.ground.explains(error):
             world.exited(self, type(error).__name__)
         elif isinstance(error, MessageTooLarge):
-            world.stopped_for_size(self, error)
+            world.stopped_for_size(self.name, error)
+            world.exited(self, "a message is too large")
         elif isinstance(error, ProducerFencedError):
             if world.broker.claims[self.name] == self.client_id:
                 world.broke(self, f"no other process claimed its name: {error}")

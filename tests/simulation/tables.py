@@ -42,8 +42,6 @@ class SimTables:
         self._large_values = large_values
         self._tables = {name: _first_columns() for name in names}
         self._dropped: set[str] = set()
-        self.are_fixed = False
-        """Whether only columns come and go."""
         self._next = "d"
         """The name of the next column; the gate's model of schemas counts letters."""
 
@@ -70,7 +68,7 @@ class SimTables:
         """Add a column or a table, or drop one; return what was done."""
         chance = self._random
         names = self.names
-        if chance.random() < _OF_TABLES and not self.are_fixed:
+        if chance.random() < _OF_TABLES:
             if len(names) > 1 and chance.random() < 0.5:
                 dropped_table = chance.choice(names)
                 self._dropped.add(dropped_table)
@@ -155,6 +153,10 @@ class Decoder:
         if known is None:
             known = self._known[place] = message, self._decoded(message, reader_id)
         return known[1]
+
+    def key(self, framed: bytes) -> bytes:
+        """Return a key as `Decoded` has it."""
+        return b"%d" % self._read(framed, None)[KEY]
 
     def _decoded(self, message: ChangeMessage, reader_id: int | None) -> Decoded:
         try:

@@ -20,6 +20,7 @@ from tests.simulation.history import (
     LineageFact,
     Manifested,
     Mirror,
+    Parked,
     Published,
     QueryStart,
     Refusal,
@@ -34,6 +35,7 @@ from tidegate.schemas.checksums import blake2b_64
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.progress import (
     ChildPartition,
+    DataTopic,
     PartitionAnnounced,
     PartitionFinished,
     ProgressRecord,
@@ -55,6 +57,10 @@ def key(at_us, transaction="x", sequence=0):
 
 
 ONE, TWO, THREE = key(10), key(20), key(20, sequence=1)
+PARKED, FOLLOWER = key(12), key(13)
+
+
+FIXED = DataTopic(TOPIC, "id", 1, 7)
 
 
 def entry(offset, body):
@@ -69,6 +75,8 @@ def history():
         Committed(ONE, 10, "a", TOPIC, b"k", token="parent", mod="I", columns={"v": 1}),
         Committed(TWO, 20, "x", TOPIC, b"k", token="child", mod="U", columns={"v": 2}),
         Committed(THREE, 20, "x", TOPIC, b"l", token="child", mod="I", columns={"v": 3}),
+        Committed(PARKED, 12, "x", TOPIC, b"p", token="parent", mod="I", columns={"v": 4}),
+        Committed(FOLLOWER, 13, "x", TOPIC, b"p", token="parent", mod="U", columns={"v": 5}),
     ]
     return History(
         start_us=5,
@@ -86,12 +94,34 @@ def history():
         progress=[
             entry(0, SlotProgress(0, 1, 0, -1, (), ())),
             entry(1, PartitionAnnounced(child, "parent")),
-            entry(2, PartitionFinished("parent", (), 5_000, 15_000, (child,), totals)),
+            entry(2, PartitionFinished("parent", (), 5_000, 15_000, (child,), totals, parked=2)),
             entry(3, SlotProgress(0, 2, 0, -1, (), ())),
         ],
+        parked=[
+            Parked(TOPIC, 0, PARKED, b"p", "SchemaError", "parent"),
+            Parked(TOPIC, 1, FOLLOWER, b"p", "KeyParked", "parent"),
+        ],
+        poison={PARKED},
         queries=[QueryStart(1, "w", "parent", 5), QueryStart(3, "w", "child", 15)],
         finishes=[Finish(2, "w", "parent")],
-        fenced=[Fenced(2, "w", frozenset({0}), frozenset({0}), True, offset_slots=frozenset({0}))],
+        are_tables_recorded=True,
+        fenced=[
+            Fenced(
+                2,
+                "w",
+                frozenset({0}),
+                frozenset({0}),
+                True,
+                offset_slots=frozenset({0}),
+                topics=topics,
+                fixed=fixed,
+            )
+            for topics, fixed in (
+                (frozenset(), (FIXED,)),
+                (frozenset({TOPIC}), ()),
+                (frozenset({TOPIC}), (FIXED,)),
+            )
+        ],
         claims=[Claim(0, 1, 15, {TOPIC: {0: 1}}), Claim(1, 1, 20, {TOPIC: {0: 3}})],
         views=[View(0, 2, {})],
         released=[Released(0, 0, -1, 15, (ONE,)), Released(1, 1, 15, 20, (TWO, THREE))],
@@ -225,6 +255,28 @@ WRONGS = [
         h.too_large, 0, commit_timestamp_us=21)),
     ("undeliverable", "stopped for a limit that was raised", lambda h: changed(
         h.limits, 1, at_us=19)),
+    ("parking", "parked twice", lambda h: h.parked.append(h.parked[1])),
+    ("parking", "parked and published", lambda h: h.published.append(
+        Published(TOPIC, 0, 3, PARKED, b"p"))),
+    ("parking", "parked, and never committed", lambda h: h.parked.append(
+        Parked(TOPIC, 2, key(14), b"p", "KeyParked", "parent"))),
+    ("parking", "no poison", lambda h: h.poison.clear()),
+    ("parking", "a good change parked alone", lambda h: without(h.parked, 0)),
+    ("parking", "a good change of before parked", lambda h: changed(
+        h.parked, 1, order_key=key(11))),
+    ("parking", "behind a later change", lambda h: h.parked.reverse()),
+    ("parking", "a later change published", lambda h: h.published.append(
+        Published(TOPIC, 0, 3, key(14), b"p"))),
+    ("parking", "another count in the marker", lambda h: changed(h.progress, 2, record=replace(
+        h.progress[2].record, body=replace(h.progress[2].record.body, parked=1)))),
+    ("parking", "another count in the slot", lambda h: h.progress.append(
+        entry(4, SlotProgress(0, 3, 0, -1, (), (
+            TokenSnapshot("child", 1, (), (), 5, parked=1),))))),
+    ("tables", "not recorded", lambda h: without(h.fenced, 0)),
+    ("tables", "recorded in the same transaction", lambda h: (
+        without(h.fenced, 0), changed(h.fenced, 0, fixed=(FIXED,)))),
+    ("tables", "recorded with another number", lambda h: changed(
+        h.fenced, 2, fixed=(replace(FIXED, topic_partitions=2),))),
     ("liveness", "something did not come", lambda h: h.unhealed.append("the watermark")),
     ("bounded_memory", "too large", lambda h: changed(h.sizes, 0, largest=4)),
     ("soundness", "something broke", lambda h: h.broken.append("an invariant")),

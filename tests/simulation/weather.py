@@ -99,18 +99,31 @@ class Weather:
     """How many queries one worker may run at the same time."""
     turn_us: int
     """How long a query runs at least before it makes way for another."""
+    stuck_clients: float
+    """A client that has to join its group does nothing any more, and gives no error."""
     drift_us: int
     """How far a stream partition is read ahead of its worker's slowest; 0: as far as it goes."""
+    poison: float
+    """Chance per change that it cannot be published."""
+    parks: bool
+    """Workers that write version 2 park such changes; others stop their stream partitions."""
 
     @classmethod
     def drawn(
-        cls, random: Random, *, sizes: Random, heartbeats: Random, queries: Random
+        cls,
+        random: Random,
+        *,
+        sizes: Random,
+        heartbeats: Random,
+        queries: Random,
+        poison: Random,
     ) -> Weather:
         """Return the weather of a seed.
 
         `sizes` draws what concerns the sizes of messages, `heartbeats` what slots say of
-        themselves, `queries` how many run.
+        themselves, `queries` how many run, `poison` what cannot be published.
         """
+        is_poisoned = poison.random() < 0.35
         has_sizes = sizes.random() < 0.35
         is_crowded = queries.random() < 0.35
 
@@ -174,4 +187,7 @@ class Weather:
             open_queries=queries.choice((1, 1, 2, 3)) if is_crowded else OPEN_QUERIES_MAX,
             turn_us=queries.choice((50_000, 400_000, 2_000_000)),
             drift_us=queries.choice((0, 0, 0, 200_000, 2_000_000)),
+            poison=poison.choice((0.02, 0.08, 0.2)) if is_poisoned else 0.0,
+            parks=poison.random() < 0.7,
+            stuck_clients=0.05 if queries.random() < 0.15 else 0.0,
         )

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.simulation.checkpoint import Checkpoint
 from tests.simulation.clients import (
-    KnownLimits,
+    Carried,
     OnCommit,
     ProcessLock,
     PublisherFaults,
@@ -37,7 +37,7 @@ from tests.simulation.history import (
     View,
 )
 from tests.simulation.node import Node, WatchedWorker
-from tests.simulation.process import Process
+from tests.simulation.poison import Poison
 from tests.simulation.silence import silenced
 from tests.simulation.spanner import SimSpanner, StreamQuery
 from tests.simulation.tables import Decoder, SimTables
@@ -53,12 +53,16 @@ from tidegate.producer.core.transaction_cycle import WorkerLimits
 from tidegate.producer.errors import MessageTooLarge, TokenRefused
 from tidegate.producer.memory.broker import MESSAGE_BYTES_MAX, MemoryBroker
 from tidegate.producer.memory.group import Group
+from tidegate.producer.memory.group_client import ClientState
 from tidegate.producer.memory.log import Entry, Transaction
+from tidegate.producer.ports import RecordTranslator
 from tidegate.producer.records import DataChangeRecord, StreamRecord
+from tidegate.producer.translation.limited import LimitedTranslator
+from tidegate.producer.translation.parking import ParkingTranslator
 from tidegate.producer.translation.refreshing import RefreshingTranslator
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
-from tidegate.schemas.errors import TidegateError
+from tidegate.schemas.errors import SchemaError, TidegateError
 from tidegate.schemas.progress import PROGRESS_VERSION, DataTopic
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.topics import TopicNames
@@ -91,6 +95,7 @@ class World:
             sizes=Random(f"sizes {seed}"),
             heartbeats=Random(f"heartbeats {seed}"),
             queries=Random(f"queries {seed}"),
+            poison=Random(f"poison {seed}"),
         )
         self.names = TopicNames("sim")
         self.slots = weather.slots
@@ -105,10 +110,11 @@ class World:
         self.registry = InMemorySchemaRegistry()
         self.decode = Decoder(self.registry)
         self.spanner = SimSpanner(random, names=self.names, tables=self.tables, now_us=self.now_us)
+        self.poison = Poison(Random(f"poison changes {seed}"), chance=weather.poison)
         self.data_topics = [self.names.data(name) for name in self.tables.names]
         topics = dict.fromkeys(self.data_topics, weather.topic_partitions)
         self.broker = MemoryBroker(
-            {**topics, self.names.progress: weather.slots},
+            {**topics, self.names.progress: weather.slots, self.names.dead_letter: 1},
             group=Group(weather.slots, random=random),
             settles_at_once=False,
         )
@@ -121,8 +127,10 @@ class World:
         self.history = History(
             start_us=start_us, slots=weather.slots, end_us=end_us,
             progress_topic=self.names.progress,
+            are_tables_recorded=not weather.progress_versions_meet,
         )  # fmt: skip
-        self.broker.topic_bytes_max[self.names.progress] = MESSAGE_BYTES_MAX
+        for topic in (self.names.progress, self.names.dead_letter):
+            self.broker.topic_bytes_max[topic] = MESSAGE_BYTES_MAX
         self.broker.message_bytes_max = weather.brokers_bytes_max
         self.history.limits += [
             Limit(0, topic, weather.brokers_bytes_max) for topic in self.data_topics
@@ -150,8 +158,6 @@ class World:
             )
         )
         self.ground = Ground(self, seed)
-        # Workers compare the topics of tables that were there when the stream began.
-        self.tables.are_fixed = self.ground.changes_data_topics
         self._consumer: Consumer | None = None
         self._zombie_consumer: Consumer | None = None
         self.nodes: list[Node] = []
@@ -209,6 +215,7 @@ class World:
             (self._move, weather.move),
             (self._step_a_clock, weather.wall_step),
             (self._change_a_limit, weather.limit_changes),
+            (self._let_a_client_stick, weather.stuck_clients),
         ]
         rest = max(0.2, 1 - sum(weight for _, weight in deeds))
         return [(self._step_node, rest), *((doer, chance) for doer, chance in deeds if chance)]
@@ -219,7 +226,10 @@ class World:
         self.now_us += self.random.randint(1_000, 50_000)
 
     def commit(self) -> None:
+        before = len(self.spanner.committed)
         self.spanner.commit(self.now_us)
+        if not self.is_healing or self.all_park:
+            self.poison.mark(self.spanner.committed[before:])
 
     def _churn(self) -> None:
         self.spanner.churn(self.now_us)
@@ -317,6 +327,14 @@ class World:
             node.kill()
         else:
             self.restart(node)
+
+    def _let_a_client_stick(self) -> None:
+        """One that was in the group: the session of its process timed out."""
+        out = [node for node in self.nodes if node.client.state is ClientState.OUT]
+        if out:
+            node = self.random.choice(out)
+            node.client.state = ClientState.STUCK
+            self.tell(node.name, "fault", "its group client is stuck")
 
     def _pause(self) -> None:
         node = self._some_node()
@@ -420,10 +438,22 @@ class World:
         for node in list(self.nodes):
             if is_more and not node.is_alive:
                 self.restart(node)
+            elif is_more and self.is_stopped_for_a_record(node):
+                node.drain()
 
     def _set_limit(self, topic: str, bytes_max: int) -> None:
         self.broker.topic_bytes_max[topic] = bytes_max
         self.history.limits.append(Limit(self.now_us, topic, bytes_max))
+
+    def is_stopped_for_a_record(self, node: Node) -> bool:
+        """Whether a restart of the worker is due once what it stopped for can be published."""
+        stopped = node.worker.stopped.values() if node.is_alive else ()
+        return any(isinstance(error, MessageTooLarge | SchemaError) for error in stopped)
+
+    @property
+    def all_park(self) -> bool:
+        """Whether no worker stops at a change that it may park."""
+        return self.weather.parks and not self.weather.progress_versions_meet
 
     def lift_limits(self) -> None:
         """Let every message in, as an operator does who has read the errors."""
@@ -449,18 +479,17 @@ class World:
     def commit_note(self, name: str) -> OnCommit:
         """Return what a worker's publisher calls after each commit that took place."""
 
-        def note(
-            transaction: Transaction, covers: frozenset[int], finished: tuple[str, ...]
-        ) -> None:
+        def note(transaction: Transaction, carried: Carried) -> None:
             self.at += 1
             self.history.fenced.append(
                 Fenced(
-                    self.at, name, covers,
+                    self.at, name, frozenset(carried.covers),
                     transaction.owned_at_fence, transaction.was_checked,
                     frozenset(transaction.offsets), transaction.after_fence,
+                    frozenset(carried.topics), tuple(carried.fixed),
                 )
             )  # fmt: skip
-            self.history.finishes += [Finish(self.at, name, token) for token in finished]
+            self.history.finishes += [Finish(self.at, name, token) for token in carried.finished]
 
         return note
 
@@ -486,7 +515,7 @@ class World:
         if query.is_silent:
             return []
         if token in self.repeating:
-            return query.repeat()
+            return self.poison.spoiled(query.repeat())
         if not self.is_healing and self.chance(query.silence):
             self.tell("spanner", "fault", "query silent")
             query.is_silent = True
@@ -496,7 +525,7 @@ class World:
         if is_data and not self.is_healing and self.chance(self.weather.query_repeats):
             self.tell("spanner", "fault", "queries end after what they repeat")
             self.repeating.add(token)
-        return items
+        return self.poison.spoiled(items)
 
     def exited(self, node: Node, reason: str) -> None:
         """Note an exit that the run explains; its supervisor starts it again, sooner or later."""
@@ -514,17 +543,18 @@ class World:
                 failure.size_bytes, node.limits.most[failure.topic],
             )
         )  # fmt: skip
+        node.limits.read()
 
-    def stopped_for_size(self, node: Node, error: MessageTooLarge) -> None:
-        """Note what a worker says that it stopped for, and that it did."""
+    def stopped_for_size(self, name: str, error: MessageTooLarge) -> None:
+        """Note what a worker, or a stream partition of it, says that it stopped for."""
+        self.tell(name, "fault", "a record is too large")
         named: dict[str, Any] = error.fields
         self.history.too_large.append(
             TooLargeStop(
-                self.now_us, node.name, named["topic"],
+                self.now_us, name, named["topic"],
                 named["size_bytes"], named["limit_bytes"], named.get("commit_timestamp_us"),
             )
         )  # fmt: skip
-        self.exited(node, "a record is too large")
 
     def broke(self, node: Node, reason: str) -> None:
         self.tell(node.name, "broke", reason)
@@ -533,8 +563,14 @@ class World:
     def stopped(self, name: str, effect: ReportStopped) -> None:
         """Note a stream partition that stopped, which a refusal or the ground explains."""
         self.ground.note_held(name, effect)
-        is_explained = isinstance(effect.error, TokenRefused) or self.ground.explains(effect.error)
-        if not is_explained:
+        if isinstance(effect.error, MessageTooLarge):
+            self.stopped_for_size(name, effect.error)
+            return
+        is_poison = isinstance(effect.error, SchemaError) and self.poison.marked
+        if is_poison:
+            self.tell(name, "fault", "a change is poison")
+        is_refused = isinstance(effect.error, TokenRefused)
+        if not (is_poison or is_refused or self.ground.explains(effect.error)):
             self.history.broken.append(f"{name}: stopped {effect.token}: {effect.error}")
 
     def claimed(self, claim: Claim) -> None:
@@ -580,19 +616,29 @@ class World:
         client_id = f"{name}-{self._started}"
         self.nodes.append(Node(self, name, epoch=f"epoch-{name}-{self.at}", client_id=client_id))
 
-    def new_translator(self, process: Process, limits: KnownLimits) -> RefreshingTranslator:
+    def new_translator(self, node: Node, *, parks: bool) -> RecordTranslator:
         """Return what a worker translates with, as `commands.run` puts it together."""
-        registrar = TableRegistrar(self.names, WorkerRegistry(self.registry, process))
+        registrar = TableRegistrar(self.names, WorkerRegistry(self.registry, node.process))
         encodings = {
             name: registrar.register(self.tables.schema(name)) for name in self.tables.names
         }
         translator = Translator(encodings, change_stream="s")
-        return RefreshingTranslator(
+        refreshing = RefreshingTranslator(
             translator,
             self.tables,
             registrar,
-            WorkerTopics(self, process, limits),
-            lock=ProcessLock(process),
+            WorkerTopics(node, node.limits),
+            lock=ProcessLock(node.process),
+        )
+        limited = LimitedTranslator(refreshing, node.limits)
+        if not parks:
+            return limited
+        return ParkingTranslator(
+            limited,
+            translator,
+            node.limits,
+            dead_letter=self.names.dead_letter,
+            report=lambda _change, _key, _commit_timestamp_us: None,
         )
 
     def ensure_topic(self, topic: str) -> None:

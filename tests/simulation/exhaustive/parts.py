@@ -105,7 +105,7 @@ def _in_transaction(publisher: NotedPublisher) -> tuple[Any, ...]:
         return ()
     return (
         publisher._metadata, publisher._queue, publisher._written, publisher._snapshots,
-        publisher._covers, publisher._finished,
+        publisher._carried.covers, publisher._carried.finished,
     )  # fmt: skip
 
 

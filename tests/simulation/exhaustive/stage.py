@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from tests.simulation.clients import OnCommit
+from tests.simulation.clients import Carried, OnCommit
 from tests.simulation.exhaustive.node import Node
 from tests.simulation.exhaustive.parts import Actor, Ground
 from tests.simulation.exhaustive.script import BEGIN_US, NAMES, SLOTS, TOPIC, Answer, Script
@@ -468,18 +468,16 @@ class _CommitNote:
     notes: Notes
     name: str
 
-    def __call__(
-        self, transaction: Transaction, covers: frozenset[int], finished: tuple[str, ...]
-    ) -> None:
+    def __call__(self, transaction: Transaction, carried: Carried) -> None:
         notes = self.notes
         notes.at += 1
         notes.fenced.append(
             Fenced(
-                notes.at, self.name, covers, transaction.owned_at_fence,
+                notes.at, self.name, frozenset(carried.covers), transaction.owned_at_fence,
                 transaction.was_checked, frozenset(transaction.offsets), transaction.after_fence,
             )
         )  # fmt: skip
-        notes.finishes += [Finish(notes.at, self.name, token) for token in finished]
+        notes.finishes += [Finish(notes.at, self.name, token) for token in carried.finished]
 
 
 def _unmarked(transaction: Transaction) -> list[Place]:
