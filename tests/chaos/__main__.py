@@ -7,20 +7,12 @@ code: 0 all figures 0, 1 not, 130 interrupted.
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import sys
-import tempfile
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from tests.chaos.faults import KINDS
-from tidegate.local_stack.demo.view import RunView
-from tidegate.schemas.errors import TidegateError
 
 __all__ = ["main"]
 
@@ -40,29 +32,15 @@ def main(
         raise typer.BadParameter(f"the kinds are {', '.join(KINDS)}", param_hint="--only")
     # gRPC's core would write lines of its own among ours; it looks at this once, when imported.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    from tests.chaos.program import run_program
     from tests.chaos.run import Options, run_chaos
 
-    folder = Path(tempfile.mkdtemp(prefix="tidegate-chaos-"))
-    console = Console(stderr=True, highlight=False)
-    stays = True
-    try:
-        with RunView(console=console) as view:
-            options = Options(seed=seed, minutes=minutes, workers=workers, only=kinds)
-            report = run_chaos(options, folder=folder, view=view)
-        if as_json:
-            sys.stdout.write(json.dumps(report.as_json(), indent=2) + "\n")
-        else:
-            report.show(Console())
-        stays = keep or bool(report.wrong)
-    except TidegateError as error:
-        console.print(f"chaos stopped: {error}", markup=False, soft_wrap=True)
-        raise typer.Exit(1) from None
-    finally:
-        if stays:
-            console.print(f"output and logs are in {folder}", soft_wrap=True)
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
-    raise typer.Exit(1 if report.wrong else 0)
+    options = Options(seed=seed, minutes=minutes, workers=workers, only=kinds)
+    run_program(
+        lambda folder, view: run_chaos(options, folder=folder, view=view),
+        keep=keep,
+        as_json=as_json,
+    )
 
 
 if __name__ == "__main__":

@@ -1,21 +1,18 @@
-"""Carries out planned faults on running programs and on the broker, and splits what they read."""
+"""Carries out planned faults on running programs and on the broker."""
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, assert_never
+from typing import assert_never
 
 from tests.chaos.faults import Fault, Lane
 from tests.chaos.fleet import Fleet, Member
-from tidegate.local_stack.demo.churn import SimulatorControl
-from tidegate.local_stack.errors import LocalStackError
 from tidegate.local_stack.parts.kafka_broker import KafkaBroker
 from tidegate.local_stack.parts.steps import StepFollower, wait_for_step
 
-__all__ = ["Applied", "Breaker", "Lineage"]
+__all__ = ["Applied", "Breaker"]
 
 _CYCLE_DEADLINE_S = 150.0
 """A worker without stream partitions commits once a minute; a broker may be away meanwhile."""
@@ -23,8 +20,6 @@ _CYCLE_DEADLINE_S = 150.0
 _AIM_DEADLINE_S = 8.0
 _GONE_DEADLINE_S = 60.0
 _POLL_S = 0.05
-_LIVE_MIN, _LIVE_MAX = 6, 14
-_CHURN_EVERY_S = (2.0, 6.0)
 _BROKER_AFTERMATH_S = 45.0
 """How long after its return the broker's absence still explains that a start has failed."""
 
@@ -92,7 +87,7 @@ class Breaker:
     # ------------------------------------------------------------ programs
 
     def _break_worker(self, fault: Fault) -> None:
-        workers = sorted(name for name in self.fleet.make if name != "consumer")
+        workers = [name for name in self.fleet.active if name != "consumer"]
         self._break_program(fault, workers[fault.victim % len(workers)])
 
     def _break_consumer(self, fault: Fault) -> None:
@@ -207,42 +202,3 @@ class Breaker:
 
 def _size(member: Member) -> int:
     return member.log.stat().st_size if member.log.exists() else 0
-
-
-@dataclass(slots=True)
-class Lineage:
-    """Splits, merges and moves stream partitions by a seed, and knows all that there ever were."""
-
-    seed: int
-    control: SimulatorControl
-    born: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Token -> its start in microseconds, and its parents, as the simulator reported it."""
-    children: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    done: dict[str, int] = field(default_factory=lambda: {"split": 0, "merge": 0, "move": 0})
-
-    def begin(self) -> None:
-        """Learn of those that the stream began with."""
-        for one in self.control.stream_partitions():
-            self.born[one["token"]] = one
-
-    def churn(self, until: threading.Event) -> None:
-        """Go on until the event is set; a verb that the simulator refuses is not counted."""
-        chance = random.Random(f"{self.seed}/churn")
-        while not until.wait(chance.uniform(*_CHURN_EVERY_S)):
-            live = len(self.control.stream_partitions())
-            verbs = {
-                "split": (self.control.split, 0.0 if live >= _LIVE_MAX else 4.0),
-                "merge": (self.control.merge, 0.0 if live <= _LIVE_MIN else 3.0),
-                "move": (self.control.move, 2.0),
-            }
-            (verb,) = chance.choices(list(verbs), [weight for _, weight in verbs.values()])
-            try:
-                change = verbs[verb][0]()
-            except LocalStackError:
-                continue
-            self.done[verb] += 1
-            tokens = tuple(child["token"] for child in change["children"])
-            for parent in change["parents"]:
-                self.children[parent] = tokens
-            for child in change["children"]:
-                self.born[child["token"]] = child

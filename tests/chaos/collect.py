@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +16,8 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from tests.chaos.committed_messages import committed_messages
 from tests.simulation.history import (
     Claim,
     Committed,
@@ -51,9 +49,6 @@ from tidegate.schemas.wire_format import unframe
 
 __all__ = ["Found", "Places", "PlanRecorder", "collect", "lineage_facts", "queries_in"]
 
-_POLL_S = 0.2
-_QUIET_MAX_S = 60.0
-_ADMIN_S = 15.0
 _MODS = {"INSERT": "I", "UPDATE": "U", "DELETE": "D"}
 
 
@@ -254,7 +249,7 @@ def _collect_kafka(
 
     data = {names.data(table) for table in keys}
     decoder = ProgressDecoder(registry.schema)
-    for message in _committed_messages(places.bootstrap_servers, [names.progress, *sorted(data)]):
+    for message in committed_messages(places.bootstrap_servers, [names.progress, *sorted(data)]):
         topic, number, offset = message.topic(), message.partition(), message.offset()
         where = f"{topic}/{number}@{offset}"
         try:
@@ -281,59 +276,6 @@ def _collect_kafka(
     for topic, ids in key_ids.items():
         if len(ids) > 1:
             history.broken.append(f"{topic}: keys of several schemas: {sorted(ids)}")
-
-
-def _committed_messages(bootstrap_servers: str, topics: Sequence[str]) -> Iterator[Message]:
-    """Yield all committed messages; waits until no transaction is open before an end."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": "tidegate-chaos",
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-        }
-    )
-    try:
-        ends = _ends(bootstrap_servers, consumer, topics)
-        consumer.assign([TopicPartition(*place, 0) for place in ends])
-        quiet_since = time.monotonic()
-        while any(
-            position.offset < ends[position.topic, position.partition]
-            for position in consumer.position([TopicPartition(*place) for place in ends])
-        ):
-            for message in consumer.consume(1_000, _POLL_S):
-                quiet_since = time.monotonic()
-                error = message.error()
-                if error is None:
-                    yield message
-                elif error.code() != KafkaError._PARTITION_EOF:
-                    raise RuntimeError(error.str())
-            if time.monotonic() - quiet_since > _QUIET_MAX_S:
-                message = f"Kafka does not give its records up to {ends}"
-                raise TimeoutError(message)
-    finally:
-        consumer.close()
-
-
-def _ends(
-    bootstrap_servers: str, consumer: Consumer, topics: Sequence[str]
-) -> dict[tuple[str, int], int]:
-    """Return the ends with open transactions included, of those that hold anything."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    places = [
-        TopicPartition(topic, number)
-        for topic in topics
-        for number in consumer.list_topics(topic, timeout=_ADMIN_S).topics[topic].partitions
-    ]
-    answers = admin.list_offsets(
-        {place: OffsetSpec.latest() for place in places},
-        isolation_level=IsolationLevel.READ_UNCOMMITTED,
-        request_timeout=_ADMIN_S,
-    )
-    ends = {(p.topic, p.partition): int(answer.result().offset) for p, answer in answers.items()}
-    return {place: end for place, end in ends.items() if end}
 
 
 # ---------------------------------------------------------------- Delta

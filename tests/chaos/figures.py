@@ -1,97 +1,24 @@
-"""The figures of a run: violations by checker, and what else must be 0; as JSON and as tables."""
+"""The figures of a run: violations by checker, and what else must be 0."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from itertools import islice
-from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
-from tests.chaos.breaker import Applied
 from tests.chaos.collect import Found
 from tests.chaos.fleet import Ending
+from tests.chaos.report import EXAMPLES_MAX, Report
 from tests.simulation.history import History, Violation
 from tidegate.local_stack.judge.changelog import compare_changelog
 from tidegate.local_stack.judge.log import LoggedTransaction
 from tidegate.schemas.progress import ProgressBody, SlotChanges, SlotProgress
 
-__all__ = ["Checker", "Report", "figures_of", "heartbeat_versions"]
+__all__ = ["Checker", "figures_of", "heartbeat_versions"]
 
 Checker = Callable[[History], Iterator[Violation]]
 
-_EXAMPLES_MAX = 5
 _OF_THE_JUDGE = ("unlike_source", "ordinals_broken", "out_of_order")
-
-
-@dataclass(slots=True)
-class Report:
-    """What a run did and what was found; `figures` must all be 0."""
-
-    seed: int
-    minutes: float
-    figures: dict[str, int] = field(default_factory=dict)
-    examples: dict[str, list[str]] = field(default_factory=dict)
-    faults: list[Applied] = field(default_factory=list)
-    endings: list[Ending] = field(default_factory=list)
-    """Those that were no kill and no orderly stop."""
-    counts: dict[str, int] = field(default_factory=dict)
-    logs: str = ""
-    seconds: float = 0.0
-
-    @property
-    def wrong(self) -> int:
-        """The sum of all figures."""
-        return sum(self.figures.values())
-
-    @property
-    def verdict(self) -> str:
-        """The last line."""
-        if not self.wrong:
-            return "all figures 0"
-        return ", ".join(f"{name} {count}" for name, count in self.figures.items() if count)
-
-    def add(self, name: str, found: Sequence[str]) -> None:
-        """Count findings under a name, and keep the first of them."""
-        self.figures[name] = self.figures.get(name, 0) + len(found)
-        if found:
-            self.examples.setdefault(name, []).extend(found[:_EXAMPLES_MAX])
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return {**asdict(self), "wrong": self.wrong, "verdict": self.verdict}
-
-    def show(self, console: Console) -> None:
-        """Print the tables, what is wrong, and the verdict."""
-        faults = Table("at", "fault", "victim", "step", "seconds", title="faults")
-        for one in sorted(self.faults, key=lambda fault: fault.at_s):
-            faults.add_row(f"{one.at_s:.1f}", one.kind, one.victim, one.step, f"{one.seconds:.1f}")
-        console.print(faults)
-        table = Table("figure", "value", title="what happened")
-        for name, count in self.counts.items():
-            table.add_row(name.replace("_", " "), f"{count:,}")
-        console.print(table)
-        if self.endings:
-            ends = Table("program", "at", "code", "explanation", "last words", title="endings")
-            for end in self.endings:
-                why = end.explanation or "NONE"
-                ends.add_row(end.name, f"{end.at_s:.1f}", str(end.code), why, end.words)
-            console.print(ends)
-        figures = Table("figure", "violations", title="figures")
-        for name, count in self.figures.items():
-            figures.add_row(name.replace("_", " "), f"{count:,}", style="red" if count else "")
-        console.print(figures)
-        for name, lines in self.examples.items():
-            for line in lines:
-                console.print(f"{name}: {line}", soft_wrap=True, markup=False, highlight=False)
-        if self.wrong:
-            console.print(f"logs and output are in {self.logs}", soft_wrap=True)
-        took = f"seed {self.seed}, {self.minutes:g} minutes of faults, {self.seconds:.0f} s in all"
-        console.print(took, highlight=False)
-        console.print(self.verdict, highlight=False)
 
 
 def figures_of(
@@ -107,7 +34,7 @@ def figures_of(
     history = found.history
     for name, check in checkers.items():
         violations = iter(check(history))
-        first = [_described(one) for one in islice(violations, _EXAMPLES_MAX)]
+        first = [_described(one) for one in islice(violations, EXAMPLES_MAX)]
         report.add(name, first)
         report.figures[name] += sum(1 for _ in violations)
     judged = compare_changelog(transactions, changelogs=found.changelogs, manifests=found.manifests)
@@ -115,13 +42,7 @@ def figures_of(
         report.figures[f"changelog_{name}"] = getattr(judged, name)
         if getattr(judged, name):
             report.examples[f"changelog_{name}"] = list(judged.examples)
-    unexplained = [end for end in endings if not end.explanation]
-    report.add(
-        "unexplained_exits",
-        [f"{end.name} with code {end.code}: {end.words} ({end.log})" for end in unexplained],
-    )
-    report.figures["tracebacks"] = tracebacks
-    report.endings = [end for end in endings if end.explanation not in {"killed", "stopped"}]
+    report.add_endings(endings, tracebacks=tracebacks)
 
 
 def heartbeat_versions(bodies: Iterable[ProgressBody]) -> dict[str, int]:

@@ -34,6 +34,9 @@ _REPLACED = (
 _NO_BROKER = ("no Kafka broker answers", "init_transactions failed")
 """What a program may say that was started while there was no broker."""
 
+_NO_SOURCE = ("Spanner does not answer", "could not read a stream partition", "could not query")
+"""What a worker may say whose first question to Spanner failed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ending:
@@ -76,7 +79,14 @@ class Member:
 
 
 def explanation_of(
-    *, code: int, words: str, is_killed: bool, is_replaced: bool, is_stopping: bool, no_broker: bool
+    *,
+    code: int,
+    words: str,
+    is_killed: bool,
+    is_replaced: bool,
+    is_stopping: bool,
+    no_broker: bool,
+    no_source: bool = False,
 ) -> str:
     """Return why an ending is as it must be after what was done to the program, or nothing."""
     if is_killed and code == _KILLED:
@@ -87,6 +97,8 @@ def explanation_of(
         return "replaced by another process"
     if no_broker and any(text in words for text in _NO_BROKER):
         return "no broker"
+    if no_source and any(text in words for text in _NO_SOURCE):
+        return "the source failed"
     return ""
 
 
@@ -117,6 +129,8 @@ class Fleet:
     say: Callable[[str], None]
     had_no_broker: Callable[[], bool] = lambda: False
     """Whether the broker was away just now or a moment ago."""
+    source_fails: Callable[[], bool] = lambda: False
+    """Whether queries of the source fail at times, also those of a worker that starts."""
     members: list[Member] = field(default_factory=list)
     endings: list[Ending] = field(default_factory=list)
     restarts: int = 0
@@ -142,6 +156,20 @@ class Fleet:
         """Return the youngest process of a name."""
         with self._lock:
             return self._current[name]
+
+    @property
+    def active(self) -> list[str]:
+        """The names that have a process, or get one again; sorted."""
+        with self._lock:
+            return sorted(self._current)
+
+    def retire(self, name: str) -> None:
+        """Let the youngest process of a name end in order, and start no other one."""
+        with self._lock:
+            member = self._current.pop(name)
+            member.is_stopping = True
+        # Without the lock: it takes a while, and the others are to be watched meanwhile.
+        self._stop(member)
 
     def kill(self, member: Member) -> str:
         """SIGKILL a process; returns the step it was in."""
@@ -187,6 +215,8 @@ class Fleet:
             is_replaced=member.is_replaced,
             is_stopping=member.is_stopping,
             no_broker=self.had_no_broker(),
+            # Once it works, a worker repeats what fails.
+            no_source=self.source_fails() and not member.program.has_begun,
         )
         at_s = round(self.seconds(), 1)
         member.ending = Ending(member.label, at_s, code, words, explanation, str(member.log))
@@ -201,14 +231,19 @@ class Fleet:
             self._is_closing = True
             for name in names:
                 member = self._current.get(name)
-                if member is None or member.ending is not None:
-                    continue
-                member.is_stopping = True
-                member.stopped_at = member.log.stat().st_size
-                member.program.process.resume()
-                member.program.process.stop()
-                self._note(member)
+                if member is not None:
+                    self._stop(member)
         self.abandon()
+
+    def _stop(self, member: Member) -> None:
+        if member.ending is not None:
+            return
+        member.is_stopping = True
+        member.stopped_at = member.log.stat().st_size
+        member.program.process.resume()
+        member.program.process.stop()
+        with self._lock:
+            self._note(member)
 
     def abandon(self) -> None:
         """SIGKILL for whatever still runs."""

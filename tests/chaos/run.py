@@ -8,14 +8,13 @@ released the last commit and all programs have ended in order.
 from __future__ import annotations
 
 import threading
-import time
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
-from tests.chaos.breaker import Breaker, Lineage
+from tests.chaos.breaker import Breaker
 from tests.chaos.collect import Places, PlanRecorder, collect, lineage_facts
 from tests.chaos.faults import (
     LANES,
@@ -24,8 +23,11 @@ from tests.chaos.faults import (
     FaultKind,
     faults_of,
 )
-from tests.chaos.figures import Report, figures_of, heartbeat_versions
+from tests.chaos.figures import figures_of, heartbeat_versions
 from tests.chaos.fleet import Fleet
+from tests.chaos.lineage import Lineage
+from tests.chaos.report import Report
+from tests.chaos.stage import Stage
 from tests.simulation.checking import CHECKERS
 from tests.simulation.history import History
 from tidegate.local_stack.config import load_config
@@ -51,14 +53,10 @@ __all__ = ["Options", "run_chaos"]
 _ACCOUNTS = 60
 _RATE = 15.0
 _LATENESS_S = 600.0
-"""How long the faults may take beyond the time that was asked for."""
+"""The customers' transfers last so long, twice, beyond the time that was asked for."""
 
 _FIRST_DEADLINE_S = 300.0
-_HEAL_DEADLINE_S = 180.0
 _CATCH_UP_DEADLINE_S = 240.0
-_CALM_S = 5.0
-_POLL_S = 0.1
-_FIGURES_EVERY_S = 1.0
 _PROGRESS_VERSION = "TIDEGATE_PRODUCER_PROGRESS_VERSION"
 
 
@@ -130,7 +128,6 @@ class _Run:
         """Workers that had a process."""
         self._calm = threading.Event()
         self._is_open = False
-        self._figures_at = 0.0
 
     def run(self) -> Report:
         """See `run_chaos`."""
@@ -144,9 +141,9 @@ class _Run:
         view.stage("starting workers and consumer")
         for name in self._workers:
             self._fleet.start(name)
-            self._await(lambda name=name: self._has_begun(name), what=f"{name} to work")
+            self._stage.wait(lambda name=name: self._has_begun(name), what=f"{name} to work")
         self._fleet.start("consumer")
-        self._await(
+        self._stage.wait(
             lambda: self._released().through_us >= opened_us,
             what="the opened accounts to arrive in Delta",
             deadline_s=_FIRST_DEADLINE_S,
@@ -187,6 +184,9 @@ class _Run:
             seconds=lambda: self._view.seconds,
             say=self._view.event,
         )
+        self._stage = Stage(
+            self._fleet, self._breaker, self._view, look=self._look, figures=self._figures
+        )
 
     def _worker(self, name: str) -> Program:
         """Return a process of a fleet that is upgraded while it runs.
@@ -205,57 +205,20 @@ class _Run:
         for_s = self._options.minutes * 60
         plan = faults_of(self._options.seed, seconds=for_s, only=self._options.only)
         began_s = self._view.seconds
-        with ThreadPoolExecutor(len(LANES) + 1, thread_name_prefix="chaos") as pool:
-            churn = pool.submit(self._lineage.churn, self._calm)
-            lanes: list[Future[None]] = [
-                pool.submit(self._breaker.follow, lane, plan[lane], began_s=began_s, for_s=for_s)
+        self._stage.break_for(
+            for_s,
+            lanes=[
+                partial(self._breaker.follow, lane, plan[lane], began_s=began_s, for_s=for_s)
                 for lane in LANES
-            ]
-            late_s = began_s + for_s + _LATENESS_S
-            try:
-                self._await(
-                    lambda: (
-                        any(one.done() and one.exception() for one in (*lanes, churn))
-                        or (
-                            all(one.done() for one in lanes)
-                            and self._view.seconds > began_s + for_s
-                        )
-                        or self._view.seconds > late_s
-                    ),
-                    what="the faults to be over",
-                    deadline_s=float("inf"),
-                )
-            except BaseException:
-                self._breaker.abandoned.set()
-                raise
-            finally:
-                self._calm.set()
-            if not all(one.done() for one in lanes):
-                self._breaker.unhealed.append("the faults were not over in time")
-                self._breaker.abandoned.set()
-        self._breaker.abandoned.clear()
-        for future in (*lanes, churn):
-            future.result()
+            ],
+            beside=[partial(self._lineage.churn, self._calm)],
+            end=self._calm.set,
+        )
 
     def _heal(self) -> None:
         """Wait until every program has gone through a cycle and something was committed after."""
         self._view.stage("healing")
-        with ThreadPoolExecutor(len(self._workers) + 1, thread_name_prefix="heal") as pool:
-            names = [*self._workers, "consumer"]
-            cycles = [pool.submit(self._breaker.await_cycle, name) for name in names]
-            try:
-                self._await(
-                    lambda: all(cycle.done() for cycle in cycles),
-                    what="all programs to work",
-                    deadline_s=_HEAL_DEADLINE_S,
-                )
-            except BaseException:
-                self._breaker.abandoned.set()
-                raise
-        for cycle in cycles:
-            cycle.result()
-        calm_until_s = self._view.seconds + _CALM_S
-        self._await(lambda: self._view.seconds > calm_until_s, what="a calm end")
+        self._stage.heal([*self._workers, "consumer"])
         self._is_open = False
         self._customers.stop()
 
@@ -267,7 +230,7 @@ class _Run:
         last_us = max(transaction.commit_timestamp_us for transaction in transactions)
         self._view.stage("waiting until the consumer has released the last commit")
         try:
-            self._await(
+            self._stage.wait(
                 lambda: self._released().through_us >= last_us,
                 what="the last commit to be released",
                 deadline_s=_CATCH_UP_DEADLINE_S,
@@ -336,27 +299,16 @@ class _Run:
     def _has_begun(self, name: str) -> bool:
         return self._fleet.current(name).program.has_begun
 
-    def _await(self, condition, *, what: str, deadline_s: float = 90.0) -> None:
-        """Wait, and meanwhile start again what ends; raises PartFailedError at the deadline."""
-        end_s = self._view.seconds + deadline_s
-        while not condition():
-            self._fleet.watch()
-            self._recorder.look()
-            if self._is_open and self._customers.has_finished:
-                raise PartFailedError("the bank's customers have finished too early")
-            if self._view.seconds > end_s:
-                raise PartFailedError(f"{what}: not reached within {deadline_s:.0f} s")
-            self._show()
-            time.sleep(_POLL_S)
+    def _look(self) -> None:
+        self._recorder.look()
+        if self._is_open and self._customers.has_finished:
+            raise PartFailedError("the bank's customers have finished too early")
 
-    def _show(self) -> None:
-        if self._view.seconds - self._figures_at < _FIGURES_EVERY_S:
-            return
-        self._figures_at = self._view.seconds
-        self._view.figures(
-            transfers=f"{self._customers.done:,}",
-            releases=self._released().releases,
-            faults=len(self._breaker.applied),
-            restarts=self._fleet.restarts,
+    def _figures(self) -> dict[str, object]:
+        return {
+            "transfers": f"{self._customers.done:,}",
+            "releases": self._released().releases,
+            "faults": len(self._breaker.applied),
+            "restarts": self._fleet.restarts,
             **{f"{verb}s": count for verb, count in self._lineage.done.items()},
-        )
+        }

@@ -8,8 +8,9 @@ from rich.console import Console
 
 from tests.chaos.breaker import Applied
 from tests.chaos.collect import Found
-from tests.chaos.figures import Report, figures_of, heartbeat_versions
+from tests.chaos.figures import figures_of, heartbeat_versions
 from tests.chaos.fleet import Ending
+from tests.chaos.report import Report
 from tests.simulation.history import History, Violation
 from tidegate.schemas.progress import SlotChanges, SlotProgress, TokenSnapshot
 

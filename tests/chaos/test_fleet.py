@@ -13,7 +13,13 @@ from tidegate.local_stack.parts.process import ProcessSpec
 from tidegate.local_stack.parts.programs import Program
 
 PATIENCE_S = 20.0
+ORDERLY = (
+    "import signal, sys, time\n"
+    "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
+    "print('up', flush=True)\ntime.sleep(600)"
+)
 REPLACED = "error: the group fenced this worker: Broker: Static consumer fenced"
+NO_SOURCE = "error: Spanner does not answer (code='UNAVAILABLE')"
 NOTHING = {"is_killed": False, "is_replaced": False, "is_stopping": False, "no_broker": False}
 
 
@@ -34,6 +40,9 @@ NOTHING = {"is_killed": False, "is_replaced": False, "is_stopping": False, "no_b
         (2, "error: init_transactions failed: timed out", {"no_broker": True}, True),
         (2, "error: init_transactions failed: timed out", {}, False),
         (2, "error: no worker answers", {"no_broker": True}, False),
+        (2, NO_SOURCE, {"no_source": True}, True),
+        (2, NO_SOURCE, {}, False),
+        (2, "error: no worker answers", {"no_source": True}, False),
     ],
 )
 def test_only_what_was_done_explains_an_ending(code, words, done, explained):
@@ -129,13 +138,21 @@ def test_a_zombie_and_its_successor_are_two_members(fleet_of):
     assert successor.program.process.is_running
 
 
+def test_who_is_retired_ends_in_order_and_is_not_started_again(fleet_of, monkeypatch):
+    monkeypatch.setattr("tests.chaos.fleet._RESTART_PAUSE_S", 0.0)
+    fleet, _ = fleet_of(ORDERLY)
+    member = fleet.start("p")
+    watch_until(fleet, lambda: member.log.exists() and member.log.read_text())
+    assert fleet.active == ["p"]
+    fleet.retire("p")
+    fleet.watch()
+
+    assert member.ending.explanation == "stopped"
+    assert (fleet.active, fleet.restarts) == ([], 0)
+
+
 def test_a_stop_is_orderly_and_restarts_no_process(fleet_of):
-    code = (
-        "import signal, sys, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
-        "print('up', flush=True)\ntime.sleep(600)"
-    )
-    fleet, _ = fleet_of(code)
+    fleet, _ = fleet_of(ORDERLY)
     member = fleet.start("p")
     watch_until(fleet, lambda: member.log.exists() and member.log.read_text())
     fleet.stop(["p"])

@@ -1,0 +1,319 @@
+"""One run of the fleet alone: work, faults, rescales, new schemas, healing, judgement.
+
+Order: stack, database, first worker; then faults, rescales, schema changes and commits beside each
+other; then everything that breaks things ends, the fleet catches up with a last commit, and the
+judge reads all topics.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from tests.chaos.breaker import Breaker
+from tests.chaos.committed_messages import committed_messages, topics_in
+from tests.chaos.faults import SESSION_TIMEOUT_MS, TRANSACTION_TIMEOUT_MS
+from tests.chaos.fleet import Fleet
+from tests.chaos.lineage import Lineage
+from tests.chaos.producer.follower import Follower
+from tests.chaos.producer.plan import SIZES, broker_faults_of, worker_stages_of
+from tests.chaos.producer.reader import Where
+from tests.chaos.producer.source_faults import SourceFaults
+from tests.chaos.producer.topic_log import (
+    DataEntry,
+    Decoder,
+    ForeignRecord,
+    ProgressEntry,
+    Topics,
+    registry_schemas,
+)
+from tests.chaos.producer.verdict import compare, late_changes
+from tests.chaos.producer.workload import STREAM, Workload, initial_ddl, is_poison
+from tests.chaos.report import Report
+from tests.chaos.stage import Stage
+from tidegate.local_stack.config import load_config
+from tidegate.local_stack.demo.bank_database import create_database
+from tidegate.local_stack.demo.churn import SimulatorControl
+from tidegate.local_stack.demo.view import RunView
+from tidegate.local_stack.errors import PartFailedError
+from tidegate.local_stack.judge.log import LoggedTransaction, fetch_commit_log
+from tidegate.local_stack.parts.database_name import DatabaseName
+from tidegate.local_stack.parts.programs import Program, Programs
+from tidegate.local_stack.parts.stack import LocalStack
+
+__all__ = ["Options", "run_chaos"]
+
+_PREFIX = "chaos"
+_RATE = 15.0
+_STREAM_PARTITIONS = 8
+_CATCH_UP_DEADLINE_S = 240.0
+_SETTING = "TIDEGATE_PRODUCER_"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to run."""
+
+    seed: int
+    minutes: float
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the workers, by name.  Unless it says otherwise, workers park poison changes."""
+
+
+def run_chaos(options: Options, *, folder: Path, view: RunView) -> Report:
+    """Run below `folder` and return the report, right or wrong.
+
+    Raises LocalStackError when a part fails or the run cannot go on; everything is stopped either
+    way.
+    """
+    with ExitStack() as cleanup:
+        view.stage("starting Kafka, schema registry and the Spanner simulator")
+        config = load_config(
+            data_dir=folder / "stack",
+            seed=options.seed,
+            stream_partitions=_STREAM_PARTITIONS,
+            equal_timestamps=0.2,
+        )
+        stack = cleanup.enter_context(LocalStack(config, report=view.detail))
+        run = _Run(options, stack=stack, folder=folder, view=view)
+        cleanup.callback(run.abandon)
+        return run.run()
+
+
+class _Run:
+    """One run over a started stack."""
+
+    def __init__(self, options: Options, *, stack: LocalStack, folder: Path, view: RunView) -> None:
+        self._options, self._stack, self._folder, self._view = options, stack, folder, view
+        name = DatabaseName(address=stack.spanner_address)
+        self._topics = Topics(_PREFIX)
+        self._calm = threading.Event()
+        """Nothing breaks any more."""
+        self._quiet = threading.Event()
+        """Nothing is committed any more."""
+        settings = {"poison": "park", **options.settings}
+        self._programs = Programs(
+            folder=folder,
+            bootstrap_servers=stack.bootstrap_servers,
+            registry_url=stack.registry_url,
+            spanner_address=stack.spanner_address,
+            database=name,
+            stream=STREAM,
+            prefix=_PREFIX,
+            more={
+                f"{_SETTING}SESSION_TIMEOUT_MS": str(SESSION_TIMEOUT_MS),
+                f"{_SETTING}TRANSACTION_TIMEOUT_MS": str(TRANSACTION_TIMEOUT_MS),
+                **{_SETTING + key.upper(): text for key, text in settings.items()},
+            },
+        )
+        self._decoder = Decoder(self._topics, registry_schemas(stack.registry_url))
+        self._follower = Follower(stack.bootstrap_servers, self._decoder)
+        view.stage("creating the database")
+        self._workload = Workload(
+            create_database(name, initial_ddl()),
+            options.seed,
+            _RATE,
+            say=view.event,
+            has_poison=settings["poison"] == "park",
+        )
+        self._start = datetime.now(UTC)
+        control = SimulatorControl(stack.control_address, database=name.path, stream=STREAM)
+        self._control = control
+        self._lineage = Lineage(options.seed, control)
+        self._source = SourceFaults(control, options.seed, say=view.event)
+        names = [f"w{number}" for number in range(1, max(SIZES) + 1)]
+        self._fleet = Fleet(
+            make={one: partial(self._worker, one) for one in names},
+            seconds=lambda: view.seconds,
+            say=view.event,
+            source_fails=lambda: not self._calm.is_set(),
+        )
+        self._breaker = Breaker(
+            self._fleet, stack.kafka, seconds=lambda: view.seconds, say=view.event
+        )
+        self._stage = Stage(
+            self._fleet, self._breaker, view, look=self._look, figures=self._figures
+        )
+        self._rescales = 0
+
+    def run(self) -> Report:
+        """See `run_chaos`."""
+        view, options = self._view, self._options
+        seconds = options.minutes * 60
+        self._lineage.begin()
+        view.stage("starting the first worker")
+        self._fleet.start("w1")
+        self._stage.wait(lambda: self._fleet.current("w1").program.has_begun, what="w1 to work")
+        self._follower.start()
+        writers = self._workload.writers(self._quiet)
+        view.stage(f"{options.minutes:g} minutes of faults")
+        began_s = view.seconds
+        broker = broker_faults_of(options.seed, seconds=seconds)
+        self._stage.break_for(
+            seconds,
+            lanes=[
+                partial(self._follow_workers, began_s, seconds),
+                partial(self._breaker.follow, "broker", broker, began_s=began_s, for_s=seconds),
+            ],
+            beside=[
+                partial(self._lineage.churn, self._calm),
+                partial(self._source.disturb, self._calm),
+                partial(self._workload.change_schema, self._calm),
+            ],
+            end=self._calm.set,
+        )
+        view.stage("healing")
+        self._stage.heal(self._fleet.active)
+        self._quiet.set()
+        for writer in writers:
+            writer.join()
+        self._workload.commit_last()
+        transactions = self._catch_up()
+        view.stage("stopping all workers")
+        self._fleet.stop(self._fleet.active)
+        self._follower.stop()
+        return self._report(transactions)
+
+    def abandon(self) -> None:
+        """Stop what this run has started and not yet stopped."""
+        self._calm.set()
+        self._quiet.set()
+        self._breaker.abandoned.set()
+        self._fleet.abandon()
+        self._follower.stop()
+
+    # ------------------------------------------------------------ stages
+
+    def _worker(self, name: str) -> Program:
+        start = self._start.isoformat().replace("+00:00", "Z")
+        return self._programs.worker(name, start=start)
+
+    def _follow_workers(self, began_s: float, seconds: float) -> None:
+        """Bring the fleet to each size in turn, and break its workers in between."""
+        for stage in worker_stages_of(self._options.seed, seconds=seconds):
+            wait_s = began_s + stage.begins_s - self._view.seconds
+            if self._breaker.abandoned.wait(max(0.0, wait_s)):
+                return
+            self._rescale(stage.workers)
+            self._breaker.follow("workers", stage.faults, began_s=began_s, for_s=stage.ends_s)
+
+    def _rescale(self, size: int) -> None:
+        active = self._fleet.active
+        if len(active) == size:
+            return
+        self._view.event(f"rescale: {len(active)} workers become {size}")
+        self._rescales += 1
+        for name in active[size:]:
+            self._fleet.retire(name)
+        for number in range(len(active) + 1, size + 1):
+            self._fleet.start(f"w{number}")
+
+    def _catch_up(self) -> list[LoggedTransaction]:
+        """Return the commit log, once the reader's watermark has passed all of it."""
+        transactions = fetch_commit_log(
+            self._stack.control_address, database=self._control.database, stream=STREAM
+        )
+        last_us = max(one.commit_timestamp_us for one in transactions)
+        self._view.stage("waiting until the watermark has passed the last commit")
+        began_s = self._view.seconds
+        try:
+            self._stage.wait(
+                lambda: (self._follower.reader.watermark_us or 0) >= last_us,
+                what="the watermark of the last commit",
+                deadline_s=_CATCH_UP_DEADLINE_S,
+            )
+        except PartFailedError as error:
+            self._breaker.unhealed.append(str(error))
+        self._catch_up_s = round(self._view.seconds - began_s)
+        return transactions
+
+    # ------------------------------------------------------------ the judge
+
+    def _report(self, transactions: list[LoggedTransaction]) -> Report:
+        view, options = self._view, self._options
+        view.stage("reading all topics")
+        logs, ends, broken = self._read_topics()
+        view.stage("judging")
+        report = Report(options.seed, options.minutes, logs=str(self._folder / "logs"))
+        data = [entry for log in logs.values() for entry in log if isinstance(entry, DataEntry)]
+        last_us = max(one.commit_timestamp_us for one in transactions)
+        found = compare(self._topics, transactions, data, is_poison=is_poison)
+        found |= late_changes(self._topics, logs, ends, seed=options.seed, last_us=last_us)
+        for name, texts in found.items():
+            report.add(name, texts)
+        reader = self._follower.reader
+        report.add("watermark_violations", [f"live: {text}" for text in reader.violations])
+        report.add("refused_by_readers", [f"live: {text}" for text in reader.broken])
+        report.add("foreign_records", [*broken, *self._follower.broken])
+        report.add("unhealed", self._breaker.unhealed)
+        report.add_endings(self._fleet.endings, tracebacks=self._fleet.tracebacks)
+        report.faults = self._breaker.applied
+        dead = sum(entry.topic == self._topics.dead_letters for entry in data)
+        report.counts = {
+            "transactions": len(transactions),
+            "changes_committed": sum(len(one.changes) for one in transactions),
+            "changes_published": len(data) - dead,
+            "changes_parked": dead,
+            "poison_changes": sum(
+                is_poison(change) for one in transactions for change in one.changes
+            ),
+            "progress_records": sum(
+                isinstance(entry, ProgressEntry) for log in logs.values() for entry in log
+            ),
+            "stream_partitions": len(self._lineage.born),
+            **{f"{verb}s": count for verb, count in self._lineage.done.items()},
+            "faults_of_the_source": self._source.done.total(),
+            **{f"schema_{verb}": n for verb, n in self._workload.schema_changes.items()},
+            "transactions_refused": self._workload.refused,
+            "rescales": self._rescales,
+            "faults": len(report.faults),
+            "restarts": self._fleet.restarts,
+            "explained_exits": len(report.endings) - report.figures["unexplained_exits"],
+            "seconds_to_catch_up": self._catch_up_s,
+        }
+        report.seconds = round(view.seconds, 1)
+        return report
+
+    def _read_topics(
+        self,
+    ) -> tuple[dict[Where, list[DataEntry | ProgressEntry]], dict[Where, int], list[str]]:
+        """Return all records by topic partition, where each ends, and what is foreign."""
+        logs: dict[Where, list[DataEntry | ProgressEntry]] = {}
+        ends: Counter[Where] = Counter()
+        broken: list[str] = []
+        broker = self._stack.bootstrap_servers
+        topics = [name for name in topics_in(broker) if self._topics.are_read(name)]
+        for message in committed_messages(broker, topics):
+            where = message.topic() or "", message.partition() or 0
+            ends[where] = max(ends[where], (message.offset() or 0) + 1)
+            try:
+                entry = self._decoder.decode(message)
+            except ForeignRecord as error:
+                broken.append(str(error))
+                continue
+            if entry is not None:
+                logs.setdefault(where, []).append(entry)
+        return logs, dict(ends), broken
+
+    # ------------------------------------------------------------ inside
+
+    def _look(self) -> None:
+        self._follower.require_alive()
+        if self._workload.failure is not None:
+            raise PartFailedError("a writer failed", cause=repr(self._workload.failure))
+
+    def _figures(self) -> dict[str, object]:
+        return {
+            "commits": f"{self._workload.commits:,}",
+            "workers": len(self._fleet.active),
+            "faults": len(self._breaker.applied),
+            "of the source": self._source.done.total(),
+            "restarts": self._fleet.restarts,
+            **{f"{verb}s": count for verb, count in self._lineage.done.items()},
+        }

@@ -1,0 +1,135 @@
+"""What the judge decodes, and that it shares no code with what it judges."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import fastavro
+import pytest
+
+from tests.chaos.producer.topic_log import Decoder, ForeignRecord, Topics, order_key_of
+from tidegate.local_stack.judge.log import Place, record_sequence_numbers
+
+KEY = {"type": "record", "name": "Key", "fields": [{"name": "K", "type": ["null", "long"]}]}
+VALUE = {"type": "record", "name": "Change", "fields": [{"name": "mod_type", "type": "string"}]}
+SCHEMAS = {1: fastavro.parse_schema(KEY), 2: fastavro.parse_schema(VALUE)}
+ORDER = (7).to_bytes(8, "big") + b"tx\0" + bytes(20)
+
+
+class Message:
+    """As much of confluent_kafka's as is read."""
+
+    def __init__(self, topic, *, key=None, value=None, headers=None):
+        self._parts = topic, key, value, headers
+
+    def topic(self):
+        return self._parts[0]
+
+    def partition(self):
+        return 3
+
+    def offset(self):
+        return 9
+
+    def key(self):
+        return self._parts[1]
+
+    def value(self):
+        return self._parts[2]
+
+    def headers(self):
+        return self._parts[3]
+
+    def timestamp(self):
+        return 1, 1_700_000_000_000
+
+
+def framed(schema_id, record):
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, SCHEMAS[schema_id], record)
+    return struct.pack(">bI", 0, schema_id) + body.getvalue()
+
+
+GOOD = {
+    "key": framed(1, {"K": 5}),
+    "value": framed(2, {"mod_type": "UPDATE"}),
+    "headers": [("order", ORDER), ("mod", b"U")],
+}
+
+
+@pytest.fixture
+def decoder():
+    return Decoder(Topics("p"), SCHEMAS.__getitem__)
+
+
+def test_a_change(decoder):
+    entry = decoder.decode(Message("p.t", **GOOD))
+
+    assert (entry.topic, entry.data_topic, entry.offset) == ("p.t", "p.t", 9)
+    assert (entry.commit_us, entry.mod, entry.row) == (7, b"U", {"K": 5})
+    assert entry.value == {"mod_type": "UPDATE"}
+
+
+def test_a_dead_letter_names_the_topic_that_it_belongs_to(decoder):
+    headers = [*GOOD["headers"], ("topic", b"p.t"), ("form", b"record")]
+    entry = decoder.decode(Message("p-dead-letter", **{**GOOD, "headers": headers, "value": b"{}"}))
+
+    assert (entry.topic, entry.data_topic, entry.value) == ("p-dead-letter", "p.t", None)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"headers": None},
+        {"headers": [("mod", b"U"), ("order", ORDER)]},
+        {"key": b"\x01\0\0\0\1\0"},
+        {"key": None},
+        {"key": framed(1, {"K": 5})[:-1]},
+        {"value": b"text"},
+    ],
+)
+def test_what_no_producer_may_write_is_foreign(decoder, changed):
+    with pytest.raises(ForeignRecord, match=r"p\.t/3@9"):
+        decoder.decode(Message("p.t", **{**GOOD, **changed}))
+
+
+def test_the_names_of_the_topics():
+    topics = Topics("eu.orders")
+
+    assert topics.is_data("eu.orders.Items")
+    assert topics.is_data("eu.orders.shop.Items")
+    assert not any(topics.is_data(one) for one in ("eu.orders.a.b.c", "eu.orders", "euxorders.a"))
+    assert topics.are_read("eu.orders-progress")
+    assert not topics.are_read("__consumer_offsets")
+
+
+def test_order_keys_are_those_of_the_protocol(repository: Path):
+    text = (repository / "docs" / "protocol.md").read_text()
+    found = re.search(r"<!-- example: order -->\n```json\n(.*?)```", text, re.DOTALL)
+    for given in json.loads(found[1])["changes"]:
+        place = Place(
+            given["commit_timestamp_us"],
+            given["server_transaction_id"],
+            record_sequence_numbers(given["record_sequence"]),
+            given["mod_number"],
+        )
+        assert order_key_of(place).hex() == given["order_key"]
+
+
+def test_the_judge_imports_neither_producer_nor_its_contract():
+    modules = ("topic_log", "reader", "verdict")
+    code = (
+        "import sys\n"
+        + "".join(f"import tests.chaos.producer.{name}\n" for name in modules)
+        + "judged = ('tidegate.producer', 'tidegate.schemas')\n"
+        + "print([name for name in sys.modules if name.startswith(judged)])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,86 @@
+"""What is committed: schema changes that a seed decides, and values that their columns take."""
+
+from __future__ import annotations
+
+import random
+from itertools import islice
+
+import pytest
+
+from tests.chaos.producer.workload import (
+    initial_ddl,
+    is_poison,
+    poison_of,
+    schema_changes_of,
+    value_of,
+)
+from tidegate.local_stack.judge.log import LoggedChange, Place
+
+TYPES = ("INT64", "STRING(MAX)", "FLOAT64", "BOOL", "BYTES(MAX)", "TIMESTAMP", "NUMERIC")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_columns_and_tables_come_and_go_and_no_name_comes_back(seed):
+    changes = list(islice(schema_changes_of(seed), 60))
+    columns, tables = set(), {"items", "counts"}
+    for change in changes:
+        match change.verb:
+            case "ADD COLUMN":
+                assert change.adds not in {column for _, column in columns}
+                columns.add((change.table, change.adds))
+            case "DROP COLUMN":
+                assert (change.table, change.drops) in columns
+            case _:
+                assert change.table not in tables
+                tables.add(change.table)
+        assert change.table in tables
+
+    assert {change.verb for change in changes[:3]} == {"ADD COLUMN", "DROP COLUMN", "CREATE TABLE"}
+    dropped = [(change.table, change.drops) for change in changes if change.drops]
+    assert len(set(dropped)) == len(dropped) > 1
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_column_gets_values_and_nulls(kind):
+    chance = random.Random(kind)
+    values = [value_of(kind, chance) for _ in range(100)]
+
+    assert None in values
+    assert len({str(value) for value in values}) > 2
+
+
+def logged(*, new=None, old=None):
+    return LoggedChange("t", Place(1, "tx", (0, 0), 0), "UPDATE", {"K": "k"}, new or {}, old or {})
+
+
+@pytest.mark.parametrize(
+    ("text", "poison"),
+    [
+        ("2024-05-06T00:00:00.000000001Z", True),
+        ("2024-05-06T00:00:00.123456700Z", True),
+        ("2024-05-06T00:00:00.123456Z", False),
+        ("2024-05-06T00:00:00.123456000Z", False),
+        ("2024-05-06T00:00:00Z", False),
+        ("x" * 1_500_000, True),
+        ("x" * 1_000, False),
+        (None, False),
+        (0.5, False),
+    ],
+)
+def test_poison_is_known_by_its_value_before_or_after_the_change(text, poison):
+    assert is_poison(logged(new={"C": text, "D": "1"})) == poison
+    assert is_poison(logged(old={"C": text})) == poison
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_values_that_cannot_be_published_are_poison(kind):
+    value = poison_of(kind, random.Random(kind))
+    if kind in ("TIMESTAMP", "STRING(MAX)"):
+        text = value if isinstance(value, str) else value.rfc3339()
+        assert is_poison(logged(new={"C": text}))
+    else:
+        assert value is None
+
+
+def test_the_stream_watches_tables_that_come_later():
+    assert "FOR ALL" in initial_ddl()[-1]
