@@ -22,12 +22,15 @@ from tidegate.local_stack.demo.bank import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tidegate.local_stack.demo.bank import Bank, Transfer
     from tidegate.local_stack.parts.database_name import DatabaseName
 
 __all__ = [
     "commit_time_us",
     "create_bank_database",
+    "create_database",
     "open_accounts",
     "open_database",
     "quiet_environment",
@@ -65,15 +68,18 @@ def _client(name: DatabaseName) -> Any:
 
 def create_bank_database(name: DatabaseName, *, commit_timestamps: bool = True) -> Any:
     """Create instance, database, tables and change stream; return the client's database object."""
+    return create_database(name, schema_statements(commit_timestamps=commit_timestamps))
+
+
+def create_database(name: DatabaseName, statements: Sequence[str]) -> Any:
+    """Create instance and database with its schema; return the client's database object."""
     client = _client(name)
     config = f"projects/{name.project}/instanceConfigs/emulator-config"
     instance = client.instance(
         name.instance, configuration_name=config, display_name=name.instance, node_count=1
     )
     instance.create().result(timeout=_DDL_TIMEOUT_S)
-    database = instance.database(
-        name.database, ddl_statements=schema_statements(commit_timestamps=commit_timestamps)
-    )
+    database = instance.database(name.database, ddl_statements=list(statements))
     database.create().result(timeout=_DDL_TIMEOUT_S)
     return database
 

@@ -6,12 +6,13 @@ import time
 import uuid
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from tests.simulation.contract_ports import CASES, SLOTS, TestWorker
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.parts.stack import LocalStack
+from tidegate.producer.kafka.dead_letters import KafkaDeadLetters
 from tidegate.producer.kafka.membership import KafkaMembership
 from tidegate.producer.kafka.publisher import KafkaPublisher
 from tidegate.producer.kafka.stream_start import KafkaStreamStartFinder
@@ -28,6 +29,7 @@ TURNS_MAX = 200
 PATIENCE_S = 60
 SESSION_TIMEOUT_MS = 6_000
 PROGRESS = "bank-progress"
+DEAD_LETTER = "bank-dead-letter"
 KEY_ID, RECORD_ID = 1, 2
 DECODER = ProgressDecoder(InMemorySchemaRegistry().schema, own_ids=[RECORD_ID])
 
@@ -36,14 +38,14 @@ class MemoryStage:
     """The models of `producer/memory`."""
 
     def __init__(self):
-        self._broker = MemoryBroker({PROGRESS: SLOTS}, group=Group(SLOTS))
+        self._broker = MemoryBroker({PROGRESS: SLOTS, DEAD_LETTER: 1}, group=Group(SLOTS))
         self._started = 0
 
     def worker(self, name):
         self._started += 1
         worker = TestWorker(name)
         worker.publisher = MemoryPublisher(
-            self._broker, transactional_id=name, progress_topic=PROGRESS
+            self._broker, transactional_id=name, progress_topic=PROGRESS, dead_letter=DEAD_LETTER
         )
         worker.membership = MemoryMembership(
             self._broker, worker=name, client_id=f"{name}-{self._started}", topic=PROGRESS,
@@ -55,6 +57,9 @@ class MemoryStage:
 
     def finder(self):
         return MemoryStreamStartFinder(self._broker, topic=PROGRESS, root_slot=0)
+
+    def dead_letters(self):
+        return [entry.value for entry in self._broker.read(DEAD_LETTER)]
 
     def truncate(self, slot, below):
         self._broker.logs[PROGRESS, slot].expire(below)
@@ -75,7 +80,10 @@ class KafkaStage:
         self._address = address
         self._group = f"g{uuid.uuid4().hex[:8]}"
         self._topic = f"{self._group}-progress"
-        KafkaTopics(address).ensure_progress(self._topic, slots=SLOTS, replication=1)
+        self._dead_letter = f"{self._group}-dead-letter"
+        topics = KafkaTopics(address)
+        topics.ensure_progress(self._topic, slots=SLOTS, replication=1)
+        topics.ensure_dead_letter(self._dead_letter, replication=1)
         self._workers = []
 
     def worker(self, name):
@@ -83,7 +91,7 @@ class KafkaStage:
         worker.publisher = KafkaPublisher(
             bootstrap_servers=self._address, transactional_id=f"{self._group}-{name}",
             transaction_timeout_ms=30_000, progress_topic=self._topic,
-            topic_partitions={},
+            topic_partitions={self._dead_letter: 1}, dead_letter=self._dead_letter,
             progress_schema_ids={1: (KEY_ID, RECORD_ID), 2: (KEY_ID, RECORD_ID)},
         )  # fmt: skip
         worker.membership = KafkaMembership(
@@ -101,6 +109,13 @@ class KafkaStage:
             decoder=DECODER,
         )  # fmt: skip
 
+    def dead_letters(self):
+        letters = KafkaDeadLetters(
+            bootstrap_servers=self._address, group=self._group, topic=self._dead_letter,
+            topic_partitions=1, patience_s=PATIENCE_S,
+        )  # fmt: skip
+        return [letter.change for letter in letters.read() if letter is not None]
+
     def truncate(self, slot, below):
         # A broker deletes no records of a topic that is compacted only.
         change = ConfigEntry(
@@ -112,8 +127,7 @@ class KafkaStage:
         admin = AdminClient({"bootstrap.servers": self._address})
         for answer in admin.incremental_alter_configs([resource]).values():
             answer.result(PATIENCE_S)
-        (answer,) = admin.delete_records([TopicPartition(self._topic, slot, below)]).values()
-        answer.result(PATIENCE_S)
+        self.until(lambda: _deletes(admin, TopicPartition(self._topic, slot, below)))
 
     def until(self, condition, *workers):
         give_up_at = time.monotonic() + PATIENCE_S
@@ -125,6 +139,18 @@ class KafkaStage:
     def close(self):
         for worker in self._workers:
             worker.membership.close()
+
+
+def _deletes(admin, place):
+    """Delete records; return whether the broker does already what its topic's new policy allows."""
+    (answer,) = admin.delete_records([place]).values()
+    try:
+        answer.result(PATIENCE_S)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.POLICY_VIOLATION:
+            raise
+        return False
+    return True
 
 
 @pytest.fixture(scope="module")

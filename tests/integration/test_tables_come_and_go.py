@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.integration.test_plain_subscriber import read_everything
 from tidegate.local_stack.config import load_config
@@ -17,11 +22,16 @@ from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.programs import Programs
 from tidegate.local_stack.parts.stack import LocalStack
+from tidegate.producer.kafka.slot_consumer import consume_slot
+from tidegate.program.registry_http import HttpSchemaRegistry
+from tidegate.schemas.progress import DataTopic, TableAdded
+from tidegate.schemas.progress_decoder import ProgressDecoder
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 BANK = Bank(accounts=3, seed=5)
 PREFIX = "tables"
+TOPIC = f"{PREFIX}.Later"
 DDL_TIMEOUT_S = 60
 DEADLINE_S = 120
 LATER = (
@@ -54,12 +64,24 @@ def later_rows(stack: LocalStack, pipeline: Pipeline, *, count: int) -> list[tup
     )
 
 
-def test_a_table_comes_and_goes(tmp_path: Path):
+@dataclass
+class Running:
+    """Two workers on a stream FOR ALL, and what they run on."""
+
+    stack: LocalStack
+    database: Any
+    pipeline: Pipeline
+    start: str
+
+    def alter(self, *statements: str) -> None:
+        self.database.update_ddl(list(statements)).result(timeout=DDL_TIMEOUT_S)
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Running]:
     with LocalStack(load_config(data_dir=tmp_path / "stack", seed=5)) as stack:
         name = DatabaseName(address=stack.spanner_address)
         database = create_bank_database(name)
-        for_all = f"ALTER CHANGE STREAM {STREAM} SET FOR ALL"
-        database.update_ddl([for_all]).result(timeout=DDL_TIMEOUT_S)
         pipeline = Pipeline(
             Programs(
                 folder=tmp_path,
@@ -72,23 +94,86 @@ def test_a_table_comes_and_goes(tmp_path: Path):
             )
         )
         start = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        found = Running(stack, database, pipeline, start)
+        found.alter(f"ALTER CHANGE STREAM {STREAM} SET FOR ALL")
         try:
             pipeline.start_workers(2, start=start)
             open_accounts(database, BANK)
             records(stack, pipeline, ACCOUNTS, count=BANK.accounts)
-
-            database.update_ddl([LATER]).result(timeout=DDL_TIMEOUT_S)
-            insert(database, ("eu", 1, "one"))
-            first = ((("Id", 1), ("Region", "eu")), "one", "I")
-            assert later_rows(stack, pipeline, count=1) == [first]
-
-            assert pipeline.stop() == []
-            insert(database, ("us", 2, "two"))
-            database.update_ddl(["DROP TABLE Later"]).result(timeout=DDL_TIMEOUT_S)
-            pipeline.start_workers(2, start=start)
-            second = ((("Id", 2), ("Region", "us")), "two", "I")
-            assert later_rows(stack, pipeline, count=2) == [first, second]
-            pipeline.check()
+            yield found
         finally:
-            faults = pipeline.stop()
-        assert faults == []
+            pipeline.stop()
+
+
+def recorded_tables(stack: LocalStack) -> list[DataTopic]:
+    """Return the topics that slot 0 has a `TableAdded` for, in its order."""
+    decoder = ProgressDecoder(HttpSchemaRegistry(stack.registry_url).schema)
+    consumer = consume_slot(
+        f"{PREFIX}-progress", 0, bootstrap_servers=stack.bootstrap_servers, client_group="test"
+    )
+    found = []
+    while True:
+        message = consumer.poll(DEADLINE_S)
+        assert message is not None
+        if message.error() is not None:
+            assert message.error().code() == KafkaError._PARTITION_EOF
+            consumer.close()
+            return found
+        value = message.value()
+        body = None if value is None else decoder.decode(value).body
+        if isinstance(body, TableAdded):
+            found.append(body.topic)
+
+
+def test_a_table_comes_and_goes(running: Running):
+    stack, pipeline = running.stack, running.pipeline
+    running.alter(LATER)
+    insert(running.database, ("eu", 1, "one"))
+    first = ((("Id", 1), ("Region", "eu")), "one", "I")
+    assert later_rows(stack, pipeline, count=1) == [first]
+    tables = recorded_tables(stack)
+    assert {topic.topic for topic in tables} == {TOPIC}
+    assert len(set(tables)) == 1
+
+    assert pipeline.stop() == []
+    insert(running.database, ("us", 2, "two"))
+    running.alter("DROP TABLE Later")
+    pipeline.start_workers(2, start=running.start)
+    second = ((("Id", 2), ("Region", "us")), "two", "I")
+    assert later_rows(stack, pipeline, count=2) == [first, second]
+    pipeline.check()
+    assert recorded_tables(stack) == tables
+    assert pipeline.stop() == []
+
+
+def test_a_later_topic_that_grows_stops_every_worker(running: Running):
+    """Also the one that has read no change of the table, and whatever is inserted meanwhile."""
+    stack, pipeline = running.stack, running.pipeline
+    running.alter(LATER)
+    insert(running.database, ("eu", 1, "one"))
+    later_rows(stack, pipeline, count=1)
+    (table,) = set(recorded_tables(stack))
+
+    admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
+    more = NewPartitions(TOPIC, table.topic_partitions + 1)
+    admin.create_partitions([more])[TOPIC].result(DEADLINE_S)
+    workers = list(pipeline.workers)
+    give_up_at = time.monotonic() + DEADLINE_S
+    for number in itertools.count(2):
+        if all(worker.process.exit_code is not None for worker in workers):
+            break
+        assert time.monotonic() < give_up_at, pipeline.log_tails()
+        insert(running.database, ("eu", number, "more"))
+        time.sleep(0.2)
+
+    assert [worker.process.exit_code for worker in workers] == [2, 2]
+    for worker in workers:
+        grown = f"topic {TOPIC} had {table.topic_partitions} topic partitions"
+        assert grown in worker.process.log_tail(20)
+    consumer = consume_slot(
+        TOPIC, table.topic_partitions,
+        bootstrap_servers=stack.bootstrap_servers, client_group="test",
+    )  # fmt: skip
+    grown_by = TopicPartition(TOPIC, table.topic_partitions)
+    assert consumer.get_watermark_offsets(grown_by, timeout=DEADLINE_S) == (0, 0)
+    consumer.close()

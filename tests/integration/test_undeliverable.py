@@ -89,6 +89,12 @@ class Fleet:
             )
         self.until(lambda: "slots assigned" in self.log)
 
+    def restart(self):
+        """Kill the worker, and start it again."""
+        self._worker.kill()
+        self._worker.wait(PATIENCE_S)
+        self.start()
+
     def insert(self, *owners):
         """Commit an account for each owner, in one transaction."""
         first = time.monotonic_ns()
@@ -172,10 +178,9 @@ def fleet(stack, bank, tmp_path, request):
 def test_a_row_beyond_the_limit_is_named_and_comes_out_once_it_is_raised(fleet):
     fleet.insert("x" * 1_100_000)
     fleet.insert("after")
-    code, seconds, log = fleet.stopped()
+    fleet.until(lambda: "stream partition stopped" in fleet.log)
+    log = fleet.log
 
-    assert code == 1
-    assert seconds < 10
     assert "a record is larger than its topic takes" in log
     assert f"topic='{fleet.topic}'" in log
     assert "key='AccountId=" in log
@@ -186,7 +191,7 @@ def test_a_row_beyond_the_limit_is_named_and_comes_out_once_it_is_raised(fleet):
     assert len(fleet.published()) == 1
 
     fleet.limit(2_000_000)
-    fleet.start()
+    fleet.restart()
     fleet.until(lambda: len(fleet.published()) == 3)
     small, large, after = fleet.published()
     assert large > 1_100_000

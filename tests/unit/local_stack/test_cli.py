@@ -50,6 +50,16 @@ def test_a_taken_port_is_one_clear_line(tmp_path):
     assert [] == list(tmp_path.iterdir())
 
 
+def test_a_java_home_that_does_not_exist_is_one_clear_line(tmp_path):
+    done = run("up", "--data-dir", str(tmp_path), JAVA_HOME=str(tmp_path / "gone"))
+
+    assert 2 == done.returncode
+    (line,) = [line for line in done.stderr.splitlines() if "JAVA_HOME" in line]
+    assert f"{tmp_path}/gone/bin/java does not exist" in line
+    assert "Traceback" not in done.stderr
+    assert [] == list(tmp_path.iterdir())
+
+
 def test_an_unknown_variable_is_one_clear_line(tmp_path):
     done = run("up", "--data-dir", str(tmp_path), TIDEGATE_LOCAL_COLOUR="red")
 
