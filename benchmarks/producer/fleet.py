@@ -21,7 +21,7 @@ from benchmarks.producer.responses import START_NS, STREAM, TABLE
 from benchmarks.producer.source import SourceProcess
 from tidegate.schemas.instants import format_rfc3339
 from tidegate.schemas.order_key import TIMESTAMP_BYTES
-from tidegate.schemas.topics import TopicNames
+from tidegate.schemas.topics import SLOTS_DEFAULT, TopicNames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = ["Fleet"]
 
 _TOPIC_PARTITIONS = 6
+_COMMIT_INTERVAL_S = 0.25
+"""The producer's default."""
 _PATIENCE_S = 90.0
 _WARM_UP = 0.1
 _READ_AT_ONCE = 10_000
@@ -118,7 +120,60 @@ class Fleet:
         threads = self._workers[0].num_threads()
         return {"threads": threads, "core_percent": 100 * core}
 
+    def progress(self, *, seconds: float, warm_up_s: float) -> dict[str, float]:
+        """Records and bytes a second in the progress topic, and CPU, while all send heartbeats.
+
+        `bound_bytes_per_s` is what docs/operations.md states: 200 bytes for each stream partition
+        that has moved, and 4,096 for each slot in each transaction.
+        """
+        self._source.ask("pace", 1, warm_up_s + seconds)  # heartbeats of the present time
+        time.sleep(warm_up_s)
+        before = self._ends_of_progress()
+        cpu_s, began = self._cpu_s(), time.monotonic()
+        time.sleep(seconds)
+        elapsed_s, cpu_s = time.monotonic() - began, self._cpu_s() - cpu_s
+        sizes = [
+            size
+            for slot, offsets in before.items()
+            for size in self._sizes(slot, offsets, self._ends_of_progress()[slot])
+        ]
+        transactions_per_s = 1 / _COMMIT_INTERVAL_S
+        bound = 200 * self._stream_partitions + 4_096 * transactions_per_s * len(before)
+        return {
+            "records_per_s": len(sizes) / elapsed_s,
+            "bytes_per_s": sum(sizes) / elapsed_s,
+            "bytes_per_move": sum(sizes) / elapsed_s / self._stream_partitions,
+            "bound_bytes_per_s": bound,
+            "core_percent": 100 * cpu_s / elapsed_s,
+        }
+
     # ------------------------------------------------------------ inside
+
+    def _ends_of_progress(self) -> dict[int, int]:
+        """Return the end offset of every slot."""
+        topic = self._names.progress
+        return {
+            slot: self._consumer.get_watermark_offsets(
+                TopicPartition(topic, slot), timeout=_PATIENCE_S
+            )[1]
+            for slot in range(SLOTS_DEFAULT)
+        }
+
+    def _sizes(self, slot: int, start: int, end: int) -> list[int]:
+        """Return the sizes of a slot's committed records between two offsets: keys and values."""
+        at = TopicPartition(self._names.progress, slot, start)
+        self._consumer.assign([at])
+        found: list[int] = []
+        for _ in self._patiently(f"reading slot {slot}"):
+            messages = self._consumer.consume(_READ_AT_ONCE, timeout=0.2)
+            found += [
+                len(message.key() or b"") + len(message.value() or b"")
+                for message in messages
+                if (message.offset() or 0) < end
+            ]
+            if self._consumer.position([at])[0].offset >= end - 1:
+                return found
+        return found
 
     def _start(self, worker: str) -> psutil.Process:
         settings = {

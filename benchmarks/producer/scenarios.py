@@ -46,11 +46,15 @@ def _throughput(case: Case, workers: int, stack: LocalStack, checkout: Path) -> 
         return fleet.throughput()
 
 
-def _many(stream_partitions: int, stack: LocalStack, checkout: Path) -> Figures:
+def _many(stream_partitions: int, workers: int, stack: LocalStack, checkout: Path) -> Figures:
     """A change in each message, over few or many stream partitions."""
-    changes = 30_000
     with Fleet(
-        stack, checkout, Case(1, 1), changes=changes, stream_partitions=stream_partitions
+        stack,
+        checkout,
+        Case(1, 1),
+        changes=30_000,
+        workers=workers,
+        stream_partitions=stream_partitions,
     ) as fleet:
         return fleet.throughput()
 
@@ -71,6 +75,12 @@ def _idle(stream_partitions: int, stack: LocalStack, checkout: Path) -> Figures:
         return fleet.idle(seconds=20, warm_up_s=15)
 
 
+def _progress(stream_partitions: int, stack: LocalStack, checkout: Path) -> Figures:
+    """What the progress topic takes while every stream partition moves once a second."""
+    with Fleet(stack, checkout, Case(1, 1), stream_partitions=stream_partitions) as fleet:
+        return fleet.progress(seconds=60, warm_up_s=15)
+
+
 SCENARIOS: dict[str, Callable[[LocalStack, Path], Figures]] = {
     "kafka, 20 x 1": partial(_throughput, Case(20, 1), 1),
     "kafka, 20 x 10": partial(_throughput, Case(20, 10), 1),
@@ -80,7 +90,13 @@ SCENARIOS: dict[str, Callable[[LocalStack, Path], Figures]] = {
     "kafka, split": _split,
     "kafka, idle, 1000 stream partitions": partial(_idle, 1_000),
     **{
-        f"kafka, {count} stream partitions": partial(_many, count) for count in (1, 100, 1000, 3000)
+        f"kafka, {count} stream partitions": partial(_many, count, 1)
+        for count in (1, 100, 1000, 3000)
+    },
+    "kafka, 10000 stream partitions, 2 workers": partial(_many, 10_000, 2),
+    **{
+        f"kafka, progress, {count} stream partitions": partial(_progress, count)
+        for count in (10, 1000, 10_000)
     },
 }
 
