@@ -39,6 +39,7 @@ EXAMPLES = {
     "growth",
     "names",
     "order",
+    "parked keys",
     "positions",
     "schemas",
     "slots",

@@ -23,11 +23,13 @@ from tests.tidy.protocol_page import (
     table,
 )
 from tidegate.producer.config import ProducerConfig
+from tidegate.producer.core.parked_keys import PARKED_KEYS_MAX
+from tidegate.producer.messages import FORM_MESSAGE, FORM_RECORD, FORM_REDRIVEN, KEY_PARKED
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
 from tidegate.producer.translation.table_evolution import grown
 from tidegate.producer.translation.translator import TableEncoding, Translator
 from tidegate.schemas.change_schema import avro_type, key_schema, row_fields, value_schema
-from tidegate.schemas.checksums import CHECKSUM_MODULUS, CHECKSUMS
+from tidegate.schemas.checksums import CHECKSUM_MODULUS, CHECKSUMS, parked_key
 from tidegate.schemas.errors import ConfigError, SchemaError
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.order_key import (
@@ -40,6 +42,7 @@ from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.topics import (
     HEADER_MOD,
     HEADER_ORDER,
+    HEADERS_PARKED,
     ROOT_TOKEN,
     SLOTS_DEFAULT,
     TopicNames,
@@ -63,7 +66,7 @@ def test_names():
     assert given["progress_topic"] == names.progress
     assert given["group"] == names.group
     assert names.table(topic) == given["table"]
-    assert f"`{names.dead_letter.replace(given['prefix'], '<prefix>')}`" in section("9")
+    assert f"`{names.dead_letter.replace(given['prefix'], '<prefix>')}`" in section("2")
 
 
 def test_topics_that_a_reader_subscribes():
@@ -101,6 +104,25 @@ def test_headers():
     rows = table("place", "header", "value")
 
     assert [code(header) for _, header, _ in rows] == [[HEADER_ORDER], [HEADER_MOD]]
+
+
+def test_headers_of_a_parked_change():
+    rows = table("header of a parked change", "value")
+
+    assert tuple(code(name)[0] for name, _ in rows) == HEADERS_PARKED
+    assert {code(form)[0].encode() for form, _ in table("form", "value")} == {
+        FORM_RECORD,
+        FORM_MESSAGE,
+        FORM_REDRIVEN,
+    }
+    assert f"`{KEY_PARKED}`" in section("3.5")
+
+
+def test_names_of_parked_keys():
+    for given in example("parked keys"):
+        key = bytes.fromhex(given["key"])
+        assert parked_key(given["topic"], key) == given["parked_key"]
+    assert f"are {PARKED_KEYS_MAX:,}:" in section("3.5")
 
 
 # ---------------------------------------------------------------- data records

@@ -80,6 +80,7 @@ def test_bodies_and_their_keys():
         ("5.4", "field of `tokens`", "TokenSnapshot"),
         ("5.4", "field", "SlotChanges"),
         ("5.4", "field", "SlotWatermark"),
+        ("5.7", "field", "TableAdded"),
     ],
 )
 def test_every_field_of_a_progress_record_is_described(number, heading, name):
@@ -204,7 +205,9 @@ def test_progress_record(name):
 def body_of(given: dict[str, Any]) -> Any:
     ((name, content),) = given.items()
     return {
-        "PartitionAnnounced": lambda child, parent: PartitionAnnounced(child_of(child), parent),
+        "PartitionAnnounced": lambda child, parent, parked_keys: PartitionAnnounced(
+            child_of(child), parent, tuple(parked_keys)
+        ),
         "SlotProgress": lambda **entries: SlotProgress(
             **{
                 **entries,
@@ -236,6 +239,7 @@ def token_of(**given: Any) -> TokenSnapshot:
             "parents": tuple(given["parents"]),
             "parents_heard": tuple(given["parents_heard"]),
             "checksums": ChecksumKind(given["checksums"]),
+            "parked_keys": tuple(given["parked_keys"]),
         }
     )
 

@@ -26,7 +26,7 @@ from tidegate.schemas.topics import slot_of
 
 
 def test_what_must_equal_the_recorded_stream():
-    ((compared, not_compared), (of_topics, _)) = table("compared", "not compared")
+    ((compared, not_compared), (of_topics, _), _) = table("compared", "not compared")
     recorded = replace(filled("StreamStarted", 1), topics=(DataTopic("t", "id", 1, 1),))
     identity = StreamIdentity(
         **{field.name: getattr(recorded, field.name) for field in fields(StreamIdentity)}
