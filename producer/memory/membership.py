@@ -73,6 +73,7 @@ class MemoryMembership:
         self._describe_at_us = 0
         self._tables_position = 0
         self._has_read_tables = False
+        self._must_replace = False
 
     def start(self) -> None:
         """Claim the worker's name; polls join the group."""
@@ -85,10 +86,11 @@ class MemoryMembership:
 
     def poll(self, timeout_s: float) -> list[Event]:
         """Serve the next rebalance callback, or read every slot; sleeps if nothing happened."""
+        if self._must_replace:
+            self._replace_client()
         self.work()
         if self.client.state is ClientState.LOCKED_OUT:
-            message = "another process has taken this worker's name"
-            raise ProducerError(message, hint="Give every worker a name of its own")
+            raise _name_taken()
         if self.client.callbacks:
             self._serve(self.client.callbacks[0])
             return []
@@ -134,12 +136,8 @@ class MemoryMembership:
         self._data_topics.append(topic)
 
     def replace_client(self) -> None:
-        """Join with a new client; the slots of the former one are lost."""
-        owned = self.client.owned
-        self.client = GroupClient(self.broker.group, self.client.name)
-        if owned:
-            self.client.owned, self.client.state = owned, ClientState.LOST
-            self.client.callbacks.append(("lost", owned))
+        """Let the next poll join with a new client; the slots of the former one are lost."""
+        self._must_replace = True
 
     def has_successor(self) -> bool:
         """Tell whether another process claimed the worker's name after this one."""
@@ -193,6 +191,16 @@ class MemoryMembership:
 
     # ------------------------------------------------------------ inside
 
+    def _replace_client(self) -> None:
+        self._must_replace = False
+        if self.has_successor():
+            raise _name_taken()
+        owned = self.client.owned
+        self.client = GroupClient(self.broker.group, self.client.name)
+        if owned:
+            self.client.owned, self.client.state = owned, ClientState.LOST
+            self.client.callbacks.append(("lost", owned))
+
     def _log(self, slot: int) -> Log | None:
         return self.broker.logs.get((self._topic, slot))
 
@@ -231,6 +239,11 @@ class MemoryMembership:
             data = tuple(describe(topic) for topic in self._data_topics)
             self._described = [described_group, TopicsObserved(describe(self._topic), data)]
         return []
+
+
+def _name_taken() -> ProducerError:
+    message = "another process has taken this worker's name"
+    return ProducerError(message, hint="Give every worker a name of its own")
 
 
 class MemoryStreamStartFinder:

@@ -9,10 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import pytest
+
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.messages import FORM_RECORD, FORM_REDRIVEN, ParkedChange, PublishableRecord
 from tidegate.producer.ports import Membership, Publisher, StreamStartFinder
+from tidegate.schemas.errors import ProducerError
 from tidegate.schemas.progress import (
     ChildPartition,
     PartitionAnnounced,
@@ -232,6 +235,15 @@ def a_new_client_loses_the_slots_and_is_assigned_them_again(stage: PortStage) ->
     assert worker.callbacks == ["assigned", "lost", "assigned"]
 
 
+def a_former_process_gets_no_new_client(stage: PortStage) -> None:
+    former = _owner(stage)
+    stage.worker("first")
+    former.membership.replace_client()
+
+    with pytest.raises(ProducerError):
+        former.membership.poll(0.1)
+
+
 def a_process_that_was_replaced_can_tell(stage: PortStage) -> None:
     former = _owner(stage)
     former.publisher.begin(former.membership.metadata())
@@ -308,6 +320,7 @@ CASES: tuple[Callable[[PortStage], None], ...] = (
     a_fence_with_old_metadata_aborts,
     a_rejoin_revokes_the_slots_and_assigns_them_again,
     a_new_client_loses_the_slots_and_is_assigned_them_again,
+    a_former_process_gets_no_new_client,
     a_process_that_was_replaced_can_tell,
     the_stream_start_is_found_once_it_is_committed,
     parked_changes_are_of_their_transaction_and_in_no_vector,

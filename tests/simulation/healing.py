@@ -93,9 +93,11 @@ class Healing:
             if not node.is_alive and restarts:
                 world.restart(node)
         awake = [node for node in (*world.nodes, *world.zombies) if node.is_alive]
-        living = {node.name for node in awake}
-        for name in list(world.broker.group.members):
-            if name not in living:
+        # By client, not by name: a session ends although a process of that name lives, if that
+        # process never joined.
+        sessions = {node.client.member_id for node in awake}
+        for name, member in list(world.broker.group.members.items()):
+            if member.member_id not in sessions:
                 world.broker.group.expire(name)
         # A process that is gone began the others, perhaps one of a name that lives again.
         handles = [node.publisher.handle for node in awake if node.publisher.handle]

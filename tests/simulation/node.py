@@ -255,7 +255,7 @@ class Node:
                 world.broke(self, f"stopped: {error}")
             else:
                 world.exited(self, "the broker was silent for too long")
-        elif self.client.state is ClientState.LOCKED_OUT:
+        elif self.client.state is ClientState.LOCKED_OUT or self.membership.has_successor():
             world.exited(self, "its name belongs to another process")
         else:
             world.broke(self, f"stopped: {error}")

@@ -191,6 +191,17 @@ def test_a_stuck_client_is_replaced_and_its_slots_are_lost_before_they_come_agai
     assert [kind for kind, _ in member._listener.callbacks] == ["assigned", "lost", "assigned"]
 
 
+def test_a_stuck_client_of_a_former_process_is_not_replaced(join):
+    former = join()
+    polled(former)
+    former.client.state = ClientState.STUCK
+    join(client_id="w-2")
+    former.replace_client()
+
+    with pytest.raises(ProducerError):
+        polled(former)
+
+
 def test_a_rejoin_revokes_the_slots_and_gets_them_again(join):
     member = join()
     polled(member)
