@@ -1,7 +1,7 @@
 """The gate's branch of the error tree.
 
 ConsumerError
-├── ProtocolError           records of the progress topic break the protocol
+├── ProtocolError           records of the progress topic break the protocol (lineage/errors.py)
 │   └── MixedEpochs         records of two epochs in one progress topic
 ├── UnorderedChange         a data record without a usable order key
 ├── CheckpointMismatch      Spark's checkpoint and the gate's do not belong together
@@ -15,20 +15,10 @@ from tidegate.schemas.errors import ConsumerError
 
 __all__ = [
     "CheckpointMismatch",
-    "MixedEpochs",
-    "ProtocolError",
     "RunStopped",
     "UnorderedChange",
     "WriterReplaced",
 ]
-
-
-class ProtocolError(ConsumerError):
-    """Records of the progress topic break the protocol; continuing could lose changes."""
-
-
-class MixedEpochs(ProtocolError):  # noqa: N818 - named after what was found
-    """The progress topic holds two epochs: the stream was reset under the same prefix."""
 
 
 class UnorderedChange(ConsumerError):  # noqa: N818 - named after what was found

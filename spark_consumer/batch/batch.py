@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from structlog.typing import FilteringBoundLogger
 
+    from tidegate.lineage.frontier import EndOffsets
     from tidegate.spark_consumer.batch.effect_loop import LoopStep
     from tidegate.spark_consumer.batch.ports import BatchRows, Parts
     from tidegate.spark_consumer.core.batch_state import State
-    from tidegate.spark_consumer.core.frontier import EndOffsets
     from tidegate.spark_consumer.metrics import ConsumerMetrics
 
 __all__ = ["Batch"]

@@ -43,11 +43,11 @@ from tidegate.spark_consumer.sinks.release_writer import write_release
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
+    from tidegate.lineage.frontier import EndOffsets, Frontier
     from tidegate.spark_consumer.batch.ports import BatchRows, Parts
     from tidegate.spark_consumer.core.batch_effects import BatchEffect
     from tidegate.spark_consumer.core.batch_events import BatchEvent
     from tidegate.spark_consumer.core.batch_state import State
-    from tidegate.spark_consumer.core.frontier import EndOffsets, Frontier
     from tidegate.spark_consumer.core.plan import Plan, Step
     from tidegate.spark_consumer.sinks.port import Sink
 

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from tidegate.lineage.frontier import ProgressRow
+    from tidegate.lineage.subscription import Subscription
     from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
     from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
     from tidegate.spark_consumer.core.batch_state import Segment
     from tidegate.spark_consumer.core.batch_stats import BatchStats
-    from tidegate.spark_consumer.core.frontier import ProgressRow
     from tidegate.spark_consumer.core.gate import Limits
     from tidegate.spark_consumer.core.plan import Compaction, Plan, ReleaseBounds
-    from tidegate.spark_consumer.core.subscription import Subscription
     from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
     from tidegate.spark_consumer.sinks.manifest import ManifestWriter
     from tidegate.spark_consumer.sinks.port import Release, Sink

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812
 
+from tidegate.lineage.frontier import ProgressRow
 from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.spark_consumer.batch.rows import IS_PROGRESS
-from tidegate.spark_consumer.core.frontier import ProgressRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from tidegate.spark_consumer.core.subscription import Subscription
+    from tidegate.lineage.subscription import Subscription
 
 __all__ = ["kafka_rows", "source_options"]
 

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from tidegate.lineage.frontier import ProgressRow
     from tidegate.spark_consumer.batch.progress_rows import ProgressReader
     from tidegate.spark_consumer.batch.segments import SegmentFiles
     from tidegate.spark_consumer.core.batch_state import Segment
     from tidegate.spark_consumer.core.batch_stats import BatchStats
-    from tidegate.spark_consumer.core.frontier import ProgressRow
     from tidegate.spark_consumer.core.plan import Compaction, Plan, ReleaseBounds
     from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
     from tidegate.spark_consumer.sinks.port import Release

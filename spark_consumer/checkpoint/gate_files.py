@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
+from tidegate.lineage.frontier import Frontier
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.files import (
@@ -17,7 +18,6 @@ from tidegate.spark_consumer.core.files import (
     plan_file,
     state_file,
 )
-from tidegate.spark_consumer.core.frontier import Frontier
 from tidegate.spark_consumer.core.plan import Plan
 from tidegate.spark_consumer.errors import CheckpointMismatch
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
+    from tidegate.lineage.subscription import Subscription
     from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, JsonStorage
-    from tidegate.spark_consumer.core.subscription import Subscription
 
 __all__ = ["GateFiles", "QueryIdentity", "newest_state"]
 

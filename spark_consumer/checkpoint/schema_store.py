@@ -13,10 +13,10 @@ from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, reader_sche
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from tidegate.lineage.subscription import Subscription
     from tidegate.schemas.registry import SchemaRegistry
     from tidegate.spark_consumer.checkpoint.json_files import JsonStorage
     from tidegate.spark_consumer.core.batch_state import TopicIds
-    from tidegate.spark_consumer.core.subscription import Subscription
 
 __all__ = ["SchemaStore"]
 

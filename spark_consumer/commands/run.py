@@ -11,11 +11,11 @@ import signal
 import threading
 from typing import TYPE_CHECKING
 
+from tidegate.lineage.subscription import Subscription
 from tidegate.program.health import Health
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.status_server import serve_status
 from tidegate.schemas.topics import TopicNames
-from tidegate.spark_consumer.core.subscription import Subscription
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topics import wait_for_topics
 from tidegate.spark_consumer.metrics import consumer_metrics

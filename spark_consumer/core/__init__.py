@@ -1,4 +1,4 @@
-"""The gate's decisions: frontier, watermark, releases, plans and states.
+"""The gate's decisions: releases, plans and states.
 
 Pure: no Spark, no I/O, no clock.
 """

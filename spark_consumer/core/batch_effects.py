@@ -23,8 +23,8 @@ from tidegate.spark_consumer.core.plan import (
 )
 
 if TYPE_CHECKING:
+    from tidegate.lineage.frontier import Frontier
     from tidegate.spark_consumer.core.batch_state import State, TopicIds
-    from tidegate.spark_consumer.core.frontier import Frontier
     from tidegate.spark_consumer.core.plan import Plan
 
 __all__ = [

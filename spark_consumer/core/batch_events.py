@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from tidegate.lineage.frontier import EndOffsets, Frontier, ProgressRow
     from tidegate.spark_consumer.core.batch_state import State
     from tidegate.spark_consumer.core.batch_stats import BatchStats
-    from tidegate.spark_consumer.core.frontier import EndOffsets, Frontier, ProgressRow
     from tidegate.spark_consumer.core.plan import Plan
 
 __all__ = [

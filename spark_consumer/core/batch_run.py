@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
+from tidegate.lineage.frontier import Frontier
 from tidegate.schemas.errors import InvariantViolation, invariant
 from tidegate.spark_consumer.core.batch_effects import (
     BatchEffect,
@@ -39,7 +40,6 @@ from tidegate.spark_consumer.core.batch_events import (
 )
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.batch_stats import BatchStats
-from tidegate.spark_consumer.core.frontier import Frontier
 from tidegate.spark_consumer.core.gate import (
     Gate,
     after,
@@ -53,10 +53,10 @@ from tidegate.spark_consumer.errors import CheckpointMismatch
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tidegate.spark_consumer.core.frontier import EndOffsets, ProgressRow
+    from tidegate.lineage.frontier import EndOffsets, ProgressRow
+    from tidegate.lineage.subscription import Subscription
     from tidegate.spark_consumer.core.gate import Limits
     from tidegate.spark_consumer.core.plan import Plan
-    from tidegate.spark_consumer.core.subscription import Subscription
 
 __all__ = ["BatchRun"]
 

@@ -13,7 +13,7 @@ from tidegate.schemas.errors import invariant
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tidegate.spark_consumer.core.frontier import EndOffsets
+    from tidegate.lineage.frontier import EndOffsets
 
 __all__ = [
     "BEFORE_EVERYTHING_US",

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tidegate.lineage.errors import ProtocolError
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.spark_consumer.core.batch_state import (
     BEFORE_EVERYTHING_US,
@@ -32,18 +33,18 @@ from tidegate.spark_consumer.core.release import (
     releases_of,
     segments_of,
 )
-from tidegate.spark_consumer.errors import CheckpointMismatch, ProtocolError, UnorderedChange
+from tidegate.spark_consumer.errors import CheckpointMismatch, UnorderedChange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tidegate.spark_consumer.core.batch_stats import BatchStats
-    from tidegate.spark_consumer.core.frontier import (
+    from tidegate.lineage.frontier import (
         EndOffsets,
         Frontier,
         ProgressRow,
         Watermark,
     )
+    from tidegate.spark_consumer.core.batch_stats import BatchStats
 
 
 __all__ = [

@@ -21,7 +21,7 @@ from tidegate.spark_consumer.errors import CheckpointMismatch
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tidegate.spark_consumer.core.frontier import EndOffsets
+    from tidegate.lineage.frontier import EndOffsets
 
 __all__ = [
     "PLAN_FORMAT",

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Mapping, Sequence
 
+    from tidegate.lineage.subscription import Subscription
     from tidegate.program.health import Health
-    from tidegate.spark_consumer.core.subscription import Subscription
 
 __all__ = ["find_missing_topics", "wait_for_topics"]
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from tidegate.lineage.subscription import Subscription
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.topics import TopicNames
@@ -28,7 +29,6 @@ from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.core.files import SEGMENTS
 from tidegate.spark_consumer.core.gate import Limits
-from tidegate.spark_consumer.core.subscription import Subscription
 from tidegate.spark_consumer.errors import WriterReplaced
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.metrics import ConsumerMetrics, consumer_metrics

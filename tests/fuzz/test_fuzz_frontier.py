@@ -6,6 +6,8 @@ from dataclasses import replace
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tidegate.lineage.frontier import Frontier, ProgressRow
+from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.progress import (
     ChildPartition,
     DataTopic,
@@ -19,8 +21,6 @@ from tidegate.schemas.progress import (
     TopicTotals,
 )
 from tidegate.schemas.topics import TopicNames
-from tidegate.spark_consumer.core.frontier import Frontier, ProgressRow
-from tidegate.spark_consumer.core.subscription import Subscription
 from tidegate.spark_consumer.errors import ConsumerError
 
 SUBSCRIPTION = Subscription(TopicNames("bank"))

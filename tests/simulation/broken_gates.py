@@ -15,6 +15,8 @@ from tests.simulation.gate_rows import MemoryRows
 from tests.simulation.gate_sinks import ChangelogModel, MirrorModel
 from tests.simulation.mutant import Mutant, Patches
 from tests.simulation.object_store import ObjectStore, StoreClient
+from tidegate.lineage.frontier import Frontier, Watermark
+from tidegate.lineage.slot_view import SlotView, Snapshot
 from tidegate.schemas.errors import UnreachableError
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, newest_state
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
@@ -22,9 +24,7 @@ from tidegate.spark_consumer.core import batch_run, gate, release
 from tidegate.spark_consumer.core.batch_run import BatchRun
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.files import frontier_file
-from tidegate.spark_consumer.core.frontier import Frontier, Watermark
 from tidegate.spark_consumer.core.plan import Plan
-from tidegate.spark_consumer.core.slot_view import SlotView, Snapshot
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog, WrittenCommit
 
 __all__ = ["BROKEN_GATES"]

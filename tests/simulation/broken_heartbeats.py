@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from tests.simulation.mutant import Mutant
+from tidegate.lineage import slot_view
+from tidegate.lineage.slot_view import SlotView
 from tidegate.producer.core.heartbeat import HeartbeatWriter, SlotState
 from tidegate.producer.core.lifecycle import PartitionState
 from tidegate.producer.core.slot import Slot
@@ -14,8 +16,6 @@ from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.memory import publisher
 from tidegate.schemas.progress import ChecksumKind, SlotChanges, SlowestToken
 from tidegate.schemas.progress_codec import encode_key
-from tidegate.spark_consumer.core import slot_view
-from tidegate.spark_consumer.core.slot_view import SlotView
 
 __all__ = ["BROKEN_HEARTBEATS"]
 

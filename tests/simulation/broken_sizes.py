@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from tests.simulation.mutant import Mutant
+from tidegate.lineage import slot_view
 from tidegate.producer.core.undeliverable import UndeliverableRecords, Verdict
 from tidegate.producer.errors import MessageTooLarge
 from tidegate.producer.translation.limited import LimitedTranslator
 from tidegate.schemas import progress_chunks
-from tidegate.spark_consumer.core import slot_view
 
 __all__ = ["BROKEN_SIZES"]
 

@@ -18,6 +18,8 @@ from tests.simulation.delta import ConcurrentCommit, SchemaMismatch
 from tests.simulation.gate_rows import DataRow, MemoryRows, Registry
 from tests.simulation.gate_sinks import ChangelogModel, MirrorModel
 from tests.simulation.history import Claim
+from tidegate.lineage.frontier import ProgressRow
+from tidegate.lineage.subscription import Subscription
 from tidegate.producer.memory.log import TOMBSTONE
 from tidegate.producer.messages import ChangeMessage
 from tidegate.schemas.errors import TidegateError, UnreachableError
@@ -26,10 +28,8 @@ from tidegate.spark_consumer.batch.ports import Parts
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.core.files import PLANS
-from tidegate.spark_consumer.core.frontier import ProgressRow
 from tidegate.spark_consumer.core.gate import Limits
 from tidegate.spark_consumer.core.plan import Plan
-from tidegate.spark_consumer.core.subscription import Subscription
 from tidegate.spark_consumer.errors import WriterReplaced
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from typing import Any
 from tests.simulation.disturbance import Disturbance
 from tests.simulation.gate_decoding import ChangeReader
 from tests.simulation.gate_sinks import Changes
+from tidegate.lineage.frontier import ProgressRow
 from tidegate.schemas.order_key import OrderKey, first_key_after
 from tidegate.schemas.registry import SchemaRegistry
 from tidegate.schemas.wire_format import unframe
 from tidegate.spark_consumer.core.batch_state import Segment, TopicIds
 from tidegate.spark_consumer.core.batch_stats import BatchStats
-from tidegate.spark_consumer.core.frontier import ProgressRow
 from tidegate.spark_consumer.core.plan import Compaction, Plan, ReleaseBounds
 from tidegate.spark_consumer.core.release import Distribution
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas

@@ -42,6 +42,8 @@ from tests.simulation.silence import silenced
 from tests.simulation.spanner import SimSpanner, StreamQuery
 from tests.simulation.tables import Decoder, SimTables
 from tests.simulation.weather import Weather
+from tidegate.lineage.frontier import Frontier
+from tidegate.lineage.slot_view import SNAPSHOTS_WAITING_MAX
 from tidegate.producer.core import events as on
 from tidegate.producer.core.effects import ReportStopped
 from tidegate.producer.core.group_watch import WatchLimits
@@ -67,9 +69,7 @@ from tidegate.schemas.progress import PROGRESS_VERSION, DataTopic
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.core.batch_state import State
-from tidegate.spark_consumer.core.frontier import Frontier
 from tidegate.spark_consumer.core.gate import STATES_KEPT, Limits
-from tidegate.spark_consumer.core.slot_view import SNAPSHOTS_WAITING_MAX
 
 __all__ = ["World"]
 

@@ -18,7 +18,12 @@ DOCS = REPOSITORY / "docs"
 PAGE = (DOCS / "operations.md").read_text()
 
 # Where the errors of the two programs and of what they share are defined.
-ERRORS = ("tidegate.schemas.errors", "tidegate.producer.errors", "tidegate.spark_consumer.errors")
+ERRORS = (
+    "tidegate.lineage.errors",
+    "tidegate.producer.errors",
+    "tidegate.schemas.errors",
+    "tidegate.spark_consumer.errors",
+)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +88,7 @@ def test_every_error_stands_there_with_its_exit_code():
 def test_every_warning_stands_there():
     sources = [
         path.read_text()
-        for folder in ("producer", "spark_consumer", "tidegate/program")
+        for folder in ("producer", "spark_consumer", "tidegate/lineage", "tidegate/program")
         for path in (REPOSITORY / folder).rglob("*.py")
     ]
     said = {

@@ -22,6 +22,7 @@ from tests.tidy.protocol_page import (
     section,
     table,
 )
+from tidegate.lineage.subscription import Subscription
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.core.parked_keys import PARKED_KEYS_MAX
 from tidegate.producer.messages import FORM_MESSAGE, FORM_RECORD, FORM_REDRIVEN, KEY_PARKED
@@ -49,7 +50,6 @@ from tidegate.schemas.topics import (
     slot_of,
 )
 from tidegate.schemas.wire_format import unframe
-from tidegate.spark_consumer.core.subscription import Subscription
 
 HEADINGS = set(re.findall(r"^##+ ([0-9.]+?)\.? ", PAGE, re.MULTILINE))
 

@@ -16,6 +16,8 @@ from tests.tidy.protocol_page import (
     section,
     table,
 )
+from tidegate.lineage.frontier import Frontier, ProgressRow
+from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import (
     ChecksumKind,
@@ -48,8 +50,6 @@ from tidegate.schemas.progress_codec import (
 )
 from tidegate.schemas.topics import TopicNames, slot_of
 from tidegate.schemas.wire_format import frame, unframe
-from tidegate.spark_consumer.core.frontier import Frontier, ProgressRow
-from tidegate.spark_consumer.core.subscription import Subscription
 
 BODIES = {
     body.__name__: body

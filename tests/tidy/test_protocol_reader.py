@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tidegate.lineage.frontier import Frontier, ProgressRow
+from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.progress import (
     ChildPartition,
     PartitionAnnounced,
@@ -27,8 +29,6 @@ from tidegate.schemas.progress import (
 )
 from tidegate.schemas.progress_chunks import split
 from tidegate.schemas.topics import TopicNames
-from tidegate.spark_consumer.core.frontier import Frontier, ProgressRow
-from tidegate.spark_consumer.core.subscription import Subscription
 
 SLOTS = 2
 DATA, PROGRESS, FOREIGN = "orders.items", "orders-progress", "payments.items"

@@ -33,6 +33,7 @@ HELD = (
     "spark_consumer",
     "tests",
     "tidegate/__init__.py",
+    "tidegate/lineage",
     "tidegate/program",
     "tidegate/version.py",
 )

@@ -19,6 +19,8 @@ import structlog
 
 from tests.spark.gate_rows import GATE_SCHEMA
 from tests.topics import Change, Topic
+from tidegate.lineage.errors import MixedEpochs
+from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.progress import (
     ChildPartition,
@@ -42,13 +44,7 @@ from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.core.files import SEGMENTS
 from tidegate.spark_consumer.core.gate import Limits
-from tidegate.spark_consumer.core.subscription import Subscription
-from tidegate.spark_consumer.errors import (
-    CheckpointMismatch,
-    MixedEpochs,
-    RunStopped,
-    UnorderedChange,
-)
+from tidegate.spark_consumer.errors import CheckpointMismatch, RunStopped, UnorderedChange
 from tidegate.spark_consumer.metrics import consumer_metrics
 from tidegate.spark_consumer.sinks.manifest import read_manifest
 from tidegate.spark_consumer.sinks.port import TableVersion

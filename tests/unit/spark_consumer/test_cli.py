@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 import structlog
 
+from tidegate.lineage.errors import ProtocolError
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.spark_consumer import cli
 from tidegate.spark_consumer.commands import run as run_command
 from tidegate.spark_consumer.core.batch_state import Segment, State, TopicIds
-from tidegate.spark_consumer.errors import ProtocolError
 from tidegate.spark_consumer.spark.requirements import require_spark
 
 NEEDED = [

@@ -9,6 +9,8 @@ from tests.simulation.gate_rows import DataRow, MemoryRows, Registry
 from tests.simulation.gate_sinks import ChangelogModel, MirrorModel
 from tests.simulation.tables import KEY
 from tests.topics import Change, Topic
+from tidegate.lineage.frontier import ProgressRow
+from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.progress import (
@@ -24,9 +26,7 @@ from tidegate.spark_consumer.batch.effect_loop import EffectLoop
 from tidegate.spark_consumer.batch.ports import Parts
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
-from tidegate.spark_consumer.core.frontier import ProgressRow
 from tidegate.spark_consumer.core.gate import Limits
-from tidegate.spark_consumer.core.subscription import Subscription
 from tidegate.spark_consumer.errors import CheckpointMismatch, WriterReplaced
 
 TABLE = Topic("a", {2: {KEY: "INT64", "a": "INT64"}}, [KEY], key_id=1)

@@ -7,13 +7,13 @@ import pytest
 
 from tests.simulation.disturbance import Disturbance, GateProfile
 from tests.simulation.object_store import ObjectStore, StoreClient
+from tidegate.lineage.frontier import Frontier
+from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, newest_state
 from tidegate.spark_consumer.core.batch_state import State
-from tidegate.spark_consumer.core.frontier import Frontier
 from tidegate.spark_consumer.core.plan import PLAN_FORMAT, Plan, ReleaseBounds
-from tidegate.spark_consumer.core.subscription import Subscription
 from tidegate.spark_consumer.errors import CheckpointMismatch, WriterReplaced
 
 SUBSCRIPTION = Subscription(TopicNames("bank"))

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.simulation.object_store import ObjectStore, StoreClient
+from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.change_schema import value_schema
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.registry import InMemorySchemaRegistry
@@ -10,7 +11,6 @@ from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.core.batch_state import TopicIds
-from tidegate.spark_consumer.core.subscription import Subscription
 from tidegate.spark_consumer.core.topic_schemas import row_columns
 
 SUBSCRIPTION = Subscription(TopicNames("bank"))

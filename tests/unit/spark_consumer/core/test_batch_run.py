@@ -12,6 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidegate.lineage.errors import MixedEpochs, ProtocolError
+from tidegate.lineage.frontier import Frontier, ProgressRow
+from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.schemas.progress import (
     ChildPartition,
@@ -53,7 +56,6 @@ from tidegate.spark_consumer.core.files import (
     segment_file,
     state_file,
 )
-from tidegate.spark_consumer.core.frontier import Frontier, ProgressRow
 from tidegate.spark_consumer.core.gate import Limits, no_longer_needed
 from tidegate.spark_consumer.core.plan import (
     CompactSegments,
@@ -63,14 +65,7 @@ from tidegate.spark_consumer.core.plan import (
     WriteRelease,
 )
 from tidegate.spark_consumer.core.release import Distribution
-from tidegate.spark_consumer.core.subscription import Subscription
-from tidegate.spark_consumer.errors import (
-    CheckpointMismatch,
-    ConsumerError,
-    MixedEpochs,
-    ProtocolError,
-    UnorderedChange,
-)
+from tidegate.spark_consumer.errors import CheckpointMismatch, ConsumerError, UnorderedChange
 
 SUBSCRIPTION = Subscription(TopicNames("bank"))
 PROGRESS, DATA = "bank-progress", "bank.accounts"

@@ -11,6 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidegate.lineage.errors import ProtocolError
+from tidegate.lineage.frontier import Frontier, ProgressRow
+from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.schemas.progress import (
     ChildPartition,
@@ -31,7 +34,6 @@ from tidegate.spark_consumer.core.files import (
     segment_file,
     state_file,
 )
-from tidegate.spark_consumer.core.frontier import Frontier, ProgressRow
 from tidegate.spark_consumer.core.gate import (
     STATES_KEPT,
     Gate,
@@ -48,8 +50,7 @@ from tidegate.spark_consumer.core.plan import (
     WriteRelease,
 )
 from tidegate.spark_consumer.core.release import Distribution
-from tidegate.spark_consumer.core.subscription import Subscription
-from tidegate.spark_consumer.errors import CheckpointMismatch, ProtocolError, UnorderedChange
+from tidegate.spark_consumer.errors import CheckpointMismatch, UnorderedChange
 
 SUBSCRIPTION = Subscription(TopicNames("bank"))
 PROGRESS, DATA = "bank-progress", "bank.accounts"

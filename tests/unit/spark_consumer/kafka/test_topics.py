@@ -7,11 +7,11 @@ from functools import partial
 import pytest
 import structlog
 
+from tidegate.lineage.subscription import Subscription
 from tidegate.program.health import Health
 from tidegate.program.kafka_clients import list_topics
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.schemas.topics import TopicNames
-from tidegate.spark_consumer.core.subscription import Subscription
 from tidegate.spark_consumer.kafka import topics as kafka
 
 SUBSCRIPTION = Subscription(TopicNames("bank"))

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tidegate.lineage.errors import ProtocolError
+from tidegate.lineage.slot_view import SNAPSHOTS_WAITING_MAX, SlotView, Slowest
 from tidegate.schemas.progress import (
     ChildPartition,
     PartitionAnnounced,
@@ -13,8 +15,6 @@ from tidegate.schemas.progress import (
     TokenSnapshot,
     TopicOffset,
 )
-from tidegate.spark_consumer.core.slot_view import SNAPSHOTS_WAITING_MAX, SlotView, Slowest
-from tidegate.spark_consumer.errors import ProtocolError
 
 ALWAYS = lambda topic, topic_partition, offset: True  # noqa: E731
 NEVER = lambda topic, topic_partition, offset: False  # noqa: E731

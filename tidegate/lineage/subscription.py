@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidegate.spark_consumer.errors import ProtocolError
+from tidegate.lineage.errors import ProtocolError
 
 if TYPE_CHECKING:
     from tidegate.schemas.topics import TopicNames

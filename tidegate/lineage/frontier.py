@@ -14,14 +14,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tidegate.lineage.errors import MixedEpochs, ProtocolError
+from tidegate.lineage.slot_view import HasReached, SlotView
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import DataTopic, ProgressRecord, StreamStarted, TableAdded
-from tidegate.spark_consumer.core.slot_view import HasReached, SlotView
-from tidegate.spark_consumer.errors import MixedEpochs, ProtocolError
 
 if TYPE_CHECKING:
-    from tidegate.spark_consumer.core.subscription import Subscription
+    from tidegate.lineage.subscription import Subscription
 
 __all__ = ["EndOffsets", "Frontier", "ProgressRow", "Watermark"]
 

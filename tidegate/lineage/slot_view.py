@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+from tidegate.lineage.errors import ProtocolError
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import (
@@ -28,7 +29,6 @@ from tidegate.schemas.progress import (
     StreamStarted,
     TableAdded,
 )
-from tidegate.spark_consumer.errors import ProtocolError
 
 __all__ = ["SNAPSHOTS_WAITING_MAX", "HasReached", "SlotView", "Slowest", "Snapshot"]
 

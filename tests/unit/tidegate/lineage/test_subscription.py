@@ -4,9 +4,9 @@ import re
 
 import pytest
 
+from tidegate.lineage.errors import ProtocolError
+from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.topics import TopicNames
-from tidegate.spark_consumer.core.subscription import Subscription
-from tidegate.spark_consumer.errors import ProtocolError
 
 SUBSCRIPTION = Subscription(TopicNames("a.b-c"))
 

@@ -14,6 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidegate.lineage import slot_view
+from tidegate.lineage.errors import MixedEpochs, ProtocolError
+from tidegate.lineage.frontier import Frontier, ProgressRow, Watermark
+from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.progress import (
     ChildPartition,
     DataTopic,
@@ -28,10 +32,6 @@ from tidegate.schemas.progress import (
 )
 from tidegate.schemas.progress_codec import encode_key
 from tidegate.schemas.topics import TopicNames
-from tidegate.spark_consumer.core import slot_view
-from tidegate.spark_consumer.core.frontier import Frontier, ProgressRow, Watermark
-from tidegate.spark_consumer.core.subscription import Subscription
-from tidegate.spark_consumer.errors import MixedEpochs, ProtocolError
 
 SUBSCRIPTION = Subscription(TopicNames("bank"))
 PROGRESS = "bank-progress"
