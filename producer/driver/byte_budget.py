@@ -1,14 +1,15 @@
 """The bytes that all readers of a worker may hold together, from the moment that they arrive.
 
-A reader asks twice.  Before it receives a message it asks for room for what may come (`expect`),
-and waits while what is on its way fills a quarter of the budget.  Before it decodes the message it
-asks for the bytes that came (`take`); these are held until the worker releases them, after its
-commit.  What comes on top of both are the copies that are made while a message is received and
-decoded; `benchmarks/results/producer.md` has a measurement.
+Before a reader receives a message it asks for room for what may come (`expect`), and waits while
+what is on its way fills a quarter of the budget.  Before it decodes the message it asks for the
+bytes that came (`take`); these are held until the worker releases them, after its commit.  If what
+becomes of the message is larger, it asks for the difference before it delivers it.  What comes on
+top of these are the copies that are made while a message is received and decoded;
+`benchmarks/results/producer.md` has a measurement.
 
 Both lines are first come, first served.  An amount larger than the budget is admitted when it is
-next and nothing is held that a commit would release; readers that wait with part of a value hold
-its bytes, and no commit would release those.
+next and nothing is held that a commit would release; readers that wait with part of a value, or
+with records to deliver, hold their bytes, and no commit would release those.
 
 A query that is silent keeps its room for a moment only: there are many of them, and few that have
 much to say.  If many silent ones receive large messages in the same moment, all of these are held:
@@ -161,11 +162,6 @@ class ByteBudget:
         return False
 
     # ------------------------------------------------------------ holding
-
-    def add(self, size: int) -> None:
-        """Take more for something that is held already; does not block."""
-        with self._lock:
-            self._taken += size
 
     def release(self, size: int) -> None:
         """Return bytes; raises InvariantViolation if fewer were taken."""

@@ -30,7 +30,7 @@ from tidegate.schemas.errors import InvariantViolation, TidegateError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tidegate.producer.driver.byte_budget import ByteBudget
+    from tidegate.producer.driver.byte_budget import ByteBudget, Expectation
     from tidegate.producer.ports import (
         ChangeStream,
         RecordTranslator,
@@ -80,7 +80,7 @@ class PartitionReader:
         )
         self._expected_bytes: int | None = None
         self._held = 0
-        """Bytes that were taken and not delivered; while it waits, those of an incomplete value."""
+        """Bytes that were taken and not delivered."""
         self._is_paused = False
 
     def start(self) -> None:
@@ -136,18 +136,23 @@ class PartitionReader:
             return None
         # A query that had much to say may go on so; with each small message it is less likely.
         self._expected_bytes = max(response.size_bytes, guess // 2)
+        if not await self._take(response.size_bytes, expectation):
+            return None
+        self._resume()
+        return response
+
+    async def _take(self, size: int, expectation: Expectation | None = None) -> bool:
+        """Wait until bytes fit, and hold them; return False once stopped."""
         is_taken = await self._budget.take(
-            response.size_bytes,
+            size,
             expectation=expectation,
             carried=self._held,
             is_cancelled=self._was_stopped,
             on_wait=self._pause,
         )
-        if not is_taken:
-            return None
-        self._held += response.size_bytes
-        self._resume()
-        return response
+        if is_taken:
+            self._held += size
+        return is_taken
 
     def _pause(self) -> None:
         self._is_paused = True
@@ -170,7 +175,7 @@ class PartitionReader:
                 else:
                     items.append(record)
         finally:
-            self._hand_over(items, unfinished=min(unfinished, self._held))
+            await self._hand_over(items, unfinished=min(unfinished, self._held))
 
     async def _translate(self, record: DataChangeRecord) -> PublishableRecord:
         translated = self._translator.translate_now(record, token=self._token)
@@ -181,15 +186,25 @@ class PartitionReader:
             lambda: self._translator.translate(record, token=self._token)
         )
 
-    def _hand_over(self, items: list[ReadItem], *, unfinished: int) -> None:
-        """Deliver items with the bytes that are held for them, or release the bytes."""
-        size, self._held = self._held - unfinished, unfinished
+    async def _hand_over(self, items: list[ReadItem], *, unfinished: int) -> None:
+        """Deliver items with the bytes that are held for them, or release the bytes.
+
+        Waits until the budget has room for what the items need beyond what their response weighed,
+        and delivers nothing if the reader is stopped meanwhile.
+        """
+        size = self._held - unfinished
         if not items:
+            self._held = unfinished
             self._budget.release(size)
             return
-        more = max(0, sum(size_bytes(item) for item in items) - size)
-        self._budget.add(more)
-        self._report(RecordsRead(self._token, self._query_id, items, size + more), size=size + more)
+        more = sum(size_bytes(item) for item in items) - size
+        if more > 0:
+            if not await self._take(more):
+                return
+            self._resume()
+            size += more
+        self._held = unfinished
+        self._report(RecordsRead(self._token, self._query_id, items, size), size=size)
 
     def _report(self, output: ReaderOutput, *, size: int = 0) -> None:
         """Deliver, unless the reader was stopped."""

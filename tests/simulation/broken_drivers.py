@@ -44,6 +44,18 @@ def _may_take_what_fits(self: ByteBudget, size: int) -> bool:
     return self._taken + size <= self._bytes_max
 
 
+async def _take_the_rest_at_once(self: PartitionReader, size: int, expectation: Any = None) -> bool:
+    """Hold what becomes of a message, and do not wait until it fits."""
+    if expectation is not None:
+        return await _take(self, size, expectation)
+    self._budget._taken += size
+    self._held += size
+    return True
+
+
+_take = PartitionReader._take
+
+
 def _release_nothing(self: Queries, *args: Any, **kwargs: Any) -> list[do.Effect]:
     effects = _add_records(self, *args, **kwargs)
     return [e for e in effects if not isinstance(e, do.ReleaseBudget)]
@@ -106,6 +118,11 @@ BROKEN_DRIVERS = (
     ),
     Mutant(
         "a byte budget that never waits", "bounded_memory", ((ByteBudget, "_may_take", _always),)
+    ),
+    Mutant(
+        "what becomes larger than it came held without waiting",
+        "bounded_memory",
+        ((PartitionReader, "_take", _take_the_rest_at_once),),
     ),
     Mutant(
         "the bytes of repeats not released",

@@ -389,17 +389,16 @@ class _RunningQuery:
             except QueryBroke:
                 raise QueryInterrupted("the service is unavailable", code="UNAVAILABLE") from None
             if items:
-                return _response(items, parked=bool(self._world.weather.poison))
+                return _response(items)
 
     def cancel(self) -> None:
         self._is_cancelled = True
 
 
-def _response(records: list[Any], *, parked: bool) -> MemoryResponse:
-    """Return records as a response that weighs at least what becomes of them.
+def _response(records: list[Any]) -> MemoryResponse:
+    """Return records as a response that may weigh less than what becomes of them.
 
     A parked change is its record as JSON, and the text of an error.
     """
     changes = sum(len(record.mods) for record in records if isinstance(record, DataChangeRecord))
-    size_bytes = 200 * len(records) + (2_400 if parked else 400) * changes
-    return MemoryResponse(records, size_bytes=size_bytes)
+    return MemoryResponse(records, size_bytes=200 * len(records) + 400 * changes)

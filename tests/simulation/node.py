@@ -82,20 +82,22 @@ class WatchedWorker(Worker):
 
 
 class WatchedBudget(ByteBudget):
-    """The production budget; remembers its largest amount, and what is on its way to a reader."""
+    """The production budget; remembers what it may hold, and what is on its way to a reader."""
 
-    largest = 0
+    bound = 0
+    """What fits; or what waiting readers held, and what one of them was given on top of it."""
     granted = 0
     """Bytes of readers that were admitted and have not gone on yet."""
 
     async def take(self, size: int, **options: Any) -> bool:
-        self.largest = max(self.largest, size)
         is_taken = await super().take(size, **options)
         self.granted -= size if is_taken else 0
         return is_taken
 
     def _leave(self, line: Any, size: int) -> None:
-        self.granted += size if line is self._to_take else 0
+        if line is self._to_take:
+            self.granted += size
+            self.bound = max(self.bound, self._bytes_max, self._carried + size)
         super()._leave(line, size)
 
 
@@ -204,8 +206,7 @@ class Node:
         if thread.is_alive():
             thread.go_on()
         world = self.world
-        bound = max(world.weather.budget_bytes, self.budget.largest)
-        world.measure("bytes held by readers", self.budget._taken, bound)
+        world.measure("bytes held by readers", self.budget._taken, self.budget.bound)
         if not self.loop._runner.is_stopped:
             world.measure("bytes taken that nobody holds, or held and not taken", abs(self.leak), 0)
         if not self._main.is_alive():

@@ -252,6 +252,34 @@ def test_more_is_held_for_what_becomes_larger_than_it_came(read, inbox, budget):
     assert budget.taken == output.size_bytes
 
 
+def test_what_becomes_larger_than_it_came_waits_until_it_fits(read, inbox, tasks):
+    """Two readers, each of whose responses fits, hold no more than fits when both are decoded."""
+    size = size_bytes(Translator().translate(data("1"), token="k"))
+    budget = ByteBudget(size + 20, tasks=tasks)
+    read(Stream([data("1")], ..., size_bytes=10), budget=budget)
+    read(Stream([data("2")], ..., size_bytes=10), budget=budget, query_id=4)
+    first = read_only(inbox)
+
+    assert take(inbox, 1) == [QueryPaused("k", 7 - first.query_id)]
+    assert budget.taken <= size + 20
+    budget.release(first.size_bytes)
+    assert take(inbox, 1) == [QueryResumed("k", 7 - first.query_id)]
+    assert read_only(inbox).size_bytes == budget.taken == size
+
+
+def test_a_reader_that_is_stopped_while_it_waits_to_deliver_delivers_nothing(read, inbox, tasks):
+    budget = ByteBudget(1_000, tasks=tasks)
+    assert tasks.run(lambda: budget.take(990, is_cancelled=lambda: False))
+    reader = read(Stream([data("1")], size_bytes=10), budget=budget)
+    assert take(inbox, 1) == [QueryPaused("k", 3)]
+    reader.stop()
+    while running(tasks):
+        threading.Event().wait(0.001)
+
+    assert budget.taken == 990
+    assert inbox.empty()
+
+
 def test_a_failed_query_holds_nothing(read, inbox, budget):
     read(Stream([data("1", "poison")]))
     (failed,) = take(inbox, 1)
