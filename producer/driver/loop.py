@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 __all__ = ["FleetWorker"]
 
 _IDLE_S = 0.02
+_GATHER_S = 0.003
+"""Between the first output that ends a wait and the taking of all that came: one wake-up of this
+thread and one round for each message cost a fifth of all CPU time where messages are small."""
 _OUTPUTS_MAX = 10_000
 _log = structlog.get_logger()
 
@@ -184,12 +187,12 @@ class FleetWorker:
 
     def _read_inbox(self) -> None:
         """Take everything that waits; wait a moment if there is nothing."""
-        timeout_s = _IDLE_S
+        if not len(self._inbox) and self._inbox.wait(_IDLE_S):
+            self._clock.sleep(_GATHER_S)
         for _ in range(_OUTPUTS_MAX):
-            output = self._inbox.take(timeout_s=timeout_s)
+            output = self._inbox.take()
             if output is None:
                 return
-            timeout_s = 0.0
             if isinstance(output, on.QueryFailed):
                 _log.warning("query failed", token=output.token, error=str(output.error))
             self._runner.process(output)

@@ -9,7 +9,7 @@ from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.now import Now
 from tidegate.producer.core.queries import Queries
-from tidegate.producer.driver import effect_runner
+from tidegate.producer.driver import effect_runner, inbox
 from tidegate.producer.driver.byte_budget import ByteBudget
 from tidegate.producer.driver.effect_runner import EffectRunner
 from tidegate.producer.driver.inbox import Inbox
@@ -76,11 +76,20 @@ def _on_the_wall(clock: Clock) -> Now:
     return Now(clock.wall_us(), clock.wall_us())
 
 
-def _last_first(self: Inbox, *, timeout_s: float) -> on.ReaderOutput | None:
+def _last_first(self: Inbox) -> on.ReaderOutput | None:
     with self._changed:
-        if not self._waiting and timeout_s:
-            self._changed.wait_for(self._has_any, timeout_s)
         return self._waiting.pop() if self._waiting else None
+
+
+def _forget_the_bytes(run: list[on.RecordsRead]) -> on.RecordsRead:
+    items = [item for output in run for item in output.items]
+    return on.RecordsRead(run[0].token, run[0].query_id, items, run[0].size_bytes)
+
+
+def _join_the_last_first(run: list[on.RecordsRead]) -> on.RecordsRead:
+    items = [item for output in reversed(run) for item in output.items]
+    size_bytes = sum(output.size_bytes for output in run)
+    return on.RecordsRead(run[0].token, run[0].query_id, items, size_bytes)
 
 
 def _always_replaced(self: EffectRunner, outcome: on.Event | None) -> on.Event | None:
@@ -141,6 +150,16 @@ BROKEN_DRIVERS = (
     ),
     Mutant("intervals on the wall clock", "liveness", ((effect_runner, "now_on", _on_the_wall),)),
     Mutant("an inbox that gives the last first", "nothing_lost", ((Inbox, "take", _last_first),)),
+    Mutant(
+        "the bytes of joined records not added",
+        "bounded_memory",
+        ((inbox, "_one", _forget_the_bytes),),
+    ),
+    Mutant(
+        "joined records in another order",
+        "nothing_lost",
+        ((inbox, "_one", _join_the_last_first),),
+    ),
     Mutant(
         "a time-out taken for a successor",
         "soundness",

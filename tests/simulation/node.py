@@ -182,7 +182,8 @@ class Node:
     @property
     def bytes_in_transit(self) -> int:
         """Bytes that the core does not know yet, or has released already."""
-        waiting = [o for o in self.loop._inbox._waiting if isinstance(o, on.RecordsRead)]
+        inbox = self.loop._inbox
+        waiting = [o for o in (*inbox._joined, *inbox._waiting) if isinstance(o, on.RecordsRead)]
         released = [e for e in self.loop._runner._effects if isinstance(e, do.ReleaseBudget)]
         return sum(one.size_bytes for one in (*waiting, *released))
 
