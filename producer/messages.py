@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, HEADERS_PARKED
+from tidegate.schemas.topics import (
+    HEADER_MOD,
+    HEADER_ORDER,
+    HEADER_ORIGIN,
+    HEADERS_PARKED,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,12 +52,22 @@ class ChangeMessage(NamedTuple):
     order_key: bytes
     mod: bytes
     """`I`, `U` or `D`."""
+    origin: bytes
+    """Names the stream partition that it comes from (`schemas.checksums.origin_of`)."""
+
+    @property
+    def headers(self) -> list[tuple[str, bytes]]:
+        """The data record's headers, in their order."""
+        return [
+            (HEADER_ORDER, self.order_key),
+            (HEADER_MOD, self.mod),
+            (HEADER_ORIGIN, self.origin),
+        ]
 
     @property
     def size_bytes(self) -> int:
         """What a topic's limit on messages counts (`batch_bytes`)."""
-        headers = ((HEADER_ORDER, self.order_key), (HEADER_MOD, self.mod))
-        return batch_bytes(self.key, self.value, headers)
+        return batch_bytes(self.key, self.value, self.headers)
 
 
 class ParkedChange(NamedTuple):

@@ -1,7 +1,7 @@
 """Checksums of many changes, from their order keys: the sum of a hash, modulo 2^64.
 
 A sum does not depend on the order, and shows a change that is counted twice.
-The same hash names a parked key.
+The same hash names a parked key, and the stream partition that a change comes from.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import hashlib
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from xxhash import xxh64_intdigest
+from xxhash import xxh64_digest, xxh64_intdigest
 
 from tidegate.schemas.progress import ChecksumKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["CHECKSUMS", "CHECKSUM_MODULUS", "blake2b_64", "parked_key", "xxhash_64"]
+__all__ = ["CHECKSUMS", "CHECKSUM_MODULUS", "blake2b_64", "origin_of", "parked_key", "xxhash_64"]
 
 CHECKSUM_MODULUS = 1 << 64
 _SEED = 42
@@ -36,6 +36,14 @@ def parked_key(topic: str, key: bytes) -> int:
     """
     number = xxh64_intdigest(b"\0".join((topic.encode(), key)), _SEED)
     return number - CHECKSUM_MODULUS if number >> 63 else number
+
+
+def origin_of(token: str) -> bytes:
+    """Return what names a stream partition in the header of its changes: XXH64 of its token.
+
+    8 bytes, big endian.  Spark's `xxhash64` of the token is the same as a signed number.
+    """
+    return xxh64_digest(token.encode(), _SEED)
 
 
 def blake2b_64(order_key: bytes) -> int:

@@ -20,6 +20,7 @@ __all__ = [
     "HEADERS_PARKED",
     "HEADER_MOD",
     "HEADER_ORDER",
+    "HEADER_ORIGIN",
     "HEADER_REDRIVEN",
     "ROOT_TOKEN",
     "SLOTS_DEFAULT",
@@ -33,11 +34,14 @@ HEADER_ORDER = "order"
 HEADER_MOD = "mod"
 """Second header of every data record: I, U or D, so that it is known without decoding the value."""
 
+HEADER_ORIGIN = "origin"
+"""Third header of every data record: a hash of the token of the stream partition it comes from."""
+
 HEADERS_PARKED = (HEADER_ORDER, HEADER_MOD, "topic", "form", "reason", "error", "token")
 """The headers of every dead-letter record, in their order."""
 
 HEADER_REDRIVEN = "redriven"
-"""Third header of a data record that came back from the dead-letter topic."""
+"""Fourth header of a data record that came back from the dead-letter topic."""
 
 ROOT_TOKEN = ""
 """The initial query has no token; its slot is that of the empty string: 0, of any number."""

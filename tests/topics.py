@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import fastavro
 
 from tidegate.schemas.change_schema import key_schema, value_schema
+from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.wire_format import frame
@@ -19,7 +20,7 @@ __all__ = ["ROWS_SCHEMA", "Change", "Topic", "table_schema"]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ROWS_SCHEMA = (
     "topic string, topic_partition int, offset long, key binary, value binary, "
-    "order_key binary, mod string, ordinal long"
+    "order_key binary, mod string, origin long, ordinal long"
 )
 
 
@@ -53,6 +54,13 @@ class Change:
     mod_number: int = 0
     every: bool = True
     value_id: int | None = None
+    token: str = "token"
+    is_older: bool = False
+    """Written by a program that put the token into the value, and named it in no header."""
+
+    @property
+    def origin(self):
+        return int.from_bytes(origin_of(self.token), "big", signed=True)
 
     @property
     def order_key(self):
@@ -102,7 +110,8 @@ class Topic:
         self.offset += 1
         return (
             self.topic, 0, self.offset, bytearray(key), bytearray(value),
-            bytearray(change.order_key), change.mod[0], ordinal,
+            bytearray(change.order_key), change.mod[0],
+            None if change.is_older else change.origin, ordinal,
         )  # fmt: skip
 
     def framed(self, change):
@@ -138,7 +147,7 @@ class Topic:
                 "is_system_transaction": False,
                 "value_capture_type": "NEW_VALUES",
                 "change_stream": "everything",
-                "partition_token": "token",
+                "partition_token": change.token if change.is_older else "",
             },
         }
         return (

@@ -165,8 +165,8 @@ def _produce_alone(stack: LocalStack) -> Figures:
     began = time.process_time()
     for start in range(0, len(messages), 5_000):
         producer.begin_transaction()
-        for number, (_, key, value, order_key, mod) in enumerate(messages[start : start + 5_000]):
-            headers: list[tuple[str, str | bytes | None]] = [("order", order_key), ("mod", mod)]
+        for number, (_, key, value, *contents) in enumerate(messages[start : start + 5_000]):
+            headers = list(zip(("order", "mod", "origin"), contents, strict=False))
             producer.produce(topic, value, key, number % 6, on_report, headers=headers)
         producer.flush()
         producer.commit_transaction()

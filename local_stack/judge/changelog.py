@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from tidegate.local_stack.judge.log import origin_number
 from tidegate.local_stack.judge.values import canonical_json
 
 if TYPE_CHECKING:
@@ -150,7 +151,11 @@ def _difference(
             len({each.place.record_sequence for each in transaction.changes}),
             row.records_in_transaction,
         ),
-        ("partition_token", True, row.partition_token in transaction.stream_partition_tokens),
+        (
+            "origin",
+            True,
+            row.origin in map(origin_number, transaction.stream_partition_tokens),
+        ),
     )
     for what, expected, found in checks:
         if _without_nulls(expected, what, change) != _without_nulls(found, what, change):

@@ -80,7 +80,8 @@ class ChangelogRow:
     tag: str
     records_in_transaction: int
     partitions_in_transaction: int
-    partition_token: str
+    origin: int
+    """The number of the stream partition that it came from."""
     source_place: Place
     file: str
     row_in_file: int
@@ -235,7 +236,7 @@ def _changelog_row(table: str, row: Mapping[str, Any], *, file: str, at: int) ->
         tag=source["transaction_tag"],
         records_in_transaction=source["number_of_records_in_transaction"],
         partitions_in_transaction=source["number_of_partitions_in_transaction"],
-        partition_token=source["partition_token"],
+        origin=row["origin"],
         source_place=_place(source),
         file=file,
         row_in_file=at,

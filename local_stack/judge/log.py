@@ -1,16 +1,20 @@
 """The simulator's commit log, fetched over HTTP: what was really committed.
 
 The judge shares no code with `schemas`, so commit order is defined here a second time on purpose: a
-change's place is (commit timestamp, server transaction id, record sequence, mod number).
+change's place is (commit timestamp, server transaction id, record sequence, mod number); and so
+is the number of a stream partition.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import urllib.parse
 import urllib.request
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from xxhash import xxh64_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,11 +24,19 @@ __all__ = [
     "LoggedTransaction",
     "Place",
     "fetch_commit_log",
+    "origin_number",
     "parse_commit_log",
     "record_sequence_numbers",
 ]
 
 _FETCH_TIMEOUT_S = 120
+_SEED = 42
+
+
+@functools.cache
+def origin_number(token: str) -> int:
+    """Return the number of a stream partition, as a changelog names it: signed, of 64 bits."""
+    return int.from_bytes(xxh64_digest(token.encode(), _SEED), "big", signed=True)
 
 
 class Place(NamedTuple):

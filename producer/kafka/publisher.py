@@ -35,7 +35,7 @@ from tidegate.program.kafka_clients import make_client
 from tidegate.program.kafka_errors import is_denied, kafka_failure
 from tidegate.schemas.errors import TidegateError, UnreachableError
 from tidegate.schemas.progress_codec import encode_key, encode_record
-from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, HEADER_REDRIVEN
+from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, HEADER_ORIGIN, HEADER_REDRIVEN
 from tidegate.schemas.wire_format import frame
 
 if TYPE_CHECKING:
@@ -173,9 +173,14 @@ class KafkaPublisher:
         produce, counts = self._open.produce, self._topic_partitions
         more = self._more_headers
         for record in effect.records:
-            for topic, key, value, order_key, mod in record.messages:
+            for topic, key, value, order_key, mod, origin in record.messages:
                 number = topic_partition_of(key, counts[topic])
-                headers: Headers = [(HEADER_ORDER, order_key), (HEADER_MOD, mod), *more]
+                headers: Headers = [
+                    (HEADER_ORDER, order_key),
+                    (HEADER_MOD, mod),
+                    (HEADER_ORIGIN, origin),
+                    *more,
+                ]
                 try:
                     produce(topic, value, key, number, on_report, headers=headers)
                 except (BufferError, KafkaException) as error:

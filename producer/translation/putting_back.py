@@ -16,9 +16,10 @@ from tidegate.producer.messages import (
 )
 from tidegate.producer.translation.parked_record import read_parked_record
 from tidegate.producer.translation.parked_survey import KeyName
+from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.order_key import OrderKey
-from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, HEADER_REDRIVEN
+from tidegate.schemas.topics import HEADER_REDRIVEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -54,7 +55,7 @@ class ParkedTranslator:
         """
         if change.form == FORM_MESSAGE:
             topic, key, order_key, mod, content = change[:5]
-            message = ChangeMessage(topic, key, content, order_key, mod)
+            message = ChangeMessage(topic, key, content, order_key, mod, origin_of(change.token))
         else:
             record = read_parked_record(change.content, self._read_values)
             translated = self._translator.translate(record, token=change.token)
@@ -69,8 +70,8 @@ class ParkedTranslator:
                     hint="Was the table re-created? Its later changes have the new key",
                     topic=change.topic,
                 )
-        headers = ((HEADER_ORDER, message.order_key), (HEADER_MOD, message.mod))
-        size_bytes = batch_bytes(message.key, message.value, (*headers, (HEADER_REDRIVEN, b"1")))
+        headers = [*message.headers, (HEADER_REDRIVEN, b"1")]
+        size_bytes = batch_bytes(message.key, message.value, headers)
         limit_bytes = self._limits.bytes_max(message.topic)
         if size_bytes > limit_bytes:
             raise MessageTooLarge.of(

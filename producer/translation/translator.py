@@ -14,6 +14,7 @@ from tidegate.producer.translation.avro_fields import write_long
 from tidegate.producer.translation.change_writer import ChangeWriter
 from tidegate.producer.translation.source_writer import SourceWriter
 from tidegate.schemas.change_schema import avro_type
+from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.order_key import OrderKey, sequence_pair
@@ -29,6 +30,7 @@ __all__ = ["ChangePlace", "TableEncoding", "Translator"]
 
 _MODS = {"INSERT": b"I", "UPDATE": b"U", "DELETE": b"D"}
 _PLANS_MAX = 4096
+_ORIGINS_MAX = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class Translator:
         self._encodings = dict(encodings)
         self._source = SourceWriter(change_stream)
         self._plans: dict[tuple[str, int], _Plan] = {}
+        self._origins: dict[str, bytes] = {}
 
     def encoding(self, table: str) -> TableEncoding | None:
         """Return the encoding of a table; None if the table is unknown."""
@@ -155,14 +158,23 @@ class Translator:
             mod_number=record.first_mod_number,
         ).encode_mods(len(record.mods))
         before = self._source.before_mod_number(record, commit_timestamp_us)
-        after = self._source.after_mod_number(record, token)
+        after = self._source.after_mod_number(record)
+        origin = self._origins.get(token) or self._origin(token)
         messages: list[ChangeMessage] = []
         for mod_number, mod in enumerate(record.mods, record.first_mod_number):
             key, value = write(
                 mod_type, mod, before=before, number=write_long(mod_number), after=after
             )
-            messages.append(ChangeMessage(topic, key, value, order_keys[len(messages)], mod_byte))
+            order_key = order_keys[len(messages)]
+            messages.append(ChangeMessage(topic, key, value, order_key, mod_byte, origin))
         return tuple(messages)
+
+    def _origin(self, token: str) -> bytes:
+        """Compute a stream partition's origin, and keep it for its other records."""
+        if len(self._origins) >= _ORIGINS_MAX:
+            self._origins.clear()
+        origin = self._origins[token] = origin_of(token)
+        return origin
 
     def _plan(self, record: DataChangeRecord) -> _Plan:
         encoding = self._encodings.get(record.table_name)

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 )
 
 from tidegate.schemas.order_key import first_key_after
-from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER
+from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, HEADER_ORIGIN
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -44,9 +44,12 @@ CHANGE_SCHEMA = StructType(
         StructField("value", BinaryType()),
         StructField("order_key", BinaryType()),
         StructField("mod", StringType()),
+        StructField("origin", LongType()),
     ]
 )
 """A change as the gate stores it: raw bytes, so that no new schema can break waiting changes."""
+
+_ORIGIN_BYTES = 8
 
 CHANGE_COLUMNS = tuple(CHANGE_SCHEMA.fieldNames())
 
@@ -54,7 +57,8 @@ CHANGE_COLUMNS = tuple(CHANGE_SCHEMA.fieldNames())
 def kafka_columns(frame: DataFrame, *, is_progress: bool) -> DataFrame:
     """Return rows of Spark's Kafka source (with headers) in the gate's columns.
 
-    `order_key` is null where the first header is not the order key.
+    `order_key` is null where the first header is not the order key, and `origin`, a signed number,
+    where the third one does not name a stream partition: older programs wrote none.
     """
     return frame.select(
         F.lit(is_progress).alias(IS_PROGRESS),
@@ -65,6 +69,7 @@ def kafka_columns(frame: DataFrame, *, is_progress: bool) -> DataFrame:
         "value",
         _header(0, HEADER_ORDER).alias("order_key"),
         F.decode(_header(1, HEADER_MOD), "UTF-8").alias("mod"),
+        _signed(_header(2, HEADER_ORIGIN)).alias("origin"),
     )
 
 
@@ -76,6 +81,12 @@ def within(*, after_us: int, through_us: int) -> Column:
 def at_or_below(through_us: int) -> Column:
     """Condition: commit timestamp <= `through_us`."""
     return F.col("order_key") < F.lit(bytearray(first_key_after(through_us)))
+
+
+def _signed(eight_bytes: Column) -> Column:
+    """Return a big-endian number of 8 bytes; null for another length."""
+    number = F.conv(F.hex(eight_bytes), 16, -10).cast("long")
+    return F.when(F.length(eight_bytes) == _ORIGIN_BYTES, number)
 
 
 def _header(place: int, name: str) -> Column:

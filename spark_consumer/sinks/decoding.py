@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.avro.functions import from_avro
 
 from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.topics import HEADER_ORIGIN
 from tidegate.schemas.wire_format import HEADER_BYTES, frame_prefix
 from tidegate.spark_consumer.core.topic_schemas import full_name, row_columns
 
@@ -43,6 +44,7 @@ CHANGE_COLUMNS = (
     "source",
     "topic_partition",
     "offset",
+    "origin",
 )
 """The columns of a decoded change, in order; also those of every changelog table."""
 
@@ -55,9 +57,10 @@ def decode_changes(
     """Return a topic's changes in `CHANGE_COLUMNS`; rows without a value (tombstones) are left out.
 
     `rows` are a release's: topic string, topic_partition int, offset long, key binary, value binary
-    (Confluent's framing), order_key binary, ordinal long.  Raises SchemaError for schemas that do
-    not fit each other.  The action that runs the frame fails for bytes that do not fit their
-    schema, and for a schema id that the plan does not name.
+    (Confluent's framing), order_key binary, origin long, ordinal long.  Raises SchemaError for
+    schemas that do not fit each other.  The action that runs the frame fails for bytes that do not
+    fit their schema, for a schema id that the plan does not name, and for a change that names no
+    stream partition.
     """
     rows = rows.where((F.col("topic") == topic) & F.col("value").isNotNull())
     changes = rows.select(
@@ -65,6 +68,7 @@ def decode_changes(
         "offset",
         "order_key",
         "ordinal",
+        "origin",
         "value",
         _decoded("key", schemas, schemas.key_schema).alias("key"),
         _decoded("value", schemas, schemas.reader_schema).alias("change"),
@@ -86,6 +90,7 @@ def decode_changes(
         F.col("change.source").alias("source"),
         "topic_partition",
         "offset",
+        _origin(schemas).alias("origin"),
     ).select(*CHANGE_COLUMNS)
 
 
@@ -105,6 +110,16 @@ def _decoded(column: str, schemas: TopicSchemas, reader: Mapping[str, Any]) -> C
     for condition, value in branches:
         decoded = F.when(condition, value).otherwise(decoded)
     return decoded
+
+
+def _origin(schemas: TopicSchemas) -> Column:
+    """Return the number of the stream partition; an older value holds its token instead."""
+    token = F.col("change.source.partition_token")
+    named = F.when(F.col("origin").isNotNull(), F.col("origin")).when(
+        token != "", F.xxhash64(token)
+    )
+    what = f"a change of table {schemas.table} names no stream partition: its header "
+    return named.otherwise(F.raise_error(F.lit(f"{what}{HEADER_ORIGIN!r} is missing")))
 
 
 def _captured(side: str, schemas: TopicSchemas) -> Column:

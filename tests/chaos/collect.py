@@ -36,7 +36,7 @@ from tidegate.local_stack.judge.delta import (
     ReleaseManifest,
     read_delta,
 )
-from tidegate.local_stack.judge.log import LoggedTransaction, Place
+from tidegate.local_stack.judge.log import LoggedTransaction, Place, origin_number
 from tidegate.local_stack.judge.source import SourceTable
 from tidegate.local_stack.judge.values import canonical, canonical_json, rfc3339_us
 from tidegate.program.registry_http import HttpSchemaRegistry
@@ -44,7 +44,7 @@ from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.progress import PartitionFinished
 from tidegate.schemas.progress_decoder import ProgressDecoder
-from tidegate.schemas.topics import HEADER_ORDER, TopicNames
+from tidegate.schemas.topics import HEADER_ORDER, HEADER_ORIGIN, TopicNames
 from tidegate.schemas.wire_format import unframe
 
 __all__ = ["Found", "Places", "PlanRecorder", "collect", "lineage_facts", "queries_in"]
@@ -122,13 +122,11 @@ def collect(
     manifests = reader.manifests()
     changelogs = [reader.changelog(table) for table in reader.changelog_tables()]
     types = {changelog.table: changelog.types for changelog in changelogs}
-    tokens = {
-        _order_key(row.place): row.partition_token
-        for changelog in changelogs
-        for row in changelog.rows
+    origins = {
+        _order_key(row.place): row.origin for changelog in changelogs for row in changelog.rows
     }
     history.committed += _committed(
-        transactions, names=names, keys=keys, types=types, tokens=tokens
+        transactions, names=names, keys=keys, types=types, origins=origins
     )
     for label, log in places.worker_logs:
         history.queries += queries_in(log, worker=label)
@@ -187,18 +185,21 @@ def _committed(
     names: TopicNames,
     keys: Mapping[str, Sequence[str]],
     types: Mapping[str, Mapping[str, pa.DataType]],
-    tokens: Mapping[bytes, str],
+    origins: Mapping[bytes, int],
 ) -> Iterator[Committed]:
-    """Yield the changes, each with the token that its row in the output names.
+    """Yield the changes, each with the token that its row in the output names by its hash.
 
-    The log knows the tokens of a transaction, but not which change went where.
+    The log knows the tokens of a transaction, but not which change went where.  Where two of them
+    have the same hash, it cannot be known.
     """
     for transaction in transactions:
         for change in transaction.changes:
             order_key = _order_key(change.place)
-            token = tokens.get(order_key)
-            if token not in transaction.stream_partition_tokens:
-                token = None
+            named = [
+                token
+                for token in transaction.stream_partition_tokens
+                if origin_number(token) == origins.get(order_key)
+            ]
             kinds = types.get(change.table, {})
             row = {
                 name: canonical_json(value, kinds.get(name, pa.string()))
@@ -210,7 +211,7 @@ def _committed(
                 transaction=transaction.server_transaction_id,
                 topic=names.data(change.table),
                 key=_key([row[name] for name in keys[change.table]]),
-                token=token,
+                token=named[0] if len(named) == 1 else None,
                 mod=_MODS[change.mod_type],
                 columns=row,
             )
@@ -264,12 +265,16 @@ def _collect_kafka(
                     at_us = written_ms * 1_000
                     history.finishes.append(Finish(at_us, record.worker, record.body.token))
                 continue
-            header, order_key = (message.headers() or [("", b"")])[0]
+            headers = message.headers() or [("", b"")]
+            header, order_key = headers[0]
             if header != HEADER_ORDER:
                 history.broken.append(f"{where}: the first header is {header!r}")
                 continue
             key = key_of(topic, message.key() or b"")
-            history.published.append(Published(topic, number, offset, order_key, key))
+            origin = dict(headers).get(HEADER_ORIGIN, b"")
+            history.published.append(
+                Published(topic, number, offset, order_key, key, origin=origin)
+            )
         except SchemaError as error:
             history.broken.append(f"{where}: {error}")
     history.progress.sort(key=lambda entry: (entry.slot, entry.offset))

@@ -101,7 +101,7 @@ class ScriptedReader:
         token = self._query.token
         transaction = f"{token}@{at_us}"
         order_key = OrderKey(at_us, transaction, (0, 0), 0).encode()
-        message = ChangeMessage(self._topic, token.encode(), b"value", order_key, b"I")
+        message = ChangeMessage(self._topic, token.encode(), b"value", order_key, b"I", bytes(8))
         return PublishableRecord(at_us, transaction, "00000000", (message,))
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import xxhash
 from confluent_kafka import OFFSET_BEGINNING, DeserializingConsumer, TopicPartition
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
@@ -227,6 +228,17 @@ def test_the_order_header_sorts_like_commit_order(published: Any):
             place(message.value()) for message in messages[table]
         )
         assert {one["mod"] for one in headers} <= {b"I", b"U", b"D"}
+
+
+def test_the_origin_header_is_sparks_hash_of_the_token(published: Any):
+    _, log, messages = published
+    tokens = {one.server_transaction_id: one.stream_partition_tokens for one in log}
+    for message in messages[LEDGER]:
+        source, (name, origin) = message.value()["source"], message.headers()[2]
+        own = tokens[source["server_transaction_id"]]
+
+        assert (name, source["partition_token"]) == ("origin", "")
+        assert origin in {xxhash.xxh64_digest(token.encode(), 42) for token in own}
 
 
 def test_every_ended_stream_partition_has_its_marker(published: Any):

@@ -110,7 +110,30 @@ def _translate_once(self: RefreshingTranslator, record: Any, *, token: str) -> A
     return self._translator.translate(record, token=token)
 
 
+def _origin_of_the_first(self: Any, token: str) -> bytes:
+    """Name the stream partition whose record came first."""
+    origin: bytes = self._origins.setdefault(token, next(iter(self._origins.values()), b""))
+    return origin or _origin(self, token)
+
+
+_origin = translator.Translator._origin
+
+
+def _no_origin(self: Any, token: str) -> bytes:
+    return b""
+
+
 BROKEN_TRANSLATORS = (
+    Mutant(
+        "the header of another stream partition",
+        "origins",
+        ((translator.Translator, "_origin", _origin_of_the_first),),
+    ),
+    Mutant(
+        "no name of the stream partition in the header",
+        "origins",
+        ((translator.Translator, "_origin", _no_origin),),
+    ),
     Mutant("absent columns written as NULL", "values", ((change_writer, "_name_list", _no_names),)),
     Mutant(
         "columns named only where the writer knows more",

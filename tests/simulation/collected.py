@@ -33,7 +33,7 @@ def collect(world: World) -> None:
             history.published.append(
                 Published(
                     topic, number, offset, message.order_key, decoded.key,
-                    mod=decoded.mod, columns=decoded.columns,
+                    mod=decoded.mod, columns=decoded.columns, origin=message.origin,
                     is_copy=any(entry is copy for copy in world.copies),
                 )
             )  # fmt: skip

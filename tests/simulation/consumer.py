@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.checkpoint import Checkpoint, Ends
 from tests.simulation.delta import ConcurrentCommit, SchemaMismatch
+from tests.simulation.gate_decoding import signed
 from tests.simulation.gate_rows import DataRow, MemoryRows, Registry
 from tests.simulation.gate_sinks import ChangelogModel, MirrorModel
 from tests.simulation.history import Claim
@@ -228,8 +229,9 @@ class Consumer:
                 for entry in self._world.broker.logs[topic, number].read(begin, end):
                     message: ChangeMessage = entry.value
                     yield DataRow(
-                        message.order_key, topic, number, entry.offset, message.key, message.value
-                    )
+                        message.order_key, topic, number, entry.offset, message.key, message.value,
+                        signed(message.origin),
+                    )  # fmt: skip
 
     def _progress(self, begins: Ends, ends: Ends) -> Iterator[ProgressRow]:
         topic = self._world.names.progress

@@ -16,11 +16,17 @@ from typing import Any
 import fastavro
 
 from tests.simulation.tables import KEY
+from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.wire_format import unframe
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, full_name, row_columns
 
-__all__ = ["ChangeReader", "DecodedRow"]
+__all__ = ["ChangeReader", "DecodedRow", "signed"]
+
+
+def signed(origin: bytes) -> int | None:
+    """Return a header's content as Spark's rows hold it."""
+    return int.from_bytes(origin, "big", signed=True) if len(origin) == 8 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,7 @@ class DecodedRow:
     mod: str
     columns: tuple[tuple[str, Any], ...]
     """The captured columns without the key."""
+    origin: int
 
 
 class ChangeReader:
@@ -55,9 +62,20 @@ class ChangeReader:
                 raise SchemaError(message, table=schemas.table, schema_id=schema_id, columns=known)
 
     def read(
-        self, key: bytes, value: bytes, *, release: int, ordinal: int, order_key: bytes
+        self,
+        key: bytes,
+        value: bytes,
+        *,
+        release: int,
+        ordinal: int,
+        order_key: bytes,
+        origin: int | None,
     ) -> DecodedRow:
-        """Decode a framed change; raises SchemaError for an id that the plan does not name."""
+        """Decode a framed change.
+
+        Raises SchemaError for an id that the plan does not name, and for a change that names no
+        stream partition.
+        """
         key_id, key_body = unframe(key)
         value_id, body = unframe(value)
         if not {key_id, value_id} <= self._schemas.writer_schemas.keys():
@@ -70,7 +88,12 @@ class ChangeReader:
         columns = tuple((name, row[name]) for name in names if name != KEY)
         of_key = _read(key_body, _parsed(self._schemas.writer_schemas[key_id]), None)
         text = b"%d" % of_key[KEY]
-        return DecodedRow(release, ordinal, order_key, text, change["mod_type"][0], columns)
+        token = change["source"]["partition_token"]
+        number = origin if origin is not None else signed(origin_of(token)) if token else None
+        if number is None:
+            message = "a change names no stream partition"
+            raise SchemaError(message, table=self._schemas.table)
+        return DecodedRow(release, ordinal, order_key, text, change["mod_type"][0], columns, number)
 
 
 def _writer(schema: Mapping[str, Any]) -> tuple[Any, tuple[str, ...]]:

@@ -34,6 +34,8 @@ class DataRow:
     offset: int
     key: bytes
     value: bytes
+    origin: int | None
+    """As the column of Spark's rows: signed, null where no header names a stream partition."""
 
     @property
     def commit_timestamp_us(self) -> int:
@@ -112,8 +114,9 @@ class MemoryRows:
         decoded = {topic: Changes(reader.columns) for topic, reader in readers.items()}
         for ordinal, row in enumerate(ordered):
             change = readers[row.topic].read(
-                row.key, row.value, release=bounds.number, ordinal=ordinal, order_key=row.order_key
-            )
+                row.key, row.value, release=bounds.number, ordinal=ordinal,
+                order_key=row.order_key, origin=row.origin,
+            )  # fmt: skip
             decoded[row.topic].rows.append(change)
         yield Release(
             number=bounds.number,

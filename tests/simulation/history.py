@@ -74,6 +74,8 @@ class Published:
     mod: str = ""
     columns: Row | None = None
     """What it says was captured of the row; None where the collector has not read it."""
+    origin: bytes | None = None
+    """Its header of that name, empty if there is none; None where the collector has not read it."""
     is_copy: bool = False
     """Put there by the run itself, as a tool that copies topics would; not the fleet's."""
 

@@ -31,9 +31,10 @@ from tests.simulation.history import (
     TooLargeStop,
     View,
 )
-from tidegate.schemas.checksums import blake2b_64
+from tidegate.schemas.checksums import blake2b_64, origin_of
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.progress import (
+    ChecksumKind,
     ChildPartition,
     DataTopic,
     PartitionAnnounced,
@@ -58,6 +59,7 @@ def key(at_us, transaction="x", sequence=0):
 
 ONE, TWO, THREE = key(10), key(20), key(20, sequence=1)
 PARKED, FOLLOWER = key(12), key(13)
+PARENT, CHILD = origin_of("parent"), origin_of("child")
 
 
 FIXED = DataTopic(TOPIC, "id", 1, 7)
@@ -87,9 +89,9 @@ def history():
             "child": LineageFact("child", ("parent",), 15, None),
         },
         published=[
-            Published(TOPIC, 0, 0, ONE, b"k", mod="I", columns={"v": 1}),
-            Published(TOPIC, 0, 1, TWO, b"k", mod="U", columns={"v": 2}),
-            Published(TOPIC, 0, 2, THREE, b"l", mod="I", columns={"v": 3}),
+            Published(TOPIC, 0, 0, ONE, b"k", mod="I", columns={"v": 1}, origin=PARENT),
+            Published(TOPIC, 0, 1, TWO, b"k", mod="U", columns={"v": 2}, origin=CHILD),
+            Published(TOPIC, 0, 2, THREE, b"l", mod="I", columns={"v": 3}, origin=CHILD),
         ],
         progress=[
             entry(0, SlotProgress(0, 1, 0, -1, (), ())),
@@ -204,6 +206,12 @@ WRONGS = [
         parent=LineageFact("parent", (), 5, 14, ("child",)))),
     ("gaps", "finished twice", lambda h: h.progress.append(h.progress[2])),
     ("completeness", "the totals are others", lambda h: changed(h.committed, 1, token="parent")),
+    ("origins", "another stream partition", lambda h: changed(h.published, 1, origin=PARENT)),
+    ("origins", "no header", lambda h: changed(h.published, 1, origin=b"")),
+    ("origins", "a change that its marker counts is not in Kafka", lambda h: without(
+        h.published, 0)),
+    ("origins", "a change in Kafka that no marker counts", lambda h: h.published.append(
+        Published(TOPIC, 0, 9, key(11), b"k", origin=PARENT))),
     ("mirrored_rows", "another value", lambda h: changed(
         h.mirrors, 0, rows={(TOPIC, b"k"): {"v": 7}})),
     ("mirrored_rows", "a row is missing", lambda h: changed(h.mirrors, 0, rows={})),
@@ -298,6 +306,42 @@ def test_what_is_wrong_is_found(name, wrong):
     wrong(broken)
 
     assert list(CHECKERS[name](broken))
+
+
+def sharing_a_name():
+    """A finished stream partition without the parent's changes, and the parent's name."""
+    shared = history()
+    totals = (TopicTotals(TOPIC, 1, 2, 1, (blake2b_64(TWO) + blake2b_64(THREE)) % 2**64),)
+    shared.progress.append(entry(4, PartitionFinished("child", (), 15_000, 30_000, (), totals)))
+    return shared
+
+
+def test_stream_partitions_of_one_name_are_proved_together(monkeypatch):
+    """A collision hides nothing: the changes of both add up to the markers of both."""
+    monkeypatch.setattr("tests.simulation.checkers.origins.origin_of", lambda _: PARENT)
+    right, wrong, waiting = sharing_a_name(), sharing_a_name(), history()
+    for one in (right, wrong, waiting):
+        for number in range(3):
+            changed(one.published, number, origin=PARENT)
+    without(wrong.published, 2)
+
+    assert not list(CHECKERS["origins"](right))
+    assert [violation.subject for violation in CHECKERS["origins"](wrong)] == ["parent"]
+    assert not list(CHECKERS["origins"](waiting))  # the child's marker is still to come
+
+
+def test_markers_of_two_kinds_of_checksums_are_compared_by_number(monkeypatch):
+    monkeypatch.setattr("tests.simulation.checkers.origins.origin_of", lambda _: PARENT)
+    mixed = sharing_a_name()
+    body = mixed.progress[4].record.body
+    changed(mixed.progress, 4, record=ProgressRecord(
+        "e", "w", replace(body, checksums=ChecksumKind.XXHASH_64)))  # fmt: skip
+    for number in range(3):
+        changed(mixed.published, number, origin=PARENT)
+
+    assert not list(CHECKERS["origins"](mixed))
+    without(mixed.published, 2)
+    assert list(CHECKERS["origins"](mixed))
 
 
 def test_every_checker_is_tested():

@@ -9,7 +9,7 @@ __all__ = ["GATE_SCHEMA", "change", "commit_times_us"]
 
 GATE_SCHEMA = (
     "is_progress boolean, topic string, topic_partition int, offset long, key binary,"
-    " value binary, order_key binary, mod string"
+    " value binary, order_key binary, mod string, origin long"
 )
 
 
@@ -18,7 +18,7 @@ def change(commit_us, offset=0, *, topic="bank.a", key_id=1, value_id=2, transac
     order_key = OrderKey(commit_us, transaction, (0, 0), 0).encode()
     value = None if value_id is None else bytearray(frame(value_id, b"v"))
     key = bytearray(frame(key_id, b"k"))
-    return (False, topic, 0, offset, key, value, bytearray(order_key), "I")
+    return (False, topic, 0, offset, key, value, bytearray(order_key), "I", 7)
 
 
 def commit_times_us(frame):

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.spark
 VALUE = frame(2, b"v")
 SCHEMA = (
     "is_progress boolean, topic string, topic_partition int, offset long, key binary,"
-    " value binary, order_key binary, mod string"
+    " value binary, order_key binary, mod string, origin long"
 )
 
 
@@ -42,7 +42,7 @@ def drawn_rows(seed, count):
             else copied.order_key
         )
         key = frame(1, b"%d" % offset) if copied is None else copied.key
-        rows.append(DataRow(order_key, "bank.a", chance.randrange(3), offset, key, VALUE))
+        rows.append(DataRow(order_key, "bank.a", chance.randrange(3), offset, key, VALUE, offset))
     return rows
 
 
@@ -52,6 +52,7 @@ def as_frame(spark, rows):
             (
                 False, row.topic, row.topic_partition, row.offset,
                 bytearray(row.key), bytearray(row.value), bytearray(row.order_key), "U",
+                row.origin,
             )
             for row in rows
         ],
@@ -116,7 +117,7 @@ def test_a_fold_is_the_same(spark):
             names = columns if mod == "I" else chance.sample(columns, chance.randint(1, 3))
             new = () if mod == "D" else tuple((name, chance.randrange(100)) for name in names)
             order_key = OrderKey(1, "t", (0, len(changes)), 0).encode()
-            steps.append(DecodedRow(0, len(changes), order_key, b"%d" % key, mod, new))
+            steps.append(DecodedRow(0, len(changes), order_key, b"%d" % key, mod, new, 7))
             values = {name: dict(new).get(name) for name in columns}
             whole = {"I": "INSERT", "U": "UPDATE", "D": "DELETE"}[mod]
             changes.append(({"id": key}, len(changes), whole, values, [name for name, _ in new]))

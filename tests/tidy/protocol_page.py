@@ -39,6 +39,7 @@ EXAMPLES = {
     "growth",
     "names",
     "order",
+    "origins",
     "parked keys",
     "positions",
     "schemas",

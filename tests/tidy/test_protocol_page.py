@@ -30,7 +30,7 @@ from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
 from tidegate.producer.translation.table_evolution import grown
 from tidegate.producer.translation.translator import TableEncoding, Translator
 from tidegate.schemas.change_schema import avro_type, key_schema, row_fields, value_schema
-from tidegate.schemas.checksums import CHECKSUM_MODULUS, CHECKSUMS, parked_key
+from tidegate.schemas.checksums import CHECKSUM_MODULUS, CHECKSUMS, origin_of, parked_key
 from tidegate.schemas.errors import ConfigError, SchemaError
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.order_key import (
@@ -43,6 +43,7 @@ from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.topics import (
     HEADER_MOD,
     HEADER_ORDER,
+    HEADER_ORIGIN,
     HEADERS_PARKED,
     ROOT_TOKEN,
     SLOTS_DEFAULT,
@@ -103,7 +104,18 @@ def test_slots():
 def test_headers():
     rows = table("place", "header", "value")
 
-    assert [code(header) for _, header, _ in rows] == [[HEADER_ORDER], [HEADER_MOD]]
+    assert [code(header) for _, header, _ in rows] == [
+        [HEADER_ORDER],
+        [HEADER_MOD],
+        [HEADER_ORIGIN],
+    ]
+
+
+def test_origins():
+    for given in example("origins"):
+        origin = origin_of(given["token"])
+        assert given["origin"] == origin.hex()
+        assert given["as_signed_number"] == int.from_bytes(origin, "big", signed=True)
 
 
 def test_headers_of_a_parked_change():
@@ -261,6 +273,7 @@ def test_change():
     assert given["headers"] == {
         HEADER_ORDER: message.order_key.hex(),
         HEADER_MOD: message.mod.decode(),
+        HEADER_ORIGIN: message.origin.hex(),
     }
     assert given["key"] == message.key.hex()
     assert given["value"] == message.value.hex()

@@ -37,6 +37,7 @@ class DeltaLateTable:
             .write.format("delta")
             .mode("append")
             .option("delta.enableDeletionVectors", "false")
+            .option("mergeSchema", "true")  # an older program's table lacks later columns
             .option("txnAppId", f"{query_id}/{_FOLDER}")
             .option("txnVersion", batch)
             .option("userMetadata", json.dumps({"tidegate": metadata}))

@@ -51,7 +51,7 @@ def announced(slot, offset, child, parent, start_us):
 
 def change(offset, commit_us, number=0):
     key = commit_us.to_bytes(8, "big") + b"tx\0" + bytes(20)
-    return DataEntry(ITEMS, number, offset, 0, ITEMS, b"k", key, b"U", {}, None)
+    return DataEntry(ITEMS, number, offset, 0, ITEMS, b"k", key, b"U", b"", {}, None)
 
 
 def read_all(*entries):

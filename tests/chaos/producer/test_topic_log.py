@@ -13,7 +13,13 @@ from pathlib import Path
 import fastavro
 import pytest
 
-from tests.chaos.producer.topic_log import Decoder, ForeignRecord, Topics, order_key_of
+from tests.chaos.producer.topic_log import (
+    Decoder,
+    ForeignRecord,
+    Topics,
+    order_key_of,
+    origin_of,
+)
 from tidegate.local_stack.judge.log import Place, record_sequence_numbers
 
 KEY = {"type": "record", "name": "Key", "fields": [{"name": "K", "type": ["null", "long"]}]}
@@ -59,7 +65,7 @@ def framed(schema_id, record):
 GOOD = {
     "key": framed(1, {"K": 5}),
     "value": framed(2, {"mod_type": "UPDATE"}),
-    "headers": [("order", ORDER), ("mod", b"U")],
+    "headers": [("order", ORDER), ("mod", b"U"), ("origin", b"12345678")],
 }
 
 
@@ -73,14 +79,18 @@ def test_a_change(decoder):
 
     assert (entry.topic, entry.data_topic, entry.offset) == ("p.t", "p.t", 9)
     assert (entry.commit_us, entry.mod, entry.row) == (7, b"U", {"K": 5})
+    assert entry.origin == b"12345678"
     assert entry.value == {"mod_type": "UPDATE"}
 
 
 def test_a_dead_letter_names_the_topic_that_it_belongs_to(decoder):
-    headers = [*GOOD["headers"], ("topic", b"p.t"), ("form", b"record")]
+    headers = [
+        *GOOD["headers"][:2], ("topic", b"p.t"), ("form", b"record"), ("token", b"s"),
+    ]  # fmt: skip
     entry = decoder.decode(Message("p-dead-letter", **{**GOOD, "headers": headers, "value": b"{}"}))
 
     assert (entry.topic, entry.data_topic, entry.value) == ("p-dead-letter", "p.t", None)
+    assert entry.origin == origin_of("s")
 
 
 @pytest.mark.parametrize(
@@ -88,6 +98,7 @@ def test_a_dead_letter_names_the_topic_that_it_belongs_to(decoder):
     [
         {"headers": None},
         {"headers": [("mod", b"U"), ("order", ORDER)]},
+        {"headers": GOOD["headers"][:2]},
         {"key": b"\x01\0\0\0\1\0"},
         {"key": None},
         {"key": framed(1, {"K": 5})[:-1]},

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from tests.chaos.producer.topic_log import DataEntry, Topics, order_key_of
+from tests.chaos.producer.topic_log import DataEntry, Topics, order_key_of, origin_of
 from tests.chaos.producer.verdict import compare
 from tidegate.local_stack.judge.log import LoggedChange, LoggedTransaction, Place
 
@@ -38,7 +38,7 @@ def logged(at_us, key="k", mod_type="UPDATE", values=VALUES):
 
 def committed(*changes):
     return [
-        LoggedTransaction(change.place.commit_timestamp_us, "tx", "", frozenset(), (change,))
+        LoggedTransaction(change.place.commit_timestamp_us, "tx", "", frozenset("st"), (change,))
         for change in changes
     ]
 
@@ -55,6 +55,7 @@ def arrived(change, offset, *, topic="p.t", number=0, decoded=DECODED):
         key=change.keys["K"].encode(),
         order_key=order_key_of(change.place),
         mod=change.mod_type[:1].encode(),
+        origin=origin_of("s"),
         row=row,
         value=value if topic == "p.t" and change.mod_type != "DELETE" else None,
     )
@@ -85,6 +86,7 @@ def test_what_arrived_once_and_in_order_is_right():
         ([arrived(A, 0), arrived(B, 0, number=1)], "out_of_key_order"),
         ([arrived(A, 0), arrived(B, 1), arrived(C, 2)], "never_committed"),
         ([arrived(A, 0), replace(arrived(B, 1), mod=b"I")], "unlike_source"),
+        ([arrived(A, 0), replace(arrived(B, 1), origin=origin_of("r"))], "unlike_source"),
         ([arrived(A, 0), replace(arrived(B, 1), row={"K": "other"})], "unlike_source"),
         ([arrived(A, 0), arrived(B, 1, decoded={"N": 7})], "unlike_source"),
         ([arrived(A, 0), arrived(B, 1, topic=LETTERS)], "parked_wrongly"),

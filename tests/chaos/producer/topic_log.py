@@ -18,6 +18,7 @@ from typing import Any
 import fastavro
 from confluent_kafka import Message
 from confluent_kafka.schema_registry import SchemaRegistryClient
+from xxhash import xxh64_digest
 
 from tidegate.local_stack.judge.log import Place
 
@@ -28,6 +29,7 @@ __all__ = [
     "ProgressEntry",
     "Topics",
     "order_key_of",
+    "origin_of",
     "registry_schemas",
 ]
 
@@ -37,6 +39,9 @@ Schemas = Callable[[int], Any]
 _FRAME = struct.Struct(">BI")
 _MICROSECONDS = struct.Struct(">Q")
 _TAIL = struct.Struct(">QQI")
+
+
+_ORIGIN_SEED = 42
 
 
 class ForeignRecord(Exception):
@@ -86,6 +91,8 @@ class DataEntry:
     key: bytes
     order_key: bytes
     mod: bytes
+    origin: bytes
+    """The hash of the token of the stream partition that brought it."""
     row: Mapping[str, Any]
     """The key's columns as they were decoded."""
     value: Mapping[str, Any] | None
@@ -120,6 +127,11 @@ def order_key_of(place: Place) -> bytes:
             _TAIL.pack(high, low, place.mod_number),
         )
     )
+
+
+def origin_of(token: str) -> bytes:
+    """Return what names a stream partition in the headers of its changes."""
+    return xxh64_digest(token.encode(), _ORIGIN_SEED)
 
 
 def registry_schemas(url: str) -> Schemas:
@@ -173,11 +185,12 @@ class Decoder:
 
     def _data(self, message: Message) -> DataEntry:
         headers = message.headers() or []
-        if [name for name, _ in headers[:2]] != ["order", "mod"]:
-            reason = f"its first headers are {headers[:2]}"
-            raise ValueError(reason)
         topic = message.topic() or ""
         is_dead = topic == self.topics.dead_letters
+        first = ["order", "mod", "topic" if is_dead else "origin"]
+        if [name for name, _ in headers[:3]] != first:
+            reason = f"its first headers are {headers[:3]}"
+            raise ValueError(reason)
         named = dict(headers)
         return DataEntry(
             topic=topic,
@@ -188,6 +201,7 @@ class Decoder:
             key=message.key() or b"",
             order_key=bytes(named["order"]),
             mod=bytes(named["mod"]),
+            origin=origin_of(named["token"].decode()) if is_dead else bytes(named["origin"]),
             row=self._read(message.key()),
             value=None if is_dead else self._read(message.value()),
         )

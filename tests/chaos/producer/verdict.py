@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from tests.chaos.producer.reader import Logs, Where, reading_orders, replay
-from tests.chaos.producer.topic_log import DataEntry, Topics, order_key_of
+from tests.chaos.producer.topic_log import DataEntry, Topics, order_key_of, origin_of
 from tidegate.local_stack.judge.log import LoggedChange, LoggedTransaction
 from tidegate.local_stack.judge.values import rfc3339_us
 
@@ -30,7 +30,7 @@ def _never(_change: LoggedChange) -> bool:
 
 def compare(
     topics: Topics,
-    transactions: Iterable[LoggedTransaction],
+    transactions: Sequence[LoggedTransaction],
     entries: Sequence[DataEntry],
     *,
     is_poison: Callable[[LoggedChange], bool] = _never,
@@ -57,6 +57,13 @@ def compare(
         for transaction in transactions
         for change in transaction.changes
     }
+    origins = {
+        name: {origin_of(token) for token in transaction.stream_partition_tokens}
+        for transaction in transactions
+        for name in (
+            (topics.data(one.table), order_key_of(one.place)) for one in transaction.changes
+        )
+    }
     arrived: dict[tuple[str, bytes], DataEntry] = {}
     last: dict[tuple[str, str, bytes], DataEntry] = {}
     for entry in entries:
@@ -69,7 +76,10 @@ def compare(
         if change is None:
             found["never_committed"].append(f"{_place(entry)}: {entry.order_key.hex()}")
             continue
-        if differing := _differences(change, entry):
+        if entry.origin not in origins[name]:
+            text = f"{_place(entry)}: none of its stream partitions has the hash {entry.origin!r}"
+            found["unlike_source"].append(text)
+        elif differing := _differences(change, entry):
             found["unlike_source"].append(f"{_place(entry)}: {differing}")
         # In each topic on its own: a key's dead letters all come after what it has in its topic.
         former = last.get((entry.topic, entry.data_topic, entry.key))

@@ -276,7 +276,10 @@ class Gates:
             start_us=BEGIN_US, slots=SLOTS, progress_topic=NAMES.progress,
             committed=list(self._script.committed),
             published=[
-                Published(*place, entry.offset, entry.value.order_key, entry.value.key)
+                Published(
+                    *place, entry.offset, entry.value.order_key, entry.value.key,
+                    origin=entry.value.origin,
+                )
                 for place, entries in shown.records.items()
                 if place[0] == TOPIC
                 for entry in entries

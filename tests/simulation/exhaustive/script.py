@@ -13,6 +13,7 @@ from tests.simulation.tables import KEY
 from tests.topics import Change, Topic
 from tidegate.producer.messages import ChangeMessage, PublishableRecord
 from tidegate.producer.records import ChildPartitionsRecord, HeartbeatRecord
+from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.order_key import OrderKey, sequence_pair
 from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.topics import ROOT_TOKEN, TopicNames, slot_of
@@ -123,7 +124,7 @@ class Script:
             at_us, sequence = BEGIN_US + at, f"{number:08d}"
             order_key = OrderKey(at_us, name, sequence_pair(sequence), 0).encode()
             framed = TABLE.framed(Change(_MODS[mod], {KEY: key}, columns))
-            message = ChangeMessage(TOPIC, *framed, order_key, mod.encode())
+            message = ChangeMessage(TOPIC, *framed, order_key, mod.encode(), origin_of(token))
             record = PublishableRecord(at_us, name, sequence, (message,))
             records[token] = (*records.get(token, ()), record)
             committed.append(

@@ -20,7 +20,7 @@ __all__ = ["Outcome", "explore"]
 STATES_MAX = 2_000_000
 """A scenario that is not small, or actions that undo each other without end."""
 
-_END_CHECKERS = ("single_writer", "nothing_twice", "key_order", "gaps", "completeness")
+_END_CHECKERS = ("single_writer", "nothing_twice", "key_order", "gaps", "completeness", "origins")
 _NOBODY = -1
 
 

@@ -446,7 +446,9 @@ class Stage:
             start_us=BEGIN_US, slots=SLOTS, progress_topic=NAMES.progress,
             committed=list(self.script.committed), lineage=self.script.lineage,
             published=[
-                Published(*place, e.offset, e.value.order_key, e.value.key)
+                Published(
+                    *place, e.offset, e.value.order_key, e.value.key, origin=e.value.origin
+                )
                 for place, log in self.broker.logs.items()
                 if place[0] == TOPIC
                 for e in log.read(0)

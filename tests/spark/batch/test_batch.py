@@ -96,7 +96,7 @@ class Log:
         value = frame(PROGRESS_ID, encode_record(ProgressRecord(epoch, "w", body)))
         key = frame(PROGRESS_ID, encode_key(body))
         row = (True, PROGRESS, 0, self._next(PROGRESS), bytearray(key), bytearray(value))
-        self.rows.append((*row, None, None))
+        self.rows.append((*row, None, None, None))
 
     def beat(self, watermark_us, **changes):
         self.revision += 1
@@ -112,7 +112,7 @@ class Log:
         for _ in range(copies):
             key, value = map(bytearray, self.topics[topic].framed(change))
             row = (False, topic, 0, self._next(topic), key, value)
-            self.rows.append((*row, bytearray(change.order_key), "I"))
+            self.rows.append((*row, bytearray(change.order_key), "I", change.origin))
 
     def cut(self):
         """Return the batch since the last cut."""
@@ -356,7 +356,7 @@ def test_a_stall_is_compacted_and_loses_nothing(spark, tmp_path):
 
 def test_a_change_without_order_key_stops_the_gate(world):
     world.log.change(10)
-    world.log.rows[-1] = (*world.log.rows[-1][:6], None, None)
+    world.log.rows[-1] = (*world.log.rows[-1][:6], None, None, None)
     batch = world.start()
     with pytest.raises(UnorderedChange, match=r"bank\.accounts/0/0"):
         world.run(batch)

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.spark
 
 
 def test_the_stats_counts_against_both_watermarks(rows):
-    progress = (True, "bank-progress", 0, 0, b"k", b"v", None, None)
+    progress = (True, "bank-progress", 0, 0, b"k", b"v", None, None, None)
     found = count_changes(
         rows(
             progress,
@@ -39,7 +39,7 @@ def test_the_stats_of_nothing_is_nothing(rows):
 
 @pytest.mark.parametrize("order_key", [None, b"", b"\x00" * 28])
 def test_a_row_without_a_whole_order_key_is_found(rows, order_key):
-    bad = (*change(5, 77)[:6], order_key, "I")
+    bad = (*change(5, 77)[:6], order_key, "I", 7)
     found = count_changes(rows(change(11), bad), after_us=10, through_us=20)
     assert (found.unordered_rows, found.unordered_at) == (1, "bank.a/0/77")
     assert (found.late_rows, found.due.rows) == (0, 1)

@@ -27,6 +27,14 @@ def test_segments_give_back_what_is_released_in_order_and_once(spark, rows, stor
     assert [row.ordinal for row in released] == [0, 1, 2, 3]
 
 
+def test_a_segment_of_an_older_program_lacks_the_origin(spark, rows, storage):
+    files = SegmentFiles(spark, storage.path("segments"))
+    older = rows(change(20)).drop("is_progress", "origin")
+    older.write.parquet(storage.path("segments/a"))
+    released = files.release(rows(change(15)), ReleaseBounds(0, 11, 30, ("a",))).collect()
+    assert [(row.offset, row.origin) for row in released] == [(0, 7), (0, None)]
+
+
 def test_one_sort_makes_a_release(spark, rows, storage):
     """Fixed cost decides: no shuffle, and the aggregation's sort is the release's order."""
     files = SegmentFiles(spark, storage.path("segments"))

@@ -30,6 +30,7 @@ def drawn(chance, number):
     new = {name: chance.choice((values[name], None)) for name in shown}
     return Change(
         mod, {KEY: number}, None if mod == "DELETE" else new, us=number, value_id=value_id,
+        token=f"token {number % 7}", is_older=chance.random() < 0.5,
     )  # fmt: skip
 
 
@@ -46,14 +47,26 @@ def test_a_change_has_the_columns_that_its_writer_captured(spark):
 
     assert tuple(decoded.columns) == CHANGE_COLUMNS
     for real, row, change in zip(decoded.collect(), rows, changes, strict=True):
-        _, _, _, key, value, order_key, _, ordinal = row
+        _, _, _, key, value, order_key, _, origin, ordinal = row
         simulated = reader.read(
-            bytes(key), bytes(value), release=7, ordinal=ordinal, order_key=bytes(order_key)
-        )
+            bytes(key), bytes(value), release=7, ordinal=ordinal, order_key=bytes(order_key),
+            origin=origin,
+        )  # fmt: skip
         values = real["new_values"].asDict() if real["new_values"] else {}
         names = real["new_columns"] or values
         captured = {name: values[name] for name in names if name != KEY}
         captured = {n: bytes(v) if isinstance(v, bytearray) else v for n, v in captured.items()}
         assert captured == dict(simulated.columns) == (change.new or {})
         assert (real["mod_type"][0], b"%d" % real["key"][KEY]) == (simulated.mod, simulated.key)
+        assert real["origin"] == simulated.origin == change.origin
         assert (real["release"], real["ordinal"]) == (simulated.release, simulated.ordinal)
+
+
+def test_a_change_that_names_no_stream_partition_fails_its_release(spark):
+    topic = Topic("t", VERSIONS, [KEY])
+    nameless = Change("INSERT", {KEY: 1}, {"b": "x"}, token="", is_older=True)
+    frame = spark.createDataFrame([topic.row(nameless, ordinal=0)], ROWS_SCHEMA)
+    decoded = decode_changes(frame, topic.topic_schemas(), topic=topic.topic, release=7)
+
+    with pytest.raises(Exception, match="names no stream partition"):
+        decoded.collect()

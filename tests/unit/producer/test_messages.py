@@ -10,7 +10,7 @@ from tidegate.producer.messages import (
     PublishableRecord,
     batch_bytes,
 )
-from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER
+from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, HEADER_ORIGIN
 
 HEADERS = ((HEADER_ORDER, b"o" * 36), (HEADER_MOD, b"I"))
 
@@ -32,8 +32,9 @@ def test_the_largest_value_that_a_broker_took(key, value_bytes, headers, expecte
 
 
 def test_a_change_counts_its_headers():
-    message = ChangeMessage("t", b"kkk", b"v" * 1_878, b"o" * 36, b"I")
+    message = ChangeMessage("t", b"kkk", b"v" * 1_862, b"o" * 36, b"I", b"\0\1\2\3\4\5\6\7")
 
+    assert message.headers == [*HEADERS, (HEADER_ORIGIN, message.origin)]
     assert message.size_bytes == 2_000
 
 

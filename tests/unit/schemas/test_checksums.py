@@ -1,11 +1,14 @@
 """Two kinds of checksums, each a fixed function of the order key."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tidegate.schemas.checksums import (
     CHECKSUM_MODULUS,
     CHECKSUMS,
     blake2b_64,
+    origin_of,
     parked_key,
     xxhash_64,
 )
@@ -38,3 +41,11 @@ def test_a_parked_key_is_a_signed_hash_of_topic_and_key(key):
 
 def test_a_parked_key_of_one_topic_is_none_of_another():
     assert parked_key("a", b"key") != parked_key("b", b"key")
+
+
+@given(st.text())
+def test_an_origin_has_eight_bytes_of_the_same_hash(token):
+    origin = origin_of(token)
+
+    assert len(origin) == 8
+    assert int.from_bytes(origin, "big") == xxhash_64(token.encode())

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.schemas.errors import ConfigError
-from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, ROOT_TOKEN, TopicNames, slot_of
+from tidegate.schemas.topics import (
+    HEADER_MOD,
+    HEADER_ORDER,
+    HEADER_ORIGIN,
+    HEADERS_PARKED,
+    ROOT_TOKEN,
+    TopicNames,
+    slot_of,
+)
 
 
 def test_every_name_follows_from_the_prefix():
@@ -21,7 +29,8 @@ def test_every_name_follows_from_the_prefix():
     assert names.data("sales.orders") == "bank.sales.orders"
     assert names.key_subject("bank.accounts") == "bank.accounts-key"
     assert names.value_subject("bank.accounts") == "bank.accounts-value"
-    assert (HEADER_ORDER, HEADER_MOD) == ("order", "mod")
+    assert (HEADER_ORDER, HEADER_MOD, HEADER_ORIGIN) == ("order", "mod", "origin")
+    assert HEADER_ORIGIN not in HEADERS_PARKED  # they hold the token itself
 
 
 def test_a_table_follows_from_its_topic():

@@ -22,3 +22,12 @@ def test_late_changes_are_kept_once_with_the_watermark_they_missed(spark, tmp_pa
     kept = sorted((row.batch, row.watermark_us, row.offset) for row in table.collect())
     assert kept[:2] == [(3, 9, 1), (3, 9, 2)]
     assert len(kept) == 3
+
+
+def test_a_table_of_an_older_program_gets_the_columns_that_it_lacks(spark, tmp_path):
+    late = DeltaLateTable(str(tmp_path))
+    rows = spark.createDataFrame([change(7, 1)], GATE_SCHEMA).select(*CHANGE_COLUMNS)
+    late.write(rows.drop("origin"), query_id="q", batch=3, watermark_us=9)
+    late.write(rows, query_id="q", batch=4, watermark_us=10)
+    table = spark.read.format("delta").load(str(tmp_path / "late"))
+    assert {(row.batch, row.origin) for row in table.collect()} == {(3, None), (4, 7)}

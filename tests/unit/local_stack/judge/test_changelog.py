@@ -9,7 +9,12 @@ import pytest
 
 from tidegate.local_stack.judge.changelog import ChangelogFigures, compare_changelog, examples
 from tidegate.local_stack.judge.delta import ChangelogRow, ChangelogTable, ReleaseManifest
-from tidegate.local_stack.judge.log import LoggedChange, LoggedTransaction, Place
+from tidegate.local_stack.judge.log import (
+    LoggedChange,
+    LoggedTransaction,
+    Place,
+    origin_number,
+)
 
 TYPES = {"Id": pa.string(), "N": pa.int64(), "M": pa.int64()}
 
@@ -40,7 +45,7 @@ def row(at: Place, mod_type: str = "DELETE", *, ordinal: int = 0, **changed: Any
         "tag": "",
         "records_in_transaction": 1,
         "partitions_in_transaction": 1,
-        "partition_token": "p",
+        "origin": origin_number("p"),
         "source_place": at,
         "file": "f",
         "row_in_file": ordinal,

@@ -17,7 +17,7 @@ from deltalake import write_deltalake
 from tidegate.local_stack.demo import bank
 from tidegate.local_stack.demo.bank import ACCOUNTS, LEDGER, Bank
 from tidegate.local_stack.judge import verdict as judge
-from tidegate.local_stack.judge.log import parse_commit_log
+from tidegate.local_stack.judge.log import origin_number, parse_commit_log
 from tidegate.local_stack.judge.verdict import Verdict, judge_output
 
 START_US = 1_700_000_000_000_000
@@ -81,6 +81,7 @@ def changelog_schema(table: str) -> pa.Schema:
             ("source", SOURCE),
             ("topic_partition", pa.int32()),
             ("offset", pa.int64()),
+            ("origin", pa.int64()),
         ]
     )
 
@@ -149,8 +150,9 @@ class World:
                         "number_of_records_in_transaction": len(writes),
                         "number_of_partitions_in_transaction": len(tokens),
                         "transaction_tag": tag,
-                        "partition_token": tokens[sequence % 2],
+                        "partition_token": "",
                     },
+                    "origin": origin_number(tokens[sequence % 2]),
                     "topic_partition": 0,
                     "offset": len(self.rows),
                 }
@@ -428,7 +430,7 @@ def test_rows_swapped_in_a_file_are_out_of_order(world: World, tmp_path: Path) -
         ("mod_type", lambda _: "DELETE"),
         ("key", lambda _: {"AccountId": "somebody else"}),
         ("source", lambda row: row["source"] | {"transaction_tag": "other"}),
-        ("source", lambda row: row["source"] | {"partition_token": "other"}),
+        ("origin", lambda _: origin_number("other")),
         ("source", lambda row: row["source"] | {"number_of_records_in_transaction": 4}),
         ("source", lambda row: row["source"] | {"number_of_partitions_in_transaction": 1}),
         ("source", lambda row: row["source"] | {"record_sequence": "00000099"}),

@@ -208,7 +208,7 @@ class Bench:
     ) -> PublishableRecord:
         """Return a record of one change."""
         key = OrderKey(at_us, transaction, sequence_pair(sequence), 0).encode()
-        message = ChangeMessage(topic, b"key", b"value", key, b"I")
+        message = ChangeMessage(topic, b"key", b"value", key, b"I", bytes(8))
         return PublishableRecord(at_us, transaction, sequence, (message,))
 
     @staticmethod

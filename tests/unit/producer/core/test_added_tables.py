@@ -36,7 +36,7 @@ def read(*records):
 
 
 def record_of(*topics):
-    messages = tuple(ChangeMessage(topic, b"k", b"v", b"o", b"I") for topic in topics)
+    messages = tuple(ChangeMessage(topic, b"k", b"v", b"o", b"I", bytes(8)) for topic in topics)
     return PublishableRecord(1, "tx", "0", messages)
 
 

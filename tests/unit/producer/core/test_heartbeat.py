@@ -54,7 +54,7 @@ class Bench:
     def change(self, token):
         self.now_us += 10
         key = OrderKey(self.now_us, "tx", (0, 1), 0).encode()
-        message = ChangeMessage("t", b"k", b"v", key, b"I")
+        message = ChangeMessage("t", b"k", b"v", key, b"I", bytes(8))
         self.read(token, PublishableRecord(self.now_us, "tx", "00000001", (message,)))
 
     def park(self, token, key=b"k"):

@@ -22,7 +22,7 @@ from tidegate.schemas.checksums import parked_key
 
 def good(key, number, topic="t"):
     """Return a change that can be published."""
-    return ChangeMessage(topic, key, b"value-%d" % number, b"%04d" % number, b"U")
+    return ChangeMessage(topic, key, b"value-%d" % number, b"%04d" % number, b"U", bytes(8))
 
 
 def poison(key, number, topic="t"):

@@ -33,7 +33,7 @@ def order_key(at_us):
 
 def good(at_us, key):
     """Return a record whose only change can be published."""
-    message = ChangeMessage(TOPIC, key, b"value", order_key(at_us), b"U")
+    message = ChangeMessage(TOPIC, key, b"value", order_key(at_us), b"U", bytes(8))
     return PublishableRecord(at_us, "t1", "00000000", (message,))
 
 
@@ -74,7 +74,8 @@ class Redrive:
             for change in self.changes
         }
         messages = [
-            ChangeMessage(c.topic, c.key, c.content, c.order_key, c.mod) for c in self.changes
+            ChangeMessage(c.topic, c.key, c.content, c.order_key, c.mod, bytes(8))
+            for c in self.changes
         ]
         return [
             on.RedriveBegan(self.keys),

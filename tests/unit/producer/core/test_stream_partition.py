@@ -345,7 +345,7 @@ class TestParking:
 
     def good(self, at_us, key=b"k"):
         """Return a record whose only change can be published."""
-        message = ChangeMessage("t", key, b"value", b"%08d" % at_us, b"U")
+        message = ChangeMessage("t", key, b"value", b"%08d" % at_us, b"U", bytes(8))
         return PublishableRecord(at_us, "tx", "0", (message,))
 
     def reading(self):

@@ -49,7 +49,7 @@ def owned_slot(number, index):
 def read(slot, at_us, *, size_bytes=100, topic="t"):
     """Let a slot's token read one change."""
     ((_, partition),) = slot.tokens.items()
-    message = ChangeMessage(topic, b"k", b"v", b"order", b"I")
+    message = ChangeMessage(topic, b"k", b"v", b"order", b"I", bytes(8))
     partition.add_items([PublishableRecord(at_us, "tx", "0", (message,))], size_bytes)
 
 

@@ -42,7 +42,7 @@ class Translator:
             raise SchemaError("poison")
         if record.transaction_tag == "bug":
             raise ZeroDivisionError
-        message = ChangeMessage("p.t", token.encode(), b"v" * 100, b"o", b"I")
+        message = ChangeMessage("p.t", token.encode(), b"v" * 100, b"o", b"I", bytes(8))
         return PublishableRecord(1, "tx", record.record_sequence, (message,))
 
     def translate_now(self, record, *, token):
@@ -376,7 +376,7 @@ def test_a_reader_that_is_stopped_while_it_waits_gives_its_bytes_back(inbox, bud
 
 def test_sizes_grow_with_what_is_held():
     small = PublishableRecord(1, "tx", "0", ())
-    message = ChangeMessage("p.t", b"kk", b"vvv", b"o", b"I")
+    message = ChangeMessage("p.t", b"kk", b"vvv", b"o", b"I", bytes(8))
     large = PublishableRecord(1, "tx", "0", (message, message))
     assert size_bytes(large) - size_bytes(small) >= 12
     parked = ParkedChange("p.t", b"kk", b"o", b"I", b"v" * 500, b"record", "r", "e" * 70, "k")

@@ -99,7 +99,7 @@ def test_a_message_without_an_offset_has_failed(error, report):
 
 
 def test_a_refused_message_is_named_with_its_record():
-    message = ChangeMessage("a", b"k", b"v" * 50, b"order", b"I")
+    message = ChangeMessage("a", b"k", b"v" * 50, b"order", b"I", bytes(8))
     reports = DeliveryReports()
     reports.of_changes(1, (PublishableRecord(77, "tx", "0", (message,)),))(
         TOO_LARGE, Report("a", 0, None, value=message.value)

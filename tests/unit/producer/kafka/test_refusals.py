@@ -12,7 +12,7 @@ PURGED = KafkaError(KafkaError._PURGE_QUEUE)
 
 
 def record(commit_timestamp_us, *values):
-    messages = tuple(ChangeMessage("t", b"k", value, b"order", b"I") for value in values)
+    messages = tuple(ChangeMessage("t", b"k", value, b"order", b"I", bytes(8)) for value in values)
     return PublishableRecord(commit_timestamp_us, "tx", "0", messages)
 
 

@@ -20,7 +20,7 @@ from tidegate.schemas.progress import (
 )
 
 ALONE = MemberMetadata("", "", -1).encode()
-CHANGE = ChangeMessage(DATA, b"key", b"value", b"order", b"I")
+CHANGE = ChangeMessage(DATA, b"key", b"value", b"order", b"I", bytes(8))
 RECORDS = do.PublishRecords(2, "token", (PublishableRecord(1, "t", "0", (CHANGE, CHANGE)),))
 ANNOUNCED = do.PublishProgress(
     1, 2, ProgressRecord("e", "w", PartitionAnnounced(ChildPartition("c", (), 1), "p"))

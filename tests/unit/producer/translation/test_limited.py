@@ -35,7 +35,7 @@ class Fixed:
 
     def __init__(self, *sizes):
         self.messages = tuple(
-            ChangeMessage("p.t", b"k", b"v" * size, b"order", b"I") for size in sizes
+            ChangeMessage("p.t", b"k", b"v" * size, b"order", b"I", bytes(8)) for size in sizes
         )
 
     def translate(self, record, *, token):

@@ -26,6 +26,7 @@ from tidegate.producer.translation import putting_back
 from tidegate.producer.translation.parked_survey import ParkedSurvey
 from tidegate.producer.translation.parking import POISON
 from tidegate.producer.translation.putting_back import ParkedTranslator, batches
+from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.errors import SchemaError, UnreachableError
 from tidegate.schemas.order_key import OrderKey
 
@@ -80,9 +81,13 @@ def test_what_is_still_poison_is_an_error(kind):
 def test_a_good_change_comes_back_as_it_is_if_its_topic_takes_it():
     bench = Bench()
     (good,) = bench.translate(record_of("good")).messages
-    change = ParkedChange(*good[:2], good.order_key, good.mod, good.value, FORM_MESSAGE, "", "", "")
+    change = ParkedChange(
+        *good[:2], good.order_key, good.mod, good.value, FORM_MESSAGE, "", "", "token"
+    )
 
     assert translator_of(bench).message(change) == good
+    other = change._replace(token="other")
+    assert translator_of(bench).message(other) == good._replace(origin=origin_of("other"))
     limits = Limits()
     limits.of["p.t"] = good.size_bytes  # which leaves no room for another header
     with pytest.raises(MessageTooLarge) as caught:
@@ -116,7 +121,9 @@ def simple(key, order, form=FORM_MESSAGE, topic="p.t"):
 
 
 def as_message(change):
-    return ChangeMessage(change.topic, change.key, change.content, change.order_key, change.mod)
+    return ChangeMessage(
+        change.topic, change.key, change.content, change.order_key, change.mod, bytes(8)
+    )
 
 
 def in_log(changes):

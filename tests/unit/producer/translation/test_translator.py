@@ -5,11 +5,15 @@ from dataclasses import replace
 
 import fastavro
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tidegate.producer.errors import TableChanged
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
+from tidegate.producer.translation import translator
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
+from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.registry import InMemorySchemaRegistry
@@ -83,6 +87,7 @@ def test_an_insert_of_all_columns(reader):
     (message,) = translated.messages
     assert message.topic == "bank.accounts"
     assert message.mod == b"I"
+    assert message.origin == origin_of("token")
     assert message.order_key == OrderKey(1_700_000_000_123_456, "tx", (0, 3), 0).encode()
     assert list(reader.read(message.key).items()) == [("id", 7), ("region", "eu")]
     value = reader.read(message.value)
@@ -103,7 +108,7 @@ def test_an_insert_of_all_columns(reader):
         "is_system_transaction": False,
         "value_capture_type": "OLD_AND_NEW_VALUES",
         "change_stream": "everything",
-        "partition_token": "token",
+        "partition_token": "",
     }
 
 
@@ -238,3 +243,17 @@ def test_records_with_equal_columns_share_a_plan_and_many_column_sets_do_not_pil
         reader.translate(columns=(ALL_COLUMNS[0], ALL_COLUMNS[1]), mods=())
         reader.translate(columns=(*ALL_COLUMNS[:2], replace(ALL_COLUMNS[2])), mods=())
     assert len(reader.translator._plans) <= 4096
+
+
+@settings(max_examples=50)
+@given(st.lists(st.text(max_size=3), max_size=30), st.integers(1, 5))
+def test_each_change_names_its_own_stream_partition(tokens, kept):
+    """In any order of stream partitions, whatever number of hashes is kept."""
+    reader = Reader()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(translator, "_ORIGINS_MAX", kept)
+        for token in tokens:
+            mods = (Mod(KEYS, {"balance": "5", "note": None}, {}),) * 2
+            translated = reader.translator.translate(RECORD._replace(mods=mods), token=token)
+            assert [one.origin for one in translated.messages] == [origin_of(token)] * 2
+            assert len(reader.translator._origins) <= kept

@@ -37,8 +37,8 @@ ENDS = {PROGRESS: {0: 3}, DATA: {0: 4}}
 
 def row(offset, commit_us):
     order_key = OrderKey(commit_us, "t", (0, 0), 0).encode()
-    framed = TABLE.framed(Change("INSERT", {KEY: commit_us}, {"a": commit_us}))
-    return DataRow(order_key, DATA, 0, offset, *framed)
+    change = Change("INSERT", {KEY: commit_us}, {"a": commit_us})
+    return DataRow(order_key, DATA, 0, offset, *TABLE.framed(change), change.origin)
 
 
 def progress(watermark_us):
