@@ -18,7 +18,7 @@ from pydantic_settings import SettingsConfigDict
 from tidegate.program.settings_stream import StreamSettings
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import parse_rfc3339_ns
-from tidegate.schemas.progress import PROGRESS_VERSION
+from tidegate.schemas.progress import PROGRESS_VERSION, TimestampForm
 from tidegate.schemas.topics import SLOTS_DEFAULT
 
 __all__ = ["ProducerConfig"]
@@ -124,6 +124,13 @@ class ProducerConfig(StreamSettings):
             "`progress_version` 2"
         ),
     )  # fmt: skip
+    timestamps: Literal["micros", "string"] = Field(
+        default="micros", description=(
+            "How TIMESTAMP columns are carried: as whole microseconds, so that a value with "
+            "nanoseconds cannot be published, or as RFC 3339 text. Fixed when the stream begins; "
+            "as text it needs `progress_version` 2"
+        ),
+    )  # fmt: skip
     progress_history_hours: int = Field(
         default=168, ge=1, le=87_600, description=(
             "How far back the progress topic keeps a watermark for each minute, for late readers"
@@ -207,6 +214,8 @@ class ProducerConfig(StreamSettings):
             raise ValueError("drift_ms_max: must be 0 or at least ten times heartbeat_ms")
         if self.poison == "park" and self.progress_version == 1:
             raise ValueError('poison: "park" needs progress_version 2, which records parked keys')
+        if self.timestamps == "string" and self.progress_version == 1:
+            raise ValueError('timestamps: "string" needs progress_version 2, which records it')
         if self.transaction_timeout_ms <= self.commit_interval_ms:
             raise ValueError("transaction_timeout_ms: must be longer than commit_interval_ms")
         return self
@@ -225,6 +234,11 @@ class ProducerConfig(StreamSettings):
     def emulator_host(self) -> str:
         """`host:port` of an emulator or simulator; empty for the service."""
         return self.spanner_emulator_host or os.environ.get("SPANNER_EMULATOR_HOST", "")
+
+    @property
+    def timestamp_form(self) -> TimestampForm:
+        """The setting `timestamps`, as `StreamStarted` records it."""
+        return TimestampForm(self.timestamps.upper())
 
     @property
     def end_ns(self) -> int | None:

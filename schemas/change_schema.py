@@ -13,13 +13,22 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.progress import TimestampForm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tidegate.schemas.tables import ColumnType, TableSchema
 
-__all__ = ["avro_type", "key_schema", "merged_row", "row_fields", "value_schema", "with_row"]
+__all__ = [
+    "avro_type",
+    "differ_in_timestamps",
+    "key_schema",
+    "merged_row",
+    "row_fields",
+    "value_schema",
+    "with_row",
+]
 
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOT_IN_NAMESPACE = re.compile(r"[^A-Za-z0-9_]")
@@ -35,10 +44,15 @@ _AVRO_TYPES: dict[str, Any] = {
     "ENUM": "long",
     "NUMERIC": {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 9},
     "DATE": {"type": "int", "logicalType": "date"},
-    "TIMESTAMP": {"type": "long", "logicalType": "timestamp-micros"},
     "JSON": "string",
     "UUID": {"type": "string", "logicalType": "uuid"},
     "INTERVAL": "string",
+}
+
+_TIMESTAMP_TYPES: dict[TimestampForm, dict[str, Any]] = {
+    TimestampForm.MICROS: {"type": "long", "logicalType": "timestamp-micros"},
+    # No logical type of Avro's own: a reader that does not know it reads a string.
+    TimestampForm.STRING: {"type": "string", "logicalType": "timestamp-rfc3339"},
 }
 
 _SOURCE_SCHEMA: dict[str, Any] = {
@@ -65,13 +79,15 @@ _SOURCE_SCHEMA: dict[str, Any] = {
 }
 
 
-def avro_type(column_type: ColumnType) -> Any:
+def avro_type(column_type: ColumnType, timestamps: TimestampForm = TimestampForm.MICROS) -> Any:
     """Return the Avro type of a column's values, without the null branch.
 
     Raises SchemaError for a type that Tidegate does not support.
     """
     if column_type.code == "ARRAY" and column_type.element is not None:
-        return {"type": "array", "items": ["null", avro_type(column_type.element)]}
+        return {"type": "array", "items": ["null", avro_type(column_type.element, timestamps)]}
+    if column_type.code == "TIMESTAMP":
+        return _TIMESTAMP_TYPES[timestamps]
     if column_type.code == "NUMERIC" and column_type.annotation == "PG_NUMERIC":
         return "string"
     try:
@@ -81,7 +97,22 @@ def avro_type(column_type: ColumnType) -> Any:
         raise SchemaError(message, code=column_type.code) from error
 
 
-def key_schema(topic: str, table: TableSchema) -> dict[str, Any]:
+def differ_in_timestamps(one: Any, other: Any) -> bool:
+    """Whether two Avro types, or two lists of fields, differ in their `TimestampForm` alone."""
+    return bool(one != other and _with_micros(one) == _with_micros(other))
+
+
+def _with_micros(schema: Any) -> Any:
+    if schema == _TIMESTAMP_TYPES[TimestampForm.STRING]:
+        return _TIMESTAMP_TYPES[TimestampForm.MICROS]
+    if isinstance(schema, dict):
+        return {name: _with_micros(part) for name, part in schema.items()}
+    return [_with_micros(part) for part in schema] if isinstance(schema, list) else schema
+
+
+def key_schema(
+    topic: str, table: TableSchema, timestamps: TimestampForm = TimestampForm.MICROS
+) -> dict[str, Any]:
     """Return the schema of a topic's keys; raises SchemaError for a table without a primary key."""
     if not table.key_columns:
         message = "watched table has no primary key"
@@ -91,19 +122,25 @@ def key_schema(topic: str, table: TableSchema) -> dict[str, Any]:
         "name": "Key",
         "namespace": _namespace(topic),
         "fields": [
-            {"name": _field(c.name, table), "type": ["null", avro_type(c.type)]}
+            {"name": _field(c.name, table), "type": ["null", avro_type(c.type, timestamps)]}
             for c in table.key_columns
         ],
     }
 
 
-def value_schema(topic: str, table: TableSchema) -> dict[str, Any]:
+def value_schema(
+    topic: str, table: TableSchema, timestamps: TimestampForm = TimestampForm.MICROS
+) -> dict[str, Any]:
     """Return the schema of a topic's values: the change record."""
     row = {
         "type": "record",
         "name": "Row",
         "fields": [
-            {"name": _field(c.name, table), "type": ["null", avro_type(c.type)], "default": None}
+            {
+                "name": _field(c.name, table),
+                "type": ["null", avro_type(c.type, timestamps)],
+                "default": None,
+            }
             for c in table.columns
         ],
     }

@@ -12,13 +12,20 @@ from functools import lru_cache
 
 from tidegate.schemas.errors import SchemaError
 
-__all__ = ["NS_PER_US", "US_PER_SECOND", "format_rfc3339", "parse_rfc3339_ns"]
+__all__ = [
+    "NS_PER_US",
+    "US_PER_SECOND",
+    "canonical_rfc3339",
+    "format_rfc3339",
+    "parse_rfc3339_ns",
+]
 
 NS_PER_US = 1_000
 US_PER_SECOND = 1_000_000
 _NS_PER_SECOND = 1_000_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHOWN_MAX = 80
+_CANONICAL = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{0,8}[1-9])?Z", re.ASCII)
 _RFC3339 = re.compile(
     r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE
 )
@@ -76,3 +83,15 @@ def format_rfc3339(instant_ns: int) -> str:
     if rest == 0:
         return f"{text}Z"
     return f"{text}.{rest:09d}Z" if rest % NS_PER_US else f"{text}.{rest // NS_PER_US:06d}Z"
+
+
+def canonical_rfc3339(text: str) -> str:
+    """Return the one text of an instant: in UTC, with as many fractional digits as it needs.
+
+    Raises SchemaError as `parse_rfc3339_ns` does.
+    """
+    instant_ns = parse_rfc3339_ns(text)
+    if _CANONICAL.fullmatch(text):
+        return text
+    whole, dot, fraction = format_rfc3339(instant_ns).removesuffix("Z").partition(".")
+    return f"{whole}{dot}{fraction.rstrip('0')}Z"

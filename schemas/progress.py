@@ -28,6 +28,7 @@ __all__ = [
     "SlowestToken",
     "StreamStarted",
     "TableAdded",
+    "TimestampForm",
     "TokenMove",
     "TokenSnapshot",
     "TopicOffset",
@@ -45,6 +46,15 @@ class ChecksumKind(StrEnum):
     """Of stream partitions that began under version 1."""
     XXHASH_64 = "XXHASH_64"
     """What Spark's `xxhash64` computes."""
+
+
+class TimestampForm(StrEnum):
+    """How the data topics of a stream carry columns of type TIMESTAMP; fixed for an epoch."""
+
+    MICROS = "MICROS"
+    """As `timestamp-micros`: a value with nanoseconds cannot be represented."""
+    STRING = "STRING"
+    """As RFC 3339 text, with every digit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +95,8 @@ class StreamStarted:
     filters: tuple[str, ...] = ()
     chunk: int = 0
     chunks: int = 1
+    timestamps: TimestampForm = TimestampForm.MICROS
+    """Of all data topics; records of version 1 hold `MICROS` only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from tidegate.schemas.progress import (
     SlowestToken,
     StreamStarted,
     TableAdded,
+    TimestampForm,
     TokenMove,
     TokenSnapshot,
     TopicOffset,
@@ -135,6 +136,9 @@ def encode_record(record: ProgressRecord) -> bytes | None:
     if record.version == 1 and _has_parked_keys(body):
         message = "progress records of version 1 cannot hold parked keys"
         raise SchemaError(message, kind=type(body).__name__)
+    if record.version == 1 and isinstance(body, StreamStarted) and body.timestamps != "MICROS":
+        message = "progress records of version 1 cannot hold the form of timestamps"
+        raise SchemaError(message, timestamps=body.timestamps)
     return _written(
         _RECORD_WRITERS[record.version],
         lambda: {
@@ -244,7 +248,9 @@ def _body_to_avro(body: _BodyWithValue) -> dict[str, Any]:
         case StreamStarted():
             plain = ("stream", "dialect", "start_ns", "end_ns", "group", "slots")
             return {
-                **_plain(body, *plain, "progress_topic_id", "filters", "chunk", "chunks"),
+                **_plain(
+                    body, *plain, "progress_topic_id", "filters", "chunk", "chunks", "timestamps"
+                ),
                 "topics": [_topic_to_avro(topic) for topic in body.topics],
                 "children": _children_to_avro(body.children),
             }
@@ -329,6 +335,7 @@ def _body_from_avro(name: str, body: dict[str, Any]) -> _BodyWithValue:
             topics = tuple(DataTopic(**topic) for topic in body.pop("topics"))
             children = tuple(_child_from_avro(child) for child in body.pop("children"))
             filters = tuple(body.pop("filters"))
+            body["timestamps"] = TimestampForm(body["timestamps"])
             return StreamStarted(**body, topics=topics, children=children, filters=filters)
         case "PartitionAnnounced":
             child = _child_from_avro(body["child"])

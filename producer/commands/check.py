@@ -27,7 +27,7 @@ def check(config: ProducerConfig) -> list[str]:
 def _lines(config: ProducerConfig, found: Environment) -> list[str]:
     tables = ", ".join(table.name for table in found.description.tables)
     epoch = "no epoch yet" if found.recorded is None else f"epoch {found.recorded.epoch}"
-    missing = _missing_subjects(found)
+    missing = _missing_subjects(config, found)
     schemas = f"would register {', '.join(missing)}" if missing else "has every schema"
     dead_letter = _dead_letter(config, found)
     kafka = f"progress topic {found.topics.progress}, {epoch}{dead_letter}"
@@ -50,10 +50,10 @@ def _dead_letter(config: ProducerConfig, found: Environment) -> str:
     return f", dead-letter topic {topic}{lacks}"
 
 
-def _missing_subjects(found: Environment) -> list[str]:
+def _missing_subjects(config: ProducerConfig, found: Environment) -> list[str]:
     """Return the subjects that `run` would add a version to, the progress topic's last."""
     names, registry = found.topics, found.registry
-    registrar = TableRegistrar(names, registry)
+    registrar = TableRegistrar(names, registry, config.timestamp_form)
     missing = [name for table in found.description.tables for name in registrar.missing(table)]
     progress = {
         names.key_subject(names.progress): KEY_SCHEMAS,

@@ -11,8 +11,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tidegate.producer.core.stream_identity import require_settings
 from tidegate.producer.driver.tasks import TaskThread
-from tidegate.producer.errors import StreamChangedError
 from tidegate.producer.kafka.message_limits import PROGRESS_BYTES_MIN, KafkaMessageLimits
 from tidegate.producer.kafka.stream_start import KafkaStreamStartFinder
 from tidegate.producer.kafka.topics import KafkaTopics
@@ -174,11 +174,6 @@ def _recorded_start(
             record, at_end = finder.poll(_POLL_S)
     finally:
         finder.close()
-    if (
-        record is not None
-        and isinstance(record.body, StreamStarted)
-        and record.body.stream != config.stream_path
-    ):
-        difference = f"stream: recorded {record.body.stream}, now {config.stream_path}"
-        raise StreamChangedError([difference])
+    if record is not None and isinstance(record.body, StreamStarted):
+        require_settings(record.body, stream=config.stream_path, timestamps=config.timestamp_form)
     return record

@@ -140,7 +140,7 @@ def prepare(config: ProducerConfig, found: Environment) -> Parts:
 
     Raises ConfigError, UnreachableError and StreamChangedError; `docs/operations.md` lists them.
     """
-    registrar = TableRegistrar(found.topics, found.registry)
+    registrar = TableRegistrar(found.topics, found.registry, config.timestamp_form)
     encodings = [registrar.register(table) for table in found.description.tables]
     progress_ids = _register_progress(found)
     identity = _identity(config, found, registrar, encodings)
@@ -218,6 +218,7 @@ def _identity(
             for _, topic in sorted(data.items())
         ),
         filters=found.description.filters,
+        timestamps=config.timestamp_form,
     )
 
 

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.producer.errors import StreamChangedError
-from tidegate.schemas.progress import StreamStarted
+from tidegate.schemas.progress import StreamStarted, TimestampForm
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tidegate.schemas.progress import ChildPartition, DataTopic
 
-__all__ = ["StreamIdentity"]
+__all__ = ["StreamIdentity", "require_settings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,7 @@ class StreamIdentity:
     topics: tuple[DataTopic, ...]
     filters: tuple[str, ...] = ()
     """What the change stream leaves out; recorded, but not compared, since it may be altered."""
+    timestamps: TimestampForm = TimestampForm.MICROS
 
     def started(
         self, *, start_ns: int, end_ns: int | None, children: tuple[ChildPartition, ...]
@@ -42,6 +45,7 @@ class StreamIdentity:
             topics=self.topics,
             children=children,
             filters=self.filters,
+            timestamps=self.timestamps,
         )
 
     def require(self, recorded: StreamStarted) -> None:
@@ -50,12 +54,8 @@ class StreamIdentity:
         A topic that was re-created, that grew, or whose key schema has another id would move keys
         between topic partitions.  Those of later tables are compared by `core.added_tables`.
         """
-        names = ("stream", "dialect", "group", "slots", "progress_topic_id")
-        found = [
-            f"{name}: recorded {getattr(recorded, name)!r}, now {getattr(self, name)!r}"
-            for name in names
-            if getattr(recorded, name) != getattr(self, name)
-        ]
+        names = ("stream", "dialect", "group", "slots", "progress_topic_id", "timestamps")
+        found = _differences(recorded, {name: getattr(self, name) for name in names})
         current = {topic.topic: topic for topic in self.topics}
         found += [
             f"topic: recorded {topic}, now {current[topic.topic]}"
@@ -64,3 +64,23 @@ class StreamIdentity:
         ]
         if found:
             raise StreamChangedError(found)
+
+
+def require_settings(recorded: StreamStarted, *, stream: str, timestamps: TimestampForm) -> None:
+    """Raise StreamChangedError unless the settings are the recorded ones; the topics may follow."""
+    found = _differences(recorded, {"stream": stream, "timestamps": timestamps})
+    if found:
+        raise StreamChangedError(found)
+
+
+def _differences(recorded: StreamStarted, current: Mapping[str, object]) -> list[str]:
+    return [
+        f"{name}: recorded {_shown(getattr(recorded, name))}, now {_shown(value)}"
+        for name, value in current.items()
+        if getattr(recorded, name) != value
+    ]
+
+
+def _shown(value: object) -> str:
+    """Return a value as the settings have it."""
+    return repr(value.lower() if isinstance(value, TimestampForm) else value)

@@ -20,6 +20,7 @@ from tidegate.producer.translation.values import (
 )
 from tidegate.schemas.change_schema import avro_type
 from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.progress import TimestampForm
 
 if TYPE_CHECKING:
     from tidegate.schemas.tables import ColumnType
@@ -58,21 +59,23 @@ _FLOAT32, _FLOAT64 = struct.Struct("<f"), struct.Struct("<d")
 
 
 @lru_cache(maxsize=1024)
-def field_writer(column_type: ColumnType) -> FieldWriter:
+def field_writer(
+    column_type: ColumnType, timestamps: TimestampForm = TimestampForm.MICROS
+) -> FieldWriter:
     """Return the writer of a nullable column; raises SchemaError for a type without one."""
     if column_type.code == "ARRAY" and column_type.element is not None:
-        return _array(column_type, field_writer(column_type.element))
+        return _array(column_type, field_writer(column_type.element, timestamps))
     common = _COMMON.get(column_type.code)
-    general = _general(column_type)
+    general = _general(column_type, timestamps)
     if common is None or avro_type(column_type) != avro_type(type(column_type)(column_type.code)):
         return general
     return common(general)
 
 
-def _general(column_type: ColumnType) -> FieldWriter:
+def _general(column_type: ColumnType, timestamps: TimestampForm) -> FieldWriter:
     """Return a writer of every form of a value: convert it, then write what it became."""
-    convert = converter(column_type)
-    avro = avro_type(column_type)
+    convert = converter(column_type, timestamps)
+    avro = avro_type(column_type, timestamps)
     write = _WRITERS[avro if isinstance(avro, str) else avro["type"]]
 
     def field(value: Any) -> bytes:

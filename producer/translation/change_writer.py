@@ -37,6 +37,7 @@ from tidegate.producer.translation.avro_fields import (
 from tidegate.producer.translation.source_writer import SOURCE_FIELDS
 from tidegate.schemas.change_schema import row_fields
 from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.wire_format import frame_prefix
 
 if TYPE_CHECKING:
@@ -72,7 +73,12 @@ class ChangeWriter:
     """Writes mods under one table's registered schemas; thread-safe."""
 
     def __init__(
-        self, table: TableSchema, *, key: RegisteredSchema, value: RegisteredSchema
+        self,
+        table: TableSchema,
+        *,
+        key: RegisteredSchema,
+        value: RegisteredSchema,
+        timestamps: TimestampForm = TimestampForm.MICROS,
     ) -> None:
         """Raise SchemaError for a value schema that is not of the contract's form."""
         _require_form(value.schema)
@@ -80,7 +86,9 @@ class ChangeWriter:
         self._key_frame = frame_prefix(key.schema_id)
         self._value_frame = frame_prefix(value.schema_id)
         self._row = list(row_fields(value.schema))
-        self._fields = {column.name: field_writer(column.type) for column in table.columns}
+        self._fields = {
+            column.name: field_writer(column.type, timestamps) for column in table.columns
+        }
         self._keys = [column.name for column in table.key_columns]
         self._compiled: dict[tuple[object, ...], Callable[..., tuple[bytes, bytes]]] = {}
 

@@ -10,7 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidegate.producer.errors import IncompatibleChange
-from tidegate.schemas.change_schema import merged_row, row_fields, with_row
+from tidegate.schemas.change_schema import (
+    differ_in_timestamps,
+    merged_row,
+    row_fields,
+    with_row,
+)
 from tidegate.schemas.tables import Column, TableSchema
 
 if TYPE_CHECKING:
@@ -18,7 +23,12 @@ if TYPE_CHECKING:
 
     from tidegate.producer.records import RecordColumn
 
-__all__ = ["evolve", "grown"]
+__all__ = ["OTHER_TIMESTAMPS_HINT", "evolve", "grown"]
+
+OTHER_TIMESTAMPS_HINT = (
+    "Set timestamps to the form that the stream began with, or start a new stream under another "
+    "prefix; if this one was reset, delete the subjects in the registry"
+)
 
 
 def evolve(
@@ -69,9 +79,12 @@ def grown(
     fields = merged_row((*reversed(versions), own))
     for name, field in row_fields(own).items():
         if field["type"] != fields[name]["type"]:
+            hint = "Start a new stream under another prefix"
+            if differ_in_timestamps(field["type"], fields[name]["type"]):
+                hint = OTHER_TIMESTAMPS_HINT
             raise IncompatibleChange(
                 "a column has another type than its field in the topic's value schema",
-                hint="Start a new stream under another prefix",
+                hint=hint,
                 table=table,
                 column=name,
                 registered=fields[name]["type"][-1],

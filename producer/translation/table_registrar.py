@@ -13,10 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.producer.errors import IncompatibleChange
 from tidegate.producer.translation.subjects import require_backward, require_no_weaker
-from tidegate.producer.translation.table_evolution import grown
+from tidegate.producer.translation.table_evolution import OTHER_TIMESTAMPS_HINT, grown
 from tidegate.producer.translation.translator import TableEncoding
-from tidegate.schemas.change_schema import key_schema, row_fields, value_schema
+from tidegate.schemas.change_schema import (
+    differ_in_timestamps,
+    key_schema,
+    row_fields,
+    value_schema,
+)
 from tidegate.schemas.errors import UnreachableError
+from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.registry import RegisteredSchema
 from tidegate.schemas.tables import TableSchema
 
@@ -30,11 +36,20 @@ _ROUNDS_MAX = 10
 
 
 class TableRegistrar:
-    """Registers the key and value schema of tables; one thread at a time."""
+    """Registers the key and value schema of tables; one thread at a time.
 
-    def __init__(self, topics: TopicNames, registry: SchemaRegistry) -> None:
+    All of them carry columns of type TIMESTAMP as `timestamps` says.
+    """
+
+    def __init__(
+        self,
+        topics: TopicNames,
+        registry: SchemaRegistry,
+        timestamps: TimestampForm = TimestampForm.MICROS,
+    ) -> None:
         self._topics = topics
         self._registry = registry
+        self._timestamps = timestamps
         self._key_schema_ids: dict[str, int] = {}
 
     def key_schema_id(self, topic: str) -> int:
@@ -78,6 +93,7 @@ class TableRegistrar:
             topic=topic,
             key=key,
             value=value,
+            timestamps=self._timestamps,
         )
 
     def _register_key(self, topic: str, table: TableSchema) -> RegisteredSchema:
@@ -85,7 +101,7 @@ class TableRegistrar:
         subject = self._topics.key_subject(topic)
         key = self._find_key(topic, table)
         if key is None:
-            schema = key_schema(topic, table)
+            schema = key_schema(topic, table, self._timestamps)
             key = RegisteredSchema(self._registry.register(subject, schema), schema)
         require_backward(self._registry, subject)
         if self._key_schema_ids.setdefault(topic, key.schema_id) != key.schema_id:
@@ -95,8 +111,17 @@ class TableRegistrar:
     def _find_key(self, topic: str, table: TableSchema) -> RegisteredSchema | None:
         """Return the registered key; None if there is none; raises IncompatibleChange."""
         subject = self._topics.key_subject(topic)
+        fields = key_schema(topic, table, self._timestamps)["fields"]
         for key in self._registry.versions(subject)[-1:]:
-            if key.schema["fields"] != key_schema(topic, table)["fields"]:
+            if differ_in_timestamps(key.schema["fields"], fields):
+                raise IncompatibleChange(
+                    "timestamps: the registered key schema has the other form",
+                    hint=OTHER_TIMESTAMPS_HINT,
+                    table=table.name,
+                    subject=subject,
+                    timestamps=self._timestamps.lower(),
+                )
+            if key.schema["fields"] != fields:
                 raise _other_key(table, subject)
             return key
         return None
@@ -123,7 +148,7 @@ class TableRegistrar:
     ) -> tuple[RegisteredSchema | None, dict[str, Any]]:
         """Return the newest version that has it all, or None, and the schema that has it all."""
         versions = self._registry.versions(self._topics.value_subject(topic))
-        own = value_schema(topic, table)
+        own = value_schema(topic, table, self._timestamps)
         schema = grown(own, [one.schema for one in versions], table=table.name)
         wanted = row_fields(schema)
         found = [one for one in versions if row_fields(one.schema) == wanted]

@@ -18,6 +18,7 @@ from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.order_key import OrderKey, sequence_pair
+from tidegate.schemas.progress import TimestampForm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -44,11 +45,15 @@ class TableEncoding:
     topic: str
     key: RegisteredSchema
     value: RegisteredSchema
+    timestamps: TimestampForm = TimestampForm.MICROS
+    """That of both schemas."""
     writer: ChangeWriter = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Make the writer of these schemas."""
-        writer = ChangeWriter(self.table, key=self.key, value=self.value)
+        writer = ChangeWriter(
+            self.table, key=self.key, value=self.value, timestamps=self.timestamps
+        )
         object.__setattr__(self, "writer", writer)
 
 

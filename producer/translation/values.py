@@ -1,9 +1,9 @@
 """Values as Spanner's change records hold them, to the plain values that Avro writes.
 
 One converter per column type (seed: "Data change records"; types as in `docs/protocol.md`, 3.2):
-dates become days, timestamps microseconds, decimals two's complement bytes, so that an encoder has
-nothing left to interpret.  Numbers and strings are both accepted where either may occur.  A value
-that the contract cannot represent exactly is a SchemaError; nothing is rounded.
+dates become days, timestamps microseconds or text, decimals two's complement bytes, so that an
+encoder has nothing left to interpret.  Numbers and strings are both accepted where either may
+occur.  A value that the contract cannot represent exactly is a SchemaError; nothing is rounded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidegate.schemas.errors import SchemaError
-from tidegate.schemas.instants import NS_PER_US, parse_rfc3339_ns
+from tidegate.schemas.instants import NS_PER_US, canonical_rfc3339, parse_rfc3339_ns
+from tidegate.schemas.progress import TimestampForm
 
 if TYPE_CHECKING:
     from tidegate.schemas.tables import ColumnType
@@ -64,13 +65,17 @@ _SPECIAL_FLOATS = {
 
 
 @lru_cache(maxsize=1024)
-def converter(column_type: ColumnType) -> Converter:
+def converter(
+    column_type: ColumnType, timestamps: TimestampForm = TimestampForm.MICROS
+) -> Converter:
     """Return the converter of a type's JSON values to plain Avro values.
 
     Raises SchemaError for a type that the contract does not have.
     """
     if column_type.code == "ARRAY" and column_type.element is not None:
-        return _array(converter(column_type.element))
+        return _array(converter(column_type.element, timestamps))
+    if column_type.code == "TIMESTAMP" and timestamps is TimestampForm.STRING:
+        return _instant_text
     if column_type.code == "NUMERIC" and column_type.annotation == "PG_NUMERIC":
         return _pg_numeric
     try:
@@ -227,6 +232,13 @@ def _microseconds(value: Any) -> int:
     if rest_ns:
         raise _unfit("TIMESTAMP", value, why="not representable in whole microseconds")
     return instant_us
+
+
+def _instant_text(value: Any) -> str:
+    """TIMESTAMP: one text for each instant, because equal keys must have equal bytes."""
+    if not isinstance(value, str):
+        raise _unfit("TIMESTAMP", value)
+    return canonical_rfc3339(value)
 
 
 def _uuid(value: Any) -> str:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from tidegate.producer.translation.values import converter
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import format_rfc3339, parse_rfc3339_ns
+from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.tables import ColumnType
 
 NEARLY = st.from_regex(
@@ -37,3 +38,18 @@ def test_any_value_of_a_column(assert_reportable, code, text):
         assert_reportable(error)
     else:
         assert -(2**63) <= number < 2**63
+
+
+@given(st.text() | NEARLY)
+@example("0001-01-01T00:00:00-23:59")
+@example("2024-01-02t03:04:05.000000000z")
+def test_any_timestamp_as_text(assert_reportable, text):
+    convert = converter(ColumnType("TIMESTAMP"), TimestampForm.STRING)
+    try:
+        carried = convert(text)
+    except SchemaError as error:
+        assert_reportable(error)
+    else:
+        assert parse_rfc3339_ns(carried) == parse_rfc3339_ns(text)
+        assert convert(carried) == carried
+        assert (carried[10], carried[-1]) == ("T", "Z")

@@ -43,6 +43,7 @@ EXAMPLES = {
     "parked keys",
     "positions",
     "schemas",
+    "timestamps as text",
     "slots",
     "snapshot",
     "watermark",

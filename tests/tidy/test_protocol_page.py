@@ -29,6 +29,7 @@ from tidegate.producer.messages import FORM_MESSAGE, FORM_RECORD, FORM_REDRIVEN,
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
 from tidegate.producer.translation.table_evolution import grown
 from tidegate.producer.translation.translator import TableEncoding, Translator
+from tidegate.producer.translation.values import converter
 from tidegate.schemas.change_schema import avro_type, key_schema, row_fields, value_schema
 from tidegate.schemas.checksums import CHECKSUM_MODULUS, CHECKSUMS, origin_of, parked_key
 from tidegate.schemas.errors import ConfigError, SchemaError
@@ -38,6 +39,7 @@ from tidegate.schemas.order_key import (
     first_key_after,
     sequence_pair,
 )
+from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.registry import RegisteredSchema
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.topics import (
@@ -153,6 +155,10 @@ def test_every_type_of_spanner_is_on_the_page_or_refused():
             assert avro_type(ColumnType("NUMERIC", annotation="PG_NUMERIC")) == json.loads(
                 code(avro)[0]
             )
+        elif "STRING" in names and "TIMESTAMP" in names:
+            assert avro_type(ColumnType("TIMESTAMP"), TimestampForm.STRING) == json.loads(
+                code(avro)[0]
+            )
         elif names == ["ARRAY"]:
             array = json.loads(code(avro)[0].replace(" T]", ' "T"]'))
             element = ColumnType("BOOL")
@@ -170,6 +176,12 @@ def test_every_type_of_spanner_is_on_the_page_or_refused():
             with pytest.raises(SchemaError):
                 avro_type(ColumnType(spanner_type.name))
     assert set(listed) <= {spanner_type.name for spanner_type in TypeCode}
+
+
+def test_timestamps_as_text():
+    convert = converter(ColumnType("TIMESTAMP"), TimestampForm.STRING)
+    for given in example("timestamps as text"):
+        assert convert(given["spanner"]) == given["text"]
 
 
 def the_table() -> TableSchema:

@@ -21,7 +21,13 @@ from tidegate.producer.errors import StreamChangedError
 from tidegate.producer.kafka import admin, membership, publisher
 from tidegate.producer.messages import PublishableRecord
 from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND
-from tidegate.schemas.progress import ChildPartition, DataTopic, PartitionAnnounced, StreamStarted
+from tidegate.schemas.progress import (
+    ChildPartition,
+    DataTopic,
+    PartitionAnnounced,
+    StreamStarted,
+    TimestampForm,
+)
 from tidegate.schemas.topics import slot_of
 
 
@@ -31,7 +37,13 @@ def test_what_must_equal_the_recorded_stream():
     identity = StreamIdentity(
         **{field.name: getattr(recorded, field.name) for field in fields(StreamIdentity)}
     )
-    other_values = {str: "other", int: 99, tuple: (), type(None): 99}
+    other_values = {
+        str: "other",
+        int: 99,
+        tuple: (),
+        type(None): 99,
+        TimestampForm: TimestampForm.STRING,
+    }
 
     def differs(changed: StreamStarted) -> bool:
         try:

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.core.query_scheduler import OPEN_QUERIES_MAX
 from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.progress import TimestampForm
 
 REQUIRED = {
     "bootstrap_servers": "127.0.0.1:9092",
@@ -176,6 +177,14 @@ def test_the_limit_of_the_drift_leaves_room_for_heartbeats():
     assert load().drift_ms_max == 0
     assert load(drift_ms_max=10_000, heartbeat_ms=1_000).drift_ms_max == 10_000
     assert "drift_ms_max: must be 0 or at least" in faults(drift_ms_max=9_999, heartbeat_ms=1_000)
+
+
+def test_timestamps_as_text_need_progress_records_that_hold_their_form():
+    assert load().timestamp_form is TimestampForm.MICROS
+    assert load(timestamps="string").timestamp_form is TimestampForm.STRING
+    assert "micros" in faults(timestamps="nanos")
+    expected = 'timestamps: "string" needs progress_version 2'
+    assert expected in faults(timestamps="string", progress_version=1)
 
 
 def test_parking_needs_progress_records_that_hold_parked_keys():

@@ -5,8 +5,15 @@ import copy
 import fastavro
 import pytest
 
-from tidegate.schemas.change_schema import avro_type, key_schema, value_schema
+from tidegate.schemas.change_schema import (
+    avro_type,
+    differ_in_timestamps,
+    key_schema,
+    row_fields,
+    value_schema,
+)
 from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
 INT64 = ColumnType("INT64")
@@ -67,6 +74,32 @@ def test_a_value_has_every_column_nullable_in_ordinal_order():
 )
 def test_types(column_type, avro):
     assert avro_type(column_type) == avro
+
+
+def test_timestamps_as_text_are_named_for_what_they_are():
+    at, text = ColumnType("TIMESTAMP"), {"type": "string", "logicalType": "timestamp-rfc3339"}
+    assert avro_type(at, TimestampForm.STRING) == text
+    assert avro_type(ColumnType("ARRAY", at), TimestampForm.STRING) == {
+        "type": "array", "items": ["null", text],
+    }  # fmt: skip
+    table = TableSchema("t", (Column("at", at, 1, 1), Column("id", INT64, 2)))
+    key, value = (make("p.t", table, TimestampForm.STRING) for make in (key_schema, value_schema))
+    assert [field["type"] for field in key["fields"]] == [["null", text]]
+    assert [field["type"][1] for field in row_fields(value).values()] == [text, "long"]
+    # The coordinates of a change keep their form, so that every reader can order by them.
+    assert value["fields"][-1] == value_schema("p.t", table)["fields"][-1]
+
+
+def test_schemas_that_differ_in_the_form_of_timestamps_alone_are_recognised():
+    at, micros, text = ColumnType("TIMESTAMP"), TimestampForm.MICROS, TimestampForm.STRING
+    for of in (at, ColumnType("ARRAY", at)):
+        fields = [key_schema("p.t", TableSchema("t", (Column("a", of, 1, 1),)), form)["fields"]
+                  for form in (micros, text)]  # fmt: skip
+        assert differ_in_timestamps(*fields)
+        assert differ_in_timestamps(*reversed(fields))
+        assert not differ_in_timestamps(fields[1], fields[1])
+        assert not differ_in_timestamps(avro_type(of, text), avro_type(INT64))
+    assert not differ_in_timestamps(avro_type(at, text), "string")
 
 
 @pytest.mark.parametrize(

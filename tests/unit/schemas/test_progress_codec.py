@@ -27,6 +27,7 @@ from tidegate.schemas.progress import (
     SlowestToken,
     StreamStarted,
     TableAdded,
+    TimestampForm,
     TokenMove,
     TokenSnapshot,
     TopicOffset,
@@ -76,6 +77,7 @@ BODIES = st.one_of(
     st.builds(
         StreamStarted, TEXT, TEXT, INT64, st.none() | INT64, TEXT, SMALL, TEXT,
         tuples(st.builds(DataTopic, TEXT, TEXT, SMALL, SMALL)), tuples(CHILD), TEXTS,
+        timestamps=st.sampled_from(TimestampForm),
     ),
     st.builds(PartitionAnnounced, CHILD, TEXT, tuples(INT64)),
     st.builds(
@@ -167,6 +169,32 @@ def test_what_a_version_cannot_express_is_refused():
         encode_record(ProgressRecord("e", "w", changes, 1))
     with pytest.raises(SchemaError):
         encode_key(changes, 1)
+
+
+def test_version_1_cannot_hold_that_timestamps_are_text():
+    started = StreamStarted("s", "d", 1, None, "g", 16, "id", (), ())
+    assert encode_record(ProgressRecord("e", "w", started, 1))
+    with pytest.raises(SchemaError, match="form of timestamps"):
+        encode_record(ProgressRecord("e", "w", replace(started, timestamps="STRING"), 1))
+    # Every chunk of a set holds it.
+    text = replace(started, children=(child("a"), child("b")), timestamps=TimestampForm.STRING)
+    assert {one.timestamps for one in split(text, items_max=1)} == {TimestampForm.STRING}
+    assert decode_record(encode_record(ProgressRecord("e", "w", text))).body == text
+
+
+def test_a_stream_that_began_before_the_form_was_recorded_has_microseconds():
+    schema = json.loads(schema_text("progress_record", 2))
+    started = schema["fields"][2]["type"][0]["fields"]
+    assert started.pop()["name"] == "timestamps"
+    body = StreamStarted("s", "d", 1, None, "g", 16, "id", (), ())
+    buffer = io.BytesIO()
+    plain = fastavro.schemaless_reader(
+        io.BytesIO(encode_record(ProgressRecord("e", "w", body))), fastavro.parse_schema(
+            json.loads(schema_text("progress_record", 2))), None, return_record_name=True,
+    )  # fmt: skip
+    writer = fastavro.parse_schema(schema)
+    fastavro.schemaless_writer(buffer, writer, plain)
+    assert decode_record(buffer.getvalue(), writer).body == body
 
 
 def test_a_record_of_version_1_is_read_with_what_it_could_not_say():

@@ -91,8 +91,17 @@ def test_a_topic_with_the_progress_of_another_stream_is_refused(place):
     other = place.config(database="other").stream_path
     place.record(started(other))
 
-    with pytest.raises(StreamChangedError, match=f"recorded {other}, now .*Feed"):
+    with pytest.raises(StreamChangedError, match=f"recorded '{other}', now .*Feed"):
         find_environment(place.config())
+
+
+def test_another_form_of_timestamps_is_refused_before_anything_is_written(place):
+    place.record(started(place.config().stream_path))
+
+    with pytest.raises(StreamChangedError, match="timestamps: recorded 'micros', now 'string'"):
+        find_environment(place.config(timestamps="string"))
+    assert {method for method, _ in place.registry.asked} <= {"GET"}
+    assert place.topics() == {"bank-progress"}
 
 
 def test_a_progress_topic_that_takes_too_little_is_refused(place, monkeypatch):

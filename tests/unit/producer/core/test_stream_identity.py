@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tidegate.producer.core.stream_identity import StreamIdentity
+from tidegate.producer.core.stream_identity import StreamIdentity, require_settings
 from tidegate.producer.errors import StreamChangedError
-from tidegate.schemas.progress import ChildPartition, DataTopic
+from tidegate.schemas.progress import ChildPartition, DataTopic, TimestampForm
 
 TOPIC = DataTopic("bank.accounts", "id-1", 3, 7)
 IDENTITY = StreamIdentity(
@@ -43,6 +43,23 @@ def test_a_difference_is_named_with_both_values(name, value):
         replace(IDENTITY, **{name: value}).require(RECORDED)
 
     assert f"{name}: recorded {getattr(RECORDED, name)!r}, now {value!r}" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "now"),
+    [(TimestampForm.MICROS, TimestampForm.STRING), (TimestampForm.STRING, TimestampForm.MICROS)],
+)
+def test_another_form_of_timestamps_is_named_as_the_setting_has_it(recorded, now):
+    text = f"timestamps: recorded '{recorded.lower()}', now '{now.lower()}'"
+    with pytest.raises(StreamChangedError, match=text):
+        replace(IDENTITY, timestamps=now).require(replace(RECORDED, timestamps=recorded))
+    with pytest.raises(StreamChangedError, match=text):
+        require_settings(
+            replace(RECORDED, timestamps=recorded), stream=IDENTITY.stream, timestamps=now
+        )
+    replace(IDENTITY, timestamps=now).require(
+        replace(IDENTITY, timestamps=now).started(start_ns=5, end_ns=None, children=())
+    )
 
 
 @pytest.mark.parametrize(

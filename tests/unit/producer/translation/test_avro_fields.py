@@ -17,6 +17,8 @@ from tidegate.producer.translation.avro_fields import (
 from tidegate.producer.translation.values import converter
 from tidegate.schemas.change_schema import avro_type
 from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.instants import format_rfc3339
+from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.tables import ColumnType
 
 SCALARS = ["INT64", "ENUM", "FLOAT64", "FLOAT32", "BOOL", "STRING", "JSON", "INTERVAL", "BYTES",
@@ -56,14 +58,14 @@ JSON_VALUES = st.recursive(
 )
 
 
-def by_fastavro(column_type, value):
+def by_fastavro(column_type, value, form=TimestampForm.MICROS):
     """Converted to a plain value, and written by an independent library."""
 
     def without_logical_type(avro):
         return avro if isinstance(avro, str | list) else {**avro, "logicalType": "none"}
 
-    schema = ["null", without_logical_type(avro_type(column_type))]
-    plain = None if value is None else converter(column_type)(value)
+    schema = ["null", without_logical_type(avro_type(column_type, form))]
+    plain = None if value is None else converter(column_type, form)(value)
     buffer = io.BytesIO()
     fastavro.schemaless_writer(buffer, fastavro.parse_schema(schema), plain)
     return buffer.getvalue()
@@ -90,6 +92,23 @@ def test_any_value_is_what_fastavro_writes_or_refused(column_type, value):
             field_writer(column_type)(value)
         return
     assert field_writer(column_type)(value) == expected
+
+
+NANOSECONDS = st.integers(0, 2**62).map(format_rfc3339)
+TIMESTAMP = ColumnType("TIMESTAMP")
+
+
+@pytest.mark.parametrize("column_type", [TIMESTAMP, ColumnType("ARRAY", TIMESTAMP)], ids=str)
+@given(value=JSON_VALUES | NANOSECONDS | st.lists(NANOSECONDS | st.none()))
+def test_timestamps_as_text_are_what_fastavro_writes_or_refused(column_type, value):
+    text = TimestampForm.STRING
+    try:
+        expected = by_fastavro(column_type, value, text)
+    except (SchemaError, UnicodeEncodeError):
+        with pytest.raises(SchemaError):
+            field_writer(column_type, text)(value)
+        return
+    assert field_writer(column_type, text)(value) == expected
 
 
 @pytest.mark.parametrize("code", ["FLOAT32", "FLOAT64"])

@@ -1,5 +1,6 @@
 """Value schemas only grow, whatever workers restart, take over, or register at the same time."""
 
+import copy
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -14,6 +15,7 @@ from tidegate.producer.translation.refreshing import RefreshingTranslator
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
 from tidegate.schemas.errors import SchemaError, UnreachableError
+from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.topics import TopicNames
@@ -159,6 +161,27 @@ def test_a_column_that_comes_back_with_another_type_is_refused():
     with pytest.raises(IncompatibleChange, match=r"'a'.*registered='long'.*type='string'"):
         TableRegistrar(NAMES, registry).register(table("a", of=STRING))
     assert len(registry.subjects["p.t-value"]) == 1
+
+
+@pytest.mark.parametrize("is_key", [True, False], ids=["key", "value"])
+@pytest.mark.parametrize("code", ["TIMESTAMP", "ARRAY"])
+@pytest.mark.parametrize("first", list(TimestampForm))
+def test_the_other_form_of_timestamps_is_refused_by_the_settings_name(is_key, code, first):
+    registry = InMemorySchemaRegistry()
+    of = ColumnType(code, ColumnType("TIMESTAMP") if code == "ARRAY" else None)
+    columns = (Column("id", STRING, 1, 1), Column("at", of, 2, 2 if is_key else None))
+    subject = TableSchema("t", columns)
+    other = next(form for form in TimestampForm if form is not first)
+    TableRegistrar(NAMES, registry, first).register(subject)
+    TableRegistrar(NAMES, registry, first).register(subject)
+    before = copy.deepcopy(registry.subjects)
+
+    with pytest.raises(IncompatibleChange, match="timestamp") as caught:
+        TableRegistrar(NAMES, registry, other).register(subject)
+    assert "Set timestamps to the form" in caught.value.hint
+    with pytest.raises(IncompatibleChange, match="timestamp"):
+        TableRegistrar(NAMES, registry, other).missing(subject)
+    assert registry.subjects == before
 
 
 def test_what_the_registry_refuses_is_a_named_error():

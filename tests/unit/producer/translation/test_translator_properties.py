@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
+from tidegate.schemas.instants import canonical_rfc3339, format_rfc3339
 from tidegate.schemas.order_key import OrderKey, sequence_pair
+from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.topics import TopicNames
@@ -77,6 +79,7 @@ SHOWN = tuple(
     RecordColumn(c.name, c.type, c.key_position is not None, c.ordinal) for c in TABLE.columns
 )
 REGISTRY = InMemorySchemaRegistry()
+TEXT_REGISTRAR = TableRegistrar(TopicNames("p"), REGISTRY, TimestampForm.STRING)
 COMPILED = Translator({"t": TableRegistrar(TopicNames("p"), REGISTRY).register(TABLE)},
                       change_stream="S")  # fmt: skip
 
@@ -137,6 +140,32 @@ def read(framed):
     schema_id, body = unframe(framed)
     schema = fastavro.parse_schema(REGISTRY.schema(schema_id))
     return fastavro.schemaless_reader(io.BytesIO(body), schema, schema)
+
+
+INSTANTS = st.integers(-(2**62), 2**62).map(lambda ns: canonical_rfc3339(format_rfc3339(ns)))
+
+
+@given(INSTANTS, st.none() | INSTANTS, st.none() | st.lists(st.none() | INSTANTS, max_size=3))
+def test_timestamps_as_text_are_read_as_they_were_given(key, value, items):
+    """In keys, values and arrays, in every kind of change; the commit time stays a timestamp."""
+    at = ColumnType("TIMESTAMP")
+    columns = (Column("k", at, 1, 1), Column("v", at, 2), Column("a", ColumnType("ARRAY", at), 3))
+    encoding = TEXT_REGISTRAR.register(TableSchema("texts", columns))
+    translator = Translator({"texts": encoding}, change_stream="S")
+    shown = tuple(RecordColumn(c.name, c.type, c.key_position is not None, c.ordinal)
+                  for c in columns)  # fmt: skip
+    row = {"v": value, "a": items}
+    for mod_type in ("INSERT", "UPDATE", "DELETE"):
+        mods = (Mod({"k": key}, {} if mod_type == "DELETE" else row,
+                    {} if mod_type == "INSERT" else row),)  # fmt: skip
+        one = record([], mod_type, 5, "00000001")._replace(table_name="texts", columns=shown,
+                      mods=mods)  # fmt: skip
+        (message,) = translator.translate(one, token="T").messages
+        assert read(message.key) == {"k": key}
+        change = read(message.value)
+        rows = [change[name] for name in ("new_values", "old_values") if change[name] is not None]
+        assert rows == [{"k": key} | row] * (2 if mod_type == "UPDATE" else 1)
+        assert change["source"]["commit_timestamp"] == EPOCH + timedelta(microseconds=5)
 
 
 def same(got, meant):

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from tidegate.producer.translation.values import converter
 from tidegate.schemas.change_schema import avro_type
 from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.instants import format_rfc3339, parse_rfc3339_ns
+from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.tables import ColumnType
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -215,6 +217,49 @@ def test_bytes_come_back(data):
 def test_timestamps_are_microseconds_since_1970(instant):
     text = instant.isoformat().replace("+00:00", "Z")
     assert convert("TIMESTAMP", text) == (instant - EPOCH) // timedelta(microseconds=1)
+
+
+@pytest.mark.parametrize(
+    ("given_text", "carried"),
+    [
+        ("2024-01-02T03:04:05Z", None),
+        ("2024-01-02T03:04:05.123456789Z", None),
+        ("2024-01-02T03:04:05.1Z", None),
+        ("0001-01-01T00:00:00.000000001Z", None),
+        ("9999-12-31T23:59:59.999999999Z", None),
+        # Other texts of the same instant: a key must have one text.
+        ("2024-01-02T03:04:05.100Z", "2024-01-02T03:04:05.1Z"),
+        ("2024-01-02T03:04:05.123456000Z", "2024-01-02T03:04:05.123456Z"),
+        ("2024-01-02T03:04:05.000Z", "2024-01-02T03:04:05Z"),
+        ("2024-01-02t03:04:05z", "2024-01-02T03:04:05Z"),
+        ("2024-01-02T03:04:05.000000100+01:00", "2024-01-02T02:04:05.0000001Z"),
+    ],
+)
+def test_timestamps_as_text_keep_every_digit(given_text, carried):
+    convert_text = converter(ColumnType("TIMESTAMP"), TimestampForm.STRING)
+    assert convert_text(given_text) == (carried or given_text)
+    array = converter(ColumnType("ARRAY", ColumnType("TIMESTAMP")), TimestampForm.STRING)
+    assert array([given_text, None]) == [carried or given_text, None]
+
+
+@pytest.mark.parametrize("value", ["2024-01-02T03:04:05.0000000001Z", "2024-02-30T00:00:00Z", "", 5,
+                                   None, True, ["2024-01-02T03:04:05Z"]])  # fmt: skip
+def test_what_is_no_timestamp_is_refused_as_text_too(value):
+    with pytest.raises(SchemaError):
+        converter(ColumnType("TIMESTAMP"), TimestampForm.STRING)(value)
+
+
+@given(st.integers(-62_135_596_800 * 10**9, 253_402_300_800 * 10**9 - 1), st.integers(0, 9))
+def test_a_timestamp_has_one_text_in_which_nothing_is_lost(instant_ns, zeros):
+    """However many zeros end the text that is given."""
+    text = format_rfc3339(instant_ns)
+    padded = (text[:-1] if "." in text else text[:-1] + ".0") + "0" * zeros
+    padded = padded[:29] + "Z"
+    convert_text = converter(ColumnType("TIMESTAMP"), TimestampForm.STRING)
+    carried = convert_text(text)
+    assert parse_rfc3339_ns(carried) == instant_ns
+    assert convert_text(padded) == convert_text(carried) == carried
+    assert not carried.removesuffix("Z").partition(".")[2].endswith("0")
 
 
 JSON_VALUES = st.recursive(
