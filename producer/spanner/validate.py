@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["setup_error", "validate_stream"]
 
-_UNREACHABLE = {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
+_NO_ANSWER = {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
 _PROBE_HEARTBEAT_MS = 1_000
 
 
@@ -67,12 +67,18 @@ async def _probe(stream: ChangeStream, *, instant_ns: int) -> None:
 
 
 def setup_error(error: QueryError) -> ConfigError | UnreachableError:
-    """Return a failed call as an error of the settings, or of the system they point at."""
+    """Return a failed call as an error of the settings, or of the system they point at.
+
+    What the same call may do a moment later is no error of the settings.
+    """
     fields: dict[str, Any] = dict(error.fields)
-    if error.code in _UNREACHABLE:
+    if error.code in _NO_ANSWER:
         return UnreachableError(
             "Spanner does not answer",
             hint="Check SPANNER_EMULATOR_HOST if it is set, and the network",
             **fields,
         )
+    if error.retriable:
+        hint = "The service failed for the moment: start again; if it goes on, see its status"
+        return UnreachableError(error.message, hint=hint, **fields)
     return ConfigError(error.message, hint=error.hint, **fields)

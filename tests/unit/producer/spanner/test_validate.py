@@ -1,9 +1,11 @@
 """Validation: each way the source cannot be read is a clear fault of the settings."""
 
+import grpc
 import pytest
 
 from tidegate.producer.description import GOOGLE_SQL, StreamDescription
 from tidegate.producer.errors import PositionExpired, QueryInterrupted, QueryRefused
+from tidegate.producer.spanner.channel import rpc_error
 from tidegate.producer.spanner.validate import validate_stream
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
@@ -79,6 +81,42 @@ def test_no_answer(code, validate):
         validate(Source(catalogue=QueryInterrupted("m", code=code)))
     assert caught.value.exit_code == 2
     assert caught.value.hint
+
+
+class Failed(grpc.RpcError):
+    """A call that ended with a status."""
+
+    def __init__(self, code):
+        self._code = code
+
+    def code(self):
+        return self._code
+
+    def details(self):
+        return "why"
+
+
+RETRIED = {"UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED", "INTERNAL", "RESOURCE_EXHAUSTED",
+           "CANCELLED", "UNKNOWN"}  # fmt: skip
+
+
+@pytest.mark.parametrize("place", ["catalogue", "query"])
+@pytest.mark.parametrize("status", [code for code in grpc.StatusCode if code.value[0]],
+                         ids=lambda code: code.name)  # fmt: skip
+def test_only_what_may_pass_is_left_to_a_supervisor(status, place, validate):
+    error = rpc_error(Failed(status), what="query Spanner")
+    expected = UnreachableError if status.name in RETRIED else ConfigError
+    with pytest.raises(expected, match=rf"{status.name}.*why") as caught:
+        validate(Source(**{place: error}))
+    assert caught.value.retriable == (status.name in RETRIED)
+    assert caught.value.hint or status.name not in RETRIED
+
+
+def test_a_session_that_is_gone_may_be_opened_again(validate):
+    failed = Failed(grpc.StatusCode.NOT_FOUND)
+    failed.details = lambda: "Session not found: projects/p/sessions/s"
+    with pytest.raises(UnreachableError, match="Session not found"):
+        validate(Source(query=rpc_error(failed, what="query Spanner")))
 
 
 @pytest.mark.parametrize("place", ["catalogue", "query"])
