@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import deltalake
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from tests.integration.test_plain_subscriber import read_everything
 from tidegate.local_stack.config import load_config
@@ -19,6 +20,7 @@ from tidegate.local_stack.parts.stack import LocalStack
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 PREFIX, STREAM = "precise", "Feed"
+TOPIC = f"{PREFIX}.Seen"
 TABLE = "Moment TIMESTAMP NOT NULL, V INT64, Last TIMESTAMP, Times ARRAY<TIMESTAMP>"
 DDL = [
     f"CREATE TABLE Seen ({TABLE}) PRIMARY KEY (Moment)",
@@ -37,8 +39,8 @@ DEADLINE_S = 240
 def test_nanoseconds_arrive_as_text_in_keys_values_and_arrays(tmp_path):
     with LocalStack(load_config(data_dir=tmp_path / "stack", seed=5)) as stack:
         name = DatabaseName(address=stack.spanner_address)
-        start = datetime.now(UTC).isoformat().replace("+00:00", "Z")
         database = create_database(name, DDL)
+        start = datetime.now(UTC).isoformat().replace("+00:00", "Z")
         settings = {
             "folder": tmp_path,
             "bootstrap_servers": stack.bootstrap_servers,
@@ -56,7 +58,13 @@ def test_nanoseconds_arrive_as_text_in_keys_values_and_arrays(tmp_path):
                     batch.insert_or_update(
                         "Seen", COLUMNS, [(key, version, LAST, TIMES) for key in KEYS]
                     )
-            changes = read_everything(stack, f"{PREFIX}.Seen", count=3 * len(KEYS))
+            admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
+            pipeline.wait(
+                lambda: TOPIC in admin.list_topics(timeout=30).topics,
+                what=f"topic {TOPIC}",
+                deadline_s=DEADLINE_S,
+            )
+            changes = read_everything(stack, TOPIC, count=3 * len(KEYS))
             pipeline.start_consumer()
             pipeline.wait_released(commit_time_us(batch.committed), deadline_s=DEADLINE_S)
         finally:
