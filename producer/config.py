@@ -168,8 +168,9 @@ class ProducerConfig(StreamSettings):
         ge=0,
         le=86_400_000,
         description=(
-            "How far ahead of the slowest stream partition of its worker another one is read: "
-            "beyond it, it is paused; 0: as far as it goes. At least ten times `heartbeat_ms`"
+            "How far ahead of the fleet's slowest stream partition another one is read: beyond "
+            "it, it is paused; 0: as far as it goes. At least ten times `heartbeat_ms`. Each "
+            "worker then reads the whole progress topic"
         ),
     )
     inflight_bytes_max: int = Field(

@@ -215,6 +215,8 @@ class Membership(Protocol):
           included.
         - `TablesRead`: records of later tables, of any epoch, from the root's slot, which every
           worker reads from its beginning; each comes once.
+        - `FleetRead`: after `follow`, how far the fleet's slots are: when that has changed, and
+          each second or so while it is known.
         - `AccessDenied`: a right is missing.  `ReadInterrupted`: any other error that reading met.
 
         Rebalances happen inside: the listener is called before this returns.  Raises ProducerError
@@ -247,6 +249,14 @@ class Membership(Protocol):
 
     def watch(self, topic: str) -> None:
         """Describe one more data topic from now on; does not block."""
+        ...
+
+    def follow(self, epoch: str) -> None:
+        """Read all slots from their beginnings from now on, beside the own ones; does not block.
+
+        Records of another epoch are passed over.  What contradicts the protocol ends it, with one
+        `ReadInterrupted`: no `FleetRead` comes any more.
+        """
         ...
 
     def replace_client(self) -> None:

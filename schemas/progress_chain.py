@@ -39,8 +39,11 @@ class SlotChain:
         """Whether the changes are the chain's next ones."""
         return changes.revision == self.revision + 1
 
-    def add(self, changes: SlotChanges) -> None:
-        """Apply the next changes; raises SchemaError if they are not that, or contradict."""
+    def add(self, changes: SlotChanges) -> list[str]:
+        """Apply the next changes; return the tokens that they name.
+
+        Raises SchemaError if they do not continue the chain, or contradict it.
+        """
         if not self.is_continued_by(changes) or changes.position != self.position + 1:
             message = "changes of a slot do not continue what was read before them"
             raise SchemaError(
@@ -51,19 +54,25 @@ class SlotChain:
         self.minute = changes.minute
         self.includes = changes.includes
         self.vector |= {(o.topic, o.topic_partition): o.offset for o in changes.vector}
+        named: list[str] = []
         for number in changes.removed:
-            del self.tokens[self._token_of(number, changes)]
+            token = self._token_of(number, changes)
+            del self.tokens[token]
             del self._tokens_by_number[number]
+            named.append(token)
         for one in changes.added:
             self.tokens[one.token] = one
             self._tokens_by_number[one.number] = one.token
+            named.append(one.token)
         for move in changes.moved:
             token = self._token_of(move.number, changes)
             self.tokens[token] = _moved(self.tokens[token], move)
-        self.entries += len(changes.removed) + len(changes.added) + len(changes.moved)
+            named.append(token)
+        self.entries += len(named)
         if len(self.tokens) != changes.open:
             message = "changes of a slot lead to another number of open tokens than they state"
             raise SchemaError(message, slot=changes.slot, revision=changes.revision)
+        return named
 
     def watermarks(self) -> dict[str, int]:
         """Return the watermark of each open token."""

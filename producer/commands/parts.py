@@ -19,6 +19,7 @@ from tidegate.producer.core.transaction_cycle import WorkerLimits
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.kafka.membership import KafkaMembership
 from tidegate.producer.kafka.message_limits import KafkaMessageLimits
+from tidegate.producer.kafka.progress_follower import ProgressFollower
 from tidegate.producer.kafka.publisher import KafkaPublisher
 from tidegate.producer.kafka.table_reader import TableReader
 from tidegate.producer.kafka.topics import KafkaDataTopics
@@ -119,6 +120,15 @@ class Parts:
                 bootstrap_servers=config.bootstrap_servers,
                 group=self.found.topics.group,
                 topic=self.found.topics.progress,
+                decoder=decoder,
+                options=self.found.kafka_options,
+            ),
+            open_follower=lambda epoch: ProgressFollower(
+                bootstrap_servers=config.bootstrap_servers,
+                group=self.found.topics.group,
+                topic=self.found.topics.progress,
+                slots=self.identity.slots,
+                epoch=epoch,
                 decoder=decoder,
                 options=self.found.kafka_options,
             ),

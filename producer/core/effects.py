@@ -17,6 +17,7 @@ __all__ = [
     "CommitTransaction",
     "Effect",
     "FindStreamStart",
+    "FollowFleet",
     "LocalEffect",
     "PublishProgress",
     "PublishRecords",
@@ -165,6 +166,14 @@ class WatchTopic:
 
 
 @dataclass(frozen=True, slots=True)
+class FollowFleet:
+    """Read all slots of the progress topic from now on; `FleetRead` answers, again and again."""
+
+    epoch: str
+    """Records of another one are passed over."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReplaceGroupClient:
     """Join the group with a new client: the present one is no member, and does not become one."""
 
@@ -216,6 +225,7 @@ LocalEffect: TypeAlias = (
     | ReleaseSlots
     | RejoinGroup
     | WatchTopic
+    | FollowFleet
     | ReplaceGroupClient
     | ReportStopped
     | ReportWaiting

@@ -25,6 +25,7 @@ __all__ = [
     "DeliveryFault",
     "DrainRequested",
     "Event",
+    "FleetRead",
     "GroupDescribed",
     "ProducerFenced",
     "ProgressRead",
@@ -331,6 +332,19 @@ class TablesRead:
     """Whether the slot's end has been reached at least once."""
 
 
+@dataclass(frozen=True, slots=True)
+class FleetRead:
+    """How far the slots of the whole fleet are, as the progress topic says."""
+
+    lowest_us: Mapping[int, int | None]
+    """Slot -> the lowest published watermark of what can move in it; None: nothing can.
+
+    Only slots where it has changed.
+    """
+    is_current: bool
+    """Whether each slot was just read to its end and has a heartbeat in effect."""
+
+
 TopicEvent: TypeAlias = TopicsObserved | TableFound | TablesRead
 """What concerns the stream's topics."""
 
@@ -425,6 +439,7 @@ Event: TypeAlias = (
     | CommitOutcomeUnknown
     | ProducerFenced
     | GroupDescribed
+    | FleetRead
     | TopicEvent
     | AccessDenied
     | ReadInterrupted

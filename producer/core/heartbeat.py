@@ -85,8 +85,8 @@ class HeartbeatWriter:
         self._next_number = 0
         self._described: set[str] = set()
         """Tokens that the chain holds."""
-        self._undescribed: set[str] = set()
-        """Tokens that the chain does not hold as they are."""
+        self.undescribed: set[str] = set()
+        """Tokens that the chain does not hold as they are; read only."""
         self._by_watermark: list[tuple[int, str]] = []
         """A heap; an entry holds while it is the token's published watermark."""
 
@@ -111,12 +111,12 @@ class HeartbeatWriter:
             partition.number = self._next_number
             self._next_number += 1
         if token not in self._described:
-            self._undescribed.add(token)
+            self.undescribed.add(token)
 
     def change(self, token: str, partition: StreamPartition) -> None:
         """Take note that a stream partition is not as the chain describes it."""
         partition.description += 1
-        self._undescribed.add(token)
+        self.undescribed.add(token)
 
     # ------------------------------------------------------------ writing
 
@@ -176,7 +176,7 @@ class HeartbeatWriter:
     ) -> set[str]:
         """Return the tokens that the chain will not hold as they are."""
         parking = {token for token, one in publications.items() if tokens[token].parks_more(one)}
-        return self._undescribed | parking
+        return self.undescribed | parking
 
     def _is_chain_due(self, tokens: int) -> bool:
         limits = self._limits
@@ -241,19 +241,19 @@ class HeartbeatWriter:
         for token, description in heartbeat.stated.items():
             self._described.add(token)
             if token in tokens and tokens[token].description == description:
-                self._undescribed.discard(token)
+                self.undescribed.discard(token)
         for token in publications:
             if token in tokens:
                 entry = (tokens[token].published.watermark_us, token)
                 heapq.heappush(self._by_watermark, entry)
             else:
                 self._described.discard(token)
-                self._undescribed.discard(token)
+                self.undescribed.discard(token)
 
     def check_invariants(self, tokens: Mapping[str, StreamPartition]) -> None:
         """Raise InvariantViolation unless the bookkeeping agrees with the tokens."""
         invariant(
-            self._described | self._undescribed == tokens.keys(),
+            self._described | self.undescribed == tokens.keys(),
             "a slot's chain and its tokens differ",
             slot=self._slot,
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidegate.producer.core.keyed_heap import KeyedHeap
+from tidegate.lineage.keyed_heap import KeyedHeap
 from tidegate.producer.core.lifecycle import PartitionState, SlotPhase
 from tidegate.producer.core.query_scheduler import QueryScheduler, SchedulerLimits
 from tidegate.schemas.errors import invariant
@@ -58,7 +58,10 @@ class PartitionIndex:
     def __init__(self, slots: int, limits: SchedulerLimits | None = None) -> None:
         """Start without stream partitions."""
         self._slots = slots
-        self._scheduler = QueryScheduler(limits or SchedulerLimits())
+        limits = limits or SchedulerLimits()
+        self.limits_drift = limits.drift_us_max > 0
+        """Whether the scheduler compares stream partitions with the slowest one."""
+        self._scheduler = QueryScheduler(limits)
         self.changed: dict[str, StreamPartition] = {}
         """Those that changed since the last question, by token."""
         self._facts: dict[str, _Facts] = {}
@@ -120,6 +123,10 @@ class PartitionIndex:
         return self._scheduler.decide(now_us)
 
     # ------------------------------------------------------------ changes
+
+    def align_with(self, others_us: int | None) -> None:
+        """Let the least watermark of other workers' slots count for the limit of the drift."""
+        self._scheduler.others_us = others_us
 
     def remove(self, partitions: Iterable[StreamPartition]) -> int:
         """Forget the stream partitions of a slot that is gone; return their pending bytes."""

@@ -13,8 +13,10 @@ the stream partition forward: a turn that brought nothing would be spent again a
 With `drift_us_max` a stream partition that is read further than this ahead of the slowest one is
 PAUSED: what it would read could not be released, and would only wait in the gate.  It gives its
 query back, and is queued again once it is ahead by half of that or less.  The slowest is that of
-this worker, among those that this worker can move: what is STOPPED, or waits for its parents, holds
-nobody up.  The slowest one itself is never paused.
+the fleet: of this worker the least read watermark, of the others the least published one
+(`others_us`), in both cases among those that their worker can move: what is STOPPED, or waits for
+its parents, holds nobody up.  The slowest one itself is never paused, so it moves on, and with it
+what the others wait for.
 
 Why everyone gets a turn: what is queued stands still, and what runs moves on or gives its query
 back, because one that fails waits before it is repeated and one that is silent counts as failed.
@@ -29,7 +31,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidegate.producer.core.keyed_heap import KeyedHeap
+from tidegate.lineage.keyed_heap import KeyedHeap
 from tidegate.producer.core.lifecycle import PartitionChange, PartitionState
 from tidegate.schemas.errors import invariant
 
@@ -71,7 +73,7 @@ class SchedulerLimits:
     turn_us: int = 5_000_000
     """A query runs at least so long before it makes way for another."""
     drift_us_max: int = 0
-    """How far one stream partition may be read ahead of the slowest; 0: as far as it goes."""
+    """How far one stream partition may be read ahead of the fleet's slowest; 0: any distance."""
 
 
 class QueryScheduler:
@@ -79,6 +81,8 @@ class QueryScheduler:
 
     def __init__(self, limits: SchedulerLimits) -> None:
         """Start without stream partitions."""
+        self.others_us: int | None = None
+        """The least published watermark in other workers' slots, as far as it is known."""
         self._limits = limits
         self._queued = KeyedHeap()
         """By read watermark."""
@@ -174,14 +178,16 @@ class QueryScheduler:
     # ------------------------------------------------------------ drift
 
     def _slowest_us(self) -> int | None:
-        """Return the least read watermark; None without one, or without a limit of the drift."""
+        """Return the least watermark of the fleet; None if the worker has nothing to compare."""
         for token, read_us in self._reads.items():
             self._movable.set(token, read_us)
             if token in self._running:
                 self._ahead.set(token, -read_us)
         self._reads.clear()
         first = self._movable.first()
-        return None if first is None else first[0]
+        if first is None:
+            return None
+        return first[0] if self.others_us is None else min(first[0], self.others_us)
 
     def _align(self, now_us: int) -> Decision | None:
         slowest_us, drift_us = self._slowest_us(), self._limits.drift_us_max

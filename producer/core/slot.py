@@ -93,6 +93,8 @@ class Slot:
         self.vector: dict[tuple[str, int], int] = {}
         self.heartbeat = HeartbeatWriter(number, heartbeats or HeartbeatLimits())
         self._assembler = ProgressAssembler()
+        self._unsaid: set[str] = set()
+        """Tokens that stopped after the newest heartbeat, or that it calls stopped and are not."""
         self._recovery: _Recovery | None = None
 
     def move(self, change: SlotChange) -> None:
@@ -194,6 +196,7 @@ class Slot:
             self.heartbeat.add(token, partition)
             if snapshot.stopped is not None:
                 self.heartbeat.change(token, partition)  # it is tried again
+                self._unsaid.add(token)
 
     # ------------------------------------------------------------ reading the own slot
 
@@ -273,10 +276,15 @@ class Slot:
             self.heartbeat.change(token, partition)
 
     def note_stop(self, token: str) -> None:
-        """Take note that a stream partition stopped: the next heartbeat says so."""
+        """Take note that a stream partition stopped: a heartbeat is due that says so.
+
+        Until then other workers wait for it.
+        """
         partition = self.tokens.get(token)
         if partition is not None:
             self.heartbeat.change(token, partition)
+            if self.heartbeat.version > 1:
+                self._unsaid.add(token)
 
     def put_back(self, keys: frozenset[int]) -> bool:
         """Let the tokens forget parked keys; return whether one held any of them."""
@@ -289,7 +297,8 @@ class Slot:
 
     def needs_snapshot(self, wall_us: int) -> bool:
         """Whether a snapshot is due although no token has anything to publish."""
-        return self.phase is SlotPhase.OWNED and self.minute != wall_us // US_PER_MINUTE
+        is_due = self.minute != wall_us // US_PER_MINUTE or bool(self._unsaid)
+        return self.phase is SlotPhase.OWNED and is_due
 
     def draft(
         self,
@@ -338,6 +347,7 @@ class Slot:
             if publication.finish is not None:
                 del self.tokens[token]
         self.heartbeat.confirm(heartbeat, self.tokens, publications)
+        self._unsaid &= self.heartbeat.undescribed
         return size_bytes
 
     def fence_offset(self, heartbeat: Heartbeat, first_offset: int) -> int:

@@ -54,8 +54,8 @@ class Story:
         self._lines: deque[_Line] = deque(maxlen=_LINES_MAX)
 
     def add(self, entry: Entry, *, now_us: int) -> None:
-        """Append an event or effect; ticks are left out."""
-        if isinstance(entry, on.Ticked):
+        """Append an event or effect; ticks are left out, and what comes as often."""
+        if isinstance(entry, on.Ticked | on.FleetRead):
             return
         token, slots, what = _brief(entry)
         is_of_transaction = isinstance(entry, _OF_TRANSACTIONS)

@@ -16,6 +16,7 @@ from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.added_tables import AddedTables
 from tidegate.producer.core.counters import Counters
+from tidegate.producer.core.fleet_alignment import FleetAlignment
 from tidegate.producer.core.group_watch import GroupWatch
 from tidegate.producer.core.lifecycle import PartitionState, SlotChange, SlotPhase
 from tidegate.producer.core.partition_index import PartitionIndex
@@ -55,6 +56,7 @@ _KNOWN = (
     "_start_search",
     "_draining",
     "_opening",
+    "_fleet",
     "_group_watch",
     "_tables",
 )
@@ -87,6 +89,7 @@ class Worker:
         self._limits = limits or WorkerLimits()
         self.counters = Counters()
         self._index = PartitionIndex(identity.slots, self._limits.queries.scheduler)
+        self._fleet = FleetAlignment(self.slots, self._index)
         self._tables = AddedTables(identity, version=self._limits.heartbeats.version)
         self._cycle = TransactionCycle(
             self.slots, self._index,
@@ -177,6 +180,8 @@ class Worker:
                 effects += self._on_group_described(event, now_us)
             case on.TopicsObserved() | on.TableFound() | on.TablesRead():
                 effects += self._tables.handle(event, now_us=now_us)
+            case on.FleetRead():
+                self._fleet.handle(event, now_us)
             case on.AccessDenied():
                 effects.append(do.Stop(event.error))
             case on.ReadInterrupted():
@@ -264,7 +269,8 @@ class Worker:
             return [do.Stop(error)]
         self.stream = record.body
         self.epoch = record.epoch
-        return [*self._tables.open(record), *self._opening.drop()]
+        follow = self._fleet.follow(record.epoch)
+        return [*self._tables.open(record), *self._opening.drop(), *follow]
 
     def _on_stream_start_absent(self, search_id: int) -> list[do.Effect]:
         if self.stream is not None or not self._start_search.is_decided_by(search_id):
@@ -379,6 +385,7 @@ class Worker:
         return self._opening.go_on(root_slot, self._writer, now)
 
     def _schedule_queries(self, now: Now) -> list[do.Effect]:
+        self._fleet.look(now.monotonic_us)
         return self._queries.schedule(self._index, self._owned, now.monotonic_us)
 
     def _next_transaction(self, now: Now) -> list[do.Effect]:

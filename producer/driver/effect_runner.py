@@ -212,6 +212,8 @@ class EffectRunner:
                 self.membership.rejoin()
             case do.WatchTopic():
                 self.membership.watch(effect.topic)
+            case do.FollowFleet():
+                self.membership.follow(effect.epoch)
             case do.ReplaceGroupClient():
                 _log.warning("not a member of the group; joining with a new client")
                 self.membership.replace_client()

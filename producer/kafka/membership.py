@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from tidegate.producer.core.events import (
     AccessDenied,
     Event,
+    FleetRead,
     ProgressRead,
     ReadInterrupted,
     SlotOutOfRange,
@@ -37,6 +38,7 @@ from tidegate.schemas.errors import ProducerError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from tidegate.producer.kafka.progress_follower import ProgressFollower
     from tidegate.producer.kafka.table_reader import TableReader
     from tidegate.producer.ports import GroupListener
     from tidegate.schemas.progress_decoder import ProgressDecoder
@@ -71,11 +73,13 @@ class KafkaMembership:
         listener: GroupListener,
         decoder: ProgressDecoder,
         tables: TableReader | None = None,
+        open_follower: Callable[[str], ProgressFollower] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         """Prepare; `start` joins the group.  `data_topics` are described beside `topic`.
 
-        Records of later tables come from `tables`, which is closed with the membership.
+        Records of later tables come from `tables`; `open_follower` starts to read all slots of an
+        epoch.  Both are closed with the membership.
         """
         # Distinguishes two processes of one name.
         client_id = f"{worker}-{uuid.uuid4().hex[:12]}"
@@ -89,6 +93,8 @@ class KafkaMembership:
         self._recovery = SlotRecovery(admin, group=group, topic=topic)
         self._monitor = GroupMonitor(config, group=group, worker=worker, client_id=client_id)
         self._tables = tables
+        self._open_follower = open_follower
+        self._follower: ProgressFollower | None = None
         self._topic_monitor = TopicMonitor(config, progress=topic, data=data_topics)
         self._config = {
             "bootstrap.servers": bootstrap_servers,
@@ -128,6 +134,8 @@ class KafkaMembership:
         self._consumer.close()
         if self._tables is not None:
             self._tables.close()
+        if self._follower is not None:
+            self._follower.close()
 
     def poll(self, timeout_s: float) -> list[Event]:
         """Return what own slots and group brought; rebalances happen inside.
@@ -142,13 +150,14 @@ class KafkaMembership:
         self._seek()
         now_us = time.monotonic_ns() // 1_000
         tables = None if self._tables is None else self._tables.poll()
-        described = (self._monitor.poll(now_us), self._topic_monitor.poll(now_us), tables)
+        fleet = None if self._follower is None else self._follower.poll(now_us)
+        described = (self._monitor.poll(now_us), self._topic_monitor.poll(now_us), tables, fleet)
         events: list[Event] = [event for event in described if event is not None]
         for message in self._consumer.consume(_BATCH_MAX, timeout_s):
             error = message.error()
             if error is not None and (error.fatal() or error.code() in _FATAL_ERRORS):
                 self._replace_consumer(error.str())
-                return [event for event in events if isinstance(event, TablesRead)]
+                return [event for event in events if isinstance(event, TablesRead | FleetRead)]
             event = self._event_of(message)
             if event is not None:
                 events.append(event)
@@ -186,6 +195,11 @@ class KafkaMembership:
     def watch(self, topic: str) -> None:
         """Describe one more data topic from now on."""
         self._topic_monitor.add(topic)
+
+    def follow(self, epoch: str) -> None:
+        """Read all slots of an epoch from now on."""
+        if self._open_follower is not None:
+            self._follower = self._open_follower(epoch)
 
     def replace_client(self) -> None:
         """Let the next poll join with a new client.

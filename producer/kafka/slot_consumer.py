@@ -1,4 +1,4 @@
-"""A client that reads one slot from its beginning, beside the group and its offsets."""
+"""A client that reads slots from their beginning, beside the group and its offsets."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from confluent_kafka import Consumer, TopicPartition
 from tidegate.program.kafka_clients import make_client
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-__all__ = ["consume_slot"]
+__all__ = ["consume_slots"]
 
 _OFFSET_BEGINNING = 0
 _QUEUED_KIB = 8 << 10
 
 
-def consume_slot(
+def consume_slots(
     topic: str,
-    slot: int,
+    slots: Iterable[int],
     *,
     bootstrap_servers: str,
     client_group: str,
     options: Mapping[str, Any] | None = None,
 ) -> Consumer:
-    """Return a consumer of a slot's committed records, which reports each end that it reaches.
+    """Return a consumer of the slots' committed records, which reports each end that it reaches.
 
     `client_group` only names the client: the group is neither joined nor committed to.
     """
@@ -42,5 +42,5 @@ def consume_slot(
             "queued.max.messages.kbytes": _QUEUED_KIB,
         },
     )
-    consumer.assign([TopicPartition(topic, slot, _OFFSET_BEGINNING)])
+    consumer.assign([TopicPartition(topic, slot, _OFFSET_BEGINNING) for slot in slots])
     return consumer

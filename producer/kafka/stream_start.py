@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError
 
-from tidegate.producer.kafka.slot_consumer import consume_slot
+from tidegate.producer.kafka.slot_consumer import consume_slots
 from tidegate.program.kafka_errors import is_denied, kafka_failure
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
 from tidegate.schemas.progress_chunks import ProgressAssembler
@@ -37,9 +37,9 @@ class KafkaStreamStartFinder:
         """Start to read; `group` only names the client, it is neither joined nor committed to."""
         self._assembler = ProgressAssembler()
         self._decoder = decoder
-        self._consumer = consume_slot(
+        self._consumer = consume_slots(
             topic,
-            root_slot,
+            [root_slot],
             bootstrap_servers=bootstrap_servers,
             client_group=f"{group}-stream-start",
             options=options,

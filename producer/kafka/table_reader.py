@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError
 
 from tidegate.producer.core.events import AccessDenied, TablesRead
-from tidegate.producer.kafka.slot_consumer import consume_slot
+from tidegate.producer.kafka.slot_consumer import consume_slots
 from tidegate.program.kafka_errors import is_denied
 from tidegate.schemas.progress_codec import is_table_key
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
@@ -43,9 +43,9 @@ class TableReader:
         self._topic = topic
         self._decoder = decoder
         self._is_at_end = False
-        self._consumer = consume_slot(
+        self._consumer = consume_slots(
             topic,
-            slot_of(ROOT_TOKEN, slots=1),
+            [slot_of(ROOT_TOKEN, slots=1)],
             bootstrap_servers=bootstrap_servers,
             client_group=f"{group}-tables",
             options=options,

@@ -17,6 +17,7 @@ from tidegate.producer.core.events import (
 )
 from tidegate.producer.memory.group_client import ClientState, GroupClient
 from tidegate.producer.memory.log import TOMBSTONE
+from tidegate.producer.memory.progress_follower import MemoryProgressFollower
 from tidegate.schemas.errors import ProducerError, UnreachableError
 from tidegate.schemas.instants import US_PER_SECOND
 from tidegate.schemas.progress import ProgressRecord, StreamStarted, TableAdded
@@ -73,6 +74,7 @@ class MemoryMembership:
         self._describe_at_us = 0
         self._tables_position = 0
         self._has_read_tables = False
+        self._follower: MemoryProgressFollower | None = None
         self._must_replace = False
 
     def start(self) -> None:
@@ -97,7 +99,7 @@ class MemoryMembership:
         events = self._describe()
         if self._topic in self.broker.denied:
             return [*events, AccessDenied(f"topic {self._topic}", "not authorized")]
-        events += self.read_tables()
+        events += [*self.read_tables(), *self.read_fleet()]
         for slot in sorted(self.positions):
             events += self.read_slot(slot, count=_POLL_RECORDS_MAX)
         if not events and timeout_s:
@@ -134,6 +136,13 @@ class MemoryMembership:
     def watch(self, topic: str) -> None:
         """Describe one more data topic from now on."""
         self._data_topics.append(topic)
+
+    def follow(self, epoch: str) -> None:
+        """Read all slots of an epoch from now on."""
+        slots = sum(topic == self._topic for topic, _ in self.broker.logs)
+        self._follower = MemoryProgressFollower(
+            self.broker, topic=self._topic, slots=slots, epoch=epoch
+        )
 
     def replace_client(self) -> None:
         """Let the next poll join with a new client; the slots of the former one are lost."""
@@ -188,6 +197,11 @@ class MemoryMembership:
                 records.append(entry.value)
         self._has_read_tables = True
         return [TablesRead(tuple(records), is_at_end=True)] if records or not had_read else []
+
+    def read_fleet(self) -> list[Event]:
+        """Read on in all slots, if the fleet is followed."""
+        found = None if self._follower is None else self._follower.poll(self._clock.monotonic_us())
+        return [] if found is None else [found]
 
     # ------------------------------------------------------------ inside
 

@@ -14,6 +14,7 @@ from tidegate.local_stack.config import load_config
 from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.producer.kafka.dead_letters import KafkaDeadLetters
 from tidegate.producer.kafka.membership import KafkaMembership
+from tidegate.producer.kafka.progress_follower import ProgressFollower
 from tidegate.producer.kafka.publisher import KafkaPublisher
 from tidegate.producer.kafka.stream_start import KafkaStreamStartFinder
 from tidegate.producer.kafka.topics import KafkaTopics
@@ -97,6 +98,10 @@ class KafkaStage:
         worker.membership = KafkaMembership(
             bootstrap_servers=self._address, group=self._group, worker=name, topic=self._topic,
             session_timeout_ms=SESSION_TIMEOUT_MS, listener=worker, decoder=DECODER,
+            open_follower=lambda epoch: ProgressFollower(
+                bootstrap_servers=self._address, group=self._group, topic=self._topic,
+                slots=SLOTS, epoch=epoch, decoder=DECODER,
+            ),
         )  # fmt: skip
         worker.publisher.start()
         worker.membership.start()

@@ -49,12 +49,12 @@ def _without(state: PartitionState) -> Callable[..., Any]:
 
     def draft(self: Any, tokens: Any, publications: Any, before: Any, after: Any) -> Any:
         kept = {token: one for token, one in tokens.items() if one.state is not state}
-        whole, self._undescribed = self._undescribed, self._undescribed & kept.keys()
+        whole, self.undescribed = self.undescribed, self.undescribed & kept.keys()
         shown = {token: one for token, one in publications.items() if token in kept}
         try:
             return _draft(self, kept, shown, before, after)
         finally:
-            self._undescribed = whole
+            self.undescribed = whole
 
     return draft
 
@@ -88,7 +88,7 @@ def _slowest_of_the_moved(
 def _described_at_the_draft(self: HeartbeatWriter, *args: Any) -> Any:
     """Believe that the chain holds what an aborted transaction said."""
     heartbeat = _draft(self, *args)
-    self._undescribed -= heartbeat.stated.keys()
+    self.undescribed -= heartbeat.stated.keys()
     self._described |= heartbeat.stated.keys()
     return heartbeat
 

@@ -57,7 +57,7 @@ def _restore_without_keys(cls: Any, snapshot: Any) -> StreamPartition:
 
 def _stale_without_parking(self: Any, _tokens: Any, _publications: Any) -> set[str]:
     """Describe no token again because it has parked a key."""
-    return set(self._undescribed)
+    return set(self.undescribed)
 
 
 _publish_records = MemoryPublisher.publish_records

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tests.simulation.mutant import Mutant
+from tidegate.lineage import slot_tokens
 from tidegate.producer.core import query_scheduler
+from tidegate.producer.core.fleet_alignment import FleetAlignment
 from tidegate.producer.core.heartbeat import HeartbeatWriter
 from tidegate.producer.core.lifecycle import PartitionState
 from tidegate.producer.core.query_scheduler import _MOVABLE, Decision, QueryScheduler
@@ -48,6 +50,10 @@ def _nothing_resumes(self: QueryScheduler, slowest_us: int, now_us: int) -> None
     return None
 
 
+def _nothing_elsewhere(self: FleetAlignment, current_at_us: int, now_us: int) -> int | None:
+    return None
+
+
 BROKEN_SCHEDULERS = (
     Mutant(
         "a queued stream partition left out of the watermark",
@@ -68,6 +74,16 @@ BROKEN_SCHEDULERS = (
         "a pause that never ends",
         "query_turns",
         ((QueryScheduler, "_resume", _nothing_resumes),),
+    ),
+    Mutant(
+        "a drift that is compared with the own slowest only",
+        "fleet_drift",
+        ((FleetAlignment, "_elsewhere_us", _nothing_elsewhere),),
+    ),
+    Mutant(
+        "a stopped stream partition that pauses those of other workers",
+        "others_advance",
+        ((slot_tokens, "can_move", lambda _token: True),),
     ),
     Mutant(
         "a stopped stream partition that pauses the others",

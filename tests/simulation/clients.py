@@ -248,6 +248,7 @@ class WorkerMembership(MemoryMembership):
     def __init__(self, world: World, process: Process, **options: Any) -> None:
         super().__init__(world.broker, clock=process.clock, **options)
         self._tables_random = Random(f"tables {options['client_id']} {world.weather.steps}")
+        self._fleet_random = Random(f"fleet {options['client_id']} {world.weather.steps}")
         self._world = world
         self._process = process
 
@@ -269,6 +270,10 @@ class WorkerMembership(MemoryMembership):
     def read_tables(self) -> list[on.Event]:
         """Read on as far as a client of its own has got."""
         return super().read_tables() if self._tables_random.random() < 0.4 else []
+
+    def read_fleet(self) -> list[on.Event]:
+        """As `read_tables`."""
+        return super().read_fleet() if self._fleet_random.random() < 0.4 else []
 
     def read_slot(self, slot: int, *, count: int) -> list[on.Event]:
         if self._world.chance(0.3):

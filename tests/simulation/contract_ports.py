@@ -22,6 +22,7 @@ from tidegate.schemas.progress import (
     ProgressRecord,
     SlotProgress,
     StreamStarted,
+    TokenSnapshot,
 )
 
 __all__ = ["CASES", "SLOTS", "PortStage", "TestWorker"]
@@ -108,8 +109,11 @@ def _announced(token: str) -> ProgressRecord:
     return ProgressRecord("e", "w", PartitionAnnounced(ChildPartition(token, (), 1), "p"))
 
 
-def _snapshot(slot: int) -> ProgressRecord:
-    return ProgressRecord("e", "w", SlotProgress(slot, 1, 0, -1, (), ()))
+def _snapshot(slot: int, *, revision: int = 1, watermark_us: int | None = None) -> ProgressRecord:
+    """Return a heartbeat without tokens or, with a watermark, with one that can move."""
+    token = TokenSnapshot("t", 0, (), ("",), watermark_us or 0, number=0)
+    tokens = () if watermark_us is None else (token,)
+    return ProgressRecord("e", "w", SlotProgress(slot, revision, 0, 10_000, (), tokens))
 
 
 def _owner(stage: PortStage, name: str = "first") -> TestWorker:
@@ -118,13 +122,16 @@ def _owner(stage: PortStage, name: str = "first") -> TestWorker:
     return worker
 
 
-def _commit(worker: TestWorker, slot: int, token: str) -> int:
+def _commit(
+    worker: TestWorker, slot: int, token: str, snapshot: ProgressRecord | None = None
+) -> int:
     """Commit an announcement and a snapshot behind it; return the snapshot's offset."""
+    snapshot = snapshot or _snapshot(slot)
     publisher = worker.publisher
     assert publisher.begin(worker.membership.metadata()) is None
     assert publisher.publish_progress(do.PublishProgress(slot, slot, _announced(token))) is None
     assert isinstance(publisher.await_delivery(), on.Delivered)
-    assert publisher.publish_progress(do.PublishProgress(slot, None, _snapshot(slot))) is None
+    assert publisher.publish_progress(do.PublishProgress(slot, None, snapshot)) is None
     delivered = publisher.await_delivery()
     assert isinstance(delivered, on.Delivered)
     assert publisher.send_offsets(((slot, delivered.snapshots[slot]),)) is None
@@ -310,6 +317,47 @@ def parked_changes_are_of_their_transaction_and_in_no_vector(stage: PortStage) -
     assert stage.dead_letters() == [*parked, marker]
 
 
+def the_fleet_is_followed_through_committed_records_only(stage: PortStage) -> None:
+    worker = _owner(stage)
+    for slot in range(SLOTS):
+        _commit(worker, slot, f"child {slot}", _snapshot(slot, watermark_us=10 + slot))
+    follower = stage.worker("second")  # without a slot it reads all of them as well
+    follower.membership.follow("e")
+    stage.until(lambda: _fleet(follower) == ({0: 10, 1: 11, 2: 12, 3: 13}, True), follower)
+
+    publisher = worker.publisher
+    assert publisher.begin(worker.membership.metadata()) is None
+    lost = do.PublishProgress(1, None, _snapshot(1, revision=2, watermark_us=99))
+    assert publisher.publish_progress(lost) is None
+    assert isinstance(publisher.await_delivery(), on.Delivered)
+    publisher.abort("the case requires it")
+    _commit(worker, 1, "child", _snapshot(1, revision=2, watermark_us=20))
+    before = len(follower.events)
+    stage.until(lambda: _fleet(follower) == ({0: 10, 1: 20, 2: 12, 3: 13}, True), follower)
+    stage.until(lambda: _confirmations(follower, before) > 1, follower)
+    assert all(
+        event.lowest_us in ({}, {1: 20})
+        for event in follower.events[before:]
+        if isinstance(event, on.FleetRead)
+    )
+
+
+def _fleet(worker: TestWorker) -> tuple[dict[int, int | None], bool]:
+    """Return each slot's lowest watermark, and whether the last report was current."""
+    lowest_us: dict[int, int | None] = {}
+    is_current = False
+    for event in worker.events:
+        if isinstance(event, on.FleetRead):
+            lowest_us |= event.lowest_us
+            is_current = event.is_current
+    return lowest_us, is_current
+
+
+def _confirmations(worker: TestWorker, begin: int) -> int:
+    found = [event for event in worker.events[begin:] if isinstance(event, on.FleetRead)]
+    return sum(event.is_current for event in found)
+
+
 CASES: tuple[Callable[[PortStage], None], ...] = (
     committed_records_are_read_with_their_incarnation,
     a_delivery_is_cumulative_and_names_the_last_offsets,
@@ -324,4 +372,5 @@ CASES: tuple[Callable[[PortStage], None], ...] = (
     a_process_that_was_replaced_can_tell,
     the_stream_start_is_found_once_it_is_committed,
     parked_changes_are_of_their_transaction_and_in_no_vector,
+    the_fleet_is_followed_through_committed_records_only,
 )

@@ -339,6 +339,8 @@ class History:
     """Token -> the longest time that it waited for a query after the faults; microseconds."""
     paused: dict[str, int] = field(default_factory=dict)
     """Token -> the longest time that it was paused and close to the slowest, as `queued`."""
+    ahead: dict[str, int] = field(default_factory=dict)
+    """Token -> the longest time that it was read too far ahead of the fleet's, as `queued`."""
     unhealed: list[str] = field(default_factory=list)
     """What had not come about when the budget after healing was used up."""
 

@@ -32,12 +32,14 @@ from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-__all__ = ["Node", "WatchedWorker"]
+__all__ = ["MOVABLE", "UNFINISHED", "Node", "WatchedWorker"]
 
 DESCRIBE_EVERY_US = 500_000
 """More often than in production, so that rebalances start in the middle of other things."""
 _WAITING = (PartitionState.QUEUED, PartitionState.PAUSED)
-_MOVABLE = (PartitionState.SCHEDULED, PartitionState.RUNNING, *_WAITING)
+UNFINISHED = (PartitionState.FINISHED, PartitionState.SCHEDULED, PartitionState.RUNNING, *_WAITING)
+"""Those with something to read or to publish."""
+MOVABLE = (PartitionState.SCHEDULED, PartitionState.RUNNING, *_WAITING)
 
 
 class WatchedWorker(Worker):
@@ -47,12 +49,14 @@ class WatchedWorker(Worker):
         super().__init__(**options)
         self._world = world
         self._waiting_since: dict[tuple[str, PartitionState], int] = {}
+        self._ahead_since: dict[str, int] = {}
 
     def handle(self, event: on.Event, *, now: Now) -> list[do.Effect]:
         self._world.tell(self.name, "event", event)
         effects = super().handle(event, now=now)
         self.check_invariants()
         self._note_waits()
+        self._note_drift(now)
         for effect in effects:
             self._world.tell(self.name, "effect", effect)
             if isinstance(effect, do.ReportStopped):
@@ -68,8 +72,8 @@ class WatchedWorker(Worker):
             self._waiting_since.clear()
             return
         tokens = {t: p for slot in self.slots.values() for t, p in slot.tokens.items()}
-        reads = [p.read.watermark_us for p in tokens.values() if p.state in _MOVABLE]
-        near_us = min(reads, default=0) + weather.drift_us // 2
+        slowest_us = world.slowest_us(self)
+        near_us = 0 if slowest_us is None else slowest_us + weather.drift_us // 2
         since, self._waiting_since = self._waiting_since, {}
         for token, partition in tokens.items():
             is_paused = partition.state is PartitionState.PAUSED
@@ -79,6 +83,27 @@ class WatchedWorker(Worker):
                 since_us = since.get((token, partition.state), world.now_us)
                 self._waiting_since[token, partition.state] = since_us
                 held[token] = max(held.get(token, 0), world.now_us - since_us)
+
+    def _note_drift(self, now: Now) -> None:
+        """Tell the world how long stream partitions are read too far ahead of the fleet's.
+
+        Counted until the worker last knew the whole fleet: later it had no reason to stop them.
+        """
+        world, drift_us = self._world, self._world.weather.drift_us
+        known_at_us = self._fleet._current_at_us
+        since, self._ahead_since = self._ahead_since, {}
+        if not world.is_healing or not drift_us or known_at_us is None:
+            return
+        slowest_us = world.slowest_us(self)
+        if slowest_us is None:
+            return
+        for slot in self.slots.values():
+            for token, partition in slot.tokens.items():
+                is_read = partition.state is PartitionState.RUNNING
+                if is_read and partition.read.watermark_us > slowest_us + drift_us:
+                    since_us = self._ahead_since[token] = since.get(token, now.monotonic_us)
+                    longest_us = world.history.ahead.get(token, 0)
+                    world.history.ahead[token] = max(longest_us, known_at_us - since_us)
 
 
 class WatchedBudget(ByteBudget):

@@ -36,7 +36,7 @@ from tests.simulation.history import (
     TooLargeStop,
     View,
 )
-from tests.simulation.node import Node, WatchedWorker
+from tests.simulation.node import MOVABLE, UNFINISHED, Node, WatchedWorker
 from tests.simulation.poison import Poison
 from tests.simulation.silence import silenced
 from tests.simulation.spanner import SimSpanner, StreamQuery
@@ -48,10 +48,13 @@ from tidegate.producer.core import events as on
 from tidegate.producer.core.effects import ReportStopped
 from tidegate.producer.core.group_watch import WatchLimits
 from tidegate.producer.core.heartbeat import HeartbeatLimits
+from tidegate.producer.core.lifecycle import SlotPhase
 from tidegate.producer.core.queries import QueryLimits
 from tidegate.producer.core.query_scheduler import SchedulerLimits
+from tidegate.producer.core.slot import Slot
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.transaction_cycle import WorkerLimits
+from tidegate.producer.core.worker import Worker
 from tidegate.producer.errors import MessageTooLarge, TokenRefused
 from tidegate.producer.memory.broker import MESSAGE_BYTES_MAX, MemoryBroker
 from tidegate.producer.memory.group import Group
@@ -575,6 +578,37 @@ class World:
 
     def claimed(self, claim: Claim) -> None:
         self.history.claims.append(claim)
+
+    def slowest_us(self, worker: Worker) -> int | None:
+        """Return the fleet's least watermark of what can move, as a worker should know it.
+
+        Of its own slots that is what was read, of the others what was published.  None while a slot
+        has not exactly one owner, a worker stands still, or nothing can move.
+        """
+        owned: dict[int, Slot] = {}
+        for node in (*self.nodes, *self.zombies):
+            if not node.is_alive:
+                continue
+            if node.is_paused:
+                return None  # what it has published may not be what it knows
+            for number, slot in node.worker.slots.items():
+                if slot.phase is SlotPhase.OWNED:
+                    if number in owned:
+                        return None
+                    owned[number] = slot
+        if len(owned) < self.slots:
+            return None
+        return min(
+            (
+                (partition.read if number in worker.slots else partition.published).watermark_us
+                for number, slot in owned.items()
+                # Version 1 does not say what is stopped, so others do not wait for its slots.
+                if number in worker.slots or slot.heartbeat.version > 1
+                for partition in slot.tokens.values()
+                if partition.state in (MOVABLE if number in worker.slots else UNFINISHED)
+            ),
+            default=None,
+        )
 
     def consumers(self) -> list[Consumer]:
         """Return the consumer processes that live."""

@@ -21,7 +21,7 @@ from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import DataTopic, ProgressRecord, StreamStarted, TableAdded
 
 if TYPE_CHECKING:
-    from tidegate.lineage.subscription import Subscription
+    from tidegate.lineage.subscription import Subscribed
 
 __all__ = ["EndOffsets", "Frontier", "ProgressRow", "Watermark"]
 
@@ -61,7 +61,7 @@ class _Stream:
 class Frontier:
     """A reader's view of the progress topic; only `fold` changes it."""
 
-    def __init__(self, subscription: Subscription) -> None:
+    def __init__(self, subscription: Subscribed) -> None:
         """Start without records."""
         self._subscription = subscription
         self.epoch: str | None = None
@@ -77,6 +77,10 @@ class Frontier:
     def snapshots_waiting(self) -> int:
         """Snapshots that were read and are not in effect."""
         return sum(view.snapshots_waiting for view in self._slots.values())
+
+    def view(self, slot: int) -> SlotView | None:
+        """Return what is known of a slot; None before its first record.  Read only."""
+        return self._slots.get(slot)
 
     def key_schema_id(self, topic: str) -> int | None:
         """The key schema that the epoch has fixed for a topic, if it names the topic."""
@@ -136,7 +140,7 @@ class Frontier:
         }
 
     @classmethod
-    def restore(cls, data: Mapping[str, Any], subscription: Subscription) -> Frontier:
+    def restore(cls, data: Mapping[str, Any], subscription: Subscribed) -> Frontier:
         """Rebuild what `snapshot` gave."""
         frontier = cls(subscription)
         frontier.epoch = data["epoch"]

@@ -1,4 +1,4 @@
-"""Which topics the gate reads: the data topics of one prefix, and its progress topic.
+"""Which topics a reader reads: the gate, the data topics of one prefix and its progress topic.
 
 Spanner's table and schema names are letters, digits and underscores, so `<prefix>.<table>` and
 `<prefix>.<schema>.<table>` differ from another prefix's progress and dead-letter topics.
@@ -9,16 +9,40 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tidegate.lineage.errors import ProtocolError
 
 if TYPE_CHECKING:
     from tidegate.schemas.topics import TopicNames
 
-__all__ = ["Subscription"]
+__all__ = ["ProgressOnly", "Subscribed", "Subscription"]
 
 _TABLE = r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)?"
+
+
+class Subscribed(Protocol):
+    """What a reader of a progress topic reads."""
+
+    @property
+    def progress_topic(self) -> str:
+        """The topic whose topic partitions are the slots."""
+        ...
+
+    def includes(self, topic: str) -> bool:
+        """Whether the reader reads a topic that a slot's vector names."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressOnly:
+    """A reader that reads no data: what it knows is how far the producers are."""
+
+    progress_topic: str
+
+    def includes(self, topic: str) -> bool:
+        """Whether this is the progress topic."""
+        return topic == self.progress_topic
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,14 @@ def test_changes_are_applied_to_what_they_name():
     assert (found.position, found.entries) == (1, 3)
 
 
+def test_what_changes_name_is_returned():
+    start = chain()
+    new = TokenSnapshot("c", 2_000, (), ("",), 1, number=2)
+    changes = replace(NEXT, removed=(0,), added=(new,), moved=(TokenMove(1, 50),))
+
+    assert start.add(changes) == ["a", "c", "b"]
+
+
 def test_a_number_is_free_again_once_its_token_has_finished():
     new = TokenSnapshot("c", 2_000, (), ("",), 1, number=0)
     found = chain(replace(NEXT, removed=(0,), added=(new,)))

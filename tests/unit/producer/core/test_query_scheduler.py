@@ -206,6 +206,31 @@ class TestDrift:
 
         assert fleet.obey(later_us=100_000) == [paused("b")]
 
+    def test_the_slowest_of_other_workers_counts_as_well(self):
+        fleet = self.running()
+        fleet.scheduler.others_us = 5
+        fleet.reads(b=106)
+        assert fleet.obey(later_us=100_000) == [paused("b")]
+
+        fleet.scheduler.others_us = 300
+        assert fleet.obey(later_us=2_000_000) == []
+        fleet.reads(a=60)
+        assert fleet.obey(later_us=100_000) == [resumed("b"), *started("b")]
+
+    def test_the_slowest_of_this_worker_waits_for_those_of_others(self):
+        fleet = self.running()
+        fleet.scheduler.others_us = -100
+        assert fleet.obey(later_us=100_000) == [paused("b"), paused("a")]
+
+        fleet.scheduler.others_us = None
+        assert resumed("a") in fleet.obey(later_us=100_000)
+
+    def test_others_alone_compare_nothing(self):
+        fleet = Fleet(open_max=1, drift_us_max=100)
+        fleet.scheduler.others_us = 5
+
+        assert fleet.obey(later_us=100_000) == []
+
     def test_without_a_limit_nothing_is_paused(self):
         fleet = Fleet(open_max=4)
         fleet.queue(a=10, b=20)

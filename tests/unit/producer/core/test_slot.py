@@ -245,7 +245,32 @@ class TestChains:
             numbered(1, -1, "a"), ProgressRecord(EPOCH, "w", heartbeat.body), first_offset=0
         )
         assert next_owner.tokens["a"].stopped_by is None
+        assert next_owner.needs_snapshot(next_owner.minute * 60_000_000)
         assert [one.stopped for one in next_owner.draft({}, (), wall_us=0).body.added] == [None]
+
+    def test_a_stop_makes_a_heartbeat_due_until_it_is_said(self):
+        slot = recovered(numbered(1, -1, "a"))
+        wall_us = slot.minute * 60_000_000
+        assert not slot.needs_snapshot(wall_us)
+        before = slot.draft({}, (), wall_us=wall_us)
+        slot.tokens["a"].start_query(1)
+        slot.tokens["a"].refuse_query(SchemaError("cannot be decoded"))
+        slot.note_stop("a")
+        slot.confirm(before, 2, {})
+        assert slot.needs_snapshot(wall_us)
+
+        slot.confirm(slot.draft({}, (), wall_us=wall_us), 3, {})
+        assert not slot.needs_snapshot(wall_us)
+
+    def test_version_1_cannot_say_it(self):
+        slot = Slot(0, 1, heartbeats=HeartbeatLimits(version=1))
+        slot.start_recovery(committed_offset=None, end_offset=2)
+        for offset, record in enumerate((announced("a"), snapshot(1, 0, "a"))):
+            slot.add_record(offset, replace(record, version=1), epoch=None)
+        slot.own(EPOCH)
+        slot.note_stop("a")
+
+        assert not slot.needs_snapshot(slot.minute * 60_000_000)
 
 
 class TestParkedKeys:

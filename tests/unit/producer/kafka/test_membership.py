@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tidegate.producer.core.events import (
     AccessDenied,
+    FleetRead,
     GroupDescribed,
     ProgressRead,
     ReadInterrupted,
@@ -397,6 +398,31 @@ class TestTables:
         )  # fmt: skip
         cluster.answers.append("")
         member.start()
+        assert member.poll(0.0) == [found]
+        assert member.poll(0.0) == []
+        member.close()
+        assert closed == [True]
+
+    def test_the_fleet_is_followed_once_the_core_asks_for_it(self, cluster, monkeypatch, listener):
+        monkeypatch.setattr(kafka_membership, "Consumer", Consumer)
+        found, opened, closed = FleetRead({0: 5}, is_current=True), [], []
+        answers = [found, None]
+
+        def follow(epoch):
+            opened.append(epoch)
+            return SimpleNamespace(
+                poll=lambda _now_us: answers.pop(0), close=lambda: closed.append(True)
+            )
+
+        member = KafkaMembership(
+            bootstrap_servers="x", group="g", worker="w", topic="t",
+            session_timeout_ms=6_000, listener=listener, decoder=decoder(), open_follower=follow,
+        )  # fmt: skip
+        cluster.answers.append("")
+        member.start()
+        assert member.poll(0.0) == []
+        member.follow("e")
+        assert opened == ["e"]
         assert member.poll(0.0) == [found]
         assert member.poll(0.0) == []
         member.close()

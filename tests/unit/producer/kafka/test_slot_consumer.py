@@ -1,7 +1,7 @@
 """A slot's reader joins nothing, commits nothing, and begins at the beginning."""
 
 from tidegate.producer.kafka import slot_consumer
-from tidegate.producer.kafka.slot_consumer import consume_slot
+from tidegate.producer.kafka.slot_consumer import consume_slots
 
 
 class Consumer:
@@ -16,12 +16,12 @@ class Consumer:
 
 def test_it_reads_committed_records_from_the_beginning_and_joins_nothing(monkeypatch):
     monkeypatch.setattr(slot_consumer, "Consumer", Consumer)
-    consumer = consume_slot(
-        "p", 2, bootstrap_servers="x", client_group="g",
+    consumer = consume_slots(
+        "p", [2, 3], bootstrap_servers="x", client_group="g",
         options={"group.id": "others", "client.rack": "r"},
     )  # fmt: skip
 
-    assert consumer.assigned == [("p", 2, 0)]
+    assert consumer.assigned == [("p", 2, 0), ("p", 3, 0)]
     assert consumer.config["isolation.level"] == "read_committed"
     assert consumer.config["enable.auto.commit"] is False
     assert consumer.config["enable.partition.eof"] is True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.producer.core.keyed_heap import KeyedHeap
+from tidegate.lineage.keyed_heap import KeyedHeap
 
 TOKENS = st.sampled_from("abcd")
 STEPS = st.lists(st.tuples(TOKENS, st.none() | st.integers(0, 5)), max_size=300)

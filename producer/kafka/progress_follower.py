@@ -1,0 +1,91 @@
+"""Reads all slots of a progress topic from their beginnings, for the view of the whole fleet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError
+
+from tidegate.producer.core.events import AccessDenied, FleetRead, ReadInterrupted
+from tidegate.producer.core.fleet_progress import FleetProgress
+from tidegate.producer.kafka.slot_consumer import consume_slots
+from tidegate.program.kafka_errors import is_denied
+from tidegate.schemas.errors import ConsumerError, SchemaError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from confluent_kafka import Message
+
+    from tidegate.schemas.progress_decoder import ProgressDecoder
+
+__all__ = ["ProgressFollower"]
+
+_BATCH_MAX = 200
+"""Records of one poll: decoding them takes some milliseconds of the caller's loop."""
+
+
+class ProgressFollower:
+    """Follows one epoch of a progress topic; for one thread."""
+
+    def __init__(
+        self,
+        *,
+        bootstrap_servers: str,
+        group: str,
+        topic: str,
+        slots: int,
+        epoch: str,
+        decoder: ProgressDecoder,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Start to read; `group` only names the client."""
+        self.progress = FleetProgress(epoch=epoch, topic=topic, slots=slots)
+        self._topic = topic
+        self._decoder = decoder
+        self._has_failed = False
+        self._consumer = consume_slots(
+            topic,
+            range(slots),
+            bootstrap_servers=bootstrap_servers,
+            client_group=f"{group}-follower",
+            options=options,
+        )
+
+    def poll(
+        self, now_us: int, timeout_s: float = 0.0
+    ) -> FleetRead | AccessDenied | ReadInterrupted | None:
+        """Return what was read since the last call, if it says anything new.
+
+        Waits for at most about `timeout_s`.  What contradicts the protocol, or cannot be decoded,
+        ends it: it is returned once as `ReadInterrupted`.  Raises UnreachableError if the schema of
+        a record cannot be found out.  Errors that pass are left to the client.
+        """
+        if self._has_failed:
+            return None
+        try:
+            for message in self._consumer.consume(_BATCH_MAX, timeout_s):
+                denied = self._take(message)
+                if denied is not None:
+                    return denied
+            return self.progress.report(now_us)
+        except (ConsumerError, SchemaError) as error:
+            self._has_failed = True
+            return ReadInterrupted(f"topic {self._topic}", str(error))
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._consumer.close()
+
+    def _take(self, message: Message) -> AccessDenied | None:
+        error, slot, offset = message.error(), message.partition(), message.offset()
+        if error is not None and is_denied(error):
+            return AccessDenied(f"topic {self._topic}", error.str())
+        if slot is None or offset is None:
+            return None
+        if error is None:
+            value = message.value()
+            self.progress.add(slot, offset, None if value is None else self._decoder.decode(value))
+        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public constant
+            self.progress.reach_end(slot, offset)
+        return None

@@ -1,0 +1,82 @@
+"""The follower reads every slot, and ends with what contradicts the protocol."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import KafkaError
+
+from tests.unit.producer.kafka.test_stream_start import END, Consumer
+from tidegate.producer.core.events import AccessDenied, FleetRead, ReadInterrupted
+from tidegate.producer.kafka import slot_consumer
+from tidegate.producer.kafka.progress_follower import ProgressFollower
+from tidegate.schemas.progress import ProgressRecord, SlotProgress, TokenSnapshot
+from tidegate.schemas.progress_codec import encode_record
+from tidegate.schemas.progress_decoder import ProgressDecoder
+from tidegate.schemas.registry import InMemorySchemaRegistry
+from tidegate.schemas.wire_format import frame
+
+NOW_US = 10**12
+
+
+def beat(slot, offset, *, revision=1, value=None):
+    tokens = (TokenSnapshot("a", 0, (), ("",), 30 + slot, number=0),)
+    record = ProgressRecord("e", "w", SlotProgress(slot, revision, 0, -1, (), tokens))
+    framed = value or frame(1, encode_record(record))
+    return SimpleNamespace(
+        error=lambda: None, value=lambda: framed, partition=lambda: slot, offset=lambda: offset
+    )
+
+
+def failed(error, slot=None, offset=None):
+    return SimpleNamespace(error=lambda: error, partition=lambda: slot, offset=lambda: offset)
+
+
+@pytest.fixture
+def follower(monkeypatch):
+    monkeypatch.setattr(slot_consumer, "Consumer", Consumer)
+    return ProgressFollower(
+        bootstrap_servers="x", group="g", topic="g-progress", slots=2, epoch="e",
+        decoder=ProgressDecoder(InMemorySchemaRegistry().schema, own_ids=[1]),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def batches(follower):
+    return follower._consumer.batches
+
+
+def test_it_reads_every_slot_from_its_beginning(follower):
+    assert follower._consumer.assigned == [("g-progress", 0, 0), ("g-progress", 1, 0)]
+    assert follower._consumer.config["group.id"] == "g-follower"
+    follower.close()
+    assert follower._consumer.is_closed
+
+
+def test_the_ends_make_what_was_read_current(follower, batches):
+    batches += [
+        [beat(0, 0), failed(END, 0, 2), beat(1, 0)],
+        [failed(END, 1, 2), failed(KafkaError(KafkaError._TRANSPORT))],
+    ]
+
+    assert follower.poll(NOW_US) == FleetRead({0: 30, 1: 31}, is_current=False)
+    assert follower.poll(NOW_US) == FleetRead({}, is_current=True)
+    assert follower.poll(NOW_US) is None
+
+
+def test_a_missing_right_is_reported(follower, batches):
+    batches.append([failed(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not authorized"))])
+
+    assert follower.poll(NOW_US) == AccessDenied("topic g-progress", "not authorized")
+
+
+@pytest.mark.parametrize("second", [beat(0, 1), beat(0, 1, value=b"\0\0\0\0\1garbage")])
+def test_what_contradicts_the_protocol_ends_it(follower, batches, second):
+    batches += [[beat(0, 0), second], [beat(0, 2, revision=2), failed(END, 0, 3)]]
+
+    found = follower.poll(NOW_US)
+    assert isinstance(found, ReadInterrupted)
+    assert found.resource == "topic g-progress"
+    assert follower.poll(NOW_US) is None
+    assert follower._consumer.batches  # nothing more is read

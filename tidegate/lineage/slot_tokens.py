@@ -1,0 +1,130 @@
+"""The open stream partitions of one slot, in full, as its newest heartbeat describes them.
+
+A gate needs the slowest one only (`slot_view.py`).  A reader that compares the slots of a fleet has
+to know, too, which stream partitions can move at all: what is stopped, or waits for its parents,
+must not hold up the others.  A heartbeat of version 1 does not say what is stopped.
+
+Memory grows with the stream partitions that are open, and a record costs in proportion to what it
+names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tidegate.lineage.keyed_heap import KeyedHeap
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.progress import (
+    PartitionAnnounced,
+    ProgressBody,
+    SlotChanges,
+    SlotProgress,
+    SlotWatermark,
+    SlowestToken,
+    TokenSnapshot,
+)
+from tidegate.schemas.progress_chain import SlotChain
+from tidegate.schemas.progress_chunks import ProgressAssembler
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tidegate.schemas.progress import ProgressRecord
+
+__all__ = ["SlotTokens", "can_move"]
+
+
+def can_move(token: TokenSnapshot) -> bool:
+    """Whether an owner of its slot can read on: it is not stopped, and waits for no parent."""
+    return token.stopped is None and set(token.parents) <= set(token.parents_heard)
+
+
+class SlotTokens:
+    """One slot's stream partitions; only `fold` changes it."""
+
+    def __init__(self) -> None:
+        """Start without records."""
+        self.worker = ""
+        """Who wrote the newest heartbeat."""
+        self.version = 0
+        """Of the newest heartbeat; 0 without one."""
+        self._assembler = ProgressAssembler()
+        self._chain: SlotChain | None = None
+        self._announced: dict[str, tuple[frozenset[str], int]] = {}
+        """Children that wait for parents: those heard since the newest heartbeat, last offset."""
+        self._movable = KeyedHeap()
+
+    @property
+    def tokens(self) -> Mapping[str, TokenSnapshot] | None:
+        """The open stream partitions by token; None while no whole chain was read.  Read only."""
+        return None if self._chain is None else self._chain.tokens
+
+    def fold(self, record: ProgressRecord, *, offset: int) -> ProgressBody | None:
+        """Take the slot's next record; return what a `SlotView` takes at this offset.
+
+        That is the whole record, with the slowest of those that can move in the place of the
+        slowest of all.  None while chunks are missing, and for the announcement of a child that
+        waits for more parents.
+        """
+        whole = self._assembler.add(record.body, offset=offset)
+        if whole is None:
+            return None
+        body, first_offset = whole
+        if isinstance(body, PartitionAnnounced):
+            return body if self._announce(body, offset) else None
+        if isinstance(body, SlotProgress | SlotChanges | SlotWatermark):
+            self.worker, self.version = record.worker, record.version
+            if self._announced:
+                waiting = self._announced.items()
+                self._announced = {t: one for t, one in waiting if one[1] > body.includes}
+        if isinstance(body, SlotProgress):
+            self._begin(body, first_offset)
+            movable = tuple(token for token in body.tokens if can_move(token))
+            return replace(body, tokens=movable)
+        if isinstance(body, SlotChanges) and self._continue(body):
+            slowest = self._slowest()
+            return replace(body, slowest=slowest, added=(), moved=(), removed=())
+        return body
+
+    def _announce(self, announced: PartitionAnnounced, offset: int) -> bool:
+        """Take note of a parent; return whether the child has no other to wait for."""
+        child = announced.child
+        if len(child.parents) < 2:
+            return True
+        before, _ = self._announced.pop(child.token, (frozenset(), 0))
+        known = None if self._chain is None else self._chain.tokens.get(child.token)
+        heard = before | {announced.parent} | set(known.parents_heard if known else ())
+        if heard.issuperset(child.parents):
+            return True
+        self._announced[child.token] = heard, offset
+        return False
+
+    def _begin(self, start: SlotProgress, offset: int) -> None:
+        self._chain = SlotChain(start, offset=offset)
+        self._movable = KeyedHeap()
+        self._compare(self._chain, list(self._chain.tokens))
+
+    def _continue(self, changes: SlotChanges) -> bool:
+        chain = self._chain
+        if chain is None or not chain.is_continued_by(changes):
+            return False  # what compaction has left of an older chain
+        try:
+            self._compare(chain, chain.add(changes))
+        except SchemaError:
+            # Only what a slot ends with has to be whole: its next complete heartbeat will be.
+            self._chain = None
+            return False
+        return True
+
+    def _compare(self, chain: SlotChain, named: list[str]) -> None:
+        for token in named:
+            found = chain.tokens.get(token)
+            if found is not None and can_move(found):
+                self._movable.set(token, found.watermark_us)
+            else:
+                self._movable.discard(token)
+
+    def _slowest(self) -> SlowestToken | None:
+        first = self._movable.first()
+        return None if first is None else SlowestToken(first[1], first[0])
