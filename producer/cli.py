@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,8 +20,10 @@ from tidegate.program.command_line import new_app, run_program
 from tidegate.program.extras import Extra
 from tidegate.program.logs import log_to_stderr
 from tidegate.program.settings_flags import ConfigFile, with_flags
+from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND
 
 if TYPE_CHECKING:
+    from tidegate.lineage.fleet_status import FleetStatus
     from tidegate.producer.commands.redrive import RedriveReport
 
 __all__ = ["app", "main"]
@@ -93,6 +96,57 @@ def redrive(
         _print_report(report)
     if report.left:
         raise typer.Exit(1)
+
+
+@app.command()
+@with_flags(ProducerConfig)
+def status(
+    config: ConfigFile = None,
+    slowest: Annotated[
+        int, typer.Option("--slowest", min=0, help="How many stream partitions to list.")
+    ] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, of all of them.")] = False,
+    **flags: Any,
+) -> None:
+    """Print how far the fleet is, as its progress topic says; needs no Spanner, changes nothing."""
+    settings = ProducerConfig.load(config, **flags)
+    log_to_stderr(settings.log_level)
+    from tidegate.producer.commands import status as command  # noqa: PLC0415 - loads gRPC, as above
+
+    found = command.status(settings)
+    now_us = time.time_ns() // NS_PER_US
+    if as_json:
+        sys.stdout.write(command.as_json(found, now_us=now_us) + "\n")
+    else:
+        _print_status(found, slowest, now_us)
+
+
+def _print_status(found: FleetStatus, slowest: int, now_us: int) -> None:
+    def behind(watermark_us: int | None) -> str:
+        lag_us = None if watermark_us is None else now_us - watermark_us
+        return "unknown" if lag_us is None else f"{lag_us / US_PER_SECOND:.1f} s"
+
+    console = Console()
+    console.print(f"stream {escape(found.stream)}, epoch {escape(found.epoch)}", soft_wrap=True)
+    watermark = f"the watermark is behind by {behind(found.watermark_us)}"
+    console.print(
+        f"{len(found.partitions)} stream partitions are open; "
+        f"{'the stream has ended' if found.has_ended else watermark}"
+    )
+    slots = Table("slot", "worker", "open", "behind", title="Slots")
+    for slot in found.slots:
+        slots.add_row(
+            str(slot.slot), escape(slot.worker), str(slot.open), behind(slot.watermark_us)
+        )
+    console.print(slots)
+    if found.partitions[:slowest]:
+        table = Table("token", "slot", "worker", "state", "behind", "reason", title="Slowest")
+        for one in found.partitions[:slowest]:
+            table.add_row(
+                escape(one.token), str(one.slot), escape(one.worker),
+                one.condition.value, behind(one.watermark_us), escape(one.reason or ""),
+            )  # fmt: skip
+        console.print(table)
 
 
 def _print_report(report: RedriveReport) -> None:

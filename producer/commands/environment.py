@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tidegate.producer.config import ProducerConfig
     from tidegate.producer.description import StreamDescription
 
-__all__ = ["Environment", "find_environment", "open_stream_start"]
+__all__ = ["Environment", "find_environment", "open_stream_start", "recorded_start"]
 
 _SEARCH_PATIENCE_S = 30.0
 _POLL_S = 0.5
@@ -88,7 +88,7 @@ def find_environment(config: ProducerConfig) -> Environment:
     kafka = KafkaTopics(config.bootstrap_servers, options=options)
     registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
     registry.require_reachable()
-    recorded = _recorded_start(config, kafka, names, registry, options)
+    recorded = recorded_start(config, kafka, names, registry, options)
     channels = SpannerChannels(
         database=config.database_path,
         emulator_host=config.emulator_host,
@@ -143,14 +143,18 @@ def open_stream_start(
     )
 
 
-def _recorded_start(
+def recorded_start(
     config: ProducerConfig,
     kafka: KafkaTopics,
     names: TopicNames,
     registry: HttpSchemaRegistry,
     options: Mapping[str, Any],
 ) -> ProgressRecord | None:
-    """Return the record that opened the epoch; raises StreamChangedError for another stream's."""
+    """Return the record that opened the epoch; None before the stream's first start.
+
+    Raises ConfigError for a progress topic that the settings do not fit, StreamChangedError for
+    another stream's, and UnreachableError if the topic cannot be read to its end.
+    """
     existing = kafka.describe([names.progress])
     if not existing:
         return None

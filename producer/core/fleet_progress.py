@@ -33,6 +33,16 @@ class FleetProgress:
         self._lowest: dict[int, int | None] = {}
         self._report_at_us = 0
 
+    @property
+    def is_at_end(self) -> bool:
+        """Whether every slot was read to its end."""
+        return not self._behind
+
+    @property
+    def position(self) -> int:
+        """The sum of the next offsets of all slots."""
+        return sum(self._reached.values())
+
     def add(self, slot: int, offset: int, record: ProgressRecord | None) -> None:
         """Take the record at the next offset of a slot; None: it only removes an earlier one."""
         self._reached[slot] = offset + 1
@@ -59,7 +69,7 @@ class FleetProgress:
             for slot, lowest_us in found.items()
             if slot not in self._lowest or self._lowest[slot] != lowest_us
         }
-        is_current = not self._behind and self.view.is_complete
+        is_current = self.is_at_end and self.view.is_complete
         if not changed and not (is_current and now_us >= self._report_at_us):
             return None
         if is_current:

@@ -50,6 +50,12 @@ class FleetView:
         slowest = view.slowest()
         return None if slowest is None else slowest.watermark_us
 
+    def announced_us(self, slot: int) -> int | None:
+        """Return the lowest watermark of what was announced after a slot's heartbeat in effect."""
+        view = self._frontier.view(slot)
+        announced = None if view is None else view.slowest_announced()
+        return None if announced is None else announced.watermark_us
+
     @property
     def is_complete(self) -> bool:
         """Whether each slot has a heartbeat in effect."""

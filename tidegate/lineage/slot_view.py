@@ -171,10 +171,13 @@ class SlotView:
 
     def slowest(self) -> Slowest | None:
         """The stream partition of this slot with the lowest watermark, if there is any."""
-        candidates = [announcement.slowest for announcement in self._announced.values()]
-        if self.current is not None and self.current.slowest is not None:
-            candidates.append(self.current.slowest)
-        return min(candidates, default=None)
+        current = None if self.current is None else self.current.slowest
+        candidates = (current, self.slowest_announced())
+        return min((one for one in candidates if one is not None), default=None)
+
+    def slowest_announced(self) -> Slowest | None:
+        """The one with the lowest start of those that `current` does not contain, if any."""
+        return min((one.slowest for one in self._announced.values()), default=None)
 
     def check_invariants(self) -> None:
         """Raise InvariantViolation if this view contradicts itself."""

@@ -6,13 +6,20 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 import structlog
 
+from tidegate.lineage.fleet_status import (
+    FleetStatus,
+    PartitionCondition,
+    PartitionStatus,
+    SlotStatus,
+)
 from tidegate.producer.cli import main
 from tidegate.producer.commands import redrive as redrive_command
+from tidegate.producer.commands import status as status_command
 from tidegate.producer.commands.redrive import LeftKey, RedriveReport
 
 GOOD = {
@@ -164,3 +171,37 @@ def test_grpc_is_not_loaded_before_its_verbosity_is_set():
     program = "import sys, tidegate.producer.cli; sys.exit('grpc' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0
+
+
+STATUS = FleetStatus(
+    stream="projects/p/s", epoch="e", watermark_us=1_000_000, has_ended=False,
+    slots=(SlotStatus(0, "w [1]", 2, 2, 1_000_000), SlotStatus(1, "", 0, 0, None)),
+    partitions=(
+        PartitionStatus("slow", 0, "w [1]", PartitionCondition.STOPPED, 1_000_000, "it [broke]"),
+        PartitionStatus("fast", 0, "w [1]", PartitionCondition.OPEN, 2_000_000, None),
+    ),
+)  # fmt: skip
+
+
+def test_the_status_lists_the_slowest(run, monkeypatch):
+    monkeypatch.setattr(status_command, "status", lambda _config: STATUS)
+    monkeypatch.setenv("COLUMNS", "200")
+    code, _, output = run("status", *flags(), "--slowest", "1")
+
+    assert code == 0
+    assert "2 stream partitions are open; the watermark is behind by" in output
+    assert all(text in output for text in ("w [1]", "unknown", "slow", "stopped", "it [broke]"))
+    assert "fast" not in output
+
+    code, _, output = run("status", *flags(), "--json")
+    assert code == 0
+    assert [one["token"] for one in json.loads(output)["partitions"]] == ["slow", "fast"]
+
+
+def test_a_stream_that_has_ended_says_so(run, monkeypatch):
+    ended = replace(STATUS, has_ended=True, slots=(), partitions=())
+    monkeypatch.setattr(status_command, "status", lambda _config: ended)
+    _, _, output = run("status", *flags())
+
+    assert "0 stream partitions are open; the stream has ended" in output
+    assert "Slowest" not in output

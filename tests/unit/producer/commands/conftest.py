@@ -20,6 +20,7 @@ from tidegate.schemas.wire_format import frame
 
 SLOTS = 4
 _KEY_ID, _RECORD_ID = 1, 2
+_ROOT_SLOT = slot_of(ROOT_TOKEN, SLOTS)
 _SCHEMAS = {
     f"/schemas/ids/{number}": schema
     for number, schema in ((_KEY_ID, KEY_SCHEMA), (_RECORD_ID, RECORD_SCHEMA))
@@ -53,15 +54,14 @@ class Place:
         """Return the broker's topics; none is created by looking."""
         return set(self._client.list_topics(timeout=_ANSWER_S).topics)
 
-    def record(self, *records):
-        """Write progress records into the root's slot."""
+    def record(self, *records, slot=_ROOT_SLOT):
+        """Write progress records into a slot."""
         topic = TopicNames("bank").progress
         for record in records:
             key, value = (
                 frame(_KEY_ID, encode_key(record.body)),
                 frame(_RECORD_ID, encode_record(record)),
             )
-            slot = slot_of(ROOT_TOKEN, SLOTS)
             self._client.produce(topic, value=value, key=key, partition=slot)
         assert self._client.flush(_ANSWER_S) == 0
 

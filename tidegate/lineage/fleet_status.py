@@ -1,0 +1,119 @@
+"""What the progress topic says of a stream now: its slots and stream partitions, slowest first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from tidegate.schemas.instants import NS_PER_US
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tidegate.lineage.fleet_view import FleetView
+    from tidegate.schemas.progress import StreamStarted, TokenSnapshot
+
+__all__ = ["FleetStatus", "PartitionCondition", "PartitionStatus", "SlotStatus", "fleet_status"]
+
+
+class PartitionCondition(StrEnum):
+    """What a slot's heartbeats say of a stream partition."""
+
+    OPEN = "open"
+    """Read, or about to be read, by the slot's owner."""
+    WAITING = "waiting"
+    """For parents that have not finished."""
+    STOPPED = "stopped"
+    """By an error; it holds its watermark."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """One stream partition that has not finished."""
+
+    token: str
+    slot: int
+    worker: str
+    """Who wrote the slot's newest heartbeat."""
+    condition: PartitionCondition
+    watermark_us: int
+    reason: str | None
+    """Why it stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotStatus:
+    """One slot."""
+
+    slot: int
+    worker: str
+    """Who wrote its newest heartbeat; empty without one."""
+    version: int
+    """Of that heartbeat; 0 without one."""
+    open: int
+    """Stream partitions that have not finished."""
+    watermark_us: int | None
+    """The lowest of them; None without one, or while the slot is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetStatus:
+    """One stream."""
+
+    stream: str
+    epoch: str
+    watermark_us: int | None
+    """Everything up to here is in Kafka; None while a slot has no heartbeat."""
+    has_ended: bool
+    """Whether a bounded stream has no stream partition left."""
+    slots: tuple[SlotStatus, ...]
+    partitions: tuple[PartitionStatus, ...]
+    """The slowest first."""
+
+
+def fleet_status(view: FleetView, started: StreamStarted, *, epoch: str) -> FleetStatus:
+    """Return the status as of what was folded: up to date where slots were read to their ends."""
+    partitions = tuple(sorted(_partitions(view), key=lambda one: (one.watermark_us, one.token)))
+    slots = tuple(_slot(view, number) for number in range(len(view.slots)))
+    lowest_us = min((s.watermark_us for s in slots if s.watermark_us is not None), default=None)
+    has_ended = view.is_complete and lowest_us is None and started.end_ns is not None
+    if has_ended and started.end_ns is not None:
+        lowest_us = started.end_ns // NS_PER_US
+    return FleetStatus(
+        stream=started.stream,
+        epoch=epoch,
+        watermark_us=lowest_us if view.is_complete else None,
+        has_ended=has_ended,
+        slots=slots,
+        partitions=partitions,
+    )
+
+
+def _partitions(view: FleetView) -> Iterator[PartitionStatus]:
+    for number, slot in enumerate(view.slots):
+        for token in (slot.tokens or {}).values():
+            yield PartitionStatus(
+                token=token.token,
+                slot=number,
+                worker=slot.worker,
+                condition=_condition(token),
+                watermark_us=token.watermark_us,
+                reason=token.stopped,
+            )
+
+
+def _condition(token: TokenSnapshot) -> PartitionCondition:
+    if token.stopped is not None:
+        return PartitionCondition.STOPPED
+    is_waiting = not set(token.parents) <= set(token.parents_heard)
+    return PartitionCondition.WAITING if is_waiting else PartitionCondition.OPEN
+
+
+def _slot(view: FleetView, number: int) -> SlotStatus:
+    slot = view.slots[number]
+    tokens = slot.tokens or {}
+    announced_us = view.announced_us(number)
+    lowest = [token.watermark_us for token in tokens.values()]
+    lowest += [] if announced_us is None else [announced_us]
+    return SlotStatus(number, slot.worker, slot.version, len(tokens), min(lowest, default=None))
