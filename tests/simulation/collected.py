@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.history import Parked, Published, SlotEntry
 from tidegate.producer.memory.log import TOMBSTONE
 from tidegate.schemas.change_schema import row_fields
+from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.wire_format import unframe
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def collect(world: World) -> None:
             history.published.append(
                 Published(
                     topic, number, offset, message.order_key, decoded.key,
-                    mod=decoded.mod, columns=decoded.columns, origin=message.origin,
+                    mod=decoded.mod, columns=decoded.columns,
+                    origin=message.origin or (origin_of(decoded.token) if decoded.token else b""),
                     is_copy=any(entry is copy for copy in world.copies),
                 )
             )  # fmt: skip

@@ -75,7 +75,10 @@ class Published:
     columns: Row | None = None
     """What it says was captured of the row; None where the collector has not read it."""
     origin: bytes | None = None
-    """Its header of that name, empty if there is none; None where the collector has not read it."""
+    """What names its stream partition: the header, or the hash of an older value's token.
+
+    Empty if nothing does; None where the collector has not read it.
+    """
     is_copy: bool = False
     """Put there by the run itself, as a tool that copies topics would; not the fleet's."""
 

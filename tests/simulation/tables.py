@@ -133,6 +133,8 @@ class Decoded:
     key: bytes
     mod: str
     columns: dict[str, Any]
+    token: str = ""
+    """The one in the value; only older programs write it."""
 
 
 class Decoder:
@@ -169,7 +171,8 @@ class Decoder:
         value = self._read(message.value, reader_id)
         row, names = value["new_values"] or {}, value["new_columns"]
         columns = {name: row[name] for name in (row if names is None else names) if name != KEY}
-        return Decoded(b"%d" % key[KEY], value["mod_type"][0], columns)
+        token = value["source"]["partition_token"]
+        return Decoded(b"%d" % key[KEY], value["mod_type"][0], columns, token)
 
     def _read(self, framed: bytes, reader_id: int | None) -> Any:
         schema_id, body = unframe(framed)

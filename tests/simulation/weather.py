@@ -90,7 +90,7 @@ class Weather:
     chunk_bytes: int
     """Of what is cut in one progress record."""
     progress_versions_meet: bool
-    """Each start of a worker draws the version of the progress records that it writes."""
+    """Each start of a worker draws its program, and the version of its progress records."""
     history_minutes: int
     chain_length: int
     chain_entries: int

@@ -37,6 +37,7 @@ from tests.simulation.history import (
     View,
 )
 from tests.simulation.node import MOVABLE, UNFINISHED, Node, WatchedWorker
+from tests.simulation.older_programs import OlderTranslator
 from tests.simulation.poison import Poison
 from tests.simulation.silence import silenced
 from tests.simulation.spanner import SimSpanner, StreamQuery
@@ -656,7 +657,8 @@ class World:
         encodings = {
             name: registrar.register(self.tables.schema(name)) for name in self.tables.names
         }
-        translator = Translator(encodings, change_stream="s")
+        translate = OlderTranslator if self._is_older(node.name) else Translator
+        translator = translate(encodings, change_stream="s")
         refreshing = RefreshingTranslator(
             translator,
             self.tables,
@@ -674,6 +676,12 @@ class World:
             dead_letter=self.names.dead_letter,
             report=lambda _change, _key, _commit_timestamp_us: None,
         )
+
+    def _is_older(self, name: str) -> bool:
+        """Whether a worker runs a program that names no stream partition in headers."""
+        if not self.weather.progress_versions_meet:
+            return False
+        return Random(f"program {name} {self._started} {self.weather.steps}").random() < 0.5
 
     def ensure_topic(self, topic: str) -> None:
         if topic not in self.data_topics:
