@@ -52,10 +52,11 @@ class Fleet:
         changes: int = 0,
         workers: int = 1,
         stream_partitions: int = 4,
+        heartbeat_ms: int = 1_000,
     ) -> None:
         self._stack, self._checkout, self._changes = stack, checkout, changes
         self._names = TopicNames(f"b{uuid.uuid4().hex[:8]}")
-        self._stream_partitions = stream_partitions
+        self._stream_partitions, self._heartbeat_ms = stream_partitions, heartbeat_ms
         self._exits = ExitStack()
         try:
             self._source = SourceProcess(case, changes=changes, stream_partitions=stream_partitions)
@@ -137,12 +138,13 @@ class Fleet:
             for slot, offsets in before.items()
             for size in self._sizes(slot, offsets, self._ends_of_progress()[slot])
         ]
+        moves_per_s = self._stream_partitions * 1_000 / self._heartbeat_ms
         transactions_per_s = 1 / _COMMIT_INTERVAL_S
-        bound = 200 * self._stream_partitions + 4_096 * transactions_per_s * len(before)
+        bound = 200 * moves_per_s + 4_096 * transactions_per_s * len(before)
         return {
             "records_per_s": len(sizes) / elapsed_s,
             "bytes_per_s": sum(sizes) / elapsed_s,
-            "bytes_per_move": sum(sizes) / elapsed_s / self._stream_partitions,
+            "bytes_per_move": sum(sizes) / elapsed_s / moves_per_s,
             "bound_bytes_per_s": bound,
             "core_percent": 100 * cpu_s / elapsed_s,
         }
@@ -188,6 +190,7 @@ class Fleet:
             "worker": worker,
             "start": format_rfc3339(START_NS),
             "topic-partitions": str(_TOPIC_PARTITIONS),
+            "heartbeat-ms": str(self._heartbeat_ms),
         }
         flags = [part for name, text in settings.items() for part in (f"--{name}", text)]
         log = self._log(worker).open("w")

@@ -7,7 +7,7 @@ sent on standard input, a JSON list a line:
     ["pace", rate, seconds]     changes in real time, a row in each message
     ["split"]                   the newest stream partition ends; its child has one change
 
-A stream partition without news sends a heartbeat each second.
+A stream partition without news sends a heartbeat as often as its query asks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["SourceProcess"]
 
 _SESSION = "projects/p/instances/i/databases/d/sessions/s"
-_HEARTBEAT_S = 1.0
 _SERVICE = "google.spanner.v1.Spanner"
 _TABLE_NAME = {"table_schema": "", "table_name": TABLE.name}
 _CATALOGUE: dict[str, list[dict[str, Any]]] = {
@@ -112,7 +111,7 @@ class _Source:
         """The first message of a child whose query has not begun."""
         self._is_live = False
 
-    async def answer(self, token: str | None) -> AsyncIterator[bytes]:
+    async def answer(self, token: str | None, heartbeat_s: float) -> AsyncIterator[bytes]:
         """Yield the responses of a query."""
         if token is None:
             for message in children_response(tuple(self._tokens)):
@@ -124,7 +123,7 @@ class _Source:
             yield self._first.pop(token)
         while True:
             try:
-                message = await asyncio.wait_for(waiting.get(), _HEARTBEAT_S)
+                message = await asyncio.wait_for(waiting.get(), heartbeat_s)
             except TimeoutError:
                 yield heartbeat_response(self._now_ns())
                 continue
@@ -194,7 +193,8 @@ async def _serve() -> None:
         return _catalogue_rows(request.sql)
 
     async def stream(request: Any, _context: Any) -> AsyncIterator[bytes]:
-        async for message in source.answer(request.params["partition_token"]):
+        heartbeat_s = int(request.params["heartbeat_milliseconds"]) / 1_000
+        async for message in source.answer(request.params["partition_token"], heartbeat_s):
             yield message
 
     read = ExecuteSqlRequest.pb().FromString
