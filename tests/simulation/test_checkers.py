@@ -235,7 +235,7 @@ WRONGS = [
         for second in range(13))),
     ("query_turns", "queued for too long", lambda h: h.queued.update(child=30_000_001)),
     ("query_turns", "paused for too long", lambda h: h.paused.update(child=3_000_001)),
-    ("fleet_drift", "read on far ahead", lambda h: h.ahead.update(child=600_001)),
+    ("fleet_drift", "read on far ahead", lambda h: h.ahead.update(child=1_000_001)),
     ("others_advance", "one is held up", lambda h: h.held_up.append("child")),
     ("vectors", "an entry is gone", lambda h: changed(h.progress, 0, record=ProgressRecord(
         "e", "w", SlotProgress(0, 1, 0, -1, (TopicOffset(TOPIC, 0, 2),), ())))),

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from tests.simulation.history import History, Violation
 
-_AHEAD_MAX_US = 600_000
-"""Until the others have published, that was read, and the scheduler looks again."""
+_AHEAD_MAX_US = 1_000_000
+"""Until the others have published, as one that is read again after a stop, and that was read."""
 
 
 def check(history: History) -> Iterator[Violation]:
