@@ -333,8 +333,13 @@ class World:
             self.restart(node)
 
     def _let_a_client_stick(self) -> None:
-        """One that was in the group: the session of its process timed out."""
-        out = [node for node in self.nodes if node.client.state is ClientState.OUT]
+        """One whose session timed out, and whose place no former process of its name has."""
+        held = {*self.broker.group.members, *(zombie.name for zombie in self.zombies)}
+        out = [
+            node
+            for node in self.nodes
+            if node.client.state is ClientState.OUT and node.name not in held
+        ]
         if out:
             node = self.random.choice(out)
             node.client.state = ClientState.STUCK
