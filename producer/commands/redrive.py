@@ -21,13 +21,12 @@ from tidegate.producer.commands.environment import find_environment
 from tidegate.producer.commands.parts import prepare
 from tidegate.producer.core.redrive import RedrivingWorker
 from tidegate.producer.driver.loop import FleetWorker
-from tidegate.producer.driver.redriver import Redriver
+from tidegate.producer.driver.redriver import Redriver, put_back_parked
 from tidegate.producer.kafka.admin import RetryingAdmin
 from tidegate.producer.kafka.dead_letters import KafkaDeadLetters
 from tidegate.producer.kafka.group_members import group_members
 from tidegate.producer.spanner.values import values_of_text
-from tidegate.producer.translation.parked_survey import ParkedSurvey
-from tidegate.producer.translation.putting_back import ParkedTranslator, batches
+from tidegate.producer.translation.putting_back import ParkedTranslator
 from tidegate.program.kafka_clients import admin_config
 from tidegate.schemas.errors import ConfigError, InvariantViolation
 from tidegate.schemas.instants import NS_PER_US, format_rfc3339
@@ -35,12 +34,11 @@ from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.wire_format import unframe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tidegate.producer.commands.environment import Environment
     from tidegate.producer.commands.parts import Parts
     from tidegate.producer.config import ProducerConfig
-    from tidegate.producer.messages import DeadLetter
     from tidegate.producer.translation.parked_survey import ParkedKey, Selection
 
 __all__ = ["NAME", "LeftKey", "RedriveReport", "redrive"]
@@ -52,7 +50,6 @@ _TRANSACTION_TIMEOUT_MS = 900_000
 _JOIN_PATIENCE_S = 120.0
 _LEAVING_S = 5.0
 _LOOK_S = 1.0
-_KEEP_ALIVE_CHANGES = 500
 _KEY_SHOWN_MAX = 200
 
 
@@ -119,30 +116,11 @@ def redrive(
             message = f"table {table!r} has no topic of this stream"
             raise ConfigError(message, hint="Use the name that Spanner reports, with its schema")
         translator = ParkedTranslator(parts.translator, parts.limits, values_of_text)
-        survey = ParkedSurvey(translator.message)
         letters = _letters(config, found, parts)
         redriver = None if dry_run else _join(parts, exits, progress)
-
-        def read(what: str) -> Iterator[DeadLetter | None]:
-            """Read the topic from its beginning; the group is polled in between."""
-            for number, letter in enumerate(letters.read()):
-                if redriver is not None and (letter is None or not number % _KEEP_ALIVE_CHANGES):
-                    redriver.keep_alive()
-                progress(what, number)
-                yield letter
-
-        for letter in read("looking for what was put back before"):
-            if letter is not None:
-                survey.note_redriven(letter)
-        for letter in read("translating parked changes"):
-            if letter is not None:
-                survey.add(letter)
-        selection = survey.select(topic)
-        if redriver is not None and selection.chosen:
-            again = read("putting changes back")
-            redriver.put_back(
-                selection.numbers, batches(again, survey, selection, translator.message)
-            )
+        selection = put_back_parked(
+            letters.read, translator.message, redriver, topic=topic, progress=progress
+        )
         return _report(selection, found, dead_letter, dry_run=dry_run)
 
 

@@ -1,6 +1,8 @@
 """Drives the worker that puts parked changes back: into the group, through its one transaction.
 
-For one thread, which has to come back here every few seconds: the group is polled from here.
+For one thread, which has to come back here every few seconds: the group is polled from here.  It
+reads the dead-letter topic three times: which changes were put back before, which keys can be put
+back now, and those keys' changes.
 """
 
 from __future__ import annotations
@@ -10,17 +12,68 @@ from typing import TYPE_CHECKING
 from tidegate.producer.core import events as on
 from tidegate.producer.driver.clock import SystemClock
 from tidegate.producer.errors import RedriveFailed
+from tidegate.producer.translation.parked_survey import ParkedSurvey
+from tidegate.producer.translation.putting_back import batches
 from tidegate.schemas.instants import US_PER_SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from tidegate.producer.core.redrive import RedrivingWorker
     from tidegate.producer.driver.loop import FleetWorker
-    from tidegate.producer.messages import PublishableRecord
+    from tidegate.producer.messages import (
+        ChangeMessage,
+        DeadLetter,
+        ParkedChange,
+        PublishableRecord,
+    )
     from tidegate.producer.ports import Clock
+    from tidegate.producer.translation.parked_survey import Selection
 
-__all__ = ["Redriver"]
+__all__ = ["Redriver", "put_back_parked"]
+
+_KEEP_ALIVE_CHANGES = 500
+
+
+def put_back_parked(
+    read: Callable[[], Iterable[DeadLetter | None]],
+    translate: Callable[[ParkedChange], ChangeMessage],
+    redriver: Redriver | None,
+    *,
+    topic: str | None = None,
+    progress: Callable[[str, int], None] = lambda _what, _done: None,
+) -> Selection:
+    """Put back the parked changes of every key that can be; return which keys these are.
+
+    `read` reads the dead-letter topic from its beginning, `translate` makes the message of a parked
+    change or raises one of `parking.POISON`.  Without a redriver, which has joined the group,
+    nothing is put back.  `topic` restricts it to one data topic; `progress` is called with what is
+    being done and how many records are done.
+
+    Raises what `read` and `translate` raise, and RedriveFailed; then nothing was put back, except
+    that a commit may have no known outcome.
+    """
+
+    def reading(what: str) -> Iterator[DeadLetter | None]:
+        """Read the topic from its beginning; the group is polled in between."""
+        for number, letter in enumerate(read()):
+            if redriver is not None and (letter is None or not number % _KEEP_ALIVE_CHANGES):
+                redriver.keep_alive()
+            progress(what, number)
+            yield letter
+
+    survey = ParkedSurvey(translate)
+    for letter in reading("looking for what was put back before"):
+        if letter is not None:
+            survey.note_redriven(letter)
+    for letter in reading("translating parked changes"):
+        if letter is not None:
+            survey.add(letter)
+    selection = survey.select(topic)
+    if redriver is not None and selection.chosen:
+        again = reading("putting changes back")
+        redriver.put_back(selection.numbers, batches(again, survey, selection, translate))
+    return selection
 
 
 class Redriver:

@@ -11,6 +11,8 @@ from tidegate.producer.core.parked_keys import ParkedKeys
 from tidegate.producer.core.progress_writer import ProgressWriter
 from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.memory.publisher import MemoryPublisher
+from tidegate.producer.translation.parking import ParkingTranslator
+from tidegate.schemas.errors import SchemaError
 
 __all__ = ["BROKEN_PARKING"]
 
@@ -73,6 +75,29 @@ def _publish_parked_at_once(self: Any, effect: Any) -> Any:
     return _publish_records(self, replace(effect, records=kept))
 
 
+_by_change = ParkingTranslator._by_change
+
+
+def _drop_the_other_changes(self: Any, record: Any, token: str) -> Any:
+    return _by_change(self, record, token)._replace(messages=())
+
+
+def _park_the_other_changes(self: Any, record: Any, token: str) -> Any:
+    """Park a record's good changes under the error of the one that is poison."""
+    parked = []
+    for position in range(len(record.mods)):
+        error = SchemaError("another change of its record cannot be published")
+        parked.append(self._park(record.part(position), error, token))
+    return _by_change(self, record, token)._replace(messages=(), parked=tuple(parked))
+
+
+_park = ParkingTranslator._park
+
+
+def _park_as_the_first_change(self: Any, record: Any, error: Any, token: str) -> Any:
+    return _park(self, record._replace(first_mod_number=0), error, token)
+
+
 BROKEN_PARKING = (
     Mutant(
         "a later change of a parked key published",
@@ -108,5 +133,20 @@ BROKEN_PARKING = (
         "parked changes outside of the transaction",
         "parking",
         ((MemoryPublisher, "publish_records", _publish_parked_at_once),),
+    ),
+    Mutant(
+        "the good changes of a record dropped with the one that is poison",
+        "nothing_lost",
+        ((ParkingTranslator, "_by_change", _drop_the_other_changes),),
+    ),
+    Mutant(
+        "a record's good changes parked as if they were poison",
+        "parking",
+        ((ParkingTranslator, "_by_change", _park_the_other_changes),),
+    ),
+    Mutant(
+        "a change parked under the place of its record's first",
+        "parking",
+        ((ParkingTranslator, "_park", _park_as_the_first_change),),
     ),
 )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.simulation.history import Parked, Published, SlotEntry
+from tests.simulation.history import Parked, Published, PutBack, SlotEntry
 from tidegate.producer.memory.log import TOMBSTONE
+from tidegate.producer.messages import FORM_REDRIVEN
 from tidegate.schemas.change_schema import row_fields
 from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.wire_format import unframe
@@ -45,6 +46,10 @@ def collect(world: World) -> None:
         }
     for _, offset, entry in world.ground.entries(world.names.dead_letter):
         change: ParkedChange = entry.value  # type: ignore[assignment]  # all of this topic are
+        if change.form == FORM_REDRIVEN:
+            key = world.decode.key(change.key)
+            history.put_back.append(PutBack(change.topic, offset, change.order_key, key))
+            continue
         history.parked.append(
             Parked(
                 change.topic, offset, change.order_key, world.decode.key(change.key),

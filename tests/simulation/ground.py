@@ -74,9 +74,14 @@ class Ground:
         self._steps += 1
         if not self._due or self._steps < self._due[0] or self._kind == "none":
             return
-        if self._started() is not None:
+        if self.has_stream:
             self._due.pop(0)
             self._happen()
+
+    @property
+    def has_stream(self) -> bool:
+        """Whether the stream has begun."""
+        return self._started() is not None
 
     def heal(self) -> None:
         """Give back what can be given back."""

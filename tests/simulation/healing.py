@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.simulation.world import World
+    from tidegate.producer.memory.log import Place
 
 __all__ = ["Healing"]
 
@@ -20,6 +21,8 @@ _ROUND_US = 40_000
 _STOP_ROUNDS_MAX = 60_000_000 // _ROUND_US
 _PAUSES = 8
 """Of each worker in a round."""
+_REDRIVE_PATIENCE_S = 60.0
+_COMMITS_AFTER_REDRIVE = 6
 
 
 class Healing:
@@ -38,6 +41,9 @@ class Healing:
         if not world.all_park:
             world.poison.lift()
         world.ground.heal()
+        for redrive in world.redrives:
+            redrive.kill()
+        world.redrives.clear()
         for node in (*world.nodes, *world.zombies):
             node.woke_in_healing, node.is_paused = node.is_paused, False
         for _ in range(3):
@@ -56,16 +62,51 @@ class Healing:
                 world.history.held_up += self._held_up(horizon_us)
             world.tell("world", "phase", "no token is refused any more")
             world.refused.clear()
-        if not self._goes_on_until(lambda: self._is_done(horizon_us)):
+        is_done = self._goes_on_until(lambda: self._is_done(horizon_us))
+        if is_done and world.names.dead_letter in {place[0] for place in self._written()}:
+            self._put_back()
+            horizon_us = self._horizon_us()
+            is_done = self._goes_on_until(lambda: self._is_done(horizon_us))
+        if not is_done:
             self._say_what_is_missing(horizon_us)
 
-    def _goes_on_until(self, is_done: Callable[[], bool]) -> bool:
+    def _written(self) -> list[Place]:
+        return [place for place, log in self._world.broker.logs.items() if log.end]
+
+    def _put_back(self) -> None:
+        """Put everything back that is parked, while no worker runs; then changes go on."""
+        world = self._world
+        world.tell("world", "phase", "redrive")
+        world.poison.end()
+        for node in (*world.nodes, *world.zombies):
+            node.kill()
+        self._redrive()
+        if world.chance(0.5):
+            self._redrive()  # which finds nothing
+        for _ in range(_COMMITS_AFTER_REDRIVE):
+            world.commit()
+            world.let_time_pass()
+
+    def _redrive(self) -> None:
+        world = self._world
+        world.start_redrive(patience_s=_REDRIVE_PATIENCE_S)
+        redrive = world.redrives[-1]
+        self._goes_on_until(lambda: not redrive.is_alive, restarts=False)
+        if redrive.is_alive:
+            world.history.unhealed.append("a redrive does not end")
+        elif redrive.error is not None:
+            world.history.unhealed.append(f"nothing was put back: {redrive.error}")
+        world.history.unhealed += [f"not put back: {reason}" for reason in redrive.left]
+        redrive.kill()
+        world.redrives.clear()
+
+    def _goes_on_until(self, is_done: Callable[[], bool], *, restarts: bool = True) -> bool:
         """Do rounds; return whether it came about, or why does not matter any more."""
         world = self._world
         for _ in range(_ROUNDS_MAX):
             world.at += 1
             world.now_us += _ROUND_US
-            self._do_a_round()
+            self._do_a_round(restarts=restarts)
             if world.history.broken or is_done():
                 return True
         return False
@@ -92,7 +133,7 @@ class Healing:
         for node in list(world.nodes):
             if not node.is_alive and restarts:
                 world.restart(node)
-        awake = [node for node in (*world.nodes, *world.zombies) if node.is_alive]
+        awake = [node for node in world.processes if node.is_alive]
         # By client, not by name: a session ends although a process of that name lives, if that
         # process never joined.
         sessions = {node.client.member_id for node in awake}

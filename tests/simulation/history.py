@@ -7,6 +7,7 @@ checkers then say nothing about it.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -25,6 +26,7 @@ __all__ = [
     "Mirror",
     "Parked",
     "Published",
+    "PutBack",
     "QueryStart",
     "Refusal",
     "Released",
@@ -94,6 +96,17 @@ class Parked:
     key: bytes
     reason: str
     token: str
+
+
+@dataclass(frozen=True, slots=True)
+class PutBack:
+    """A record of the dead-letter topic that says up to where a key was put back."""
+
+    topic: str
+    """The data topic that the key belongs to."""
+    offset: int
+    order_key: bytes
+    key: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +311,8 @@ class History:
     lineage: dict[str, LineageFact] = field(default_factory=dict)
     published: list[Published] = field(default_factory=list)
     parked: list[Parked] = field(default_factory=list)
+    """In the order in which they stand, those that were put back included."""
+    put_back: list[PutBack] = field(default_factory=list)
     """In the order in which they stand."""
     poison: set[bytes] = field(default_factory=set)
     """Order keys of changes whose values could not be read, or not be written as Avro."""
@@ -349,9 +364,25 @@ class History:
 
     @property
     def watched(self) -> list[Committed]:
-        """The changes that the data topics must carry: those of the stream that are not parked."""
+        """The changes of the stream that were never parked: they come in their place."""
         parked = {change.order_key for change in self.parked}
         return [change for change in self.within if change.order_key not in parked]
+
+    @property
+    def redriven(self) -> dict[bytes, Committed]:
+        """The changes that were parked, and stand in their data topic by now, by order key."""
+        marks: dict[tuple[str, bytes], list[PutBack]] = defaultdict(list)
+        for mark in self.put_back:
+            marks[mark.topic, mark.key].append(mark)
+        done = {
+            change.order_key
+            for change in self.parked
+            if any(
+                mark.offset > change.offset and mark.order_key >= change.order_key
+                for mark in marks.get((change.topic, change.key), ())
+            )
+        }
+        return {one.order_key: one for one in self.within if one.order_key in done}
 
     @property
     def within(self) -> list[Committed]:

@@ -20,6 +20,7 @@ from tests.simulation.broken_ground import BROKEN_GROUND
 from tests.simulation.broken_heartbeats import BROKEN_HEARTBEATS
 from tests.simulation.broken_parking import BROKEN_PARKING
 from tests.simulation.broken_queries import BROKEN_QUERIES
+from tests.simulation.broken_redrives import BROKEN_REDRIVES
 from tests.simulation.broken_schedulers import BROKEN_SCHEDULERS
 from tests.simulation.broken_sizes import BROKEN_SIZES
 from tests.simulation.broken_tables import BROKEN_TABLES
@@ -34,6 +35,7 @@ MUTANTS = (
     *BROKEN_FLEETS,
     *BROKEN_HEARTBEATS,
     *BROKEN_PARKING,
+    *BROKEN_REDRIVES,
     *BROKEN_QUERIES,
     *BROKEN_SCHEDULERS,
     *BROKEN_DRIVERS,

@@ -32,7 +32,7 @@ from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-__all__ = ["MOVABLE", "UNFINISHED", "Node", "WatchedWorker"]
+__all__ = ["MOVABLE", "UNFINISHED", "Node", "WatchedCore", "WatchedWorker"]
 
 DESCRIBE_EVERY_US = 500_000
 """More often than in production, so that rebalances start in the middle of other things."""
@@ -42,8 +42,8 @@ UNFINISHED = (PartitionState.FINISHED, PartitionState.SCHEDULED, PartitionState.
 MOVABLE = (PartitionState.SCHEDULED, PartitionState.RUNNING, *_WAITING)
 
 
-class WatchedWorker(Worker):
-    """The production core; tells the world what it sees and asks for, and is checked after it."""
+class WatchedCore(Worker):
+    """A production core; tells the world what it sees and asks for, and is checked after it."""
 
     def __init__(self, world: World, **options: Any) -> None:
         super().__init__(**options)
@@ -106,6 +106,10 @@ class WatchedWorker(Worker):
                     world.history.ahead[token] = max(longest_us, known_at_us - since_us)
 
 
+class WatchedWorker(WatchedCore):
+    """The core of a worker of the fleet."""
+
+
 class WatchedBudget(ByteBudget):
     """The production budget; remembers what it may hold, and what is on its way to a reader."""
 
@@ -166,7 +170,7 @@ class Node:
             process=self.process,
         )
         self.loop = FleetWorker(
-            world.new_worker(name, epoch, self.identity),
+            self.new_core(),
             publisher=self.publisher,
             open_reader=self._open_reader,
             open_stream_start=lambda: MemoryStreamStartFinder(
@@ -245,8 +249,13 @@ class Node:
     def kill(self) -> None:
         self.process.kill()
 
-    def move(self, worker: Worker) -> None:
+    def new_core(self) -> Worker:
+        """Return a core of its kind that knows nothing yet."""
+        return self.world.new_worker(self.name, self.epoch, self.identity, kind=WatchedWorker)
+
+    def move(self) -> None:
         """Let the core go on in another object: whatever a snapshot leaves out is lost."""
+        worker = self.new_core()
         worker.restore(self.worker.snapshot())
         self.loop._runner.worker = worker
 

@@ -1,23 +1,27 @@
 """Changes that cannot be published, and what a query returns of them.
 
 A change is poison from its commit on, for every query that returns it, until `lift`: then it can be
-read, as by a newer program.
+read, as by a newer program, and so can what was parked of it (`mended`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Any
 
 from tests.simulation.history import Committed
+from tidegate.producer.messages import PublishableRecord
+from tidegate.producer.ports import RecordTranslator
 from tidegate.producer.records import DataChangeRecord, Mod, UnreadableValues
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.order_key import OrderKey, sequence_pair
 
-__all__ = ["Poison"]
+__all__ = ["MendingTranslator", "Poison"]
 
-_DAMAGED = '{"a": 1'
+_DAMAGED = "damaged "
+_NO_COLUMN_HOLDS = "no column holds this"
 
 
 class Poison:
@@ -38,9 +42,16 @@ class Poison:
                 self._kinds[change.order_key] = kind
                 self.marked.add(change.order_key)
 
-    def lift(self) -> None:
-        """Let every change be read from now on."""
-        self._kinds.clear()
+    def lift(self, *, part: float = 1.0) -> None:
+        """Let every change be read from now on, or a part of those that cannot."""
+        for order_key in sorted(self._kinds):
+            if part == 1 or self._random.random() < part:
+                del self._kinds[order_key]
+
+    def end(self) -> None:
+        """Let every change be read, and none be poison from now on."""
+        self.lift()
+        self._chance = 0.0
 
     def spoiled(self, items: list[Any]) -> list[Any]:
         """Return what a query returns, with the poison changes as they cannot be published."""
@@ -48,14 +59,14 @@ class Poison:
             return items
         return [self._spoiled(one) if isinstance(one, DataChangeRecord) else one for one in items]
 
+    def mended(self, record: DataChangeRecord) -> DataChangeRecord:
+        """Return a record that was parked as a program reads it for which nothing is poison."""
+        if any(self._kinds_in(record)):
+            return record
+        return record._replace(mods=tuple(_mended(mod) for mod in record.mods))
+
     def _spoiled(self, record: DataChangeRecord) -> DataChangeRecord:
-        place = OrderKey(
-            record.commit_timestamp_ns // 1000,
-            record.server_transaction_id,
-            sequence_pair(record.record_sequence),
-            0,
-        )
-        kinds = [self._kinds.get(key) for key in place.encode_mods(len(record.mods))]
+        kinds = self._kinds_in(record)
         if not any(kinds):
             return record
         mods = zip(record.mods, kinds, strict=True)
@@ -63,10 +74,54 @@ class Poison:
             mods=tuple(_poison(mod, kind) if kind else mod for mod, kind in mods)
         )
 
+    def _kinds_in(self, record: DataChangeRecord) -> list[str | None]:
+        place = OrderKey(
+            record.commit_timestamp_ns // 1000,
+            record.server_transaction_id,
+            sequence_pair(record.record_sequence),
+            record.first_mod_number,
+        )
+        return [self._kinds.get(key) for key in place.encode_mods(len(record.mods))]
+
+
+class MendingTranslator:
+    """Translates parked records that are poison no more; implements `ports.RecordTranslator`."""
+
+    def __init__(self, translator: RecordTranslator, poison: Poison) -> None:
+        self._translator = translator
+        self._poison = poison
+
+    def translate_now(self, record: DataChangeRecord, *, token: str) -> PublishableRecord | None:
+        return self._translator.translate_now(self._poison.mended(record), token=token)
+
+    def translate(self, record: DataChangeRecord, *, token: str) -> PublishableRecord:
+        return self._translator.translate(self._poison.mended(record), token=token)
+
 
 def _poison(mod: Mod, kind: str) -> Mod:
     if kind == "damaged" or not mod.new_values:
-        values = UnreadableValues(_DAMAGED, SchemaError("values are not JSON"))
-        return Mod(mod.keys, values, values)
+        return mod._replace(
+            new_values=_damaged(mod.new_values), old_values=_damaged(mod.old_values)
+        )
     name = min(mod.new_values)
-    return mod._replace(new_values={**mod.new_values, name: [["no column holds this"]]})
+    of_another_type = [[_NO_COLUMN_HOLDS, mod.new_values[name]]]
+    return mod._replace(new_values={**mod.new_values, name: of_another_type})
+
+
+def _damaged(values: Mapping[str, Any]) -> UnreadableValues:
+    text = f"{_DAMAGED}{json.dumps(dict(values))}"
+    return UnreadableValues(text, SchemaError("values are not JSON"))
+
+
+def _mended(mod: Mod) -> Mod:
+    return mod._replace(new_values=_undo(mod.new_values), old_values=_undo(mod.old_values))
+
+
+def _undo(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(values, UnreadableValues):
+        undamaged: dict[str, Any] = json.loads(values.text.removeprefix(_DAMAGED))
+        return undamaged
+    return {
+        name: value[0][1] if isinstance(value, list) and value[0][0] == _NO_COLUMN_HOLDS else value
+        for name, value in values.items()
+    }

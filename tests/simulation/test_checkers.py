@@ -22,6 +22,7 @@ from tests.simulation.history import (
     Mirror,
     Parked,
     Published,
+    PutBack,
     QueryStart,
     Refusal,
     Released,
@@ -58,7 +59,7 @@ def key(at_us, transaction="x", sequence=0):
 
 
 ONE, TWO, THREE = key(10), key(20), key(20, sequence=1)
-PARKED, FOLLOWER = key(12), key(13)
+PARKED, FOLLOWER, REDRIVEN = key(12), key(13), key(14)
 PARENT, CHILD = origin_of("parent"), origin_of("child")
 
 
@@ -79,6 +80,7 @@ def history():
         Committed(THREE, 20, "x", TOPIC, b"l", token="child", mod="I", columns={"v": 3}),
         Committed(PARKED, 12, "x", TOPIC, b"p", token="parent", mod="I", columns={"v": 4}),
         Committed(FOLLOWER, 13, "x", TOPIC, b"p", token="parent", mod="U", columns={"v": 5}),
+        Committed(REDRIVEN, 14, "x", TOPIC, b"q", token="parent", mod="I", columns={"v": 6}),
     ]
     return History(
         start_us=5,
@@ -92,18 +94,21 @@ def history():
             Published(TOPIC, 0, 0, ONE, b"k", mod="I", columns={"v": 1}, origin=PARENT),
             Published(TOPIC, 0, 1, TWO, b"k", mod="U", columns={"v": 2}, origin=CHILD),
             Published(TOPIC, 0, 2, THREE, b"l", mod="I", columns={"v": 3}, origin=CHILD),
+            Published(TOPIC, 0, 3, REDRIVEN, b"q", mod="I", columns={"v": 6}, origin=PARENT),
         ],
         progress=[
             entry(0, SlotProgress(0, 1, 0, -1, (), ())),
             entry(1, PartitionAnnounced(child, "parent")),
-            entry(2, PartitionFinished("parent", (), 5_000, 15_000, (child,), totals, parked=2)),
+            entry(2, PartitionFinished("parent", (), 5_000, 15_000, (child,), totals, parked=3)),
             entry(3, SlotProgress(0, 2, 0, -1, (), ())),
         ],
         parked=[
             Parked(TOPIC, 0, PARKED, b"p", "SchemaError", "parent"),
             Parked(TOPIC, 1, FOLLOWER, b"p", "KeyParked", "parent"),
+            Parked(TOPIC, 2, REDRIVEN, b"q", "SchemaError", "parent"),
         ],
-        poison={PARKED},
+        put_back=[PutBack(TOPIC, 3, REDRIVEN, b"q")],
+        poison={PARKED, REDRIVEN},
         queries=[QueryStart(1, "w", "parent", 5), QueryStart(3, "w", "child", 15)],
         finishes=[Finish(2, "w", "parent")],
         are_tables_recorded=True,
@@ -168,6 +173,11 @@ WRONGS = [
         Stop(9, "w", "PositionExpired", 1, "outside retention (lost_from=5)"))),
     ("nothing_lost", "not in Kafka", lambda h: without(h.published, 1)),
     ("nothing_lost", "not in the output", lambda h: changed(h.released, 1, order_keys=(TWO,))),
+    ("nothing_lost", "put back, read, and not in the output", lambda h: changed(
+        h.claims, 0, read={TOPIC: {0: 4}})),
+    ("nothing_twice", "put back twice", lambda h: h.published.append(
+        Published(TOPIC, 0, 4, REDRIVEN, b"q"))),
+    ("nothing_twice", "put back, and late twice", lambda h: h.late.extend((REDRIVEN, REDRIVEN))),
     ("nothing_twice", "in Kafka twice", lambda h: h.published.append(
         Published(TOPIC, 0, 9, TWO, b"k"))),
     ("nothing_twice", "in the output twice", lambda h: changed(
@@ -268,14 +278,20 @@ WRONGS = [
     ("parking", "parked and published", lambda h: h.published.append(
         Published(TOPIC, 0, 3, PARKED, b"p"))),
     ("parking", "parked, and never committed", lambda h: h.parked.append(
-        Parked(TOPIC, 2, key(14), b"p", "KeyParked", "parent"))),
+        Parked(TOPIC, 4, key(15), b"p", "KeyParked", "parent"))),
     ("parking", "no poison", lambda h: h.poison.clear()),
     ("parking", "a good change parked alone", lambda h: without(h.parked, 0)),
     ("parking", "a good change of before parked", lambda h: changed(
         h.parked, 1, order_key=key(11))),
-    ("parking", "behind a later change", lambda h: h.parked.reverse()),
+    ("parking", "behind a later change", lambda h: (
+        changed(h.parked, 0, offset=1), changed(h.parked, 1, offset=0))),
+    ("parking", "put back, and not published", lambda h: without(h.published, 3)),
+    ("parking", "put back, and never parked", lambda h: h.put_back.append(
+        PutBack(TOPIC, 4, REDRIVEN, b"q"))),
+    ("parking", "a key that was put back not released", lambda h: changed(
+        h.parked, 1, topic=TOPIC, key=b"q", offset=4, order_key=key(15))),
     ("parking", "a later change published", lambda h: h.published.append(
-        Published(TOPIC, 0, 3, key(14), b"p"))),
+        Published(TOPIC, 0, 4, key(15), b"p"))),
     ("parking", "another count in the marker", lambda h: changed(h.progress, 2, record=replace(
         h.progress[2].record, body=replace(h.progress[2].record.body, parked=1)))),
     ("parking", "another count in the slot", lambda h: h.progress.append(

@@ -61,6 +61,9 @@ WANTED = [
     "fault limit raised", "fault limit lowered", "fault message refused",
     "fault a record is too large", "fault a change is poison", "a poison change parked",
     "a large change parked", "a good change parked", "parked keys of two parents",
+    "fault redrive started", "fault redrive killed", "exit RedriveFailed",
+    "exit redriven: some keys stay parked", "exit redriven: no key stays parked",
+    "a change put back",
     "fault a part of a slot is read again", "fault a right is lost for a while",
     "fault data expires", "fault a topic grows", "fault a topic is deleted",
     "fault a topic is re-created", "fault the progress topic is re-created",
@@ -93,6 +96,7 @@ def test_every_fault_and_every_way_of_going_on_is_met():
         met["a poison change parked"] += any(p.reason == "SchemaError" for p in history.parked)
         met["a large change parked"] += any(p.reason == "MessageTooLarge" for p in history.parked)
         met["a good change parked"] += any(p.reason == "KeyParked" for p in history.parked)
+        met["a change put back"] += bool(history.redriven)
         met["parked keys of two parents"] += any(
             isinstance(body := entry.record.body, PartitionAnnounced)
             and body.parked_keys

@@ -107,6 +107,8 @@ class Weather:
     """Chance per change that it cannot be published."""
     parks: bool
     """Workers that write version 2 park such changes; others stop their stream partitions."""
+    redrive: float
+    """An operator puts back what was parked; as often one that does so is killed."""
 
     @classmethod
     def drawn(
@@ -190,4 +192,5 @@ class Weather:
             poison=poison.choice((0.02, 0.08, 0.2)) if is_poisoned else 0.0,
             parks=poison.random() < 0.7,
             stuck_clients=0.05 if queries.random() < 0.15 else 0.0,
+            redrive=poison.choice((0.0, 0.002, 0.008)) if is_poisoned or has_sizes else 0.0,
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.simulation.checkpoint import Checkpoint
 from tests.simulation.clients import (
@@ -36,9 +36,11 @@ from tests.simulation.history import (
     TooLargeStop,
     View,
 )
-from tests.simulation.node import MOVABLE, UNFINISHED, Node, WatchedWorker
+from tests.simulation.node import MOVABLE, UNFINISHED, Node, WatchedCore
 from tests.simulation.older_programs import OlderTranslator
 from tests.simulation.poison import Poison
+from tests.simulation.redrive import NAME as REDRIVE
+from tests.simulation.redrive import Redrive
 from tests.simulation.silence import silenced
 from tests.simulation.spanner import SimSpanner, StreamQuery
 from tests.simulation.tables import Decoder, SimTables
@@ -84,6 +86,9 @@ _REFUSAL_PAUSE_US = 2_000_000
 _STALL_AFTER_US = 3_000_000
 """Shorter times than a real worker's, so that they pass before the faults end."""
 _LIMITS = (500, 1_000, 2_000, 20_000)
+_LIFTED_PART = 0.6
+"""Of the poison changes, those that an operator has made publishable before a redrive."""
+_Core = TypeVar("_Core", bound=WatchedCore)
 _Trace = list[tuple[int, int, str, str, Any]]
 
 
@@ -166,6 +171,9 @@ class World:
         self._zombie_consumer: Consumer | None = None
         self.nodes: list[Node] = []
         self.zombies: list[Node] = []
+        self.redrives: list[Redrive] = []
+        """Those that live; all but the last were replaced while they stood still."""
+        self.last_redrive: Redrive | None = None
         for number in range(weather.nodes):
             self._start_node(f"w{number}")
 
@@ -175,7 +183,7 @@ class World:
         """Run to the end; return what happened."""
         with silenced():
             self._run()
-        for node in (*self.nodes, *self.zombies):
+        for node in self.processes:
             node.kill()
         return self.history
 
@@ -220,6 +228,8 @@ class World:
             (self._step_a_clock, weather.wall_step),
             (self._change_a_limit, weather.limit_changes),
             (self._let_a_client_stick, weather.stuck_clients),
+            (self._redrive, weather.redrive),
+            (self._kill_a_redrive, weather.redrive),
         ]
         rest = max(0.2, 1 - sum(weight for _, weight in deeds))
         return [(self._step_node, rest), *((doer, chance) for doer, chance in deeds if chance)]
@@ -260,6 +270,7 @@ class World:
         node = self._some_node()
         if node is not None:
             node.step()
+            self.end_redrives()
 
     def step_consumer(self) -> None:
         if self.at < self.weather.consumer_begins * self.weather.steps and not self.is_healing:
@@ -319,7 +330,7 @@ class World:
         )
 
     def _some_node(self) -> Node | None:
-        awake = [n for n in (*self.nodes, *self.zombies) if n.is_alive and not n.is_paused]
+        awake = [node for node in self.processes if node.is_alive and not node.is_paused]
         return self.random.choice(awake) if awake else None
 
     # ------------------------------------------------------------ faults
@@ -352,7 +363,7 @@ class World:
             node.is_paused = True
 
     def _resume(self) -> None:
-        paused = [node for node in (*self.nodes, *self.zombies) if node.is_paused]
+        paused = [node for node in self.processes if node.is_paused]
         if paused:
             node = self.random.choice(paused)
             self.tell(node.name, "fault", "continued")
@@ -429,7 +440,7 @@ class World:
         node = self._some_node()
         if node is not None:
             self.tell(node.name, "fault", "moved")
-            node.move(self.new_worker(node.name, node.epoch, node.identity))
+            node.move()
 
     def _step_a_clock(self) -> None:
         """Set a worker's wall clock by an hour, back or forth."""
@@ -449,6 +460,52 @@ class World:
                 self.restart(node)
             elif is_more and self.is_stopped_for_a_record(node):
                 node.drain()
+
+    def _redrive(self) -> None:
+        """Stop the workers, perhaps not all, and put back what can be published by now."""
+        if self.ground.final is not None or not self.ground.has_stream:
+            return
+        if any(not redrive.is_paused for redrive in self.redrives):
+            return
+        if not self.broker.logs[self.names.dead_letter, 0].end and self.chance(0.9):
+            return  # nothing is parked
+        for node in (*self.nodes, *self.zombies):
+            if node.is_alive and not self.chance(0.1):
+                node.kill()
+                self.broker.group.expire(node.name)
+        self.poison.lift(part=_LIFTED_PART)
+        self.start_redrive(patience_s=self.random.choice((1, 10)))
+
+    def _kill_a_redrive(self) -> None:
+        """Kill it; the operator starts it again, or gives up."""
+        if self.redrives:
+            self.tell(REDRIVE, "fault", "redrive killed")
+            self.redrives[-1].kill()
+            if self.chance(0.5):
+                self.start_redrive(patience_s=10)
+            self.end_redrives()
+
+    def start_redrive(self, *, patience_s: float) -> None:
+        """Start a process that puts parked changes back."""
+        self.tell(REDRIVE, "fault", "redrive started")
+        self._started += 1
+        self.ground.ensure_topics()
+        self.last_redrive = Redrive(
+            self, client_id=f"{REDRIVE}-{self._started}", patience_s=patience_s
+        )
+        self.redrives.append(self.last_redrive)
+
+    def end_redrives(self) -> None:
+        """Forget the redrives that have ended; after the last one the workers are started again."""
+        if not self.redrives or all(redrive.is_alive for redrive in self.redrives):
+            return
+        self.redrives = [redrive for redrive in self.redrives if redrive.is_alive]
+        if self.is_healing or any(not redrive.is_paused for redrive in self.redrives):
+            return
+        self.broker.group.expire(REDRIVE)
+        for node in list(self.nodes):
+            if not node.is_alive:
+                self.restart(node)
 
     def _set_limit(self, topic: str, bytes_max: int) -> None:
         self.broker.topic_bytes_max[topic] = bytes_max
@@ -470,6 +527,11 @@ class World:
             self._set_limit(topic, MESSAGE_BYTES_MAX)
 
     # ------------------------------------------------------------ for the actors
+
+    @property
+    def processes(self) -> list[Node]:
+        """All processes with a membership: workers, those they replaced, redrives."""
+        return [*self.nodes, *self.zombies, *self.redrives]
 
     def chance(self, probability: float) -> bool:
         return self.random.random() < probability
@@ -695,9 +757,11 @@ class World:
             bytes_max = MESSAGE_BYTES_MAX if self.is_healing else self.weather.brokers_bytes_max
             self._set_limit(topic, bytes_max)
 
-    def new_worker(self, name: str, epoch: str, identity: StreamIdentity) -> WatchedWorker:
+    def new_worker(
+        self, name: str, epoch: str, identity: StreamIdentity, *, kind: type[_Core]
+    ) -> _Core:
         end_us = self.history.end_us
-        return WatchedWorker(
+        return kind(
             self,
             name=name, epoch=epoch, identity=identity,
             start_ns=self.history.start_us * 1000,
@@ -721,7 +785,7 @@ class World:
     def _heartbeat_limits(self, name: str) -> HeartbeatLimits:
         """Return those of a worker: in some worlds versions meet, and a worker may be upgraded."""
         version = PROGRESS_VERSION
-        if self.weather.progress_versions_meet:
+        if self.weather.progress_versions_meet and name != REDRIVE:
             version = Random(f"{name} {self._started} {self.weather.steps}").choice((1, 2))
         return HeartbeatLimits(
             version,

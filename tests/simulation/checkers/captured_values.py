@@ -8,7 +8,7 @@ from tests.simulation.history import History, Violation
 
 
 def check(history: History) -> Iterator[Violation]:
-    for change in history.watched:
+    for change in history.within:
         found = history.captured.get(change.order_key)
         if found is None or change.columns is None:
             continue

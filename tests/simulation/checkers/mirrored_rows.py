@@ -9,7 +9,9 @@ from tests.simulation.history import Committed, History, Row, Violation
 
 def check(history: History) -> Iterator[Violation]:
     """Apply the source's changes in commit order beside the mirror, release by release."""
-    changes = sorted(history.watched, key=lambda change: change.order_key)
+    released = {key for release in history.released for key in release.order_keys}
+    in_time = [one for key, one in history.redriven.items() if key in released]
+    changes = sorted([*history.watched, *in_time], key=lambda change: change.order_key)
     source: dict[tuple[str, bytes], Row] = {}
     known: set[tuple[str, bytes]] = set()
     done = 0

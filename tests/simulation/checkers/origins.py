@@ -1,7 +1,8 @@
 """P4: from Kafka alone, without a value, what each stream partition published is complete.
 
 Each record names its stream partition in a header.  The records of one name add up to the markers
-of all stream partitions that have this name, once all of them have finished.
+of all stream partitions that have this name, once all of them have finished.  What was parked and
+put back is marked as such, and not counted.
 """
 
 from __future__ import annotations
@@ -42,8 +43,10 @@ def _incomplete(history: History) -> Iterator[Violation]:
     for token, marker in finished.items():
         names[origin_of(token)].append(marker)
     found: dict[bytes, dict[str, list[bytes]]] = defaultdict(lambda: defaultdict(list))
+    redriven = history.redriven
     for record in history.published:
-        if not record.is_copy and record.origin is not None:
+        is_counted = not record.is_copy and record.order_key not in redriven
+        if is_counted and record.origin is not None:
             found[record.origin][record.topic].append(record.order_key)
     for name, markers in names.items():
         if name in open_names:

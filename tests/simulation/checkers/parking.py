@@ -1,11 +1,14 @@
-"""A poison change and every later one of its key are parked, in order, once; nothing else is."""
+"""A poison change and every later one of its key are parked, in order, once; nothing else is.
+
+Until a key is put back: then all that is parked of it is, and its later changes flow.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from tests.simulation.history import History, Parked, Violation
+from tests.simulation.history import History, Parked, PutBack, Violation
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.progress import PartitionFinished, SlotChanges, SlotProgress, TokenSnapshot
@@ -14,40 +17,49 @@ from tidegate.schemas.progress_chunks import ProgressAssembler
 
 _FOLLOWER = "KeyParked"
 """The reason of a good change whose key is parked."""
+_Story = list[Parked | PutBack]
 
 
 def check(history: History) -> Iterator[Violation]:
-    yield from _check_times(history)
-    by_key: dict[tuple[str, bytes], list[Parked]] = defaultdict(list)
-    for change in history.parked:
-        by_key[change.topic, change.key].append(change)
-    for changes in by_key.values():
-        yield from _check_key(history, changes)
-    yield from _check_what_passed(history, by_key)
+    redriven = set(history.redriven)
+    yield from _check_times(history, redriven)
+    by_key: dict[tuple[str, bytes], _Story] = defaultdict(list)
+    for one in sorted([*history.parked, *history.put_back], key=lambda one: one.offset):
+        by_key[one.topic, one.key].append(one)
+    for story in by_key.values():
+        yield from _check_key(history, story)
+    yield from _check_what_passed(history, redriven)
     yield from _check_counts(history)
 
 
-def _check_times(history: History) -> Iterator[Violation]:
+def _check_times(history: History, redriven: set[bytes]) -> Iterator[Violation]:
     committed = {change.order_key for change in history.within}
     published = {record.order_key for record in history.published}
     for order_key, times in Counter(change.order_key for change in history.parked).items():
         if times > 1:
             yield Violation(f"parked {times} times", order_key)
-        if order_key in published:
+        if order_key in published and order_key not in redriven:
             yield Violation("parked and published", order_key)
+        if order_key not in published and order_key in redriven:
+            yield Violation("put back, and not published", order_key)
         if order_key not in committed:
             yield Violation("parked, but never committed within the stream", order_key)
 
 
-def _check_key(history: History, changes: list[Parked]) -> Iterator[Violation]:
+def _check_key(history: History, story: _Story) -> Iterator[Violation]:
     """Check the parked changes of one key, in the order in which they stand."""
     first: OrderKey | None = None
     before: OrderKey | None = None
-    for change in changes:
+    for change in story:
         now = OrderKey.decode(change.order_key)
         if before is not None and _is_behind(now, before):
             yield Violation("parked behind a later change of its key", change.order_key)
         before = now
+        if isinstance(change, PutBack):
+            if first is None:
+                yield Violation("a key put back that was not parked", change.order_key)
+            first = None
+            continue
         if change.reason == _FOLLOWER:
             if first is None or _is_behind(now, first):
                 yield Violation("parked without a poison change before it", change.order_key)
@@ -57,14 +69,16 @@ def _check_key(history: History, changes: list[Parked]) -> Iterator[Violation]:
             yield Violation(f"parked as {change.reason}, and is no poison", change.order_key)
 
 
-def _check_what_passed(
-    history: History, by_key: dict[tuple[str, bytes], list[Parked]]
-) -> Iterator[Violation]:
+def _check_what_passed(history: History, redriven: set[bytes]) -> Iterator[Violation]:
+    """Look for changes after one of their key that is parked still."""
+    firsts: dict[tuple[str, bytes], OrderKey] = {}
+    for change in history.parked:
+        if change.order_key not in redriven:
+            firsts.setdefault((change.topic, change.key), OrderKey.decode(change.order_key))
     for record in history.published:
-        parked = by_key.get((record.topic, record.key))
-        if parked is None or record.is_copy:
+        first = firsts.get((record.topic, record.key))
+        if first is None or record.is_copy:
             continue
-        first = OrderKey.decode(parked[0].order_key)
         if _is_behind(first, OrderKey.decode(record.order_key)):
             yield Violation("has passed a parked change of its key", record.order_key)
 

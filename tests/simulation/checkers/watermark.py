@@ -1,6 +1,7 @@
 """P4: a watermark is never early and never goes back.
 
 Early would be: a change at or below it that the reader, at the offsets of that batch, had not got.
+What was parked and put back comes late, and is said to do so.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from tidegate.schemas.order_key import OrderKey
 
 
 def check(history: History) -> Iterator[Violation]:
+    redriven = history.redriven
     records: list[tuple[int, Published]] = sorted(
         (
             (OrderKey.decode(record.order_key).commit_timestamp_us, record)
             for record in history.published
-            if not record.is_copy
+            if not record.is_copy and record.order_key not in redriven
         ),
         key=lambda pair: pair[0],
     )

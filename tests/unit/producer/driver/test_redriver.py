@@ -5,12 +5,20 @@ from __future__ import annotations
 import pytest
 
 from tidegate.producer.core import events as on
-from tidegate.producer.driver.redriver import Redriver
+from tidegate.producer.driver.redriver import Redriver, put_back_parked
 from tidegate.producer.errors import RedriveFailed
 from tidegate.producer.memory.clock import ManualClock
-from tidegate.producer.messages import PublishableRecord
-from tidegate.schemas.errors import ConfigError, UnreachableError
+from tidegate.producer.messages import (
+    FORM_MESSAGE,
+    FORM_REDRIVEN,
+    ChangeMessage,
+    DeadLetter,
+    ParkedChange,
+    PublishableRecord,
+)
+from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
 from tidegate.schemas.instants import US_PER_SECOND
+from tidegate.schemas.order_key import OrderKey
 
 KEYS = frozenset({1, 2})
 BATCH = (PublishableRecord(1, "", "", ()),)
@@ -124,3 +132,56 @@ def test_batches_that_cannot_be_read_abort_the_transaction(clock, error):
     assert stage.calls[-1] == "drain"
     assert stage.is_stopped
     assert on.RedriveEnded() not in stage.calls
+
+
+class TestPutBackParked:
+    """The dead-letter topic is read three times; without a redriver nothing is put back."""
+
+    POISON, KEY = b"poison", b"k"
+
+    def letters(self):
+        yield DeadLetter(0, 0, self.change(b"a", order=1))
+        yield None
+        yield DeadLetter(0, 1, self.change(b"b", order=2))
+        yield DeadLetter(0, 2, self.change(b"b", order=3, content=self.POISON))
+
+    def change(self, key, *, order, content=b"value"):
+        order_key = OrderKey(order, "t", (0, 0), 0).encode()
+        return ParkedChange("p.t", key, order_key, b"U", content, FORM_MESSAGE, "r", "", "token")
+
+    def translate(self, change):
+        if change.content == self.POISON:
+            raise SchemaError("still poison")
+        return ChangeMessage(change.topic, change.key, change.content, change.order_key, b"U", b"")
+
+    def test_a_key_that_is_still_poison_stays(self, clock):
+        stage = Stage(clock)
+        redriver = redriver_over(stage)
+        redriver.join()
+        stage.plan[stage.steps + 20] = lambda: stage.stop(None)
+        selection = put_back_parked(self.letters, self.translate, redriver)
+
+        assert [name.key for name in selection.chosen] == [b"a"]
+        assert [(key.name.key, key.changes) for key in selection.left] == [(b"b", 2)]
+        began, *_ = [call for call in stage.calls if isinstance(call, on.RedriveBegan)]
+        assert began.keys == selection.numbers
+        records = [r for c in stage.calls if isinstance(c, on.RedriveRead) for r in c.records]
+        assert [message.key for one in records for message in one.messages] == [b"a"]
+        assert [change.form for one in records for change in one.parked] == [FORM_REDRIVEN]
+
+    def test_the_group_is_polled_while_nothing_comes(self, clock):
+        stage = Stage(clock)
+        redriver = redriver_over(stage)
+        redriver.join()
+        stage.ready_after = 99
+        with pytest.raises(RedriveFailed, match="joined"):
+            put_back_parked(lambda: iter([None]), self.translate, redriver)
+
+    def test_without_a_redriver_it_only_looks(self):
+        done = []
+        selection = put_back_parked(
+            self.letters, self.translate, None, progress=lambda what, number: done.append(what)
+        )
+
+        assert (len(selection.chosen), len(selection.left)) == (1, 1)
+        assert len(done) == 8
