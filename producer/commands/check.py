@@ -14,8 +14,14 @@ from tidegate.schemas.progress_codec import KEY_SCHEMAS, RECORD_SCHEMAS
 if TYPE_CHECKING:
     from tidegate.producer.commands.environment import Environment
     from tidegate.producer.config import ProducerConfig
+    from tidegate.producer.kafka.write_access import Right
 
 __all__ = ["check"]
+
+_DEAD_LETTER_RIGHTS: tuple[tuple[Right, str], ...] = (
+    ("WRITE", ", to which this principal may not write: add the ACL Write"),
+    ("READ", ", which this principal may not read, as a redrive has to: add the ACL Read"),
+)
 
 
 def check(config: ProducerConfig) -> list[str]:
@@ -42,12 +48,24 @@ def _dead_letter(config: ProducerConfig, found: Environment) -> str:
     """Return what there is to say of the dead-letter topic; empty if nothing is parked."""
     topic = found.topics.dead_letter
     if not found.has_dead_letter:
-        return f", would create dead-letter topic {topic}" if config.poison == "park" else ""
-    denied = denied_topics(
-        [topic], bootstrap_servers=config.bootstrap_servers, options=found.kafka_options
-    )
-    lacks = ", to which this principal may not write: add the ACL Write" if denied else ""
+        if config.poison != "park":
+            return ""
+        if found.kafka.may_create(topic, replication=config.replication_factor):
+            return f", would create dead-letter topic {topic}"
+        lacks = "which this principal may not create: add the ACL Create, or create it by hand"
+        return f", needs dead-letter topic {topic}, {lacks}"
+    lacks = "".join(text for right, text in _DEAD_LETTER_RIGHTS if _is_denied(right, config, found))
     return f", dead-letter topic {topic}{lacks}"
+
+
+def _is_denied(right: Right, config: ProducerConfig, found: Environment) -> bool:
+    denied = denied_topics(
+        [found.topics.dead_letter],
+        bootstrap_servers=config.bootstrap_servers,
+        options=found.kafka_options,
+        right=right,
+    )
+    return bool(denied)
 
 
 def _missing_subjects(config: ProducerConfig, found: Environment) -> list[str]:

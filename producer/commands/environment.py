@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tidegate.producer.core.stream_identity import require_settings
 from tidegate.producer.driver.tasks import TaskThread
 from tidegate.producer.kafka.message_limits import PROGRESS_BYTES_MIN, KafkaMessageLimits
 from tidegate.producer.kafka.stream_start import KafkaStreamStartFinder
-from tidegate.producer.kafka.topics import KafkaTopics
+from tidegate.producer.kafka.topics import KafkaTopics, PlannedTopics
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.stream import SpannerChangeStream
 from tidegate.producer.spanner.validate import validate_stream
+from tidegate.producer.translation.planned_registry import PlannedRegistry
 from tidegate.program.kafka_clients import list_topics, require_own_prefix
 from tidegate.program.kafka_log import KafkaClientLog
 from tidegate.program.registry_http import HttpSchemaRegistry
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from tidegate.producer.config import ProducerConfig
     from tidegate.producer.description import StreamDescription
+    from tidegate.schemas.registry import SchemaRegistry
 
 __all__ = ["Environment", "find_environment", "open_stream_start", "recorded_start"]
 
@@ -48,7 +50,7 @@ class Environment:
     kafka: KafkaTopics
     kafka_options: Mapping[str, Any]
     """Further options of every Kafka client, with the log that their lines go to."""
-    registry: HttpSchemaRegistry
+    registry: SchemaRegistry
     catalogue: SpannerCatalogue
     stream: SpannerChangeStream
     channels: SpannerChannels
@@ -59,6 +61,14 @@ class Environment:
     """The `StreamStarted` of the topics' epoch; None before the stream's first start."""
     has_dead_letter: bool
     """Whether the dead-letter topic exists: then there may be parked keys, whatever `poison` is."""
+
+    def planned(self, config: ProducerConfig) -> Environment:
+        """Return the same with clients that create no topic and register no schema."""
+        return replace(
+            self,
+            kafka=PlannedTopics(config.bootstrap_servers, options=self.kafka_options),
+            registry=PlannedRegistry(self.registry),
+        )
 
     def close(self) -> None:
         """End the connections to Spanner, and what was read from them."""

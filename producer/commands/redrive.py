@@ -90,6 +90,8 @@ def redrive(
 ) -> RedriveReport:
     """Put back what is parked, of one table or of all; with `dry_run` only find out what can be.
 
+    A dry run creates no topic and registers no schema; whether the registry accepts a new schema
+    is only known afterwards.
     `progress` is called with what is being done and how many records are done.
     Raises ConfigError while workers are in the group, for a stream that has not begun or a table
     without a topic, and RedriveFailed if nothing was put back although something was to be.
@@ -110,7 +112,9 @@ def redrive(
             return RedriveReport(dead_letter, dry_run)
         if not dry_run:
             _require_no_worker(config, found, progress)
-        parts = prepare(config, found)
+        parts = prepare(config, found.planned(config) if dry_run else found)
+        if dry_run:
+            parts.topics.on_found = lambda _topic: None
         topic = found.topics.data(table) if table else None
         if topic is not None and topic not in parts.counts:
             message = f"table {table!r} has no topic of this stream"
@@ -121,7 +125,7 @@ def redrive(
         selection = put_back_parked(
             letters.read, translator.message, redriver, topic=topic, progress=progress
         )
-        return _report(selection, found, dead_letter, dry_run=dry_run)
+        return _report(selection, parts.found, dead_letter, dry_run=dry_run)
 
 
 def _require_no_worker(

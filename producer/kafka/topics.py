@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from tidegate.program.kafka_clients import admin_config, make_client
-from tidegate.program.kafka_errors import kafka_failure
+from tidegate.program.kafka_errors import is_denied, kafka_failure
 from tidegate.schemas.errors import ConfigError, InvariantViolation, UnreachableError
 from tidegate.schemas.progress import DataTopic
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tidegate.producer.ports import MessageLimits
 
-__all__ = ["KafkaDataTopics", "KafkaTopics", "TopicDescription"]
+__all__ = ["KafkaDataTopics", "KafkaTopics", "PlannedTopics", "TopicDescription"]
 
 _CALL_TIMEOUT_S = 15.0
 _HOUR_MS = 3_600_000
@@ -136,6 +136,21 @@ class KafkaTopics:
                     raise
         raise InvariantViolation("the last attempt to create a topic returned nothing")
 
+    def may_create(self, topic: str, *, replication: int) -> bool:
+        """Return whether this principal may create a topic; creates nothing.
+
+        True where Kafka gives another answer than that it may not.
+        """
+        wanted = [NewTopic(topic, 1, replication)]
+        answers = self._admin.create_topics(
+            wanted, request_timeout=_CALL_TIMEOUT_S, validate_only=True
+        )
+        try:
+            answers[topic].result()
+        except KafkaException as error:
+            return not is_denied(error.args[0])
+        return True
+
     def ensure_data(
         self, topics: Iterable[str], *, topic_partitions: int, replication: int
     ) -> dict[str, TopicDescription]:
@@ -177,6 +192,16 @@ class KafkaTopics:
         return kafka_failure(
             error.args[0], bootstrap_servers=self._bootstrap_servers, attempt=attempt
         )
+
+
+class PlannedTopics(KafkaTopics):
+    """Creates nothing: a missing topic is described as it would be created, without an id."""
+
+    def _ensure(self, wanted: dict[str, NewTopic]) -> dict[str, TopicDescription]:
+        planned = {
+            name: TopicDescription(name, "", topic.num_partitions) for name, topic in wanted.items()
+        }
+        return planned | self.describe(wanted)
 
 
 def _code_behind(error: ConfigError) -> int | None:

@@ -1,8 +1,8 @@
-"""Which topics a principal may not write to, as Kafka's authorizer says."""
+"""Which topics a principal may not write to, or not read, as Kafka's authorizer says."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient
@@ -12,15 +12,21 @@ from tidegate.program.kafka_clients import admin_config, make_client
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["denied_topics"]
+__all__ = ["Right", "denied_topics"]
+
+Right: TypeAlias = Literal["READ", "WRITE"]
 
 _CALL_TIMEOUT_S = 3.0
 
 
 def denied_topics(
-    topics: Iterable[str], *, bootstrap_servers: str, options: Mapping[str, Any]
+    topics: Iterable[str],
+    *,
+    bootstrap_servers: str,
+    options: Mapping[str, Any],
+    right: Right = "WRITE",
 ) -> list[str]:
-    """Return those of the topics that this principal may not write to; blocks for seconds at most.
+    """Return the topics on which this principal lacks a right; blocks for seconds at most.
 
     Leaves out what Kafka does not answer: the answer only makes an error's text better.
     """
@@ -36,6 +42,6 @@ def denied_topics(
             allowed = answer.result().authorized_operations
         except KafkaException:
             continue
-        if allowed is not None and AclOperation.WRITE not in allowed:
+        if allowed is not None and AclOperation[right] not in allowed:
             denied.append(topic)
     return denied

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    NewTopic,
     ResourcePatternType,
     ResourceType,
 )
@@ -282,3 +283,48 @@ def test_the_listed_rights_are_enough(settings, admin, stack, bank, tmp_path):
     finally:
         reader.close()
         admin(RIGHTS, give=False)
+
+
+@pytest.mark.usefixtures("topics_exist")
+def test_check_names_each_missing_right_on_the_dead_letter_topic(settings, admin, stack):
+    """Create where the topic is missing, Write and Read where it exists; the check creates none."""
+    topic = f"{PREFIX}-dead-letter"
+    environment = {**settings(), "TIDEGATE_PRODUCER_POISON": "park"}
+    client = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
+    create, write = (TOPIC, AclOperation.CREATE), (TOPIC, AclOperation.WRITE)
+    read = ((ResourceType.TOPIC, topic, ResourcePatternType.LITERAL), AclOperation.READ)
+
+    def said(*missing):
+        """Return what a check with all rights but these says."""
+        given = [right for right in (*RIGHTS, read) if right not in missing]
+        admin(given, give=True)
+        try:
+            code, stdout, stderr = checked(environment)
+        finally:
+            admin(given, give=False)
+        assert code == 0, stderr
+        return stdout
+
+    assert f"would create dead-letter topic {topic}" in said()
+    assert "may not create: add the ACL Create" in said(create)
+    assert topic not in client.list_topics(timeout=30).topics
+    client.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    try:
+        assert f"dead-letter topic {topic}\n" in said(create)
+        assert "may not write: add the ACL Write" in said(write)
+        assert "may not read, as a redrive has to: add the ACL Read" in said(read)
+    finally:
+        client.delete_topics([topic])[topic].result(30)
+
+
+def checked(environment):
+    """Run a check; return (exit code, standard output, standard error)."""
+    result = subprocess.run(
+        [sys.executable, "-m", "tidegate.producer", "check"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    return result.returncode, result.stdout, result.stderr

@@ -35,6 +35,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 PREFIX, TABLE, STREAM = "parking", "Things", "Feed"
 TOPIC, DEAD_LETTER = f"{PREFIX}.{TABLE}", f"{PREFIX}-dead-letter"
+PARTS = ("key", "value")
 TOPIC_PARTITIONS = 2
 IDS = range(12)
 TOO_LARGE, TOO_EXACT = 3, 7
@@ -45,6 +46,13 @@ DDL = [
     f"CREATE TABLE {TABLE} (Id INT64 NOT NULL, V STRING(MAX), Seen TIMESTAMP) PRIMARY KEY (Id)",
     f"CREATE CHANGE STREAM {STREAM} FOR {TABLE} OPTIONS (value_capture_type = 'NEW_ROW')",
 ]
+
+LATER_DDL = [
+    f"ALTER TABLE {TABLE} ADD COLUMN Later INT64",
+    "CREATE TABLE Others (Id INT64) PRIMARY KEY (Id)",
+    f"ALTER CHANGE STREAM {STREAM} SET FOR {TABLE}, Others",
+]
+"""What a worker that starts afterwards has to create a topic and schemas for."""
 
 
 class Fleet:
@@ -152,6 +160,12 @@ class Fleet:
         self.admin.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
 
     # ------------------------------------------------------------ topics
+
+    def created(self):
+        """Return the topics, and the subjects with their versions."""
+        subjects = [f"{PREFIX}.{table}-{part}" for table in (TABLE, "Others") for part in PARTS]
+        versions = {subject: self._registry.versions(subject) for subject in subjects}
+        return set(self.admin.list_topics(timeout=PATIENCE_S).topics), versions
 
     def published(self):
         """Return, for each row, (order key, version, whether it was put back), in log order."""
@@ -279,9 +293,12 @@ def test_poison_changes_are_parked_with_their_keys_and_put_back_once(fleet):
     assert "workers run in group parking-fleet: w" in fleet.log("redrive").read_text()
     fleet.kill()
     fleet.limit(LARGE_LIMIT)
+    fleet.database.update_ddl(LATER_DDL).result(timeout=PATIENCE_S)
+    before = fleet.created()
     code, report = fleet.redrive("--dry-run")
     assert (code, report["changes"]) == (1, {TOPIC: 9})
     assert fleet.parked() == parked
+    assert fleet.created() == before
     for step in ("publish", "fence"):
         code, _ = fleet.redrive(kill_at=step)
         assert code == -signal.SIGKILL, fleet.log("redrive").read_text()[-3_000:]

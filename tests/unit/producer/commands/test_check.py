@@ -7,6 +7,7 @@ import pytest
 from tests.unit.producer.commands.test_environment import started
 from tidegate.producer.commands import check as check_command
 from tidegate.producer.commands.check import check
+from tidegate.producer.kafka.topics import KafkaTopics
 from tidegate.schemas.errors import ConfigError
 
 
@@ -39,8 +40,30 @@ def test_the_dead_letter_topic_is_named_with_the_missing_right(place, monkeypatc
         assert check(place.config(poison=poison))[1].endswith(
             ", dead-letter topic bank-dead-letter"
         )
-    monkeypatch.setattr(check_command, "denied_topics", lambda topics, **_: topics)
-    assert check(place.config())[1].endswith("may not write: add the ACL Write")
+    for denied, text in (
+        ("WRITE", "may not write: add the ACL Write"),
+        ("READ", "may not read, as a redrive has to: add the ACL Read"),
+    ):
+        monkeypatch.setattr(
+            check_command,
+            "denied_topics",
+            lambda topics, *, right, denied=denied, **_: topics if right == denied else [],
+        )
+        assert check(place.config())[1].endswith(f"bank-dead-letter, {text_before(denied)}{text}")
+
+
+def text_before(right):
+    return "to which this principal " if right == "WRITE" else "which this principal "
+
+
+def test_a_dead_letter_topic_that_may_not_be_created_is_named(place, monkeypatch):
+    monkeypatch.setattr(KafkaTopics, "may_create", lambda *_, **__: False)
+
+    assert check(place.config(poison="park"))[1].endswith(
+        "needs dead-letter topic bank-dead-letter, which this principal may not create: "
+        "add the ACL Create, or create it by hand"
+    )
+    assert "dead-letter" not in check(place.config())[1]
 
 
 def test_what_run_would_refuse_is_refused(place):

@@ -10,7 +10,12 @@ from confluent_kafka import KafkaError, KafkaException
 
 from tidegate.producer.kafka import topics as kafka_topics
 from tidegate.producer.kafka.message_limits import PROGRESS_BYTES_MIN
-from tidegate.producer.kafka.topics import KafkaDataTopics, KafkaTopics, TopicDescription
+from tidegate.producer.kafka.topics import (
+    KafkaDataTopics,
+    KafkaTopics,
+    PlannedTopics,
+    TopicDescription,
+)
 from tidegate.schemas.errors import ConfigError, InvariantViolation, UnreachableError
 
 GONE = KafkaError(KafkaError._TRANSPORT)
@@ -66,9 +71,12 @@ class Broker:
             return {resource: promise(policy)}
         return {resource: promise({"cleanup.policy": SimpleNamespace(value=policy)})}
 
-    def create_topics(self, wanted, request_timeout):
+    def create_topics(self, wanted, request_timeout, validate_only=False):
         answers = {}
         for topic in wanted:
+            if validate_only:
+                answers[topic.topic] = promise(self.refusals.get(topic.topic))
+                continue
             refusal = self.refusals.get(topic.topic)
             if self.refused_with and topic.config.get("max.message.bytes") != self.allowed_bytes:
                 refusal = self.refused_with
@@ -111,6 +119,33 @@ def test_missing_data_topics_are_created_and_existing_ones_left_alone(broker, to
 
     assert found == {"a": described("a", 3), "b": described("b", 6)}
     assert [(t.topic, t.num_partitions) for t in broker.created] == [("b", 6)]
+
+
+def test_planned_topics_are_described_and_not_created(broker):
+    broker.topics = {"a": 3}
+    planned = PlannedTopics("broker:9092")
+
+    assert planned.ensure_data(["a", "b"], topic_partitions=6, replication=1) == {
+        "a": described("a", 3),
+        "b": TopicDescription("b", "", 6),
+    }
+    assert broker.created == []
+
+
+@pytest.mark.parametrize(
+    ("code", "may_create"),
+    [
+        (None, True),
+        (KafkaError.POLICY_VIOLATION, True),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, False),
+        (KafkaError.CLUSTER_AUTHORIZATION_FAILED, False),
+    ],
+)
+def test_the_right_to_create_is_asked_for_and_not_used(broker, topics, code, may_create):
+    broker.refusals["d"] = None if code is None else KafkaError(code)
+
+    assert topics.may_create("d", replication=1) is may_create
+    assert broker.topics == {}
 
 
 def test_the_progress_topic_is_compacted_late(broker, topics):

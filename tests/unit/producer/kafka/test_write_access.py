@@ -1,4 +1,4 @@
-"""Which topics a principal may not write to; what is not known is left out."""
+"""Which topics a principal may not write to or read; what is not known is left out."""
 
 from types import SimpleNamespace
 
@@ -31,3 +31,10 @@ def test_topics_without_the_right_to_write_are_named(monkeypatch):
     monkeypatch.setattr(write_access, "AdminClient", Admin)
 
     assert write_access.denied_topics(ANSWERS, bootstrap_servers="x", options={}) == ["closed"]
+
+
+def test_topics_without_the_right_to_read_are_named(monkeypatch):
+    monkeypatch.setattr(write_access, "AdminClient", Admin)
+    denied = write_access.denied_topics(ANSWERS, bootstrap_servers="x", options={}, right="READ")
+
+    assert denied == ["open", "closed"]
