@@ -10,10 +10,12 @@ from tests.simulation.mutant import Mutant
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.lifecycle import SlotPhase
+from tidegate.producer.core.now import Now
 from tidegate.producer.core.queries import Queries
 from tidegate.producer.core.slot import Slot
 from tidegate.producer.core.stream_partition import Position, StreamPartition
 from tidegate.producer.core.topic_watch import TopicWatch
+from tidegate.producer.core.worker import Worker
 from tidegate.producer.errors import PositionExpired
 from tidegate.producer.memory.publisher import MemoryPublisher
 from tidegate.schemas.errors import TidegateError
@@ -55,6 +57,13 @@ def _require_nothing(self: Ground, topic: str, number: int, begin: int) -> None:
     pass
 
 
+_handle = Worker._handle
+
+
+def _go_on_without_a_right(self: Worker, event: on.Event, now: Now) -> list[do.Effect]:
+    return [] if isinstance(event, on.AccessDenied) else _handle(self, event, now)
+
+
 BROKEN_GROUND = (
     Mutant(
         "an announcement that is read again believed",
@@ -76,5 +85,10 @@ BROKEN_GROUND = (
         "expired data passed over in silence",
         "nothing_lost",
         ((Ground, "require_kept", _require_nothing),),
+    ),
+    Mutant(
+        "a right that is lost while a worker runs not noticed",
+        "ground",
+        ((Worker, "_handle", _go_on_without_a_right),),
     ),
 )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.history import Denial
 from tests.simulation.process import Process
 from tests.simulation.spanner import QueryBroke, QueryDone, QueryExpired, StreamQuery
 from tidegate.producer.core import effects as do
@@ -254,7 +255,11 @@ class WorkerMembership(MemoryMembership):
 
     def poll(self, timeout_s: float) -> list[on.Event]:
         self._process.pause()
-        return super().poll(timeout_s)
+        events = super().poll(timeout_s)
+        if any(isinstance(event, on.AccessDenied) for event in events):
+            denial = Denial(self._world.at, self.client.name, self._client_id)
+            self._world.history.denials.append(denial)
+        return events
 
     def recover(self, slot: int, incarnation: int) -> on.SlotRecoveryStarted:
         self._process.pause()

@@ -16,6 +16,7 @@ from tidegate.schemas.progress import DataTopic, ProgressRecord
 __all__ = [
     "Claim",
     "Committed",
+    "Denial",
     "Fenced",
     "Finish",
     "GroundFault",
@@ -253,6 +254,15 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Denial:
+    """Kafka told a process that it lacks a right."""
+
+    at: int
+    worker: str
+    process: str
+
+
+@dataclass(frozen=True, slots=True)
 class Size:
     """How large something was allowed to be, and the largest that it was."""
 
@@ -338,6 +348,7 @@ class History:
     """Order key -> the columns of the released change, as the changelog holds them."""
     ground: list[GroundFault] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
+    denials: list[Denial] = field(default_factory=list)
     survivors: list[str] = field(default_factory=list)
     """Workers that still ran a minute after a fault that concerns all of them."""
     skipped: set[bytes] = field(default_factory=set)

@@ -12,6 +12,7 @@ from tests.simulation.checking import CHECKERS
 from tests.simulation.history import (
     Claim,
     Committed,
+    Denial,
     Fenced,
     Finish,
     GroundFault,
@@ -297,6 +298,8 @@ WRONGS = [
     ("parking", "another count in the slot", lambda h: h.progress.append(
         entry(4, SlotProgress(0, 3, 0, -1, (), (
             TokenSnapshot("child", 1, (), (), 5, parked=1),))))),
+    ("ground", "a worker that goes on without a right", lambda h: h.denials.extend(
+        Denial(at, "w", "w-1") for at in (1, 2))),
     ("tables", "not recorded", lambda h: without(h.fenced, 0)),
     ("tables", "recorded in the same transaction", lambda h: (
         without(h.fenced, 0), changed(h.fenced, 0, fixed=(FIXED,)))),
