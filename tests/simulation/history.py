@@ -255,7 +255,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """Kafka told a process that it lacks a right."""
+    """Kafka denied a process access."""
 
     at: int
     worker: str

@@ -1,7 +1,7 @@
 """Changes that cannot be published, and what a query returns of them.
 
 A change is poison from its commit on, for every query that returns it, until `lift`: then it can be
-read, as by a newer program, and so can what was parked of it (`mended`).
+read, as by a newer program, and so can what was parked of it (`corrected`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidegate.producer.records import DataChangeRecord, Mod, UnreadableValues
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.order_key import OrderKey, sequence_pair
 
-__all__ = ["MendingTranslator", "Poison"]
+__all__ = ["CorrectingTranslator", "Poison"]
 
 _DAMAGED = "damaged "
 _NO_COLUMN_HOLDS = "no column holds this"
@@ -59,11 +59,11 @@ class Poison:
             return items
         return [self._spoiled(one) if isinstance(one, DataChangeRecord) else one for one in items]
 
-    def mended(self, record: DataChangeRecord) -> DataChangeRecord:
+    def corrected(self, record: DataChangeRecord) -> DataChangeRecord:
         """Return a record that was parked as a program reads it for which nothing is poison."""
         if any(self._kinds_in(record)):
             return record
-        return record._replace(mods=tuple(_mended(mod) for mod in record.mods))
+        return record._replace(mods=tuple(_corrected(mod) for mod in record.mods))
 
     def _spoiled(self, record: DataChangeRecord) -> DataChangeRecord:
         kinds = self._kinds_in(record)
@@ -84,7 +84,7 @@ class Poison:
         return [self._kinds.get(key) for key in place.encode_mods(len(record.mods))]
 
 
-class MendingTranslator:
+class CorrectingTranslator:
     """Translates parked records that are poison no more; implements `ports.RecordTranslator`."""
 
     def __init__(self, translator: RecordTranslator, poison: Poison) -> None:
@@ -92,10 +92,10 @@ class MendingTranslator:
         self._poison = poison
 
     def translate_now(self, record: DataChangeRecord, *, token: str) -> PublishableRecord | None:
-        return self._translator.translate_now(self._poison.mended(record), token=token)
+        return self._translator.translate_now(self._poison.corrected(record), token=token)
 
     def translate(self, record: DataChangeRecord, *, token: str) -> PublishableRecord:
-        return self._translator.translate(self._poison.mended(record), token=token)
+        return self._translator.translate(self._poison.corrected(record), token=token)
 
 
 def _poison(mod: Mod, kind: str) -> Mod:
@@ -113,7 +113,7 @@ def _damaged(values: Mapping[str, Any]) -> UnreadableValues:
     return UnreadableValues(text, SchemaError("values are not JSON"))
 
 
-def _mended(mod: Mod) -> Mod:
+def _corrected(mod: Mod) -> Mod:
     return mod._replace(new_values=_undo(mod.new_values), old_values=_undo(mod.old_values))
 
 

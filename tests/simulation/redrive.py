@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tests.simulation.node import Node, WatchedCore
-from tests.simulation.poison import MendingTranslator
+from tests.simulation.poison import CorrectingTranslator
 from tidegate.producer.core.redrive import RedrivingWorker
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.driver.redriver import Redriver, put_back_parked
@@ -67,7 +67,7 @@ class Redrive(Node):
     def _put_back(self) -> None:
         core = self.worker
         assert isinstance(core, RedrivingWorker)
-        translator = MendingTranslator(
+        translator = CorrectingTranslator(
             self.world.new_translator(self, parks=False), self.world.poison
         )
         parked = ParkedTranslator(translator, self.limits, values_of_text)

@@ -1,6 +1,6 @@
 """P6: what no restart can repair stops the fleet, with an error that names it.
 
-A right that is lost stops the worker that is told of it: it does not go on and ask again.
+A right that is lost stops the worker that Kafka denies access: it does not go on and ask again.
 """
 
 from __future__ import annotations
