@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tidegate.program.freed_memory import return_freed_memory
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -23,6 +25,9 @@ STREAMS_PER_CHANNEL_MAX = 90
 _SPARE_PLACES = 10
 """With fewer left elsewhere an empty connection stays open: the next queries would need it."""
 _CLOSE_PATIENCE_S = 5.0
+_LARGE_BYTES = 256 << 10
+_RETURN_EVERY_BYTES = 8 << 20
+"""Messages received at once leave that much behind in gRPC's own blocks; each return costs time."""
 
 
 @dataclass(slots=True, eq=False)
@@ -33,11 +38,27 @@ class _Place:
     streams: int = 0
 
 
+@dataclass(slots=True)
+class _ReceivedBytes:
+    """The bytes of large messages since the memory of gRPC's copies was last returned."""
+
+    since: int = 0
+
+    def add(self, size: int) -> None:
+        if size < _LARGE_BYTES:
+            return
+        self.since += size
+        if self.since >= _RETURN_EVERY_BYTES:
+            self.since = 0
+            return_freed_memory()
+
+
 class ResponseStream:
     """The response messages of one streaming query."""
 
-    def __init__(self, call: Any, give_back: Callable[[], None]) -> None:
+    def __init__(self, call: Any, give_back: Callable[[], None], received: _ReceivedBytes) -> None:
         self._call = call
+        self._received = received
         self._give_back: Callable[[], None] | None = give_back
         self._loop = asyncio.get_running_loop()
 
@@ -47,7 +68,10 @@ class ResponseStream:
         Raises `grpc.RpcError` if the call fails, and CancelledError after `cancel`.
         """
         message = await self._call.read()
-        return message if isinstance(message, bytes) else None  # grpc.aio.EOF
+        if not isinstance(message, bytes):  # grpc.aio.EOF
+            return None
+        self._received.add(len(message))
+        return message
 
     def cancel(self) -> None:
         """End the call; any thread may."""
@@ -68,6 +92,7 @@ class StreamChannels:
     def __init__(self, open_channel: Callable[[], grpc.aio.Channel]) -> None:
         self._open_channel = open_channel
         self._places: list[_Place] = []
+        self._received = _ReceivedBytes()
         self._closing: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -84,7 +109,7 @@ class StreamChannels:
             response_deserializer=None,
         )(request, metadata=metadata)
         place.streams += 1
-        return ResponseStream(call, lambda: self._leave(place))
+        return ResponseStream(call, lambda: self._leave(place), self._received)
 
     async def call_once(
         self, method: str, request: bytes, metadata: Sequence[tuple[str, str]], *, timeout_s: float

@@ -140,3 +140,26 @@ def test_closing_ends_every_connection(tasks, channels, opened):
     channels.close()
     assert [channel.is_closed for channel in opened] == [True, True]
     channels.close()
+
+
+def test_the_memory_of_large_messages_is_returned_every_eight_mebibytes(tasks, monkeypatch):
+    """Over all streams; small messages are read as fast as before."""
+    returned = []
+    monkeypatch.setattr(stream_channels, "return_freed_memory", lambda: returned.append(1))
+
+    async def read(messages):
+        channels = StreamChannels(lambda: Channel([bytes(size) for size in messages]))
+        found = []
+        for _ in range(2):  # streams
+            stream = channels.call("method", b"", ())
+            while (message := await stream.read()) is not None:
+                found.append(len(message))
+        assert found == messages * 2
+
+    mebi = 1 << 20
+    tasks.run(lambda: read([mebi // 4 - 1] * 50))
+    assert returned == []
+    tasks.run(lambda: read([2 * mebi] * 2))
+    assert returned == [1]
+    tasks.run(lambda: read([4 * mebi, 100, 4 * mebi]))
+    assert returned == [1] * 3
