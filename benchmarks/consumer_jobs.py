@@ -16,8 +16,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from pyspark.sql import SparkSession
-from tests.spark.topics import ROWS_SCHEMA, Change, Topic
 
+from tests.topics import ROWS_SCHEMA, Change, Topic
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
 from tidegate.spark_consumer.batch.decoded_release import decoded_release
 from tidegate.spark_consumer.checkpoint.storage import Storage
