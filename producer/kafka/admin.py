@@ -1,8 +1,8 @@
-"""Calls of the broker's admin API, retried while the broker does not answer."""
+"""Calls of Kafka's clients, retried while the broker does not answer."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -15,27 +15,28 @@ from tidegate.schemas.errors import UnreachableError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["CALL_TIMEOUT_S", "RetryingAdmin"]
+__all__ = ["CALL_TIMEOUT_S", "RetryingAdmin", "RetryingClient"]
 
 CALL_TIMEOUT_S = 5.0
 """For one call; a retry follows."""
 
 _Answer = TypeVar("_Answer")
+_Client = TypeVar("_Client")
 
 
-class RetryingAdmin:
-    """An admin client that is replaced when a call fails; for one thread.
+class RetryingClient(Generic[_Client]):
+    """A client that is made for the first call, and again when one fails; for one thread.
 
-    Replaced, because a client that saw a broker disconnect keeps the epochs of its leaders, which
-    are refused, and then finds no coordinator.
+    Again, because a client that saw a broker disconnect keeps the epochs of its leaders, which are
+    refused, and then finds no coordinator.
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        """Create a client; nothing is sent yet."""
-        self._config = dict(config)
-        self._client = make_client(AdminClient, self._config)
+    def __init__(self, make: Callable[[], _Client]) -> None:
+        """Make nothing yet; `make` raises ConfigError for options that Kafka refuses."""
+        self._make = make
+        self._client: _Client | None = None
 
-    def call(self, ask: Callable[[AdminClient], _Answer], message: str, **fields: Any) -> _Answer:
+    def call(self, ask: Callable[[_Client], _Answer], message: str, **fields: Any) -> _Answer:
         """Return what `ask` returns; retries every KafkaException for a minute.
 
         Raises UnreachableError, with the message and the fields, when the minute is over, and
@@ -43,7 +44,7 @@ class RetryingAdmin:
         """
         try:
             return retry(
-                lambda: ask(self._client),
+                lambda: ask(self._made()),
                 is_retriable=lambda reason: not is_denied(reason),
                 before_retry=self._before_retry,
             )
@@ -53,7 +54,21 @@ class RetryingAdmin:
                 raise kafka_failure(reason, attempt=message) from error
             raise UnreachableError(message, **fields, cause=str(error)) from error
 
+    def _made(self) -> _Client:
+        if self._client is None:
+            self._client = self._make()
+        return self._client
+
     def _before_retry(self, error: KafkaError) -> None:
         # An open transaction that may move an offset says nothing about the client.
         if error.code() != KafkaError.UNSTABLE_OFFSET_COMMIT:
-            self._client = AdminClient(self._config)
+            self._client = None
+
+
+class RetryingAdmin(RetryingClient[AdminClient]):
+    """An admin client."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """Take the client's options; nothing is sent yet."""
+        options = dict(config)
+        super().__init__(lambda: make_client(AdminClient, options))

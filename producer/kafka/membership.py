@@ -27,6 +27,7 @@ from tidegate.producer.core.events import (
     TablesRead,
 )
 from tidegate.producer.kafka.admin import RetryingAdmin
+from tidegate.producer.kafka.committed_offsets import CommittedOffsets
 from tidegate.producer.kafka.group_monitor import GroupMonitor
 from tidegate.producer.kafka.recovery import SlotRecovery
 from tidegate.producer.kafka.topic_monitor import TopicMonitor
@@ -89,8 +90,15 @@ class KafkaMembership:
         self._group = group
         self._listener = listener
         self._decoder = decoder
-        self._name = NameClaim(admin, group=group, worker=worker, topic=topic, process=client_id)
-        self._recovery = SlotRecovery(admin, group=group, topic=topic)
+        self._name = NameClaim(
+            admin,
+            lambda register: CommittedOffsets(config, group=register),
+            group=group,
+            worker=worker,
+            topic=topic,
+            process=client_id,
+        )
+        self._recovery = SlotRecovery(admin, CommittedOffsets(config, group=group), topic=topic)
         self._monitor = GroupMonitor(config, group=group, worker=worker, client_id=client_id)
         self._tables = tables
         self._open_follower = open_follower

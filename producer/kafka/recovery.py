@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    IsolationLevel,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from tidegate.producer.kafka.admin import CALL_TIMEOUT_S
@@ -18,6 +13,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
     from tidegate.producer.kafka.admin import RetryingAdmin
+    from tidegate.producer.kafka.committed_offsets import CommittedOffsets
 
 __all__ = ["SlotRecovery"]
 
@@ -25,9 +21,10 @@ __all__ = ["SlotRecovery"]
 class SlotRecovery:
     """Looks up offsets of the slots of one progress topic; both calls raise UnreachableError."""
 
-    def __init__(self, admin: RetryingAdmin, *, group: str, topic: str) -> None:
+    def __init__(self, admin: RetryingAdmin, committed: CommittedOffsets, *, topic: str) -> None:
+        """Take what reads the offsets of the fleet's group."""
         self._admin = admin
-        self._group = group
+        self._committed = committed
         self._topic = topic
 
     def fence_offset(self, slot: int) -> int | None:
@@ -35,21 +32,9 @@ class SlotRecovery:
 
         Waits while a transaction that would move it is open.
         """
-        # Not by the group's own consumer: this may be called inside its rebalance callback, and if
-        # the group then fences that consumer, it never answers.
-        place = TopicPartition(self._topic, slot)
-        request = ConsumerGroupTopicPartitions(self._group, [place])
-
-        def ask(admin: AdminClient) -> int | None:
-            answers = admin.list_consumer_group_offsets(
-                [request], require_stable=True, request_timeout=CALL_TIMEOUT_S
-            )
-            (committed,) = answers[self._group].result().topic_partitions
-            if committed.error is not None:
-                raise KafkaException(committed.error)
-            return int(committed.offset) if committed.offset >= 0 else None
-
-        return self._admin.call(ask, "cannot read the group's offsets", slot=slot)
+        message = "cannot read the group's offsets"
+        offset = self._committed.find(self._topic, slot, message, slot=slot).offset
+        return int(offset) if offset >= 0 else None
 
     def uncommitted_end(self, slot: int) -> int:
         """Return the slot's end, records of open transactions included.

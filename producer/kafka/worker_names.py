@@ -17,9 +17,12 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from tidegate.producer.kafka.admin import CALL_TIMEOUT_S
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from confluent_kafka.admin import AdminClient
 
     from tidegate.producer.kafka.admin import RetryingAdmin
+    from tidegate.producer.kafka.committed_offsets import CommittedOffsets
 
 __all__ = ["NameClaim"]
 
@@ -33,10 +36,19 @@ class NameClaim:
     """
 
     def __init__(
-        self, admin: RetryingAdmin, *, group: str, worker: str, topic: str, process: str
+        self,
+        admin: RetryingAdmin,
+        open_committed: Callable[[str], CommittedOffsets],
+        *,
+        group: str,
+        worker: str,
+        topic: str,
+        process: str,
     ) -> None:
+        """Take what opens the committed offsets of a group."""
         self._admin = admin
         self._register = f"{group}-{worker}"
+        self._claims = open_committed(self._register)
         self._topic = topic
         self._process = process
 
@@ -55,12 +67,6 @@ class NameClaim:
 
     def has_successor(self) -> bool:
         """Whether another process claimed the name after this one; raises UnreachableError."""
-        request = ConsumerGroupTopicPartitions(self._register, [TopicPartition(self._topic, 0)])
-
-        def ask(admin: AdminClient) -> str:
-            answers = admin.list_consumer_group_offsets([request], request_timeout=CALL_TIMEOUT_S)
-            (place,) = answers[self._register].result().topic_partitions
-            return place.metadata or ""
-
-        owner = self._admin.call(ask, "cannot look up the worker's name", name=self._register)
-        return owner not in {"", self._process}
+        message = "cannot look up the worker's name"
+        place = self._claims.find(self._topic, 0, message, name=self._register)
+        return (place.metadata or "") not in {"", self._process}

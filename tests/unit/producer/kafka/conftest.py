@@ -1,4 +1,4 @@
-"""Admin clients that answer from a script; no broker is needed."""
+"""Clients that answer from a script; no broker is needed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import pytest
 from confluent_kafka import KafkaError
 
 from tidegate.producer.kafka import admin as kafka_admin
-from tidegate.producer.kafka import retries
+from tidegate.producer.kafka import committed_offsets, retries
+from tidegate.producer.kafka.committed_offsets import CommittedOffsets
 
 
 class Cluster:
-    """Answers the calls of all admin clients, one after the other.
+    """Answers the calls of all clients, one after the other.
 
     An answer is a value, a KafkaException that the call raises, or a KafkaError that stands in the
     answer for a topic partition.  `made` counts clients; `requests` holds what was asked for.
@@ -43,32 +44,39 @@ class Cluster:
         self.requests.append((list(places), options))
         return dict.fromkeys(places, self._promise(lambda offset: SimpleNamespace(offset=offset)))
 
-    def list_consumer_group_offsets(self, groups, **options):
-        return self._group_offsets(groups, options)
-
     def alter_consumer_group_offsets(self, groups, **options):
-        return self._group_offsets(groups, options)
-
-    def _group_offsets(self, groups, options):
         (group,) = groups
         (place,) = group.topic_partitions
         self.requests.append((group.group_id, place, options))
+        answer = self._promise(lambda each: SimpleNamespace(topic_partitions=[_place(each)]))
+        return {group.group_id: answer}
 
-        def result(answer):
-            error = answer if isinstance(answer, KafkaError) else None
-            offset = answer if isinstance(answer, int) else -1001
-            metadata = answer if isinstance(answer, str) else None
-            place = SimpleNamespace(error=error, offset=offset, metadata=metadata)
-            return SimpleNamespace(topic_partitions=[place])
+    def open_consumer(self, config):
+        """Stand for the class of consumers that never join."""
+        self.made += 1
 
-        return {group.group_id: self._promise(result)}
+        def committed(places, *, timeout):
+            (place,) = places
+            self.requests.append((config["group.id"], place, config))
+            return [self._promise(_place).result()]
+
+        return SimpleNamespace(committed=committed)
+
+
+def _place(answer):
+    return SimpleNamespace(
+        error=answer if isinstance(answer, KafkaError) else None,
+        offset=answer if isinstance(answer, int) else -1001,
+        metadata=answer if isinstance(answer, str) else None,
+    )
 
 
 @pytest.fixture
 def cluster(monkeypatch):
-    """What every admin client of a test talks to; retries do not pause."""
+    """What every client of a test talks to; retries do not pause."""
     made = Cluster()
     monkeypatch.setattr(kafka_admin, "AdminClient", made.connect)
+    monkeypatch.setattr(committed_offsets, "Consumer", made.open_consumer)
     monkeypatch.setattr(retries, "PAUSE_S", 0.0)
     return made
 
@@ -76,6 +84,11 @@ def cluster(monkeypatch):
 @pytest.fixture
 def admin(cluster):
     return kafka_admin.RetryingAdmin({})
+
+
+@pytest.fixture
+def open_committed(cluster):
+    return lambda group: CommittedOffsets({}, group=group)
 
 
 @pytest.fixture

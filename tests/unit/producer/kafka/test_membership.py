@@ -166,8 +166,9 @@ class TestJoining:
 
     def test_the_name_is_claimed_before_the_group_is_joined(self, member, cluster):
         calls = member._consumer.calls
+        alter = cluster.alter_consumer_group_offsets
         cluster.alter_consumer_group_offsets = lambda groups, **options: (
-            calls.append("claim") or cluster._group_offsets(groups, options)
+            calls.append("claim") or alter(groups, **options)
         )
         cluster.answers.append("")
         member.start()

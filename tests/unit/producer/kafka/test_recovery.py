@@ -13,8 +13,8 @@ UNSTABLE = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)
 
 
 @pytest.fixture
-def recovery(admin):
-    return SlotRecovery(admin, group="g", topic="t")
+def recovery(admin, open_committed):
+    return SlotRecovery(admin, open_committed("g"), topic="t")
 
 
 @pytest.mark.parametrize(("committed", "expected"), [(7, 7), (0, 0), (-1001, None)])
@@ -22,9 +22,9 @@ def test_the_fence_offset_is_what_the_group_committed(cluster, recovery, committ
     cluster.answers.append(committed)
 
     assert recovery.fence_offset(3) == expected
-    ((group, place, options),) = cluster.requests
+    ((group, place, config),) = cluster.requests
     assert (group, place.topic, place.partition) == ("g", "t", 3)
-    assert options["require_stable"], "an open transaction may move the offset"
+    assert config["isolation.level"] == "read_committed", "an open transaction may move the offset"
 
 
 def test_the_fence_offset_waits_for_open_transactions(cluster, recovery):
