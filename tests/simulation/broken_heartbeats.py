@@ -151,7 +151,7 @@ BROKEN_HEARTBEATS = (
     Mutant("a vector that is not taken over", "vectors", ((Slot, "own", _own_without_vector),)),
     Mutant(
         "a snapshot without the tokens that wait",
-        "nothing_lost",
+        "soundness",
         ((HeartbeatWriter, "draft", _without(PartitionState.CREATED)),),
     ),
     Mutant(
