@@ -34,7 +34,7 @@ def test_one_name_at_the_top(names):
 def test_the_import_root_holds_the_packages_and_few_files(names):
     below = {name.split("/")[1] for name in names if name.startswith("tidegate/")}
 
-    assert PACKAGES | {"program", "__init__.py", "py.typed", "version.py"} == below
+    assert PACKAGES | {"lineage", "program", "__init__.py", "py.typed", "version.py"} == below
 
 
 @pytest.mark.parametrize("package", sorted(PACKAGES))

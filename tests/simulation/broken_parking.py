@@ -116,12 +116,12 @@ BROKEN_PARKING = (
     ),
     Mutant(
         "a merged child with the parked keys of one parent",
-        "parking",
+        "key_order",
         ((StreamPartition, "announce", _announce_keys_of_one_parent),),
     ),
     Mutant(
         "a restart that forgets the parked keys",
-        "parking",
+        "key_order",
         ((StreamPartition, "restore", classmethod(_restore_without_keys)),),
     ),
     Mutant(

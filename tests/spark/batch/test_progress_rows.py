@@ -29,11 +29,11 @@ class ProgressLog:
         value = frame(schema_id or self.schema_id, encode_record(ProgressRecord("e", "w", body)))
         key = bytearray(frame(1, encode_key(body)))
         offset = len(self.rows)
-        self.rows.append((True, "x", slot, offset, key, bytearray(value), None, None))
+        self.rows.append((True, "x", slot, offset, key, bytearray(value), None, None, None))
 
     def tombstone(self, offset):
         self.rows.append(
-            (*self.rows[offset][:3], len(self.rows), self.rows[offset][4], *[None] * 3)
+            (*self.rows[offset][:3], len(self.rows), self.rows[offset][4], *[None] * 4)
         )
 
 
@@ -63,6 +63,6 @@ def test_a_progress_record_of_a_newer_version_is_read_with_its_own_schema(rows):
 def test_bytes_that_are_no_progress_record_are_refused(rows):
     log = ProgressLog()
     log.announce("a")
-    broken = (*log.rows[0][:5], bytearray(frame(log.schema_id, b"\xff")), None, None)
+    broken = (*log.rows[0][:5], bytearray(frame(log.schema_id, b"\xff")), *[None] * 3)
     with pytest.raises(SchemaError):
         ProgressReader(log.registry.schema).read(rows(broken), offsets=1)
