@@ -126,7 +126,7 @@ BROKEN_PARKING = (
     ),
     Mutant(
         "a token that has parked a key not described again",
-        "parking",
+        "key_order",
         ((HeartbeatWriter, "_stale", _stale_without_parking),),
     ),
     Mutant(

@@ -34,8 +34,7 @@ def test_pages_of_freed_blocks_are_returned():
         [sys.executable, "-c", PROGRAM], check=True, capture_output=True, text=True
     )
     by_freeing, by_returning = map(float, ran.stdout.split())
-    assert by_freeing < 10
-    assert by_returning > 50
+    assert by_returning > by_freeing + 20
 
 
 def test_nothing_is_done_with_another_allocator(monkeypatch):
