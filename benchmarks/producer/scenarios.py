@@ -33,7 +33,8 @@ __all__ = ["FLOORS", "SCENARIOS", "Figures"]
 
 Figures: TypeAlias = dict[str, float]
 
-_CHANGES = 20_000
+_CHANGES = 40_000
+"""A tenth of it is a whole number of messages for each of the stream partitions in every case."""
 _FLOOR_CHANGES = 20_000
 _RATE = 1_000
 _SPLITS = 8
@@ -56,7 +57,7 @@ def _many(stream_partitions: int, workers: int, stack: LocalStack, checkout: Pat
         stack,
         checkout,
         Case(1, 1),
-        changes=30_000,
+        changes=max(30_000, 10 * stream_partitions),
         workers=workers,
         stream_partitions=stream_partitions,
         heartbeat_ms=_heartbeat_ms(stream_partitions),
