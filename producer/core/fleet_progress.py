@@ -63,6 +63,8 @@ class FleetProgress:
         if self._rows:
             rows, self._rows = self._rows, []
             self.view.fold(rows, reached=self._reached)
+        elif now_us < self._report_at_us:
+            return None
         found = {slot: self.view.lowest_us(slot) for slot in self._reached}
         changed = {
             slot: lowest_us

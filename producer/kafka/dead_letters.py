@@ -21,7 +21,7 @@ from tidegate.producer.messages import (
     ParkedChange,
 )
 from tidegate.program.kafka_clients import admin_config, make_client
-from tidegate.program.kafka_errors import is_denied, kafka_failure
+from tidegate.program.kafka_errors import AT_END, is_denied, kafka_failure
 from tidegate.schemas.errors import SchemaError, UnreachableError
 from tidegate.schemas.topics import HEADERS_PARKED
 
@@ -98,7 +98,7 @@ class KafkaDeadLetters:
                     if error is None:
                         yield DeadLetter(number or 0, offset or 0, parked_change(message))
                         moved_at = time.monotonic()
-                    elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public constant
+                    elif error.code() != AT_END:
                         self._raise_denied(error)
                     elif number in left and (offset or 0) >= ends[number]:
                         left.discard(number)

@@ -33,7 +33,7 @@ from tidegate.producer.kafka.recovery import SlotRecovery
 from tidegate.producer.kafka.topic_monitor import TopicMonitor
 from tidegate.producer.kafka.worker_names import NameClaim
 from tidegate.program.kafka_clients import admin_config, make_client
-from tidegate.program.kafka_errors import is_denied
+from tidegate.program.kafka_errors import AT_END, is_denied
 from tidegate.schemas.errors import ProducerError
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ _BATCH_MAX = 500
 _OFFSET_BEGINNING = 0
 _METADATA_MAGIC = b"CGMDv2:"
 _FATAL_ERRORS = (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID)  # noqa: SLF001 - public constants
-_AT_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - its public constant
 _OUT_OF_RANGE = (
     KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 - librdkafka's own codes; the constants are public
     KafkaError._LOG_TRUNCATION,  # noqa: SLF001
@@ -224,7 +223,7 @@ class KafkaMembership:
 
     def _event_of(self, message: Message) -> Event | None:
         error, slot = message.error(), message.partition()
-        if error is not None and error.code() not in (*_OUT_OF_RANGE, _AT_END):
+        if error is not None and error.code() not in (*_OUT_OF_RANGE, AT_END):
             return self._failure_of(error, message.topic() or self._topic)
         if slot is None or slot in self._seeking:
             return None

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError
-
 from tidegate.producer.core.events import AccessDenied, FleetRead, ReadInterrupted
 from tidegate.producer.core.fleet_progress import FleetProgress
 from tidegate.producer.kafka.slot_consumer import consume_slots
-from tidegate.program.kafka_errors import is_denied
+from tidegate.program.kafka_errors import AT_END, is_denied
 from tidegate.schemas.errors import ConsumerError, SchemaError
 
 if TYPE_CHECKING:
@@ -86,6 +84,6 @@ class ProgressFollower:
         if error is None:
             value = message.value()
             self.progress.add(slot, offset, None if value is None else self._decoder.decode(value))
-        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public constant
+        elif error.code() == AT_END:
             self.progress.reach_end(slot, offset)
         return None

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError
-
 from tidegate.producer.kafka.slot_consumer import consume_slots
-from tidegate.program.kafka_errors import is_denied, kafka_failure
+from tidegate.program.kafka_errors import AT_END, is_denied, kafka_failure
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
 from tidegate.schemas.progress_chunks import ProgressAssembler
 
@@ -57,7 +55,7 @@ class KafkaStreamStartFinder:
             if error is not None:
                 if is_denied(error):
                     raise kafka_failure(error, attempt="cannot read the progress topic")
-                at_end = at_end or error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001 - its public constant
+                at_end = at_end or error.code() == AT_END
                 continue
             value = message.value()
             if value is None:  # removes an earlier record, for compaction

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError
-
 from tidegate.producer.core.events import AccessDenied, TablesRead
 from tidegate.producer.kafka.slot_consumer import consume_slots
-from tidegate.program.kafka_errors import is_denied
+from tidegate.program.kafka_errors import AT_END, is_denied
 from tidegate.schemas.progress_codec import is_table_key
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 from tidegate.schemas.wire_format import unframe
@@ -64,7 +62,7 @@ class TableReader:
             if error is not None:
                 if is_denied(error):
                     return AccessDenied(f"topic {self._topic}", error.str())
-                is_end = error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001 - its public constant
+                is_end = error.code() == AT_END
                 self._is_at_end = self._is_at_end or is_end
                 continue
             key, value = message.key(), message.value()

@@ -75,3 +75,11 @@ def test_what_contradicts_the_protocol_is_raised(progress):
 
     with pytest.raises(ProtocolError):
         progress.report(NOW_US)
+
+
+def test_no_slot_is_looked_at_while_nothing_is_read_or_due(progress, monkeypatch):
+    looked = []
+    monkeypatch.setattr(progress.view, "lowest_us", looked.append)
+
+    assert progress.report(NOW_US + 999_999) is None
+    assert looked == []
