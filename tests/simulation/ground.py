@@ -37,6 +37,9 @@ _KINDS = {
     "the progress topic is re-created": 4,
     "the change stream's retention passes": 5,
 }
+_OF_DATA_TOPICS = frozenset({"a topic grows", "a topic is deleted", "a topic is re-created"})
+_SUBJECTS = ("any table", "a later table", "a dropped table")
+"""Whose topic it is.  A later table and a dropped one are made for it."""
 _RIGHT_LOST = "a right is lost for a while"
 _TOPIC_ERRORS = frozenset({"TopicsChangedError", "StreamChangedError"})
 _OUTAGE_US = 7 * 86_400_000_000
@@ -56,6 +59,11 @@ class Ground:
         self._random = random = Random(f"ground {seed}")
         (self._kind,) = random.choices([*_KINDS], [*_KINDS.values()])
         self._due = [round(world.weather.steps * part) for part in self._parts()]
+        self._subject = random.choice(_SUBJECTS) if self._kind in _OF_DATA_TOPICS else "any table"
+        self._is_prepared = False
+        self._dropped = ""
+        if self._subject == "a dropped table":
+            self._dropped = world.tables.add_unchanging()
         self._steps = 0
         self.final: GroundFault | None = None
         self.consumer_has_ended = False
@@ -70,13 +78,37 @@ class Ground:
     # ------------------------------------------------------------ what happens
 
     def step(self) -> None:
-        """Do what is due; a fault that needs an open stream waits for it."""
+        """Do what is due; one that needs an open stream, or a table of its own, waits for it."""
         self._steps += 1
         if not self._due or self._steps < self._due[0] or self._kind == "none":
             return
-        if self.has_stream:
+        if not self.has_stream:
+            return
+        if not self._is_prepared:
+            self._is_prepared = True
+            self._prepare()
+        elif topics := self._topics():
             self._due.pop(0)
-            self._happen()
+            self._happen(self._random.choice(topics))
+
+    def _prepare(self) -> None:
+        """Let the table come, or go, that the fault is about."""
+        tables, alter = self._world.tables, self._world.alter
+        if self._subject == "a later table":
+            alter(tables.add_table)
+        if self._dropped in tables.names:
+            alter(lambda: tables.drop_table(self._dropped))
+
+    def _topics(self) -> list[str]:
+        """Return the recorded topics that the fault may concern."""
+        first, later = self._recorded_topics()
+        names = self._world.names
+        match self._subject:
+            case "a later table":
+                return later
+            case "a dropped table":
+                return [topic for topic in first if topic == names.data(self._dropped)]
+        return first + later
 
     @property
     def has_stream(self) -> bool:
@@ -87,8 +119,9 @@ class Ground:
         """Give back what can be given back."""
         self._world.broker.denied.clear()
 
-    def _happen(self) -> None:
-        topic = self._random.choice(self._recorded_topics())
+    def _happen(self, topic: str) -> None:
+        if self._subject == "a dropped table":  # workers that start now do not find it any more
+            self._kill_all()
         match self._kind:
             case "a part of a slot is read again":
                 self._read_again()
@@ -158,8 +191,7 @@ class Ground:
     def _pass_retention(self) -> None:
         """Let the whole fleet be away for longer than the change stream keeps records."""
         world = self._world
-        for node in (*world.nodes, *world.zombies):
-            node.kill()
+        self._kill_all()
         world.broker.time_out_all_but(())
         world.broker.settle()
         world.now_us += _OUTAGE_US
@@ -171,6 +203,10 @@ class Ground:
         lost = frozenset(token for token, at_us in positions.items() if at_us < earliest_us)
         if lost:
             self._end(lost, frozenset({"PositionExpired"}))
+
+    def _kill_all(self) -> None:
+        for node in (*self._world.nodes, *self._world.zombies):
+            node.kill()
 
     def _end(self, subjects: frozenset[str], errors: frozenset[str]) -> None:
         self._tell(min(subjects))
@@ -261,15 +297,16 @@ class Ground:
 
     # ------------------------------------------------------------ what the progress topic says
 
-    def _recorded_topics(self) -> list[str]:
-        """Return the data topics that are recorded, those of later tables too."""
-        found: list[str] = []
+    def _recorded_topics(self) -> tuple[list[str], list[str]]:
+        """Return the data topics of the stream's first tables, and those of later ones."""
+        first: list[str] = []
+        later: list[str] = []
         for record in self._root_records():
             if isinstance(record.body, StreamStarted) and record.body.chunk == 0:
-                found += [topic.topic for topic in record.body.topics]
+                first += [topic.topic for topic in record.body.topics]
             elif isinstance(record.body, TableAdded):
-                found.append(record.body.topic.topic)
-        return list(dict.fromkeys(found))
+                later.append(record.body.topic.topic)
+        return list(dict.fromkeys(first)), sorted({*later} - {*first})
 
     def _root_records(self) -> Iterator[ProgressRecord]:
         world = self._world

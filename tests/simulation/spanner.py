@@ -10,7 +10,7 @@ at T may still come records of the instant T (`docs/protocol.md`, 7.6).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -100,7 +100,7 @@ class SimSpanner:
         """Commit one transaction over some keys, tables and stream partitions."""
         chance = self._random
         keys = chance.sample(range(KEYS), chance.choice((1, 1, 2, 3, 5)))
-        places = [(chance.choice(self._tables.names), key) for key in keys]
+        places = [(chance.choice(self._tables.changing), key) for key in keys]
         at_us = max(now_us, self.last_us)
         if chance.random() < 0.4:
             at_us = self.last_us  # the instant of the commit, split or heartbeat before
@@ -151,10 +151,13 @@ class SimSpanner:
             self.active[index] = moved
         self.last_us = at_us
 
-    def alter(self, now_us: int) -> str:
-        """Add or drop a column or a table after all that was promised; return what was done."""
+    def alter(self, now_us: int, change: Callable[[], str] | None = None) -> str:
+        """Change the schema after all that was promised; return what was done.
+
+        Without a `change`, a column or a table is added or dropped.
+        """
         self.last_us = max(now_us, self.last_us + 1)
-        return self._tables.alter()
+        return (change or self._tables.alter)()
 
     def promise(self, now_us: int) -> int:
         """Return a heartbeat's time: nothing before it comes any more, the instant itself may."""

@@ -42,6 +42,7 @@ class SimTables:
         self._large_values = large_values
         self._tables = {name: _first_columns() for name in names}
         self._dropped: set[str] = set()
+        self._unchanging: set[str] = set()
         self._next = "d"
         """The name of the next column; the gate's model of schemas counts letters."""
 
@@ -49,6 +50,11 @@ class SimTables:
     def names(self) -> list[str]:
         """The tables that there are now."""
         return [name for name in self._tables if name not in self._dropped]
+
+    @property
+    def changing(self) -> list[str]:
+        """The tables that there are now and whose rows change."""
+        return [name for name in self.names if name not in self._unchanging]
 
     def schema(self, name: str) -> TableSchema:
         """Return a table that there is now, or was."""
@@ -67,16 +73,12 @@ class SimTables:
     def alter(self) -> str:
         """Add a column or a table, or drop one; return what was done."""
         chance = self._random
-        names = self.names
+        names = self.changing
         if chance.random() < _OF_TABLES:
             if len(names) > 1 and chance.random() < 0.5:
-                dropped_table = chance.choice(names)
-                self._dropped.add(dropped_table)
-                return f"{dropped_table}: table dropped"
+                return self.drop_table(chance.choice(names))
             if len(self._tables) < _TABLES_MAX:
-                added_table = f"t{len(self._tables)}"
-                self._tables[added_table] = _first_columns()
-                return f"{added_table}: table added"
+                return self.add_table()
         name = chance.choice(names)
         columns = self._tables[name]
         is_full = len(columns) >= _COLUMNS_MAX or self._next > "z"
@@ -90,6 +92,24 @@ class SimTables:
         self._next = chr(ord(self._next) + 1)
         columns.append(added)
         return f"{name}: {added.name} added"
+
+    def add_table(self) -> str:
+        """Add a table; return what was done."""
+        name = f"t{len(self._tables)}"
+        self._tables[name] = _first_columns()
+        return f"{name}: table added"
+
+    def add_unchanging(self) -> str:
+        """Add a table of which no row ever changes; return its name."""
+        name = f"t{len(self._tables)}"
+        self.add_table()
+        self._unchanging.add(name)
+        return name
+
+    def drop_table(self, name: str) -> str:
+        """Drop a table; return what was done."""
+        self._dropped.add(name)
+        return f"{name}: table dropped"
 
     def value(self, table: str, column: str) -> Any:
         """Draw a value, sometimes NULL."""

@@ -249,7 +249,11 @@ class World:
         self.spanner.churn(self.now_us)
 
     def _alter(self) -> None:
-        *_, what, done = self.spanner.alter(self.now_us).split()
+        self.alter()
+
+    def alter(self, change: Callable[[], str] | None = None) -> None:
+        """Change the schema: as it comes, or one table of it."""
+        *_, what, done = self.spanner.alter(self.now_us, change).split()
         self.tell("spanner", "fault", f"table {done}" if what == "table" else done)
 
     def _write_marker(self) -> None:
