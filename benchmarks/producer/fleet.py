@@ -12,6 +12,7 @@ import sys
 import time
 import uuid
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import psutil
@@ -25,7 +26,6 @@ from tidegate.schemas.topics import SLOTS_DEFAULT, TopicNames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from benchmarks.producer.responses import Case
     from tidegate.local_stack.parts.stack import LocalStack
@@ -38,6 +38,8 @@ _COMMIT_INTERVAL_S = 0.25
 _PATIENCE_S = 90.0
 _WARM_UP = 0.1
 _READ_AT_ONCE = 10_000
+_KAFKA_MAIN_THREAD = "rdk:main"
+"""librdkafka starts one for each client."""
 
 
 class Fleet:
@@ -113,13 +115,20 @@ class Fleet:
         return {"median_ms": found[count // 2], "max_ms": found[-1]}
 
     def idle(self, *, seconds: float, warm_up_s: float) -> dict[str, float]:
-        """Threads, and the share of a core in percent, of one worker that hears heartbeats only."""
+        """Threads, Kafka clients, and the share of a core in percent, of one idle worker.
+
+        It hears heartbeats only.
+        """
         time.sleep(warm_up_s)
         cpu_s, began = self._cpu_s(), time.monotonic()
         time.sleep(seconds)
         core = (self._cpu_s() - cpu_s) / (time.monotonic() - began)
-        threads = self._workers[0].num_threads()
-        return {"threads": threads, "core_percent": 100 * core}
+        names = _thread_names(self._workers[0].pid)
+        return {
+            "threads": len(names),
+            "kafka_clients": names.count(_KAFKA_MAIN_THREAD),
+            "core_percent": 100 * core,
+        }
 
     def progress(self, *, seconds: float, warm_up_s: float) -> dict[str, float]:
         """Records and bytes a second in the progress topic, and CPU, while all send heartbeats.
@@ -264,3 +273,8 @@ class Fleet:
             yield
         log = self._log("w0").read_text()
         sys.exit(f"the workers are not {what}; the log of the first ends with\n{log[-3_000:]}")
+
+
+def _thread_names(pid: int) -> list[str]:
+    """Return the names of a process's threads, as Linux knows them."""
+    return [comm.read_text().strip() for comm in Path(f"/proc/{pid}/task").glob("*/comm")]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.producer.core.stream_identity import require_settings
 from tidegate.producer.driver.tasks import TaskThread
 from tidegate.producer.kafka.message_limits import PROGRESS_BYTES_MIN, KafkaMessageLimits
-from tidegate.producer.kafka.stream_start import KafkaStreamStartFinder
+from tidegate.producer.kafka.root_slot import RootSlotReader
 from tidegate.producer.kafka.topics import KafkaTopics, PlannedTopics
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.channel import SpannerChannels
@@ -27,7 +27,7 @@ from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
 from tidegate.schemas.progress_decoder import ProgressDecoder
-from tidegate.schemas.topics import ROOT_TOKEN, TopicNames, slot_of
+from tidegate.schemas.topics import TopicNames
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tidegate.producer.description import StreamDescription
     from tidegate.schemas.registry import SchemaRegistry
 
-__all__ = ["Environment", "find_environment", "open_stream_start", "recorded_start"]
+__all__ = ["Environment", "find_environment", "open_root_slot", "recorded_start"]
 
 _SEARCH_PATIENCE_S = 30.0
 _POLL_S = 0.5
@@ -57,6 +57,8 @@ class Environment:
     tasks: TaskThread
     """What queries of the stream are read by."""
     description: StreamDescription
+    root_slot: RootSlotReader
+    """Has read up to `recorded`, and goes on with the records of later tables."""
     recorded: ProgressRecord | None
     """The `StreamStarted` of the topics' epoch; None before the stream's first start."""
     has_dead_letter: bool
@@ -71,9 +73,10 @@ class Environment:
         )
 
     def close(self) -> None:
-        """End the connections to Spanner, and what was read from them."""
+        """End the connections to Spanner, what was read from them, and the root's slot."""
         self.channels.close()
         self.tasks.close()
+        self.root_slot.close()
 
 
 def find_environment(config: ProducerConfig) -> Environment:
@@ -98,17 +101,19 @@ def find_environment(config: ProducerConfig) -> Environment:
     kafka = KafkaTopics(config.bootstrap_servers, options=options)
     registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
     registry.require_reachable()
-    recorded = recorded_start(config, kafka, names, registry, options)
-    channels = SpannerChannels(
-        database=config.database_path,
-        emulator_host=config.emulator_host,
-        database_role=config.database_role,
-    )
-    catalogue = SpannerCatalogue(channels)
-    stream = SpannerChangeStream(channels, config.change_stream)
-    now_ns = time.time_ns()
-    starts_now = recorded is not None or config.start == "now"
     with ExitStack() as exits:
+        root_slot = open_root_slot(config, names, registry, options)
+        exits.callback(root_slot.close)
+        recorded = recorded_start(config, kafka, names, root_slot, options)
+        channels = SpannerChannels(
+            database=config.database_path,
+            emulator_host=config.emulator_host,
+            database_role=config.database_role,
+        )
+        catalogue = SpannerCatalogue(channels)
+        stream = SpannerChangeStream(channels, config.change_stream)
+        now_ns = time.time_ns()
+        starts_now = recorded is not None or config.start == "now"
         tasks = TaskThread()
         exits.callback(tasks.close)
         exits.callback(channels.close)
@@ -131,24 +136,24 @@ def find_environment(config: ProducerConfig) -> Environment:
         channels=channels,
         tasks=tasks,
         description=description,
+        root_slot=root_slot,
         recorded=recorded,
         has_dead_letter=has_dead_letter,
     )
 
 
-def open_stream_start(
+def open_root_slot(
     config: ProducerConfig,
     names: TopicNames,
-    decoder: ProgressDecoder,
+    registry: SchemaRegistry,
     options: Mapping[str, Any],
-) -> KafkaStreamStartFinder:
-    """Start to search the root's slot for the record that opened the epoch."""
-    return KafkaStreamStartFinder(
+) -> RootSlotReader:
+    """Return a reader of the root's slot, which the caller closes; nothing is read yet."""
+    return RootSlotReader(
         bootstrap_servers=config.bootstrap_servers,
         group=names.group,
         topic=names.progress,
-        root_slot=slot_of(ROOT_TOKEN, config.slots),
-        decoder=decoder,
+        decoder=ProgressDecoder(registry.schema),
         options=options,
     )
 
@@ -157,10 +162,10 @@ def recorded_start(
     config: ProducerConfig,
     kafka: KafkaTopics,
     names: TopicNames,
-    registry: HttpSchemaRegistry,
+    root_slot: RootSlotReader,
     options: Mapping[str, Any],
 ) -> ProgressRecord | None:
-    """Return the record that opened the epoch; None before the stream's first start.
+    """Read the root's slot up to the record that opened the epoch; None before the first start.
 
     Raises ConfigError for a progress topic that the settings do not fit, StreamChangedError for
     another stream's, and UnreachableError if the topic cannot be read to its end.
@@ -176,18 +181,14 @@ def recorded_start(
     limits = KafkaMessageLimits(config.bootstrap_servers, [names.progress], options=options)
     limits.refresh()
     limits.require(names.progress, PROGRESS_BYTES_MIN)
-    finder = open_stream_start(config, names, ProgressDecoder(registry.schema), options)
     give_up_at = time.monotonic() + _SEARCH_PATIENCE_S
-    try:
-        record, at_end = finder.poll(_POLL_S)
-        while record is None and not at_end:
-            if time.monotonic() > give_up_at:
-                message = "the progress topic cannot be read to its end"
-                hint = "A transaction may be open in it; the broker ends it after its time-out"
-                raise UnreachableError(message, hint=hint, topic=names.progress)
-            record, at_end = finder.poll(_POLL_S)
-    finally:
-        finder.close()
+    record, at_end = root_slot.poll(_POLL_S)
+    while record is None and not at_end:
+        if time.monotonic() > give_up_at:
+            message = "the progress topic cannot be read to its end"
+            hint = "A transaction may be open in it; the broker ends it after its time-out"
+            raise UnreachableError(message, hint=hint, topic=names.progress)
+        record, at_end = root_slot.poll(_POLL_S)
     if record is not None and isinstance(record.body, StreamStarted):
         require_settings(record.body, stream=config.stream_path, timestamps=config.timestamp_form)
     return record

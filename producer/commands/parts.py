@@ -9,7 +9,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from tidegate.producer.commands.environment import open_stream_start
+from tidegate.producer.commands.environment import open_root_slot
 from tidegate.producer.core.heartbeat import HeartbeatLimits
 from tidegate.producer.core.queries import QueryLimits
 from tidegate.producer.core.query_scheduler import SchedulerLimits
@@ -17,11 +17,11 @@ from tidegate.producer.core.stall_watch import stall_after_us
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.transaction_cycle import WorkerLimits
 from tidegate.producer.core.worker import Worker
+from tidegate.producer.driver.recorded_start import RecordedStart
 from tidegate.producer.kafka.membership import KafkaMembership
 from tidegate.producer.kafka.message_limits import KafkaMessageLimits
 from tidegate.producer.kafka.progress_follower import ProgressFollower
 from tidegate.producer.kafka.publisher import KafkaPublisher
-from tidegate.producer.kafka.table_reader import TableReader
 from tidegate.producer.kafka.topics import KafkaDataTopics
 from tidegate.producer.translation.limited import LimitedTranslator
 from tidegate.producer.translation.refreshing import RefreshingTranslator
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tidegate.producer.commands.environment import Environment
     from tidegate.producer.config import ProducerConfig
     from tidegate.producer.driver.loop import FleetWorker
-    from tidegate.producer.kafka.stream_start import KafkaStreamStartFinder
+    from tidegate.producer.ports import StreamStartFinder
     from tidegate.producer.translation.translator import TableEncoding
 
 __all__ = ["Parts", "prepare"]
@@ -107,6 +107,7 @@ class Parts:
         """Return the worker's membership in the fleet's group; later tables are reported to it."""
         config, decoder = self.config, self._decoder()
         self.topics.on_found = worker.add_table
+        self.found.root_slot.decode_with(decoder)
         return KafkaMembership(
             bootstrap_servers=config.bootstrap_servers,
             group=self.found.topics.group,
@@ -116,13 +117,7 @@ class Parts:
             session_timeout_ms=config.session_timeout_ms,
             listener=worker,
             decoder=decoder,
-            tables=TableReader(
-                bootstrap_servers=config.bootstrap_servers,
-                group=self.found.topics.group,
-                topic=self.found.topics.progress,
-                decoder=decoder,
-                options=self.found.kafka_options,
-            ),
+            root_slot=self.found.root_slot,
             open_follower=lambda epoch: ProgressFollower(
                 bootstrap_servers=config.bootstrap_servers,
                 group=self.found.topics.group,
@@ -135,10 +130,12 @@ class Parts:
             options=self.found.kafka_options,
         )
 
-    def open_stream_start(self) -> KafkaStreamStartFinder:
-        """Start to search for the record that opened the epoch."""
+    def open_stream_start(self) -> StreamStartFinder:
+        """Start to search for the record that opened the epoch, unless it was read already."""
         found = self.found
-        return open_stream_start(self.config, found.topics, self._decoder(), found.kafka_options)
+        if found.recorded is not None:
+            return RecordedStart(found.recorded)
+        return open_root_slot(self.config, found.topics, found.registry, found.kafka_options)
 
     def _decoder(self) -> ProgressDecoder:
         own_id = self.progress_ids[PROGRESS_VERSION][1]

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tidegate.lineage.fleet_status import fleet_status
-from tidegate.producer.commands.environment import recorded_start
+from tidegate.producer.commands.environment import open_root_slot, recorded_start
 from tidegate.producer.core.events import AccessDenied, ReadInterrupted
 from tidegate.producer.kafka.progress_follower import ProgressFollower
 from tidegate.producer.kafka.topics import KafkaTopics
@@ -47,7 +47,8 @@ def status(config: ProducerConfig) -> FleetStatus:
     kafka = KafkaTopics(config.bootstrap_servers, options=options)
     registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
     registry.require_reachable()
-    recorded = recorded_start(config, kafka, names, registry, options)
+    with closing(open_root_slot(config, names, registry, options)) as root_slot:
+        recorded = recorded_start(config, kafka, names, root_slot, options)
     if recorded is None or not isinstance(recorded.body, StreamStarted):
         message = f"topic {names.progress} holds no stream: nothing was ever published"
         raise ConfigError(message, hint="Check the prefix")

@@ -54,6 +54,10 @@ class RetryingClient(Generic[_Client]):
                 raise kafka_failure(reason, attempt=message) from error
             raise UnreachableError(message, **fields, cause=str(error)) from error
 
+    def close(self) -> None:
+        """Drop the client and its threads; the next call makes another one."""
+        self._client = None
+
     def _made(self) -> _Client:
         if self._client is None:
             self._client = self._make()

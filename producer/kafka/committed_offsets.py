@@ -26,6 +26,7 @@ class CommittedOffsets:
 
     def __init__(self, config: Mapping[str, Any], *, group: str) -> None:
         """Take the options that all clients share; nothing is sent yet."""
+        self.group = group
         options = {
             **config,
             "group.id": group,
@@ -51,3 +52,7 @@ class CommittedOffsets:
             return found
 
         return self._client.call(ask, message, **fields)
+
+    def close(self) -> None:
+        """Drop the client; the next call makes another one."""
+        self._client.close()

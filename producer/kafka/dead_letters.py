@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from tidegate.producer.kafka.admin import CALL_TIMEOUT_S, RetryingAdmin
+from tidegate.producer.kafka.from_beginning import consume_from_beginning
 from tidegate.producer.messages import (
     FORM_MESSAGE,
     FORM_RECORD,
@@ -20,7 +21,7 @@ from tidegate.producer.messages import (
     DeadLetter,
     ParkedChange,
 )
-from tidegate.program.kafka_clients import admin_config, make_client
+from tidegate.program.kafka_clients import admin_config
 from tidegate.program.kafka_errors import AT_END, is_denied, kafka_failure
 from tidegate.schemas.errors import SchemaError, UnreachableError
 from tidegate.schemas.topics import HEADERS_PARKED
@@ -35,9 +36,7 @@ __all__ = ["KafkaDeadLetters", "parked_change"]
 
 _BATCH_MAX = 100
 _POLL_S = 0.5
-_OFFSET_BEGINNING = 0
-_RECEIVED_BYTES_MAX = 1_000_000_000
-_FETCH_BYTES = 50 << 20
+_LARGE_RECORDS = {"fetch.max.bytes": 50 << 20, "receive.message.max.bytes": 1_000_000_000}
 _FORMS = (FORM_MESSAGE, FORM_RECORD, FORM_REDRIVEN)
 
 
@@ -63,17 +62,9 @@ class KafkaDeadLetters:
         self._numbers = range(topic_partitions)
         self._patience_s = patience_s
         self._admin = RetryingAdmin(admin_config(bootstrap_servers, options))
-        self._config = {
-            "bootstrap.servers": bootstrap_servers,
-            **(options or {}),
-            "group.id": f"{group}-dead-letters",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            "fetch.max.bytes": _FETCH_BYTES,
-            "receive.message.max.bytes": _RECEIVED_BYTES_MAX,
-        }
+        self._bootstrap_servers = bootstrap_servers
+        self._client_group = f"{group}-dead-letters"
+        self._options = options
 
     def read(self) -> Iterator[DeadLetter | None]:
         """Yield every committed record in the order of its topic partition.
@@ -84,11 +75,15 @@ class KafkaDeadLetters:
         """
         ends = self._ends()
         left = {number for number, end in ends.items() if end > 0}
-        consumer = make_client(Consumer, self._config)
+        consumer = consume_from_beginning(
+            self._topic,
+            sorted(left),
+            bootstrap_servers=self._bootstrap_servers,
+            client_group=self._client_group,
+            options=self._options,
+            sizes=_LARGE_RECORDS,
+        )
         try:
-            consumer.assign(
-                [TopicPartition(self._topic, number, _OFFSET_BEGINNING) for number in sorted(left)]
-            )
             moved_at = time.monotonic()
             while left:
                 messages = consumer.consume(_BATCH_MAX, _POLL_S)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tidegate.producer.kafka.progress_follower import ProgressFollower
-    from tidegate.producer.kafka.table_reader import TableReader
+    from tidegate.producer.kafka.root_slot import RootSlotReader
     from tidegate.producer.ports import GroupListener
     from tidegate.schemas.progress_decoder import ProgressDecoder
 
@@ -72,14 +72,14 @@ class KafkaMembership:
         session_timeout_ms: int,
         listener: GroupListener,
         decoder: ProgressDecoder,
-        tables: TableReader | None = None,
+        root_slot: RootSlotReader | None = None,
         open_follower: Callable[[str], ProgressFollower] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         """Prepare; `start` joins the group.  `data_topics` are described beside `topic`.
 
-        Records of later tables come from `tables`; `open_follower` starts to read all slots of an
-        epoch.  Both are closed with the membership.
+        Records of later tables come from `root_slot`, which the caller closes; `open_follower`
+        starts to read all slots of an epoch.
         """
         # Distinguishes two processes of one name.
         client_id = f"{worker}-{uuid.uuid4().hex[:12]}"
@@ -89,17 +89,13 @@ class KafkaMembership:
         self._group = group
         self._listener = listener
         self._decoder = decoder
-        self._name = NameClaim(
-            admin,
-            lambda register: CommittedOffsets(config, group=register),
-            group=group,
-            worker=worker,
-            topic=topic,
-            process=client_id,
-        )
-        self._recovery = SlotRecovery(admin, CommittedOffsets(config, group=group), topic=topic)
+        claims = CommittedOffsets(config, group=f"{group}-{worker}")
+        offsets = CommittedOffsets(config, group=group)
+        self._name = NameClaim(admin, claims, topic=topic, process=client_id)
+        self._recovery = SlotRecovery(admin, offsets, topic=topic)
+        self._rarely_used = (admin, claims, offsets)
         self._monitor = GroupMonitor(config, group=group, worker=worker, client_id=client_id)
-        self._tables = tables
+        self._root_slot = root_slot
         self._open_follower = open_follower
         self._follower: ProgressFollower | None = None
         self._topic_monitor = TopicMonitor(config, progress=topic, data=data_topics)
@@ -139,8 +135,7 @@ class KafkaMembership:
     def close(self) -> None:
         """Leave the group; the listener is called for slots that are still assigned."""
         self._consumer.close()
-        if self._tables is not None:
-            self._tables.close()
+        self._close_rarely_used()
         if self._follower is not None:
             self._follower.close()
 
@@ -154,9 +149,10 @@ class KafkaMembership:
         if self._must_replace:
             self._replace_consumer("the client was no member of the group and did not join")
             return []
+        self._close_rarely_used()
         self._seek()
         now_us = time.monotonic_ns() // 1_000
-        tables = None if self._tables is None else self._tables.poll()
+        tables = None if self._root_slot is None else self._root_slot.poll_tables()
         fleet = None if self._follower is None else self._follower.poll(now_us)
         described = (self._monitor.poll(now_us), self._topic_monitor.poll(now_us), tables, fleet)
         events: list[Event] = [event for event in described if event is not None]
@@ -218,6 +214,14 @@ class KafkaMembership:
     def has_successor(self) -> bool:
         """Whether another process claimed this worker's name after this one did."""
         return self._name.has_successor()
+
+    def _close_rarely_used(self) -> None:
+        """Drop the clients of look-ups, with four threads or more each.
+
+        Between two polls, so that one client serves all slots of a rebalance.
+        """
+        for client in self._rarely_used:
+            client.close()
 
     # ------------------------------------------------------------ reading
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.producer.core.events import AccessDenied, FleetRead, ReadInterrupted
 from tidegate.producer.core.fleet_progress import FleetProgress
-from tidegate.producer.kafka.slot_consumer import consume_slots
+from tidegate.producer.kafka.from_beginning import consume_from_beginning
 from tidegate.program.kafka_errors import AT_END, is_denied
 from tidegate.schemas.errors import ConsumerError, SchemaError
 
@@ -42,7 +42,7 @@ class ProgressFollower:
         self._topic = topic
         self._decoder = decoder
         self._has_failed = False
-        self._consumer = consume_slots(
+        self._consumer = consume_from_beginning(
             topic,
             range(slots),
             bootstrap_servers=bootstrap_servers,

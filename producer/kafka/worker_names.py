@@ -17,8 +17,6 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from tidegate.producer.kafka.admin import CALL_TIMEOUT_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from confluent_kafka.admin import AdminClient
 
     from tidegate.producer.kafka.admin import RetryingAdmin
@@ -38,17 +36,15 @@ class NameClaim:
     def __init__(
         self,
         admin: RetryingAdmin,
-        open_committed: Callable[[str], CommittedOffsets],
+        claims: CommittedOffsets,
         *,
-        group: str,
-        worker: str,
         topic: str,
         process: str,
     ) -> None:
-        """Take what opens the committed offsets of a group."""
+        """Take what reads the offsets of the name's own group, which is the register."""
         self._admin = admin
-        self._register = f"{group}-{worker}"
-        self._claims = open_committed(self._register)
+        self._claims = claims
+        self._register = claims.group
         self._topic = topic
         self._process = process
 

@@ -27,7 +27,7 @@ from tidegate.producer.driver.loop import FleetWorker
 from tidegate.producer.kafka import group_monitor
 from tidegate.producer.kafka.membership import KafkaMembership
 from tidegate.producer.kafka.publisher import KafkaPublisher
-from tidegate.producer.kafka.stream_start import KafkaStreamStartFinder
+from tidegate.producer.kafka.root_slot import RootSlotReader
 from tidegate.producer.kafka.topics import KafkaTopics
 from tidegate.producer.messages import ChangeMessage, PublishableRecord
 from tidegate.producer.records import ChildPartitionsRecord, HeartbeatRecord
@@ -185,11 +185,10 @@ class Fleet:
             core,
             publisher=publisher,
             open_reader=lambda query, deliver: ScriptedReader(query, deliver, self.topic),
-            open_stream_start=lambda: KafkaStreamStartFinder(
+            open_stream_start=lambda: RootSlotReader(
                 bootstrap_servers=self.broker,
                 group=self.names.group,
                 topic=self.names.progress,
-                root_slot=slot_of(ROOT_TOKEN, SLOTS),
                 decoder=DECODER,
             ),
             release_budget=lambda _size: None,

@@ -16,7 +16,7 @@ from tidegate.producer.kafka.dead_letters import KafkaDeadLetters
 from tidegate.producer.kafka.membership import KafkaMembership
 from tidegate.producer.kafka.progress_follower import ProgressFollower
 from tidegate.producer.kafka.publisher import KafkaPublisher
-from tidegate.producer.kafka.stream_start import KafkaStreamStartFinder
+from tidegate.producer.kafka.root_slot import RootSlotReader
 from tidegate.producer.kafka.topics import KafkaTopics
 from tidegate.producer.memory.broker import MemoryBroker
 from tidegate.producer.memory.clock import ManualClock
@@ -109,8 +109,8 @@ class KafkaStage:
         return worker
 
     def finder(self):
-        return KafkaStreamStartFinder(
-            bootstrap_servers=self._address, group=self._group, topic=self._topic, root_slot=0,
+        return RootSlotReader(
+            bootstrap_servers=self._address, group=self._group, topic=self._topic,
             decoder=DECODER,
         )  # fmt: skip
 

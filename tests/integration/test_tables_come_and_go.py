@@ -22,7 +22,7 @@ from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.programs import Programs
 from tidegate.local_stack.parts.stack import LocalStack
-from tidegate.producer.kafka.slot_consumer import consume_slots
+from tidegate.producer.kafka.from_beginning import consume_from_beginning
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.schemas.progress import DataTopic, TableAdded
 from tidegate.schemas.progress_decoder import ProgressDecoder
@@ -108,7 +108,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
 def recorded_tables(stack: LocalStack) -> list[DataTopic]:
     """Return the topics that slot 0 has a `TableAdded` for, in its order."""
     decoder = ProgressDecoder(HttpSchemaRegistry(stack.registry_url).schema)
-    consumer = consume_slots(
+    consumer = consume_from_beginning(
         f"{PREFIX}-progress", [0], bootstrap_servers=stack.bootstrap_servers, client_group="test"
     )
     found = []
@@ -170,7 +170,7 @@ def test_a_later_topic_that_grows_stops_every_worker(running: Running):
     for worker in workers:
         grown = f"topic {TOPIC} had {table.topic_partitions} topic partitions"
         assert grown in worker.process.log_tail(20)
-    consumer = consume_slots(
+    consumer = consume_from_beginning(
         TOPIC, [table.topic_partitions],
         bootstrap_servers=stack.bootstrap_servers, client_group="test",
     )  # fmt: skip

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import ExitStack, closing
+from dataclasses import fields, replace
 
 import pytest
+from confluent_kafka import Consumer
 
 from tidegate.producer.commands import environment
 from tidegate.producer.commands.environment import find_environment
+from tidegate.producer.commands.parts import Parts
 from tidegate.producer.errors import StreamChangedError
+from tidegate.producer.kafka import from_beginning
 from tidegate.producer.kafka.message_limits import KafkaMessageLimits
 from tidegate.producer.spanner import channel
 from tidegate.schemas.errors import ConfigError, UnreachableError
-from tidegate.schemas.progress import ChildPartition, ProgressRecord, StreamStarted
+from tidegate.schemas.progress import (
+    ChildPartition,
+    DataTopic,
+    ProgressRecord,
+    StreamStarted,
+    TableAdded,
+)
 from tidegate.schemas.topics import ROOT_TOKEN
 
 NOWHERE = "127.0.0.1:1"
 LONG_AGO = "2001-01-01T00:00:00Z"
+PATIENCE_S = 20.0
+EMPTY_PARTS = Parts(**dict.fromkeys(field.name for field in fields(Parts)))
 
 
 @pytest.fixture
@@ -164,11 +177,49 @@ def test_a_progress_topic_that_cannot_be_read_to_its_end_is_reported(place, monk
         def close(self):
             self.is_closed = True
 
-    finder = Endless()
-    monkeypatch.setattr(environment, "open_stream_start", lambda *_: finder)
+    reader = Endless()
+    monkeypatch.setattr(environment, "open_root_slot", lambda *_: reader)
     monkeypatch.setattr(environment, "_SEARCH_PATIENCE_S", 0.1)
     place.record(started(place.config().stream_path))
 
     with pytest.raises(UnreachableError, match="cannot be read to its end"):
         find_environment(place.config())
-    assert finder.is_closed
+    assert reader.is_closed
+
+
+def test_a_worker_reads_the_roots_slot_once(place, exits, monkeypatch):
+    """For the record that opened the epoch, at its start and as a member, and for later tables."""
+    made = []
+
+    def make(config):
+        made.append(config["group.id"])
+        return Consumer(config)
+
+    monkeypatch.setattr(from_beginning, "Consumer", make)
+    record = started(place.config().stream_path)
+    added = ProgressRecord("epoch-1", "worker-1", TableAdded(DataTopic("bank.T", "id", 3, 7)))
+    place.record(record, added)
+
+    found = exits.enter_context(closing(find_environment(place.config())))
+    parts = replace(EMPTY_PARTS, found=found, config=place.config())
+    assert parts.open_stream_start().poll() == (record, False)
+    tables = found.root_slot.poll_tables()
+    give_up_at = time.monotonic() + PATIENCE_S
+    while tables is None or not tables.records:
+        assert time.monotonic() < give_up_at
+        tables = found.root_slot.poll_tables()
+    assert tables.records == (added,)
+    assert made == ["bank-fleet-root"]
+
+
+def test_a_stream_that_has_not_begun_is_searched_for_its_record(place, exits):
+    found = exits.enter_context(closing(find_environment(place.config())))
+    record = started(place.config().stream_path)
+    place.record(record)
+
+    finder = replace(EMPTY_PARTS, found=found, config=place.config()).open_stream_start()
+    with closing(finder):
+        give_up_at = time.monotonic() + PATIENCE_S
+        while (read := finder.poll(0.1)[0]) is None:
+            assert time.monotonic() < give_up_at
+    assert read == record

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError
 
-from tidegate.producer.kafka import dead_letters
+from tidegate.producer.kafka import dead_letters, from_beginning
 from tidegate.producer.kafka.dead_letters import KafkaDeadLetters, parked_change
 from tidegate.producer.messages import FORM_REDRIVEN, ParkedChange
 from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
@@ -63,7 +63,7 @@ def letters_on(monkeypatch):
     def make(client, *, patience_s=60.0):
         admin = SimpleNamespace(call=lambda ask, *_, **__: ask(client))
         monkeypatch.setattr(dead_letters, "RetryingAdmin", lambda _config: admin)
-        monkeypatch.setattr(dead_letters, "make_client", lambda _kind, _config: client)
+        monkeypatch.setattr(from_beginning, "Consumer", lambda _config: client)
         return KafkaDeadLetters(
             bootstrap_servers="x",
             group="g",

@@ -381,28 +381,49 @@ class TestFenced:
         assert listener.seen == [("assigned", (3,))]
 
 
-class TestTables:
-    """Records of later tables come with the polls, from a reader of their own."""
+class TestRarelyUsedClients:
+    """Each has threads of its own, so it lives from its first call to the next poll."""
 
-    def test_what_was_read_comes_with_the_next_poll_and_the_reader_is_closed(
-        self, cluster, monkeypatch, listener
-    ):
+    def test_one_serves_all_slots_of_a_rebalance_and_no_longer(self, member, listener, cluster):
+        cluster.answers += ["", *(7, 42) * 3]
+        member.start()
+        assert cluster.made == 1, "the claim's"
+        member.poll(0.0)
+        listener.recover = lambda slot: member.recover(slot, 1)
+        assign(member, 3, 4)
+        member.recover(4, 2)
+        assert cluster.made == 3, "one for fences, one for ends"
+
+        member.poll(0.0)
+        cluster.answers += (7, 42)
+        member.recover(4, 3)
+        assert cluster.made == 5
+
+    def test_a_look_at_the_claim_leaves_none_behind(self, member, cluster):
+        cluster.answers += ["", "", ""]
+        member.start()
+        member.has_successor()
+        member.poll(0.0)
+        member.has_successor()
+        assert cluster.made == 3, "the claim's, and one for each look"
+
+
+class TestTables:
+    """Records of later tables come with the polls, from the reader of the root's slot."""
+
+    def test_what_was_read_comes_with_the_next_poll(self, cluster, monkeypatch, listener):
         monkeypatch.setattr(kafka_membership, "Consumer", Consumer)
-        found, closed = TablesRead((RECORD,), is_at_end=True), []
+        found = TablesRead((RECORD,), is_at_end=True)
         answers = [found, None]
         member = KafkaMembership(
             bootstrap_servers="x", group="g", worker="w", topic="t",
             session_timeout_ms=6_000, listener=listener, decoder=decoder(),
-            tables=SimpleNamespace(
-                poll=lambda: answers.pop(0), close=lambda: closed.append(True)
-            ),
+            root_slot=SimpleNamespace(poll_tables=lambda: answers.pop(0)),
         )  # fmt: skip
         cluster.answers.append("")
         member.start()
         assert member.poll(0.0) == [found]
         assert member.poll(0.0) == []
-        member.close()
-        assert closed == [True]
 
     def test_the_fleet_is_followed_once_the_core_asks_for_it(self, cluster, monkeypatch, listener):
         monkeypatch.setattr(kafka_membership, "Consumer", Consumer)

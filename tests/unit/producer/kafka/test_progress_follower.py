@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError
 
-from tests.unit.producer.kafka.test_stream_start import END, Consumer
+from tests.unit.producer.kafka.test_root_slot import END, Consumer
 from tidegate.producer.core.events import AccessDenied, FleetRead, ReadInterrupted
-from tidegate.producer.kafka import slot_consumer
+from tidegate.producer.kafka import from_beginning
 from tidegate.producer.kafka.progress_follower import ProgressFollower
 from tidegate.schemas.progress import ProgressRecord, SlotProgress, TokenSnapshot
 from tidegate.schemas.progress_codec import encode_record
@@ -35,7 +35,7 @@ def failed(error, slot=None, offset=None):
 
 @pytest.fixture
 def follower(monkeypatch):
-    monkeypatch.setattr(slot_consumer, "Consumer", Consumer)
+    monkeypatch.setattr(from_beginning, "Consumer", Consumer)
     return ProgressFollower(
         bootstrap_servers="x", group="g", topic="g-progress", slots=2, epoch="e",
         decoder=ProgressDecoder(InMemorySchemaRegistry().schema, own_ids=[1]),

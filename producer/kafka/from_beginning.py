@@ -1,4 +1,4 @@
-"""A client that reads slots from their beginning, beside the group and its offsets."""
+"""A client that reads topic partitions from their beginning, beside any group and its offsets."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ from tidegate.program.kafka_clients import make_client
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["consume_slots"]
+__all__ = ["consume_from_beginning"]
 
 _OFFSET_BEGINNING = 0
-_QUEUED_KIB = 8 << 10
+_SMALL_RECORDS = {"queued.max.messages.kbytes": 8 << 10}
 
 
-def consume_slots(
+def consume_from_beginning(
     topic: str,
-    slots: Iterable[int],
+    numbers: Iterable[int],
     *,
     bootstrap_servers: str,
     client_group: str,
     options: Mapping[str, Any] | None = None,
+    sizes: Mapping[str, int] = _SMALL_RECORDS,
 ) -> Consumer:
-    """Return a consumer of the slots' committed records, which reports each end that it reaches.
+    """Return a consumer of committed records, which reports each end that it reaches.
 
-    `client_group` only names the client: the group is neither joined nor committed to.
+    `client_group` only names the client: the group is neither joined nor committed to.  `sizes` are
+    the client's options for how much it fetches and holds.
     """
     consumer = make_client(
         Consumer,
@@ -39,8 +41,8 @@ def consume_slots(
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
-            "queued.max.messages.kbytes": _QUEUED_KIB,
+            **sizes,
         },
     )
-    consumer.assign([TopicPartition(topic, slot, _OFFSET_BEGINNING) for slot in slots])
+    consumer.assign([TopicPartition(topic, number, _OFFSET_BEGINNING) for number in numbers])
     return consumer

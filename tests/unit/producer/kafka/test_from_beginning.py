@@ -1,7 +1,7 @@
-"""A slot's reader joins nothing, commits nothing, and begins at the beginning."""
+"""A reader beside any group joins nothing, commits nothing, and begins at the beginning."""
 
-from tidegate.producer.kafka import slot_consumer
-from tidegate.producer.kafka.slot_consumer import consume_slots
+from tidegate.producer.kafka import from_beginning
+from tidegate.producer.kafka.from_beginning import consume_from_beginning
 
 
 class Consumer:
@@ -15,10 +15,10 @@ class Consumer:
 
 
 def test_it_reads_committed_records_from_the_beginning_and_joins_nothing(monkeypatch):
-    monkeypatch.setattr(slot_consumer, "Consumer", Consumer)
-    consumer = consume_slots(
+    monkeypatch.setattr(from_beginning, "Consumer", Consumer)
+    consumer = consume_from_beginning(
         "p", [2, 3], bootstrap_servers="x", client_group="g",
-        options={"group.id": "others", "client.rack": "r"},
+        options={"group.id": "others", "client.rack": "r"}, sizes={"fetch.max.bytes": 7},
     )  # fmt: skip
 
     assert consumer.assigned == [("p", 2, 0), ("p", 3, 0)]
@@ -27,3 +27,4 @@ def test_it_reads_committed_records_from_the_beginning_and_joins_nothing(monkeyp
     assert consumer.config["enable.partition.eof"] is True
     assert consumer.config["group.id"] == "g"
     assert consumer.config["client.rack"] == "r"
+    assert consumer.config["fetch.max.bytes"] == 7

@@ -1,0 +1,196 @@
+"""The root's slot is read once: over chunks and errors to the record, then for later tables."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import KafkaError
+
+from tidegate.producer.core.events import AccessDenied, TablesRead
+from tidegate.producer.kafka import from_beginning
+from tidegate.producer.kafka.root_slot import RootSlotReader
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.progress import (
+    ChildPartition,
+    DataTopic,
+    PartitionAnnounced,
+    ProgressRecord,
+    StreamStarted,
+    TableAdded,
+)
+from tidegate.schemas.progress_chunks import split
+from tidegate.schemas.progress_codec import encode_key, encode_record
+from tidegate.schemas.progress_decoder import ProgressDecoder
+from tidegate.schemas.registry import InMemorySchemaRegistry
+from tidegate.schemas.wire_format import frame
+
+STARTED = StreamStarted(
+    stream="s",
+    dialect="GOOGLE_STANDARD_SQL",
+    start_ns=1_000,
+    end_ns=None,
+    group="g",
+    slots=4,
+    progress_topic_id="id",
+    topics=(DataTopic("t", "id", 3, 1),),
+    children=(ChildPartition("a", (), 1_000), ChildPartition("b", (), 1_000)),
+)
+ANNOUNCED = PartitionAnnounced(ChildPartition("a", (), 1), "")
+ADDED = TableAdded(DataTopic("t", "id", 3, 7))
+FOUND = ProgressRecord("e", "w", STARTED)
+TABLE = ProgressRecord("e", "w", ADDED)
+END = KafkaError(KafkaError._PARTITION_EOF)
+DENIED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not authorized")
+LOST = KafkaError(KafkaError._TRANSPORT)
+
+
+class Consumer:
+    """Returns what a test gave it, batch by batch."""
+
+    def __init__(self, config):
+        self.config = config
+        self.batches = []
+        self.is_closed = False
+
+    def assign(self, places):
+        self.assigned = [(place.topic, place.partition, place.offset) for place in places]
+
+    def consume(self, _count, _timeout_s):
+        return self.batches.pop(0) if self.batches else []
+
+    def close(self):
+        self.is_closed = True
+
+
+def message(body, *, offset=0, value=None):
+    """Return a record as a message."""
+    key = frame(1, encode_key(body))
+    framed = value or frame(2, encode_record(ProgressRecord("e", "w", body)))
+    return SimpleNamespace(
+        error=lambda: None, key=lambda: key, value=lambda: framed, offset=lambda: offset
+    )
+
+
+def failed(error):
+    """Return an event instead of a message."""
+    return SimpleNamespace(error=lambda: error)
+
+
+@pytest.fixture
+def made():
+    """The consumers that a test's reader has made."""
+    return []
+
+
+@pytest.fixture
+def batches():
+    """What the consumer returns, poll by poll."""
+    return []
+
+
+@pytest.fixture
+def reader(monkeypatch, made, batches):
+    def make(config):
+        made.append(Consumer(config))
+        made[-1].batches = batches
+        return made[-1]
+
+    monkeypatch.setattr(from_beginning, "Consumer", make)
+    return RootSlotReader(
+        bootstrap_servers="x", group="g", topic="g-progress",
+        decoder=ProgressDecoder(InMemorySchemaRegistry().schema, own_ids=[2]),
+    )  # fmt: skip
+
+
+def test_one_client_serves_the_search_and_the_tables(reader, made, batches):
+    batches += [[message(STARTED)], [message(ADDED)]]
+    assert made == []
+    assert reader.poll() == (FOUND, False)
+    assert reader.poll_tables() == TablesRead((TABLE,), is_at_end=False)
+
+    (consumer,) = made
+    assert consumer.assigned == [("g-progress", 0, 0)]
+    assert consumer.config["group.id"] == "g-root"
+    reader.close()
+    reader.close()
+    assert consumer.is_closed
+
+
+def test_what_the_search_reads_beside_the_record_is_not_lost(reader, batches):
+    batches.append([message(ADDED), message(STARTED), message(ADDED), failed(END)])
+
+    assert reader.poll() == (FOUND, True)
+    assert reader.poll_tables() == TablesRead((TABLE, TABLE), is_at_end=True)
+    assert reader.poll_tables() is None
+
+
+class TestSearch:
+    """For the record that opened the epoch."""
+
+    def test_a_missing_acl_ends_it(self, reader, batches):
+        batches.append([failed(DENIED)])
+        with pytest.raises(ConfigError, match="cannot read the progress topic: Kafka denies"):
+            reader.poll()
+
+    def test_it_finds_the_record_among_others(self, reader, batches):
+        removed = SimpleNamespace(
+            error=lambda: None, key=lambda: frame(1, encode_key(ANNOUNCED)), value=lambda: None
+        )
+        batches.append([message(ANNOUNCED), removed, message(STARTED)])
+
+        assert reader.poll() == (FOUND, False)
+
+    def test_chunks_may_come_in_several_polls(self, reader, batches):
+        first, second = split(STARTED, items_max=1)
+        batches += [[message(first)], [message(second, offset=1)]]
+
+        assert reader.poll() == (None, False)
+        assert reader.poll() == (FOUND, False)
+
+    @pytest.mark.parametrize(("error", "at_end"), [(END, True), (LOST, False)])
+    def test_only_the_end_of_the_slot_is_its_end(self, reader, batches, error, at_end):
+        batches.append([failed(error)])
+
+        assert reader.poll() == (None, at_end)
+
+
+class TestTables:
+    """Records of later tables."""
+
+    def test_nothing_else_is_decoded(self, reader, batches):
+        undecodable = message(ANNOUNCED, value=b"\0\0\0\0\1garbage")
+        removed = SimpleNamespace(
+            error=lambda: None, key=lambda: frame(1, encode_key(ANNOUNCED)), value=lambda: None
+        )
+        bare = SimpleNamespace(error=lambda: None, key=lambda: None, value=lambda: b"x")
+        batches += [[undecodable, removed, bare], [message(ANNOUNCED), message(ADDED)]]
+
+        assert reader.poll_tables() is None
+        assert reader.poll_tables() == TablesRead((TABLE,), is_at_end=False)
+        assert reader.poll_tables() is None
+
+    def test_the_first_end_is_reported_and_holds(self, reader, batches):
+        batches += [[failed(END)], [failed(END)], [message(ADDED)]]
+
+        assert reader.poll_tables() == TablesRead((), is_at_end=True)
+        assert reader.poll_tables() is None
+        assert reader.poll_tables() == TablesRead((TABLE,), is_at_end=True)
+
+    def test_errors_that_pass_are_passed_over(self, reader, batches):
+        batches.append([failed(LOST), message(ADDED)])
+
+        assert reader.poll_tables() == TablesRead((TABLE,), is_at_end=False)
+
+    def test_a_missing_right_is_reported(self, reader, batches):
+        batches.append([failed(DENIED)])
+
+        assert reader.poll_tables() == AccessDenied("topic g-progress", "not authorized")
+
+    def test_a_decoder_that_knows_the_workers_own_schema_asks_nobody(self, reader, batches):
+        def schema_of(_number):
+            raise AssertionError("the registry was asked")
+
+        batches.append([message(ADDED)])
+        reader.decode_with(ProgressDecoder(schema_of, own_ids=[2]))
+        assert reader.poll_tables() == TablesRead((TABLE,), is_at_end=False)
