@@ -1,4 +1,4 @@
-"""Writes the tables of `operations.md` that follow from the sources: settings and metrics.
+"""Writes the tables of `operations.md` that follow from the sources: settings, metrics, exit codes.
 
 They stand between `<!-- generated: NAME -->` and `<!-- end -->`; everything else on the page is
 written by hand.  `./dev docs` runs this, and a test fails while the page is stale.
@@ -20,6 +20,7 @@ from tidegate.local_stack.config import LocalStackConfig
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.metrics import METRICS as PRODUCER_METRICS
 from tidegate.program.settings import has_flag
+from tidegate.schemas.errors import ExitCode
 from tidegate.spark_consumer.config import KAFKA_OPTIONS, ConsumerConfig
 from tidegate.spark_consumer.metrics import METRICS as CONSUMER_METRICS
 
@@ -67,6 +68,11 @@ def metrics_table(prefix: str, metrics: Iterable[Metric]) -> str:
     return _table(("metric", "kind", "labels", "meaning"), rows)
 
 
+def exit_codes() -> str:
+    """Return number and meaning of every exit code."""
+    return _table(("exit code", ""), ((str(int(code)), code.meaning) for code in ExitCode))
+
+
 def names(found: Iterable[str]) -> str:
     """Return names, in order, as one line of code words."""
     return ", ".join(f"`{name}`" for name in sorted(found))
@@ -110,6 +116,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "local settings": lambda: settings_table(LocalStackConfig),
     "producer owned options": lambda: names(ProducerConfig.owned_kafka_options),
     "consumer options": lambda: names(KAFKA_OPTIONS),
+    "exit codes": exit_codes,
     "producer metrics": lambda: metrics_table("tidegate_producer", PRODUCER_METRICS),
     "consumer metrics": lambda: metrics_table("tidegate_consumer", CONSUMER_METRICS),
 }

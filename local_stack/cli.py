@@ -1,7 +1,7 @@
 """`tidegate-local`: fetch the JVM parts, run the demo, keep a local stack up, show its tables.
 
-The commands parse, call and map errors to exit codes: 0 done, 1 failure, 2 usage or settings, 70 a
-broken invariant.  Addresses go to standard output, everything else to standard error.
+The commands parse, call and map errors to exit codes (`schemas.errors.ExitCode`).  Addresses go to
+standard output, everything else to standard error.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts, fetched_jvm_pa
 from tidegate.program.command_line import new_app, run_program
 from tidegate.program.extras import Extra
 from tidegate.program.settings_flags import with_flags
+from tidegate.schemas.errors import ExitCode
 
 __all__ = ["app", "main"]
 
@@ -142,7 +143,7 @@ def demo(
     except KeyboardInterrupt:
         _say("stopped")
         right = False
-    raise typer.Exit(0 if right else 1)
+    raise typer.Exit(ExitCode.DONE if right else ExitCode.FAILURE)
 
 
 @app.command()
@@ -200,6 +201,6 @@ def _say(line: str) -> None:
 def _interrupt(stopping: threading.Event) -> Any:
     """Stop the stack in order at the first signal, end at once at the second."""
     if stopping.is_set():
-        os._exit(1)
+        os._exit(ExitCode.FAILURE)
     stopping.set()
     raise KeyboardInterrupt

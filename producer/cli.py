@@ -1,7 +1,4 @@
-"""`tidegate-producer`: parse, call, map errors to exit codes; nothing else.
-
-0 done (drained), 1 failure, 2 usage, settings or something unreachable, 70 a broken invariant.
-"""
+"""`tidegate-producer`: parse, call, map errors to exit codes (`schemas.errors.ExitCode`)."""
 
 from __future__ import annotations
 
@@ -20,6 +17,7 @@ from tidegate.program.command_line import new_app, run_program
 from tidegate.program.extras import Extra
 from tidegate.program.logs import log_to_stderr
 from tidegate.program.settings_flags import ConfigFile, with_flags
+from tidegate.schemas.errors import ExitCode
 from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND
 
 if TYPE_CHECKING:
@@ -95,7 +93,7 @@ def redrive(
     else:
         _print_report(report)
     if report.left:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.FAILURE)
 
 
 @app.command()

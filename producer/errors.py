@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from tidegate.schemas.errors import ProducerError
+from tidegate.schemas.errors import ExitCode, ProducerError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,7 +108,7 @@ class ProducerFencedError(ProducerError):
 class StreamChangedError(ProducerError):
     """Stream or topics are not those of the epoch; keys would move between topic partitions."""
 
-    exit_code = 2
+    exit_code = ExitCode.USAGE
 
     def __init__(self, differences: Sequence[str]) -> None:
         super().__init__(
@@ -123,7 +123,7 @@ class TopicsChangedError(ProducerError):
     With more topic partitions, keys would move; a topic that is gone has taken its records along.
     """
 
-    exit_code = 2
+    exit_code = ExitCode.USAGE
 
     def __init__(self, differences: Sequence[str]) -> None:
         super().__init__(
@@ -142,7 +142,7 @@ class ProgressLost(ProducerError):  # noqa: N818 - named for what happened
     those that have not.
     """
 
-    exit_code = 2
+    exit_code = ExitCode.USAGE
 
     def __init__(self, message: str, *, slot: int, **fields: object) -> None:
         super().__init__(
@@ -236,6 +236,6 @@ class MessageTooLarge(DeliveryRefused):
 class DeliveryDenied(DeliveryRefused):
     """The principal may not write to the record's topic."""
 
-    exit_code = 2
+    exit_code = ExitCode.USAGE
     text = "Kafka denies writing to a topic"
     fix = 'Add the ACLs that docs/operations.md lists under "Permissions"'

@@ -2,7 +2,7 @@
 
     TidegateError
     ├── ConfigError             a setting is wrong: the operator fixes it           exit 2
-    ├── UnreachableError        a broker, registry or Spanner does not answer       exit 2
+    ├── UnreachableError        a broker, registry or Spanner does not answer       exit 75
     ├── SchemaError             bytes or a schema do not match the contract         exit 1
     ├── ProducerError           the producer's branch (producer/errors.py)          exit 1
     ├── ConsumerError           the consumer's branch (spark_consumer/errors.py)    exit 1
@@ -14,11 +14,13 @@ policies look at `retriable` of its class only.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from enum import IntEnum
+from typing import Any, ClassVar, Self
 
 __all__ = [
     "ConfigError",
     "ConsumerError",
+    "ExitCode",
     "InvariantViolation",
     "ProducerError",
     "SchemaError",
@@ -30,6 +32,28 @@ __all__ = [
 _STORY_LINES_SHOWN = 8
 
 
+class ExitCode(IntEnum):
+    """How every program of Tidegate ends; numbers from 64 on are those of BSD's `sysexits.h`."""
+
+    meaning: str
+
+    def __new__(cls, number: int, meaning: str) -> Self:
+        """Return the number, with what it says to a supervisor."""
+        code = int.__new__(cls, number)
+        code._value_ = number
+        code.meaning = meaning
+        return code
+
+    DONE = 0, "done; of a worker: it was drained"
+    FAILURE = 1, "a failure: the error says of what, and whether starting again helps"
+    USAGE = (
+        2,
+        "usage or settings, or what a setting names: useless to repeat before somebody changes it",
+    )
+    BUG = 70, "a broken invariant, which is a bug (EX_SOFTWARE)"
+    TEMPORARY = 75, "something does not answer, and starting again may help (EX_TEMPFAIL)"
+
+
 class TidegateError(Exception):
     """Root of the tree.
 
@@ -38,7 +62,7 @@ class TidegateError(Exception):
     """
 
     retriable: ClassVar[bool] = False
-    exit_code: ClassVar[int] = 1
+    exit_code: ClassVar[ExitCode] = ExitCode.FAILURE
 
     def __init__(self, message: str, *, hint: str = "", **fields: object) -> None:
         super().__init__(message)
@@ -68,14 +92,14 @@ def _rebuild(
 class ConfigError(TidegateError):
     """A setting, or the system that it names, cannot work; nothing was started."""
 
-    exit_code = 2
+    exit_code = ExitCode.USAGE
 
 
 class UnreachableError(TidegateError):
     """A system that a setting names does not answer."""
 
     retriable = True
-    exit_code = 2
+    exit_code = ExitCode.TEMPORARY
 
 
 class SchemaError(TidegateError):
@@ -97,7 +121,7 @@ class InvariantViolation(TidegateError):  # noqa: N818 - a word of its own in th
     broke the rule keeps them.  It is bounded; the text ends with its last lines.
     """
 
-    exit_code = 70
+    exit_code = ExitCode.BUG
     story: tuple[str, ...] = ()
 
     def __str__(self) -> str:

@@ -1,7 +1,4 @@
-"""`tidegate-consumer`: parse, call, map errors to exit codes; nothing else.
-
-0 done, 1 failure, 2 usage, settings or something unreachable, 70 a broken invariant.
-"""
+"""`tidegate-consumer`: parse, call, map errors to exit codes (`schemas.errors.ExitCode`)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """How every program's command line starts and ends: `--version`, extras, exit codes.
 
-Exit codes: 0 done, 1 failure, 2 usage, settings or something unreachable, 70 a broken invariant.
+Exit codes are those of `schemas.errors.ExitCode`.
 Standard output is for a program's answers; errors and logs go to standard error.
 """
 

@@ -1,4 +1,4 @@
-"""The command line: faults are printed in one line, with exit code 2 and no traceback."""
+"""The command line: faults are printed in one line, with an exit code and no traceback."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_an_unknown_setting_in_a_file_is_named(run, tmp_path):
 def test_a_broker_that_does_not_answer_is_named(run):
     code, output, _ = run("check", *flags())
 
-    assert code == 2
+    assert code == 75
     assert "no Kafka broker answers at 127.0.0.1:1" in output
     assert "Traceback" not in output
 
@@ -140,7 +140,7 @@ def test_a_redrive_reports_what_it_did_and_what_stays(run, monkeypatch, name, co
 def test_a_redrive_without_a_broker_changes_nothing(run):
     code, output, printed = run("redrive", *flags())
 
-    assert code == 2
+    assert code == 75
     assert "no Kafka broker answers at 127.0.0.1:1" in output
     assert printed == ""
 

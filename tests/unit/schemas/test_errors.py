@@ -1,6 +1,7 @@
 """The error tree: every class in it survives pickling and keeps what it says."""
 
 import importlib
+import os
 import pickle
 import pkgutil
 
@@ -9,6 +10,7 @@ import pytest
 import tidegate
 from tidegate.schemas.errors import (
     ConfigError,
+    ExitCode,
     InvariantViolation,
     SchemaError,
     TidegateError,
@@ -54,16 +56,25 @@ def test_every_error_survives_pickling(kind):
 
 @pytest.mark.parametrize("kind", TREE)
 def test_every_error_has_an_exit_code_of_the_few(kind):
-    assert kind.exit_code in {1, 2, 70}
+    assert kind.exit_code in set(ExitCode) - {ExitCode.DONE}
     assert isinstance(kind.retriable, bool)
     assert kind.__doc__
 
 
 def test_exit_codes():
-    assert ConfigError.exit_code == UnreachableError.exit_code == 2
+    assert ConfigError.exit_code == 2
     assert SchemaError.exit_code == 1
-    assert InvariantViolation.exit_code == 70
+    assert InvariantViolation.exit_code == os.EX_SOFTWARE
+    assert UnreachableError.exit_code == os.EX_TEMPFAIL
     assert UnreachableError.retriable
+
+
+@pytest.mark.parametrize("kind", TREE)
+def test_starting_again_is_advised_for_what_may_pass_only(kind):
+    """A supervisor that stops at 2 must neither give up a retriable error nor repeat a setting."""
+    if kind.exit_code == ExitCode.TEMPORARY:
+        assert kind.retriable
+    assert not (kind.retriable and kind.exit_code == ExitCode.USAGE)
 
 
 def test_a_message_alone_is_the_sentence():

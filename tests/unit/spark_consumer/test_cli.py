@@ -72,7 +72,7 @@ def test_missing_settings_are_a_usage_error_without_traceback(invoke):
 
 def test_a_registry_that_does_not_answer_is_reported_before_spark_starts(invoke):
     result = invoke(*NEEDED)
-    assert result.exit_code == 2
+    assert result.exit_code == 75
     assert "registry does not answer" in result.stderr
 
 

@@ -79,7 +79,7 @@ def test_a_bad_start_is_found_before_any_query(validate):
 def test_no_answer(code, validate):
     with pytest.raises(UnreachableError, match="does not answer") as caught:
         validate(Source(catalogue=QueryInterrupted("m", code=code)))
-    assert caught.value.exit_code == 2
+    assert caught.value.exit_code == 75
     assert caught.value.hint
 
 

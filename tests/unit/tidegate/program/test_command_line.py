@@ -15,7 +15,7 @@ from tidegate.schemas.errors import ConfigError, InvariantViolation, SchemaError
     ("error", "code", "line"),
     [
         (ConfigError("no", hint="pip install 'x[local]'"), 2, "error: no. pip install 'x[local]'"),
-        (UnreachableError("nobody answers", host="h"), 2, "error: nobody answers (host='h')"),
+        (UnreachableError("nobody answers", host="h"), 75, "error: nobody answers (host='h')"),
         (SchemaError("torn " + "x" * 300), 1, "error: torn " + "x" * 300),
         (InvariantViolation("a bug"), 70, "broken invariant: a bug"),
     ],

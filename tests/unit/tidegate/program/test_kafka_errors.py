@@ -45,7 +45,8 @@ def test_a_decisive_error_names_cause_and_fix(code, text, error_text, fix):
     error = KafkaError(code, text)
     failure = kafka_failure(error, attempt="cannot do it", bootstrap_servers="b:1")
     assert is_decisive(error)
-    assert failure.exit_code == 2
+    # A name that cannot be resolved may be resolved later.
+    assert failure.exit_code == (75 if code == KafkaError._RESOLVE else 2)
     assert str(failure).startswith("cannot do it: ")
     assert error_text in str(failure)
     assert fix in failure.hint
