@@ -27,6 +27,9 @@ _SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     # A MERGE of a small batch is 5 jobs without it and 11 with it, for plans that are good already.
     "spark.sql.adaptive.enabled": "false",
+    # Each batch runs the plans of the one before; the cache of 100 compiled classes was too small
+    # for those of two tables, so that every batch compiled them again.
+    "spark.sql.codegen.cache.maxEntries": "5000",
     # Standard error is for our own lines.
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",

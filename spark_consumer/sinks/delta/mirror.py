@@ -88,6 +88,11 @@ class DeltaMirrorSink:
             if folded is not None:
                 unmatched_updates[topic] = folded
 
+        changed = [topic for topic, one in release.tables.items() if one.rows]
+        files = [
+            self._tables.files_of_merge(spark, one.schemas.table, rows=one.rows)
+            for one in map(release.tables.__getitem__, changed)
+        ]
         # MERGE takes these from the session only; all tables of a release share them.
         settings = {
             "spark.databricks.delta.commitInfo.userMetadata": commit.metadata,
@@ -95,8 +100,8 @@ class DeltaMirrorSink:
             "spark.databricks.delta.write.txnVersion": str(commit.release),
             # The fold is materialised once, by `_merge_table`, which also counts it.
             "spark.databricks.delta.merge.materializeSource": "none",
+            "spark.sql.shuffle.partitions": str(max(files, default=1)),
         }
-        changed = [topic for topic, one in release.tables.items() if one.rows]
         with session_settings(spark, settings):
             for_each_table(spark, changed, merge)
         # Outside of the MERGE's settings, which would mark the incomplete table's commits.

@@ -42,6 +42,9 @@ DELTA_SESSION_SETTINGS: Mapping[str, str] = {
     # The rows of a file are in commit order; a rewrite by Delta would mix them.
     "spark.databricks.delta.optimizeWrite.enabled": "false",
     "spark.databricks.delta.autoCompact.enabled": "false",
+    # Spark's own form of 96 bits holds nanoseconds, and other readers overflow in the year 1 or
+    # 9999.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 """What a session needs for the sinks, besides the jars; a cluster may set more than this."""
 
@@ -49,7 +52,12 @@ TABLE_PROPERTIES: Mapping[str, str] = {
     # Any reader opens the tables, also those that know neither deletion vectors nor column mapping.
     "delta.enableDeletionVectors": "false",
     "delta.columnMapping.mode": "none",
+    # A checkpoint of the log doubles the time of its release; by default every tenth has one.
+    "delta.checkpointInterval": "100",
 }
+
+_REWRITTEN_FILE_BYTES = 64 * 1024**2
+_REWRITTEN_FILE_ROWS = 100_000
 
 _TABLES_AT_ONCE = 2
 """Most of a small commit is spent waiting for the driver: a second table costs little."""
@@ -94,6 +102,16 @@ class SinkTables:
             log.load()
             self._logs[table] = log
         return self._logs[table]
+
+    def files_of_merge(self, spark: SparkSession, table: str, *, rows: int) -> int:
+        """Return how many files a MERGE of `rows` changes writes at most, from the table's size.
+
+        Without a number of its own a MERGE writes as many as the session has shuffle partitions,
+        200 by default, and later ones keep them.
+        """
+        detail = DeltaTable.forPath(spark, self.address(table)).detail().select("sizeInBytes")
+        size = detail.collect()[0]["sizeInBytes"] or 0
+        return 1 + max(size // _REWRITTEN_FILE_BYTES, rows // _REWRITTEN_FILE_ROWS)
 
     def prepare(
         self, spark: SparkSession, table: str, *, schema: StructType, commit: Commit

@@ -1,0 +1,86 @@
+"""Tables on real Spark: how many files a write makes, whatever the session says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
+from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
+from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.delta.tables import session_settings
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = {"id": "INT64", "n": "INT64", "at": "TIMESTAMP"}
+
+
+@pytest.fixture
+def submitted(spark):
+    """Spark's own defaults, which a session of spark-submit has."""
+    with session_settings(spark, {"spark.sql.shuffle.partitions": "200"}):
+        yield
+
+
+def data_files(kit, path):
+    return sorted(file.name for file in Path(kit.output, path).glob("*.parquet"))
+
+
+@pytest.mark.usefixtures("submitted")
+def test_every_write_of_a_release_is_one_file(kit):
+    topic = kit.Topic("t", {1: COLUMNS}, ["id"])
+    sinks = [sink(kit.spark, kit.output) for sink in (DeltaChangelogSink, DeltaMirrorSink)]
+    for sink in sinks:
+        sink.open(query_id="query-1", release_max=10)
+    inserts = [kit.Change("INSERT", {"id": n}, {"n": n, "at": None}, us=n + 1) for n in range(300)]
+    updates = [kit.Change("UPDATE", {"id": n}, {"n": -n}, us=1_000 + n) for n in range(0, 600, 30)]
+    for number, changes in enumerate((inserts, updates)):
+        release = kit.release(number, [(topic, change) for change in changes])
+        for sink in sinks:
+            sink.write(release)
+        # The MERGE of the UPDATEs replaces the file of the INSERTs by one of its own.
+        assert len(data_files(kit, "mirror/t")) == number + 1
+        assert len(data_files(kit, "changelog/t")) == number + 1
+    assert kit.read("mirror/t").num_rows == 300
+    assert len(data_files(kit, "incomplete/t")) == 1
+
+
+@pytest.mark.usefixtures("submitted")
+def test_late_changes_of_a_batch_are_one_file(kit):
+    topic = kit.Topic("t", {1: COLUMNS}, ["id"])
+    rows = [topic.row(kit.Change("INSERT", {"id": n}, {}, us=n + 1), ordinal=n) for n in range(50)]
+    from tests.topics import ROWS_SCHEMA
+
+    frame = kit.spark.createDataFrame(rows, ROWS_SCHEMA).repartition(20).drop("ordinal")
+    DeltaLateTable(kit.output).write(frame, query_id="q", batch=0, watermark_us=100)
+    assert len(data_files(kit, "late")) == 1
+
+
+@pytest.mark.usefixtures("submitted")
+def test_a_merge_into_a_larger_mirror_may_write_more_files(kit, monkeypatch):
+    topic = kit.Topic("t", {1: COLUMNS}, ["id"])
+    sink = DeltaMirrorSink(kit.spark, kit.output)
+    sink.open(query_id="query-1", release_max=10)
+    inserts = [kit.Change("INSERT", {"id": n}, {"n": n, "at": None}, us=n + 1) for n in range(300)]
+    sink.write(kit.release(0, [(topic, change) for change in inserts]))
+    tables = "tidegate.spark_consumer.sinks.delta.tables"
+    monkeypatch.setattr(f"{tables}._REWRITTEN_FILE_BYTES", 1_000)
+    (before,) = Path(kit.output, "mirror/t").glob("*.parquet")
+    size = before.stat().st_size
+    assert sink._tables.files_of_merge(kit.spark, "t", rows=1) == 1 + size // 1_000
+    monkeypatch.setattr(f"{tables}._REWRITTEN_FILE_ROWS", 10)
+    assert sink._tables.files_of_merge(kit.spark, "t", rows=1_000) == 101
+
+
+def test_timestamps_are_written_in_a_form_that_holds_every_year(kit):
+    import pyarrow.parquet as pq
+
+    topic = kit.Topic("t", {1: COLUMNS}, ["id"])
+    sink = DeltaMirrorSink(kit.spark, kit.output)
+    sink.open(query_id="query-1", release_max=10)
+    sink.write(kit.release(0, [(topic, kit.Change("INSERT", {"id": 1}, {"n": 1, "at": None}))]))
+    (file,) = Path(kit.output, "mirror/t").glob("*.parquet")
+    schema = pq.ParquetFile(file).schema
+    kinds = {column.name: column.physical_type for column in map(schema.column, range(3))}
+    assert kinds == {"id": "INT64", "n": "INT64", "at": "INT64"}
