@@ -1,18 +1,25 @@
-"""Asks the group's coordinator for a description of the consumer group, without waiting for it.
+"""Asks the brokers for a description of the consumer group, without waiting for it.
 
 An answer that is late is dropped: it may describe the group as it was before this process was
 suspended, and a process that has been replaced meanwhile must not take its name back.
 
-Its `AdminClient` is dropped too: librdkafka ends the process where a broker disconnects that still
-owes the answer to a question which has timed out (its issue 4605).
+The question is librdkafka's former one (`list_groups`), on a thread of its own because it blocks.
+The present one (`describe_consumer_groups`), like every request of an admin client that goes to a
+coordinator, ends the process when the coordinator disconnects at the wrong moment: librdkafka's
+issue 4605, in 2.16 still.
 """
 
 from __future__ import annotations
 
+import re
+import struct
+import warnings
+from concurrent.futures import Future
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from confluent_kafka import ConsumerGroupState, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tidegate.producer.core.events import GroupDescribed
@@ -20,16 +27,19 @@ from tidegate.schemas.instants import US_PER_SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from concurrent.futures import Future
 
-    from confluent_kafka.admin import ConsumerGroupDescription
+    from confluent_kafka.admin import GroupMetadata
 
 __all__ = ["GroupMonitor"]
 
 _INTERVAL_US = 10 * US_PER_SECOND
 _TIMEOUT_S = 5.0
 _AGE_MAX_US = 8 * US_PER_SECOND
+_UUID_SUFFIX = re.compile("-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+"""What the broker adds to a static member's name to make a member id of it."""
 _log = structlog.get_logger()
+
+warnings.filterwarnings("ignore", r"list_groups\(\) is deprecated", DeprecationWarning)
 
 
 class GroupMonitor:
@@ -44,7 +54,7 @@ class GroupMonitor:
         self._worker = worker
         self._client_id = client_id
         self._admin: AdminClient | None = None
-        self._answer: Future[ConsumerGroupDescription] | None = None
+        self._answer: Future[list[GroupMetadata]] | None = None
         self._asked_us: int | None = None
 
     def poll(self, now_us: int) -> GroupDescribed | None:
@@ -63,25 +73,52 @@ class GroupMonitor:
             self._admin = None  # as the module's text says
         if self._answer is None and age_us >= _INTERVAL_US:
             self._asked_us = now_us
-            self._admin = self._admin or AdminClient(self._config)
-            asked = self._admin.describe_consumer_groups([self._group], request_timeout=_TIMEOUT_S)
-            self._answer = asked[self._group]
+            self._answer = self._ask()
         return None
 
-    def _described(self, answer: Future[ConsumerGroupDescription]) -> GroupDescribed | None:
+    def _ask(self) -> Future[list[GroupMetadata]]:
+        admin = self._admin = self._admin or AdminClient(self._config)
+        answer: Future[list[GroupMetadata]] = Future()
+
+        def ask() -> None:
+            try:
+                answer.set_result(admin.list_groups(self._group, _TIMEOUT_S))
+            except BaseException as error:  # noqa: BLE001 - raised where the answer is looked at
+                answer.set_exception(error)
+
+        Thread(target=ask, name="group-monitor", daemon=True).start()
+        return answer
+
+    def _described(self, answer: Future[list[GroupMetadata]]) -> GroupDescribed | None:
         try:
-            group = answer.result()
+            found: list[Any] = answer.result()  # its fields have no types
+            group = next((group for group in found if group.error is None), None)
         except KafkaException as error:
             _log.debug("group description failed", reason=str(error))
             self._admin = None  # a client that saw a broker disconnect may never answer again
             return None
-        members = {one.group_instance_id or one.member_id: one for one in group.members}
+        if group is None:
+            return None  # its coordinator is just moving
+        members = {_UUID_SUFFIX.sub("", one.id): one for one in group.members}
         own = members.get(self._worker)
         return GroupDescribed(
-            is_stable=group.state is ConsumerGroupState.STABLE,
+            is_stable=group.state == "Stable",
             is_member=own is not None and own.client_id == self._client_id,
-            assignments={
-                name: frozenset(place.partition for place in one.assignment.topic_partitions)
-                for name, one in members.items()
-            },
+            assignments={name: _assigned(one.assignment) for name, one in members.items()},
         )
+
+
+def _assigned(assignment: bytes) -> frozenset[int]:
+    """Return the topic partitions of an assignment: Kafka's `ConsumerProtocolAssignment`."""
+    found: set[int] = set()
+    if not assignment:
+        return frozenset(found)  # during a rebalance
+    _, topics = struct.unpack_from(">hi", assignment)
+    at = struct.calcsize(">hi")
+    for _ in range(topics):
+        (length,) = struct.unpack_from(">h", assignment, at)
+        at += 2 + length
+        (count,) = struct.unpack_from(">i", assignment, at)
+        found.update(struct.unpack_from(f">{count}i", assignment, at + 4))
+        at += 4 + 4 * count
+    return frozenset(found)

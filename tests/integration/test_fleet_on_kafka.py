@@ -317,7 +317,8 @@ def test_a_worker_that_slept_over_its_transactions_timeout_goes_on(broker, step)
     drain(first)
 
     assert fleet.endings == {"w1": None}
-    assert first[0].counters.counts["unknown_outcome"] == 1
+    # A loaded machine may sleep over the next one as well.
+    assert first[0].counters.counts["unknown_outcome"] >= 1
     assert_each_once_in_order(fleet.published())
 
 

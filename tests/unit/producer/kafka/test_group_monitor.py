@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+import struct
 from types import SimpleNamespace
+from uuid import uuid4
 
 import pytest
-from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
 from tidegate.producer.core.events import GroupDescribed
 from tidegate.producer.kafka import group_monitor
@@ -18,27 +19,44 @@ GONE = KafkaException(KafkaError(KafkaError._TRANSPORT))
 ASSIGNMENTS = {"w": frozenset({0}), "x": frozenset({1})}
 
 
+class Question:
+    """A call that a thread of the monitor makes; it returns or raises what `answer` is given."""
+
+    def __init__(self, run):
+        self._run = run
+
+    def answer(self, outcome):
+        self.outcome = outcome
+        self._run()
+
+
 class Admins:
-    """Stands for the class of admin clients: remembers what each was asked."""
+    """Stands for the class of admin clients and for that of threads."""
 
     def __init__(self):
         self.made = 0
         self.asked = []
 
-    def __call__(self, _config):
+    def client(self, _config):
         self.made += 1
         return self
 
-    def describe_consumer_groups(self, groups, **_):
-        promise = Future()
-        self.asked.append(promise)
-        return dict.fromkeys(groups, promise)
+    def thread(self, *, target, **_):
+        return SimpleNamespace(start=lambda: self.asked.append(Question(target)))
+
+    def list_groups(self, group, timeout):
+        assert (group, timeout) == ("g", group_monitor._TIMEOUT_S)
+        (outcome,) = [one.outcome for one in self.asked if hasattr(one, "outcome")][-1:]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
 
 @pytest.fixture
 def admins(monkeypatch):
     made = Admins()
-    monkeypatch.setattr(group_monitor, "AdminClient", made)
+    monkeypatch.setattr(group_monitor, "AdminClient", made.client)
+    monkeypatch.setattr(group_monitor, "Thread", made.thread)
     return made
 
 
@@ -50,18 +68,23 @@ def monitor(admins):
     return made
 
 
-def answer(*, state=ConsumerGroupState.STABLE, client_id="w-1", worker="w"):
+def assignment(*slots):
+    """Encode an assignment as a Kafka client does."""
+    topics = struct.pack(">h1si", 1, b"t", len(slots)) + struct.pack(f">{len(slots)}i", *slots)
+    return struct.pack(">hi", 0, 1) + topics + struct.pack(">i", 0)
+
+
+def answer(*, state="Stable", client_id="w-1", worker="w", error=None):
     """Return the client's answer: a group of w and x with a slot each."""
     members = [
         SimpleNamespace(
-            group_instance_id=name,
-            member_id=f"{name}-id",
+            id=f"{name}-{uuid4()}",
             client_id=client,
-            assignment=SimpleNamespace(topic_partitions=[TopicPartition("t", n) for n in slots]),
+            assignment=assignment(*slots),
         )
         for name, client, slots in ((worker, client_id, [0]), ("x", "x-1", [1]))
     ]
-    return SimpleNamespace(state=state, members=members)
+    return [SimpleNamespace(state=state, members=members, error=error)]
 
 
 def test_nothing_is_asked_before_the_interval_has_passed(monitor, admins):
@@ -78,7 +101,7 @@ def test_nothing_is_asked_before_the_interval_has_passed(monitor, admins):
     [
         (answer(), GroupDescribed(True, True, ASSIGNMENTS)),
         (
-            answer(state=ConsumerGroupState.PREPARING_REBALANCING),
+            answer(state="PreparingRebalance"),
             GroupDescribed(False, True, ASSIGNMENTS),
         ),
         (answer(client_id="w-younger"), GroupDescribed(True, False, ASSIGNMENTS)),
@@ -92,7 +115,7 @@ def test_nothing_is_asked_before_the_interval_has_passed(monitor, admins):
 def test_an_answer_becomes_a_description(monitor, admins, answered, expected):
     monitor.poll(INTERVAL)
     assert monitor.poll(INTERVAL + 1) is None, "no answer yet"
-    admins.asked[-1].set_result(answered)
+    admins.asked[-1].answer(answered)
 
     assert monitor.poll(INTERVAL + 2) == expected
     assert monitor.poll(INTERVAL + 3) is None, "each answer is delivered once"
@@ -101,7 +124,7 @@ def test_an_answer_becomes_a_description(monitor, admins, answered, expected):
 def test_one_client_asks_again_after_the_interval(monitor, admins):
     for number in (1, 2):
         monitor.poll(number * INTERVAL)
-        admins.asked[-1].set_result(answer())
+        admins.asked[-1].answer(answer())
         assert monitor.poll(number * INTERVAL + 1) is not None
 
     assert len(admins.asked) == 2
@@ -110,10 +133,10 @@ def test_one_client_asks_again_after_the_interval(monitor, admins):
 
 def test_a_late_answer_is_dropped_and_another_one_requested(monitor, admins):
     monitor.poll(INTERVAL)
-    admins.asked[-1].set_result(answer())
+    admins.asked[-1].answer(answer())
     assert monitor.poll(INTERVAL + AGE_MAX) is None
     monitor.poll(2 * INTERVAL)
-    admins.asked[-1].set_result(answer())
+    admins.asked[-1].answer(answer())
 
     assert monitor.poll(2 * INTERVAL + 1) is not None
 
@@ -130,7 +153,7 @@ def test_an_answer_that_never_comes_is_not_waited_for(monitor, admins):
 def test_a_client_with_a_late_answer_is_not_asked_again(monitor, admins, is_answered):
     monitor.poll(INTERVAL)
     if is_answered:
-        admins.asked[-1].set_result(answer())
+        admins.asked[-1].answer(answer())
     monitor.poll(INTERVAL + AGE_MAX)
     monitor.poll(2 * INTERVAL)
 
@@ -139,10 +162,31 @@ def test_a_client_with_a_late_answer_is_not_asked_again(monitor, admins, is_answ
 
 def test_an_error_delivers_nothing_and_makes_a_new_client(monitor, admins):
     monitor.poll(INTERVAL)
-    admins.asked[-1].set_exception(GONE)
+    admins.asked[-1].answer(GONE)
     assert monitor.poll(INTERVAL + 1) is None
     monitor.poll(2 * INTERVAL)
-    admins.asked[-1].set_result(answer())
+    admins.asked[-1].answer(answer())
 
     assert monitor.poll(2 * INTERVAL + 1) is not None
     assert admins.made == 2
+
+
+@pytest.mark.parametrize(
+    "answered",
+    [[], answer(error=KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS))],
+    ids=["not listed", "not described"],
+)
+def test_a_group_without_a_coordinator_is_not_described(monitor, admins, answered):
+    monitor.poll(INTERVAL)
+    admins.asked[-1].answer(answered)
+
+    assert monitor.poll(INTERVAL + 1) is None
+
+
+@pytest.mark.parametrize("slots", [(), (3,), (0, 5, 70_000)])
+def test_an_assignment_is_read_as_kafka_writes_it(slots):
+    assert group_monitor._assigned(assignment(*slots)) == frozenset(slots)
+
+
+def test_a_member_without_an_assignment_has_none():
+    assert group_monitor._assigned(b"") == frozenset()
