@@ -87,6 +87,11 @@ class ConsumerConfig(StreamSettings):
         default="",
         description="caught-up: stop when the watermark has passed the run's begin; empty: never",
     )
+    take_over: bool = Field(
+        default=False,
+        description="Take the checkpoint at once from a run that works on it, instead of standing "
+        "by until that run has ended",
+    )
     master: str = Field(default="local[*]", description="Spark master; not under spark-submit")
     packages: str = Field(
         default=SPARK_PACKAGES,

@@ -58,13 +58,22 @@ class GateFiles:
         """
         fresh = QueryIdentity(str(new_id()), prefix, output)
         self._storage.create_json(QUERY_FILE, asdict(fresh))
-        found = QueryIdentity(**(self._storage.read_json(QUERY_FILE) or {}))
-        for name in ("prefix", "output"):
-            if getattr(found, name) != getattr(fresh, name):
+        return self.require_identity(prefix=prefix, output=output) or fresh
+
+    def require_identity(self, *, prefix: str, output: str) -> QueryIdentity | None:
+        """Return the identity of this checkpoint, None for an empty one; writes nothing.
+
+        Raises ConfigError if the checkpoint belongs to another prefix or output.
+        """
+        content = self._storage.read_json(QUERY_FILE)
+        if content is None:
+            return None
+        found = QueryIdentity(**content)
+        for name, expected in (("prefix", prefix), ("output", output)):
+            if getattr(found, name) != expected:
                 message = f"the checkpoint belongs to another {name}"
                 hint = f"Set the former {name}, or use a new checkpoint with a new output"
-                fields = {"found": getattr(found, name), "expected": getattr(fresh, name)}
-                raise ConfigError(message, hint=hint, **fields)
+                raise ConfigError(message, hint=hint, found=getattr(found, name), expected=expected)
         return found
 
     def release_max(self) -> int:

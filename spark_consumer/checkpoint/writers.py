@@ -50,11 +50,18 @@ class Writers:
     def take(self) -> int:
         """Become the writer and return the number; the former writer is refused from then on."""
         invariant(self.number is None, "a run takes a folder once", number=self.number)
-        known = [int(name) for name in self._files.names(_FOLDER) if name.isdecimal()]
-        number = max(known, default=0) + 1
+        number = self.newest() + 1
         while not self._files.create(_file(number), {}):
             number += 1
         self.number = number
+        return number
+
+    def newest(self) -> int:
+        """Return the number of the run that is the writer now, 0 before the first."""
+        known = [int(name) for name in self._files.names(_FOLDER) if name.isdecimal()]
+        number = max(known, default=0)
+        while self._files.read_json(_file(number + 1)) is not None:
+            number += 1
         return number
 
     def require(self) -> None:

@@ -6,8 +6,10 @@ the end that the settings name, and raises errors as they were raised inside the
 
 from __future__ import annotations
 
+import time
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +25,12 @@ from tidegate.spark_consumer.batch.progress_rows import ProgressReader
 from tidegate.spark_consumer.batch.segments import SegmentFiles
 from tidegate.spark_consumer.batch.source import kafka_rows
 from tidegate.spark_consumer.batch.spark_rows import SparkRows
-from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
+from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, newest_state
+from tidegate.spark_consumer.checkpoint.lease import Lease
 from tidegate.spark_consumer.checkpoint.offsets import end_offsets
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.checkpoint.storage import Storage
+from tidegate.spark_consumer.core.caught_up import CaughtUp
 from tidegate.spark_consumer.core.files import SEGMENTS
 from tidegate.spark_consumer.core.gate import Limits
 from tidegate.spark_consumer.errors import WriterReplaced
@@ -38,13 +42,17 @@ from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.spark.listener import MetricsListener
 from tidegate.spark_consumer.spark.requirements import is_submitted, require_data_sources
 from tidegate.spark_consumer.spark.session import local_session, submitted_session
+from tidegate.spark_consumer.spark.standby import LeaseKeeper, wait_for_turn
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from tidegate.lineage.frontier import Frontier
     from tidegate.program.health import Health
     from tidegate.schemas.registry import SchemaRegistry
     from tidegate.spark_consumer.config import ConsumerConfig
@@ -63,11 +71,15 @@ class GateQuery:
     batch: Batch
     gate: Storage
     """The gate's folder: its `require_writer` says whether another run has taken the checkpoint."""
+    lease: LeaseKeeper
+    frontier: Callable[[str], Frontier | None]
+    """Loads a stored frontier by its name."""
 
     def stop(self) -> None:
-        """Let the running batch finish, then stop."""
+        """Let the running batch finish, then stop; other runs may take the checkpoint at once."""
         self.batch.stop()
         self.query.stop()
+        self.lease.stop()
 
 
 def build_query(
@@ -79,15 +91,48 @@ def build_query(
 ) -> GateQuery:
     """Start the query on a session; returns at once.
 
-    Takes the checkpoint: another run that works on it stops at its next write.  Raises ConfigError
-    if checkpoint or output belong to another query, or the session lacks a data source.
+    Takes the checkpoint: another run that works on it stops within seconds.  Raises ConfigError if
+    checkpoint or output belong to another query, or the session lacks a data source; a checkpoint
+    of another query is left alone.
     """
     require_data_sources(spark)
-    subscription = Subscription(TopicNames(config.prefix))
-    gate = Storage(spark, f"{config.checkpoint}/gate")
-    options = java_options(config.kafka_client_options())
+    gate, output = _folders(spark, config)
     writer = gate.take()
+    running: list[StreamingQuery] = []
+    lease = LeaseKeeper(
+        Lease(gate, writer), is_running=lambda: all(query.isActive for query in running)
+    )
+    try:
+        batch, writing = _prepare(spark, config, gate, output, registry=registry, metrics=metrics)
+        _log().info("start", run=writer, output=output.root, prefix=config.prefix)
+        running.append(writing.start())
+    except BaseException:
+        lease.stop()
+        raise
+    subscription = Subscription(TopicNames(config.prefix))
+    frontier = partial(GateFiles(gate).frontier, subscription=subscription)
+    return GateQuery(running[0], batch, gate, lease, frontier)
+
+
+def _folders(spark: SparkSession, config: ConsumerConfig) -> tuple[Storage, Storage]:
+    """Return gate and output; raises ConfigError if the checkpoint belongs to another query."""
+    gate = Storage(spark, f"{config.checkpoint}/gate")
     output = Storage(spark, config.output, guard=gate)
+    GateFiles(gate).require_identity(prefix=config.prefix, output=output.root)
+    return gate, output
+
+
+def _prepare(
+    spark: SparkSession,
+    config: ConsumerConfig,
+    gate: Storage,
+    output: Storage,
+    *,
+    registry: SchemaRegistry | None,
+    metrics: ConsumerMetrics | None,
+) -> tuple[Batch, DataStreamWriter]:
+    """Return what starts the query, and the function of its batches."""
+    subscription = Subscription(TopicNames(config.prefix))
     checkpoint = Storage(spark, f"{config.checkpoint}/spark", guard=gate)
     files = GateFiles(gate)
     identity = files.identify(prefix=config.prefix, output=output.root)
@@ -127,7 +172,7 @@ def build_query(
         bootstrap_servers=config.bootstrap_servers,
         subscription=subscription,
         changes_per_batch_max=config.changes_per_batch_max,
-        options=options,
+        options=java_options(config.kafka_client_options()),
     )
     writing = rows.writeStream.queryName(f"tidegate-{config.prefix}").foreachBatch(batch)
     writing = writing.option("checkpointLocation", checkpoint.root)
@@ -135,8 +180,7 @@ def build_query(
         writing = writing.trigger(processingTime=f"{config.trigger_interval_ms} milliseconds")
     if config.metrics_port:
         spark.streams.addListener(MetricsListener(measured))
-    log.info("start", writer=writer, output=output.root, prefix=config.prefix)
-    return GateQuery(writing.start(), batch, gate)
+    return batch, writing
 
 
 def run(
@@ -153,19 +197,17 @@ def run(
     time, or when the stream has ended.  Raises the error that ended the query.
     """
     spark = _session(config)
-    last: list[State] = []
+    running: GateQuery | None = None
+    goal = CaughtUp(begun_us, now_s=time.monotonic())
     try:
+        gate, _ = _folders(spark, config)
+        if not config.take_over and not wait_for_turn(gate, stop=stop, health=health):
+            return None
         running = build_query(spark, config, metrics=metrics)
-
-        def finished(state: State) -> None:
-            last[:] = [state]
-            is_caught_up = state.watermark_us >= begun_us or state.stream_has_ended
-            if config.until == "caught-up" and is_caught_up:
-                stop.set()
-
-        running.batch.finished = finished
+        running.batch.finished = lambda state: goal.finish_batch(state, now_s=time.monotonic())
+        goal.resume(newest_state(gate))  # a stream that has ended gives no further batch
         health.set_ready()
-        _wait(running, stop, health)
+        _wait(running, stop, health, goal=goal if config.until == "caught-up" else None)
     except Exception as error:
         # A signal to the whole process group also stops the JVM, in the middle of a batch.  The
         # next run repeats the batch, so this is a normal end.
@@ -173,9 +215,11 @@ def run(
             raise
         _log().warning("stopped in the middle of a batch", cause=type(error).__name__)
     finally:
+        if running is not None:
+            running.lease.stop()
         with suppress(Exception):
             spark.stop()
-    return last[0] if last else None
+    return goal.state
 
 
 def _session(config: ConsumerConfig) -> SparkSession:
@@ -191,18 +235,37 @@ def _session(config: ConsumerConfig) -> SparkSession:
     )
 
 
-def _wait(running: GateQuery, stop: threading.Event, health: Health) -> None:
-    """Stop the query when `stop` is set; raise the error if it ends by itself."""
-    while running.query.isActive and not stop.wait(_POLL_SECONDS):
+def _wait(
+    running: GateQuery, stop: threading.Event, health: Health, *, goal: CaughtUp | None = None
+) -> None:
+    """Stop the query when `stop` is set or the goal reached; raise the error that ended it."""
+    while running.query.isActive and running.lease.failure is None:
+        if goal is not None:
+            if goal.is_reached:
+                stop.set()
+            elif goal.is_due(now_s=time.monotonic()):
+                _tell_what_it_waits_for(running, goal)
+        if stop.wait(_POLL_SECONDS):
+            break
         health.step()
     health.set_not_ready("the query has stopped")
     if stop.is_set():
         running.stop()
         return
+    if running.lease.failure is not None:
+        running.stop()
+        raise running.lease.failure
     failure = running.batch.failure or running.query.exception()
     if failure is not None:
         _require_writer(running.gate, failure)
         raise failure
+
+
+def _tell_what_it_waits_for(running: GateQuery, goal: CaughtUp) -> None:
+    name = None if goal.state is None else goal.state.frontier
+    frontier = None if name is None else running.frontier(name)
+    waiting = goal.waiting(frontier, now_s=time.monotonic())
+    _log().info("not caught up", **asdict(waiting))
 
 
 def _require_writer(gate: Storage, failure: BaseException) -> None:

@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank import STREAM
@@ -51,7 +52,7 @@ def start(tmp_path):
     def start_program(package, **settings):
         prefix = "TIDEGATE_CONSUMER_" if package == "spark_consumer" else "TIDEGATE_PRODUCER_"
         environ = {f"{prefix}{name}": str(value) for name, value in settings.items()}
-        with (tmp_path / f"{package}.log").open("wb") as log:
+        with (tmp_path / f"{package}.{len(started)}.log").open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", f"tidegate.{package}", "run"],
                 env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **environ},
@@ -107,7 +108,7 @@ def test_a_consumer_that_is_started_first_waits_and_then_catches_up(tmp_path, st
         assert "tidegate_producer_slots 16.0" in scrape
         assert "process_resident_memory_bytes" in scrape
 
-        assert consumer.wait(PATIENCE_S) == 0, (tmp_path / "spark_consumer.log").read_text()[
+        assert consumer.wait(PATIENCE_S) == 0, (tmp_path / "spark_consumer.0.log").read_text()[
             -3_000:
         ]
         worker.terminate()
@@ -115,3 +116,41 @@ def test_a_consumer_that_is_started_first_waits_and_then_catches_up(tmp_path, st
     for log in tmp_path.glob("*.log"):
         assert "Traceback" not in log.read_text()
         assert "rdkafka#" not in log.read_text().replace('"client": "rdkafka#', "")
+
+
+@pytest.mark.timeout(600)
+def test_a_second_run_stands_by_until_the_first_is_killed(tmp_path, start):
+    with LocalStack(load_config(data_dir=tmp_path / "stack")) as stack:
+        kafka = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
+        for created in kafka.create_topics([NewTopic("bank-progress", 1, 1)]).values():
+            created.result(PATIENCE_S)
+        ports = choose_ports({"first": 0, "spare": 0})
+
+        def run(port, **settings):
+            return start(
+                "spark_consumer",
+                BOOTSTRAP_SERVERS=stack.bootstrap_servers,
+                REGISTRY_URL=stack.registry_url,
+                PREFIX="bank",
+                CHECKPOINT=tmp_path / "checkpoint",
+                METRICS_PORT=port,
+                JARS=",".join(str(jar) for jar in fetched_jvm_parts().spark_jars),
+                MASTER="local[1]",
+                **{"OUTPUT": tmp_path / "output", **settings},
+            )
+
+        first = run(ports["first"])
+        wait_until(lambda: probe(ports["first"], "/readyz") == (200, "ok"), first)
+        spare = run(ports["spare"])
+        stands_by = (503, "stands by: run 1 works on this checkpoint")
+        wait_until(lambda: probe(ports["spare"], "/readyz") == stands_by, first, spare)
+
+        wrong = run(0, OUTPUT=tmp_path / "elsewhere")
+        assert wrong.wait(PATIENCE_S) == 2
+        assert probe(ports["first"], "/readyz") == (200, "ok")
+
+        first.kill()
+        wait_until(lambda: probe(ports["spare"], "/readyz") == (200, "ok"), spare)
+        spare.terminate()
+        assert spare.wait(PATIENCE_S) == 0
+        assert '"run": 2' in (tmp_path / "spark_consumer.1.log").read_text()

@@ -6,8 +6,11 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from structlog.testing import capture_logs
 
 from tidegate.program.health import Health
+from tidegate.spark_consumer.core.batch_state import State
+from tidegate.spark_consumer.core.caught_up import CaughtUp
 from tidegate.spark_consumer.errors import WriterReplaced
 from tidegate.spark_consumer.spark.query import GateQuery, _wait
 
@@ -24,7 +27,11 @@ def ended(*, of_batch=None, of_query=None, of_gate=None):
 
     query = SimpleNamespace(isActive=False, exception=lambda: of_query)
     return GateQuery(
-        query, SimpleNamespace(failure=of_batch), SimpleNamespace(require_writer=require_writer)
+        query,
+        SimpleNamespace(failure=of_batch),
+        SimpleNamespace(require_writer=require_writer),
+        SimpleNamespace(failure=None),
+        frontier=lambda _: None,
     )
 
 
@@ -48,3 +55,51 @@ def test_any_other_failure_is_raised_as_it_is(where, of_gate):
 
 def test_a_query_that_ended_without_failure_is_no_failure():
     _wait(ended(of_gate=REPLACED), threading.Event(), Health())
+
+
+class Running:
+    """A query that runs until it is stopped."""
+
+    def __init__(self, *, replaced=None):
+        self.isActive = True
+        self.failure = None
+        self.steps = []
+        lease = SimpleNamespace(failure=replaced, stop=lambda: self.steps.append("lease"))
+        self.query = GateQuery(
+            self, SimpleNamespace(stop=lambda: self.steps.append("batch"), failure=None),
+            SimpleNamespace(), lease, frontier=lambda name: None,
+        )  # fmt: skip
+
+    def stop(self):
+        self.steps.append("query")
+        self.isActive = False
+
+    def exception(self):
+        return None
+
+
+def test_a_run_that_is_replaced_while_nothing_happens_stops_too():
+    running = Running(replaced=REPLACED)
+    with pytest.raises(WriterReplaced):
+        _wait(running.query, threading.Event(), Health())
+    assert running.steps == ["batch", "query", "lease"]
+
+
+def test_a_run_whose_goal_is_reached_before_any_batch_ends():
+    running = Running()
+    goal = CaughtUp(10, now_s=0)
+    goal.resume(State(prefix="bank", query_id="q", batch=3, stream_has_ended=True))
+    _wait(running.query, threading.Event(), Health(), goal=goal)
+    assert running.steps == ["batch", "query", "lease"]
+
+
+def test_a_run_that_is_far_from_its_goal_says_what_it_waits_for():
+    running, stop = Running(), threading.Event()
+    goal = CaughtUp(10, now_s=-1e9)
+    running.query.batch.stop = stop.set
+    with capture_logs() as lines:
+        timer = threading.Timer(0.1, stop.set)
+        timer.start()
+        _wait(running.query, stop, Health(), goal=goal)
+    (line,) = [line for line in lines if line["event"] == "not caught up"]
+    assert "has the fleet a worker?" in line["waits_for"]

@@ -1,0 +1,84 @@
+"""When a run with `until = caught-up` has done its work, and what it waits for until then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidegate.schemas.instants import US_PER_SECOND
+
+if TYPE_CHECKING:
+    from tidegate.lineage.frontier import Frontier
+    from tidegate.spark_consumer.core.batch_state import State
+
+__all__ = ["CaughtUp", "Waiting"]
+
+_TELL_EVERY_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What keeps a run from its end.
+
+    `behind_s` is how far the watermark lies before the begin of the run, None without a watermark;
+    `idle_s` how long ago the last batch ended; `waits_for` says it in words.
+    """
+
+    behind_s: float | None
+    idle_s: float
+    waits_for: str
+
+
+class CaughtUp:
+    """Told of each state; asked now and then, with a time in seconds that never goes back."""
+
+    def __init__(self, begun_us: int, *, now_s: float) -> None:
+        """Begin without a state; `begun_us` is when the run began."""
+        self._begun_us = begun_us
+        self._state: State | None = None
+        self._batch_at_s = now_s
+        self._told_at_s = now_s
+
+    @property
+    def state(self) -> State | None:
+        """The newest state."""
+        return self._state
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether the watermark has passed the begin of the run, or the stream has ended."""
+        state = self._state
+        return state is not None and (
+            state.stream_has_ended or state.watermark_us >= self._begun_us
+        )
+
+    def resume(self, state: State | None) -> None:
+        """Take the state that was stored last, perhaps by an earlier run; None before the first."""
+        if state is not None and (self._state is None or self._state.batch < state.batch):
+            self._state = state
+
+    def finish_batch(self, state: State, *, now_s: float) -> None:
+        """Take the state after a batch."""
+        self._state = state
+        self._batch_at_s = now_s
+
+    def is_due(self, *, now_s: float) -> bool:
+        """Whether it is time to say what the run waits for; True once in half a minute."""
+        is_due = not self.is_reached and now_s - self._told_at_s >= _TELL_EVERY_S
+        if is_due:
+            self._told_at_s = now_s
+        return is_due
+
+    def waiting(self, frontier: Frontier | None, *, now_s: float) -> Waiting:
+        """Return what the run waits for; `frontier` is the one that the state names."""
+        watermark = None if frontier is None else frontier.watermark()
+        idle_s = now_s - self._batch_at_s
+        behind_s = None
+        if watermark is None:
+            text = "the first progress records of every slot: has the fleet a worker?"
+        else:
+            behind_s = round((self._begun_us - watermark.us) / US_PER_SECOND, 1)
+            text = f"stream partition {watermark.slowest}, which is the slowest"
+            if idle_s >= _TELL_EVERY_S:
+                text += "; the fleet has written nothing new: do its workers run?"
+        return Waiting(behind_s, round(idle_s, 1), text)

@@ -1,0 +1,105 @@
+"""Waits for a checkpoint that another run works on, and keeps the lease of the run that has it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+from tidegate.schemas.errors import UnreachableError
+from tidegate.spark_consumer.checkpoint.lease import (
+    RENEWED_EVERY_S,
+    Lease,
+    LeaseWatch,
+    seen_lease,
+)
+from tidegate.spark_consumer.errors import WriterReplaced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidegate.program.health import Health
+    from tidegate.spark_consumer.checkpoint.storage import Storage
+
+__all__ = ["LeaseKeeper", "wait_for_turn"]
+
+_LOOK_EVERY_S = 0.5
+
+
+def wait_for_turn(
+    gate: Storage,
+    *,
+    stop: threading.Event,
+    health: Health,
+    clock: Callable[[], float] = time.monotonic,
+    wait_s: float = _LOOK_EVERY_S,
+) -> bool:
+    """Block while another run works on the checkpoint; return False if `stop` was set.
+
+    A run that was killed gave nothing back: it counts as gone after three missed renewals.
+    """
+    watch = LeaseWatch()
+    standing_by_for = 0
+    while True:
+        seen = seen_lease(gate, gate.writers.newest())
+        if watch.may_take(seen, now_s=clock()):
+            return True
+        if watch.is_renewed and seen.writer != standing_by_for:
+            standing_by_for = seen.writer
+            reason = f"stands by: run {seen.writer} works on this checkpoint"
+            health.set_not_ready(reason)
+            _log().info("stands by: another run works on this checkpoint", run=seen.writer)
+        health.step()
+        if stop.wait(wait_s):
+            return False
+
+
+class LeaseKeeper:
+    """Renews a lease on a thread of its own, because a batch may take long.
+
+    `failure` is WriterReplaced once another run has taken the checkpoint.
+    """
+
+    def __init__(
+        self, lease: Lease, *, is_running: Callable[[], bool], every_s: float = RENEWED_EVERY_S
+    ) -> None:
+        """Renew once, and then until `is_running` returns False or `stop` is called."""
+        self._lease = lease
+        self._is_running = is_running
+        self._every_s = every_s
+        self._stopped = threading.Event()
+        self.failure: WriterReplaced | None = None
+        lease.renew()
+        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Give the lease back, if it is still this run's; a second call does nothing."""
+        if self._stopped.is_set():
+            return
+        self._stopped.set()
+        self._thread.join()
+        try:
+            self._lease.give_back()
+        except (WriterReplaced, UnreachableError, Py4JError, ConnectionError):
+            return  # the next run finds out by itself
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._every_s) and self._is_running():
+            try:
+                self._lease.renew()
+            except WriterReplaced as replaced:
+                self.failure = replaced
+                return
+            except (Py4JError, ConnectionError):
+                return  # the JVM has ended, and the query with it
+            except UnreachableError as error:
+                # What the run itself writes will fail as well, and then ends it.
+                _log().warning("the lease was not renewed", cause=str(error))
+
+
+def _log() -> Any:
+    return structlog.get_logger("tidegate.spark_consumer")

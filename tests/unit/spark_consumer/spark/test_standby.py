@@ -1,0 +1,142 @@
+"""Two runs on one checkpoint: one stands by, and says so."""
+
+import threading
+
+import pytest
+
+from tests.simulation.object_store import ObjectStore, StoreClient
+from tidegate.program.health import Health
+from tidegate.schemas.errors import UnreachableError
+from tidegate.spark_consumer.checkpoint.lease import Lease, seen_lease
+from tidegate.spark_consumer.errors import WriterReplaced
+from tidegate.spark_consumer.spark.standby import LeaseKeeper, wait_for_turn
+
+
+class Clock:
+    """Passes a second whenever it is read, and lets `deed` happen then."""
+
+    def __init__(self, deed=lambda: None):
+        self.now_s = 0.0
+        self.deed = deed
+
+    def __call__(self):
+        self.now_s += 1
+        self.deed()
+        return self.now_s
+
+
+@pytest.fixture
+def store():
+    return ObjectStore()
+
+
+def run(store):
+    files = StoreClient(store, "gate", None)
+    return files, Lease(files, files.take())
+
+
+def wait(store, clock, *, stop=None):
+    health = Health()
+    may_take = wait_for_turn(
+        StoreClient(store, "gate", None),
+        stop=stop or threading.Event(), health=health, clock=clock, wait_s=0,
+    )  # fmt: skip
+    return may_take, health.not_ready
+
+
+def test_an_empty_checkpoint_is_taken_at_once(store):
+    clock = Clock()
+    assert wait(store, clock) == (True, "starting")
+    assert clock.now_s == 1
+
+
+def test_a_run_that_was_killed_is_replaced_after_its_lease(store):
+    run(store)[1].renew()
+    clock = Clock()
+    assert wait(store, clock) == (True, "starting")
+    assert 6 < clock.now_s < 10
+
+
+def test_it_stands_by_until_the_other_run_has_ended(store):
+    _, lease = run(store)
+
+    def live():
+        if clock.now_s < 60:
+            lease.renew()
+        elif clock.now_s == 60:
+            lease.give_back()
+
+    clock = Clock(live)
+    assert wait(store, clock) == (True, "stands by: run 1 works on this checkpoint")
+    assert 60 <= clock.now_s < 64
+
+
+def test_it_can_be_stopped_while_it_stands_by(store):
+    _, lease = run(store)
+    stop = threading.Event()
+
+    def live():
+        lease.renew()
+        if clock.now_s == 20:
+            stop.set()
+
+    clock = Clock(live)
+    may_take, _ = wait(store, clock, stop=stop)
+    assert not may_take
+
+
+def test_a_lease_is_kept_while_the_query_runs_and_given_back(store):
+    files, lease = run(store)
+    renewed, queries = threading.Event(), iter([True, True, True])
+
+    def is_running():
+        more = next(queries, None)
+        if more is None:
+            renewed.set()
+        return more is not None
+
+    keeper = LeaseKeeper(lease, is_running=is_running, every_s=0.001)
+    assert renewed.wait(30)
+    assert seen_lease(files, 1).renewals == 4
+    keeper.stop()
+    keeper.stop()
+    assert seen_lease(files, 1).is_given_back
+    assert keeper.failure is None
+
+
+def test_a_run_that_was_replaced_finds_out_without_a_batch(store):
+    _, lease = run(store)
+    keeper = LeaseKeeper(lease, is_running=lambda: True, every_s=0.001)
+    files, other = run(store)
+    other.renew()
+    keeper._thread.join(30)
+    assert isinstance(keeper.failure, WriterReplaced)
+    keeper.stop()
+    assert not seen_lease(files, 2).is_given_back
+
+
+def test_a_storage_that_fails_for_a_while_ends_nothing(store):
+    class Failing:
+        def __init__(self, lease):
+            self.lease = lease
+            self.calls = 0
+            self.renewed = threading.Event()
+
+        def renew(self):
+            self.calls += 1
+            if self.calls in (2, 3):
+                raise UnreachableError("the storage rejected a request")
+            self.lease.renew()
+            if self.calls > 4:
+                self.renewed.set()
+
+        def give_back(self):
+            self.lease.give_back()
+
+    files, lease = run(store)
+    failing = Failing(lease)
+    keeper = LeaseKeeper(failing, is_running=lambda: True, every_s=0.001)
+    assert failing.renewed.wait(30)
+    keeper.stop()
+    assert keeper.failure is None
+    assert seen_lease(files, 1).is_given_back
