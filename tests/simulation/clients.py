@@ -29,12 +29,13 @@ from tidegate.producer.memory.membership import MemoryMembership
 from tidegate.producer.memory.message_limits import MemoryMessageLimits
 from tidegate.producer.memory.publisher import MemoryPublisher
 from tidegate.producer.records import DataChangeRecord
+from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.progress import DataTopic, PartitionFinished, StreamStarted, TableAdded
 
 if TYPE_CHECKING:
     from tests.simulation.node import Node
     from tests.simulation.world import World
-    from tidegate.schemas.registry import InMemorySchemaRegistry, RegisteredSchema
+    from tidegate.schemas.registry import RegisteredSchema
 
 __all__ = [
     "Carried",
@@ -305,12 +306,16 @@ class ProcessLock:
 class WorkerRegistry:
     """One process's client of the registry; implements `schemas.registry.SchemaRegistry`."""
 
-    def __init__(self, registry: InMemorySchemaRegistry, process: Process) -> None:
-        self._registry = registry
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._registry = world.registry
         self._process = process
 
     def register(self, subject: str, schema: dict[str, Any]) -> int:
         self._process.pause()
+        if self._process.threads and self._world.refuses_schema(subject, schema):
+            message = "the registry rejects a schema"
+            raise SchemaError(message, subject=subject)
         return self._registry.register(subject, schema)
 
     def versions(self, subject: str) -> tuple[RegisteredSchema, ...]:

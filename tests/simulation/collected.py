@@ -8,7 +8,7 @@ from tests.simulation.history import Parked, Published, PutBack, SlotEntry
 from tidegate.producer.memory.log import TOMBSTONE
 from tidegate.producer.messages import FORM_REDRIVEN
 from tidegate.schemas.change_schema import row_fields
-from tidegate.schemas.checksums import origin_of
+from tidegate.schemas.checksums import origin_of, parked_key
 from tidegate.schemas.wire_format import unframe
 
 if TYPE_CHECKING:
@@ -53,10 +53,12 @@ def collect(world: World) -> None:
         history.parked.append(
             Parked(
                 change.topic, offset, change.order_key, world.decode.key(change.key),
-                change.reason, change.token,
+                change.reason, change.token, parked_key(change.topic, change.key),
             )
         )  # fmt: skip
     history.poison = world.poison.marked
+    history.refused_columns = world.refused_schemas.columns
+    history.parked_keys_max = world.weather.parked_keys_max
     kept = list(world.ground.entries(world.names.progress))
     for slot in range(world.slots):
         records = {offset: entry for number, offset, entry in kept if number == slot}

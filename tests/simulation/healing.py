@@ -18,6 +18,8 @@ __all__ = ["Healing"]
 
 _ROUNDS_MAX = 3_000
 _ROUND_US = 40_000
+_ROUNDS_LIMITED = 150
+"""So long changes stay poison where stream partitions stop at the next key to park."""
 _STOP_ROUNDS_MAX = 60_000_000 // _ROUND_US
 _PAUSES = 8
 """Of each worker in a round."""
@@ -38,8 +40,7 @@ class Healing:
         world.repeating.clear()
         world.tell("world", "phase", "healing")
         world.lift_limits()
-        if not world.all_park:
-            world.poison.lift()
+        world.refused_schemas.takes_new_tables = True
         world.ground.heal()
         for redrive in world.redrives:
             redrive.kill()
@@ -49,6 +50,11 @@ class Healing:
         for _ in range(3):
             world.commit()
             world.let_time_pass()
+        if world.is_limited and world.weather.poison and world.ground.final is None:
+            self._goes_on_until(lambda: False, rounds=_ROUNDS_LIMITED)
+        if not world.all_park:
+            world.poison.lift()
+            world.refused_schemas.end()
         horizon_us = self._horizon_us()
         if world.ground.final is not None:
             world.refused.clear()
@@ -78,6 +84,7 @@ class Healing:
         world = self._world
         world.tell("world", "phase", "redrive")
         world.poison.end()
+        world.refused_schemas.end()
         for node in (*world.nodes, *world.zombies):
             node.kill()
         self._redrive()
@@ -100,10 +107,12 @@ class Healing:
         redrive.kill()
         world.redrives.clear()
 
-    def _goes_on_until(self, is_done: Callable[[], bool], *, restarts: bool = True) -> bool:
+    def _goes_on_until(
+        self, is_done: Callable[[], bool], *, restarts: bool = True, rounds: int = _ROUNDS_MAX
+    ) -> bool:
         """Do rounds; return whether it came about, or why does not matter any more."""
         world = self._world
-        for _ in range(_ROUNDS_MAX):
+        for _ in range(rounds):
             world.at += 1
             world.now_us += _ROUND_US
             self._do_a_round(restarts=restarts)

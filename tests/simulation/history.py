@@ -8,7 +8,7 @@ checkers then say nothing about it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from tidegate.schemas.progress import DataTopic, ProgressRecord
@@ -19,6 +19,7 @@ __all__ = [
     "Denial",
     "Fenced",
     "Finish",
+    "Full",
     "GroundFault",
     "History",
     "Limit",
@@ -97,6 +98,21 @@ class Parked:
     key: bytes
     reason: str
     token: str
+    name: int = 0
+    """What its key is called in progress records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    """A stream partition stopped because it would have had to park a key too many."""
+
+    token: str
+    commit_timestamp_us: int
+    """Of the record that it stopped at."""
+    keys: frozenset[int]
+    """Its parked keys at that moment, by their names in progress records."""
+    may_be_large: bool = False
+    """Whether a change that is no poison may be parked for its size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +342,11 @@ class History:
     """In the order in which they stand."""
     poison: set[bytes] = field(default_factory=set)
     """Order keys of changes whose values could not be read, or not be written as Avro."""
+    refused_columns: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """Data topic -> columns for which the registry may have refused a version, for a time."""
+    parked_keys_max: int | None = None
+    """So many keys a stream partition may park; None where the collector does not say."""
+    full: list[Full] = field(default_factory=list)
     value_schemas: dict[str, dict[int, Row]] = field(default_factory=dict)
     """Topic -> schema id -> the row's fields and their types; those that values are written with.
 
@@ -394,6 +415,19 @@ class History:
             )
         }
         return {one.order_key: one for one in self.within if one.order_key in done}
+
+    @property
+    def all_poison(self) -> set[bytes]:
+        """The poison changes, and those that name a column of which the registry refused a version.
+
+        It may be more than there are: each worker needs versions for the columns that it lacks.
+        """
+        none: frozenset[str] = frozenset()
+        return self.poison | {
+            change.order_key
+            for change in self.within
+            if set(change.columns or ()) & set(self.refused_columns.get(change.topic, none))
+        }
 
     @property
     def within(self) -> list[Committed]:

@@ -52,15 +52,17 @@ class WatchedCore(Worker):
         self._ahead_since: dict[str, int] = {}
 
     def handle(self, event: on.Event, *, now: Now) -> list[do.Effect]:
-        self._world.tell(self.name, "event", event)
+        world = self._world
+        world.tell(self.name, "event", event)
         effects = super().handle(event, now=now)
         self.check_invariants()
         self._note_waits()
         self._note_drift(now)
         for effect in effects:
-            self._world.tell(self.name, "effect", effect)
+            world.tell(self.name, "effect", effect)
             if isinstance(effect, do.ReportStopped):
-                self._world.stopped(self.name, effect)
+                partition = self.slots[slot_of(effect.token, world.slots)].tokens[effect.token]
+                world.stopped(self.name, effect, parked_keys=partition.parked.keys)
         return effects
 
     def _note_waits(self) -> None:

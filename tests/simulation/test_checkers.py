@@ -15,6 +15,7 @@ from tests.simulation.history import (
     Denial,
     Fenced,
     Finish,
+    Full,
     GroundFault,
     History,
     Limit,
@@ -104,11 +105,13 @@ def history():
             entry(3, SlotProgress(0, 2, 0, -1, (), ())),
         ],
         parked=[
-            Parked(TOPIC, 0, PARKED, b"p", "SchemaError", "parent"),
-            Parked(TOPIC, 1, FOLLOWER, b"p", "KeyParked", "parent"),
-            Parked(TOPIC, 2, REDRIVEN, b"q", "SchemaError", "parent"),
+            Parked(TOPIC, 0, PARKED, b"p", "SchemaError", "parent", name=2),
+            Parked(TOPIC, 1, FOLLOWER, b"p", "KeyParked", "parent", name=2),
+            Parked(TOPIC, 2, REDRIVEN, b"q", "SchemaError", "parent", name=3),
         ],
         put_back=[PutBack(TOPIC, 3, REDRIVEN, b"q")],
+        parked_keys_max=2,
+        full=[Full("parent", 12, frozenset({1, 3}))],
         poison={PARKED, REDRIVEN},
         queries=[QueryStart(1, "w", "parent", 5), QueryStart(3, "w", "child", 15)],
         finishes=[Finish(2, "w", "parent")],
@@ -298,6 +301,15 @@ WRONGS = [
     ("parking", "another count in the slot", lambda h: h.progress.append(
         entry(4, SlotProgress(0, 3, 0, -1, (), (
             TokenSnapshot("child", 1, (), (), 5, parked=1),))))),
+    ("parking", "parked for a column that was refused in another topic", lambda h: (
+        h.poison.clear(), setattr(h, "refused_columns", {"u": {"v"}}))),
+    ("parked_limit", "a key of its own beyond the limit", lambda h: h.progress.append(
+        entry(4, SlotProgress(0, 3, 0, -1, (), (
+            TokenSnapshot("child", 1, (), (), 5, parked_keys=(1, 2, 3)),))))),
+    ("parked_limit", "stopped with room for all keys of the record", lambda h: changed(
+        h.full, 0, keys=frozenset({1}))),
+    ("parked_limit", "stopped by a key that it holds", lambda h: changed(
+        h.full, 0, keys=frozenset({2, 3}))),
     ("ground", "a worker that goes on without a right", lambda h: h.denials.extend(
         Denial(at, "w", "w-1") for at in (1, 2))),
     ("tables", "not recorded", lambda h: without(h.fenced, 0)),
@@ -326,6 +338,14 @@ def test_what_is_wrong_is_found(name, wrong):
     wrong(broken)
 
     assert list(CHECKERS[name](broken))
+
+
+def test_what_names_a_refused_column_is_poison():
+    refused = history()
+    refused.poison.clear()
+    refused.refused_columns = {TOPIC: {"v"}}
+
+    assert not list(CHECKERS["parking"](refused))
 
 
 def sharing_a_name():

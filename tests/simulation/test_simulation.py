@@ -61,6 +61,7 @@ WANTED = [
     "fault limit raised", "fault limit lowered", "fault message refused",
     "fault a record is too large", "fault a change is poison", "a poison change parked",
     "a large change parked", "a good change parked", "parked keys of two parents",
+    "fault schema refused", "a change parked for a refused column", "fault too many parked keys",
     "fault redrive started", "fault redrive killed", "exit RedriveFailed",
     "exit redriven: some keys stay parked", "exit redriven: no key stays parked",
     "a change put back",
@@ -94,6 +95,9 @@ def test_every_fault_and_every_way_of_going_on_is_met():
         )
         met["compacted"] += bool(world.compacted)
         met["a poison change parked"] += any(p.reason == "SchemaError" for p in history.parked)
+        met["a change parked for a refused column"] += any(
+            p.reason == "SchemaError" and p.order_key not in history.poison for p in history.parked
+        )
         met["a large change parked"] += any(p.reason == "MessageTooLarge" for p in history.parked)
         met["a good change parked"] += any(p.reason == "KeyParked" for p in history.parked)
         met["a change put back"] += bool(history.redriven)

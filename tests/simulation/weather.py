@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from tidegate.producer.core.parked_keys import PARKED_KEYS_MAX
 from tidegate.producer.core.query_scheduler import OPEN_QUERIES_MAX
 from tidegate.schemas.progress_chunks import CHUNK_BYTES_MAX
 
@@ -109,6 +110,10 @@ class Weather:
     """Workers that write version 2 park such changes; others stop their stream partitions."""
     redrive: float
     """An operator puts back what was parked; as often one that does so is killed."""
+    parked_keys_max: int
+    """So many keys a stream partition may park before it stops."""
+    schema_refused: float
+    """Chance per version of a schema that the registry refuses it, until the faults end."""
 
     @classmethod
     def drawn(
@@ -119,14 +124,18 @@ class Weather:
         heartbeats: Random,
         queries: Random,
         poison: Random,
+        registry: Random,
     ) -> Weather:
         """Return the weather of a seed.
 
         `sizes` draws what concerns the sizes of messages, `heartbeats` what slots say of
-        themselves, `queries` how many run, `poison` what cannot be published.
+        themselves, `queries` how many run, `poison` what cannot be published,
+        `registry` what is refused.
         """
         is_poisoned = poison.random() < 0.35
         has_sizes = sizes.random() < 0.35
+        refuses_schemas = is_poisoned and registry.random() < 0.5
+        is_full = registry.random() < 0.35
         is_crowded = queries.random() < 0.35
 
         def sometimes(chance: float, often: float = 0.5) -> float:
@@ -151,7 +160,7 @@ class Weather:
             steps=random.choice((900, 1_500, 2_500)),
             commits=random.choice((0.01, 0.02, 0.04)),
             churn=random.choice((0.001, 0.004, 0.01)),
-            ddl=random.choice((0.0, 0.001, 0.004)),
+            ddl=max(random.choice((0.0, 0.001, 0.004)), 0.008 * refuses_schemas),
             markers=random.choice((0.02, 0.1, 0.3)),
             background=random.choice((0.05, 0.15)),
             consumer=random.choice((0.03, 0.1, 0.3)),
@@ -189,8 +198,10 @@ class Weather:
             open_queries=queries.choice((1, 1, 2, 3)) if is_crowded else OPEN_QUERIES_MAX,
             turn_us=queries.choice((50_000, 400_000, 2_000_000)),
             drift_us=queries.choice((0, 0, 0, 200_000, 2_000_000)),
-            poison=poison.choice((0.02, 0.08, 0.2)) if is_poisoned else 0.0,
+            poison=max(poison.choice((0.02, 0.08, 0.2)), 0.3 * is_full) if is_poisoned else 0.0,
             parks=poison.random() < 0.7,
             stuck_clients=0.05 if queries.random() < 0.15 else 0.0,
             redrive=poison.choice((0.0, 0.002, 0.008)) if is_poisoned or has_sizes else 0.0,
+            parked_keys_max=registry.choice((1, 2, 3)) if is_full else PARKED_KEYS_MAX,
+            schema_refused=0.7 if refuses_schemas else 0.0,
         )

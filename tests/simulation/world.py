@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 from tests.simulation.checkpoint import Checkpoint
 from tests.simulation.clients import (
@@ -29,6 +30,7 @@ from tests.simulation.history import (
     Claim,
     Fenced,
     Finish,
+    Full,
     History,
     Limit,
     Refusal,
@@ -41,6 +43,7 @@ from tests.simulation.older_programs import OlderTranslator
 from tests.simulation.poison import Poison
 from tests.simulation.redrive import NAME as REDRIVE
 from tests.simulation.redrive import Redrive
+from tests.simulation.refused_schemas import RefusedSchemas
 from tests.simulation.silence import silenced
 from tests.simulation.spanner import SimSpanner, StreamQuery
 from tests.simulation.tables import Decoder, SimTables
@@ -48,17 +51,19 @@ from tests.simulation.weather import Weather
 from tidegate.lineage.frontier import Frontier
 from tidegate.lineage.slot_view import SNAPSHOTS_WAITING_MAX
 from tidegate.producer.core import events as on
+from tidegate.producer.core import parked_keys
 from tidegate.producer.core.effects import ReportStopped
 from tidegate.producer.core.group_watch import WatchLimits
 from tidegate.producer.core.heartbeat import HeartbeatLimits
 from tidegate.producer.core.lifecycle import SlotPhase
+from tidegate.producer.core.parked_keys import PARKED_KEYS_MAX
 from tidegate.producer.core.queries import QueryLimits
 from tidegate.producer.core.query_scheduler import SchedulerLimits
 from tidegate.producer.core.slot import Slot
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.transaction_cycle import WorkerLimits
 from tidegate.producer.core.worker import Worker
-from tidegate.producer.errors import MessageTooLarge, TokenRefused
+from tidegate.producer.errors import MessageTooLarge, TokenRefused, TooManyParkedKeys
 from tidegate.producer.memory.broker import MESSAGE_BYTES_MAX, MemoryBroker
 from tidegate.producer.memory.group import Group
 from tidegate.producer.memory.group_client import ClientState
@@ -105,6 +110,7 @@ class World:
             heartbeats=Random(f"heartbeats {seed}"),
             queries=Random(f"queries {seed}"),
             poison=Random(f"poison {seed}"),
+            registry=Random(f"registry {seed}"),
         )
         self.names = TopicNames("sim")
         self.slots = weather.slots
@@ -120,6 +126,13 @@ class World:
         self.decode = Decoder(self.registry)
         self.spanner = SimSpanner(random, names=self.names, tables=self.tables, now_us=self.now_us)
         self.poison = Poison(Random(f"poison changes {seed}"), chance=weather.poison)
+        self.refused_schemas = RefusedSchemas(
+            Random(f"refused schemas {seed}"),
+            self.registry,
+            self.tables,
+            self.names,
+            chance=weather.schema_refused,
+        )
         self.data_topics = [self.names.data(name) for name in self.tables.names]
         topics = dict.fromkeys(self.data_topics, weather.topic_partitions)
         self.broker = MemoryBroker(
@@ -181,7 +194,7 @@ class World:
 
     def run(self) -> History:
         """Run to the end; return what happened."""
-        with silenced():
+        with silenced(), patch.object(parked_keys, "PARKED_KEYS_MAX", self.weather.parked_keys_max):
             self._run()
         for node in self.processes:
             node.kill()
@@ -478,6 +491,7 @@ class World:
                 node.kill()
                 self.broker.group.expire(node.name)
         self.poison.lift(part=_LIFTED_PART)
+        self.refused_schemas.lift()
         self.start_redrive(patience_s=self.random.choice((1, 10)))
 
     def _kill_a_redrive(self) -> None:
@@ -518,12 +532,21 @@ class World:
     def is_stopped_for_a_record(self, node: Node) -> bool:
         """Whether a restart of the worker is due once what it stopped for can be published."""
         stopped = node.worker.stopped.values() if node.is_alive else ()
-        return any(isinstance(error, MessageTooLarge | SchemaError) for error in stopped)
+        return any(
+            isinstance(error, MessageTooLarge | SchemaError | TooManyParkedKeys)
+            for error in stopped
+        )
 
     @property
     def all_park(self) -> bool:
         """Whether no worker stops at a change that it may park."""
-        return self.weather.parks and not self.weather.progress_versions_meet
+        weather = self.weather
+        return weather.parks and not (self.is_limited or weather.progress_versions_meet)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether a stream partition stops before it has parked all of its keys."""
+        return self.weather.parked_keys_max < PARKED_KEYS_MAX
 
     def lift_limits(self) -> None:
         """Let every message in, as an operator does who has read the errors."""
@@ -620,6 +643,13 @@ class World:
         )  # fmt: skip
         node.limits.read()
 
+    def refuses_schema(self, subject: str, schema: dict[str, Any]) -> bool:
+        """Whether the registry refuses a new version."""
+        is_refused = self.refused_schemas.refuses(subject, schema)
+        if is_refused:
+            self.tell("registry", "fault", "schema refused")
+        return is_refused
+
     def stopped_for_size(self, name: str, error: MessageTooLarge) -> None:
         """Note what a worker, or a stream partition of it, says that it stopped for."""
         self.tell(name, "fault", "a record is too large")
@@ -635,13 +665,21 @@ class World:
         self.tell(node.name, "broke", reason)
         self.history.broken.append(f"{node.name}: {reason}")
 
-    def stopped(self, name: str, effect: ReportStopped) -> None:
-        """Note a stream partition that stopped, which a refusal or the ground explains."""
+    def stopped(self, name: str, effect: ReportStopped, *, parked_keys: frozenset[int]) -> None:
+        """Note a stream partition that stopped with these parked keys, and what explains it."""
         self.ground.note_held(name, effect)
         if isinstance(effect.error, MessageTooLarge):
             self.stopped_for_size(name, effect.error)
             return
-        is_poison = isinstance(effect.error, SchemaError) and self.poison.marked
+        if isinstance(effect.error, TooManyParkedKeys):
+            self.tell(name, "fault", "too many parked keys")
+            at_us: Any = effect.error.fields["commit_timestamp_us"]
+            may_be_large = bool(self.weather.large_values)
+            self.history.full.append(Full(effect.token, at_us, parked_keys, may_be_large))
+            return
+        of_registry = effect.error.fields.get("subject") in self.refused_schemas.subjects
+        may_be_poison = bool(self.poison.marked) or of_registry
+        is_poison = isinstance(effect.error, SchemaError) and may_be_poison
         if is_poison:
             self.tell(name, "fault", "a change is poison")
         is_refused = isinstance(effect.error, TokenRefused)
@@ -724,7 +762,7 @@ class World:
 
     def new_translator(self, node: Node, *, parks: bool) -> RecordTranslator:
         """Return what a worker translates with, as `commands.run` puts it together."""
-        registrar = TableRegistrar(self.names, WorkerRegistry(self.registry, node.process))
+        registrar = TableRegistrar(self.names, WorkerRegistry(self, node.process))
         encodings = {
             name: registrar.register(self.tables.schema(name)) for name in self.tables.names
         }

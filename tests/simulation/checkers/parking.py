@@ -26,8 +26,9 @@ def check(history: History) -> Iterator[Violation]:
     by_key: dict[tuple[str, bytes], _Story] = defaultdict(list)
     for one in sorted([*history.parked, *history.put_back], key=lambda one: one.offset):
         by_key[one.topic, one.key].append(one)
+    poison = history.all_poison
     for story in by_key.values():
-        yield from _check_key(history, story)
+        yield from _check_key(poison, story)
     yield from _check_what_passed(history, redriven)
     yield from _check_counts(history)
 
@@ -46,7 +47,7 @@ def _check_times(history: History, redriven: set[bytes]) -> Iterator[Violation]:
             yield Violation("parked, but never committed within the stream", order_key)
 
 
-def _check_key(history: History, story: _Story) -> Iterator[Violation]:
+def _check_key(poison: set[bytes], story: _Story) -> Iterator[Violation]:
     """Check the parked changes of one key, in the order in which they stand."""
     first: OrderKey | None = None
     before: OrderKey | None = None
@@ -65,7 +66,7 @@ def _check_key(history: History, story: _Story) -> Iterator[Violation]:
                 yield Violation("parked without a poison change before it", change.order_key)
             continue
         first = first or now
-        if change.reason != "MessageTooLarge" and change.order_key not in history.poison:
+        if change.reason != "MessageTooLarge" and change.order_key not in poison:
             yield Violation(f"parked as {change.reason}, and is no poison", change.order_key)
 
 

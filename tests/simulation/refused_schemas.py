@@ -1,0 +1,71 @@
+"""A registry that refuses versions of a subject: rules of its own, a quota, a referee who is away.
+
+From the first refusal on it refuses every further version of the subject, until `lift`.  A worker
+asks for a version with all columns of a table whenever a change names one that it does not know, so
+a refusal concerns every column but those that each worker knows from its start.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from random import Random
+from typing import Any
+
+from tests.simulation.tables import SimTables
+from tidegate.schemas.change_schema import row_fields
+from tidegate.schemas.registry import InMemorySchemaRegistry
+from tidegate.schemas.topics import TopicNames
+
+__all__ = ["RefusedSchemas"]
+
+
+class RefusedSchemas:
+    """The refusals of one run; `chance` is that of a new version to be refused."""
+
+    def __init__(
+        self,
+        random: Random,
+        registry: InMemorySchemaRegistry,
+        tables: SimTables,
+        names: TopicNames,
+        *,
+        chance: float,
+    ) -> None:
+        self._random = random
+        self._tables = tables
+        self._registry = registry
+        self._names = names
+        self._chance = chance
+        self._refused: set[str] = set()
+        self.takes_new_tables = False
+        """Without a first version no change of a table can even be parked."""
+        self.subjects: set[str] = set()
+        """All of which a version was ever refused."""
+        self.columns: defaultdict[str, set[str]] = defaultdict(set)
+        """Data topic -> those that some worker may not have known at a refusal."""
+
+    def refuses(self, subject: str, schema: dict[str, Any]) -> bool:
+        """Whether a version is refused."""
+        if self.takes_new_tables and not self._registry.versions(subject):
+            return False
+        if subject not in self._refused and self._random.random() >= self._chance:
+            return False
+        self._refused.add(subject)
+        self.subjects.add(subject)
+        topic = subject.removesuffix("-value")
+        if topic != subject:
+            current = self._tables.table(self._names.table(topic) or "")
+            present = {column.name for column in current.columns} if current else set()
+            versions = self._registry.versions(subject)
+            first = row_fields(versions[0].schema) if versions else {}
+            self.columns[topic] |= row_fields(schema).keys() - (present & first.keys())
+        return True
+
+    def lift(self) -> None:
+        """Let versions in until the next refusal."""
+        self._refused.clear()
+
+    def end(self) -> None:
+        """Let every version in for good."""
+        self.lift()
+        self._chance = 0.0
