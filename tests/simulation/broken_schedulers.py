@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
+from unittest.mock import patch
 
 from tests.simulation.mutant import Mutant
 from tidegate.lineage import slot_tokens
 from tidegate.producer.core import query_scheduler
+from tidegate.producer.core.events import FleetRead
 from tidegate.producer.core.fleet_alignment import FleetAlignment
 from tidegate.producer.core.heartbeat import HeartbeatWriter
 from tidegate.producer.core.lifecycle import PartitionState
 from tidegate.producer.core.query_scheduler import _MOVABLE, Decision, QueryScheduler
+from tidegate.producer.memory.log import Outcome
+from tidegate.producer.memory.progress_follower import MemoryProgressFollower
 
 __all__ = ["BROKEN_SCHEDULERS"]
 
@@ -54,6 +59,36 @@ def _nothing_elsewhere(self: FleetAlignment, current_at_us: int, now_us: int) ->
     return None
 
 
+_read_slot = MemoryProgressFollower._read
+
+
+def _read_the_last_slot_once(self: MemoryProgressFollower, slot: int) -> None:
+    """Take the last slot's end of the first time for its end."""
+    if slot and slot == max(self._positions) and self._positions[slot]:
+        self.progress.reach_end(slot, self._positions[slot])
+    else:
+        _read_slot(self, slot)
+
+
+def _read_what_is_open(self: MemoryProgressFollower, slot: int) -> None:
+    """Read records of transactions that may be aborted still."""
+    log = self._broker.logs[self._topic, slot]
+    with patch.object(log, "open", {}), ExitStack() as stack:
+        for entry in log.entries:
+            if entry.transaction is not None and entry.transaction.outcome is Outcome.OPEN:
+                stack.enter_context(patch.object(entry.transaction, "outcome", Outcome.COMMITTED))
+        _read_slot(self, slot)
+
+
+_handle = FleetAlignment.handle
+
+
+def _keep_what_moved_once(self: FleetAlignment, event: FleetRead, now_us: int) -> None:
+    """Hold on to a slot in which nothing can move any more."""
+    kept = {slot: us for slot, us in event.lowest_us.items() if us is not None}
+    _handle(self, FleetRead(kept, event.is_current), now_us)
+
+
 BROKEN_SCHEDULERS = (
     Mutant(
         "a queued stream partition left out of the watermark",
@@ -89,5 +124,20 @@ BROKEN_SCHEDULERS = (
         "a stopped stream partition that pauses the others",
         "others_advance",
         ((query_scheduler, "_MOVABLE", frozenset({*_MOVABLE, PartitionState.STOPPED})),),
+    ),
+    Mutant(
+        "a follower that reads the last slot once",
+        "fleet_views",
+        ((MemoryProgressFollower, "_read", _read_the_last_slot_once),),
+    ),
+    Mutant(
+        "a view of the fleet that counts what is not committed",
+        "fleet_views",
+        ((MemoryProgressFollower, "_read", _read_what_is_open),),
+    ),
+    Mutant(
+        "a slot in which nothing moves any more kept in the view",
+        "fleet_views",
+        ((FleetAlignment, "handle", _keep_what_moved_once),),
     ),
 )

@@ -279,7 +279,11 @@ class WorkerMembership(MemoryMembership):
 
     def read_fleet(self) -> list[on.Event]:
         """As `read_tables`."""
-        return super().read_fleet() if self._fleet_random.random() < 0.4 else []
+        found = super().read_fleet() if self._fleet_random.random() < 0.4 else []
+        for event in found:
+            if isinstance(event, on.FleetRead):
+                self._world.fleet_sights.read(self._client_id, event)
+        return found
 
     def read_slot(self, slot: int, *, count: int) -> list[on.Event]:
         if self._world.chance(0.3):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.simulation.node import Node
     from tests.simulation.world import World
     from tidegate.producer.memory.log import Place
 
@@ -21,6 +22,9 @@ _ROUND_US = 40_000
 _ROUNDS_LIMITED = 150
 """So long changes stay poison where stream partitions stop at the next key to park."""
 _STOP_ROUNDS_MAX = 60_000_000 // _ROUND_US
+_ROUNDS_BETWEEN_SIGHTS = 10
+_ROUNDS_TO_VIEWS = 30_000_000 // _ROUND_US
+_ROUNDS_OF_VIEWS = 10_000_000 // _ROUND_US
 _PAUSES = 8
 """Of each worker in a round."""
 _REDRIVE_PATIENCE_S = 60.0
@@ -75,6 +79,23 @@ class Healing:
             is_done = self._goes_on_until(lambda: self._is_done(horizon_us))
         if not is_done:
             self._say_what_is_missing(horizon_us)
+        elif world.weather.drift_us and not world.ground.consumer_has_ended:
+            self._wait_for_the_views()
+
+    def _wait_for_the_views(self) -> None:
+        """Let every worker read what the others have committed, and go by it for a while."""
+        world = self._world
+        if not self._goes_on_until(self._is_fleet_known, rounds=_ROUNDS_TO_VIEWS, reads=False):
+            names = [node.name for node in world.nodes if self._misses_fleet(node)]
+            world.history.unhealed.append(f"without a view of the fleet: {names}")
+        self._goes_on_until(lambda: False, rounds=_ROUNDS_OF_VIEWS, reads=False)
+
+    def _is_fleet_known(self) -> bool:
+        return not any(self._misses_fleet(node) for node in self._world.nodes)
+
+    def _misses_fleet(self, node: Node) -> bool:
+        """Whether a worker does not know the fleet; one without a slot has no use for it."""
+        return not node.is_alive or (bool(node.worker.slots) and not node.knows_fleet)
 
     def _written(self) -> list[Place]:
         return [place for place, log in self._world.broker.logs.items() if log.end]
@@ -108,14 +129,21 @@ class Healing:
         world.redrives.clear()
 
     def _goes_on_until(
-        self, is_done: Callable[[], bool], *, restarts: bool = True, rounds: int = _ROUNDS_MAX
+        self,
+        is_done: Callable[[], bool],
+        *,
+        restarts: bool = True,
+        reads: bool = True,
+        rounds: int = _ROUNDS_MAX,
     ) -> bool:
         """Do rounds; return whether it came about, or why does not matter any more."""
         world = self._world
         for _ in range(rounds):
             world.at += 1
             world.now_us += _ROUND_US
-            self._do_a_round(restarts=restarts)
+            self._do_a_round(restarts=restarts, reads=reads)
+            if world.at % _ROUNDS_BETWEEN_SIGHTS == 0:
+                world.fleet_sights.look()
             if world.history.broken or is_done():
                 return True
         return False
@@ -135,7 +163,7 @@ class Healing:
         alive = [node.name for node in (*world.nodes, *world.zombies) if node.is_alive]
         world.history.survivors += alive
 
-    def _do_a_round(self, *, restarts: bool = True) -> None:
+    def _do_a_round(self, *, restarts: bool = True, reads: bool = True) -> None:
         world = self._world
         if restarts:
             self._restart_what_stopped()
@@ -159,7 +187,7 @@ class Healing:
                     node.step()
         world.broker.group.complete()
         world.broker.settle()
-        for _ in range(4):
+        for _ in range(4 * reads):
             world.step_consumer()
 
     def _held_up(self, horizon_us: int) -> list[str]:

@@ -19,6 +19,8 @@ __all__ = [
     "Denial",
     "Fenced",
     "Finish",
+    "FleetRead",
+    "FleetSight",
     "Full",
     "GroundFault",
     "History",
@@ -246,6 +248,29 @@ class Manifested:
 
 
 @dataclass(frozen=True, slots=True)
+class FleetRead:
+    """What a worker has read of the fleet's slots."""
+
+    worker: str
+    lowest_us: Mapping[int, int | None]
+    """Slot -> the lowest watermark of what can move in it, where that has changed."""
+    ends: Mapping[int, int]
+    """Slot -> where readers of what is committed reached its end at that moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSight:
+    """What a worker goes by of the fleet's slots, some time after the faults."""
+
+    worker: str
+    lowest_us: Mapping[int, int]
+    """Of slots in which something can move."""
+    ends_before: Mapping[int, int]
+    """As in `FleetRead`, when it knew less than it has to know by now."""
+    ends: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class GroundFault:
     """Something that no restart repairs happened to topics or retention."""
 
@@ -389,6 +414,8 @@ class History:
     """Token -> the longest time that it waited for a query after the faults; microseconds."""
     paused: dict[str, int] = field(default_factory=dict)
     """Token -> the longest time that it was paused and close to the slowest, as `queued`."""
+    fleet_reads: list[FleetRead] = field(default_factory=list)
+    fleet_sights: list[FleetSight] = field(default_factory=list)
     ahead: dict[str, int] = field(default_factory=dict)
     """Token -> the longest time that it was read too far ahead of the fleet's, as `queued`."""
     unhealed: list[str] = field(default_factory=list)

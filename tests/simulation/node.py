@@ -17,6 +17,7 @@ from tests.simulation.history import QueryStart
 from tests.simulation.process import Process
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
+from tidegate.producer.core.fleet_alignment import STALE_AFTER_US
 from tidegate.producer.core.lifecycle import PartitionState
 from tidegate.producer.core.now import Now
 from tidegate.producer.core.worker import Worker
@@ -209,6 +210,14 @@ class Node:
     @property
     def is_alive(self) -> bool:
         return self.process.is_alive
+
+    @property
+    def knows_fleet(self) -> bool:
+        """Whether it goes by what it has read of the whole fleet."""
+        known_at_us = self.worker._fleet._current_at_us
+        if not self.is_alive or known_at_us is None:
+            return False
+        return self.process.clock.monotonic_us() <= known_at_us + STALE_AFTER_US
 
     @property
     def bytes_in_transit(self) -> int:

@@ -15,6 +15,8 @@ from tests.simulation.history import (
     Denial,
     Fenced,
     Finish,
+    FleetRead,
+    FleetSight,
     Full,
     GroundFault,
     History,
@@ -250,6 +252,8 @@ WRONGS = [
     ("query_turns", "queued for too long", lambda h: h.queued.update(child=30_000_001)),
     ("query_turns", "paused for too long", lambda h: h.paused.update(child=3_000_001)),
     ("fleet_drift", "read on far ahead", lambda h: h.ahead.update(child=1_000_001)),
+    ("fleet_views", "what a slot has not said", lambda h: h.fleet_sights.append(
+        FleetSight("w", {0: 15}, {0: 4}, {0: 4}))),
     ("others_advance", "one is held up", lambda h: h.held_up.append("child")),
     ("vectors", "an entry is gone", lambda h: changed(h.progress, 0, record=ProgressRecord(
         "e", "w", SlotProgress(0, 1, 0, -1, (TopicOffset(TOPIC, 0, 2),), ())))),
@@ -382,6 +386,63 @@ def test_markers_of_two_kinds_of_checksums_are_compared_by_number(monkeypatch):
     assert not list(CHECKERS["origins"](mixed))
     without(mixed.published, 2)
     assert list(CHECKERS["origins"](mixed))
+
+
+def fleet():
+    """A slot with one stream partition, of which another one is announced and the first stops."""
+
+    def snapshot(revision, includes, *tokens):
+        return SlotProgress(0, revision, 0, includes, (), tokens)
+
+    one = TokenSnapshot("one", 1, (), (), 9)
+    other = ChildPartition("other", ("one",), 12_000)
+    bodies = [
+        snapshot(1, -1, one),
+        snapshot(2, -1, replace(one, watermark_us=15)),
+        PartitionAnnounced(other, "one"),
+        snapshot(3, -1, replace(one, watermark_us=16)),
+        snapshot(4, -1, replace(one, stopped="why")),
+        snapshot(5, 2, replace(one, stopped="why")),
+    ]
+    return History(
+        start_us=1,
+        slots=1,
+        progress=[entry(offset, body) for offset, body in enumerate(bodies)],
+        fleet_reads=[FleetRead("w", {0: 15}, {0: 2}), FleetRead("w", {0: None}, {0: 6})],
+        fleet_sights=[
+            FleetSight("w", {0: 9}, {0: 1}, {0: 2}),
+            FleetSight("w", {0: 15}, {0: 1}, {0: 2}),
+            FleetSight("w", {0: 11}, {0: 4}, {0: 5}),
+            FleetSight("w", {}, {0: 6}, {0: 6}),
+        ],
+    )
+
+
+def test_what_is_committed_and_recent_is_a_view():
+    assert not list(CHECKERS["fleet_views"](fleet()))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda h: changed(h.fleet_reads, 0, lowest_us={0: 16}),
+        lambda h: changed(h.fleet_reads, 0, ends={0: 1}),
+        lambda h: changed(h.fleet_sights, 0, ends_before={0: 2}),
+        lambda h: changed(h.fleet_sights, 1, ends={0: 1}),
+        lambda h: changed(h.fleet_sights, 2, lowest_us={0: 16}),
+        lambda h: changed(h.fleet_sights, 2, lowest_us={}),
+        lambda h: changed(h.fleet_sights, 3, lowest_us={0: 9}),
+    ],
+    ids=[
+        "more than was ever committed", "not committed when it was read", "too old", "not yet said",
+        "without what was announced", "nothing moves", "a stopped one holds the others",
+    ],
+)  # fmt: skip
+def test_other_views_are_found(wrong):
+    broken = fleet()
+    wrong(broken)
+
+    assert len(list(CHECKERS["fleet_views"](broken))) == 1
 
 
 def test_every_checker_is_tested():

@@ -52,7 +52,7 @@ WANTED = [
     "exit fenced", "exit drained", "exit its name belongs to another process",
     "TransactionAborted", "CommitOutcomeUnknown", "ProducerFenced", "SlotsRevoked", "SlotsLost",
     "QueryFailed", "QueryEnded", "bounded", "merged", "finished", "equal instants", "compacted",
-    "queued", "turn ended", "paused", "ReportWaiting",
+    "a view of the fleet", "queued", "turn ended", "paused", "ReportWaiting",
     "SetLateAside", "StoreSegment", "CompactSegments", "WriteRelease",
     "step late", "step pending", "step sink-mirror", "step manifest", "step state",
     "fault the request failed", "fault killed before the rename", "fault a foreign commit",
@@ -107,6 +107,7 @@ def test_every_fault_and_every_way_of_going_on_is_met():
             and len(body.child.parents) > 1
             for entry in history.progress
         )
+        met["a view of the fleet"] += any(len(s.lowest_us) > 1 for s in history.fleet_sights)
         met["queued"] += bool(history.queued)
         met["paused"] += any(n.worker.counters.counts["paused"] for n in world.nodes)
         met["turn ended"] += any(n.worker.counters.counts["turn_ended"] for n in world.nodes)

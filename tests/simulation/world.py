@@ -24,6 +24,7 @@ from tests.simulation.clients import (
 from tests.simulation.collected import collect
 from tests.simulation.consumer import Consumer, SupersededError
 from tests.simulation.disturbance import Disturbance
+from tests.simulation.fleet_sights import FleetSights
 from tests.simulation.ground import DataLostError, Ground
 from tests.simulation.healing import Healing
 from tests.simulation.history import (
@@ -180,6 +181,7 @@ class World:
             )
         )
         self.ground = Ground(self, seed)
+        self.fleet_sights = FleetSights(self)
         self._consumer: Consumer | None = None
         self._zombie_consumer: Consumer | None = None
         self.nodes: list[Node] = []
