@@ -44,6 +44,7 @@ class Customers:
     commit_timestamps: bool = True
     _process: subprocess.Popen[str] | None = None
     _latest: dict[str, Any] = field(default_factory=dict)
+    _follower: threading.Thread | None = None
 
     def start(self) -> None:
         """Start transferring."""
@@ -75,7 +76,8 @@ class Customers:
                 # Ctrl-C must not reach the child: this process stops it in order.
                 start_new_session=True,
             )
-        threading.Thread(target=self._follow, args=(self._process,), daemon=True).start()
+        self._follower = threading.Thread(target=self._follow, args=(self._process,), daemon=True)
+        self._follower.start()
 
     def _follow(self, process: subprocess.Popen[str]) -> None:
         for line in process.stdout or ():
@@ -104,6 +106,8 @@ class Customers:
             return True
         code = self._process.poll() if self._process else None
         if code:
+            if self._follower is not None:
+                self._follower.join(_STOP_S)  # it may not have read the last line yet: the cause
             cause = self._latest.get("failure") or f"exit code {code}"
             message = "the bank's customers failed"
             raise PartFailedError(message, cause=cause, log=str(self.log))

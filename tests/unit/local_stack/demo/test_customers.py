@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from spanner_simulator import Simulator
+from tidegate.local_stack.demo import customers as customers_module
 from tidegate.local_stack.demo.bank import Bank
 from tidegate.local_stack.demo.bank_database import (
     create_bank_database,
@@ -99,6 +103,28 @@ def test_a_failure_is_reported_with_its_cause(name: DatabaseName, tmp_path: Path
             until(lambda: customers.has_finished)
     finally:
         customers.stop()
+
+
+def test_the_cause_is_waited_for_where_the_program_ends_before_its_line_is_read(
+    name: DatabaseName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    open_accounts(create_bank_database(name), BANK)
+    customers = make(name, tmp_path, reserve=0, bank=Bank(accounts=10, seed=4))
+    has_ended = threading.Event()
+
+    def loads(line: str) -> object:
+        assert has_ended.wait(60)
+        return json.loads(line)
+
+    monkeypatch.setattr(customers_module, "json", SimpleNamespace(loads=loads))
+    customers.start()
+    process = customers._process
+    assert process is not None
+    process.wait(60)
+    threading.Timer(0.2, has_ended.set).start()
+    with pytest.raises(PartFailedError, match="KeyError"):
+        assert customers.has_finished
+    customers.stop()
 
 
 def test_stopping_early_ends_the_program(name: DatabaseName, tmp_path: Path):
