@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from tidegate.producer.commands import worker_counts
 from tidegate.producer.config import ProducerConfig
 from tidegate.program.command_line import new_app, run_program
 from tidegate.program.extras import Extra
@@ -21,8 +22,11 @@ from tidegate.schemas.errors import ExitCode
 from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tidegate.lineage.fleet_status import FleetStatus
     from tidegate.producer.commands.redrive import RedriveReport
+    from tidegate.producer.commands.worker_counts import WorkerCounts
 
 __all__ = ["app", "main"]
 
@@ -104,6 +108,14 @@ def status(
         int, typer.Option("--slowest", min=0, help="How many stream partitions to list.")
     ] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, of all of them.")] = False,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Also ask the worker that serves its metrics there how many stream partitions "
+            "are queued and paused; may be given more than once.",
+        ),
+    ] = None,
     **flags: Any,
 ) -> None:
     """Print how far the fleet is, as its progress topic says; needs no Spanner, changes nothing."""
@@ -112,11 +124,13 @@ def status(
     from tidegate.producer.commands import status as command  # noqa: PLC0415 - loads gRPC, as above
 
     found = command.status(settings)
+    workers = [worker_counts.ask_worker(address) for address in metrics or ()]
     now_us = time.time_ns() // NS_PER_US
     if as_json:
-        sys.stdout.write(command.as_json(found, now_us=now_us) + "\n")
+        sys.stdout.write(command.as_json(found, workers, now_us=now_us) + "\n")
     else:
         _print_status(found, slowest, now_us)
+        _print_workers(workers)
 
 
 def _print_status(found: FleetStatus, slowest: int, now_us: int) -> None:
@@ -145,6 +159,17 @@ def _print_status(found: FleetStatus, slowest: int, now_us: int) -> None:
                 one.condition.value, behind(one.watermark_us), escape(one.reason or ""),
             )  # fmt: skip
         console.print(table)
+
+
+def _print_workers(workers: Sequence[WorkerCounts]) -> None:
+    if not workers:
+        return
+    table = Table("metrics of", "reads", "queued", "paused", "stopped", title="Workers")
+    for one in workers:
+        counts = (one.running, one.queued, one.paused, one.stopped)
+        shown = ["unknown" if count is None else str(count) for count in counts]
+        table.add_row(escape(f"{one.address}: {one.error}" if one.error else one.address), *shown)
+    Console().print(table)
 
 
 def _print_report(report: RedriveReport) -> None:

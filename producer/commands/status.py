@@ -26,7 +26,10 @@ from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.topics import TopicNames
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tidegate.lineage.fleet_status import FleetStatus
+    from tidegate.producer.commands.worker_counts import WorkerCounts
     from tidegate.producer.config import ProducerConfig
 
 __all__ = ["as_json", "lag_s", "status"]
@@ -87,9 +90,12 @@ def lag_s(watermark_us: int | None, *, now_us: int) -> float | None:
     return None if watermark_us is None else round((now_us - watermark_us) / US_PER_SECOND, 3)
 
 
-def as_json(found: FleetStatus, *, now_us: int) -> str:
-    """Return the status as one JSON object, with the lag of each watermark in seconds."""
-    plain = asdict(found)
+def as_json(found: FleetStatus, workers: Iterable[WorkerCounts], *, now_us: int) -> str:
+    """Return the status as one JSON object, with the lag of each watermark in seconds.
+
+    `workers` are those that were asked, besides the progress topic.
+    """
+    plain = {**asdict(found), "workers": [asdict(worker) for worker in workers]}
     for one in (plain, *plain["slots"], *plain["partitions"]):
         watermark_us = one["watermark_us"]
         one["lag_s"] = lag_s(watermark_us, now_us=now_us)

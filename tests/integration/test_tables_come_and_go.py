@@ -153,6 +153,12 @@ def test_a_later_topic_that_grows_stops_every_worker(running: Running):
     insert(running.database, ("eu", 1, "one"))
     later_rows(stack, pipeline, count=1)
     (table,) = set(recorded_tables(stack))
+    # One that is still starting meets the grown topic at once, and says so in other words.
+    pipeline.wait(
+        lambda: all("slots assigned" in one.process.log_tail(1_000) for one in pipeline.workers),
+        what="both workers to be in the group",
+        deadline_s=DEADLINE_S,
+    )
 
     admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
     more = NewPartitions(TOPIC, table.topic_partitions + 1)

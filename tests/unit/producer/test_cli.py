@@ -20,7 +20,9 @@ from tidegate.lineage.fleet_status import (
 from tidegate.producer.cli import main
 from tidegate.producer.commands import redrive as redrive_command
 from tidegate.producer.commands import status as status_command
+from tidegate.producer.commands import worker_counts
 from tidegate.producer.commands.redrive import LeftKey, RedriveReport
+from tidegate.producer.commands.worker_counts import WorkerCounts
 
 GOOD = {
     "bootstrap-servers": "127.0.0.1:1",
@@ -196,6 +198,27 @@ def test_the_status_lists_the_slowest(run, monkeypatch):
     code, _, output = run("status", *flags(), "--json")
     assert code == 0
     assert [one["token"] for one in json.loads(output)["partitions"]] == ["slow", "fast"]
+
+
+def test_the_status_asks_the_workers_that_it_is_given(run, monkeypatch):
+    monkeypatch.setattr(status_command, "status", lambda _config: STATUS)
+    monkeypatch.setattr(
+        worker_counts, "ask_worker",
+        lambda address: WorkerCounts(address, 31, 41, 59, 26) if address == "a:1"
+        else WorkerCounts(address, error="it [timed] out"),
+    )  # fmt: skip
+    monkeypatch.setenv("COLUMNS", "200")
+    asked = ("--metrics", "a:1", "--metrics", "b:2")
+    code, _, output = run("status", *flags(), *asked)
+
+    assert code == 0
+    lines = output.splitlines()
+    assert next(line for line in lines if "a:1" in line).split()[3::2] == ["31", "41", "59", "26"]
+    assert "b:2: it [timed] out" in output
+
+    _, _, output = run("status", *flags(), *asked, "--json")
+    found = [(one["address"], one["queued"]) for one in json.loads(output)["workers"]]
+    assert found == [("a:1", 41), ("b:2", None)]
 
 
 def test_a_stream_that_has_ended_says_so(run, monkeypatch):

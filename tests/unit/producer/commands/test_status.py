@@ -10,8 +10,11 @@ from tests.unit.producer.commands.conftest import SLOTS
 from tests.unit.producer.commands.test_environment import started
 from tidegate.producer.commands import status as status_command
 from tidegate.producer.commands.status import as_json, status
+from tidegate.producer.commands.worker_counts import WorkerCounts
 from tidegate.schemas.errors import ConfigError, ConsumerError, UnreachableError
 from tidegate.schemas.progress import ProgressRecord, SlotProgress, TokenSnapshot
+
+ASKED = WorkerCounts("h:1", running=3, queued=2, paused=1, stopped=0)
 
 
 def beat(slot, revision=1, **fields):
@@ -40,7 +43,7 @@ def test_it_shows_what_every_slot_holds(place, config):
 
 def test_json_has_all_of_it_with_lags(place, config):
     place.record(beat(1), slot=1)
-    found = json.loads(as_json(status(config), now_us=3_500_000))
+    found = json.loads(as_json(status(config), [ASKED], now_us=3_500_000))
 
     assert (found["watermark_us"], found["lag_s"]) == (None, None)
     assert found["partitions"] == [
@@ -51,6 +54,9 @@ def test_json_has_all_of_it_with_lags(place, config):
         }
     ]  # fmt: skip
     assert [slot["open"] for slot in found["slots"]] == [0, 1, 0, 0]
+    assert found["workers"] == [
+        {"address": "h:1", "running": 3, "queued": 2, "paused": 1, "stopped": 0, "error": ""}
+    ]
 
 
 def test_a_stream_that_has_not_begun_is_named(place):

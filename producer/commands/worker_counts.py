@@ -1,0 +1,67 @@
+"""What a running worker says of its queries: read from its `/metrics`, since no record holds it.
+
+Whether a stream partition is queued or paused is its worker's choice of the moment (decision 27).
+"""
+
+from __future__ import annotations
+
+import http.client
+from contextlib import closing
+from dataclasses import dataclass
+
+from prometheus_client.parser import text_string_to_metric_families
+
+__all__ = ["WorkerCounts", "ask_worker"]
+
+_TIMEOUT_S = 5.0
+_PREFIX = "tidegate_producer_"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCounts:
+    """The stream partitions of one worker by what it does with them; None where it says nothing."""
+
+    address: str
+    running: int | None = None
+    queued: int | None = None
+    paused: int | None = None
+    stopped: int | None = None
+    error: str = ""
+    """Why it says nothing."""
+
+
+def ask_worker(address: str) -> WorkerCounts:
+    """Ask the worker whose metrics are served at `address`, a host and a port.
+
+    Blocks for some seconds at most.  Raises nothing: that a worker does not answer is in `error`.
+    """
+    try:
+        text = _fetch(address)
+        found = {
+            sample.name.removeprefix(_PREFIX): int(sample.value)
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if not sample.labels and sample.name.startswith(_PREFIX)
+        }
+        return WorkerCounts(
+            address,
+            running=found["queries_running"],
+            queued=found["stream_partitions_queued"],
+            paused=found["stream_partitions_paused"],
+            stopped=found["stream_partitions_stopped"],
+        )
+    except (OSError, http.client.HTTPException) as error:
+        return WorkerCounts(address, error=str(error) or type(error).__name__)
+    except (ValueError, KeyError):
+        return WorkerCounts(address, error="these are not the metrics of a tidegate-producer")
+
+
+def _fetch(address: str) -> str:
+    """Return the page; raises OSError and HTTPException."""
+    with closing(http.client.HTTPConnection(address, timeout=_TIMEOUT_S)) as connection:
+        connection.request("GET", "/metrics")
+        response = connection.getresponse()
+        if response.status != http.client.OK:
+            message = f"HTTP {response.status} {response.reason}"
+            raise http.client.HTTPException(message)
+        return response.read().decode()

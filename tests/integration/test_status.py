@@ -1,0 +1,105 @@
+"""`tidegate-producer status` on real parts: a worker with one query, of three stream partitions."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime
+
+import pytest
+
+from spanner_simulator import Simulator
+from tidegate.local_stack.config import load_config
+from tidegate.local_stack.demo.bank_database import create_database
+from tidegate.local_stack.demo.pipeline import Pipeline
+from tidegate.local_stack.parts.database_name import DatabaseName
+from tidegate.local_stack.parts.ports import choose_ports
+from tidegate.local_stack.parts.programs import Programs
+from tidegate.local_stack.parts.stack import LocalStack
+
+pytestmark = pytest.mark.integration
+
+STREAM_PARTITIONS = 3
+DDL = [
+    "CREATE TABLE Seen (Id INT64) PRIMARY KEY (Id)",
+    "CREATE CHANGE STREAM Feed FOR Seen OPTIONS (value_capture_type = 'NEW_ROW')",
+]
+PATIENCE_S = 120
+
+
+@pytest.fixture
+def status(tmp_path):
+    """Run `status` beside a running worker; return what it printed."""
+    config = load_config(data_dir=tmp_path / "stack")
+    with (
+        Simulator(seed=3, stream_partitions=STREAM_PARTITIONS) as simulator,
+        LocalStack(config, with_simulator=False) as stack,
+    ):
+        name = DatabaseName(address=simulator.grpc_address)
+        create_database(name, DDL)
+        port = choose_ports({"metrics": 0})["metrics"]
+        programs = Programs(
+            folder=tmp_path,
+            bootstrap_servers=stack.bootstrap_servers,
+            registry_url=stack.registry_url,
+            spanner_address=simulator.grpc_address,
+            database=name,
+            stream="Feed",
+            prefix="shown",
+            more={
+                "TIDEGATE_PRODUCER_OPEN_QUERIES_MAX": "1",
+                "TIDEGATE_PRODUCER_METRICS_PORT": str(port),
+                "TIDEGATE_PRODUCER_SLOTS": "4",
+            },
+        )
+        pipeline = Pipeline(programs)
+
+        def ended(*arguments):
+            settings = programs.worker("unused", start="now").spec.environ
+            result = subprocess.run(
+                [sys.executable, "-m", "tidegate.producer", "status",
+                 "--metrics", f"127.0.0.1:{port}", *arguments],
+                capture_output=True, text=True, check=False, timeout=PATIENCE_S,
+                env={**settings, "COLUMNS": "400"},
+            )  # fmt: skip
+            assert result.returncode == 0, result.stderr
+            return result.stdout
+
+        start = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        try:
+            pipeline.start_workers(1, start=start)
+            pipeline.wait(
+                lambda: _is_reading(ended("--json")),
+                what="the worker to read one and queue the others", deadline_s=PATIENCE_S,
+            )  # fmt: skip
+            yield ended
+        finally:
+            faults = pipeline.stop()
+        assert faults == []
+
+
+def _is_reading(text):
+    found = json.loads(text)
+    (worker,) = found["workers"]
+    is_reading = (worker["running"], worker["queued"]) == (1, STREAM_PARTITIONS - 1)
+    return is_reading and found["watermark_us"] is not None
+
+
+def test_it_shows_what_is_open_in_kafka_and_what_is_queued_in_the_worker(status):
+    found = json.loads(status("--json"))
+    assert [one["condition"] for one in found["partitions"]] == ["open"] * STREAM_PARTITIONS
+    assert {one["worker"] for one in found["partitions"]} == {"w1"}
+    assert sum(slot["open"] for slot in found["slots"]) == STREAM_PARTITIONS
+    assert len(found["slots"]) == 4
+    assert found["lag_s"] >= 0
+    assert found["stream"].endswith("/changeStreams/Feed")
+    (worker,) = found["workers"]
+    assert (worker["paused"], worker["stopped"], worker["error"]) == (0, 0, "")
+
+    text = status("--slowest", "1")
+    assert f"{STREAM_PARTITIONS} stream partitions are open; the watermark is behind by" in text
+    slowest = [one for one in found["partitions"] if one["token"] in text]
+    assert len(slowest) == 1
+    workers = text[text.index("Workers") :]
+    assert worker["address"] in workers
