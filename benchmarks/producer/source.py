@@ -42,6 +42,14 @@ __all__ = ["SourceProcess"]
 
 _SESSION = "projects/p/instances/i/databases/d/sessions/s"
 _SERVICE = "google.spanner.v1.Spanner"
+_SERVER_OPTIONS = [
+    # A worker sends all its queries at once, and one process accepts them one after the other.
+    # gRPC's server cancels calls at random once more than 1,000 wait for that, and those that have
+    # waited for 30 s.
+    ("grpc.server.max_pending_requests", 1_000_000),
+    ("grpc.server.max_pending_requests_hard_limit", 1_000_000),
+    ("grpc.server_max_unrequested_time_in_server", 3_600),
+]
 _TABLE_NAME = {"table_schema": "", "table_name": TABLE.name}
 _CATALOGUE: dict[str, list[dict[str, Any]]] = {
     "SELECT option_value ": [],
@@ -205,7 +213,7 @@ async def _serve() -> None:
             stream, request_deserializer=read
         ),
     }
-    server = grpc.aio.server()
+    server = grpc.aio.server(options=_SERVER_OPTIONS)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, handlers),))
     print(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}", flush=True)
     await server.start()
