@@ -8,7 +8,6 @@ released the last commit and all programs have ended in order.
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -26,11 +25,11 @@ from tests.chaos.faults import (
 from tests.chaos.figures import figures_of, heartbeat_versions
 from tests.chaos.fleet import Fleet
 from tests.chaos.lineage import Lineage
+from tests.chaos.opening import run_on_a_stack
 from tests.chaos.report import Report
 from tests.chaos.stage import Stage
 from tests.simulation.checking import CHECKERS
 from tests.simulation.history import History
-from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank import STREAM, Bank
 from tidegate.local_stack.demo.bank_database import (
     create_bank_database,
@@ -77,15 +76,12 @@ def run_chaos(options: Options, *, folder: Path, view: RunView) -> Report:
     Raises LocalStackError when a part fails or the run cannot go on; everything is stopped either
     way.
     """
-    with ExitStack() as cleanup:
-        view.stage("starting Kafka, schema registry and the Spanner simulator")
-        config = load_config(
-            data_dir=folder / "stack", seed=options.seed, stream_partitions=8, equal_timestamps=0.2
-        )
-        stack = cleanup.enter_context(LocalStack(config, report=view.detail))
-        run = _Run(options, stack=stack, folder=folder, view=view)
-        cleanup.callback(run.abandon)
-        return run.run()
+    return run_on_a_stack(
+        lambda stack: _Run(options, stack=stack, folder=folder, view=view),
+        seed=options.seed,
+        folder=folder,
+        view=view,
+    )
 
 
 class _Run:

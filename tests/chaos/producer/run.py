@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -21,6 +20,7 @@ from tests.chaos.committed_messages import committed_messages, topics_in
 from tests.chaos.faults import SESSION_TIMEOUT_MS, TRANSACTION_TIMEOUT_MS
 from tests.chaos.fleet import Fleet
 from tests.chaos.lineage import Lineage
+from tests.chaos.opening import run_on_a_stack
 from tests.chaos.producer.follower import Follower
 from tests.chaos.producer.plan import SIZES, broker_faults_of, worker_stages_of
 from tests.chaos.producer.reader import Where
@@ -37,7 +37,6 @@ from tests.chaos.producer.verdict import compare, late_changes
 from tests.chaos.producer.workload import STREAM, Workload, initial_ddl, is_poison
 from tests.chaos.report import Report
 from tests.chaos.stage import Stage
-from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank_database import create_database
 from tidegate.local_stack.demo.churn import SimulatorControl
 from tidegate.local_stack.demo.view import RunView
@@ -51,7 +50,6 @@ __all__ = ["Options", "run_chaos"]
 
 _PREFIX = "chaos"
 _RATE = 15.0
-_STREAM_PARTITIONS = 8
 _CATCH_UP_DEADLINE_S = 240.0
 _SETTING = "TIDEGATE_PRODUCER_"
 
@@ -72,18 +70,12 @@ def run_chaos(options: Options, *, folder: Path, view: RunView) -> Report:
     Raises LocalStackError when a part fails or the run cannot go on; everything is stopped either
     way.
     """
-    with ExitStack() as cleanup:
-        view.stage("starting Kafka, schema registry and the Spanner simulator")
-        config = load_config(
-            data_dir=folder / "stack",
-            seed=options.seed,
-            stream_partitions=_STREAM_PARTITIONS,
-            equal_timestamps=0.2,
-        )
-        stack = cleanup.enter_context(LocalStack(config, report=view.detail))
-        run = _Run(options, stack=stack, folder=folder, view=view)
-        cleanup.callback(run.abandon)
-        return run.run()
+    return run_on_a_stack(
+        lambda stack: _Run(options, stack=stack, folder=folder, view=view),
+        seed=options.seed,
+        folder=folder,
+        view=view,
+    )
 
 
 class _Run:
