@@ -5,6 +5,9 @@ ConsumerError
 │   └── MixedEpochs         records of two epochs in one progress topic
 ├── UnorderedChange         a data record without a usable order key
 ├── CheckpointMismatch      Spark's checkpoint and the gate's do not belong together
+│   └── NewerCheckpoint     a newer version of Tidegate wrote the checkpoint
+├── SegmentDamaged          a pending segment is not as it was written
+├── ChangesNotConserved     changes that were read are neither released nor waiting
 ├── WriterReplaced          a younger run has taken this checkpoint
 └── RunStopped              Spark started a batch while the run was stopping
 """
@@ -14,8 +17,11 @@ from __future__ import annotations
 from tidegate.schemas.errors import ConsumerError
 
 __all__ = [
+    "ChangesNotConserved",
     "CheckpointMismatch",
+    "NewerCheckpoint",
     "RunStopped",
+    "SegmentDamaged",
     "UnorderedChange",
     "WriterReplaced",
 ]
@@ -27,6 +33,18 @@ class UnorderedChange(ConsumerError):  # noqa: N818 - named after what was found
 
 class CheckpointMismatch(ConsumerError):  # noqa: N818 - named after what was found
     """The two halves of a checkpoint, or a checkpoint and its settings, do not belong together."""
+
+
+class NewerCheckpoint(CheckpointMismatch):
+    """A newer version of Tidegate has written a state or a plan that this one cannot read."""
+
+
+class SegmentDamaged(ConsumerError):  # noqa: N818 - named after what was found
+    """A segment of waiting changes is missing, or does not hold what was written to it."""
+
+
+class ChangesNotConserved(ConsumerError):  # noqa: N818 - named after what was found
+    """The counts of a batch do not agree: continuing could lose changes."""
 
 
 class WriterReplaced(ConsumerError):  # noqa: N818 - named after what was found

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from tidegate.schemas.order_key import TIMESTAMP_BYTES
 from tidegate.schemas.wire_format import HEADER_BYTES, unframe
+from tidegate.spark_consumer.batch.row_sums import read_sum, sum_of, with_hash
 from tidegate.spark_consumer.batch.rows import IS_PROGRESS, at_or_below, within
 from tidegate.spark_consumer.core.batch_state import TopicIds
 from tidegate.spark_consumer.core.batch_stats import BatchStats
@@ -40,11 +41,11 @@ def count_changes(rows: DataFrame, *, after_us: int, through_us: int) -> BatchSt
     is_early = is_ordered & ~at_or_below(max(after_us, through_us))
     place = F.concat_ws("/", "topic", F.col("topic_partition"), F.col("offset"))
     counted = (
-        rows.where(~F.col(IS_PROGRESS))
+        with_hash(rows.where(~F.col(IS_PROGRESS)))
         .agg(
             F.count_if(is_late).alias("late_rows"),
             F.count_if(is_due).alias("due_rows"),
-            F.count_if(is_early).alias("early_rows"),
+            *sum_of(is_early, "early"),
             F.count_if(~is_ordered).alias("unordered_rows"),
             F.min(F.when(~is_ordered, place)).alias("unordered_at"),
             F.min(F.when(is_early, commit_us)).alias("early_min_us"),
@@ -61,6 +62,7 @@ def count_changes(rows: DataFrame, *, after_us: int, through_us: int) -> BatchSt
         late_rows=counted["late_rows"],
         due=_distribution(counted["due_rows"], counted["due_us"]),
         early=_distribution(counted["early_rows"], counted["early_us"]),
+        early_checksum=read_sum(counted.asDict(), "early").checksum,
         early_min_us=counted["early_min_us"],
         early_max_us=counted["early_max_us"],
         topics=_topics(counted["frames"]),

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.order_key import first_key_after
+from tidegate.spark_consumer.core.row_sums import ReleaseCount
 from tidegate.spark_consumer.sinks.decoding import decode_changes
 from tidegate.spark_consumer.sinks.port import DecodedTable, Release
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from tidegate.spark_consumer.batch.segments import ReleaseRows
     from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
     from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 
@@ -26,9 +28,9 @@ __all__ = ["decoded_release"]
 
 @contextmanager
 def decoded_release(
-    rows: DataFrame, bounds: ReleaseBounds, *, plan: Plan, topics: Mapping[str, TopicSchemas]
-) -> Iterator[Release]:
-    """Decode a release's rows (the gate's columns and `ordinal`) for the sinks.
+    rows: ReleaseRows, bounds: ReleaseBounds, *, plan: Plan, topics: Mapping[str, TopicSchemas]
+) -> Iterator[tuple[Release, ReleaseCount]]:
+    """Decode a release's rows (the gate's columns, `copies` and `ordinal`) for the sinks.
 
     Frames are persisted as they are first read, and freed after the block.  Raises
     InvariantViolation if rows lie outside the bounds or ordinals are not dense.
@@ -39,14 +41,15 @@ def decoded_release(
             frames.callback(frame.unpersist)
             return frame.persist(StorageLevel.MEMORY_AND_DISK)
 
-        kept = persisted(rows)
-        total, by_topic = _counted(kept, bounds)
+        kept = persisted(rows.frame)
+        total, copies, by_topic = _counted(kept, bounds)
+        waiting, waiting_due = rows.waiting
         tables = {}
         for topic, schemas in topics.items():
             count = by_topic.get(topic, 0)
             frame = decode_changes(kept, schemas, topic=topic, release=bounds.number)
             tables[topic] = DecodedTable(persisted(frame) if count else frame, count, schemas)
-        yield Release(
+        release = Release(
             number=bounds.number,
             after_us=bounds.after_us,
             through_us=bounds.through_us,
@@ -55,14 +58,16 @@ def decoded_release(
             rows=total,
             tables=tables,
         )
+        yield release, ReleaseCount(total, copies, waiting, waiting_due)
 
 
-def _counted(rows: DataFrame, bounds: ReleaseBounds) -> tuple[int, dict[str, int]]:
-    """Return the number of rows, and by topic of those with a value; checks the bounds."""
+def _counted(rows: DataFrame, bounds: ReleaseBounds) -> tuple[int, int, dict[str, int]]:
+    """Return the numbers of rows and copies, and by topic of those with a value; checks bounds."""
     found = (
         rows.groupBy("topic")
         .agg(
             F.count("*").alias("rows"),
+            F.sum("copies").alias("copies"),
             F.count("value").alias("values"),
             F.min("order_key").alias("first"),
             F.max("order_key").alias("last"),
@@ -84,4 +89,5 @@ def _counted(rows: DataFrame, bounds: ReleaseBounds) -> tuple[int, dict[str, int
         "a release's ordinals are not dense",
         release=bounds.number,
     )
-    return total, {row["topic"]: row["values"] for row in found}
+    copies = sum(row["copies"] for row in found)
+    return total, copies, {row["topic"]: row["values"] for row in found}

@@ -6,13 +6,16 @@ them is safe is in `core.batch_run`.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, assert_never
 
 from tidegate.schemas.errors import InvariantViolation, invariant
 from tidegate.spark_consumer.core.batch_effects import (
     CountChanges,
+    CountRelease,
     DeleteFiles,
+    InspectSegments,
     LoadFrontier,
     LoadPlan,
     LoadState,
@@ -28,6 +31,10 @@ from tidegate.spark_consumer.core.batch_events import (
     FrontierLoaded,
     PlanLoaded,
     ProgressRead,
+    ReleaseCounted,
+    SegmentsInspected,
+    SegmentsJoined,
+    SegmentStored,
     StateLoaded,
     StateStored,
 )
@@ -48,8 +55,8 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.core.batch_effects import BatchEffect
     from tidegate.spark_consumer.core.batch_events import BatchEvent
     from tidegate.spark_consumer.core.batch_state import State
-    from tidegate.spark_consumer.core.plan import Plan, Step
-    from tidegate.spark_consumer.sinks.port import Sink
+    from tidegate.spark_consumer.core.plan import Plan
+    from tidegate.spark_consumer.sinks.port import Release, Sink
 
 __all__ = ["EffectLoop", "LoopStep"]
 
@@ -84,7 +91,10 @@ class EffectLoop:
             limits=parts.limits,
             code=parts.code,
             sinks=tuple(sink.name for sink in parts.sinks),
+            writer=parts.writer,
         )
+        self._opened = ExitStack()
+        self._release: Release | None = None
         self.input_rows = 0
         """Rows read, progress rows included; 0 in a replay that executes a stored plan."""
         self.released_rows = 0
@@ -112,19 +122,32 @@ class EffectLoop:
         may follow.  Raises what the core and the parts raise.
         """
         event: BatchEvent | None = BatchBegun(self._end_offsets)
-        while event is not None:
-            effects = self._run.handle(event)
-            self._run.check_invariants()
-            event = None
-            for effect in effects:
-                invariant(event is None, "an effect follows one that was answered")
-                event = yield from self._execute(effect)
+        with self._opened:
+            while event is not None:
+                effects = self._run.handle(event)
+                self._run.check_invariants()
+                event = None
+                for effect in effects:
+                    invariant(event is None, "an effect follows one that was answered")
+                    event = yield from self._execute(effect)
 
     def _execute(self, effect: BatchEffect) -> _Answered:
         match effect:
-            case SetLateAside() | WriteRelease() | StoreSegment() | CompactSegments():
-                yield from self._execute_step(effect)
+            case SetLateAside():
+                yield LoopStep("late")
+                # Rows are written past the gate's files, which refuse a replaced run by themselves.
+                self._parts.files.require_writer()
+                self._rows.set_late_aside(self.plan)
                 return None
+            case CountRelease() | InspectSegments():
+                return (yield from self._count(effect))
+            case WriteRelease():
+                yield from self._write_release(effect)
+                return None
+            case StoreSegment() | CompactSegments():
+                yield LoopStep("pending")
+                self._parts.files.require_writer()
+                return self._write_segment(effect)
             case LoadState() | LoadPlan() | LoadFrontier():
                 yield LoopStep("load")
                 return self._load(effect)
@@ -180,35 +203,46 @@ class EffectLoop:
             case _:
                 assert_never(effect)
 
-    def _execute_step(self, step: Step) -> Iterator[LoopStep]:
-        # Rows are written past the gate's files, which refuse a replaced run by themselves.
-        match step:
-            case SetLateAside():
-                yield LoopStep("late")
-                self._parts.files.require_writer()
-                self._rows.set_late_aside(self.plan)
-            case WriteRelease():
-                yield from self._write_release(step)
-            case StoreSegment():
-                yield LoopStep("pending")
-                self._parts.files.require_writer()
-                self._rows.store_segment(step.segment)
-            case CompactSegments():
-                yield LoopStep("pending")
-                self._parts.files.require_writer()
-                self._rows.join_segments(step.compaction, after_us=step.after_us)
+    def _count(self, effect: CountRelease | InspectSegments) -> _Answered:
+        parts = self._parts
+        match effect:
+            case CountRelease():
+                yield LoopStep("release", effect.bounds.number)
+                topics = parts.schemas.topics(self.plan.topics, parts.subscription)
+                self._release, count = self._opened.enter_context(
+                    self._rows.release(
+                        effect.bounds, reads=effect.reads, plan=self.plan, topics=topics
+                    )
+                )
+                return ReleaseCounted(count)
+            case InspectSegments():
+                yield LoopStep("inspect")
+                return SegmentsInspected(self._rows.inspect_segments(effect.reads))
             case _:
-                assert_never(step)
+                assert_never(effect)
+
+    def _write_segment(self, effect: StoreSegment | CompactSegments) -> BatchEvent:
+        match effect:
+            case StoreSegment():
+                return SegmentStored(self._rows.store_segment(effect.segment))
+            case CompactSegments():
+                sums, read = self._rows.join_segments(
+                    effect.compaction.output, reads=effect.reads, after_us=effect.after_us
+                )
+                return SegmentsJoined(sums, read)
+            case _:
+                assert_never(effect)
 
     def _write_release(self, step: WriteRelease) -> Iterator[LoopStep]:
-        parts, bounds = self._parts, step.bounds
-        yield LoopStep("release", bounds.number)
-        topics = parts.schemas.topics(self.plan.topics, parts.subscription)
-        with self._rows.release(bounds, plan=self.plan, topics=topics) as release:
-            for name in write_release(release, sinks=self._sinks(step.sinks), output=parts.output):
-                yield LoopStep(name, bounds.number)
-                parts.files.require_writer()
+        parts, release = self._parts, self._release
+        if release is None:
+            raise InvariantViolation("a release was not counted", release=step.bounds.number)
+        for name in write_release(release, sinks=self._sinks(step.sinks), output=parts.output):
+            yield LoopStep(name, step.bounds.number)
+            parts.files.require_writer()
         self.released_rows += release.rows
+        self._release = None
+        self._opened.close()
 
     def _sinks(self, names: Sequence[str]) -> list[Sink]:
         """Return the sinks that a plan names, in its order."""

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.core.batch_state import Segment
     from tidegate.spark_consumer.core.batch_stats import BatchStats
     from tidegate.spark_consumer.core.gate import Limits
-    from tidegate.spark_consumer.core.plan import Compaction, Plan, ReleaseBounds
+    from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
+    from tidegate.spark_consumer.core.row_sums import ReleaseCount, RowSum, SegmentRead
     from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
     from tidegate.spark_consumer.sinks.manifest import ManifestWriter
     from tidegate.spark_consumer.sinks.port import Release, Sink
@@ -50,20 +51,36 @@ class BatchRows(Protocol):
         """Append the data rows at or below `plan.after_us` to the table of late changes, once."""
         ...
 
-    def store_segment(self, segment: Segment) -> None:
-        """Store the data rows within the segment's times; a segment that is stored stays."""
+    def store_segment(self, segment: Segment) -> tuple[RowSum, ...]:
+        """Store the data rows within the segment's times; return a sum for each of its cuts."""
         ...
 
-    def join_segments(self, compaction: Compaction, *, after_us: int) -> None:
-        """Store what the inputs hold above `after_us` as one segment."""
+    def join_segments(
+        self, output: Segment, *, reads: Sequence[SegmentRead], after_us: int
+    ) -> tuple[tuple[RowSum, ...], RowSum]:
+        """Store what the reads hold above `after_us` as one segment.
+
+        Returns a sum for each cut of the output, and the sum of all that was read of counted
+        segments.  Raises SegmentDamaged if a segment cannot be read.
+        """
+        ...
+
+    def inspect_segments(self, reads: Sequence[SegmentRead]) -> tuple[RowSum | None, ...]:
+        """Return what each read holds; None where it cannot be read."""
         ...
 
     def release(
-        self, bounds: ReleaseBounds, *, plan: Plan, topics: Mapping[str, TopicSchemas]
-    ) -> AbstractContextManager[Release]:
+        self,
+        bounds: ReleaseBounds,
+        *,
+        reads: Sequence[SegmentRead],
+        plan: Plan,
+        topics: Mapping[str, TopicSchemas],
+    ) -> AbstractContextManager[tuple[Release, ReleaseCount]]:
         """Return a release's changes, decoded and counted; its frames are valid within the block.
 
-        Raises InvariantViolation if the rows are not those that the bounds promise.
+        Raises InvariantViolation if the rows are not those that the bounds promise, and
+        SegmentDamaged if a segment cannot be read.
         """
         ...
 
@@ -80,3 +97,5 @@ class Parts:
     query_id: str
     limits: Limits
     code: str
+    writer: int
+    """This run's number among the writers of the checkpoint."""

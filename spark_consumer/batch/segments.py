@@ -1,17 +1,29 @@
 """Changes that wait for the watermark, as sorted files of raw bytes, and releases made from them.
 
 A segment is a folder with a sorted Parquet file.  Reading compares order keys with the bounds, so
-Parquet's statistics skip what is outside.  A segment is never overwritten: a repeated attempt adds
-a file with the same rows, and `release` keeps each change once.  Overwriting would delete the files
-that a younger run may be reading, and a folder without files reads as no rows.
+Parquet's statistics skip what is outside.  Its name holds the number of the run that wrote it, so
+no two runs write to one folder.  Rows are counted as they are written and as they are read
+(`row_sums`); whether the counts agree is for the core to say.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from functools import reduce
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812
 
+from tidegate.spark_consumer.batch.row_sums import (
+    part_sums_of,
+    read_part_sums,
+    read_sum,
+    sum_of,
+    with_hash,
+)
 from tidegate.spark_consumer.batch.rows import (
     CHANGE_COLUMNS,
     CHANGE_SCHEMA,
@@ -19,16 +31,41 @@ from tidegate.spark_consumer.batch.rows import (
     at_or_below,
     within,
 )
+from tidegate.spark_consumer.core.conservation import require_whole
+from tidegate.spark_consumer.core.row_sums import NO_ROWS, RowSum
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, SparkSession
 
     from tidegate.spark_consumer.core.batch_state import Segment
-    from tidegate.spark_consumer.core.plan import Compaction, ReleaseBounds
+    from tidegate.spark_consumer.core.plan import ReleaseBounds
+    from tidegate.spark_consumer.core.row_sums import SegmentRead
 
-__all__ = ["SegmentFiles"]
+__all__ = ["ReleaseRows", "SegmentFiles"]
+
+_COUNTED = "is_counted"
+
+
+class ReleaseRows:
+    """A release's rows, and what is found of the segments once a job has read them."""
+
+    def __init__(self, frame: DataFrame, observation: Observation | None) -> None:
+        """Take the frame and what observes the segments in it."""
+        self.frame = frame
+        self._observation = observation
+
+    @property
+    def waiting(self) -> tuple[RowSum, int]:
+        """The sum of all that was read of counted segments, and how many rows of all are due.
+
+        Blocks until a job has read the frame.
+        """
+        if self._observation is None:
+            return NO_ROWS, 0
+        found = self._observation.get
+        return read_sum(found, "read"), found["due"] or 0
 
 
 class SegmentFiles:
@@ -39,41 +76,92 @@ class SegmentFiles:
         self._spark = spark
         self._folder = folder
 
-    def store(self, rows: DataFrame, segment: Segment) -> None:
-        """Write a batch's changes within a segment's times to that segment."""
+    def store(self, rows: DataFrame, segment: Segment) -> tuple[RowSum, ...]:
+        """Write a batch's changes within a segment's times to that segment; count its parts."""
         inside = within(after_us=segment.min_us - 1, through_us=segment.max_us)
-        self._write(rows.where(~F.col(IS_PROGRESS) & inside), segment.name)
+        return self._write(rows.where(~F.col(IS_PROGRESS) & inside), segment)
 
-    def join(self, compaction: Compaction, *, after_us: int) -> None:
-        """Write what segments hold above `after_us` to one segment."""
-        waiting = self._read(compaction.inputs).where(~at_or_below(after_us))
-        self._write(waiting, compaction.output.name)
+    def join(
+        self, output: Segment, *, reads: Sequence[SegmentRead], after_us: int
+    ) -> tuple[tuple[RowSum, ...], RowSum]:
+        """Write what segments hold above `after_us` to one segment.
 
-    def release(self, rows: DataFrame, bounds: ReleaseBounds) -> DataFrame:
-        """Return a release's changes, each once, in commit order, with their ordinals.
+        Returns the sums of its parts, and of all that was read of counted segments.
+        """
+        is_above = ~at_or_below(after_us)
+        with self.readable(reads):
+            found, observation = self._observed(reads, is_due=is_above)
+            sums = self._write(found.where(is_above), output)
+        return sums, read_sum(observation.get, "read")
+
+    def release(
+        self, rows: DataFrame, bounds: ReleaseBounds, *, reads: Sequence[SegmentRead]
+    ) -> ReleaseRows:
+        """Return a release's changes, each once, in commit order, with ordinals and `copies`.
 
         One task makes them, so ordinals are dense.  Of several copies of a change the first by
         topic, topic partition and offset stays, in whatever order they were read.
         """
         inside = within(after_us=bounds.after_us, through_us=bounds.through_us)
         found = rows.where(~F.col(IS_PROGRESS) & inside).select(*CHANGE_COLUMNS)
-        if bounds.segments:
-            found = found.unionByName(self._read(bounds.segments).where(inside))
+        observation = None
+        if reads:
+            waiting, observation = self._observed(reads, is_due=inside)
+            found = found.unionByName(waiting.where(inside).select(*CHANGE_COLUMNS))
         rest = [column for column in CHANGE_COLUMNS if column != "order_key"]
         # A single task's aggregation by the sort key comes out sorted: one sort serves both.
-        return (
+        frame = (
             found.coalesce(1)
             .groupBy("order_key")
-            .agg(F.min(F.struct(*rest)).alias("change"))
+            .agg(F.min(F.struct(*rest)).alias("change"), F.count("*").alias("copies"))
             .sortWithinPartitions("order_key")
-            .select("change.*", "order_key")
-            .select(*CHANGE_COLUMNS, F.monotonically_increasing_id().alias("ordinal"))
+            .select("change.*", "order_key", "copies")
+            .select(*CHANGE_COLUMNS, "copies", F.monotonically_increasing_id().alias("ordinal"))
         )
+        return ReleaseRows(frame, observation)
 
-    def _read(self, names: Sequence[str]) -> DataFrame:
-        paths = [f"{self._folder}/{name}" for name in names]
-        return self._spark.read.schema(CHANGE_SCHEMA).parquet(*paths)
+    def inspect(self, reads: Sequence[SegmentRead]) -> tuple[RowSum | None, ...]:
+        """Count each read by itself, in a job of its own; None where that fails."""
+        return tuple(self._inspected(read) for read in reads)
 
-    def _write(self, rows: DataFrame, name: str) -> None:
-        ordered = rows.select(*CHANGE_COLUMNS).coalesce(1).sortWithinPartitions("order_key")
-        ordered.write.mode("append").parquet(f"{self._folder}/{name}")
+    @contextmanager
+    def readable(self, reads: Sequence[SegmentRead]) -> Iterator[None]:
+        """Raise SegmentDamaged if a job within the block fails because it cannot read a segment."""
+        try:
+            yield
+        except (PySparkException, Py4JJavaError):
+            require_whole(reads, self.inspect(reads))
+            raise
+
+    def _inspected(self, read: SegmentRead) -> RowSum | None:
+        try:
+            frame = self._read(read)
+            found = frame.agg(*sum_of(F.lit(True), "read")).collect()[0]  # noqa: FBT003
+        except (PySparkException, Py4JJavaError):
+            return None
+        return read_sum(found.asDict(), "read")
+
+    def _observed(
+        self, reads: Sequence[SegmentRead], *, is_due: Column
+    ) -> tuple[DataFrame, Observation]:
+        frames = [self._read(read) for read in reads]
+        observation = Observation()
+        together = reduce(DataFrame.unionByName, frames)
+        due = F.count_if(is_due).alias("due")
+        return together.observe(observation, *sum_of(F.col(_COUNTED), "read"), due), observation
+
+    def _read(self, read: SegmentRead) -> DataFrame:
+        frame = self._spark.read.schema(CHANGE_SCHEMA).parquet(f"{self._folder}/{read.name}")
+        inside = within(after_us=read.after_us, through_us=read.through_us)
+        is_counted = F.lit(read.expected is not None)
+        return with_hash(frame.where(inside)).withColumn(_COUNTED, is_counted)
+
+    def _write(self, rows: DataFrame, segment: Segment) -> tuple[RowSum, ...]:
+        observation = Observation()
+        counted = with_hash(rows.select(*CHANGE_COLUMNS)).observe(
+            observation, *part_sums_of(segment.cuts_us)
+        )
+        ordered = counted.select(*CHANGE_COLUMNS).coalesce(1).sortWithinPartitions("order_key")
+        # Only this run writes to a folder of this name.
+        ordered.write.mode("overwrite").parquet(f"{self._folder}/{segment.name}")
+        return read_part_sums(observation.get, segment.cuts_us)

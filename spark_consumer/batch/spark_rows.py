@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark import StorageLevel
@@ -12,8 +13,7 @@ from tidegate.spark_consumer.batch.decoded_release import decoded_release
 from tidegate.spark_consumer.batch.rows import CHANGE_COLUMNS, IS_PROGRESS, at_or_below
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.batch.segments import SegmentFiles
     from tidegate.spark_consumer.core.batch_state import Segment
     from tidegate.spark_consumer.core.batch_stats import BatchStats
-    from tidegate.spark_consumer.core.plan import Compaction, Plan, ReleaseBounds
+    from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
+    from tidegate.spark_consumer.core.row_sums import ReleaseCount, RowSum, SegmentRead
     from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
     from tidegate.spark_consumer.sinks.port import Release
 
@@ -78,20 +79,37 @@ class SparkRows:
             watermark_us=plan.after_us,
         )
 
-    def store_segment(self, segment: Segment) -> None:
+    def store_segment(self, segment: Segment) -> tuple[RowSum, ...]:
         """Store the data rows within the segment's times."""
-        self._segments.store(self._persisted, segment)
+        return self._segments.store(self._persisted, segment)
 
-    def join_segments(self, compaction: Compaction, *, after_us: int) -> None:
+    def join_segments(
+        self, output: Segment, *, reads: Sequence[SegmentRead], after_us: int
+    ) -> tuple[tuple[RowSum, ...], RowSum]:
         """Join segments; the batch's own rows are not read."""
-        self._segments.join(compaction, after_us=after_us)
+        return self._segments.join(output, reads=reads, after_us=after_us)
 
+    def inspect_segments(self, reads: Sequence[SegmentRead]) -> tuple[RowSum | None, ...]:
+        """Count each read in a job of its own."""
+        return self._segments.inspect(reads)
+
+    @contextmanager
     def release(
-        self, bounds: ReleaseBounds, *, plan: Plan, topics: Mapping[str, TopicSchemas]
-    ) -> AbstractContextManager[Release]:
+        self,
+        bounds: ReleaseBounds,
+        *,
+        reads: Sequence[SegmentRead],
+        plan: Plan,
+        topics: Mapping[str, TopicSchemas],
+    ) -> Iterator[tuple[Release, ReleaseCount]]:
         """Return a release's changes: one Spark job counts them, and each table is decoded once."""
-        rows = self._segments.release(self._persisted, bounds)
-        return decoded_release(rows, bounds, plan=plan, topics=topics)
+        with ExitStack() as opened:
+            with self._segments.readable(reads):
+                rows = self._segments.release(self._persisted, bounds, reads=reads)
+                counted = opened.enter_context(
+                    decoded_release(rows, bounds, plan=plan, topics=topics)
+                )
+            yield counted
 
     @property
     def _persisted(self) -> DataFrame:

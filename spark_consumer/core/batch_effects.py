@@ -5,6 +5,8 @@ its list; the event beside it carries the answer:
 
     LoadState -> StateLoaded          LoadPlan -> PlanLoaded          LoadFrontier -> FrontierLoaded
     ReadProgress -> ProgressRead      CountChanges -> ChangesCounted  StoreState -> StateStored
+    CountRelease -> ReleaseCounted    InspectSegments -> SegmentsInspected
+    StoreSegment -> SegmentStored     CompactSegments -> SegmentsJoined
 
 A kill between any two effects is safe: the batch starts again and repeats them.  The effects of a
 plan stand in `plan`.
@@ -25,12 +27,15 @@ from tidegate.spark_consumer.core.plan import (
 if TYPE_CHECKING:
     from tidegate.lineage.frontier import Frontier
     from tidegate.spark_consumer.core.batch_state import State, TopicIds
-    from tidegate.spark_consumer.core.plan import Plan
+    from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
+    from tidegate.spark_consumer.core.row_sums import SegmentRead
 
 __all__ = [
     "BatchEffect",
     "CountChanges",
+    "CountRelease",
     "DeleteFiles",
+    "InspectSegments",
     "LoadFrontier",
     "LoadPlan",
     "LoadState",
@@ -87,6 +92,21 @@ class CountChanges:
 
 
 @dataclass(frozen=True, slots=True)
+class CountRelease:
+    """Make a release and count it; it stays open for the `WriteRelease` that may follow."""
+
+    bounds: ReleaseBounds
+    reads: tuple[SegmentRead, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InspectSegments:
+    """Count each of these reads by itself, to find the segment that is damaged."""
+
+    reads: tuple[SegmentRead, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StoreSchemas:
     """Store every schema that these ids name, so that a replay needs no registry."""
 
@@ -122,6 +142,8 @@ BatchEffect: TypeAlias = (
     | LoadFrontier
     | ReadProgress
     | CountChanges
+    | CountRelease
+    | InspectSegments
     | StoreSchemas
     | StoreFrontier
     | StorePlan

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.core.batch_state import State
     from tidegate.spark_consumer.core.batch_stats import BatchStats
     from tidegate.spark_consumer.core.plan import Plan
+    from tidegate.spark_consumer.core.row_sums import ReleaseCount, RowSum
 
 __all__ = [
     "BatchBegun",
@@ -21,6 +22,10 @@ __all__ = [
     "FrontierLoaded",
     "PlanLoaded",
     "ProgressRead",
+    "ReleaseCounted",
+    "SegmentStored",
+    "SegmentsInspected",
+    "SegmentsJoined",
     "StateLoaded",
     "StateStored",
 ]
@@ -72,6 +77,35 @@ class ChangesCounted:
 
 
 @dataclass(frozen=True, slots=True)
+class ReleaseCounted:
+    """The release is made and not yet written."""
+
+    count: ReleaseCount
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentsInspected:
+    """What each read found; None where the segment cannot be read."""
+
+    found: tuple[RowSum | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentStored:
+    """What was written to each part of the segment."""
+
+    sums: tuple[RowSum, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentsJoined:
+    """What was written to each part of the output, and what was read of the counted inputs."""
+
+    sums: tuple[RowSum, ...]
+    read: RowSum
+
+
+@dataclass(frozen=True, slots=True)
 class StateStored:
     """The batch's own state is stored, so everything before it is done."""
 
@@ -83,5 +117,9 @@ BatchEvent: TypeAlias = (
     | FrontierLoaded
     | ProgressRead
     | ChangesCounted
+    | ReleaseCounted
+    | SegmentsInspected
+    | SegmentStored
+    | SegmentsJoined
     | StateStored
 )

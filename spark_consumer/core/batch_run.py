@@ -4,6 +4,9 @@
                                  -> else frontier N-1 -> progress -> stats -> frontier N, plan N
     plan N -> its steps -> state N
 
+Each release is counted before it is written, and each segment as it is written: what does not agree
+with the plan or the state ends the batch before the sink's commit (`conservation`).
+
 The plan is stored before the first effect that it names and the state after the last, so that a
 kill between any two effects leads to the same batch again.  A replay that finds a plan executes it
 and looks at neither frontier nor rows.  Nothing but the state is carried to the next batch.
@@ -11,6 +14,7 @@ and looks at neither frontier nor rows.  Nothing but the state is carried to the
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from tidegate.lineage.frontier import Frontier
@@ -18,7 +22,9 @@ from tidegate.schemas.errors import InvariantViolation, invariant
 from tidegate.spark_consumer.core.batch_effects import (
     BatchEffect,
     CountChanges,
+    CountRelease,
     DeleteFiles,
+    InspectSegments,
     LoadFrontier,
     LoadPlan,
     LoadState,
@@ -35,28 +41,43 @@ from tidegate.spark_consumer.core.batch_events import (
     FrontierLoaded,
     PlanLoaded,
     ProgressRead,
+    ReleaseCounted,
+    SegmentsInspected,
+    SegmentsJoined,
+    SegmentStored,
     StateLoaded,
     StateStored,
 )
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.batch_stats import BatchStats
+from tidegate.spark_consumer.core.conservation import Balance, is_whole, reads_of, require_whole
+from tidegate.spark_consumer.core.files import segment_name
 from tidegate.spark_consumer.core.gate import (
     Gate,
     after,
     no_longer_needed,
     require_same_batch,
     require_state,
+    waiting_segments,
+)
+from tidegate.spark_consumer.core.plan import (
+    CompactSegments,
+    SetLateAside,
+    StoreSegment,
+    WriteRelease,
 )
 from tidegate.spark_consumer.core.release import overlapping
-from tidegate.spark_consumer.errors import CheckpointMismatch
+from tidegate.spark_consumer.errors import ChangesNotConserved, CheckpointMismatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from tidegate.lineage.frontier import EndOffsets, ProgressRow
     from tidegate.lineage.subscription import Subscription
+    from tidegate.spark_consumer.core.batch_state import Segment
     from tidegate.spark_consumer.core.gate import Limits
-    from tidegate.spark_consumer.core.plan import Plan
+    from tidegate.spark_consumer.core.plan import Plan, Step
+    from tidegate.spark_consumer.core.row_sums import ReleaseCount, RowSum, SegmentRead
 
 __all__ = ["BatchRun"]
 
@@ -74,19 +95,25 @@ class BatchRun:
         limits: Limits,
         code: str,
         sinks: tuple[str, ...],
+        writer: int,
     ) -> None:
-        """Wait for `BatchBegun`."""
+        """Wait for `BatchBegun`.  `writer` is this run's number: it names the run's segments."""
         invariant(batch >= 0, "batches are numbered from 0", batch=batch)
         self._batch = batch
         self._empty = State(prefix=prefix, query_id=query_id, sinks=sinks)
         self._subscription = subscription
         self._limits = limits
         self._code = code
+        self._writer = writer
         self._awaited: type[BatchEvent] | None = BatchBegun
         self._end_offsets: EndOffsets = {}
         self._before = self._empty
         self._gate: Gate | None = None
         self._plan: Plan | None = None
+        self._balance: Balance | None = None
+        self._steps: list[Step] = []
+        self._written: dict[str, Segment] = {}
+        self._inspected: tuple[SegmentRead, ...] = ()
         self._following: State | None = None
 
     @property
@@ -109,7 +136,8 @@ class BatchRun:
 
         Raises CheckpointMismatch if what was loaded is not of this batch, ProtocolError (also
         MixedEpochs) where the progress contradicts the protocol, UnorderedChange for a change
-        without order key.  After an error this attempt is over; start a new one.
+        without order key, SegmentDamaged and ChangesNotConserved where changes are missing.
+        After an error this attempt is over; start a new one.
         """
         invariant(
             self._awaited is not None and isinstance(event, self._awaited),
@@ -131,6 +159,14 @@ class BatchRun:
                 return self._fold(event.rows)
             case ChangesCounted():
                 return self._decide(event.stats)
+            case ReleaseCounted():
+                return self._check_release(event.count)
+            case SegmentsInspected():
+                return self._find_damage(event.found)
+            case SegmentStored():
+                return self._add_segment(event.sums)
+            case SegmentsJoined():
+                return self._check_join(event)
             case StateStored():
                 self._awaited = None
                 return []
@@ -207,9 +243,120 @@ class BatchRun:
 
     def _execute(self, plan: Plan) -> list[BatchEffect]:
         self._plan = plan
-        self._following = after(self._before, plan)
+        self._balance = Balance(self._before, plan)
+        self._steps = list(plan.steps)
+        return self._continue_plan()
+
+    def _continue_plan(self) -> list[BatchEffect]:
+        """Return the effects up to the next one that has an answer."""
+        effects: list[BatchEffect] = []
+        while self._steps:
+            step = self._steps[0]
+            match step:
+                case SetLateAside():
+                    effects.append(self._steps.pop(0))
+                case WriteRelease():
+                    self._awaited = ReleaseCounted
+                    return [*effects, CountRelease(step.bounds, self._reads_of(step))]
+                case StoreSegment():
+                    self._awaited = SegmentStored
+                    return [*effects, StoreSegment(self._named(step.segment))]
+                case CompactSegments():
+                    self._awaited = SegmentsJoined
+                    output = self._named(step.compaction.output)
+                    compaction = replace(step.compaction, output=output)
+                    reads = self._reads_of(step)
+                    return [*effects, CompactSegments(compaction, step.after_us, reads)]
+                case _:
+                    assert_never(step)
+        return [*effects, self._store_state()]
+
+    def _store_state(self) -> StoreState:
+        before, plan = self._before, self._executing
+        waiting = waiting_segments(before, plan, self._written)
+        self._following = after(
+            before,
+            plan,
+            written=self._written,
+            waiting_rows=self._account.close(waiting),
+            code=self._code,
+        )
         self._awaited = StateStored
-        return [*plan.steps, StoreState(self._following)]
+        return StoreState(self._following)
+
+    def _check_release(self, count: ReleaseCount) -> list[BatchEffect]:
+        """Let a release be written if everything that it should hold was found."""
+        step = self._steps[0]
+        reads = self._reads_of(step)
+        if not is_whole(reads, count.waiting):
+            return self._inspect(reads)
+        self._account.add_release(count)
+        self._steps.pop(0)
+        return [step, *self._continue_plan()]
+
+    def _check_join(self, event: SegmentsJoined) -> list[BatchEffect]:
+        step = self._steps[0]
+        reads = self._reads_of(step)
+        if not is_whole(reads, event.read):
+            return self._inspect(reads)
+        return self._add_segment(event.sums)
+
+    def _add_segment(self, sums: Sequence[RowSum]) -> list[BatchEffect]:
+        step = self._steps.pop(0)
+        if isinstance(step, StoreSegment):
+            segment = self._named(step.segment).written(sums)
+            self._written[step.segment.name] = segment
+            self._account.add_segment(segment)
+        elif isinstance(step, CompactSegments):
+            output = step.compaction.output
+            self._written[output.name] = self._named(output).written(sums)
+        return self._continue_plan()
+
+    def _inspect(self, reads: tuple[SegmentRead, ...]) -> list[BatchEffect]:
+        self._inspected = reads
+        self._awaited = SegmentsInspected
+        return [InspectSegments(reads)]
+
+    def _find_damage(self, found: Sequence[RowSum | None]) -> list[BatchEffect]:
+        require_whole(self._inspected, found)
+        message = "segments that are whole were not read as a whole"
+        hint = "Nothing of this release was written; a restart repeats the batch"
+        names = [read.name for read in self._inspected]
+        raise ChangesNotConserved(message, hint=hint, batch=self._batch, segments=names)
+
+    def _reads_of(self, step: Step) -> tuple[SegmentRead, ...]:
+        """Return what a step reads of the segments that the state names."""
+        match step:
+            case WriteRelease():
+                names, after_us = step.bounds.segments, step.bounds.after_us
+                through_us = step.bounds.through_us
+            case CompactSegments():
+                names, after_us = step.compaction.inputs, step.after_us
+                through_us = step.compaction.output.max_us
+            case _:
+                return ()
+        known = {segment.name: segment for segment in self._before.segments}
+        unknown = sorted(set(names) - known.keys())
+        if unknown:
+            message = "the plan reads segments that the state does not name"
+            raise CheckpointMismatch(message, batch=self._batch, segments=unknown)
+        segments = [known[name] for name in names]
+        return reads_of(segments, after_us=after_us, through_us=through_us)
+
+    def _named(self, planned: Segment) -> Segment:
+        return replace(planned, name=segment_name(planned.name, writer=self._writer))
+
+    @property
+    def _executing(self) -> Plan:
+        if self._plan is None:
+            raise InvariantViolation("batch step without a plan", batch=self._batch)
+        return self._plan
+
+    @property
+    def _account(self) -> Balance:
+        if self._balance is None:
+            raise InvariantViolation("batch step without a plan", batch=self._batch)
+        return self._balance
 
     @property
     def _deciding(self) -> Gate:

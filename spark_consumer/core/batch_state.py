@@ -5,19 +5,24 @@ State N is the last file that batch N writes; it follows from state N - 1 and pl
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tidegate.schemas.errors import invariant
+from tidegate.spark_consumer.core.formats import require_known
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tidegate.lineage.frontier import EndOffsets
+    from tidegate.spark_consumer.core.row_sums import RowSum
 
 __all__ = [
     "BEFORE_EVERYTHING_US",
+    "STATE_FORMAT",
     "Segment",
+    "SegmentPart",
     "State",
     "TopicIds",
     "end_offsets_from_json",
@@ -27,6 +32,21 @@ __all__ = [
 BEFORE_EVERYTHING_US = -1
 """The watermark before the first one: no change has a commit time at or below it."""
 
+STATE_FORMAT = 2
+"""Of what `State.snapshot` returns; 1 had no number, and its segments were not counted."""
+
+_PARTS_MAX = 16
+"""A release reads at most two parts of a segment that lie partly outside its bounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPart:
+    """The changes of a segment up to a commit timestamp, above those of the part before it."""
+
+    through_us: int
+    rows: int
+    checksum: int
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -34,7 +54,7 @@ class Segment:
 
     All lie within `min_us` and `max_us`; those at or below the state's watermark are already
     released.  `quantiles_us` cuts the rows, as first written, into parts of about
-    equal size.
+    equal size.  In a plan `rows` is an estimate, `parts` is empty and the name lacks the writer.
     """
 
     name: str
@@ -42,11 +62,38 @@ class Segment:
     max_us: int
     rows: int
     quantiles_us: tuple[int, ...]
+    parts: tuple[SegmentPart, ...] = ()
+    """What was written, up to `max_us`; empty if an older program wrote the segment, uncounted."""
 
     @classmethod
     def restore(cls, data: Mapping[str, Any]) -> Segment:
         """Rebuild a segment from plain data."""
-        return cls(**{**data, "quantiles_us": tuple(data["quantiles_us"])})
+        parts = tuple(SegmentPart(*part) for part in data.get("parts", ()))
+        return cls(**{**data, "quantiles_us": tuple(data["quantiles_us"]), "parts": parts})
+
+    @property
+    def cuts_us(self) -> tuple[int, ...]:
+        """Commit timestamps that end the parts in which the segment is counted; the last ends it.
+
+        They follow from the plan alone, so that every run that writes it counts the same parts.
+        """
+        inside = sorted({us for us in self.quantiles_us if self.min_us <= us < self.max_us})
+        chosen = min(len(inside), _PARTS_MAX - 1)
+        cuts = [inside[(n + 1) * len(inside) // (chosen + 1)] for n in range(chosen)]
+        return (*dict.fromkeys(cuts), self.max_us)
+
+    def written(self, sums: Sequence[RowSum]) -> Segment:
+        """Return this planned segment as it was written, with a sum for each part."""
+        parts = tuple(
+            SegmentPart(us, one.rows, one.checksum)
+            for us, one in zip(self.cuts_us, sums, strict=True)
+        )
+        return replace(self, rows=sum(one.rows for one in sums), parts=parts)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return plain data for `restore`."""
+        parts = [[part.through_us, part.rows, part.checksum] for part in self.parts]
+        return {**asdict(self), "parts": parts}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +131,11 @@ class State:
     topics: tuple[TopicIds, ...] = ()
     sinks: tuple[str, ...] = ()
     """Names of the sinks that have every release so far."""
+    waiting_rows: int | None = 0
+    """Changes above the watermark in all segments; None if an older program left it unknown."""
+    code: str = ""
+    """Version of the program that stored the state."""
+    format: int = STATE_FORMAT
 
     def check_invariants(self) -> None:
         """Raise InvariantViolation if the state contradicts itself."""
@@ -101,6 +153,14 @@ class State:
                 segment=segment.name,
                 watermark_us=self.watermark_us,
             )
+            cuts = [segment.min_us - 1, *(part.through_us for part in segment.parts)]
+            invariant(
+                not segment.parts
+                or (cuts[-1] == segment.max_us and all(a < b for a, b in pairwise(cuts))),
+                "a segment's parts do not cover it",
+                segment=segment.name,
+                cuts=cuts,
+            )
         for topic in self.topics:
             ascending = all(
                 ids == tuple(sorted(set(ids))) for ids in (topic.key_ids, topic.value_ids)
@@ -110,11 +170,20 @@ class State:
     def snapshot(self) -> dict[str, Any]:
         """Return plain data for `restore`."""
         offsets = None if self.end_offsets is None else end_offsets_to_json(self.end_offsets)
-        return {**asdict(self), "end_offsets": offsets}
+        segments = [segment.snapshot() for segment in self.segments]
+        return {**asdict(self), "end_offsets": offsets, "segments": segments}
 
     @classmethod
     def restore(cls, data: Mapping[str, Any]) -> State:
-        """Rebuild what `snapshot` gave."""
+        """Rebuild what `snapshot` gave, also that of older programs.
+
+        Raises NewerCheckpoint for a state that a newer program stored.
+        """
+        found = require_known("state", data, newest=STATE_FORMAT)
+        if found == 1:
+            # Its segments were not counted.
+            waiting_rows = None if data["segments"] else 0
+            data = {**data, "format": STATE_FORMAT, "waiting_rows": waiting_rows}
         offsets = data["end_offsets"]
         return cls(
             **{

@@ -23,6 +23,8 @@ class BatchStats:
     """Above the former, at or below the new watermark."""
     early: Distribution = NO_CHANGES
     """Above the new watermark."""
+    early_checksum: int = 0
+    """Of the rows above the new watermark."""
     early_min_us: int | None = None
     early_max_us: int | None = None
     topics: tuple[TopicIds, ...] = ()

@@ -11,6 +11,7 @@ __all__ = [
     "number_in",
     "plan_file",
     "segment_file",
+    "segment_name",
     "state_file",
 ]
 
@@ -35,9 +36,15 @@ def frontier_file(name: str) -> str:
     return f"frontiers/{name}.json"
 
 
+def segment_name(planned: str, *, writer: int) -> str:
+    """Return the name under which a run writes a segment: no other run writes to it."""
+    return f"{planned}/{writer}"
+
+
 def segment_file(name: str) -> str:
-    """Return the folder of a segment."""
-    return f"{SEGMENTS}/{name}"
+    """Return the folder of a segment, with what other runs have written for it."""
+    planned, _, _ = name.partition("/")
+    return f"{SEGMENTS}/{planned}"
 
 
 def number_in(file_name: str) -> int:

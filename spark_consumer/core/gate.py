@@ -27,12 +27,13 @@ from tidegate.spark_consumer.core.files import (
     segment_file,
     state_file,
 )
-from tidegate.spark_consumer.core.plan import PLAN_FORMAT, Plan
+from tidegate.spark_consumer.core.plan import PLAN_FORMAT, FreshRows, Plan
 from tidegate.spark_consumer.core.release import (
     compaction_of,
     releases_of,
     segments_of,
 )
+from tidegate.spark_consumer.core.row_sums import RowSum
 from tidegate.spark_consumer.errors import CheckpointMismatch, UnorderedChange
 
 if TYPE_CHECKING:
@@ -184,6 +185,7 @@ class Gate:
             topics=self._merged(stats.topics),
             sinks=state.sinks,
             frontier=f"{batch:012d}",
+            fresh=FreshRows(stats.due.rows, RowSum(stats.early.rows, stats.early_checksum)),
         )
 
     def _merged(self, seen: Iterable[TopicIds]) -> tuple[TopicIds, ...]:
@@ -204,9 +206,20 @@ class Gate:
         return tuple(merged[topic] for topic in sorted(merged))
 
 
-def after(state: State, plan: Plan) -> State:
-    """Return the state that an executed plan leads to."""
-    waiting = waiting_segments(state, plan)
+def after(
+    state: State,
+    plan: Plan,
+    *,
+    written: Mapping[str, Segment],
+    waiting_rows: int | None,
+    code: str,
+) -> State:
+    """Return the state that an executed plan leads to.
+
+    `written` holds the segments of the plan as they were written, by their planned names;
+    `waiting_rows` is how many changes wait; `code` is the version of this program.
+    """
+    waiting = waiting_segments(state, plan, written)
     kept = {segment.name for segment in waiting}
     following = replace(
         state,
@@ -221,13 +234,17 @@ def after(state: State, plan: Plan) -> State:
         dropped_segments=tuple(s.name for s in state.segments if s.name not in kept),
         topics=plan.topics,
         sinks=plan.sinks,
+        waiting_rows=waiting_rows,
+        code=code,
     )
     following.check_invariants()
     return following
 
 
-def waiting_segments(state: State, plan: Plan) -> tuple[Segment, ...]:
-    """Return the segments that hold changes above the plan's watermark."""
+def waiting_segments(
+    state: State, plan: Plan, written: Mapping[str, Segment]
+) -> tuple[Segment, ...]:
+    """Return the segments that hold changes above the plan's watermark, as they were written."""
     joined = () if plan.compaction is None else plan.compaction.inputs
     surviving = [
         segment
@@ -235,7 +252,7 @@ def waiting_segments(state: State, plan: Plan) -> tuple[Segment, ...]:
         if segment.max_us > plan.through_us and segment.name not in joined
     ]
     output = () if plan.compaction is None else (plan.compaction.output,)
-    return (*surviving, *output, *plan.stored)
+    return (*surviving, *(written[planned.name] for planned in (*output, *plan.stored)))
 
 
 def no_longer_needed(state: State) -> tuple[str, ...]:

@@ -16,6 +16,8 @@ from tidegate.spark_consumer.core.batch_state import (
     end_offsets_from_json,
     end_offsets_to_json,
 )
+from tidegate.spark_consumer.core.formats import require_known
+from tidegate.spark_consumer.core.row_sums import RowSum, SegmentRead
 from tidegate.spark_consumer.errors import CheckpointMismatch
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ __all__ = [
     "PLAN_FORMAT",
     "CompactSegments",
     "Compaction",
+    "FreshRows",
     "Plan",
     "ReleaseBounds",
     "SetLateAside",
@@ -35,7 +38,10 @@ __all__ = [
     "WriteRelease",
 ]
 
-PLAN_FORMAT = 2
+PLAN_FORMAT = 3
+"""2 had no `fresh`; it is still executed.  Nothing executes 1."""
+
+_OLDEST_FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,23 @@ class Compaction:
         """Rebuild it from plain data."""
         return cls(tuple(data["inputs"]), Segment.restore(data["output"]))
 
+    def snapshot(self) -> dict[str, Any]:
+        """Return plain data for `restore`."""
+        return {"inputs": list(self.inputs), "output": self.output.snapshot()}
+
+
+@dataclass(frozen=True, slots=True)
+class FreshRows:
+    """The batch's own changes above the former watermark, as the plan counted them."""
+
+    due_rows: int
+    early: RowSum
+
+    @classmethod
+    def restore(cls, data: Mapping[str, Any]) -> FreshRows:
+        """Rebuild it from plain data."""
+        return cls(data["due_rows"], RowSum(**data["early"]))
+
 
 @dataclass(frozen=True, slots=True)
 class SetLateAside:
@@ -98,6 +121,8 @@ class CompactSegments:
 
     compaction: Compaction
     after_us: int
+    reads: tuple[SegmentRead, ...] = ()
+    """What is read of each input; empty in a plan, which does not know the segments."""
 
 
 Step: TypeAlias = SetLateAside | WriteRelease | StoreSegment | CompactSegments
@@ -127,6 +152,8 @@ class Plan:
     frontier: str
     sinks: tuple[str, ...]
     """Names of the sinks that each release is written to."""
+    fresh: FreshRows | None = None
+    """None if an older program made the plan."""
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -173,20 +200,30 @@ class Plan:
 
     def snapshot(self) -> dict[str, Any]:
         """Return plain data for `restore`."""
-        return {**asdict(self), "end_offsets": end_offsets_to_json(self.end_offsets)}
+        content = {**asdict(self), "end_offsets": end_offsets_to_json(self.end_offsets)}
+        content["stored"] = [segment.snapshot() for segment in self.stored]
+        if self.compaction is not None:
+            content["compaction"] = self.compaction.snapshot()
+        return content
 
     @classmethod
     def restore(cls, data: Mapping[str, Any]) -> Plan:
-        """Rebuild the plan of a snapshot; raises CheckpointMismatch for another format."""
-        if data["format"] != PLAN_FORMAT:
+        """Rebuild the plan of a snapshot, also one that the program before this one stored.
+
+        Raises NewerCheckpoint for a plan that a newer program stored, and CheckpointMismatch for
+        one that is too old.
+        """
+        found = require_known("plan", data, newest=PLAN_FORMAT)
+        if found < _OLDEST_FORMAT:
             message = "a plan was stored by another version of Tidegate, in another format"
             hint = "Finish the batch with that version, or start with a new checkpoint and output"
-            found = data["format"]
             raise CheckpointMismatch(message, hint=hint, found=found, expected=PLAN_FORMAT)
-        compaction = data["compaction"]
+        compaction, fresh = data["compaction"], data.get("fresh")
         return cls(
             **{
                 **data,
+                "format": PLAN_FORMAT,
+                "fresh": None if fresh is None else FreshRows.restore(fresh),
                 "end_offsets": end_offsets_from_json(data["end_offsets"]),
                 "releases": tuple(ReleaseBounds.restore(bounds) for bounds in data["releases"]),
                 "stored": tuple(Segment.restore(segment) for segment in data["stored"]),

@@ -159,6 +159,7 @@ def _prepare(
         query_id=identity.query_id,
         limits=Limits(release_rows_max=config.release_rows_max),
         code=version("tidegate"),
+        writer=writer,
     )
     batch = Batch(
         parts,

@@ -23,8 +23,10 @@ from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.core import batch_run, gate, release
 from tidegate.spark_consumer.core.batch_run import BatchRun
 from tidegate.spark_consumer.core.batch_state import State
+from tidegate.spark_consumer.core.conservation import Balance
 from tidegate.spark_consumer.core.files import frontier_file
 from tidegate.spark_consumer.core.plan import Plan
+from tidegate.spark_consumer.core.row_sums import RowSum
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog, WrittenCommit
 
 __all__ = ["BROKEN_GATES"]
@@ -98,8 +100,8 @@ def _write_over(self: ObjectStore, name: str, text: str) -> bool:
     return True
 
 
-def _after_without_stored(state: Any, plan: Plan) -> Any:
-    return gate.after(state, replace(plan, stored=()))
+def _after_without_stored(state: Any, plan: Plan, **changes: Any) -> Any:
+    return gate.after(state, replace(plan, stored=()), **changes)
 
 
 # ---------------------------------------------------------------- drivers and sinks
@@ -214,9 +216,36 @@ def _silent(*args: Any, **kwargs: Any) -> None:
     return None
 
 
+def _whole_by_count(reads: Any, found: RowSum) -> bool:
+    counted = [read.expected.rows for read in reads if read.expected is not None]
+    return found.rows == sum(counted)
+
+
+def _whole_whatever_is_found(reads: Any, found: RowSum) -> bool:
+    return True
+
+
+def _balance_of_nothing(self: Balance, segments: Any) -> int | None:
+    return None
+
+
+def _name_without_writer(planned: str, *, writer: int) -> str:
+    return f"{planned}/0"
+
+
+def _read_the_half(self: MemoryRows, reads: Any) -> Any:
+    rows, waiting = _read(self, reads)
+    return rows[::2], waiting
+
+
+_read = MemoryRows._read
+
+
 _NO_SELF_CHECK: Patches = (
     (BatchRun, "check_invariants", _silent),
     (Plan, "check_invariants", _silent),
+    (Balance, "add_release", _silent),
+    (Balance, "close", _balance_of_nothing),
 )
 
 BROKEN_GATES = (
@@ -259,6 +288,26 @@ BROKEN_GATES = (
         "a segment that the state does not name",
         "nothing_lost",
         ((batch_run, "after", _after_without_stored), *_NO_SELF_CHECK),
+    ),
+    Mutant(
+        "a damaged segment released as it is",
+        "nothing_lost",
+        ((batch_run, "is_whole", _whole_whatever_is_found), *_NO_SELF_CHECK),
+    ),
+    Mutant(
+        "a segment compared by its count alone",
+        "nothing_lost",
+        ((batch_run, "is_whole", _whole_by_count), *_NO_SELF_CHECK),
+    ),
+    Mutant(
+        "segments named without their writer",
+        "soundness",
+        ((batch_run, "segment_name", _name_without_writer),),
+    ),
+    Mutant(
+        "waiting changes read and not released",
+        "soundness",
+        ((MemoryRows, "_read", _read_the_half),),
     ),
     Mutant(
         "dedupe before release",

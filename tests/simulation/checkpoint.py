@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.simulation.damage import Damage
 from tests.simulation.delta import DeltaTable
 from tests.simulation.disturbance import Disturbance
 from tests.simulation.gate_decoding import DecodedRow
@@ -29,6 +30,7 @@ class Checkpoint:
     """A checkpoint and an output in one bucket."""
 
     disturbance: Disturbance | None = None
+    damage: Damage | None = None
     offsets: dict[int, Ends] = field(default_factory=dict)
     """Spark's offset log: batch -> end offsets, written before the batch runs."""
     firsts: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -131,8 +133,9 @@ class _GateFolder(StoreClient):
     def delete(self, names: Any) -> None:
         names = list(names)
         super().delete(names)
-        for name in names:
-            self._segments.pop(name.removeprefix(f"{SEGMENTS}/"), None)
+        folders = tuple(f"{name.removeprefix(f'{SEGMENTS}/')}/" for name in names)
+        for name in [name for name in self._segments if f"{name}/".startswith(folders)]:
+            del self._segments[name]
 
 
 def _ordinal(row: DecodedRow) -> int:

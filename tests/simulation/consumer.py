@@ -101,9 +101,9 @@ class Consumer:
 
     def _run(self) -> Iterator[None]:
         checkpoint = self._checkpoint
-        self._gate.take()
+        writer = self._gate.take()
         yield
-        parts = self._parts()
+        parts = self._parts(writer)
         yield
         while True:
             batch = checkpoint.committed + 1
@@ -122,7 +122,7 @@ class Consumer:
             checkpoint.offsets.pop(batch - 2, None)
             yield
 
-    def _parts(self) -> Parts:
+    def _parts(self, writer: int) -> Parts:
         """Start as `spark.query` does."""
         checkpoint, disturbance = self._checkpoint, self._disturbance
         files = GateFiles(self._gate)
@@ -145,6 +145,7 @@ class Consumer:
             query_id=identity.query_id,
             limits=self._limits,
             code="code",
+            writer=writer,
         )
 
     def _require_turn(self, batch: int) -> None:
@@ -201,10 +202,13 @@ class Consumer:
         rows = MemoryRows(
             list(self._rows(begins, ends)), list(self._progress(begins, ends)),
             segments=self._checkpoint.segments, late=self._checkpoint.late,
+            disturbance=self._disturbance,
         )  # fmt: skip
         loop = EffectLoop(batch, rows, end_offsets=ends, parts=parts)
         for step in loop.steps():
             self._world.tell("consumer", "step", step)
+            if self._checkpoint.damage is not None:
+                self._checkpoint.damage.step(self._checkpoint.segments)
             yield
         if loop.frontier is not None:
             self._world.measure_frontier(loop.frontier)

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from tests.simulation.disturbance import Disturbance
 from tests.simulation.gate_decoding import ChangeReader
 from tests.simulation.gate_sinks import Changes
 from tidegate.lineage.frontier import ProgressRow
+from tidegate.schemas.checksums import xxhash_64
 from tidegate.schemas.order_key import OrderKey, first_key_after
 from tidegate.schemas.registry import SchemaRegistry
 from tidegate.schemas.wire_format import unframe
 from tidegate.spark_consumer.core.batch_state import Segment, TopicIds
 from tidegate.spark_consumer.core.batch_stats import BatchStats
-from tidegate.spark_consumer.core.plan import Compaction, Plan, ReleaseBounds
+from tidegate.spark_consumer.core.conservation import require_whole
+from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
 from tidegate.spark_consumer.core.release import Distribution
+from tidegate.spark_consumer.core.row_sums import (
+    CHECKSUM_MODULUS,
+    NO_ROWS,
+    ReleaseCount,
+    RowSum,
+    SegmentRead,
+)
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.sinks.port import DecodedTable, Release
 
-__all__ = ["DataRow", "MemoryRows", "Registry", "Segments", "count_rows", "rows_within"]
+__all__ = ["DataRow", "MemoryRows", "Registry", "Segments", "count_rows", "rows_within", "sum_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +86,13 @@ class MemoryRows:
         *,
         segments: Segments,
         late: dict[int, list[DataRow]],
+        disturbance: Disturbance | None = None,
     ) -> None:
         self._rows = rows
         self._progress = progress
         self._segments = segments
         self._late = late
+        self._disturbance = disturbance
 
     def read_progress(self, *, offsets: int) -> Sequence[ProgressRow]:
         return self._progress
@@ -92,23 +104,37 @@ class MemoryRows:
         bound = first_key_after(plan.after_us)
         self._late.setdefault(plan.batch, [row for row in self._rows if row.order_key < bound])
 
-    def store_segment(self, segment: Segment) -> None:
+    def store_segment(self, segment: Segment) -> tuple[RowSum, ...]:
         inside = rows_within(self._rows, segment.min_us - 1, segment.max_us)
-        self._segments.setdefault(segment.name, []).extend(sorted(inside, key=_order))
+        return self._write(list(inside), segment)
 
-    def join_segments(self, compaction: Compaction, *, after_us: int) -> None:
-        joined = [row for name in compaction.inputs for row in self._segments[name]]
+    def join_segments(
+        self, output: Segment, *, reads: Sequence[SegmentRead], after_us: int
+    ) -> tuple[tuple[RowSum, ...], RowSum]:
+        joined, waiting = self._read(reads)
         kept = [row for row in joined if row.order_key >= first_key_after(after_us)]
-        output = self._segments.setdefault(compaction.output.name, [])
-        output.extend(sorted(kept, key=_order))
+        return self._write(kept, output), waiting
+
+    def inspect_segments(self, reads: Sequence[SegmentRead]) -> tuple[RowSum | None, ...]:
+        return tuple(
+            sum_of(rows_within(self._segments[read.name], read.after_us, read.through_us))
+            if read.name in self._segments
+            else None
+            for read in reads
+        )
 
     @contextmanager
     def release(
-        self, bounds: ReleaseBounds, *, plan: Plan, topics: Mapping[str, TopicSchemas]
-    ) -> Iterator[Release]:
-        found = list(rows_within(self._rows, bounds.after_us, bounds.through_us))
-        for name in bounds.segments:
-            found += rows_within(self._segments[name], bounds.after_us, bounds.through_us)
+        self,
+        bounds: ReleaseBounds,
+        *,
+        reads: Sequence[SegmentRead],
+        plan: Plan,
+        topics: Mapping[str, TopicSchemas],
+    ) -> Iterator[tuple[Release, ReleaseCount]]:
+        pending, waiting = self._read(reads)
+        due = list(rows_within(pending, bounds.after_us, bounds.through_us))
+        found = [*rows_within(self._rows, bounds.after_us, bounds.through_us), *due]
         ordered = sorted(self.unique(found), key=_order)
         readers = {topic: ChangeReader(schemas) for topic, schemas in topics.items()}
         decoded = {topic: Changes(reader.columns) for topic, reader in readers.items()}
@@ -118,7 +144,7 @@ class MemoryRows:
                 order_key=row.order_key, origin=row.origin,
             )  # fmt: skip
             decoded[row.topic].rows.append(change)
-        yield Release(
+        release = Release(
             number=bounds.number,
             after_us=bounds.after_us,
             through_us=bounds.through_us,
@@ -130,6 +156,30 @@ class MemoryRows:
                 for topic, changes in decoded.items()
             },
         )
+        yield release, ReleaseCount(len(ordered), len(found), waiting, len(due))
+
+    def _write(self, rows: Sequence[DataRow], segment: Segment) -> tuple[RowSum, ...]:
+        """Overwrite what has this name; the process may stand still in the middle of it."""
+        ordered = sorted(rows, key=_order)
+        half = len(ordered) // 2
+        self._segments[segment.name] = ordered[:half]
+        if self._disturbance is not None:
+            self._disturbance.point()
+        self._segments[segment.name] = ordered
+        edges = (segment.min_us - 1, *segment.cuts_us)
+        return tuple(sum_of(rows_within(ordered, low, high)) for low, high in pairwise(edges))
+
+    def _read(self, reads: Sequence[SegmentRead]) -> tuple[list[DataRow], RowSum]:
+        """Return the rows of all reads, and the sum of those of counted segments."""
+        if any(read.name not in self._segments for read in reads):
+            require_whole(reads, self.inspect_segments(reads))
+        rows: list[DataRow] = []
+        waiting = NO_ROWS
+        for read in reads:
+            found = list(rows_within(self._segments[read.name], read.after_us, read.through_us))
+            rows += found
+            waiting += sum_of(found) if read.expected is not None else NO_ROWS
+        return rows, waiting
 
     @staticmethod
     def unique(rows: Sequence[DataRow]) -> list[DataRow]:
@@ -143,6 +193,12 @@ class MemoryRows:
 def rows_within(rows: Sequence[DataRow], after_us: int, through_us: int) -> Iterator[DataRow]:
     low, high = first_key_after(after_us), first_key_after(through_us)
     return (row for row in rows if low <= row.order_key < high)
+
+
+def sum_of(rows: Iterable[DataRow]) -> RowSum:
+    """Return how many rows there are, and the sum of the hashes of what they hold."""
+    hashes = [xxhash_64(b"".join((row.order_key, row.key, row.value))) for row in rows]
+    return RowSum(len(hashes), sum(hashes) % CHECKSUM_MODULUS)
 
 
 def count_rows(rows: Sequence[DataRow], after_us: int, through_us: int) -> BatchStats:
@@ -159,6 +215,9 @@ def count_rows(rows: Sequence[DataRow], after_us: int, through_us: int) -> Batch
         late_rows=sum(row.order_key < late_bound for row in rows),
         due=_distribution(due),
         early=_distribution(early),
+        early_checksum=sum_of(
+            row for row in rows if row.commit_timestamp_us > max(after_us, through_us)
+        ).checksum,
         early_min_us=early[0] if early else None,
         early_max_us=early[-1] if early else None,
         topics=tuple(

@@ -277,7 +277,7 @@ class Ground:
         if begin < kept:
             raise DataLostError(f"{topic} {number}: {begin} to {kept - 1} are gone")
 
-    def end_consumer(self, error: DataLostError) -> None:
+    def end_consumer(self, error: Exception) -> None:
         """Note that the consumer refused to read on; a restart would refuse again."""
         self.consumer_has_ended = True
         self._world.history.reported_losses.append(str(error))

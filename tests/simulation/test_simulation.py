@@ -71,6 +71,8 @@ WANTED = [
     "fault the change stream's retention passes",
     "exit TopicsChangedError", "exit ProgressLost", "exit ConfigError", "held PositionExpired",
     "data refused by the reader", "data skipped by the reader",
+    "fault segment deleted", "fault segment emptied", "fault segment halved",
+    "fault segment swapped", "fault segment changed", "a damaged segment refused",
 ]  # fmt: skip
 """What the simulation has to do, as the test below counts it."""
 _SEEDS_MAX = 400
@@ -113,6 +115,9 @@ def test_every_fault_and_every_way_of_going_on_is_met():
         met["turn ended"] += any(n.worker.counters.counts["turn_ended"] for n in world.nodes)
         met["held PositionExpired"] += any(s.error == "PositionExpired" for s in history.stops)
         met["data refused by the reader"] += bool(history.reported_losses)
+        met["a damaged segment refused"] += any(
+            "pending segment" in t for t in history.reported_losses
+        )
         met["data skipped by the reader"] += bool(history.skipped)
 
     assert not [what for what in WANTED if not met[what]]

@@ -23,6 +23,7 @@ from tests.simulation.clients import (
 )
 from tests.simulation.collected import collect
 from tests.simulation.consumer import Consumer, SupersededError
+from tests.simulation.damage import Damage
 from tests.simulation.disturbance import Disturbance
 from tests.simulation.fleet_sights import FleetSights
 from tests.simulation.ground import DataLostError, Ground
@@ -82,6 +83,7 @@ from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.gate import STATES_KEPT, Limits
+from tidegate.spark_consumer.errors import SegmentDamaged
 
 __all__ = ["World"]
 
@@ -178,7 +180,8 @@ class World:
                 self.consumers,
                 self._replace_consumer,
                 tell=lambda what: self.tell("consumer", "fault", what),
-            )
+            ),
+            damage=Damage(seed, lambda what: self.tell("consumer", "fault", what)),
         )
         self.ground = Ground(self, seed)
         self.fleet_sights = FleetSights(self)
@@ -316,6 +319,11 @@ class World:
             self.tell("consumer", "failed", error)
             self.ground.end_consumer(error)
             return True
+        except SegmentDamaged as error:
+            self.tell("consumer", "failed", error)
+            if not consumer.is_superseded:
+                self._end_consumer(error)
+            return True
         except (TidegateError, KeyError) as error:
             self.tell("consumer", "failed", error)
             # Or else its successor has deleted what this one was about to read.
@@ -323,6 +331,14 @@ class World:
                 self.history.broken.append(f"consumer: {type(error).__name__}: {error}")
             return True
         return False
+
+    def _end_consumer(self, error: SegmentDamaged) -> None:
+        """Note that the gate refused a segment, which damage explains; a restart refuses again."""
+        damage = self.checkpoint.damage
+        if damage is not None and damage.is_done:
+            self.ground.end_consumer(error)
+        else:
+            self.history.broken.append(f"consumer: SegmentDamaged without damage: {error}")
 
     def _new_consumer(self) -> Consumer:
         if self.weather.consumer_begins and not self.checkpoint.offsets:

@@ -19,7 +19,8 @@ from tidegate.spark_consumer.batch.batch_stats import count_changes
 from tidegate.spark_consumer.batch.rows import CHANGE_SCHEMA
 from tidegate.spark_consumer.batch.segments import SegmentFiles
 from tidegate.spark_consumer.core.batch_state import Segment
-from tidegate.spark_consumer.core.plan import Compaction, ReleaseBounds
+from tidegate.spark_consumer.core.conservation import reads_of
+from tidegate.spark_consumer.core.plan import ReleaseBounds
 
 pytestmark = pytest.mark.spark
 
@@ -65,24 +66,33 @@ def test_a_release_is_the_same(spark, tmp_path, seed):
     waiting, fresh = drawn_rows(seed, 20), drawn_rows(seed + 100, 20)
     bounds = ReleaseBounds(number=0, after_us=2, through_us=6, segments=("s",))
     files = SegmentFiles(spark, str(tmp_path))
-    files.store(as_frame(spark, waiting), Segment("s", 1, 8, 20, (8,)))
+    planned = Segment("s", 1, 8, 20, (3, 8))
+    segment = planned.written(files.store(as_frame(spark, waiting), planned))
+    reads = reads_of([segment], after_us=2, through_us=6)
     kept = list(rows_within(waiting, 0, 8))
     simulated = [*rows_within(fresh, 2, 6), *rows_within(kept, 2, 6)]
 
-    real = files.release(as_frame(spark, fresh), bounds).collect()
+    found = files.release(as_frame(spark, fresh), bounds, reads=reads)
+    real = found.frame.collect()
     ordered = sorted(MemoryRows.unique(simulated), key=lambda row: row.order_key)
 
     places = [(row.topic_partition, row.offset) for row in ordered]
     assert [bytes(row.order_key) for row in real] == [row.order_key for row in ordered]
     assert [(row.topic_partition, row.offset) for row in real] == places
     assert [row.ordinal for row in real] == list(range(len(ordered)))
+    assert sum(row.copies for row in real) == len(simulated)
+    read = list(rows_within(waiting, reads[0].after_us, reads[0].through_us))
+    due = list(rows_within(waiting, 2, 6))
+    assert (found.waiting[0].rows, found.waiting[1]) == (len(read), len(due))
 
 
 def test_a_compaction_is_the_same(spark, tmp_path):
     waiting = drawn_rows(7, 20)
     files = SegmentFiles(spark, str(tmp_path))
-    files.store(as_frame(spark, waiting), Segment("s", 0, 9, 20, (9,)))
-    files.join(Compaction(("s",), Segment("joined", 0, 9, 20, (9,))), after_us=4)
+    planned = Segment("s", 0, 9, 20, (9,))
+    segment = planned.written(files.store(as_frame(spark, waiting), planned))
+    reads = reads_of([segment], after_us=4, through_us=9)
+    files.join(Segment("joined", 0, 9, 20, (9,)), reads=reads, after_us=4)
 
     real = spark.read.schema(CHANGE_SCHEMA).parquet(str(tmp_path / "joined")).collect()
 

@@ -21,3 +21,11 @@ def storage(spark, tmp_path):
     storage = Storage(spark, str(tmp_path / "gate"))
     storage.take()
     return storage
+
+
+@pytest.fixture
+def world(spark, tmp_path):
+    """A checkpoint and an output, and the batches that Spark runs."""
+    from tests.spark.batch.gate_world import GateWorld
+
+    return GateWorld(spark, tmp_path)

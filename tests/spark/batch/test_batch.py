@@ -7,241 +7,22 @@ same rows.
 
 from __future__ import annotations
 
-import copy
 import itertools
+import re
 import shutil
-from contextlib import closing
-from dataclasses import dataclass, field
-from functools import partial
 
 import pytest
-import structlog
 
-from tests.spark.gate_rows import GATE_SCHEMA
-from tests.topics import Change, Topic
+from tests.spark.batch.gate_world import ACCOUNTS, LEDGER, GateWorld
 from tidegate.lineage.errors import MixedEpochs
-from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.order_key import OrderKey
-from tidegate.schemas.progress import (
-    ChildPartition,
-    PartitionAnnounced,
-    ProgressRecord,
-    SlotProgress,
-    StreamStarted,
-    TokenSnapshot,
-    TopicOffset,
-)
-from tidegate.schemas.progress_codec import RECORD_SCHEMA, encode_key, encode_record
-from tidegate.schemas.topics import TopicNames
-from tidegate.schemas.wire_format import frame
-from tidegate.spark_consumer.batch.batch import Batch
-from tidegate.spark_consumer.batch.ports import Parts
-from tidegate.spark_consumer.batch.progress_rows import ProgressReader
-from tidegate.spark_consumer.batch.segments import SegmentFiles
-from tidegate.spark_consumer.batch.spark_rows import SparkRows
-from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
-from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
-from tidegate.spark_consumer.checkpoint.storage import Storage
-from tidegate.spark_consumer.core.files import SEGMENTS
-from tidegate.spark_consumer.core.gate import Limits
 from tidegate.spark_consumer.errors import CheckpointMismatch, RunStopped, UnorderedChange
-from tidegate.spark_consumer.metrics import consumer_metrics
-from tidegate.spark_consumer.sinks.manifest import read_manifest
-from tidegate.spark_consumer.sinks.port import TableVersion
 
 pytestmark = pytest.mark.spark
-
-PROGRESS, ACCOUNTS, LEDGER = "bank-progress", "bank.accounts", "bank.ledger"
-SUBSCRIPTION = Subscription(TopicNames("bank"))
-PROGRESS_ID = 1
 
 
 class Killed(BaseException):
     """Stands for SIGKILL."""
-
-
-@dataclass
-class Log:
-    """Two data topics with one topic partition each, one slot, and the batches cut from them."""
-
-    rows: list = field(default_factory=list)
-    ends: dict = field(default_factory=dict)
-    revision: int = 0
-
-    def __post_init__(self):
-        columns = {"id": "INT64"}
-        self.topics = {
-            ACCOUNTS: Topic("accounts", {2: columns}, ["id"], key_id=100),
-            LEDGER: Topic("ledger", {3: columns}, ["id"], key_id=101),
-        }
-        child = ChildPartition("t", ("",), 0)
-        self.progress(StreamStarted("s", "g", 0, None, "bank-fleet", 1, "id", (), (child,)))
-        self.progress(PartitionAnnounced(child, ""))
-
-    def schema(self, schema_id):
-        """Stands for the registry."""
-        if schema_id == PROGRESS_ID:
-            return copy.deepcopy(RECORD_SCHEMA)
-        schemas = {}
-        for topic in self.topics.values():
-            schemas |= topic.schemas | {topic.key_id: topic.key_schema}
-        return schemas[schema_id]
-
-    def _next(self, topic):
-        offset = self.ends.get(topic, 0)
-        self.ends[topic] = offset + 1
-        return offset
-
-    def progress(self, body, *, epoch="e"):
-        value = frame(PROGRESS_ID, encode_record(ProgressRecord(epoch, "w", body)))
-        key = frame(PROGRESS_ID, encode_key(body))
-        row = (True, PROGRESS, 0, self._next(PROGRESS), bytearray(key), bytearray(value))
-        self.rows.append((*row, None, None, None))
-
-    def beat(self, watermark_us, **changes):
-        self.revision += 1
-        vector = tuple(TopicOffset(t, 0, e - 1) for t, e in self.ends.items() if t != PROGRESS)
-        tokens = (TokenSnapshot("t", 0, (), (), watermark_us),)
-        self.progress(SlotProgress(0, self.revision, 0, 1, vector, tokens), **changes)
-
-    def change(self, commit_us, *, topic=ACCOUNTS, transaction="x", sequence=0, mod=0, copies=1):
-        change = Change(
-            "INSERT", {"id": commit_us}, {}, us=commit_us,
-            transaction=transaction, sequence=sequence, mod_number=mod,
-        )  # fmt: skip
-        for _ in range(copies):
-            key, value = map(bytearray, self.topics[topic].framed(change))
-            row = (False, topic, 0, self._next(topic), key, value)
-            self.rows.append((*row, bytearray(change.order_key), "I", change.origin))
-
-    def cut(self):
-        """Return the batch since the last cut."""
-        rows, self.rows = self.rows, []
-        return Cut(rows, {topic: {0: end} for topic, end in self.ends.items()})
-
-
-@dataclass
-class Cut:
-    rows: list
-    ends: dict
-
-
-class RecordingSink:
-    """Keeps releases outside of the process, as a table would."""
-
-    name = "changelog"
-
-    def __init__(self, kept):
-        self.kept = kept
-
-    def open(self, *, query_id, release_max):
-        pass
-
-    def write(self, release):
-        rows = []
-        for topic, table in release.tables.items():
-            found = table.frame.collect()
-            assert len(found) == table.rows
-            rows += [
-                (bytes(row.order_key), row.ordinal, topic, row.offset, row.key["id"])
-                for row in found
-            ]
-        assert len(rows) == release.rows
-        rows.sort()
-        before = self.kept.setdefault(release.number, rows)
-        assert before == rows
-        tables = {table.schemas.table for table in release.tables.values()}
-        return {table: TableVersion(f"changelog/{table}", release.number) for table in tables}
-
-
-class RecordingLate:
-    def __init__(self, kept):
-        self.kept = kept
-
-    def write(self, rows, *, query_id, batch, watermark_us):
-        found = sorted((bytes(row.order_key), row.offset) for row in rows.collect())
-        self.kept[batch] = (watermark_us, found)
-
-
-class World:
-    """What survives a kill: folders, tables, and the batches that Spark would start again."""
-
-    def __init__(self, spark, folder, **limits):
-        self.spark, self.folder, self.limits = spark, folder, Limits(**limits)
-        self.released, self.late, self.cuts = {}, {}, []
-        self.log = Log()
-
-    def start(self, on_effect=lambda: None, code="1", registry=None):
-        gate = Storage(self.spark, str(self.folder / "gate"))
-        gate.take()
-        output = Storage(self.spark, str(self.folder / "output"), guard=gate)
-        sink, late = RecordingSink(self.released), RecordingLate(self.late)
-        segments = SegmentFiles(self.spark, gate.path(SEGMENTS))
-        for one, names in (
-            (gate, ["write_json", "create_json", "delete"]),
-            (output, ["write_json"]),
-            (sink, ["write"]),
-            (late, ["write"]),
-            (segments, ["store", "join"]),
-        ):
-            for name in names:
-                setattr(one, name, partial(_watched, getattr(one, name), on_effect))
-        schemas = SchemaStore(gate, registry or self.log)
-        progress = ProgressReader(schemas.schema)
-        parts = Parts(
-            files=GateFiles(gate),
-            schemas=schemas,
-            sinks=(sink,),
-            output=output,
-            subscription=SUBSCRIPTION,
-            query_id="q",
-            limits=self.limits,
-            code=code,
-        )
-        return Batch(
-            parts,
-            rows_of=lambda frame: closing(
-                SparkRows(frame, segments=segments, progress=progress, late=late)
-            ),
-            end_offsets=lambda batch: self.cuts[batch].ends,
-            log=structlog.get_logger(),
-            metrics=consumer_metrics(),
-        )
-
-    def cut(self):
-        self.cuts.append(self.log.cut())
-        return len(self.cuts) - 1
-
-    def ask(self, batch, number):
-        batch(self.spark.createDataFrame(self.cuts[number].rows, GATE_SCHEMA), number)
-
-    def run(self, batch):
-        states = []
-        batch.finished = states.append
-        self.ask(batch, self.cut())
-        return states[0]
-
-    def order_us(self, release):
-        return [int.from_bytes(key[:8], "big") for key, *_ in self.released[release]]
-
-    def manifest(self, release):
-        return read_manifest(Storage(self.spark, str(self.folder / "output")), release)
-
-    def files(self, kind):
-        return sorted(
-            path.name for path in (self.folder / "gate" / kind).glob("[!.]*") if path.exists()
-        )
-
-
-def _watched(effect, on_effect, *arguments, **named):
-    result = effect(*arguments, **named)
-    on_effect()
-    return result
-
-
-@pytest.fixture
-def world(spark, tmp_path):
-    return World(spark, tmp_path)
 
 
 def test_changes_wait_for_the_watermark_and_come_in_commit_order(world):
@@ -320,7 +101,7 @@ def test_a_late_change_is_set_aside_counted_and_never_released(world):
 
 
 def test_a_large_release_is_cut_and_its_parts_are_adjacent(spark, tmp_path):
-    world = World(spark, tmp_path, release_rows_max=10)
+    world = GateWorld(spark, tmp_path, release_rows_max=10)
     for commit_us in range(100, 140):
         world.log.change(commit_us)
     world.log.beat(200)
@@ -334,7 +115,7 @@ def test_a_large_release_is_cut_and_its_parts_are_adjacent(spark, tmp_path):
 
 
 def test_a_stall_is_compacted_and_loses_nothing(spark, tmp_path):
-    world = World(spark, tmp_path, segments_max=3, segment_rows_max=4)
+    world = GateWorld(spark, tmp_path, segments_max=3, segment_rows_max=4)
     batch = world.start()
     expected = []
     for number in range(4):
@@ -443,10 +224,15 @@ def scenario(world):
     world.cut()
 
 
+def of_any_writer(text):
+    """Segments are named after the run that wrote them."""
+    return re.sub(r'("name":"[0-9]+-[^"/]*)/[0-9]+', r"\1", text)
+
+
 @pytest.mark.slow
 def test_killed_anywhere_in_a_batch_the_replay_gives_the_same(spark, tmp_path):
     limits = {"release_rows_max": 3, "segments_max": 1}
-    reference = World(spark, tmp_path / "reference", **limits)
+    reference = GateWorld(spark, tmp_path / "reference", **limits)
     scenario(reference)
     before = dict(reference.released)
     shutil.copytree(tmp_path / "reference", tmp_path / "before")
@@ -459,7 +245,7 @@ def test_killed_anywhere_in_a_batch_the_replay_gives_the_same(spark, tmp_path):
     assert len(effects) > 10
 
     for kill_at in range(len(effects)):
-        world = World(spark, tmp_path / f"kill-{kill_at}", **limits)
+        world = GateWorld(spark, tmp_path / f"kill-{kill_at}", **limits)
         shutil.copytree(tmp_path / "before", world.folder)
         world.cuts, world.log, world.released = reference.cuts, reference.log, dict(before)
         countdown = iter(range(kill_at, -1, -1))
@@ -477,6 +263,7 @@ def test_killed_anywhere_in_a_batch_the_replay_gives_the_same(spark, tmp_path):
             assert world.manifest(number) == reference.manifest(number)
         for name in ("plans/2.json", "states/2.json"):
             found = (world.folder / "gate" / name).read_text()
-            assert found == (tmp_path / "reference" / "gate" / name).read_text()
+            expected = (tmp_path / "reference" / "gate" / name).read_text()
+            assert of_any_writer(found) == of_any_writer(expected)
         assert world.files("segments") == reference.files("segments")
         shutil.rmtree(world.folder)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from pyspark.sql import functions as F  # noqa: N812
 
 from tests.topics import ROWS_SCHEMA, Change, Topic
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.spark_consumer.batch.decoded_release import decoded_release
+from tidegate.spark_consumer.batch.segments import ReleaseRows
 from tidegate.spark_consumer.core.plan import ReleaseBounds
+from tidegate.spark_consumer.core.row_sums import ReleaseCount
 
 pytestmark = pytest.mark.spark
 
@@ -36,13 +39,15 @@ def rows_of(spark, *changes):
 
 def opened(rows, topics, bounds=BOUNDS):
     known = {topic.topic: topic.topic_schemas() for topic in topics}
-    return decoded_release(rows, bounds, plan=PLAN, topics=known)
+    counted = ReleaseRows(rows.withColumn("copies", F.lit(2)), None)
+    return decoded_release(counted, bounds, plan=PLAN, topics=known)
 
 
 def test_every_known_table_is_there_with_its_rows_and_its_count(spark, topics):
     a, b, _ = topics
     rows = rows_of(spark, (a, 1_000), (b, 1_001), (a, 1_002))
-    with opened(rows, topics) as release:
+    with opened(rows, topics) as (release, count):
+        assert count == ReleaseCount(3, 6)
         assert (release.number, release.batch, release.rows) == (3, 7, 3)
         found = {
             topic: (one.rows, [row["key"]["id"] for row in one.frame.collect()])
@@ -56,7 +61,7 @@ def test_counting_is_one_job_and_a_table_that_is_read_twice_is_decoded_once(spar
     context = spark.sparkContext
     context.setJobGroup("release", "jobs of one release")
     try:
-        with opened(rows_of(spark, (a, 1_000)), topics) as release:
+        with opened(rows_of(spark, (a, 1_000)), topics) as (release, _):
             assert len(context.statusTracker().getJobIdsForGroup("release")) == 1
             frame = release.tables["bank.a"].frame
             frame.collect()

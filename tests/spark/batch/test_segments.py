@@ -2,66 +2,124 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from tests.spark.gate_rows import change, commit_times_us
 from tidegate.spark_consumer.batch.segments import SegmentFiles
 from tidegate.spark_consumer.core.batch_state import Segment
-from tidegate.spark_consumer.core.plan import Compaction, ReleaseBounds
+from tidegate.spark_consumer.core.conservation import reads_of
+from tidegate.spark_consumer.core.plan import ReleaseBounds
+from tidegate.spark_consumer.core.row_sums import RowSum, SegmentRead
+from tidegate.spark_consumer.errors import SegmentDamaged
 
 pytestmark = pytest.mark.spark
 
 
-def test_segments_give_back_what_is_released_in_order_and_once(spark, rows, storage):
-    files = SegmentFiles(spark, storage.path("segments"))
-    files.store(rows(*(change(us, us) for us in (30, 12, 45, 99))), Segment("a", 12, 45, 3, (45,)))
-    files.store(rows(*(change(us, us) for us in (20, 99))), Segment("b", 20, 20, 1, (20,)))
+@pytest.fixture
+def files(spark, storage):
+    return SegmentFiles(spark, storage.path("segments"))
+
+
+@pytest.fixture
+def store(files, rows):
+    """Write a segment of changes at these times; return it as it was written."""
+
+    def store(name, *times_us, quantiles_us=()):
+        low, high = min(times_us), max(times_us)
+        planned = Segment(name, low, high, len(times_us), (*quantiles_us, high))
+        return planned.written(files.store(rows(*(change(us, us) for us in times_us)), planned))
+
+    return store
+
+
+def released(files, rows, segments, *, after_us=-1, through_us=50):
+    reads = reads_of(segments, after_us=after_us, through_us=through_us)
+    bounds = ReleaseBounds(0, after_us, through_us, tuple(s.name for s in segments))
+    return files.release(rows, bounds, reads=reads)
+
+
+def test_segments_give_back_what_is_released_in_order_and_once(files, store, rows):
+    segments = store("a/1", 30, 12, 45), store("b/1", 20)
     fresh = rows(change(15, 1), change(12, 500), change(44, 2), (True, *change(13)[1:]))
-    released = files.release(fresh, ReleaseBounds(0, 11, 30, ("a", "b"))).collect()
-    assert [(int.from_bytes(row.order_key[:8], "big"), row.offset) for row in released] == [
+    found = released(files, fresh, segments, after_us=11, through_us=30)
+    kept = found.frame.collect()
+    assert [(int.from_bytes(row.order_key[:8], "big"), row.offset) for row in kept] == [
         (12, 12),
         (15, 1),
         (20, 20),
         (30, 30),
     ]
-    assert [row.ordinal for row in released] == [0, 1, 2, 3]
+    assert [row.ordinal for row in kept] == [0, 1, 2, 3]
+    assert [row.copies for row in kept] == [2, 1, 1, 1]
+    # The part that ends at 45 was read, and is not due.
+    waiting, due = found.waiting
+    assert (waiting.rows, due) == (4, 3)
 
 
-def test_a_segment_of_an_older_program_lacks_the_origin(spark, rows, storage):
-    files = SegmentFiles(spark, storage.path("segments"))
+def test_a_segment_of_an_older_program_lacks_the_origin_and_is_not_counted(files, storage, rows):
     older = rows(change(20)).drop("is_progress", "origin")
     older.write.parquet(storage.path("segments/a"))
-    released = files.release(rows(change(15)), ReleaseBounds(0, 11, 30, ("a",))).collect()
-    assert [(row.offset, row.origin) for row in released] == [(0, 7), (0, None)]
+    segment = Segment("a", 20, 20, 1, (20,))
+    found = released(files, rows(change(15)), [segment], after_us=11, through_us=30)
+    kept = found.frame.collect()
+    assert [(row.offset, row.origin) for row in kept] == [(0, 7), (0, None)]
+    assert found.waiting == (RowSum(0, 0), 1)
 
 
-def test_one_sort_makes_a_release(spark, rows, storage):
+def test_one_sort_makes_a_release(files, rows):
     """Fixed cost decides: no shuffle, and the aggregation's sort is the release's order."""
-    files = SegmentFiles(spark, storage.path("segments"))
-    released = files.release(rows(change(15)).coalesce(2), ReleaseBounds(0, 11, 30, ()))
-    plan = released._jdf.queryExecution().executedPlan().toString()
+    found = released(files, rows(change(15)).coalesce(2), ())
+    plan = found.frame._jdf.queryExecution().executedPlan().toString()
     assert "Exchange" not in plan
     assert plan.count("Sort [") == 1
 
 
-def test_joined_segments_leave_behind_what_is_released(spark, rows, storage):
-    files = SegmentFiles(spark, storage.path("segments"))
-    files.store(rows(change(12), change(30)), Segment("a", 12, 30, 2, (30,)))
-    files.store(rows(change(20)), Segment("b", 20, 20, 1, (20,)))
-    files.join(Compaction(("a", "b"), Segment("c", 12, 30, 3, (30,))), after_us=12)
-    assert commit_times_us(files.release(rows(), ReleaseBounds(0, -1, 50, ("c",)))) == [20, 30]
+def test_each_part_is_counted_as_it_is_written_and_found_as_it_is_read(files, store, rows):
+    segment = store("a/1", *range(10, 50), quantiles_us=range(12, 50, 4))
+    assert [part.rows for part in segment.parts] == [3, *[4] * 9, 1]
+    assert sum(part.rows for part in segment.parts) == 40
+    (read,) = reads_of([segment], after_us=15, through_us=22)
+    assert (read.after_us, read.through_us, read.expected.rows) == (12, 24, 12)
+    assert files.inspect([read]) == (read.expected,)
+    found = released(files, rows(), [segment], after_us=15, through_us=22)
+    assert commit_times_us(found.frame) == list(range(16, 23))
+    assert found.waiting == (read.expected, 7)
 
 
-def test_a_segment_that_is_stored_again_keeps_its_files_and_counts_once(
-    spark, rows, storage, tmp_path
-):
-    """A paused run may repeat the batch of its successor, which may be reading the segment."""
-    files = SegmentFiles(spark, storage.path("segments"))
-    segment = Segment("a", 12, 30, 2, (30,))
+def test_joined_segments_leave_behind_what_is_released(files, store, rows):
+    segments = store("a/1", 12, 30), store("b/1", 20)
+    reads = reads_of(segments, after_us=12, through_us=30)
+    planned = Segment("c/1", 12, 30, 3, (20, 30))
+    sums, read = files.join(planned, reads=reads, after_us=12)
+    assert [one.rows for one in sums] == [1, 1]
+    assert read.rows == 3
+    found = released(files, rows(), [planned.written(sums)])
+    assert commit_times_us(found.frame) == [20, 30]
+    assert found.waiting[0] == sums[0] + sums[1]
+
+
+def test_a_paused_run_overwrites_nothing_of_its_successor(files, store, rows, tmp_path):
+    """It may repeat the batch of its successor, which may be reading the segment."""
+    planned = Segment("a/2", 12, 30, 2, (30,))
+    whole = planned.written(files.store(rows(change(12), change(30)), planned))
     folder = tmp_path / "gate" / "segments" / "a"
-    files.store(rows(change(12), change(30)), segment)
-    before = set(folder.glob("*.parquet"))
-    files.store(rows(change(12), change(30)), segment)
-    assert before < set(folder.glob("*.parquet"))
-    released = files.release(rows(), ReleaseBounds(0, -1, 50, ("a",)))
-    assert commit_times_us(released) == [12, 30]
+    before = {path: path.read_bytes() for path in folder.glob("2/*.parquet")}
+    store("a/1", 12)
+    assert {path: path.read_bytes() for path in folder.glob("2/*.parquet")} == before
+    assert commit_times_us(released(files, rows(), [whole]).frame) == [12, 30]
+
+
+def test_a_segment_that_cannot_be_read_is_named_and_other_failures_are_not_hidden(
+    files, store, rows, tmp_path
+):
+    segments = store("a/1", 12), store("b/1", 20)
+    reads = reads_of(segments, after_us=-1, through_us=50)
+    with pytest.raises(ValueError, match="another"), files.readable(reads):
+        raise ValueError("another")
+    shutil.rmtree(tmp_path / "gate" / "segments" / "b")
+    with pytest.raises(SegmentDamaged, match="segment='b/1'"), files.readable(reads):
+        released(files, rows(), segments).frame.collect()
+    assert files.inspect(reads)[1] is None
+    assert files.inspect([SegmentRead("a/1", -1, 50, None)])[0].rows == 1

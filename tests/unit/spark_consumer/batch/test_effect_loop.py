@@ -66,7 +66,7 @@ class Gate:
 
     def loop(self, *, batch=0, limits=None, sinks=("changelog", "mirror"), rows=None):
         folder = self.checkpoint.gate(lambda _name, _content: None)
-        folder.take()
+        writer = folder.take()
         made = (
             ChangelogModel(self.checkpoint.changelog, None),
             MirrorModel(self.checkpoint.mirror, None),
@@ -82,6 +82,7 @@ class Gate:
             query_id="q",
             limits=limits or Limits(),
             code="1",
+            writer=writer,
         )
         return EffectLoop(batch, rows or self.rows, end_offsets=ENDS, parts=parts)
 

@@ -7,6 +7,7 @@ other limits, other code and compacted progress at the next attempt.
 import json
 from bisect import bisect_left
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from tidegate.lineage.errors import MixedEpochs, ProtocolError
 from tidegate.lineage.frontier import Frontier, ProgressRow
 from tidegate.lineage.subscription import Subscription
-from tidegate.schemas.errors import InvariantViolation
+from tidegate.schemas.errors import ConsumerError, InvariantViolation
 from tidegate.schemas.progress import (
     ChildPartition,
     PartitionAnnounced,
@@ -28,7 +29,9 @@ from tidegate.schemas.progress import (
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.core.batch_effects import (
     CountChanges,
+    CountRelease,
     DeleteFiles,
+    InspectSegments,
     LoadFrontier,
     LoadPlan,
     LoadState,
@@ -44,6 +47,10 @@ from tidegate.spark_consumer.core.batch_events import (
     FrontierLoaded,
     PlanLoaded,
     ProgressRead,
+    ReleaseCounted,
+    SegmentsInspected,
+    SegmentsJoined,
+    SegmentStored,
     StateLoaded,
     StateStored,
 )
@@ -65,7 +72,13 @@ from tidegate.spark_consumer.core.plan import (
     WriteRelease,
 )
 from tidegate.spark_consumer.core.release import Distribution
-from tidegate.spark_consumer.errors import CheckpointMismatch, ConsumerError, UnorderedChange
+from tidegate.spark_consumer.core.row_sums import NO_ROWS, ReleaseCount, RowSum
+from tidegate.spark_consumer.errors import (
+    ChangesNotConserved,
+    CheckpointMismatch,
+    SegmentDamaged,
+    UnorderedChange,
+)
 
 SUBSCRIPTION = Subscription(TopicNames("bank"))
 PROGRESS, DATA = "bank-progress", "bank.accounts"
@@ -93,7 +106,7 @@ def ends(progress, data=0):
     return {PROGRESS: {0: progress}, DATA: {0: data}}
 
 
-def begin(batch=0, *, query_id="q", limits=None, code="1", sinks=("changelog", "mirror")):
+def begin(batch=0, *, query_id="q", limits=None, code="1", sinks=("changelog", "mirror"), writer=1):
     return BatchRun(
         batch=batch,
         prefix="bank",
@@ -102,6 +115,7 @@ def begin(batch=0, *, query_id="q", limits=None, code="1", sinks=("changelog", "
         limits=limits or Limits(),
         code=code,
         sinks=sinks,
+        writer=writer,
     )
 
 
@@ -114,6 +128,10 @@ def handle(run, *events):
     return effects
 
 
+BOTH = ReleaseCounted(ReleaseCount(rows=2, copies=2))
+"""Both changes of `DUE` are found for the release."""
+
+
 def first_batch():
     """The first batch's run, its tail of effects, and its frontier."""
     run = begin()
@@ -124,6 +142,7 @@ def first_batch():
         ProgressRead((*opening(), beat(2, watermark_us=20, data=2))),
         ChangesCounted(DUE),
     )
+    tail += handle(run, BOTH)
     frontier = next(e.frontier for e in tail if isinstance(e, StoreFrontier))
     return run, tail, Frontier.restore(frontier.snapshot(), SUBSCRIPTION)
 
@@ -139,9 +158,13 @@ def test_the_first_batch_has_no_state_and_no_frontier_to_load():
     rows = (*opening(), beat(2, watermark_us=20, data=2))
     assert run.handle(ProgressRead(rows)) == [CountChanges(-1, 20)]
     assert run.plan is None
-    tail = run.handle(ChangesCounted(DUE))
-    assert kinds(tail) == [StoreSchemas, StoreFrontier, StorePlan, WriteRelease, StoreState]
-    schemas, frontier, plan, release, state = tail
+    decided = run.handle(ChangesCounted(DUE))
+    assert kinds(decided) == [StoreSchemas, StoreFrontier, StorePlan, CountRelease]
+    schemas, frontier, plan, counted = decided
+    tail = run.handle(BOTH)
+    assert kinds(tail) == [WriteRelease, StoreState]
+    release, state = tail
+    assert (counted.bounds, counted.reads) == (release.bounds, ())
     assert schemas.topics == IDS
     assert frontier.name == plan.plan.frontier == state.state.frontier
     assert frontier.frontier.watermark().us == 20
@@ -198,8 +221,11 @@ def test_without_any_topic_there_are_no_schemas_to_store():
 def test_a_plan_that_is_found_is_obeyed_and_nothing_else_is_asked():
     first, tail, _ = first_batch()
     again = begin(code="2", limits=Limits(release_rows_max=1))
-    effects = handle(again, BatchBegun(ends(3, 2)), PlanLoaded(first.plan))
-    assert effects == tail[-2:]
+    counted = handle(again, BatchBegun(ends(3, 2)), PlanLoaded(first.plan))
+    assert kinds(counted) == [CountRelease]
+    effects = again.handle(BOTH)
+    assert effects[0] == tail[-2]
+    assert effects[1].state == replace(tail[-1].state, code="2")
     assert kinds(effects) == [WriteRelease, StoreState]
     assert again.plan is first.plan
 
@@ -323,11 +349,12 @@ def test_a_batch_below_zero_is_refused():
 def with_waiting():
     """A run whose state has a segment that its plan releases."""
     run = begin()
-    early = BatchStats(early=Distribution(1, (15,)), early_min_us=15, early_max_us=15)
-    rows = ProgressRead((*opening(), beat(2, watermark_us=9)))
-    handle(
-        run, BatchBegun(ends(3, 1)), PlanLoaded(None), rows, ChangesCounted(early), StateStored()
+    early = BatchStats(
+        early=Distribution(1, (15,)), early_checksum=7, early_min_us=15, early_max_us=15
     )
+    rows = ProgressRead((*opening(), beat(2, watermark_us=9)))
+    handle(run, BatchBegun(ends(3, 1)), PlanLoaded(None), rows, ChangesCounted(early))
+    handle(run, SegmentStored((RowSum(1, 7),)), StateStored())
     second = begin(1)
     frontier = Frontier(SUBSCRIPTION)
     frontier.fold(rows.rows, reached=ends(3, 1))
@@ -366,6 +393,85 @@ def test_a_plan_that_contradicts_itself_or_its_state_is_noticed(spoil):
         handle(run, PlanLoaded(bad))
 
 
+def releasing(count):
+    """Return a run that releases a segment, and its effects once that is counted."""
+    state, plan = with_waiting()
+    run = begin(1, writer=2)
+    effects = handle(run, BatchBegun(ends(4, 1)), StateLoaded(state), PlanLoaded(plan))
+    (counting,) = [one for one in effects if isinstance(one, CountRelease)]
+    (read,) = counting.reads
+    assert (read.name, read.expected) == ("000000000000-000/1", RowSum(1, 7))
+    return run, run.handle(ReleaseCounted(count))
+
+
+def test_a_release_whose_segments_are_whole_is_written_and_nothing_waits():
+    _, effects = releasing(ReleaseCount(1, 1, RowSum(1, 7), 1))
+    assert kinds(effects) == [WriteRelease, StoreState]
+    assert effects[-1].state.waiting_rows == 0
+
+
+@pytest.mark.parametrize("found", [NO_ROWS, RowSum(1, 8), RowSum(2, 14)], ids=str)
+def test_a_segment_that_is_not_whole_is_found_and_named(found):
+    run, effects = releasing(ReleaseCount(found.rows, found.rows, found, found.rows))
+    (inspecting,) = effects
+    assert isinstance(inspecting, InspectSegments)
+    with pytest.raises(SegmentDamaged, match="000000000000-000/1") as caught:
+        run.handle(SegmentsInspected((found,)))
+    assert (caught.value.fields["rows"], caught.value.fields["rows_written"]) == (found.rows, 1)
+
+
+def test_a_segment_that_cannot_be_read_is_named():
+    run, _ = releasing(ReleaseCount(0, 0))
+    with pytest.raises(SegmentDamaged, match="cannot be read"):
+        run.handle(SegmentsInspected((None,)))
+
+
+def test_a_segment_that_was_whole_after_all_ends_the_batch_too():
+    run, _ = releasing(ReleaseCount(0, 0))
+    with pytest.raises(ChangesNotConserved):
+        run.handle(SegmentsInspected((RowSum(1, 7),)))
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_a_release_that_lacks_changes_of_the_batch_is_not_written(copies):
+    run = begin()
+    rows = ProgressRead((*opening(), beat(2, watermark_us=20, data=2)))
+    handle(run, BatchBegun(ends(3, 2)), PlanLoaded(None), rows, ChangesCounted(DUE))
+    with pytest.raises(ChangesNotConserved, match=f"read=2, released={copies}"):
+        run.handle(ReleaseCounted(ReleaseCount(copies, copies)))
+
+
+@pytest.mark.parametrize("sums", [RowSum(0, 0), RowSum(1, 8)], ids=str)
+def test_a_segment_that_lacks_changes_of_the_batch_ends_it(sums):
+    run = begin()
+    early = BatchStats(
+        early=Distribution(1, (15,)), early_checksum=7, early_min_us=15, early_max_us=15
+    )
+    rows = ProgressRead((*opening(), beat(2, watermark_us=9)))
+    effects = handle(run, BatchBegun(ends(3, 1)), PlanLoaded(None), rows, ChangesCounted(early))
+    assert effects[-1].segment.name == "000000000000-000/1"
+    with pytest.raises(ChangesNotConserved, match="read=1"):
+        run.handle(SegmentStored((sums,)))
+
+
+def test_changes_that_stay_in_a_segment_that_is_dropped_end_the_batch():
+    with pytest.raises(ChangesNotConserved, match="waiting=1"):
+        releasing(ReleaseCount(0, 0, RowSum(1, 7), 0))
+
+
+def test_another_run_writes_its_segments_under_its_own_name():
+    state, plan = with_waiting()
+    stored = replace(state.segments[0], name="000000000001-000", min_us=31, max_us=31, parts=())
+    run = begin(1, writer=5)
+    handle(run, BatchBegun(ends(4, 1)), StateLoaded(state))
+    handle(run, PlanLoaded(replace(plan, stored=(replace(stored, quantiles_us=()),), fresh=None)))
+    effects = run.handle(ReleaseCounted(ReleaseCount(1, 1, RowSum(1, 7), 1)))
+    assert effects[-1].segment.name == "000000000001-000/5"
+    (store,) = run.handle(SegmentStored((RowSum(4, 9),)))
+    assert [(one.name, one.rows) for one in store.state.segments] == [("000000000001-000/5", 4)]
+    assert store.state.waiting_rows == 4
+
+
 class Killed(BaseException):
     """Stands for SIGKILL."""
 
@@ -375,10 +481,12 @@ class Disk:
 
     def __init__(self):
         self.files, self.released, self.late, self.batches = {}, {}, {}, []
+        self.writer = 0
 
     def run(self, batch, *, limits, code, kill_after, keep):
         end_offsets, progress, changes = self.batches[batch]
-        run = begin(batch, limits=limits, code=code)
+        self.writer += 1
+        run = begin(batch, limits=limits, code=code, writer=self.writer)
         event, done = BatchBegun(end_offsets), 0
         while event is not None:
             effects, event = run.handle(event), None
@@ -399,8 +507,9 @@ class Disk:
             case LoadState():
                 return StateLoaded(self.load(state_file(effect.batch), State.restore))
             case DeleteFiles():
-                for name in effect.names:
-                    self.files.pop(name, None)
+                for gone in effect.names:
+                    for name in [n for n in self.files if f"{n}/".startswith(f"{gone}/")]:
+                        del self.files[name]
             case LoadPlan():
                 return PlanLoaded(self.load(plan_file(effect.batch), Plan.restore))
             case LoadFrontier():
@@ -422,6 +531,13 @@ class Disk:
                 late = [us for us in changes if us <= effect.through_us]
                 assert len(late) == effect.rows
                 assert self.late.setdefault(batch, late) == late
+            case CountRelease():
+                low, high = effect.bounds.after_us, effect.bounds.through_us
+                read = self.read(effect.reads)
+                due = [us for us in read if low < us <= high]
+                found = [*(us for us in changes if low < us <= high), *due]
+                count = ReleaseCount(len(set(found)), len(found), sum_of(read), len(due))
+                return ReleaseCounted(count)
             case WriteRelease():
                 low, high = effect.bounds.after_us, effect.bounds.through_us
                 pending = [us for n in effect.bounds.segments for us in self.segment(n)]
@@ -429,22 +545,40 @@ class Disk:
                 assert self.released.setdefault(effect.bounds.number, rows) == rows
             case StoreSegment():
                 one = effect.segment
-                self.store(one.name, [us for us in changes if one.min_us <= us <= one.max_us])
+                return SegmentStored(
+                    self.store(one, [us for us in changes if one.min_us <= us <= one.max_us])
+                )
             case CompactSegments():
-                joined = [us for n in effect.compaction.inputs for us in self.segment(n)]
-                output = effect.compaction.output.name
-                self.store(output, [us for us in joined if us > effect.after_us])
+                joined = self.read(effect.reads)
+                kept = [us for us in joined if us > effect.after_us]
+                return SegmentsJoined(self.store(effect.compaction.output, kept), sum_of(joined))
             case StoreState():
                 self.files[state_file(effect.state.batch)] = json.dumps(effect.state.snapshot())
                 return StateStored()
         return None
 
     def segment(self, name):
-        return json.loads(self.files[segment_file(name)])
+        return json.loads(self.files[f"segments/{name}"])
 
-    def store(self, name, rows):
-        content = json.dumps(sorted(rows))
-        assert self.files.setdefault(segment_file(name), content) == content
+    def read(self, reads):
+        return [
+            us
+            for read in reads
+            for us in self.segment(read.name)
+            if read.after_us < us <= read.through_us
+        ]
+
+    def store(self, segment, rows):
+        assert f"segments/{segment.name}" not in self.files
+        self.files[f"segments/{segment.name}"] = json.dumps(sorted(rows))
+        edges = (segment.min_us - 1, *segment.cuts_us)
+        return tuple(
+            sum_of([us for us in rows if low < us <= high]) for low, high in pairwise(edges)
+        )
+
+
+def sum_of(rows):
+    return RowSum(len(rows), sum(us * us for us in rows))
 
 
 def stats(changes, after_us, through_us):
@@ -456,6 +590,7 @@ def stats(changes, after_us, through_us):
         late_rows=low,
         due=Distribution(len(due), tuple(due)),
         early=Distribution(len(early), tuple(early)),
+        early_checksum=sum_of(early).checksum,
         early_min_us=early[0] if early else None,
         early_max_us=early[-1] if early else None,
         topics=IDS,
@@ -468,7 +603,7 @@ attempts = st.fixed_dictionaries(
             Limits, st.integers(1, 9), st.integers(1, 9), st.integers(1, 4), st.integers(5, 30)
         ),
         "code": st.sampled_from(["1", "2"]),
-        "kill_after": st.none() | st.integers(1, 14),
+        "kill_after": st.none() | st.integers(1, 18),
         "keeps": st.integers(1, 4),
     }
 )
@@ -525,7 +660,10 @@ def test_kills_between_any_two_effects_change_nothing_that_comes_out(batches):
         assert sorted(disk.released) == list(range(state.next_release))
         names = {segment_file(one.name) for one in state.segments}
         names |= {segment_file(name) for name in state.dropped_segments}
-        assert {name for name in disk.files if name.startswith("segments/")} == names
+        folders = {segment_file(n.removeprefix("segments/")) for n in disk.files if "segm" in n}
+        assert folders == names
+        assert {f"segments/{one.name}" for one in state.segments} <= set(disk.files)
+        assert state.waiting_rows == sum(us > watermark_us for us in committed)
         assert not set(no_longer_needed(state)) & {
             frontier_file(state.frontier),
             state_file(batch),

@@ -6,7 +6,15 @@ from dataclasses import replace
 import pytest
 
 from tidegate.schemas.errors import InvariantViolation
-from tidegate.spark_consumer.core.batch_state import Segment, State, TopicIds
+from tidegate.spark_consumer.core.batch_state import (
+    STATE_FORMAT,
+    Segment,
+    SegmentPart,
+    State,
+    TopicIds,
+)
+from tidegate.spark_consumer.core.row_sums import RowSum
+from tidegate.spark_consumer.errors import NewerCheckpoint
 
 STATE = State(
     prefix="bank",
@@ -16,7 +24,14 @@ STATE = State(
     next_release=3,
     end_offsets={"bank.a": {0: 4, 11: 5}},
     frontier="000000000007",
-    segments=(Segment("a", 90, 120, 5, (110, 120)), Segment("b", 130, 130, 1, (130,))),
+    segments=(
+        Segment(
+            "a", 90, 120, 5, (110, 120), (SegmentPart(110, 2, 2**64 - 1), SegmentPart(120, 3, 0))
+        ),
+        Segment("b", 130, 130, 1, (130,)),
+    ),
+    waiting_rows=None,
+    code="0.2.0",
     dropped_segments=("c",),
     topics=(TopicIds("bank.a", (1,), (2, 9)),),
 )
@@ -33,6 +48,8 @@ def test_storing_loses_nothing():
         {"watermark_us": 120},
         {"segments": (STATE.segments[0], STATE.segments[0])},
         {"segments": (replace(STATE.segments[0], min_us=121),)},
+        {"segments": (replace(STATE.segments[0], max_us=121),)},
+        {"segments": (replace(STATE.segments[0], min_us=111),)},
         {"dropped_segments": ("a",)},
         {"topics": (TopicIds("bank.a", (1,), (9, 2)),)},
     ],
@@ -40,3 +57,44 @@ def test_storing_loses_nothing():
 def test_a_state_that_contradicts_itself_is_refused(change):
     with pytest.raises(InvariantViolation):
         replace(STATE, **change).check_invariants()
+
+
+def of_the_program_before(state):
+    """What that program stored: no format number, and segments without counts."""
+    stored = json.loads(json.dumps(state.snapshot()))
+    for name in ("format", "code", "waiting_rows"):
+        del stored[name]
+    for segment in stored["segments"]:
+        del segment["parts"]
+    return stored
+
+
+def test_a_state_of_the_program_before_continues_uncounted():
+    segments = tuple(replace(one, parts=()) for one in STATE.segments)
+    found = State.restore(of_the_program_before(STATE))
+    assert found == replace(STATE, segments=segments, waiting_rows=None, code="")
+    assert found.format == STATE_FORMAT
+
+
+def test_where_nothing_waited_nothing_is_unknown():
+    found = State.restore(of_the_program_before(replace(STATE, segments=())))
+    assert found.waiting_rows == 0
+
+
+def test_a_state_of_a_newer_program_names_the_version_to_install():
+    stored = STATE.snapshot() | {"format": STATE_FORMAT + 1, "code": "9.1.0", "something": "new"}
+    with pytest.raises(NewerCheckpoint, match=r"Install Tidegate 9\.1\.0 or newer"):
+        State.restore(stored)
+
+
+def test_a_segment_is_counted_in_at_most_sixteen_parts_that_end_with_it():
+    segment = Segment("a", 0, 900, 64, tuple(range(100, 164)))
+    assert len(segment.cuts_us) == 16
+    assert segment.cuts_us == tuple(sorted(set(segment.cuts_us)))
+    assert segment.cuts_us[-1] == 900
+    assert Segment("a", 5, 5, 9, (5, 5, 5)).cuts_us == (5,)
+    assert Segment("a", 5, 9, 9, (5, 6, 7, 9)).cuts_us == (5, 6, 7, 9)
+    assert Segment("a", 5, 9, 9, (5, 9)).written([RowSum(1, 2), RowSum(3, 4)]).parts == (
+        SegmentPart(5, 1, 2),
+        SegmentPart(9, 3, 4),
+    )

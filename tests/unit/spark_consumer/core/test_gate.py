@@ -26,6 +26,7 @@ from tidegate.schemas.progress import (
     TopicOffset,
 )
 from tidegate.schemas.topics import TopicNames
+from tidegate.spark_consumer.core import gate as gate_module
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State, TopicIds
 from tidegate.spark_consumer.core.batch_stats import BatchStats
 from tidegate.spark_consumer.core.files import (
@@ -38,7 +39,6 @@ from tidegate.spark_consumer.core.gate import (
     STATES_KEPT,
     Gate,
     Limits,
-    after,
     no_longer_needed,
     require_same_batch,
 )
@@ -55,6 +55,13 @@ from tidegate.spark_consumer.errors import CheckpointMismatch, UnorderedChange
 SUBSCRIPTION = Subscription(TopicNames("bank"))
 PROGRESS, DATA = "bank-progress", "bank.accounts"
 STATE = State(prefix="bank", query_id="q")
+
+
+def after(state, plan):
+    """The state after a plan whose segments were written as planned."""
+    planned = [*plan.stored, *([] if plan.compaction is None else [plan.compaction.output])]
+    written = {one.name: one for one in planned}
+    return gate_module.after(state, plan, written=written, waiting_rows=None, code="1")
 
 
 def opening():

@@ -1,6 +1,7 @@
 """Plans: the order of the effects, and storing without loss."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -9,13 +10,15 @@ from tidegate.spark_consumer.core.plan import (
     PLAN_FORMAT,
     Compaction,
     CompactSegments,
+    FreshRows,
     Plan,
     ReleaseBounds,
     SetLateAside,
     StoreSegment,
     WriteRelease,
 )
-from tidegate.spark_consumer.errors import CheckpointMismatch
+from tidegate.spark_consumer.core.row_sums import RowSum
+from tidegate.spark_consumer.errors import CheckpointMismatch, NewerCheckpoint
 
 SEGMENT = Segment("000000000004-000", 21, 30, 6, (25, 30))
 JOINED = Segment("000000000004-joined", 15, 40, 9, (40,))
@@ -37,6 +40,7 @@ PLAN = Plan(
     topics=(TopicIds("bank.a", (1,), (2,)),),
     frontier="000000000004",
     sinks=("changelog", "mirror"),
+    fresh=FreshRows(3, RowSum(6, 2**63 + 1)),
 )
 
 
@@ -54,8 +58,24 @@ def test_storing_loses_nothing():
     assert Plan.restore(json.loads(json.dumps(PLAN.snapshot()))) == PLAN
 
 
-def test_a_plan_of_another_format_is_refused_by_its_number():
-    stored = PLAN.snapshot() | {"format": PLAN_FORMAT - 1}
+def test_a_plan_of_the_program_before_is_executed_without_its_counts():
+    stored = PLAN.snapshot() | {"format": 2}
+    del stored["fresh"]
+    for segment in (*stored["stored"], stored["compaction"]["output"]):
+        del segment["parts"]
+    assert Plan.restore(json.loads(json.dumps(stored))) == replace(PLAN, fresh=None)
+
+
+def test_a_plan_of_a_newer_program_names_the_version_to_install():
+    stored = PLAN.snapshot() | {"format": PLAN_FORMAT + 1, "code": "9.1.0"}
     del stored["sinks"]
-    with pytest.raises(CheckpointMismatch, match=f"found={PLAN_FORMAT - 1}"):
+    with pytest.raises(NewerCheckpoint, match=r"Install Tidegate 9\.1\.0") as caught:
+        Plan.restore(stored)
+    assert caught.value.fields == {"batch": 4, "found": PLAN_FORMAT + 1, "known": PLAN_FORMAT}
+
+
+def test_a_plan_that_is_too_old_is_refused_by_its_number():
+    stored = PLAN.snapshot() | {"format": 1}
+    del stored["sinks"]
+    with pytest.raises(CheckpointMismatch, match="found=1"):
         Plan.restore(stored)

@@ -1,0 +1,52 @@
+"""How many rows there are, and a checksum of what they hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["CHECKSUM_MODULUS", "NO_ROWS", "ReleaseCount", "RowSum", "SegmentRead"]
+
+CHECKSUM_MODULUS = 1 << 64
+
+
+@dataclass(frozen=True, slots=True)
+class RowSum:
+    """How many rows, and the sum of their hashes modulo 2^64."""
+
+    rows: int
+    checksum: int
+
+    def __add__(self, other: RowSum) -> RowSum:
+        """Return the sum of both."""
+        checksum = (self.checksum + other.checksum) % CHECKSUM_MODULUS
+        return RowSum(self.rows + other.rows, checksum)
+
+
+NO_ROWS = RowSum(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRead:
+    """What is read of a segment: `after_us` < commit timestamp <= `through_us`.
+
+    `expected` is what was written there; None if an older program wrote the segment, uncounted.
+    """
+
+    name: str
+    after_us: int
+    through_us: int
+    expected: RowSum | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseCount:
+    """What was found for a release, before it is written."""
+
+    rows: int
+    """Changes, each once."""
+    copies: int
+    """The same with every copy."""
+    waiting: RowSum = NO_ROWS
+    """All that was read of the counted segments, also outside the release's bounds."""
+    waiting_due: int = 0
+    """Rows of all its segments within the release's bounds."""
