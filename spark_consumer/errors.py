@@ -6,6 +6,7 @@ ConsumerError
 ├── UnorderedChange         a data record without a usable order key
 ├── CheckpointMismatch      Spark's checkpoint and the gate's do not belong together
 │   └── NewerCheckpoint     a newer version of Tidegate wrote the checkpoint
+├── ConflictingCopies       two records with one order key that are not the same change
 ├── SegmentDamaged          a pending segment is not as it was written
 ├── ChangesNotConserved     changes that were read are neither released nor waiting
 ├── WriterReplaced          a younger run has taken this checkpoint
@@ -19,6 +20,7 @@ from tidegate.schemas.errors import ConsumerError
 __all__ = [
     "ChangesNotConserved",
     "CheckpointMismatch",
+    "ConflictingCopies",
     "NewerCheckpoint",
     "RunStopped",
     "SegmentDamaged",
@@ -37,6 +39,10 @@ class CheckpointMismatch(ConsumerError):  # noqa: N818 - named after what was fo
 
 class NewerCheckpoint(CheckpointMismatch):
     """A newer version of Tidegate has written a state or a plan that this one cannot read."""
+
+
+class ConflictingCopies(ConsumerError):  # noqa: N818 - named after what was found
+    """Two records have one order key and differ: one of them is not what was committed."""
 
 
 class SegmentDamaged(ConsumerError):  # noqa: N818 - named after what was found

@@ -96,7 +96,9 @@ class Batch:
                 planned_by=loop.plan.code,
                 version=self._parts.code,
             )
-        self._batch_log.finished(loop.state, loop.plan, input_rows=loop.input_rows)
+        self._batch_log.finished(
+            loop.state, loop.plan, input_rows=loop.input_rows, copies=loop.copies
+        )
         self._measure(loop)
         return loop.state
 
@@ -115,6 +117,7 @@ class Batch:
         metrics.set("waiting_changes", sum(segment.rows for segment in state.segments))
         metrics.set("waiting_segments", len(state.segments))
         metrics.add("late_changes_total", loop.plan.late_rows)
+        metrics.add("copies_total", loop.copies)
         metrics.add("releases_total", len(loop.plan.releases))
         metrics.add("released_changes_total", loop.released_rows)
         if loop.frontier is not None:

@@ -44,8 +44,8 @@ class BatchLog:
         self._input_rows = 0
         self._releases = 0
 
-    def finished(self, state: State, plan: Plan, *, input_rows: int) -> None:
-        """Log a batch whose state is stored."""
+    def finished(self, state: State, plan: Plan, *, input_rows: int, copies: int) -> None:
+        """Log a batch whose state is stored; `copies` records repeat a change and were left out."""
         matters = plan.releases or plan.late_rows
         (self._log.info if matters else self._log.debug)(
             "batch",
@@ -53,6 +53,7 @@ class BatchLog:
             watermark_us=state.watermark_us,
             releases=len(plan.releases),
             late=plan.late_rows,
+            copies=copies,
             segments=len(state.segments),
             slowest=plan.slowest,
         )

@@ -98,6 +98,8 @@ class EffectLoop:
         self.input_rows = 0
         """Rows read, progress rows included; 0 in a replay that executes a stored plan."""
         self.released_rows = 0
+        self.copies = 0
+        """Records that were left out of the releases because they repeat a change."""
         self.frontier: Frontier | None = None
         """The frontier that the batch stored; None in a replay that executes a stored plan."""
 
@@ -241,6 +243,7 @@ class EffectLoop:
             yield LoopStep(name, step.bounds.number)
             parts.files.require_writer()
         self.released_rows += release.rows
+        self.copies += release.copies
         self._release = None
         self._opened.close()
 

@@ -43,7 +43,10 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.core.plan import ReleaseBounds
     from tidegate.spark_consumer.core.row_sums import SegmentRead
 
-__all__ = ["ReleaseRows", "SegmentFiles"]
+__all__ = ["COPY_COLUMNS", "ReleaseRows", "SegmentFiles"]
+
+COPY_COLUMNS = ("copies", "is_conflict", "last")
+"""Of each change in a release: its records, whether they differ, and the place of the last one."""
 
 _COUNTED = "is_counted"
 
@@ -97,7 +100,7 @@ class SegmentFiles:
     def release(
         self, rows: DataFrame, bounds: ReleaseBounds, *, reads: Sequence[SegmentRead]
     ) -> ReleaseRows:
-        """Return a release's changes, each once, in commit order, with ordinals and `copies`.
+        """Return a release's changes, each once, in commit order, with ordinals and `COPY_COLUMNS`.
 
         One task makes them, so ordinals are dense.  Of several copies of a change the first by
         topic, topic partition and offset stays, in whatever order they were read.
@@ -108,15 +111,24 @@ class SegmentFiles:
         if reads:
             waiting, observation = self._observed(reads, is_due=inside)
             found = found.unionByName(waiting.where(inside).select(*CHANGE_COLUMNS))
+        place = F.struct("topic", "topic_partition", "offset")
+        content = F.xxhash64("topic", "key", "value", "mod")
         rest = [column for column in CHANGE_COLUMNS if column != "order_key"]
         # A single task's aggregation by the sort key comes out sorted: one sort serves both.
         frame = (
             found.coalesce(1)
             .groupBy("order_key")
-            .agg(F.min(F.struct(*rest)).alias("change"), F.count("*").alias("copies"))
+            .agg(
+                F.min(F.struct(*rest)).alias("change"),
+                F.count("*").alias("copies"),
+                (F.min(content) != F.max(content)).alias("is_conflict"),
+                F.max(place).alias("last"),
+            )
             .sortWithinPartitions("order_key")
-            .select("change.*", "order_key", "copies")
-            .select(*CHANGE_COLUMNS, "copies", F.monotonically_increasing_id().alias("ordinal"))
+            .select("change.*", "order_key", *COPY_COLUMNS)
+            .select(
+                *CHANGE_COLUMNS, *COPY_COLUMNS, F.monotonically_increasing_id().alias("ordinal")
+            )
         )
         return ReleaseRows(frame, observation)
 

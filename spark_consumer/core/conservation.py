@@ -12,14 +12,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidegate.spark_consumer.core.row_sums import NO_ROWS, RowSum, SegmentRead
-from tidegate.spark_consumer.errors import ChangesNotConserved, SegmentDamaged
+from tidegate.spark_consumer.errors import ChangesNotConserved, ConflictingCopies, SegmentDamaged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tidegate.spark_consumer.core.batch_state import Segment, State
     from tidegate.spark_consumer.core.plan import Plan
-    from tidegate.spark_consumer.core.row_sums import ReleaseCount
+    from tidegate.spark_consumer.core.row_sums import Conflict, ReleaseCount
 
 __all__ = [
     "Balance",
@@ -31,6 +31,10 @@ __all__ = [
 _DAMAGE_HINT = (
     "Something has changed the folder gate/segments of the checkpoint: restore it, or start with "
     "a new checkpoint and a new output while Kafka still holds the changes"
+)
+_CONFLICT_HINT = (
+    "Only Tidegate's workers may write to data topics: compare the two records, and find the "
+    "program that wrote the other one"
 )
 _BUG_HINT = "Nothing of this release was written; a restart repeats the batch. Report it as a bug"
 
@@ -101,15 +105,16 @@ class Balance:
         self._waiting_due = 0
         self._stored = NO_ROWS
         self._counted = 0
-        self.copies = 0
-        """Copies of changes that were left out, over all releases so far."""
 
     def add_release(self, count: ReleaseCount) -> None:
-        """Take the next release's figures, before it is written."""
+        """Take the next release's figures, before it is written.
+
+        Raises ConflictingCopies too: nothing tells which of the records is the change.
+        """
+        _require_equal_copies(count.conflict)
         self._counted += 1
         self._due_rows += count.copies - count.waiting_due
         self._waiting_due += count.waiting_due
-        self.copies += count.copies - count.rows
         fresh = self._plan.fresh
         is_last = self._counted == len(self._plan.releases)
         if fresh is not None and is_last and self._due_rows != fresh.due_rows:
@@ -163,6 +168,20 @@ class Balance:
         raise ChangesNotConserved(
             message, hint=_BUG_HINT, batch=self._plan.batch, waiting=waiting, least=least, most=most
         )
+
+
+def _require_equal_copies(conflict: Conflict | None) -> None:
+    if conflict is None:
+        return
+    message = "two records have the same order key and are not the same change"
+    raise ConflictingCopies(
+        message,
+        hint=_CONFLICT_HINT,
+        first=conflict.first,
+        last=conflict.last,
+        commit_timestamp_us=conflict.commit_timestamp_us,
+        changes=conflict.changes,
+    )
 
 
 def _waiting_in(segments: Iterable[Segment], watermark_us: int) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["CHECKSUM_MODULUS", "NO_ROWS", "ReleaseCount", "RowSum", "SegmentRead"]
+__all__ = ["CHECKSUM_MODULUS", "NO_ROWS", "Conflict", "ReleaseCount", "RowSum", "SegmentRead"]
 
 CHECKSUM_MODULUS = 1 << 64
 
@@ -39,6 +39,18 @@ class SegmentRead:
 
 
 @dataclass(frozen=True, slots=True)
+class Conflict:
+    """Records that have one order key, and differ in topic, key, value or mod."""
+
+    changes: int
+    """Order keys of which this is true."""
+    commit_timestamp_us: int
+    """Of one of them; and its first and its last record, as topic/topic partition/offset."""
+    first: str
+    last: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseCount:
     """What was found for a release, before it is written."""
 
@@ -50,3 +62,4 @@ class ReleaseCount:
     """All that was read of the counted segments, also outside the release's bounds."""
     waiting_due: int = 0
     """Rows of all its segments within the release's bounds."""
+    conflict: Conflict | None = None

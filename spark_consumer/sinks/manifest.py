@@ -49,6 +49,8 @@ class Manifest:
     through_us: int
     rows: int
     tables: Mapping[str, Mapping[str, TableVersion]]
+    copies: int = 0
+    """Records that were left out because they repeat a change of the release."""
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Manifest:
@@ -64,8 +66,10 @@ class Manifest:
             raise SchemaError(message, release=content.get("release"), cause=str(error)) from error
 
     def content(self) -> dict[str, Any]:
-        """Return what `of` reads, for JSON; an unknown number of rows is left out."""
+        """Return what `of` reads, for JSON, without unknown numbers of rows, and without zeros."""
+        copies = {"copies": self.copies} if self.copies else {}
         return {
+            **copies,
             "release": self.release,
             "query_id": self.query_id,
             "batch": self.batch,

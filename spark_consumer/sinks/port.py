@@ -52,7 +52,7 @@ class Release:
     """All changes with `after_us` < commit timestamp <= `through_us` (microseconds since 1970).
 
     `tables` has an entry for every topic known at this release, by topic.  `rows` counts the
-    changes over all of them.
+    changes over all of them, and `copies` the records that were left out because they repeat one.
     """
 
     number: int
@@ -62,6 +62,7 @@ class Release:
     batch: int
     rows: int
     tables: Mapping[str, DecodedTable]
+    copies: int = 0
 
 
 @dataclass(frozen=True, slots=True)

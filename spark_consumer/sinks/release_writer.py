@@ -40,5 +40,6 @@ def write_release(
         through_us=release.through_us,
         rows=release.rows,
         tables=tables,
+        copies=release.copies,
     )
     write_manifest(output, manifest)

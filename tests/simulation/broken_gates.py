@@ -20,7 +20,7 @@ from tidegate.lineage.slot_view import SlotView, Snapshot
 from tidegate.schemas.errors import UnreachableError
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, newest_state
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
-from tidegate.spark_consumer.core import batch_run, gate, release
+from tidegate.spark_consumer.core import batch_run, conservation, gate, release
 from tidegate.spark_consumer.core.batch_run import BatchRun
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.conservation import Balance
@@ -298,6 +298,11 @@ BROKEN_GATES = (
         "a segment compared by its count alone",
         "nothing_lost",
         ((batch_run, "is_whole", _whole_by_count), *_NO_SELF_CHECK),
+    ),
+    Mutant(
+        "two records with one order key taken for copies",
+        "captured_values",
+        ((conservation, "_require_equal_copies", _silent),),
     ),
     Mutant(
         "segments named without their writer",

@@ -24,6 +24,7 @@ from tidegate.spark_consumer.core.release import Distribution
 from tidegate.spark_consumer.core.row_sums import (
     CHECKSUM_MODULUS,
     NO_ROWS,
+    Conflict,
     ReleaseCount,
     RowSum,
     SegmentRead,
@@ -31,7 +32,16 @@ from tidegate.spark_consumer.core.row_sums import (
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.sinks.port import DecodedTable, Release
 
-__all__ = ["DataRow", "MemoryRows", "Registry", "Segments", "count_rows", "rows_within", "sum_of"]
+__all__ = [
+    "DataRow",
+    "MemoryRows",
+    "Registry",
+    "Segments",
+    "conflict_in",
+    "count_rows",
+    "rows_within",
+    "sum_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +161,14 @@ class MemoryRows:
             query_id=plan.query_id,
             batch=plan.batch,
             rows=len(ordered),
+            copies=len(found) - len(ordered),
             tables={
                 topic: DecodedTable(changes, len(changes.rows), topics[topic])  # type: ignore[arg-type]
                 for topic, changes in decoded.items()
             },
         )
-        yield release, ReleaseCount(len(ordered), len(found), waiting, len(due))
+        conflict = conflict_in(found)
+        yield release, ReleaseCount(len(ordered), len(found), waiting, len(due), conflict)
 
     def _write(self, rows: Sequence[DataRow], segment: Segment) -> tuple[RowSum, ...]:
         """Overwrite what has this name; the process may stand still in the middle of it."""
@@ -188,6 +200,23 @@ class MemoryRows:
         for row in sorted(rows, key=lambda row: (row.topic, row.topic_partition, row.offset)):
             unique.setdefault(row.order_key, row)
         return list(unique.values())
+
+
+def conflict_in(rows: Iterable[DataRow]) -> Conflict | None:
+    """Return the first order key whose rows are not the same change."""
+    by_key: dict[bytes, list[DataRow]] = {}
+    for row in rows:
+        by_key.setdefault(row.order_key, []).append(row)
+    conflicts = [
+        of_key
+        for _, of_key in sorted(by_key.items())
+        if len({(row.topic, row.key, row.value) for row in of_key}) > 1
+    ]
+    if not conflicts:
+        return None
+    places = sorted((row.topic, row.topic_partition, row.offset) for row in conflicts[0])
+    first, last = ("/".join(map(str, place)) for place in (places[0], places[-1]))
+    return Conflict(len(conflicts), conflicts[0][0].commit_timestamp_us, first, last)
 
 
 def rows_within(rows: Sequence[DataRow], after_us: int, through_us: int) -> Iterator[DataRow]:

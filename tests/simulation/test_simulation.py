@@ -73,6 +73,7 @@ WANTED = [
     "data refused by the reader", "data skipped by the reader",
     "fault segment deleted", "fault segment emptied", "fault segment halved",
     "fault segment swapped", "fault segment changed", "a damaged segment refused",
+    "fault a copy with other content", "a conflict of copies refused",
 ]  # fmt: skip
 """What the simulation has to do, as the test below counts it."""
 _SEEDS_MAX = 400
@@ -117,6 +118,9 @@ def test_every_fault_and_every_way_of_going_on_is_met():
         met["data refused by the reader"] += bool(history.reported_losses)
         met["a damaged segment refused"] += any(
             "pending segment" in t for t in history.reported_losses
+        )
+        met["a conflict of copies refused"] += any(
+            "same order key" in text for text in history.reported_losses
         )
         met["data skipped by the reader"] += bool(history.skipped)
 

@@ -8,6 +8,7 @@ Spanner commits, a process dies.  Which one is drawn from the seed, so a seed is
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
 from unittest.mock import patch
@@ -69,7 +70,7 @@ from tidegate.producer.errors import MessageTooLarge, TokenRefused, TooManyParke
 from tidegate.producer.memory.broker import MESSAGE_BYTES_MAX, MemoryBroker
 from tidegate.producer.memory.group import Group
 from tidegate.producer.memory.group_client import ClientState
-from tidegate.producer.memory.log import Entry, Transaction
+from tidegate.producer.memory.log import Entry, Log, Transaction
 from tidegate.producer.ports import RecordTranslator
 from tidegate.producer.records import DataChangeRecord, StreamRecord
 from tidegate.producer.translation.limited import LimitedTranslator
@@ -83,7 +84,7 @@ from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.gate import STATES_KEPT, Limits
-from tidegate.spark_consumer.errors import SegmentDamaged
+from tidegate.spark_consumer.errors import ConflictingCopies, SegmentDamaged
 
 __all__ = ["World"]
 
@@ -161,6 +162,7 @@ class World:
             Limit(0, topic, weather.brokers_bytes_max) for topic in self.data_topics
         ]
         self.copies: list[Entry] = []
+        self.copies_are_damaged = Random(f"copies {seed}").random() < 0.15
         self.sizes: dict[str, Size] = {}
         self.refused: set[str] = set()
         """Tokens whose queries Spanner refuses."""
@@ -319,7 +321,7 @@ class World:
             self.tell("consumer", "failed", error)
             self.ground.end_consumer(error)
             return True
-        except SegmentDamaged as error:
+        except (ConflictingCopies, SegmentDamaged) as error:
             self.tell("consumer", "failed", error)
             if not consumer.is_superseded:
                 self._end_consumer(error)
@@ -332,13 +334,17 @@ class World:
             return True
         return False
 
-    def _end_consumer(self, error: SegmentDamaged) -> None:
-        """Note that the gate refused a segment, which damage explains; a restart refuses again."""
+    def _end_consumer(self, error: ConflictingCopies | SegmentDamaged) -> None:
+        """Note that the gate refused rows, which damage explains; a restart refuses again."""
         damage = self.checkpoint.damage
-        if damage is not None and damage.is_done:
+        if isinstance(error, ConflictingCopies):
+            is_explained = self.copies_are_damaged
+        else:
+            is_explained = damage is not None and damage.is_done
+        if is_explained:
             self.ground.end_consumer(error)
         else:
-            self.history.broken.append(f"consumer: SegmentDamaged without damage: {error}")
+            self.history.broken.append(f"consumer: {type(error).__name__}: {error}")
 
     def _new_consumer(self) -> Consumer:
         if self.weather.consumer_begins and not self.checkpoint.offsets:
@@ -467,8 +473,22 @@ class World:
         entries = list(log.read(0)) if log is not None else []
         if log is not None and entries:
             entry = self.random.choice(entries[-5:])
+            if self.copies_are_damaged:
+                log, entry = self._damaged(log.place[0], entry, entries)
             log.append(entry.key, entry.value, None)
             self.copies.append(log.entries[-1])
+
+    def _damaged(self, topic: str, entry: Entry, entries: list[Entry]) -> tuple[Log, Entry]:
+        """Return a record with the order key of one change and the content of another."""
+        other = self.random.choice(entries[-5:])
+        meant: Any = entry.value
+        said: Any = other.value
+        if said.value != meant.value:
+            self.tell("consumer", "fault", "a copy with other content")
+            value = replace(said, order_key=meant.order_key)
+            entry = replace(entry, value=value)
+        number = self.random.randrange(self.weather.topic_partitions)
+        return self.broker.logs[topic, number], entry
 
     def _move(self) -> None:
         """Let a worker's core go on from its snapshot, in another object."""

@@ -16,7 +16,12 @@ import pytest
 from tests.spark.batch.gate_world import ACCOUNTS, LEDGER, GateWorld
 from tidegate.lineage.errors import MixedEpochs
 from tidegate.schemas.order_key import OrderKey
-from tidegate.spark_consumer.errors import CheckpointMismatch, RunStopped, UnorderedChange
+from tidegate.spark_consumer.errors import (
+    CheckpointMismatch,
+    ConflictingCopies,
+    RunStopped,
+    UnorderedChange,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -73,6 +78,19 @@ def test_copies_of_a_change_count_once_also_from_a_segment(world):
     assert world.order_us(0) == [10, 11]
     # The first copy by offset is the one that stays.
     assert world.released[0][0][3] == 0
+    assert world.manifest(0).copies == 4
+
+
+def test_two_changes_with_one_order_key_stop_the_gate_before_anything_is_published(world):
+    world.log.change(10)
+    world.log.change(11, copies=2)
+    *row, order_key, mod, origin = world.log.rows[-1]
+    row[5] = world.log.rows[-3][5]
+    world.log.rows[-1] = (*row, order_key, mod, origin)
+    world.log.beat(50)
+    with pytest.raises(ConflictingCopies, match=r"first='bank\.accounts/0/1', last='.*/0/2'"):
+        world.run(world.start())
+    assert (world.released, world.manifest(0)) == ({}, None)
 
 
 def test_an_idle_batch_writes_no_release_but_moves_the_watermark(world):

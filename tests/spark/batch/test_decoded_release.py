@@ -37,9 +37,12 @@ def rows_of(spark, *changes):
     return spark.createDataFrame(rows, ROWS_SCHEMA).coalesce(1)
 
 
-def opened(rows, topics, bounds=BOUNDS):
+def opened(rows, topics, bounds=BOUNDS, conflicts=()):
     known = {topic.topic: topic.topic_schemas() for topic in topics}
-    counted = ReleaseRows(rows.withColumn("copies", F.lit(2)), None)
+    place = F.struct("topic", "topic_partition", "offset")
+    is_conflict = F.col("order_key").isin(*conflicts) if conflicts else F.lit(False)
+    known_copies = {"copies": F.lit(2), "is_conflict": is_conflict, "last": place}
+    counted = ReleaseRows(rows.withColumns(known_copies), None)
     return decoded_release(counted, bounds, plan=PLAN, topics=known)
 
 
@@ -84,3 +87,13 @@ def test_ordinals_with_a_gap_are_refused(spark, topics):
     rows = rows_of(spark, (topics[0], 1), (topics[0], 2)).where("ordinal = 1")
     with pytest.raises(InvariantViolation, match="dense"), opened(rows, topics):
         pass
+
+
+def test_the_first_of_the_conflicts_is_named(spark, topics):
+    a, b, _ = topics
+    rows = rows_of(spark, (a, 1_000), (b, 1_001), (a, 1_002))
+    keys = [row.order_key for row in rows.collect()][1:]
+    with opened(rows, topics, conflicts=keys) as (_, count):
+        conflict = count.conflict
+    assert (conflict.changes, conflict.commit_timestamp_us) == (2, 1_001)
+    assert conflict.first.startswith("bank.b/")

@@ -58,6 +58,18 @@ def test_segments_give_back_what_is_released_in_order_and_once(files, store, row
     assert (waiting.rows, due) == (4, 3)
 
 
+def test_records_with_one_order_key_and_other_content_are_told_from_copies(files, store, rows):
+    segments = (store("a/1", 12),)
+    copy, other_topic = change(12, 500), change(13, 2, topic="bank.b")
+    other_value = (*change(14, 9)[:5], bytearray(b"x"), *change(14, 9)[6:])
+    fresh = rows(copy, change(13, 1), other_topic, change(14, 8), other_value, change(15, 3))
+    found = released(files, fresh, segments).frame.collect()
+    assert [(row.copies, row.is_conflict) for row in found] == [
+        (2, False), (2, True), (2, True), (1, False)
+    ]  # fmt: skip
+    assert [tuple(row.last) for row in found][1:3] == [("bank.b", 0, 2), ("bank.a", 0, 9)]
+
+
 def test_a_segment_of_an_older_program_lacks_the_origin_and_is_not_counted(files, storage, rows):
     older = rows(change(20)).drop("is_progress", "origin")
     older.write.parquet(storage.path("segments/a"))

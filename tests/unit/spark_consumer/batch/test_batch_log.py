@@ -44,7 +44,7 @@ def log(clock):
 )
 def test_only_batches_with_releases_or_late_changes_are_info(log, plan, level):
     with structlog.testing.capture_logs() as lines:
-        log.finished(STATE, plan, input_rows=3)
+        log.finished(STATE, plan, input_rows=3, copies=2)
     (line,) = lines
     assert (line["event"], line["log_level"], line["batch"]) == ("batch", level, 7)
 
@@ -53,7 +53,7 @@ def test_a_summary_comes_once_a_minute_and_counts_since_the_last_one(log, clock)
     with structlog.testing.capture_logs() as lines:
         for _ in range(240):
             clock.seconds += 0.5
-            log.finished(STATE, PLAN, input_rows=3)
+            log.finished(STATE, PLAN, input_rows=3, copies=2)
     summaries = [line for line in lines if line["event"] == "summary"]
     assert [(s["batches"], s["input_rows"], s["releases"]) for s in summaries] == [
         (120, 360, 0)
@@ -67,7 +67,7 @@ def test_a_summary_comes_once_a_minute_and_counts_since_the_last_one(log, clock)
 def test_before_the_first_watermark_there_is_no_lag(log, clock):
     clock.seconds += 60
     with structlog.testing.capture_logs() as lines:
-        log.finished(State("bank", "q", batch=0), PLAN, input_rows=0)
+        log.finished(State("bank", "q", batch=0), PLAN, input_rows=0, copies=0)
     summary = lines[-1]
     assert (summary["event"], summary["watermark_us"]) == ("summary", None)
     assert summary["lag_seconds"] is None

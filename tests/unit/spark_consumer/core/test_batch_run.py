@@ -72,10 +72,11 @@ from tidegate.spark_consumer.core.plan import (
     WriteRelease,
 )
 from tidegate.spark_consumer.core.release import Distribution
-from tidegate.spark_consumer.core.row_sums import NO_ROWS, ReleaseCount, RowSum
+from tidegate.spark_consumer.core.row_sums import NO_ROWS, Conflict, ReleaseCount, RowSum
 from tidegate.spark_consumer.errors import (
     ChangesNotConserved,
     CheckpointMismatch,
+    ConflictingCopies,
     SegmentDamaged,
     UnorderedChange,
 )
@@ -430,6 +431,12 @@ def test_a_segment_that_was_whole_after_all_ends_the_batch_too():
     run, _ = releasing(ReleaseCount(0, 0))
     with pytest.raises(ChangesNotConserved):
         run.handle(SegmentsInspected((RowSum(1, 7),)))
+
+
+def test_records_that_are_no_copies_end_the_batch_before_the_release_is_written():
+    conflict = Conflict(3, 15, "bank.a/0/1", "bank.b/0/7")
+    with pytest.raises(ConflictingCopies, match=r"bank\.a/0/1.*bank\.b/0/7.*changes=3"):
+        releasing(ReleaseCount(1, 2, RowSum(1, 7), 1, conflict))
 
 
 @pytest.mark.parametrize("copies", [1, 3])

@@ -7,7 +7,9 @@ from tidegate.spark_consumer.sinks.manifest import read_manifest
 from tidegate.spark_consumer.sinks.port import Release, TableVersion
 from tidegate.spark_consumer.sinks.release_writer import write_release
 
-RELEASE = Release(number=3, after_us=10, through_us=20, query_id="q", batch=7, rows=5, tables={})
+RELEASE = Release(
+    number=3, after_us=10, through_us=20, query_id="q", batch=7, rows=5, tables={}, copies=2
+)
 
 
 class Sink:
@@ -40,6 +42,7 @@ def test_every_step_is_named_before_it_is_done(output):
     ]  # fmt: skip
     found = read_manifest(output, 3)
     assert (found.batch, found.after_us, found.through_us, found.rows) == (7, 10, 20, 5)
+    assert found.copies == 2
     assert found.tables == {
         "accounts": {
             "changelog": TableVersion("changelog/accounts", 4),
