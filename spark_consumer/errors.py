@@ -6,6 +6,7 @@ ConsumerError
 ├── UnorderedChange         a data record without a usable order key
 ├── CheckpointMismatch      Spark's checkpoint and the gate's do not belong together
 │   └── NewerCheckpoint     a newer version of Tidegate wrote the checkpoint
+├── DataTopicChanged        a data topic was deleted, or re-created under its name
 ├── ConflictingCopies       two records with one order key that are not the same change
 ├── SegmentDamaged          a pending segment is not as it was written
 ├── ChangesNotConserved     changes that were read are neither released nor waiting
@@ -21,6 +22,7 @@ __all__ = [
     "ChangesNotConserved",
     "CheckpointMismatch",
     "ConflictingCopies",
+    "DataTopicChanged",
     "NewerCheckpoint",
     "RunStopped",
     "SegmentDamaged",
@@ -39,6 +41,10 @@ class CheckpointMismatch(ConsumerError):  # noqa: N818 - named after what was fo
 
 class NewerCheckpoint(CheckpointMismatch):
     """A newer version of Tidegate has written a state or a plan that this one cannot read."""
+
+
+class DataTopicChanged(ConsumerError):  # noqa: N818 - named after what was found
+    """A data topic is no longer the one that the stream began with: its changes are gone."""
 
 
 class ConflictingCopies(ConsumerError):  # noqa: N818 - named after what was found

@@ -15,6 +15,7 @@ from tidegate.spark_consumer.core.batch_effects import (
     CountChanges,
     CountRelease,
     DeleteFiles,
+    DescribeTopics,
     InspectSegments,
     LoadFrontier,
     LoadPlan,
@@ -37,6 +38,7 @@ from tidegate.spark_consumer.core.batch_events import (
     SegmentStored,
     StateLoaded,
     StateStored,
+    TopicsDescribed,
 )
 from tidegate.spark_consumer.core.batch_run import BatchRun
 from tidegate.spark_consumer.core.plan import (
@@ -157,6 +159,9 @@ class EffectLoop:
                 yield LoopStep("load")
                 self._parts.files.delete(effect.names)
                 return None
+            case DescribeTopics():
+                yield LoopStep("plan")
+                return TopicsDescribed(self._parts.topic_ids(effect.topics))
             case ReadProgress():
                 yield LoopStep("plan")
                 progress = tuple(self._rows.read_progress(offsets=effect.offsets))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from tidegate.lineage.frontier import ProgressRow
@@ -97,5 +97,10 @@ class Parts:
     query_id: str
     limits: Limits
     code: str
+    topic_ids: Callable[[Sequence[str]], Mapping[str, str | None]]
+    """Returns the ids that topics have now, None for one that does not exist; blocks.
+
+    A topic for which Kafka has no answer is left out.
+    """
     writer: int
     """This run's number among the writers of the checkpoint."""

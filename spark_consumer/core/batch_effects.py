@@ -5,6 +5,7 @@ its list; the event beside it carries the answer:
 
     LoadState -> StateLoaded          LoadPlan -> PlanLoaded          LoadFrontier -> FrontierLoaded
     ReadProgress -> ProgressRead      CountChanges -> ChangesCounted  StoreState -> StateStored
+    DescribeTopics -> TopicsDescribed
     CountRelease -> ReleaseCounted    InspectSegments -> SegmentsInspected
     StoreSegment -> SegmentStored     CompactSegments -> SegmentsJoined
 
@@ -35,6 +36,7 @@ __all__ = [
     "CountChanges",
     "CountRelease",
     "DeleteFiles",
+    "DescribeTopics",
     "InspectSegments",
     "LoadFrontier",
     "LoadPlan",
@@ -73,6 +75,13 @@ class LoadFrontier:
     """Load a frontier by its name."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTopics:
+    """Ask Kafka for the ids that these topics have now."""
+
+    topics: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +149,7 @@ BatchEffect: TypeAlias = (
     | DeleteFiles
     | LoadPlan
     | LoadFrontier
+    | DescribeTopics
     | ReadProgress
     | CountChanges
     | CountRelease

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tidegate.lineage.frontier import EndOffsets, Frontier, ProgressRow
     from tidegate.spark_consumer.core.batch_state import State
     from tidegate.spark_consumer.core.batch_stats import BatchStats
@@ -28,6 +30,7 @@ __all__ = [
     "SegmentsJoined",
     "StateLoaded",
     "StateStored",
+    "TopicsDescribed",
 ]
 
 
@@ -60,6 +63,13 @@ class FrontierLoaded:
     """
 
     frontier: Frontier | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsDescribed:
+    """The ids of the topics, None for one that does not exist; one without an answer is missing."""
+
+    ids: Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +125,7 @@ BatchEvent: TypeAlias = (
     | StateLoaded
     | PlanLoaded
     | FrontierLoaded
+    | TopicsDescribed
     | ProgressRead
     | ChangesCounted
     | ReleaseCounted

@@ -1,7 +1,8 @@
 """One batch from its start to its stored state: its effects and their order.
 
     state N-1 -> files to delete -> plan N, if it is stored: execute it
-                                 -> else frontier N-1 -> progress -> stats -> frontier N, plan N
+                                 -> else frontier N-1 -> topics -> progress -> stats
+                                 -> frontier N, plan N
     plan N -> its steps -> state N
 
 Each release is counted before it is written, and each segment as it is written: what does not agree
@@ -24,6 +25,7 @@ from tidegate.spark_consumer.core.batch_effects import (
     CountChanges,
     CountRelease,
     DeleteFiles,
+    DescribeTopics,
     InspectSegments,
     LoadFrontier,
     LoadPlan,
@@ -47,6 +49,7 @@ from tidegate.spark_consumer.core.batch_events import (
     SegmentStored,
     StateLoaded,
     StateStored,
+    TopicsDescribed,
 )
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.batch_stats import BatchStats
@@ -109,6 +112,8 @@ class BatchRun:
         self._end_offsets: EndOffsets = {}
         self._before = self._empty
         self._gate: Gate | None = None
+        self._has_described = self._is_folded = False
+        self._through_us = self._before.watermark_us
         self._plan: Plan | None = None
         self._balance: Balance | None = None
         self._steps: list[Step] = []
@@ -155,6 +160,9 @@ class BatchRun:
                 return self._find_plan(event.plan)
             case FrontierLoaded():
                 return self._look(event.frontier)
+            case TopicsDescribed():
+                self._deciding.require_topics(event.ids)
+                return self._count() if self._is_folded else self._read_progress()
             case ProgressRead():
                 return self._fold(event.rows)
             case ChangesCounted():
@@ -220,6 +228,21 @@ class BatchRun:
             message = "the frontier that the state names is not stored"
             raise CheckpointMismatch(message, frontier=self._before.frontier)
         self._gate = Gate(self._before, frontier, limits=self._limits, code=self._code)
+        return self._describe() or self._read_progress()
+
+    def _describe(self) -> list[BatchEffect]:
+        """Ask for the recorded data topics, once per batch and before anything is read of them.
+
+        In the first batch they are known only when the progress was folded.
+        """
+        topics = tuple(sorted(self._deciding.frontier.topic_ids))
+        if self._has_described or not topics:
+            return []
+        self._has_described = True
+        self._awaited = TopicsDescribed
+        return [DescribeTopics(topics)]
+
+    def _read_progress(self) -> list[BatchEffect]:
         offsets = self._moved().get(self._subscription.progress_topic, 0)
         if offsets <= 0:
             return self._fold(())
@@ -227,13 +250,17 @@ class BatchRun:
         return [ReadProgress(offsets)]
 
     def _fold(self, rows: Iterable[ProgressRow]) -> list[BatchEffect]:
-        through_us = self._deciding.fold(rows, end_offsets=self._end_offsets)
+        self._through_us = self._deciding.fold(rows, end_offsets=self._end_offsets)
+        self._is_folded = True
+        return self._describe() or self._count()
+
+    def _count(self) -> list[BatchEffect]:
         moved = self._moved()
         moved.pop(self._subscription.progress_topic, None)
         if not any(moved.values()):
             return self._decide(BatchStats())
         self._awaited = ChangesCounted
-        return [CountChanges(self._before.watermark_us, through_us)]
+        return [CountChanges(self._before.watermark_us, self._through_us)]
 
     def _decide(self, stats: BatchStats) -> list[BatchEffect]:
         plan = self._deciding.decide(stats)

@@ -34,7 +34,7 @@ from tidegate.spark_consumer.core.release import (
     segments_of,
 )
 from tidegate.spark_consumer.core.row_sums import RowSum
-from tidegate.spark_consumer.errors import CheckpointMismatch, UnorderedChange
+from tidegate.spark_consumer.errors import CheckpointMismatch, DataTopicChanged, UnorderedChange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -90,6 +90,21 @@ class Gate:
     def frontier(self) -> Frontier:
         """The frontier, after `fold` that of this batch."""
         return self._frontier
+
+    def require_topics(self, ids: Mapping[str, str | None]) -> None:
+        """Raise DataTopicChanged for a recorded data topic that has another id by now, or none.
+
+        Offsets of a topic that was re-created say nothing about what was read of the former one.
+        """
+        for topic, recorded in sorted(self._frontier.topic_ids.items()):
+            found = ids.get(topic, recorded)
+            if found != recorded:
+                happened = "deleted" if found is None else "re-created"
+                message = f"a data topic was {happened} after the stream began"
+                hint = "Its changes are gone: reset the stream, and start with a new output"
+                raise DataTopicChanged(
+                    message, hint=hint, topic=topic, recorded_id=recorded, found_id=found
+                )
 
     def fold(self, rows: Iterable[ProgressRow], *, end_offsets: EndOffsets) -> int:
         """Take the batch's progress rows; return the new watermark, never below the former one.

@@ -35,6 +35,7 @@ from tidegate.spark_consumer.core.files import SEGMENTS
 from tidegate.spark_consumer.core.gate import Limits
 from tidegate.spark_consumer.errors import WriterReplaced
 from tidegate.spark_consumer.kafka.java_options import java_options
+from tidegate.spark_consumer.kafka.topic_ids import LiveTopicIds
 from tidegate.spark_consumer.metrics import ConsumerMetrics, consumer_metrics
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
@@ -159,6 +160,7 @@ def _prepare(
         query_id=identity.query_id,
         limits=Limits(release_rows_max=config.release_rows_max),
         code=version("tidegate"),
+        topic_ids=LiveTopicIds(config.bootstrap_servers, config.kafka_client_options()),
         writer=writer,
     )
     batch = Batch(

@@ -145,6 +145,7 @@ class Consumer:
             query_id=identity.query_id,
             limits=self._limits,
             code="code",
+            topic_ids=self._world.topic_ids,
             writer=writer,
         )
 

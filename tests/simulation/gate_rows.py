@@ -174,12 +174,16 @@ class MemoryRows:
         """Overwrite what has this name; the process may stand still in the middle of it."""
         ordered = sorted(rows, key=_order)
         half = len(ordered) // 2
+        self._point()
         self._segments[segment.name] = ordered[:half]
-        if self._disturbance is not None:
-            self._disturbance.point()
+        self._point()
         self._segments[segment.name] = ordered
         edges = (segment.min_us - 1, *segment.cuts_us)
         return tuple(sum_of(rows_within(ordered, low, high)) for low, high in pairwise(edges))
+
+    def _point(self) -> None:
+        if self._disturbance is not None:
+            self._disturbance.point()
 
     def _read(self, reads: Sequence[SegmentRead]) -> tuple[list[DataRow], RowSum]:
         """Return the rows of all reads, and the sum of those of counted segments."""

@@ -7,7 +7,7 @@ Spanner commits, a process dies.  Which one is drawn from the seed, so a seed is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
@@ -485,7 +485,7 @@ class World:
         said: Any = other.value
         if said.value != meant.value:
             self.tell("consumer", "fault", "a copy with other content")
-            value = replace(said, order_key=meant.order_key)
+            value = meant._replace(key=said.key, value=said.value)
             entry = replace(entry, value=value)
         number = self.random.randrange(self.weather.topic_partitions)
         return self.broker.logs[topic, number], entry
@@ -757,6 +757,11 @@ class World:
             ),
             default=None,
         )
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str | None]:
+        """Return the ids that topics have now, as a consumer asks for them."""
+        ids = {topic: self.broker.describe_topic(topic).topic_id for topic in topics}
+        return {topic: None if one is None else str(one) for topic, one in ids.items()}
 
     def consumers(self) -> list[Consumer]:
         """Return the consumer processes that live."""

@@ -11,7 +11,7 @@ the same frontier. The theory, and why the minimum is exact, is in `docs/protoco
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tidegate.lineage.errors import MixedEpochs, ProtocolError
@@ -56,6 +56,8 @@ class _Stream:
     end_ns: int | None
     key_schema_ids: dict[str, int]
     """Of later tables too."""
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    """Kafka's ids of the recorded data topics; empty in what older programs stored."""
 
 
 class Frontier:
@@ -85,6 +87,11 @@ class Frontier:
     def key_schema_id(self, topic: str) -> int | None:
         """The key schema that the epoch has fixed for a topic, if it names the topic."""
         return None if self._stream is None else self._stream.key_schema_ids.get(topic)
+
+    @property
+    def topic_ids(self) -> Mapping[str, str]:
+        """Kafka's id of each data topic that the epoch has recorded, where it is known."""
+        return {} if self._stream is None else self._stream.topic_ids
 
     def fold(self, rows: Iterable[ProgressRow], *, reached: EndOffsets) -> None:
         """Take records, in any order, and the offsets that the reader has reached.
@@ -135,6 +142,7 @@ class Frontier:
                 "slots": stream.slots,
                 "end_ns": stream.end_ns,
                 "key_schema_ids": dict(stream.key_schema_ids),
+                "topic_ids": dict(stream.topic_ids),
             },
             "slots": [view.snapshot() for _, view in sorted(self._slots.items())],
         }
@@ -177,10 +185,13 @@ class Frontier:
             slots=started.slots,
             end_ns=started.end_ns,
             key_schema_ids={t.topic: t.key_schema_id for t in started.topics if _is_fixed(t)},
+            topic_ids={t.topic: t.topic_id for t in started.topics if t.topic_id},
         )
 
     def _add_table(self, topic: DataTopic) -> None:
-        """Take a later table's key schema; the first record of a topic counts."""
+        """Take a later table's key schema and topic; the first record of a topic counts."""
+        if self._stream is not None and topic.topic_id:
+            self._stream.topic_ids.setdefault(topic.topic, topic.topic_id)
         if self._stream is not None and _is_fixed(topic):
             self._stream.key_schema_ids.setdefault(topic.topic, topic.key_schema_id)
 

@@ -26,7 +26,7 @@ def check(history: History) -> Iterator[Violation]:
     tokens = {change.order_key: change.token for change in history.committed}
     for record in history.published:
         token = tokens.get(record.order_key)
-        if record.origin is None or token is None:
+        if record.origin is None or token is None or record.is_copy:
             continue
         if record.origin != origin_of(token):
             text = f"names {record.origin.hex()!r} where {token} brought it"

@@ -8,7 +8,7 @@ at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -122,6 +122,9 @@ class _Reader:
 
     def topic_partitions(self, topic: str) -> int:
         return SLOTS if topic == NAMES.progress else self._topic_partitions
+
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str | None]:
+        return {}
 
     def begins_at(self, topic: str, number: int) -> int:
         return 0

@@ -186,6 +186,7 @@ class GateWorld:
             query_id="q",
             limits=self.limits,
             code=code,
+            topic_ids=lambda _topics: {},
             writer=writer,
         )
         return Batch(

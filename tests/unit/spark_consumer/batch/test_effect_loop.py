@@ -58,6 +58,7 @@ class Gate:
 
     def __init__(self, *commit_times_us, watermark_us=20):
         self.checkpoint = Checkpoint()
+        self.topic_ids = {}
         rows = [row(n, us) for n, us in enumerate(commit_times_us or (10, 20, 30, 40))]
         self.rows = MemoryRows(
             rows, progress(watermark_us),
@@ -82,6 +83,7 @@ class Gate:
             query_id="q",
             limits=limits or Limits(),
             code="1",
+            topic_ids=lambda topics: self.topic_ids,
             writer=writer,
         )
         return EffectLoop(batch, rows or self.rows, end_offsets=ENDS, parts=parts)

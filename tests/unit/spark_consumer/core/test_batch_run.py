@@ -19,10 +19,12 @@ from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.errors import ConsumerError, InvariantViolation
 from tidegate.schemas.progress import (
     ChildPartition,
+    DataTopic,
     PartitionAnnounced,
     ProgressRecord,
     SlotProgress,
     StreamStarted,
+    TableAdded,
     TokenSnapshot,
     TopicOffset,
 )
@@ -31,6 +33,7 @@ from tidegate.spark_consumer.core.batch_effects import (
     CountChanges,
     CountRelease,
     DeleteFiles,
+    DescribeTopics,
     InspectSegments,
     LoadFrontier,
     LoadPlan,
@@ -53,6 +56,7 @@ from tidegate.spark_consumer.core.batch_events import (
     SegmentStored,
     StateLoaded,
     StateStored,
+    TopicsDescribed,
 )
 from tidegate.spark_consumer.core.batch_run import BatchRun
 from tidegate.spark_consumer.core.batch_state import State, TopicIds
@@ -77,6 +81,7 @@ from tidegate.spark_consumer.errors import (
     ChangesNotConserved,
     CheckpointMismatch,
     ConflictingCopies,
+    DataTopicChanged,
     SegmentDamaged,
     UnorderedChange,
 )
@@ -194,6 +199,66 @@ def test_a_later_batch_loads_its_state_deletes_loads_its_plan_then_its_frontier(
     tail = run.handle(ProgressRead((beat(3, watermark_us=30), beat(4, watermark_us=40))))
     assert kinds(tail) == [StoreSchemas, StoreFrontier, StorePlan, StoreState]
     assert tail[-1].state.watermark_us == 40
+
+
+def with_topic(topic_id="one", topic=DATA):
+    """The opening of a stream that records a data topic."""
+    child = ChildPartition("t", ("",), 0)
+    topics = (DataTopic(topic, topic_id, 1, 1),)
+    started = StreamStarted("s", "g", 0, None, "bank-fleet", 1, "id", topics, (child,))
+    return (row(0, started), row(1, PartitionAnnounced(child, "")))
+
+
+def test_in_the_first_batch_the_topics_are_compared_before_anything_is_counted():
+    run = begin()
+    rows = ProgressRead((*with_topic(), beat(2, watermark_us=20, data=2)))
+    effects = handle(run, BatchBegun(ends(3, 2)), PlanLoaded(None), rows)
+    assert effects == [DescribeTopics((DATA,))]
+    assert run.handle(TopicsDescribed({DATA: "one"})) == [CountChanges(-1, 20)]
+
+
+def later_batch(end_offsets=None):
+    """A second batch, up to its question about topics."""
+    first = begin()
+    rows = (*with_topic(), beat(2, watermark_us=20, data=2))
+    described = TopicsDescribed({DATA: "one"})
+    handle(first, BatchBegun(ends(3, 2)), PlanLoaded(None), ProgressRead(rows), described)
+    handle(first, ChangesCounted(DUE), BOTH, StateStored())
+    frontier = Frontier(SUBSCRIPTION)
+    frontier.fold(rows, reached=ends(3, 2))
+    frontier = Frontier.restore(json.loads(json.dumps(frontier.snapshot())), SUBSCRIPTION)
+    run = begin(1)
+    handle(run, BatchBegun(end_offsets or ends(4, 9)), StateLoaded(first.state), PlanLoaded(None))
+    return run, run.handle(FrontierLoaded(frontier))
+
+
+def test_later_the_topics_are_compared_before_anything_is_read_and_once():
+    run, effects = later_batch()
+    assert effects == [DescribeTopics((DATA,))]
+    assert run.handle(TopicsDescribed({DATA: "one"})) == [ReadProgress(1)]
+    assert run.handle(ProgressRead((beat(3, watermark_us=30),))) == [CountChanges(20, 30)]
+
+
+def test_without_an_answer_the_batch_goes_on():
+    run, _ = later_batch()
+    assert run.handle(TopicsDescribed({})) == [ReadProgress(1)]
+
+
+@pytest.mark.parametrize(("found", "happened"), [(None, "deleted"), ("two", "re-created")])
+@pytest.mark.parametrize("end_offsets", [ends(4, 9), {PROGRESS: {0: 4}}], ids=["grown", "gone"])
+def test_a_topic_that_is_another_one_is_named_also_where_it_has_grown(found, happened, end_offsets):
+    run, _ = later_batch(end_offsets)
+    with pytest.raises(DataTopicChanged, match=f"{happened}.*bank.accounts") as caught:
+        run.handle(TopicsDescribed({DATA: found}))
+    assert (caught.value.fields["recorded_id"], caught.value.fields["found_id"]) == ("one", found)
+
+
+def test_the_topic_of_a_later_table_is_compared_too():
+    rows = (*with_topic(), row(2, TableAdded(DataTopic("bank.later", "x", 1, 1))))
+    run = begin()
+    handle(run, BatchBegun(ends(3, 0)), PlanLoaded(None), ProgressRead(rows))
+    with pytest.raises(DataTopicChanged, match=r"bank\.later"):
+        run.handle(TopicsDescribed({DATA: "one", "bank.later": "y"}))
 
 
 def test_a_batch_of_data_alone_reads_no_progress():
