@@ -6,6 +6,7 @@ ConsumerError
 ├── UnorderedChange         a data record without a usable order key
 ├── CheckpointMismatch      Spark's checkpoint and the gate's do not belong together
 │   └── NewerCheckpoint     a newer version of Tidegate wrote the checkpoint
+├── ChangesExpired          Kafka has removed records that were not read yet
 ├── DataTopicChanged        a data topic was deleted, or re-created under its name
 ├── ConflictingCopies       two records with one order key that are not the same change
 ├── SegmentDamaged          a pending segment is not as it was written
@@ -19,6 +20,7 @@ from __future__ import annotations
 from tidegate.schemas.errors import ConsumerError
 
 __all__ = [
+    "ChangesExpired",
     "ChangesNotConserved",
     "CheckpointMismatch",
     "ConflictingCopies",
@@ -41,6 +43,10 @@ class CheckpointMismatch(ConsumerError):  # noqa: N818 - named after what was fo
 
 class NewerCheckpoint(CheckpointMismatch):
     """A newer version of Tidegate has written a state or a plan that this one cannot read."""
+
+
+class ChangesExpired(ConsumerError):  # noqa: N818 - named after what happened
+    """Retention, or somebody, has removed records from Kafka before the gate has read them."""
 
 
 class DataTopicChanged(ConsumerError):  # noqa: N818 - named after what was found

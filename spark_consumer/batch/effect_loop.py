@@ -244,7 +244,12 @@ class EffectLoop:
         parts, release = self._parts, self._release
         if release is None:
             raise InvariantViolation("a release was not counted", release=step.bounds.number)
-        for name in write_release(release, sinks=self._sinks(step.sinks), output=parts.output):
+        for name in write_release(
+            release,
+            sinks=self._sinks(step.sinks),
+            output=parts.output,
+            complete_from_us=parts.complete_from_us,
+        ):
             yield LoopStep(name, step.bounds.number)
             parts.files.require_writer()
         self.released_rows += release.rows

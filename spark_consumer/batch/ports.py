@@ -104,3 +104,5 @@ class Parts:
     """
     writer: int
     """This run's number among the writers of the checkpoint."""
+    complete_from_us: int | None = None
+    """Where the output begins to be complete, for its manifests; None: at the first change."""

@@ -12,6 +12,7 @@ from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.files import (
     PLANS,
     QUERY_FILE,
+    START_FILE,
     STATES,
     frontier_file,
     number_in,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from tidegate.lineage.subscription import Subscription
     from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, JsonStorage
 
-__all__ = ["GateFiles", "QueryIdentity", "newest_state"]
+__all__ = ["GateFiles", "QueryIdentity", "complete_from_us", "newest_state"]
 
 _Stored = TypeVar("_Stored")
 
@@ -75,6 +76,13 @@ class GateFiles:
                 hint = f"Set the former {name}, or use a new checkpoint with a new output"
                 raise ConfigError(message, hint=hint, found=getattr(found, name), expected=expected)
         return found
+
+    def note_start(self, complete_from_us: int | None) -> None:
+        """Store from when on the output will be complete; each start before the first batch does.
+
+        None: from the first change of the stream on.
+        """
+        self._storage.write_json(START_FILE, {"complete_from_us": complete_from_us})
 
     def release_max(self) -> int:
         """Return the highest release that a state or plan names, -1 if none does."""
@@ -124,6 +132,15 @@ class GateFiles:
     def _load(self, name: str, rebuild: Callable[[dict[str, Any]], _Stored]) -> _Stored | None:
         content = self._storage.read_json(name)
         return None if content is None else rebuild(content)
+
+
+def complete_from_us(files: JsonFiles) -> int | None:
+    """Return from which commit time on the output is complete; None: from the first change on.
+
+    That is also the answer for a checkpoint of an older program, which did not look.
+    """
+    found: int | None = (files.read_json(START_FILE) or {}).get("complete_from_us")
+    return found
 
 
 def newest_state(files: JsonFiles) -> State | None:

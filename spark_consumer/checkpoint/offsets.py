@@ -14,7 +14,7 @@ from tidegate.spark_consumer.errors import CheckpointMismatch
 if TYPE_CHECKING:
     from tidegate.spark_consumer.checkpoint.storage import Storage
 
-__all__ = ["end_offsets", "parse_offset_log"]
+__all__ = ["end_offsets", "parse_offset_log", "read_offsets"]
 
 _VERSION = "v1"
 _NOTHING_YET = "-"
@@ -31,6 +31,15 @@ def end_offsets(checkpoint: Storage, batch: int) -> dict[str, dict[int, int]]:
         message = "Spark's offset log lacks the batch that Spark runs"
         raise CheckpointMismatch(message, batch=batch, folder=checkpoint.root)
     return parse_offset_log(data.decode(), batch=batch)
+
+
+def read_offsets(checkpoint: Storage) -> dict[str, dict[int, int]] | None:
+    """Return the next offsets after the last batch that Spark has committed; None before the first.
+
+    `checkpoint` is Spark's own folder.  Raises CheckpointMismatch as above.
+    """
+    committed = [int(name) for name in checkpoint.names("commits") if name.isdecimal()]
+    return end_offsets(checkpoint, max(committed)) if committed else None
 
 
 def parse_offset_log(text: str, *, batch: int) -> dict[str, dict[int, int]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import US_PER_SECOND
-from tidegate.spark_consumer.checkpoint.gate_files import newest_state
+from tidegate.spark_consumer.checkpoint.gate_files import complete_from_us, newest_state
 from tidegate.spark_consumer.checkpoint.json_files import LocalFolder
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US
 
@@ -25,15 +25,23 @@ def status(checkpoint: str) -> Mapping[str, Any]:
 
     Raises ConfigError for a checkpoint that is not on this machine, cannot be read or is empty.
     """
-    return _figures(_newest_state(checkpoint))
+    files = _folder(checkpoint)
+    return {
+        **_figures(_newest_state(files, checkpoint)),
+        "complete_from_us": complete_from_us(files),
+    }
 
 
-def _newest_state(checkpoint: str) -> State:
+def _folder(checkpoint: str) -> LocalFolder:
     if "://" in checkpoint:
         message = "status reads checkpoints on this machine only"
         raise ConfigError(message, hint="Look at its gate/states folder", checkpoint=checkpoint)
+    return LocalFolder(Path(checkpoint.removeprefix("file:")) / "gate")
+
+
+def _newest_state(files: LocalFolder, checkpoint: str) -> State:
     try:
-        state = newest_state(LocalFolder(Path(checkpoint.removeprefix("file:")) / "gate"))
+        state = newest_state(files)
     except OSError as error:
         message = f"the checkpoint cannot be read: {error.strerror}"
         raise ConfigError(message, hint="Check --checkpoint") from error

@@ -6,6 +6,7 @@ __all__ = [
     "PLANS",
     "QUERY_FILE",
     "SEGMENTS",
+    "START_FILE",
     "STATES",
     "frontier_file",
     "number_in",
@@ -16,6 +17,7 @@ __all__ = [
 ]
 
 QUERY_FILE = "query.json"
+START_FILE = "start.json"
 PLANS = "plans"
 STATES = "states"
 SEGMENTS = "segments"

@@ -51,6 +51,11 @@ class Manifest:
     tables: Mapping[str, Mapping[str, TableVersion]]
     copies: int = 0
     """Records that were left out because they repeat a change of the release."""
+    complete_from_us: int | None = None
+    """Changes up to this commit time may be missing: Kafka had removed some before the query began.
+
+    None: the output is complete from the first change of the stream on.
+    """
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Manifest:
@@ -68,8 +73,10 @@ class Manifest:
     def content(self) -> dict[str, Any]:
         """Return what `of` reads, for JSON, without unknown numbers of rows, and without zeros."""
         copies = {"copies": self.copies} if self.copies else {}
+        begin_us = self.complete_from_us
         return {
             **copies,
+            **({} if begin_us is None else {"complete_from_us": begin_us}),
             "release": self.release,
             "query_id": self.query_id,
             "batch": self.batch,

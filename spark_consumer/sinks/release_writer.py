@@ -20,7 +20,11 @@ __all__ = ["write_release"]
 
 
 def write_release(
-    release: Release, *, sinks: Iterable[Sink], output: ManifestWriter
+    release: Release,
+    *,
+    sinks: Iterable[Sink],
+    output: ManifestWriter,
+    complete_from_us: int | None = None,
 ) -> Iterator[str]:
     """Write a release and its manifest; yields the name of each step before the step.
 
@@ -41,5 +45,6 @@ def write_release(
         rows=release.rows,
         tables=tables,
         copies=release.copies,
+        complete_from_us=complete_from_us,
     )
     write_manifest(output, manifest)

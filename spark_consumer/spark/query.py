@@ -18,6 +18,7 @@ import structlog
 from tidegate.lineage.subscription import Subscription
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.schemas.errors import TidegateError
+from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.batch.batch import Batch
 from tidegate.spark_consumer.batch.ports import Parts
@@ -25,15 +26,22 @@ from tidegate.spark_consumer.batch.progress_rows import ProgressReader
 from tidegate.spark_consumer.batch.segments import SegmentFiles
 from tidegate.spark_consumer.batch.source import kafka_rows
 from tidegate.spark_consumer.batch.spark_rows import SparkRows
-from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, newest_state
+from tidegate.spark_consumer.checkpoint.gate_files import (
+    GateFiles,
+    complete_from_us,
+    newest_state,
+)
 from tidegate.spark_consumer.checkpoint.lease import Lease
-from tidegate.spark_consumer.checkpoint.offsets import end_offsets
+from tidegate.spark_consumer.checkpoint.offsets import end_offsets, read_offsets
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.core.caught_up import CaughtUp
 from tidegate.spark_consumer.core.files import SEGMENTS
 from tidegate.spark_consumer.core.gate import Limits
-from tidegate.spark_consumer.errors import WriterReplaced
+from tidegate.spark_consumer.core.retention import complete_from_us as first_complete_us
+from tidegate.spark_consumer.core.retention import require_kept
+from tidegate.spark_consumer.errors import ChangesExpired, WriterReplaced
+from tidegate.spark_consumer.kafka.first_records import first_records
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topic_ids import LiveTopicIds
 from tidegate.spark_consumer.metrics import ConsumerMetrics, consumer_metrics
@@ -47,17 +55,18 @@ from tidegate.spark_consumer.spark.standby import LeaseKeeper, wait_for_turn
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from tidegate.lineage.frontier import Frontier
+    from tidegate.lineage.frontier import EndOffsets, Frontier
     from tidegate.program.health import Health
     from tidegate.schemas.registry import SchemaRegistry
     from tidegate.spark_consumer.config import ConsumerConfig
     from tidegate.spark_consumer.core.batch_state import State
+    from tidegate.spark_consumer.core.retention import FirstRecord
 
 __all__ = ["GateQuery", "build_query", "run"]
 
@@ -75,6 +84,8 @@ class GateQuery:
     lease: LeaseKeeper
     frontier: Callable[[str], Frontier | None]
     """Loads a stored frontier by its name."""
+    require_kept: Callable[[], None] = lambda: None
+    """Raises ChangesExpired if Kafka has removed what the query would have to read next."""
 
     def stop(self) -> None:
         """Let the running batch finish, then stop; other runs may take the checkpoint at once."""
@@ -104,7 +115,9 @@ def build_query(
         Lease(gate, writer), is_running=lambda: all(query.isActive for query in running)
     )
     try:
-        batch, writing = _prepare(spark, config, gate, output, registry=registry, metrics=metrics)
+        batch, writing = _prepare(
+            spark, config, gate, output, registry=registry, metrics=metrics, writer=writer
+        )
         _log().info("start", run=writer, output=output.root, prefix=config.prefix)
         running.append(writing.start())
     except BaseException:
@@ -112,7 +125,15 @@ def build_query(
         raise
     subscription = Subscription(TopicNames(config.prefix))
     frontier = partial(GateFiles(gate).frontier, subscription=subscription)
-    return GateQuery(running[0], batch, gate, lease, frontier)
+    checkpoint = Storage(spark, f"{config.checkpoint}/spark", guard=gate)
+    return GateQuery(
+        running[0],
+        batch,
+        gate,
+        lease,
+        frontier,
+        require_kept=lambda: require_kept(read_offsets(checkpoint) or {}, _kept(config)),
+    )
 
 
 def _folders(spark: SparkSession, config: ConsumerConfig) -> tuple[Storage, Storage]:
@@ -131,17 +152,19 @@ def _prepare(
     *,
     registry: SchemaRegistry | None,
     metrics: ConsumerMetrics | None,
+    writer: int,
 ) -> tuple[Batch, DataStreamWriter]:
     """Return what starts the query, and the function of its batches."""
     subscription = Subscription(TopicNames(config.prefix))
     checkpoint = Storage(spark, f"{config.checkpoint}/spark", guard=gate)
     files = GateFiles(gate)
     identity = files.identify(prefix=config.prefix, output=output.root)
+    log = _log().bind(query_id=identity.query_id)
+    _begin(files, read_offsets(checkpoint), _kept(config), log)
     sinks = (DeltaChangelogSink(spark, output.root), DeltaMirrorSink(spark, output.root))
     release_max = files.release_max()
     for sink in sinks:
         sink.open(query_id=identity.query_id, release_max=release_max)
-    log = _log().bind(query_id=identity.query_id)
     measured = metrics or consumer_metrics()
     schemas = SchemaStore(gate, registry or _registry(config))
     segments = SegmentFiles(spark, gate.path(SEGMENTS))
@@ -162,6 +185,7 @@ def _prepare(
         code=version("tidegate"),
         topic_ids=LiveTopicIds(config.bootstrap_servers, config.kafka_client_options()),
         writer=writer,
+        complete_from_us=complete_from_us(gate),
     )
     batch = Batch(
         parts,
@@ -184,6 +208,29 @@ def _prepare(
     if config.metrics_port:
         spark.streams.addListener(MetricsListener(measured))
     return batch, writing
+
+
+def _begin(
+    files: GateFiles,
+    read: EndOffsets | None,
+    kept: Mapping[str, Mapping[int, FirstRecord]],
+    log: Any,
+) -> None:
+    """Note what is missing before the first batch; raise ChangesExpired for a later loss."""
+    if read is not None:
+        require_kept(read, kept)
+        return
+    begin_us = first_complete_us(kept, now_us=time.time_ns() // NS_PER_US)
+    files.note_start(begin_us)
+    if begin_us is not None:
+        cut = sorted(topic for topic, of in kept.items() if any(one.offset for one in of.values()))
+        log.warning("the beginning is missing", complete_from_us=begin_us, topics=cut)
+
+
+def _kept(config: ConsumerConfig) -> dict[str, dict[int, FirstRecord]]:
+    """Return what Kafka has left of the topics that the query reads."""
+    subscription = Subscription(TopicNames(config.prefix))
+    return first_records(config.bootstrap_servers, config.kafka_client_options(), subscription)
 
 
 def run(
@@ -261,6 +308,7 @@ def _wait(
     failure = running.batch.failure or running.query.exception()
     if failure is not None:
         _require_writer(running.gate, failure)
+        _require_kept(running, failure)
         raise failure
 
 
@@ -282,6 +330,16 @@ def _require_writer(gate: Storage, failure: BaseException) -> None:
     except WriterReplaced as replaced:
         raise replaced from failure
     except Exception:  # noqa: BLE001 - without storage the first failure is all there is to report
+        return
+
+
+def _require_kept(running: GateQuery, failure: BaseException) -> None:
+    """Raise ChangesExpired if that is the cause of a failure: Spark's text names no interval."""
+    try:
+        running.require_kept()
+    except ChangesExpired as expired:
+        raise expired from failure
+    except Exception:  # noqa: BLE001 - without Kafka the first failure is all there is to report
         return
 
 

@@ -58,7 +58,7 @@ def test_segments_give_back_what_is_released_in_order_and_once(files, store, row
     assert (waiting.rows, due) == (4, 3)
 
 
-def test_records_with_one_order_key_and_other_content_are_told_from_copies(files, store, rows):
+def test_records_with_one_order_key_and_other_content_are_no_copies(files, store, rows):
     segments = (store("a/1", 12),)
     copy, other_topic = change(12, 500), change(13, 2, topic="bank.b")
     other_value = (*change(14, 9)[:5], bytearray(b"x"), *change(14, 9)[6:])

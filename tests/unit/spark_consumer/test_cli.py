@@ -161,6 +161,13 @@ def test_status_shows_the_newest_state(invoke, checkpoint):
     assert figures["releases"] == 4
     assert figures["waiting_changes"] == 5
     assert figures["topics"] == ["bank.accounts"]
+    assert figures["complete_from_us"] is None
+
+
+def test_status_says_from_when_on_the_output_is_complete(invoke, checkpoint):
+    (checkpoint / "gate" / "start.json").write_text('{"complete_from_us": 70}')
+    result = invoke("status", "--checkpoint", str(checkpoint), "--json")
+    assert json.loads(result.stdout)["complete_from_us"] == 70
 
 
 def test_status_is_a_table_for_people(invoke, checkpoint):

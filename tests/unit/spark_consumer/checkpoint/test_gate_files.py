@@ -11,7 +11,7 @@ from tidegate.lineage.frontier import Frontier
 from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.topics import TopicNames
-from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, newest_state
+from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, complete_from_us, newest_state
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.plan import PLAN_FORMAT, Plan, ReleaseBounds
 from tidegate.spark_consumer.errors import CheckpointMismatch, WriterReplaced
@@ -102,3 +102,12 @@ def test_the_releases_of_an_unfinished_plan_count(files):
     files.store_state(replace(State("bank", "q"), batch=0, next_release=2))
     files.store_plan(plan(1, 2, 3))
     assert files.release_max() == 3
+
+
+def test_where_the_output_begins_to_be_complete_is_kept(files, storage):
+    assert complete_from_us(storage) is None
+    files.note_start(7)
+    files.note_start(9)
+    assert complete_from_us(storage) == 9
+    files.note_start(None)
+    assert complete_from_us(storage) is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidegate.spark_consumer.checkpoint.offsets import parse_offset_log
+from tidegate.spark_consumer.checkpoint.offsets import parse_offset_log, read_offsets
 from tidegate.spark_consumer.errors import CheckpointMismatch
 
 HEAD = 'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}\n'
@@ -37,3 +37,22 @@ def test_another_format_is_refused():
 def test_a_topic_in_two_sources_is_refused():
     with pytest.raises(CheckpointMismatch, match="bank"):
         parse_offset_log(f'{HEAD}{{"bank.a":{{"0":1}}}}\n{{"bank.a":{{"0":1}}}}', batch=0)
+
+
+def test_what_was_read_ends_with_the_last_batch_that_spark_has_committed():
+    log = f'{HEAD}{{"bank.a":{{"0":5}}}}'
+    logs = {"offsets/10": log, "offsets/11": f'{HEAD}{{"bank.a":{{"0":9}}}}'}
+
+    class Folder:
+        root = "spark"
+        commits = ()
+
+        def names(self, folder):
+            return {"commits": list(self.commits)}[folder]
+
+        def read(self, name):
+            return logs[name].encode()
+
+    assert read_offsets(Folder()) is None
+    Folder.commits = ("9", "10", "metadata")
+    assert read_offsets(Folder()) == parse_offset_log(log, batch=10)

@@ -57,3 +57,9 @@ def test_a_release_has_no_manifest_before_all_sinks_have_it(output):
     assert read_manifest(output, 3) is None
     assert list(steps) == []
     assert read_manifest(output, 3) is not None
+
+
+@pytest.mark.parametrize("complete_from_us", [None, 15])
+def test_a_manifest_says_from_when_on_the_output_is_complete(output, complete_from_us):
+    list(write_release(RELEASE, sinks=(), output=output, complete_from_us=complete_from_us))
+    assert read_manifest(output, 3).complete_from_us == complete_from_us

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from tidegate.program.health import Health
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.caught_up import CaughtUp
-from tidegate.spark_consumer.errors import WriterReplaced
-from tidegate.spark_consumer.spark.query import GateQuery, _wait
+from tidegate.spark_consumer.core.retention import FirstRecord
+from tidegate.spark_consumer.errors import ChangesExpired, WriterReplaced
+from tidegate.spark_consumer.spark.query import GateQuery, _begin, _wait
 
 CONFLICT = RuntimeError("two runs at once")
 REPLACED = WriterReplaced("another run has taken this folder")
@@ -51,6 +54,61 @@ def test_any_other_failure_is_raised_as_it_is(where, of_gate):
 
     with pytest.raises(RuntimeError, match="two runs at once"):
         _wait(running, threading.Event(), Health())
+
+
+@pytest.mark.parametrize("where", ["of_batch", "of_query"])
+def test_records_that_have_expired_are_named_whatever_spark_says(where):
+    def require_kept():
+        raise ChangesExpired("removed", topic="bank.a")
+
+    running = replace(ended(**{where: CONFLICT}), require_kept=require_kept)
+    with pytest.raises(ChangesExpired, match=r"bank\.a") as raised:
+        _wait(running, threading.Event(), Health())
+    assert raised.value.__cause__ is CONFLICT
+
+
+def test_a_kafka_that_does_not_answer_hides_no_failure():
+    def require_kept():
+        raise ConnectionError
+
+    with pytest.raises(RuntimeError, match="two runs at once"):
+        _wait(
+            replace(ended(of_query=CONFLICT), require_kept=require_kept),
+            threading.Event(),
+            Health(),
+        )
+
+
+class Starts:
+    """Notes what is stored of a start."""
+
+    def __init__(self):
+        self.noted = []
+
+    def note_start(self, complete_from_us):
+        self.noted.append(complete_from_us)
+
+
+def test_a_late_start_is_noted_and_logged_before_the_first_batch_only():
+    kept = {"bank.a": {0: FirstRecord(3, 5_000)}, "bank.b": {0: FirstRecord(0, 1_000)}}
+    files = Starts()
+    with capture_logs() as lines:
+        _begin(files, None, kept, structlog.get_logger())
+        _begin(files, {"bank.a": {0: 3}}, kept, structlog.get_logger())
+    assert files.noted == [5_000_000]
+    (line,) = lines
+    assert (line["log_level"], line["complete_from_us"], line["topics"]) == (
+        "warning", 5_000_000, ["bank.a"],
+    )  # fmt: skip
+    with pytest.raises(ChangesExpired, match="lost_from=2, lost_through=2"):
+        _begin(files, {"bank.a": {0: 2}}, kept, structlog.get_logger())
+
+
+def test_a_start_with_everything_is_noted_and_not_logged():
+    files = Starts()
+    with capture_logs() as lines:
+        _begin(files, None, {"bank.a": {0: FirstRecord(0, 5_000)}}, structlog.get_logger())
+    assert (files.noted, lines) == ([None], [])
 
 
 def test_a_query_that_ended_without_failure_is_no_failure():

@@ -1,0 +1,35 @@
+"""What retention has removed: noted before the first batch, an error afterwards."""
+
+import pytest
+
+from tidegate.spark_consumer.core.retention import FirstRecord, complete_from_us, require_kept
+from tidegate.spark_consumer.errors import ChangesExpired
+
+KEPT = {
+    "bank.a": {0: FirstRecord(7, 5_000), 1: FirstRecord(0, 9_000)},
+    "bank.b": {0: FirstRecord(3, 6_000)},
+}
+
+
+def test_what_was_never_cut_is_complete_from_the_first_change_on():
+    whole = {"bank.a": {0: FirstRecord(0, 5_000), 1: FirstRecord(0, None)}}
+    assert complete_from_us(whole, now_us=1) is None
+    assert complete_from_us({}, now_us=1) is None
+
+
+def test_the_youngest_cut_counts_and_one_without_records_is_now():
+    assert complete_from_us(KEPT, now_us=99_000_000) == 6_000_000
+    empty = KEPT | {"bank.c": {0: FirstRecord(2, None)}}
+    assert complete_from_us(empty, now_us=99_000_000) == 99_000_000
+
+
+def test_what_is_read_next_must_be_there():
+    require_kept({"bank.a": {0: 7, 1: 0}, "bank.b": {0: 4}, "bank.new": {0: 0}}, KEPT)
+    with pytest.raises(ChangesExpired) as caught:
+        require_kept({"bank.a": {0: 9, 1: 0}, "bank.b": {0: 1}}, KEPT)
+    assert caught.value.fields == {
+        "topic": "bank.b",
+        "topic_partition": 0,
+        "lost_from": 1,
+        "lost_through": 2,
+    }
