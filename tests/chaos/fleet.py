@@ -22,6 +22,7 @@ _RESTARTS_MAX = 15
 _RESTART_PAUSE_S = 1.0
 _TAIL_BYTES = 65_536
 _KILLED = 137
+_TERMINATED = 143
 _TRACEBACK = b"Traceback (most recent call last)"
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 _REPLACED = (
@@ -93,6 +94,8 @@ def explanation_of(
         return "killed"
     if is_stopping and code == 0:
         return "stopped"
+    if is_stopping and code == _TERMINATED and not words:
+        return "stopped while it was still loading, before it handled signals"
     if is_replaced and any(text in words for text in _REPLACED):
         return "replaced by another process"
     if no_broker and any(text in words for text in _NO_BROKER):
