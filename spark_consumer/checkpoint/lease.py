@@ -1,7 +1,7 @@
 """Whether the run that works on a checkpoint still lives: it renews its lease, or gives it back.
 
 A lease protects nothing: the writers' numbers do (see `writers`).  It only lets a second run stand
-by.  Without it two supervised runs would replace each other for ever.
+by.  Without it two supervised runs would replace each other without end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MISSED = 3
 
 @dataclass(frozen=True, slots=True)
 class LeaseSeen:
-    """What is stored of a writer's lease; `writer` is 0 if nobody has taken the checkpoint.
+    """What is stored of a writer's lease; `writer` is 0 before the first run.
 
     `renewals` is None for a run that has written no lease: it has just begun, or is of a version
     without leases.
@@ -65,7 +65,7 @@ class Lease:
 
 
 class LeaseWatch:
-    """Decides when the run that works on a checkpoint counts as gone; told what is seen of it."""
+    """Decides when the run that works on a checkpoint counts as gone, from what is seen of it."""
 
     def __init__(self) -> None:
         """Have seen nothing."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CaughtUp", "Waiting"]
 
-_TELL_EVERY_S = 30.0
+_REPORT_EVERY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +30,14 @@ class Waiting:
 
 
 class CaughtUp:
-    """Told of each state; asked now and then, with a time in seconds that never goes back."""
+    """Takes each state; all times are in seconds and never go back."""
 
     def __init__(self, begun_us: int, *, now_s: float) -> None:
         """Begin without a state; `begun_us` is when the run began."""
         self._begun_us = begun_us
         self._state: State | None = None
         self._batch_at_s = now_s
-        self._told_at_s = now_s
+        self._reported_at_s = now_s
 
     @property
     def state(self) -> State | None:
@@ -64,9 +64,9 @@ class CaughtUp:
 
     def is_due(self, *, now_s: float) -> bool:
         """Whether it is time to say what the run waits for; True once in half a minute."""
-        is_due = not self.is_reached and now_s - self._told_at_s >= _TELL_EVERY_S
+        is_due = not self.is_reached and now_s - self._reported_at_s >= _REPORT_EVERY_S
         if is_due:
-            self._told_at_s = now_s
+            self._reported_at_s = now_s
         return is_due
 
     def waiting(self, frontier: Frontier | None, *, now_s: float) -> Waiting:
@@ -79,6 +79,6 @@ class CaughtUp:
         else:
             behind_s = round((self._begun_us - watermark.us) / US_PER_SECOND, 1)
             text = f"stream partition {watermark.slowest}, which is the slowest"
-            if idle_s >= _TELL_EVERY_S:
+            if idle_s >= _REPORT_EVERY_S:
                 text += "; the fleet has written nothing new: do its workers run?"
         return Waiting(behind_s, round(idle_s, 1), text)

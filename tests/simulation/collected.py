@@ -37,7 +37,7 @@ def collect(world: World) -> None:
                     topic, number, offset, message.order_key, decoded.key,
                     mod=decoded.mod, columns=decoded.columns,
                     origin=message.origin or (origin_of(decoded.token) if decoded.token else b""),
-                    is_copy=any(entry is copy for copy in world.copies),
+                    is_copy=entry in world.copies,
                 )
             )  # fmt: skip
         history.value_schemas[topic] = {

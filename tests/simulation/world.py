@@ -8,7 +8,6 @@ Spanner commits, a process dies.  Which one is drawn from the seed, so a seed is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
 from unittest.mock import patch
@@ -24,6 +23,7 @@ from tests.simulation.clients import (
 )
 from tests.simulation.collected import collect
 from tests.simulation.consumer import Consumer, SupersededError
+from tests.simulation.copies import Copies
 from tests.simulation.damage import Damage
 from tests.simulation.disturbance import Disturbance
 from tests.simulation.fleet_sights import FleetSights
@@ -70,7 +70,7 @@ from tidegate.producer.errors import MessageTooLarge, TokenRefused, TooManyParke
 from tidegate.producer.memory.broker import MESSAGE_BYTES_MAX, MemoryBroker
 from tidegate.producer.memory.group import Group
 from tidegate.producer.memory.group_client import ClientState
-from tidegate.producer.memory.log import Entry, Log, Transaction
+from tidegate.producer.memory.log import Entry, Transaction
 from tidegate.producer.ports import RecordTranslator
 from tidegate.producer.records import DataChangeRecord, StreamRecord
 from tidegate.producer.translation.limited import LimitedTranslator
@@ -161,8 +161,7 @@ class World:
         self.history.limits += [
             Limit(0, topic, weather.brokers_bytes_max) for topic in self.data_topics
         ]
-        self.copies: list[Entry] = []
-        self.copies_are_damaged = Random(f"copies {seed}").random() < 0.15
+        self.copies = Copies(self, seed)
         self.sizes: dict[str, Size] = {}
         self.refused: set[str] = set()
         """Tokens whose queries Spanner refuses."""
@@ -243,7 +242,7 @@ class World:
             (self._compact_a_slot, weather.compaction),
             (self._crash_consumer, weather.consumer_crash),
             (self._make_consumer_zombie, weather.consumer_zombie),
-            (self._copy_a_record, weather.copies),
+            (self.copies.add, weather.copies),
             (self._move, weather.move),
             (self._step_a_clock, weather.wall_step),
             (self._change_a_limit, weather.limit_changes),
@@ -338,7 +337,7 @@ class World:
         """Note that the gate refused rows, which damage explains; a restart refuses again."""
         damage = self.checkpoint.damage
         if isinstance(error, ConflictingCopies):
-            is_explained = self.copies_are_damaged
+            is_explained = self.copies.are_damaged
         else:
             is_explained = damage is not None and damage.is_done
         if is_explained:
@@ -461,34 +460,6 @@ class World:
     def _make_consumer_zombie(self) -> None:
         self.tell("consumer", "fault", "replaced")
         self._zombie_consumer, self._consumer = self._consumer, None
-
-    def _copy_a_record(self) -> None:
-        """Append a record a second time, as a tool that copies topics at least once would."""
-        log = self.broker.logs.get(
-            (
-                self.random.choice(self.data_topics),
-                self.random.randrange(self.weather.topic_partitions),
-            )
-        )
-        entries = list(log.read(0)) if log is not None else []
-        if log is not None and entries:
-            entry = self.random.choice(entries[-5:])
-            if self.copies_are_damaged:
-                log, entry = self._damaged(log.place[0], entry, entries)
-            log.append(entry.key, entry.value, None)
-            self.copies.append(log.entries[-1])
-
-    def _damaged(self, topic: str, entry: Entry, entries: list[Entry]) -> tuple[Log, Entry]:
-        """Return a record with the order key of one change and the content of another."""
-        other = self.random.choice(entries[-5:])
-        meant: Any = entry.value
-        said: Any = other.value
-        if said.value != meant.value:
-            self.tell("consumer", "fault", "a copy with other content")
-            value = meant._replace(key=said.key, value=said.value)
-            entry = replace(entry, value=value)
-        number = self.random.randrange(self.weather.topic_partitions)
-        return self.broker.logs[topic, number], entry
 
     def _move(self) -> None:
         """Let a worker's core go on from its snapshot, in another object."""

@@ -1,4 +1,4 @@
-"""Leases: a run that lives is left alone, and one that is gone is not waited for in vain."""
+"""Leases: a run that lives is left alone, and one that is gone is replaced."""
 
 import pytest
 
@@ -52,7 +52,7 @@ def test_a_run_that_was_replaced_has_no_lease_any_more(store):
 
 
 @pytest.mark.parametrize("seen", [LeaseSeen(0), LeaseSeen(3, 7, is_given_back=True)])
-def test_what_nobody_has_is_taken_at_once(seen):
+def test_a_free_checkpoint_is_taken_at_once(seen):
     assert LeaseWatch().may_take(seen, now_s=0)
 
 
