@@ -20,7 +20,8 @@ __all__ = ["Process", "ProcessClock", "ProcessThread"]
 
 _T = TypeVar("_T")
 
-_PAUSES_UNTIL_NOTICED = 3
+_PAUSES_UNTIL_NOTICED = 30
+"""A reader that is stopped while it translates asks the registry to the end first."""
 
 
 class ProcessClock:

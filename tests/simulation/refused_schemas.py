@@ -37,8 +37,9 @@ class RefusedSchemas:
         self._names = names
         self._chance = chance
         self._refused: set[str] = set()
-        self.takes_new_tables = False
-        """Without a first version no change of a table can even be parked."""
+        self._known_at_start = {names.data(table) for table in tables.names}
+        self.takes_later_tables = False
+        """A worker cannot even park a change of a table for which it has no schema yet."""
         self.subjects: set[str] = set()
         """All of which a version was ever refused."""
         self.columns: defaultdict[str, set[str]] = defaultdict(set)
@@ -46,13 +47,13 @@ class RefusedSchemas:
 
     def refuses(self, subject: str, schema: dict[str, Any]) -> bool:
         """Whether a version is refused."""
-        if self.takes_new_tables and not self._registry.versions(subject):
+        topic = subject.removesuffix("-value")
+        if self.takes_later_tables and topic.removesuffix("-key") not in self._known_at_start:
             return False
         if subject not in self._refused and self._random.random() >= self._chance:
             return False
         self._refused.add(subject)
         self.subjects.add(subject)
-        topic = subject.removesuffix("-value")
         if topic != subject:
             current = self._tables.table(self._names.table(topic) or "")
             present = {column.name for column in current.columns} if current else set()
