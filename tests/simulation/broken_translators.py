@@ -9,12 +9,19 @@ from tests.simulation.clients import WorkerTopics
 from tests.simulation.mutant import Mutant
 from tidegate.producer.errors import IncompatibleChange
 from tidegate.producer.records import Mod
-from tidegate.producer.translation import change_writer, refreshing, table_registrar, translator
+from tidegate.producer.translation import (
+    change_writer,
+    refreshing,
+    table_registrar,
+    translator,
+    values,
+)
 from tidegate.producer.translation.avro_fields import NULL
 from tidegate.producer.translation.change_writer import ChangeWriter
 from tidegate.producer.translation.refreshing import RefreshingTranslator
 from tidegate.producer.translation.table_evolution import evolve
 from tidegate.producer.translation.table_registrar import TableRegistrar
+from tidegate.schemas.instants import format_rfc3339
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.registry import RegisteredSchema
 
@@ -123,7 +130,36 @@ def _no_origin(self: Any, token: str) -> bytes:
     return b""
 
 
+_parse_ns = values.parse_rfc3339_ns
+
+
+def _parse_microseconds(text: str) -> int:
+    return _parse_ns(text) // 1_000 * 1_000
+
+
+_canonical = values.canonical_rfc3339
+
+
+def _text_of_microseconds(text: str) -> str:
+    return _canonical(format_rfc3339(_parse_microseconds(text)))
+
+
 BROKEN_TRANSLATORS = (
+    Mutant(
+        "nanoseconds of a timestamp cut off where it has microseconds",
+        "values",
+        ((values, "parse_rfc3339_ns", _parse_microseconds),),
+    ),
+    Mutant(
+        "nanoseconds of a timestamp cut off where it is text",
+        "values",
+        ((values, "canonical_rfc3339", _text_of_microseconds),),
+    ),
+    Mutant(
+        "timestamps as text with the digits that they came with",
+        "values",
+        ((values, "canonical_rfc3339", str),),
+    ),
     Mutant(
         "the header of another stream partition",
         "origins",

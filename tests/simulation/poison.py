@@ -7,6 +7,7 @@ read, as by a newer program, and so can what was parked of it (`corrected`).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Any
@@ -16,12 +17,17 @@ from tidegate.producer.messages import PublishableRecord
 from tidegate.producer.ports import RecordTranslator
 from tidegate.producer.records import DataChangeRecord, Mod, UnreadableValues
 from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.instants import format_rfc3339, parse_rfc3339_ns
 from tidegate.schemas.order_key import OrderKey, sequence_pair
 
-__all__ = ["CorrectingTranslator", "Poison"]
+__all__ = ["TOO_FINE", "CorrectingTranslator", "Poison"]
 
 _DAMAGED = "damaged "
 _NO_COLUMN_HOLDS = "no column holds this"
+_OTHER_TYPE = "of another type"
+TOO_FINE = "with nanoseconds"
+_FINER_BY_NS = 600
+_NANOSECONDS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z")
 
 
 class Poison:
@@ -30,15 +36,22 @@ class Poison:
     def __init__(self, random: Random, *, chance: float) -> None:
         self._random = random
         self._chance = chance
+        self._possible = ["damaged", _OTHER_TYPE]
+        self.met: set[str] = set()
+        """Which kinds queries have returned."""
         self._kinds: dict[bytes, str] = {}
         self.marked: set[bytes] = set()
         """The order keys of all that ever were."""
+
+    def add_kind(self, kind: str) -> None:
+        """Let changes be poison in one more way."""
+        self._possible.append(kind)
 
     def mark(self, committed: Iterable[Committed]) -> None:
         """Draw which of the changes that were just committed are poison."""
         for change in committed:
             if self._chance and self._random.random() < self._chance:
-                kind = self._random.choice(("damaged", "of another type"))
+                kind = self._random.choice(self._possible)
                 self._kinds[change.order_key] = kind
                 self.marked.add(change.order_key)
 
@@ -69,10 +82,15 @@ class Poison:
         kinds = self._kinds_in(record)
         if not any(kinds):
             return record
-        mods = zip(record.mods, kinds, strict=True)
-        return record._replace(
-            mods=tuple(_poison(mod, kind) if kind else mod for mod, kind in mods)
-        )
+        instants = [one.name for one in record.columns if one.type.code == "TIMESTAMP"]
+        mods = []
+        for mod, kind in zip(record.mods, kinds, strict=True):
+            if kind == TOO_FINE and (finer := _finer(mod, instants)) is not None:
+                self.met.add(TOO_FINE)
+                mods.append(finer)
+            else:
+                mods.append(_poison(mod, kind) if kind else mod)
+        return record._replace(mods=tuple(mods))
 
     def _kinds_in(self, record: DataChangeRecord) -> list[str | None]:
         place = OrderKey(
@@ -98,8 +116,21 @@ class CorrectingTranslator:
         return self._translator.translate(self._poison.corrected(record), token=token)
 
 
+def _finer(mod: Mod, instants: list[str]) -> Mod | None:
+    """Return a change with nanoseconds in a timestamp; None if it has none.
+
+    Cut or rounded to microseconds it would be another instant.
+    """
+    for name in instants:
+        text = mod.new_values.get(name)
+        if text is not None:
+            finer = format_rfc3339(parse_rfc3339_ns(text) - _FINER_BY_NS)
+            return mod._replace(new_values={**mod.new_values, name: finer})
+    return None
+
+
 def _poison(mod: Mod, kind: str) -> Mod:
-    if kind == "damaged" or not mod.new_values:
+    if kind != _OTHER_TYPE or not mod.new_values:
         return mod._replace(
             new_values=_damaged(mod.new_values), old_values=_damaged(mod.old_values)
         )
@@ -121,7 +152,13 @@ def _undo(values: Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(values, UnreadableValues):
         undamaged: dict[str, Any] = json.loads(values.text.removeprefix(_DAMAGED))
         return undamaged
-    return {
-        name: value[0][1] if isinstance(value, list) and value[0][0] == _NO_COLUMN_HOLDS else value
-        for name, value in values.items()
-    }
+    return {name: _undone(value) for name, value in values.items()}
+
+
+def _undone(value: Any) -> Any:
+    if isinstance(value, list) and value[0][0] == _NO_COLUMN_HOLDS:
+        return value[0][1]
+    if isinstance(value, str) and _NANOSECONDS.fullmatch(value):
+        instant_ns = parse_rfc3339_ns(value) + _FINER_BY_NS
+        return value if instant_ns % 1_000 else format_rfc3339(instant_ns)
+    return value

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import io
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
@@ -15,6 +16,7 @@ import fastavro
 
 from tidegate.producer.messages import ChangeMessage
 from tidegate.producer.records import RecordColumn
+from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.wire_format import unframe
@@ -29,18 +31,33 @@ _OF_TABLES = 0.3
 """Part of the changes that are about a whole table."""
 
 
-def _first_columns() -> list[Column]:
-    others = (Column(name, ColumnType(_TYPES[n]), n + 2) for n, name in enumerate("abc"))
-    return [Column(KEY, ColumnType("INT64"), 1, 1), *others]
+_INSTANTS_FROM = datetime(2020, 2, 28, tzinfo=UTC)
+_FRACTIONS_NS = (0, 120_000_000, 123_456_000, 123_456_789)
+
+
+class InstantText(str):
+    """A timestamp as a reader gets it from a stream that carries them as text."""
+
+    __slots__ = ()
 
 
 class SimTables:
     """Implements `ports.Catalogue`: the columns as they are now."""
 
-    def __init__(self, names: list[str], random: Random, *, large_values: float = 0.0) -> None:
+    def __init__(
+        self,
+        names: list[str],
+        random: Random,
+        *,
+        large_values: float = 0.0,
+        timestamps: TimestampForm | None = None,
+    ) -> None:
+        """`timestamps` is how the stream carries them; without it no column is a TIMESTAMP."""
         self._random = random
         self._large_values = large_values
-        self._tables = {name: _first_columns() for name in names}
+        self._timestamps = timestamps
+        self._types = _TYPES if timestamps is None else ("INT64", "STRING", "TIMESTAMP", *_TYPES)
+        self._tables = {name: self._first_columns() for name in names}
         self._dropped: set[str] = set()
         self._unchanging: set[str] = set()
         self._next = "d"
@@ -88,7 +105,7 @@ class SimTables:
         if is_full:
             return "nothing changed"
         ordinal = max(column.ordinal for column in columns) + 1
-        added = Column(self._next, ColumnType(chance.choice(_TYPES)), ordinal)
+        added = Column(self._next, ColumnType(chance.choice(self._types)), ordinal)
         self._next = chr(ord(self._next) + 1)
         columns.append(added)
         return f"{name}: {added.name} added"
@@ -96,7 +113,7 @@ class SimTables:
     def add_table(self) -> str:
         """Add a table; return what was done."""
         name = f"t{len(self._tables)}"
-        self._tables[name] = _first_columns()
+        self._tables[name] = self._first_columns()
         return f"{name}: table added"
 
     def add_unchanging(self) -> str:
@@ -125,6 +142,7 @@ class SimTables:
             "STRING": f"text {number}".ljust(size),
             "BOOL": number < 50,
             "BYTES": (b"%d" % number).ljust(size),
+            "TIMESTAMP": self._instant(number),
         }
         return of_type[self._column(table, column).type.code]
 
@@ -132,6 +150,14 @@ class SimTables:
         """Return a value as a data change record holds it."""
         if isinstance(value, bytes):
             return base64.b64encode(value).decode()
+        if isinstance(value, datetime):
+            return f"{value:%Y-%m-%dT%H:%M:%S.%f}Z"
+        if isinstance(value, InstantText):
+            whole, _, fraction = value.removesuffix("Z").partition(".")
+            # Spanner's digits come in groups of three.
+            return (
+                f"{whole}.{fraction.ljust(-(-len(fraction) // 3) * 3, '0')}Z" if fraction else value
+            )
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
     def shown(self, table: str, columns: tuple[str, ...]) -> tuple[RecordColumn, ...]:
@@ -141,6 +167,19 @@ class SimTables:
             for one in self._tables[table]
             if one.name == KEY or one.name in columns
         )
+
+    def _first_columns(self) -> list[Column]:
+        others = (Column(name, ColumnType(self._types[n]), n + 2) for n, name in enumerate("abc"))
+        return [Column(KEY, ColumnType("INT64"), 1, 1), *others]
+
+    def _instant(self, number: int) -> datetime | InstantText:
+        """Return a timestamp; one with nanoseconds only where the stream can carry it."""
+        whole = _INSTANTS_FROM + timedelta(seconds=number * 7_919)
+        fraction_ns = _FRACTIONS_NS[number % len(_FRACTIONS_NS)]
+        if self._timestamps is not TimestampForm.STRING:
+            return whole + timedelta(microseconds=fraction_ns // 1_000)
+        digits = f".{fraction_ns:09d}".rstrip("0").removesuffix(".")
+        return InstantText(f"{whole:%Y-%m-%dT%H:%M:%S}{digits}Z")
 
     def _column(self, table: str, name: str) -> Column:
         return next(one for one in self._tables[table] if one.name == name)

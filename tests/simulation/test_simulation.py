@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
 
+from tests.simulation.poison import TOO_FINE
 from tests.simulation.runner import failure_report, run_seed, story
 from tests.simulation.world import World
+from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.progress import PartitionAnnounced
 
 KEPT = [
@@ -61,6 +63,7 @@ WANTED = [
     "fault limit raised", "fault limit lowered", "fault message refused",
     "fault a record is too large", "fault a change is poison", "a poison change parked",
     "a large change parked", "a good change parked", "parked keys of two parents",
+    "a stream partition in both forms", "nanoseconds as text", "poison with nanoseconds",
     "fault schema refused", "a change parked for a refused column", "fault too many parked keys",
     "fault redrive started", "fault redrive killed", "exit RedriveFailed",
     "exit redriven: some keys stay parked", "exit redriven: no key stays parked",
@@ -77,6 +80,16 @@ WANTED = [
 ]  # fmt: skip
 """What the simulation has to do, as the test below counts it."""
 _SEEDS_MAX = 400
+
+
+def has_both_forms(world):
+    """Whether workers of both programs have published changes of one stream partition."""
+    forms = defaultdict(set)
+    for topic in world.data_topics:
+        for _, _, entry in world.ground.entries(topic):
+            header = entry.value.origin
+            forms[header or origin_of(world.decode(entry.value).token)].add(bool(header))
+    return any(len(found) > 1 for found in forms.values())
 
 
 def test_every_fault_and_every_way_of_going_on_is_met():
@@ -101,6 +114,13 @@ def test_every_fault_and_every_way_of_going_on_is_met():
         met["a change parked for a refused column"] += any(
             p.reason == "SchemaError" and p.order_key not in history.poison for p in history.parked
         )
+        met["a stream partition in both forms"] += has_both_forms(world)
+        met["nanoseconds as text"] += any(
+            isinstance(value, str) and value.endswith("789Z")
+            for one in history.published
+            for value in (one.columns or {}).values()
+        )
+        met["poison with nanoseconds"] += TOO_FINE in world.poison.met
         met["a large change parked"] += any(p.reason == "MessageTooLarge" for p in history.parked)
         met["a good change parked"] += any(p.reason == "KeyParked" for p in history.parked)
         met["a change put back"] += bool(history.redriven)

@@ -10,6 +10,7 @@ from random import Random
 
 from tidegate.producer.core.parked_keys import PARKED_KEYS_MAX
 from tidegate.producer.core.query_scheduler import OPEN_QUERIES_MAX
+from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.progress_chunks import CHUNK_BYTES_MAX
 
 __all__ = ["Weather"]
@@ -108,6 +109,8 @@ class Weather:
     """Chance per change that it cannot be published."""
     parks: bool
     """Workers that write version 2 park such changes; others stop their stream partitions."""
+    timestamps: TimestampForm
+    """How the stream carries columns of type TIMESTAMP."""
     redrive: float
     """An operator puts back what was parked; as often one that does so is killed."""
     parked_keys_max: int
@@ -125,18 +128,22 @@ class Weather:
         queries: Random,
         poison: Random,
         registry: Random,
+        timestamps: Random,
     ) -> Weather:
         """Return the weather of a seed.
 
         `sizes` draws what concerns the sizes of messages, `heartbeats` what slots say of
         themselves, `queries` how many run, `poison` what cannot be published,
-        `registry` what is refused.
+        `registry` what is refused, `timestamps` their form.
         """
         is_poisoned = poison.random() < 0.35
         has_sizes = sizes.random() < 0.35
         refuses_schemas = is_poisoned and registry.random() < 0.5
         is_full = registry.random() < 0.35
         is_crowded = queries.random() < 0.35
+
+        versions_meet = heartbeats.random() < 0.25
+        has_text = timestamps.random() < 0.5 and not versions_meet  # version 1 does not record it
 
         def sometimes(chance: float, often: float = 0.5) -> float:
             return chance * random.choice((0.3, 1, 3)) if random.random() < often else 0.0
@@ -191,7 +198,7 @@ class Weather:
             brokers_bytes_max=sizes.choice((700, 1_500, 20_000)) if has_sizes else 1 << 20,
             limit_changes=sizes.choice((0.0, 0.004, 0.02)) if has_sizes else 0.0,
             chunk_bytes=sizes.choice((1, 120, CHUNK_BYTES_MAX)) if has_sizes else CHUNK_BYTES_MAX,
-            progress_versions_meet=heartbeats.random() < 0.25,
+            progress_versions_meet=versions_meet,
             history_minutes=heartbeats.choice((2, 10, 10_000)),
             chain_length=heartbeats.choice((1, 3, 20, 1_000)),
             chain_entries=heartbeats.choice((1, 5, 64)),
@@ -201,6 +208,7 @@ class Weather:
             poison=max(poison.choice((0.02, 0.08, 0.2)), 0.3 * is_full) if is_poisoned else 0.0,
             parks=poison.random() < 0.7,
             stuck_clients=0.05 if queries.random() < 0.15 else 0.0,
+            timestamps=TimestampForm.STRING if has_text else TimestampForm.MICROS,
             redrive=poison.choice((0.0, 0.002, 0.008)) if is_poisoned or has_sizes else 0.0,
             parked_keys_max=registry.choice((1, 2, 3)) if is_full else PARKED_KEYS_MAX,
             schema_refused=0.7 if refuses_schemas else 0.0,

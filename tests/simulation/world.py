@@ -43,7 +43,7 @@ from tests.simulation.history import (
 )
 from tests.simulation.node import MOVABLE, UNFINISHED, Node, WatchedCore
 from tests.simulation.older_programs import OlderTranslator
-from tests.simulation.poison import Poison
+from tests.simulation.poison import TOO_FINE, Poison
 from tests.simulation.redrive import NAME as REDRIVE
 from tests.simulation.redrive import Redrive
 from tests.simulation.refused_schemas import RefusedSchemas
@@ -79,7 +79,7 @@ from tidegate.producer.translation.refreshing import RefreshingTranslator
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
 from tidegate.schemas.errors import SchemaError, TidegateError
-from tidegate.schemas.progress import PROGRESS_VERSION, DataTopic
+from tidegate.schemas.progress import PROGRESS_VERSION, DataTopic, TimestampForm
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.core.batch_state import State
@@ -115,6 +115,7 @@ class World:
             queries=Random(f"queries {seed}"),
             poison=Random(f"poison {seed}"),
             registry=Random(f"registry {seed}"),
+            timestamps=Random(f"timestamps {seed}"),
         )
         self.names = TopicNames("sim")
         self.slots = weather.slots
@@ -124,12 +125,14 @@ class World:
         self.at = 0
         self.tables = SimTables(
             [f"t{number}" for number in range(weather.tables)], random,
-            large_values=weather.large_values,
+            large_values=weather.large_values, timestamps=weather.timestamps,
         )  # fmt: skip
         self.registry = InMemorySchemaRegistry()
         self.decode = Decoder(self.registry)
         self.spanner = SimSpanner(random, names=self.names, tables=self.tables, now_us=self.now_us)
         self.poison = Poison(Random(f"poison changes {seed}"), chance=weather.poison)
+        if weather.timestamps is TimestampForm.MICROS:
+            self.poison.add_kind(TOO_FINE)
         self.refused_schemas = RefusedSchemas(
             Random(f"refused schemas {seed}"),
             self.registry,
@@ -776,7 +779,8 @@ class World:
 
     def new_translator(self, node: Node, *, parks: bool) -> RecordTranslator:
         """Return what a worker translates with, as `commands.run` puts it together."""
-        registrar = TableRegistrar(self.names, WorkerRegistry(self, node.process))
+        registry = WorkerRegistry(self, node.process)
+        registrar = TableRegistrar(self.names, registry, self.weather.timestamps)
         encodings = {
             name: registrar.register(self.tables.schema(name)) for name in self.tables.names
         }
@@ -853,7 +857,7 @@ class World:
 
     def find_identity(self) -> StreamIdentity:
         """Return what a worker that starts now finds, as `commands.run` puts it together."""
-        registrar = TableRegistrar(self.names, self.registry)
+        registrar = TableRegistrar(self.names, self.registry, self.weather.timestamps)
         topics = []
         for name in self.tables.names:
             topic = registrar.register(self.tables.schema(name)).topic
@@ -864,6 +868,7 @@ class World:
         return StreamIdentity(
             "db/changeStreams/s", "GOOGLE_STANDARD_SQL", "sim-fleet", self.slots,
             str(self.broker.describe_topic(self.names.progress).topic_id), tuple(topics),
+            timestamps=self.weather.timestamps,
         )  # fmt: skip
 
     def restart(self, node: Node) -> None:
