@@ -25,6 +25,7 @@ from tidegate.spark_consumer.core.batch_run import BatchRun
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.conservation import Balance
 from tidegate.spark_consumer.core.files import frontier_file
+from tidegate.spark_consumer.core.gate import Gate
 from tidegate.spark_consumer.core.plan import Plan
 from tidegate.spark_consumer.core.row_sums import RowSum
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog, WrittenCommit
@@ -212,6 +213,21 @@ def _topics_as_first_seen(self: SchemaStore, known: Any, subscription: Any) -> A
     return {topic: cache.setdefault(topic, schemas) for topic, schemas in found.items()}
 
 
+def _merge_what_is_seen(self: Gate, seen: Any) -> Any:
+    return tuple(sorted(seen, key=lambda ids: ids.topic))
+
+
+_watermark = Frontier.watermark
+
+
+def _watermark_rounded_up(self: Frontier) -> Watermark | None:
+    found = _watermark(self)
+    if found is None or found.slowest is not None or self._stream is None:
+        return found
+    end_ns = self._stream.end_ns or 0
+    return Watermark(-(-end_ns // 1_000), None)
+
+
 def _silent(*args: Any, **kwargs: Any) -> None:
     return None
 
@@ -298,6 +314,16 @@ BROKEN_GATES = (
         "a segment compared by its count alone",
         "nothing_lost",
         ((batch_run, "is_whole", _whole_by_count), *_NO_SELF_CHECK),
+    ),
+    Mutant(
+        "a plan that names the schemas of its own batch only",
+        "soundness",
+        ((Gate, "_merged", _merge_what_is_seen),),
+    ),
+    Mutant(
+        "the end of a bounded stream rounded up to microseconds",
+        "watermark",
+        ((Frontier, "watermark", _watermark_rounded_up),),
     ),
     Mutant(
         "two records with one order key taken for copies",

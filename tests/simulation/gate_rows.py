@@ -13,6 +13,7 @@ from tests.simulation.gate_decoding import ChangeReader
 from tests.simulation.gate_sinks import Changes
 from tidegate.lineage.frontier import ProgressRow
 from tidegate.schemas.checksums import xxhash_64
+from tidegate.schemas.errors import UnreachableError
 from tidegate.schemas.order_key import OrderKey, first_key_after
 from tidegate.schemas.registry import SchemaRegistry
 from tidegate.schemas.wire_format import unframe
@@ -171,19 +172,20 @@ class MemoryRows:
         yield release, ReleaseCount(len(ordered), len(found), waiting, len(due), conflict)
 
     def _write(self, rows: Sequence[DataRow], segment: Segment) -> tuple[RowSum, ...]:
-        """Overwrite what has this name; the process may stand still in the middle of it."""
+        """Overwrite what has this name; the process may be replaced before, and die in between."""
         ordered = sorted(rows, key=_order)
         half = len(ordered) // 2
-        self._point()
+        disturbance = self._disturbance
+        if disturbance is not None:
+            disturbance.point(is_in_commit=True)
         self._segments[segment.name] = ordered[:half]
-        self._point()
+        if disturbance is not None and disturbance.chance(disturbance.profile.replaced_in_commit):
+            message = "killed in the middle of a segment"
+            disturbance.tell(message)
+            raise UnreachableError(message)
         self._segments[segment.name] = ordered
         edges = (segment.min_us - 1, *segment.cuts_us)
         return tuple(sum_of(rows_within(ordered, low, high)) for low, high in pairwise(edges))
-
-    def _point(self) -> None:
-        if self._disturbance is not None:
-            self._disturbance.point()
 
     def _read(self, reads: Sequence[SegmentRead]) -> tuple[list[DataRow], RowSum]:
         """Return the rows of all reads, and the sum of those of counted segments."""

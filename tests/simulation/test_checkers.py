@@ -202,6 +202,7 @@ WRONGS = [
         h.released.append(Released(2, 2, 20, 30, (THREE,))))),
     ("watermark", "early", lambda h: changed(h.claims, 0, watermark_us=20)),
     ("watermark", "back", lambda h: h.claims.append(Claim(2, 1, 19, {TOPIC: {0: 3}}))),
+    ("watermark", "past the end", lambda h: setattr(h, "end_us", 19)),
     ("watermark", "past what is not there", lambda h: without(h.published, 2)),
     ("lineage", "before the parent's marker", lambda h: changed(h.queries, 1, at=2)),
     ("lineage", "without a marker", lambda h: without(h.finishes, 0)),

@@ -76,6 +76,7 @@ WANTED = [
     "data refused by the reader", "data skipped by the reader",
     "fault segment deleted", "fault segment emptied", "fault segment halved",
     "fault segment swapped", "fault segment changed", "a damaged segment refused",
+    "fault killed in the middle of a segment",
     "fault a copy with other content", "a conflict of copies refused",
 ]  # fmt: skip
 """What the simulation has to do, as the test below counts it."""

@@ -172,6 +172,8 @@ class World:
         """Tokens whose queries break after what they repeat."""
         self.compacted: dict[tuple[int, int], Entry] = {}
         self._skews: dict[str, int] = {}
+        self._end_rest_ns = Random(f"end {seed}").choice((0, 1, 500, 999))
+        """Of a bounded stream's end, which need not be a whole microsecond."""
         self._views: dict[int, int] = {}
         """Slot -> revision that a reader had in effect when it was looked at last."""
         self.thinning = 0.6 if weather.consumer_begins else 0.2
@@ -825,7 +827,7 @@ class World:
             self,
             name=name, epoch=epoch, identity=identity,
             start_ns=self.history.start_us * 1000,
-            end_ns=None if end_us is None else end_us * 1000,
+            end_ns=None if end_us is None else end_us * 1000 + self._end_rest_ns,
             limits=WorkerLimits(
                 commit_interval_us=self.weather.commit_interval_us,
                 commit_bytes_max=self.weather.commit_bytes,

@@ -35,6 +35,8 @@ def check(history: History) -> Iterator[Violation]:
         if claim.watermark_us < before_us:
             text = f"batch {claim.batch}: from {before_us} back to {claim.watermark_us}"
             yield Violation(text)
+        if history.end_us is not None and claim.watermark_us > history.end_us:
+            yield Violation(f"batch {claim.batch}: past the end of the stream, which is not read")
         # What an earlier claim has covered was read by then, and reading never goes back.
         covered = bisect_right(times, claim.watermark_us)
         for at_us, record in records[checked:covered]:

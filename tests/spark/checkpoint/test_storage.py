@@ -90,3 +90,19 @@ def test_a_folder_that_cannot_be_is_named(spark, tmp_path):
     storage = Storage(spark, os.fspath(tmp_path / "file" / "below"))
     with pytest.raises(UnreachableError, match="below"):
         storage.take()
+
+
+def test_two_runs_that_write_one_file_at_a_time_do_not_share_its_temporary_file(spark, storage):
+    """A paused run is between its check and its rename while its successor writes the file."""
+    younger = Storage(spark, storage.root)
+    rename = storage._rename
+
+    def rename_later(temporary, name, *, replace):
+        younger.take()
+        younger.write_json(name, {"by": "younger"})
+        rename(temporary, name, replace=replace)
+
+    storage._rename = rename_later
+    storage.write_json("states/1.json", {"by": "older"})
+    assert younger.read_json("states/1.json") == {"by": "older"}
+    assert younger.names("states") == ["1.json"]
