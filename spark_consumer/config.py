@@ -83,6 +83,15 @@ class ConsumerConfig(StreamSettings):
     release_rows_max: int = Field(
         default=500_000, ge=1, description="Changes per release, about; bounds one task's sort"
     )
+    small_release_rows_max: int = Field(
+        default=10_000,
+        ge=0,
+        description="Changes up to which a release is written without Spark, where delta-rs "
+        "(deltalake, pyarrow) is installed and output is on this machine; 0: never",
+    )
+    small_release_bytes_max: int = Field(
+        default=16 * 1024**2, ge=1, description="Bytes of their keys and values, likewise"
+    )
     until: Literal["", "caught-up"] = Field(
         default="",
         description="caught-up: stop when the watermark has passed the run's begin; empty: never",

@@ -39,6 +39,7 @@ def count_changes(rows: DataFrame, *, after_us: int, through_us: int) -> BatchSt
     is_late = is_ordered & at_or_below(after_us)
     is_due = is_ordered & within(after_us=after_us, through_us=through_us)
     is_early = is_ordered & ~at_or_below(max(after_us, through_us))
+    size = F.coalesce(F.length("key"), F.lit(0)) + F.coalesce(F.length("value"), F.lit(0))
     place = F.concat_ws("/", "topic", F.col("topic_partition"), F.col("offset"))
     counted = (
         with_hash(rows.where(~F.col(IS_PROGRESS)))
@@ -46,6 +47,8 @@ def count_changes(rows: DataFrame, *, after_us: int, through_us: int) -> BatchSt
             F.count_if(is_late).alias("late_rows"),
             F.count_if(is_due).alias("due_rows"),
             *sum_of(is_early, "early"),
+            F.sum(F.when(is_due, size)).alias("due_bytes"),
+            F.sum(F.when(is_early, size)).alias("early_bytes"),
             F.count_if(~is_ordered).alias("unordered_rows"),
             F.min(F.when(~is_ordered, place)).alias("unordered_at"),
             F.min(F.when(is_early, commit_us)).alias("early_min_us"),
@@ -60,8 +63,8 @@ def count_changes(rows: DataFrame, *, after_us: int, through_us: int) -> BatchSt
     )
     return BatchStats(
         late_rows=counted["late_rows"],
-        due=_distribution(counted["due_rows"], counted["due_us"]),
-        early=_distribution(counted["early_rows"], counted["early_us"]),
+        due=_distribution(counted["due_rows"], counted["due_us"], counted["due_bytes"]),
+        early=_distribution(counted["early_rows"], counted["early_us"], counted["early_bytes"]),
         early_checksum=read_sum(counted.asDict(), "early").checksum,
         early_min_us=counted["early_min_us"],
         early_max_us=counted["early_max_us"],
@@ -81,8 +84,10 @@ def _frame(column: str) -> Column:
     return F.hex(F.substring(column, 1, HEADER_BYTES))
 
 
-def _distribution(rows: int, quantiles_us: Sequence[int] | None) -> Distribution:
-    return Distribution(rows, tuple(quantiles_us)) if quantiles_us else NO_CHANGES
+def _distribution(
+    rows: int, quantiles_us: Sequence[int] | None, size_bytes: int | None
+) -> Distribution:
+    return Distribution(rows, tuple(quantiles_us), size_bytes) if quantiles_us else NO_CHANGES
 
 
 def _topics(frames: Iterable[Row]) -> tuple[TopicIds, ...]:

@@ -9,6 +9,7 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.spark_consumer.batch.batch_stats import count_changes
+from tidegate.spark_consumer.batch.collected_release import collected_release
 from tidegate.spark_consumer.batch.decoded_release import decoded_release
 from tidegate.spark_consumer.batch.rows import CHANGE_COLUMNS, IS_PROGRESS, at_or_below
 
@@ -48,12 +49,17 @@ class SparkRows:
         segments: SegmentFiles,
         progress: ProgressReader,
         late: LateRows,
+        collects: bool = False,
     ) -> None:
-        """Take the frame of a batch, with the gate's columns; reads nothing yet."""
+        """Take the frame of a batch, with the gate's columns; reads nothing yet.
+
+        `collects` says whether small releases are collected; otherwise Spark writes them too.
+        """
         self._frame = frame
         self._segments = segments
         self._progress = progress
         self._late = late
+        self._collects = collects
         self._is_persisted = False
 
     def close(self) -> None:
@@ -102,13 +108,16 @@ class SparkRows:
         plan: Plan,
         topics: Mapping[str, TopicSchemas],
     ) -> Iterator[tuple[Release, ReleaseCount]]:
-        """Return a release's changes: one Spark job counts them, and each table is decoded once."""
+        """Return a release's changes: one Spark job counts or collects them."""
         with ExitStack() as opened:
             with self._segments.readable(reads):
                 rows = self._segments.release(self._persisted, bounds, reads=reads)
-                counted = opened.enter_context(
-                    decoded_release(rows, bounds, plan=plan, topics=topics)
-                )
+                if bounds.is_small and self._collects:
+                    counted = collected_release(rows, bounds, plan=plan, topics=topics)
+                else:
+                    counted = opened.enter_context(
+                        decoded_release(rows, bounds, plan=plan, topics=topics)
+                    )
             yield counted
 
     @property

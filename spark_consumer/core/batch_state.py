@@ -55,6 +55,7 @@ class Segment:
     All lie within `min_us` and `max_us`; those at or below the state's watermark are already
     released.  `quantiles_us` cuts the rows, as first written, into parts of about
     equal size.  In a plan `rows` is an estimate, `parts` is empty and the name lacks the writer.
+    `size_bytes` is at least that of all keys and values; None in states of an older program.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Segment:
     quantiles_us: tuple[int, ...]
     parts: tuple[SegmentPart, ...] = ()
     """What was written, up to `max_us`; empty if an older program wrote the segment, uncounted."""
+    size_bytes: int | None = None
 
     @classmethod
     def restore(cls, data: Mapping[str, Any]) -> Segment:

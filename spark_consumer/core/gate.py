@@ -64,12 +64,16 @@ STATES_KEPT = 100
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Sizes in rows and segments; they change how the output is divided, never its content."""
+    """Sizes: they change how the output is divided and written, never its content."""
 
     release_rows_max: int = 500_000
     segment_rows_max: int = 250_000
     segments_max: int = 32
     compaction_rows_max: int = 500_000
+    small_release_rows_max: int = 0
+    """Changes that a release may read to be a small one; 0: none is."""
+    small_release_bytes_max: int = 0
+    """Bytes of their keys and values."""
 
 
 class Gate:
@@ -165,6 +169,8 @@ class Gate:
             segments=state.segments,
             first_number=state.next_release,
             rows_max=limits.release_rows_max,
+            small_rows_max=limits.small_release_rows_max,
+            small_bytes_max=limits.small_release_bytes_max,
         )
         stored: tuple[Segment, ...] = ()
         if stats.early.rows and stats.early_min_us is not None:

@@ -48,13 +48,15 @@ _OLDEST_FORMAT = 2
 class ReleaseBounds:
     """Changes with `after_us` < commit timestamp <= `through_us`.
 
-    `segments` are those that may hold some of them.
+    `segments` are those that may hold some of them.  `is_small` says that its changes may be
+    collected in the driver's memory.
     """
 
     number: int
     after_us: int
     through_us: int
     segments: tuple[str, ...]
+    is_small: bool = False
 
     @classmethod
     def restore(cls, data: Mapping[str, Any]) -> ReleaseBounds:

@@ -37,11 +37,12 @@ class Distribution:
     """How many changes there are, and commit timestamps that cut them into parts of equal size.
 
     Each entry of `quantiles_us` is the last commit timestamp of its part; they ascend and may
-    repeat.
+    repeat.  `size_bytes` is that of all keys and values, None if it is not known.
     """
 
     rows: int
     quantiles_us: tuple[int, ...]
+    size_bytes: int | None = None
 
     def weights(self, *, after_us: int, through_us: int) -> list[tuple[int, float]]:
         """Return (commit timestamp, changes at or shortly before it) within the bounds."""
@@ -49,7 +50,7 @@ class Distribution:
         return [(us, share) for us in self.quantiles_us if after_us < us <= through_us]
 
 
-NO_CHANGES = Distribution(0, ())
+NO_CHANGES = Distribution(0, (), 0)
 
 
 def cut(
@@ -87,10 +88,13 @@ def releases_of(
     segments: Sequence[Segment],
     first_number: int,
     rows_max: int,
+    small_rows_max: int = 0,
+    small_bytes_max: int = 0,
 ) -> tuple[ReleaseBounds, ...]:
     """Return the releases that cover (`after_us`, `through_us`]; empty without changes in it.
 
-    `fresh` are the batch's own changes within the bounds.
+    `fresh` are the batch's own changes within the bounds.  All of the releases are small, or none:
+    what is compared with the bounds is everything that they read, which is never too little.
     """
     waiting = overlapping(segments, after_us=after_us, through_us=through_us)
     if through_us <= after_us or not (fresh.rows or waiting):
@@ -100,12 +104,16 @@ def releases_of(
         distribution = Distribution(segment.rows, segment.quantiles_us)
         weights += distribution.weights(after_us=after_us, through_us=through_us)
     bounds = cut(weights, after_us=after_us, through_us=through_us, rows_max=rows_max)
+    rows = fresh.rows + sum(segment.rows for segment in waiting)
+    size_bytes = _sum([fresh.size_bytes, *(segment.size_bytes for segment in waiting)])
+    is_small = rows <= small_rows_max and size_bytes is not None and size_bytes <= small_bytes_max
     return tuple(
         ReleaseBounds(
             number=first_number + index,
             after_us=low,
             through_us=high,
             segments=tuple(s.name for s in overlapping(waiting, after_us=low, through_us=high)),
+            is_small=is_small,
         )
         for index, (low, high) in enumerate(zip((after_us, *bounds), bounds, strict=False))
     )
@@ -126,7 +134,10 @@ def segments_of(
             fresh.rows if len(bounds) == 1 else round(sum(w for u, w in weights if low < u <= high))
         )
         name = f"{batch:012d}-{index:03d}"
-        segments.append(Segment(name, low + 1, high, rows, tuple(inside)))
+        # The size of all of them: it is at least the segment's own.
+        segments.append(
+            Segment(name, low + 1, high, rows, tuple(inside), size_bytes=fresh.size_bytes)
+        )
     return tuple(segments)
 
 
@@ -163,8 +174,15 @@ def compaction_of(
         max_us=max(s.max_us for s in run),
         rows=sum(s.rows for s in run),
         quantiles_us=_thinned(weights),
+        size_bytes=_sum([s.size_bytes for s in run]),
     )
     return Compaction(tuple(s.name for s in run), output)
+
+
+def _sum(sizes: Sequence[int | None]) -> int | None:
+    """Return the sum, or None if one of them is not known."""
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None
 
 
 def _thinned(weights: Sequence[tuple[int, float]]) -> tuple[int, ...]:

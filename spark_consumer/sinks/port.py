@@ -12,6 +12,8 @@ To write a sink, implement `Sink` and hand it to the query under a name of its o
 - Rows arrive decoded, deduplicated and complete.  Order is the `ordinal` column: dense from 0 over
   all tables of the release, in commit order.  A frame's rows may come in any order.
 - Frames are persisted: reading one twice decodes it once.  They are valid until `write` returns.
+- A small release comes as `CollectedTable`, with its rows in memory and a frame for those who want
+  one.  Which way a release goes must not show in the output: a replay may go the other way.
 - The plan of a batch names the sinks that each release is written to, and the state names those
   that have every release so far.  So a query keeps its set of sinks; another set needs a new
   checkpoint and a new output.
@@ -22,16 +24,18 @@ To write a sink, implement `Sink` and hand it to the query under a name of its o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
+    from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 
-__all__ = ["DecodedTable", "Release", "Sink", "TableVersion"]
+__all__ = ["AnyTable", "DecodedTable", "Release", "Sink", "TableVersion"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,19 @@ class DecodedTable:
     frame: DataFrame
     rows: int
     schemas: TopicSchemas
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session of the frame: within a streaming query it is not the one of the sink."""
+        return self.frame.sparkSession
+
+    @property
+    def schema(self) -> StructType:
+        """The frame's columns."""
+        return self.frame.schema
+
+
+AnyTable: TypeAlias = "DecodedTable | CollectedTable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +78,7 @@ class Release:
     query_id: str
     batch: int
     rows: int
-    tables: Mapping[str, DecodedTable]
+    tables: Mapping[str, AnyTable]
     copies: int = 0
 
 

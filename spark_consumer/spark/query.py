@@ -46,6 +46,7 @@ from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topic_ids import LiveTopicIds
 from tidegate.spark_consumer.metrics import ConsumerMetrics, consumer_metrics
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
+from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
 from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.spark.listener import MetricsListener
@@ -161,7 +162,11 @@ def _prepare(
     identity = files.identify(prefix=config.prefix, output=output.root)
     log = _log().bind(query_id=identity.query_id)
     _begin(files, read_offsets(checkpoint), _kept(config), log)
-    sinks = (DeltaChangelogSink(spark, output.root), DeltaMirrorSink(spark, output.root))
+    direct = find_direct_way(output.root, rows_max=config.small_release_rows_max)
+    sinks = (
+        DeltaChangelogSink(spark, output.root, direct=direct),
+        DeltaMirrorSink(spark, output.root, direct=direct),
+    )
     release_max = files.release_max()
     for sink in sinks:
         sink.open(query_id=identity.query_id, release_max=release_max)
@@ -172,7 +177,15 @@ def _prepare(
     late = DeltaLateTable(output.root)
 
     def rows_of(frame: DataFrame) -> closing[SparkRows]:
-        return closing(SparkRows(frame, segments=segments, progress=progress, late=late))
+        return closing(
+            SparkRows(
+                frame,
+                segments=segments,
+                progress=progress,
+                late=late,
+                collects=direct is not None,
+            )
+        )
 
     parts = Parts(
         files=files,
@@ -181,7 +194,11 @@ def _prepare(
         output=output,
         subscription=subscription,
         query_id=identity.query_id,
-        limits=Limits(release_rows_max=config.release_rows_max),
+        limits=Limits(
+            release_rows_max=config.release_rows_max,
+            small_release_rows_max=0 if direct is None else config.small_release_rows_max,
+            small_release_bytes_max=config.small_release_bytes_max,
+        ),
         code=version("tidegate"),
         topic_ids=LiveTopicIds(config.bootstrap_servers, config.kafka_client_options()),
         writer=writer,

@@ -98,7 +98,7 @@ def test_a_cluster_image_gets_neither_pyspark_nor_spanner(project):
     extras = project["optional-dependencies"]
     small = " ".join([*project["dependencies"], *extras["consumer"]])
 
-    for name in ("pyspark", "delta", "google", "grpc"):
+    for name in ("pyspark", "delta-spark", "google", "grpc"):
         assert name not in small
 
 

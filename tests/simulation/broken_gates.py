@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.simulation import gate_sinks
-from tests.simulation.delta import ConcurrentCommit, DeltaTable
+from tests.simulation.delta import ConcurrentCommit, DeltaTable, at_point
 from tests.simulation.gate_rows import MemoryRows
 from tests.simulation.gate_sinks import ChangelogModel, MirrorModel
 from tests.simulation.mutant import Mutant, Patches
@@ -168,6 +168,14 @@ def _prepared_or_written(self: CommitLog, commit: Commit) -> WrittenCommit | Non
 
 def _never_written(self: CommitLog, commit: Commit) -> WrittenCommit | None:
     return None
+
+
+def _open_another(table: DeltaTable, transaction: Any, disturbance: Any) -> Any:
+    """Look for the transaction in one handle, and commit with a fresh one."""
+    if table.open().has(transaction):
+        return None
+    at_point(disturbance, table)
+    return table.open()
 
 
 _SINKS = {sink: sink._apply for sink in (ChangelogModel, MirrorModel)}
@@ -400,6 +408,11 @@ BROKEN_GATES = (
         "a release written without its transaction id",
         "soundness",
         _for_both_sinks(_apply_without_id),
+    ),
+    Mutant(
+        "a fresh handle that commits a repeated version",
+        "soundness",
+        ((gate_sinks, "open_handle", _open_another),),
     ),
     Mutant(
         "a new column's rows written before the table has it",

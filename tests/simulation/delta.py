@@ -4,6 +4,7 @@ A transaction reads a version and commits on top of the newest one.  What others
 between decides: an append goes on top of appends and rewrites, a MERGE goes on top of nothing, and
 nobody goes on top of a change of columns.  A writer's transaction id (application, number) is
 skipped if the table has it or a higher one; two writers of one id at once are a conflict.
+A direct handle, as delta-rs has it, skips nothing: it says what its version has, and commits.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ from typing import Any
 from tests.simulation.disturbance import Disturbance
 from tidegate.spark_consumer.sinks.delta.commit_log import TableCommit
 
-__all__ = ["ConcurrentCommit", "DeltaCommit", "DeltaTable", "SchemaMismatch", "TransactionId"]
+__all__ = [
+    "ConcurrentCommit",
+    "DeltaCommit",
+    "DeltaTable",
+    "DirectHandle",
+    "SchemaMismatch",
+    "TransactionId",
+    "at_point",
+]
 
 TransactionId = tuple[str, int]
 
@@ -77,7 +86,7 @@ class DeltaTable:
         self, columns: Sequence[str], metadata: str, disturbance: Disturbance | None
     ) -> None:
         exists = self.head >= 0
-        _at_point(disturbance, self)
+        at_point(disturbance, self)
         if exists:
             return
         if self.head >= 0:
@@ -86,7 +95,7 @@ class DeltaTable:
 
     def widen(self, columns: Sequence[str], metadata: str, disturbance: Disturbance | None) -> None:
         read = self.head
-        _at_point(disturbance, self)
+        at_point(disturbance, self)
         if any(commit.columns != self.commits[read].columns for commit in self.commits[read:]):
             raise ConcurrentCommit
         known = self.columns
@@ -102,15 +111,27 @@ class DeltaTable:
         disturbance: Disturbance | None,
     ) -> None:
         read = self.head
-        if self._has(transaction, read):
-            return
+        if not self._has(transaction, read):
+            self.append_at(rows, used, transaction, metadata, disturbance, read=read)
+
+    def append_at(
+        self,
+        rows: Sequence[Any],
+        used: Sequence[str],
+        transaction: TransactionId,
+        metadata: str,
+        disturbance: Disturbance | None,
+        *,
+        read: int,
+    ) -> None:
+        """Append on top of a version, whatever transactions it has."""
         self._require_columns(used)
-        _at_point(disturbance, self)
+        at_point(disturbance, self)
         self._require_no_conflict(read, transaction, is_append=True)
         self.commits.append(
             DeltaCommit("WRITE", metadata, self.columns, tuple(rows), {}, transaction)
         )
-        _at_point(disturbance, self)
+        at_point(disturbance, self)
 
     def merge(
         self,
@@ -121,14 +142,34 @@ class DeltaTable:
         disturbance: Disturbance | None,
     ) -> None:
         read = self.head
-        if self._has(transaction, read):
-            return
+        if not self._has(transaction, read):
+            self.merge_at(change, used, transaction, metadata, disturbance, read=read)
+
+    def merge_at(
+        self,
+        change: Callable[[Mapping[Any, Any]], Mapping[Any, Any]],
+        used: Sequence[str],
+        transaction: TransactionId,
+        metadata: str,
+        disturbance: Disturbance | None,
+        *,
+        read: int,
+    ) -> None:
+        """Merge on top of a version, whatever transactions it has."""
         self._require_columns(used)
         after = change(self.rows_at(read))
-        _at_point(disturbance, self)
+        at_point(disturbance, self)
         self._require_no_conflict(read, transaction, is_append=False)
         self.commits.append(DeltaCommit("MERGE", metadata, self.columns, (), after, transaction))
-        _at_point(disturbance, self)
+        at_point(disturbance, self)
+
+    def open(self) -> DirectHandle:
+        """Load the newest version, as delta-rs does."""
+        return DirectHandle(self, self.head)
+
+    def has(self, transaction: TransactionId, version: int) -> bool:
+        """Whether a version has the transaction or a higher one."""
+        return self._has(transaction, version)
 
     def optimize(self) -> None:
         """Rewrite the files, as anybody may; no row changes."""
@@ -163,7 +204,24 @@ class DeltaTable:
         return TableCommit(version, commit.operation, commit.metadata, {})
 
 
-def _at_point(disturbance: Disturbance | None, table: DeltaTable) -> None:
+@dataclass(frozen=True, slots=True)
+class DirectHandle:
+    """One version of a table, to commit on top of."""
+
+    table: DeltaTable
+    version: int
+
+    def has(self, transaction: TransactionId) -> bool:
+        return self.table.has(transaction, self.version)
+
+    def append(self, *args: Any) -> None:
+        self.table.append_at(*args, read=self.version)
+
+    def merge(self, *args: Any) -> None:
+        self.table.merge_at(*args, read=self.version)
+
+
+def at_point(disturbance: Disturbance | None, table: DeltaTable) -> None:
     if disturbance is None:
         return
     if disturbance.chance(disturbance.profile.optimizes):

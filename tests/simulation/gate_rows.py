@@ -98,12 +98,14 @@ class MemoryRows:
         segments: Segments,
         late: dict[int, list[DataRow]],
         disturbance: Disturbance | None = None,
+        collects: bool = False,
     ) -> None:
         self._rows = rows
         self._progress = progress
         self._segments = segments
         self._late = late
         self._disturbance = disturbance
+        self._collects = collects
 
     def read_progress(self, *, offsets: int) -> Sequence[ProgressRow]:
         return self._progress
@@ -148,7 +150,10 @@ class MemoryRows:
         found = [*rows_within(self._rows, bounds.after_us, bounds.through_us), *due]
         ordered = sorted(self.unique(found), key=_order)
         readers = {topic: ChangeReader(schemas) for topic, schemas in topics.items()}
-        decoded = {topic: Changes(reader.columns) for topic, reader in readers.items()}
+        decoded = {
+            topic: Changes(reader.columns, is_small=bounds.is_small and self._collects)
+            for topic, reader in readers.items()
+        }
         for ordinal, row in enumerate(ordered):
             change = readers[row.topic].read(
                 row.key, row.value, release=bounds.number, ordinal=ordinal,
@@ -263,11 +268,15 @@ def count_rows(rows: Sequence[DataRow], after_us: int, through_us: int) -> Batch
 
 
 def _distribution(times_us: list[int]) -> Distribution:
-    """Four quantiles, so that a cut lies elsewhere than exact counting would put it."""
+    """Four quantiles, so that a cut lies elsewhere than exact counting would put it.
+
+    A change has one byte.
+    """
     if not times_us:
-        return Distribution(0, ())
+        return Distribution(0, (), 0)
     last = len(times_us) - 1
-    return Distribution(len(times_us), tuple(times_us[last * part // 4] for part in range(1, 5)))
+    quantiles_us = tuple(times_us[last * part // 4] for part in range(1, 5))
+    return Distribution(len(times_us), quantiles_us, len(times_us))
 
 
 def _order(row: DataRow) -> bytes:

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.simulation.delta import DeltaTable, TransactionId
+from tests.simulation.delta import DeltaTable, DirectHandle, TransactionId, at_point
 from tests.simulation.disturbance import Disturbance
 from tests.simulation.gate_decoding import DecodedRow
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog
 from tidegate.spark_consumer.sinks.port import DecodedTable, Release, TableVersion
 
-__all__ = ["ChangelogModel", "Changes", "MirrorModel", "fold_row"]
+__all__ = ["ChangelogModel", "Changes", "MirrorModel", "fold_row", "open_handle"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ class Changes:
 
     columns: tuple[str, ...]
     rows: list[DecodedRow] = field(default_factory=list)
+    is_small: bool = False
 
 
 class _TableSink:
@@ -93,7 +94,11 @@ class ChangelogModel(_TableSink):
         self, table: DeltaTable, one: DecodedTable, transaction: TransactionId, commit: Commit
     ) -> None:
         changes = _changes(one)
-        table.append(changes.rows, changes.columns, transaction, commit.metadata, self._disturbance)
+        target = _target(table, one, transaction, self._disturbance)
+        if target is not None:
+            target.append(
+                changes.rows, changes.columns, transaction, commit.metadata, self._disturbance
+            )
 
 
 class MirrorModel(_TableSink):
@@ -119,7 +124,30 @@ class MirrorModel(_TableSink):
                     after[key] = row
             return after
 
-        table.merge(merged, changes.columns, transaction, commit.metadata, self._disturbance)
+        target = _target(table, one, transaction, self._disturbance)
+        if target is not None:
+            target.merge(merged, changes.columns, transaction, commit.metadata, self._disturbance)
+
+
+def _target(
+    table: DeltaTable,
+    one: DecodedTable,
+    transaction: TransactionId,
+    disturbance: Disturbance | None,
+) -> DeltaTable | DirectHandle | None:
+    """Return what a release is written to; None if a direct handle has it already."""
+    if not _changes(one).is_small:
+        return table
+    return open_handle(table, transaction, disturbance)
+
+
+def open_handle(
+    table: DeltaTable, transaction: TransactionId, disturbance: Disturbance | None
+) -> DirectHandle | None:
+    """Load a version, look for the transaction, and return the very handle to commit with."""
+    handle = table.open()
+    at_point(disturbance, table)
+    return None if handle.has(transaction) else handle
 
 
 def fold_row(before: Mapping[str, Any] | None, changes: Iterable[Any]) -> dict[str, Any] | None:

@@ -372,6 +372,8 @@ class World:
             segment_rows_max=weather.segment_rows * factor,
             segments_max=weather.segments,
             compaction_rows_max=weather.segment_rows * 3,
+            small_release_rows_max=weather.release_rows * (1, 100)[factor - 1],
+            small_release_bytes_max=weather.release_rows * 100,
         )
 
     def _some_node(self) -> Node | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 from tidegate.spark_consumer.sinks.delta.tables import SinkTables, for_each_table
 from tidegate.spark_consumer.sinks.port import TableVersion
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
     from tidegate.spark_consumer.sinks.port import Release
 
 __all__ = ["DeltaChangelogSink"]
@@ -28,13 +30,21 @@ class DeltaChangelogSink:
 
     name = "changelog"
 
-    def __init__(self, spark: SparkSession, output: str, *, files_per_release: int = 1) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        output: str,
+        *,
+        files_per_release: int = 1,
+        direct: DirectWay | None = None,
+    ) -> None:
         """Take the output's address, and the number of files that a table's release is written to.
 
         With several files, the order of files (`part-00000`, …) and of their rows is commit order.
+        A small release is one file by `direct`, if there is one.
         """
         self._spark = spark
-        self._tables = SinkTables(output, folder="changelog", sink=self.name)
+        self._tables = SinkTables(output, folder="changelog", sink=self.name, direct=direct)
         self._files_per_release = files_per_release
 
     def open(self, *, query_id: str, release_max: int) -> None:
@@ -49,15 +59,20 @@ class DeltaChangelogSink:
         if not release.tables:
             return {}
         commit = Commit(release.query_id, self.name, release.number, release.through_us)
-        # The session of the frames: within a streaming query it is not the one of the sink.
-        spark = next(iter(release.tables.values())).frame.sparkSession
+        spark = next(iter(release.tables.values())).spark
         for one in release.tables.values():
-            self._tables.prepare(spark, one.schemas.table, schema=one.frame.schema, commit=commit)
+            self._tables.prepare(spark, one.schemas.table, schema=one.schema, commit=commit)
 
         def append(topic: str) -> None:
             one = release.tables[topic]
             log = self._tables.log(spark, one.schemas.table)
-            if log.written(commit) is None:
+            if log.written(commit) is not None:
+                return
+            if isinstance(one, CollectedTable):
+                self._tables.append_changes(
+                    one, one.changes, commit=commit, frame=lambda: self._sorted(one.frame)
+                )
+            else:
                 self._tables.append(self._sorted(one.frame), one.schemas.table, commit=commit)
 
         changed = [topic for topic, one in release.tables.items() if one.rows]

@@ -9,7 +9,7 @@ again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from delta.tables import DeltaTable
@@ -19,7 +19,9 @@ from pyspark.sql.types import StructType
 
 from tidegate.schemas.errors import SchemaError
 from tidegate.spark_consumer.core.topic_schemas import row_columns
+from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog
+from tidegate.spark_consumer.sinks.delta.direct_merge import merge_folded, unmatched_updates
 from tidegate.spark_consumer.sinks.delta.fold import (
     DELETE,
     PATCH,
@@ -28,6 +30,7 @@ from tidegate.spark_consumer.sinks.delta.fold import (
     fold,
     folded_value,
 )
+from tidegate.spark_consumer.sinks.delta.row_fold import FoldedRow, fold_rows
 from tidegate.spark_consumer.sinks.delta.tables import (
     SinkTables,
     for_each_table,
@@ -36,16 +39,26 @@ from tidegate.spark_consumer.sinks.delta.tables import (
 from tidegate.spark_consumer.sinks.port import TableVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
-    from tidegate.spark_consumer.sinks.port import DecodedTable, Release
+    from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
+    from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
+    from tidegate.spark_consumer.sinks.port import AnyTable, Release
 
 __all__ = ["DeltaMirrorSink"]
 
 _log = structlog.get_logger(__name__)
+
+_MERGED = (
+    "numTargetRowsInserted",
+    "numTargetRowsUpdated",
+    # The same in a commit of delta-rs.
+    "num_target_rows_inserted",
+    "num_target_rows_updated",
+)
 
 
 class DeltaMirrorSink:
@@ -56,11 +69,13 @@ class DeltaMirrorSink:
 
     name = "mirror"
 
-    def __init__(self, spark: SparkSession, output: str) -> None:
-        """Take the output's address."""
+    def __init__(
+        self, spark: SparkSession, output: str, *, direct: DirectWay | None = None
+    ) -> None:
+        """Take the output's address, and how small releases are written without Spark."""
         self._spark = spark
-        self._tables = SinkTables(output, folder="mirror", sink=self.name)
-        self._incomplete = SinkTables(output, folder="incomplete", sink="incomplete")
+        self._tables = SinkTables(output, folder="mirror", sink=self.name, direct=direct)
+        self._incomplete = SinkTables(output, folder="incomplete", sink="incomplete", direct=direct)
         self.incomplete_changes = 0
 
     def open(self, *, query_id: str, release_max: int) -> None:
@@ -76,19 +91,103 @@ class DeltaMirrorSink:
         if not release.tables:
             return {}
         commit = Commit(release.query_id, self.name, release.number, release.through_us)
-        # The session of the frames: within a streaming query it is not the one of the sink.
-        spark = next(iter(release.tables.values())).frame.sparkSession
+        spark = next(iter(release.tables.values())).spark
         for one in release.tables.values():
-            schema = _mirror_schema(one.frame)
+            schema = _mirror_schema(one)
             self._tables.prepare(spark, one.schemas.table, schema=schema, commit=commit)
-        unmatched_updates: dict[str, DataFrame] = {}
+        changed = [topic for topic, one in release.tables.items() if one.rows]
+        rest = self._merge_directly(release, changed, commit=commit)
+        if rest:
+            self._merge_by_spark(release, rest, commit=commit)
+        return {
+            one.schemas.table: TableVersion(
+                self._tables.path(one.schemas.table),
+                self._tables.log(spark, one.schemas.table).version_at(release.number),
+            )
+            for one in release.tables.values()
+        }
+
+    def _merge_directly(
+        self, release: Release, changed: Sequence[str], *, commit: Commit
+    ) -> list[str]:
+        """Merge what delta-rs may; return the topics that are left to Spark."""
+        opened: dict[str, tuple[CollectedTable, DirectTable]] = {}
+        for topic in changed:
+            one = release.tables[topic]
+            mirror = self._opened(one)
+            if isinstance(one, CollectedTable) and mirror is not None:
+                opened[topic] = one, mirror
+        unmatched: dict[str, list[FoldedRow]] = {}
+
+        def merge(topic: str) -> None:
+            one, mirror = opened[topic]
+            unmatched[topic] = self._merge_rows(one, mirror, commit=commit)
+
+        for_each_table(self._spark, list(opened), merge)
+        for topic, folded in unmatched.items():
+            if folded:
+                self._set_rows_aside(opened[topic][0], folded, commit=commit)
+        return [topic for topic in changed if topic not in opened]
+
+    def _opened(self, one: AnyTable, *, version: int | None = None) -> DirectTable | None:
+        """Return the mirror's table for delta-rs, or None if Spark writes it."""
+        direct, table = self._tables.direct, one.schemas.table
+        if direct is None or not isinstance(one, CollectedTable):
+            return None
+        keys, schema = _key_names(one.schemas), _mirror_schema(one)
+        return direct.mirror(self._tables.path(table), schema=schema, keys=keys, version=version)
+
+    def _merge_rows(
+        self, one: CollectedTable, mirror: DirectTable, *, commit: Commit
+    ) -> list[FoldedRow]:
+        """Merge one table by delta-rs; return its fold if an UPDATE in it matched no row."""
+        columns, keys = row_columns(one.schemas.reader_schema), _key_names(one.schemas)
+        log = self._tables.log(one.spark, one.schemas.table)
+        folded = fold_rows(one.changes, columns)
+        if log.written(commit) is None:
+            merge_folded(mirror, folded, columns=columns, keys=keys, commit=commit)
+            log.follow()
+        kept = [row for row in folded if row.action != DELETE]
+        lost = any(row.action == DELETE and row.updated_after_base for row in folded)
+        return folded if lost or _merged_rows(log, commit) < len(kept) else []
+
+    def _set_rows_aside(
+        self, one: CollectedTable, folded: Sequence[FoldedRow], *, commit: Commit
+    ) -> None:
+        """Append the UPDATEs without a row to the incomplete table, as `_set_aside` does."""
+        version = self._tables.log(one.spark, one.schemas.table).version_at(commit.release)
+        mirror = self._opened(one, version=version)
+        if mirror is None:
+            frame = fold(one.frame, row_columns(one.schemas.reader_schema))
+            self._set_aside(one, frame, commit=commit)
+            return
+        lost = unmatched_updates(mirror, folded, keys=_key_names(one.schemas))
+        bases = {tuple(row.key.values()): row for row in lost}
+        rows = [
+            change
+            for change in one.changes
+            if change["mod_type"] == "UPDATE"
+            and (base := bases.get(tuple(change["key"].values()))) is not None
+            and base.is_after_base(change["ordinal"])
+        ]
+        self._append_aside(
+            one,
+            len(rows),
+            lambda aside: self._incomplete.append_changes(
+                one, rows, commit=aside, frame=lambda: _only(one.frame, rows)
+            ),
+            commit=commit,
+        )
+
+    def _merge_by_spark(self, release: Release, changed: Sequence[str], *, commit: Commit) -> None:
+        spark = release.tables[changed[0]].spark
+        unmatched: dict[str, DataFrame] = {}
 
         def merge(topic: str) -> None:
             folded = self._merge_table(release.tables[topic], commit=commit)
             if folded is not None:
-                unmatched_updates[topic] = folded
+                unmatched[topic] = folded
 
-        changed = [topic for topic, one in release.tables.items() if one.rows]
         files = [
             self._tables.files_of_merge(spark, one.schemas.table, rows=one.rows)
             for one in map(release.tables.__getitem__, changed)
@@ -105,20 +204,13 @@ class DeltaMirrorSink:
         with session_settings(spark, settings):
             for_each_table(spark, changed, merge)
         # Outside of the MERGE's settings, which would mark the incomplete table's commits.
-        for topic, folded in unmatched_updates.items():
+        for topic, folded in unmatched.items():
             self._set_aside(release.tables[topic], folded, commit=commit)
             _unpersist(folded)
-        return {
-            one.schemas.table: TableVersion(
-                self._tables.path(one.schemas.table),
-                self._tables.log(spark, one.schemas.table).version_at(release.number),
-            )
-            for one in release.tables.values()
-        }
 
-    def _merge_table(self, one: DecodedTable, *, commit: Commit) -> DataFrame | None:
+    def _merge_table(self, one: AnyTable, *, commit: Commit) -> DataFrame | None:
         """Merge one table; return its fold if an UPDATE in it matched no row."""
-        spark, table = one.frame.sparkSession, one.schemas.table
+        spark, table = one.spark, one.schemas.table
         columns = row_columns(one.schemas.reader_schema)
         log = self._tables.log(spark, table)
         seen = Observation()
@@ -141,15 +233,14 @@ class DeltaMirrorSink:
         _unpersist(folded)
         return None
 
-    def _set_aside(self, one: DecodedTable, folded: DataFrame, *, commit: Commit) -> None:
+    def _set_aside(self, one: AnyTable, folded: DataFrame, *, commit: Commit) -> None:
         """Append the UPDATEs without a row to the incomplete table, unless it has the release.
 
         A release never inserts a key that it only updates, so the mirror after the release lacks
         exactly the keys that it lacked before.
         """
         changes, schemas = one.frame, one.schemas
-        spark, table = changes.sparkSession, schemas.table
-        aside = Commit(commit.query_id, "incomplete", commit.release, commit.through_us)
+        spark, table = one.spark, schemas.table
         version = self._tables.log(spark, table).version_at(commit.release)
         mirror = spark.read.format("delta").option("versionAsOf", version)
         known = mirror.load(self._tables.address(table)).select(_key_struct(_key_names(schemas)))
@@ -169,14 +260,25 @@ class DeltaMirrorSink:
             .sortWithinPartitions("ordinal")
             .localCheckpoint(eager=True)
         )
-        side, count = self._incomplete, rows.count()
-        if count and side.log(spark, table).written(aside) is None:
-            side.prepare(spark, table, schema=changes.schema, commit=aside)
-            side.append(rows, table, commit=aside)
+        self._append_aside(
+            one,
+            rows.count(),
+            lambda aside: self._incomplete.append(rows, table, commit=aside),
+            commit=commit,
+        )
+        _unpersist(rows)
+
+    def _append_aside(
+        self, one: AnyTable, count: int, append: Callable[[Commit], None], *, commit: Commit
+    ) -> None:
+        side, table = self._incomplete, one.schemas.table
+        aside = Commit(commit.query_id, "incomplete", commit.release, commit.through_us)
+        if count and side.log(one.spark, table).written(aside) is None:
+            side.prepare(one.spark, table, schema=one.schema, commit=aside)
+            append(aside)
             self.incomplete_changes += count
             log = _log.bind(table=table, release=commit.release, changes=count)
             log.warning("updates of rows that the mirror lacks", stored_in=side.path(table))
-        _unpersist(rows)
 
 
 def _merged_rows(log: CommitLog, commit: Commit) -> int:
@@ -184,8 +286,7 @@ def _merged_rows(log: CommitLog, commit: Commit) -> int:
     written = log.written(commit)
     if written is None:  # the MERGE changed nothing, and made no commit
         return 0
-    parts = ("numTargetRowsInserted", "numTargetRowsUpdated")
-    return sum(int(written.metrics.get(part, "0")) for part in parts)
+    return sum(int(written.metrics.get(part, "0")) for part in _MERGED)
 
 
 def _merge(
@@ -216,8 +317,8 @@ def _merge(
     )
 
 
-def _mirror_schema(changes: DataFrame) -> StructType:
-    row = changes.schema["new_values"].dataType
+def _mirror_schema(one: AnyTable) -> StructType:
+    row = one.schema["new_values"].dataType
     if not isinstance(row, StructType):
         message = "new_values is not a record"
         raise SchemaError(message, type=row.simpleString())
@@ -230,6 +331,11 @@ def _key_names(schemas: TopicSchemas) -> list[str]:
 
 def _key_struct(keys: Sequence[str]) -> Column:
     return F.struct(*(F.col(f"`{key}`") for key in keys)).alias("key")
+
+
+def _only(frame: DataFrame, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+    ordinals = [row["ordinal"] for row in rows]
+    return frame.where(F.col("ordinal").isin(ordinals)).coalesce(1).sortWithinPartitions("ordinal")
 
 
 def _unpersist(checkpointed: DataFrame) -> None:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
+    from tidegate.spark_consumer.sinks.port import AnyTable
+
 __all__ = [
     "DELTA_SESSION_SETTINGS",
     "TABLE_PROPERTIES",
@@ -66,8 +69,14 @@ _TABLES_AT_ONCE = 2
 class SinkTables:
     """Every table of a sink below `<output>/<folder>/`, each with its commit log."""
 
-    def __init__(self, output: str, *, folder: str, sink: str) -> None:
-        """Take the output's address (a path or a URI), the folder in it and the sink's name."""
+    def __init__(
+        self, output: str, *, folder: str, sink: str, direct: DirectWay | None = None
+    ) -> None:
+        """Take the output's address (a path or a URI), the folder in it and the sink's name.
+
+        With `direct`, small releases are written by delta-rs where it may.
+        """
+        self.direct = direct
         self._output = output.rstrip("/")
         self._folder = folder
         self._sink = sink
@@ -135,6 +144,23 @@ class SinkTables:
         log.follow()
         self._schemas[table] = wanted
 
+    def append_changes(
+        self,
+        one: AnyTable,
+        changes: Sequence[Mapping[str, Any]],
+        *,
+        commit: Commit,
+        frame: Callable[[], DataFrame],
+    ) -> None:
+        """Append changes of a small release: by delta-rs if it may, else the frame of the same."""
+        table = one.schemas.table
+        opened = self.direct and self.direct.table(self.path(table), schema=one.schema)
+        if not opened:
+            self.append(frame(), table, commit=commit)
+            return
+        opened.append(opened.rows(changes, one.schema.fieldNames()), commit=commit)
+        self._follow(one.spark, table, commit=commit)
+
     def append(self, rows: DataFrame, table: str, *, commit: Commit) -> None:
         """Append a release's rows in one commit.
 
@@ -149,6 +175,9 @@ class SinkTables:
             .option("userMetadata", commit.metadata)
             .save(self.address(table))
         )
+        self._follow(spark, table, commit=commit)
+
+    def _follow(self, spark: SparkSession, table: str, *, commit: Commit) -> None:
         log = self.log(spark, table)
         log.follow()
         invariant(log.written(commit), "an append left no commit", table=log.path)

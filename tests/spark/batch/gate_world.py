@@ -157,6 +157,7 @@ class GateWorld:
 
     def __init__(self, spark, folder, **limits):
         self.spark, self.folder, self.limits = spark, folder, Limits(**limits)
+        self.collects = True
         self.released, self.late, self.cuts = {}, {}, []
         self.log = Log()
 
@@ -192,7 +193,9 @@ class GateWorld:
         return Batch(
             parts,
             rows_of=lambda frame: closing(
-                SparkRows(frame, segments=segments, progress=progress, late=late)
+                SparkRows(
+                    frame, segments=segments, progress=progress, late=late, collects=self.collects
+                )
             ),
             end_offsets=lambda batch: self.cuts[batch].ends,
             log=structlog.get_logger(),

@@ -93,6 +93,28 @@ def test_two_changes_with_one_order_key_stop_the_gate_before_anything_is_publish
     assert (world.released, world.manifest(0)) == ({}, None)
 
 
+def test_a_small_release_goes_either_way_with_the_same_rows(spark, tmp_path):
+    world = GateWorld(spark, tmp_path, small_release_rows_max=6, small_release_bytes_max=10_000)
+    batch = world.start()
+    for commit_us in (30, 10, 20):
+        world.log.change(commit_us, copies=2)
+    world.run(batch)
+    world.log.change(12, topic=LEDGER)
+    world.log.beat(12)
+    world.run(batch)
+    # What the segment holds counts too: seven changes are read, with the copies.
+    assert '"is_small":false' in (world.folder / "gate" / "plans" / "1.json").read_text()
+    world.log.beat(50)
+    world.run(batch)
+    assert '"is_small":true' in (world.folder / "gate" / "plans" / "2.json").read_text()
+    assert (world.order_us(0), world.order_us(1)) == ([10, 12], [20, 30])
+    # The sink compares what it gets with what it has: Spark gives the same rows.
+    (world.folder / "gate" / "states" / "2.json").unlink()
+    world.collects = False
+    world.ask(world.start(), 2)
+    assert world.files("states") == ["0.json", "1.json", "2.json"]
+
+
 def test_an_idle_batch_writes_no_release_but_moves_the_watermark(world):
     batch = world.start()
     world.log.beat(50)

@@ -26,6 +26,8 @@ def test_the_stats_counts_against_both_watermarks(rows):
         through_us=20,
     )
     assert (found.late_rows, found.due.rows, found.early.rows) == (2, 3, 2)
+    # Keys and values of six bytes each, and two changes without a value.
+    assert (found.due.size_bytes, found.early.size_bytes) == (36, 12)
     assert set(found.due.quantiles_us) == {11, 15, 20}
     assert found.due.quantiles_us[-1] == 20
     assert (found.early_min_us, found.early_max_us) == (21, 40)

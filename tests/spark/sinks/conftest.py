@@ -13,13 +13,17 @@ from tests.topics import ROWS_SCHEMA, Change, Topic
 def kit(spark, tmp_path):
     """Names that tests need: Topic, Change, release(...), read(...), output."""
 
-    def release(number, changes, *, topics=(), query_id="query-1", through_us=None, alter=None):
+    def release(
+        number, changes, *, topics=(), query_id="query-1", through_us=None, alter=None, small=False
+    ):
         """`changes` is [(topic, change)] in any order; they are numbered in commit order.
 
-        `alter` changes the rows before they are decoded.
+        `alter` changes the rows before they are decoded; a `small` release is decoded in memory.
         """
+        from tidegate.spark_consumer.sinks.collected_table import CollectedTable
         from tidegate.spark_consumer.sinks.decoding import decode_changes
         from tidegate.spark_consumer.sinks.port import DecodedTable, Release
+        from tidegate.spark_consumer.sinks.row_decoding import decode_rows
 
         ordered = sorted(changes, key=lambda pair: pair[1].order_key)
         rows = [topic.row(change, ordinal=n) for n, (topic, change) in enumerate(ordered)]
@@ -32,6 +36,10 @@ def kit(spark, tmp_path):
             decoded = decode_changes(frame, schemas, topic=name, release=number)
             count = sum(topic.topic == name for topic, _ in changes)
             tables[name] = DecodedTable(decoded, count, schemas)
+            if small:
+                of_topic = [row.asDict() for row in rows_of(frame) if row["topic"] == name]
+                decoded_rows = decode_rows(of_topic, schemas, release=number)
+                tables[name] = CollectedTable(spark, lambda f=decoded: f, decoded_rows, schemas)
         return Release(
             number=number,
             after_us=number * 1_000_000,
@@ -41,6 +49,9 @@ def kit(spark, tmp_path):
             rows=len(changes),
             tables=tables,
         )
+
+    def rows_of(frame):
+        return sorted(frame.collect(), key=lambda row: row["ordinal"])
 
     def read(path, version=None):
         """Rows of a Delta table, read by delta-rs and not by Spark."""

@@ -79,3 +79,20 @@ def test_a_plan_that_is_too_old_is_refused_by_its_number():
     del stored["sinks"]
     with pytest.raises(CheckpointMismatch, match="found=1"):
         Plan.restore(stored)
+
+
+def test_a_plan_of_an_older_program_has_no_small_release():
+    data = json.loads(json.dumps(PLAN.snapshot()))
+    for bounds in data["releases"]:
+        del bounds["is_small"]
+    for segment in data["stored"]:
+        del segment["size_bytes"]
+    restored = Plan.restore(data)
+    assert [bounds.is_small for bounds in restored.releases] == [False, False]
+    assert [segment.size_bytes for segment in restored.stored] == [None]
+
+
+def test_a_replay_takes_the_way_that_the_plan_names():
+    small = replace(PLAN, releases=(replace(PLAN.releases[0], is_small=True), PLAN.releases[1]))
+    restored = Plan.restore(json.loads(json.dumps(small.snapshot())))
+    assert [bounds.is_small for bounds in restored.releases] == [True, False]

@@ -1,6 +1,7 @@
 """Cutting: covers everything, at commit timestamps, in portions of about the size asked for."""
 
 import itertools
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -129,3 +130,38 @@ def test_large_segments_are_not_rewritten():
     compaction = compaction_of(many, batch=9, segments_max=10, rows_max=1000)
     assert {"small", "small too"} <= set(compaction.inputs)
     assert compaction.output.rows <= 1000
+
+
+def is_small(rows, size_bytes, segments=(), **limits):
+    arguments = {"small_rows_max": 100, "small_bytes_max": 1_000} | limits
+    fresh = Distribution(rows, (15,) if rows else (), size_bytes)
+    (release,) = releases(fresh=fresh, segments=segments, **arguments)
+    return release.is_small
+
+
+def test_a_release_is_small_by_all_that_it_reads():
+    waiting = Segment("a", 5, 15, 60, (15,), size_bytes=600)
+    assert is_small(40, 400, [waiting])
+    assert not is_small(41, 400, [waiting])
+    assert not is_small(40, 401, [waiting])
+    # What lies above the new watermark is not read.
+    assert is_small(100, 1_000, [Segment("b", 21, 30, 60, (30,), size_bytes=600)])
+
+
+def test_a_release_of_unknown_size_is_not_small():
+    assert not is_small(1, None)
+    assert not is_small(1, 1, [Segment("a", 5, 15, 1, (15,))])
+
+
+def test_no_release_is_small_without_a_bound():
+    assert not is_small(1, 1, small_rows_max=0)
+
+
+def test_the_size_of_segments_is_never_less_than_theirs():
+    fresh = Distribution(10, (5, 6, 7, 8), 1_000)
+    parts = segments_of(fresh, batch=1, min_us=5, max_us=8, rows_max=5)
+    assert [part.size_bytes for part in parts] == [1_000] * len(parts)
+    joined = compaction_of(parts, batch=2, segments_max=1, rows_max=100)
+    assert joined.output.size_bytes == 1_000 * len(joined.inputs)
+    older = [replace(part, size_bytes=None) for part in parts]
+    assert compaction_of(older, batch=2, segments_max=1, rows_max=100).output.size_bytes is None

@@ -1,0 +1,96 @@
+"""The mirror's MERGE of a small release by delta-rs: what `mirror` does with Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidegate.spark_consumer.sinks.delta.fold import (
+    DELETE,
+    PATCH,
+    REPLACE,
+    captured_flag,
+    folded_value,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tidegate.spark_consumer.sinks.delta.commit_log import Commit
+    from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
+    from tidegate.spark_consumer.sinks.delta.row_fold import FoldedRow
+
+__all__ = ["merge_folded", "unmatched_updates"]
+
+
+def merge_folded(
+    mirror: DirectTable,
+    folded: Sequence[FoldedRow],
+    *,
+    columns: Sequence[str],
+    keys: Sequence[str],
+    commit: Commit,
+) -> None:
+    """Apply folded changes to the mirror; keys are also equal where both are null."""
+    rows = _source(mirror, folded, columns=columns, keys=keys)
+    same_row = " AND ".join(
+        # A join on `=` is hashed; on the other it may compare every pair of rows.
+        f'(t."{key}" IS NOT DISTINCT FROM s.key_{n})'
+        if rows[f"key_{n}"].null_count
+        else f'(t."{key}" = s.key_{n})'
+        for n, key in enumerate(keys)
+    )
+    positions = {column: n for n, column in enumerate(columns)}
+    # A table of key columns only has nothing to patch, but a MERGE must assign something.
+    assigned = [column for column in columns if column not in keys] or list(keys)
+    mirror.merge(
+        rows,
+        same_row=same_row,
+        is_deleted=f"s.action = '{DELETE}'",
+        updated={
+            f'"{column}"': f"CASE WHEN s.{captured_flag(positions[column])} "
+            f'THEN s.{folded_value(positions[column])} ELSE t."{column}" END'
+            for column in assigned
+        },
+        is_inserted=f"s.action = '{REPLACE}'",
+        inserted={f'"{column}"': f"s.{folded_value(n)}" for column, n in positions.items()},
+        commit=commit,
+    )
+
+
+def unmatched_updates(
+    mirror: DirectTable, folded: Sequence[FoldedRow], *, keys: Sequence[str]
+) -> list[FoldedRow]:
+    """Return what has UPDATEs without a row, by the mirror after the release.
+
+    A release never inserts a key that it only updates, so the mirror after the release lacks
+    exactly the keys that it lacked before.
+    """
+    patched = [one for one in folded if one.action == PATCH]
+    first = keys[0]
+    values = mirror.values(first, [one.key[first] for one in patched])
+    known = set(_tuples(mirror.found(first, values, keys)))
+    wanted = _tuples(mirror.rows([one.key for one in patched], keys))
+    lost = [one for one, key in zip(patched, wanted, strict=True) if key not in known]
+    return lost + [one for one in folded if one.action == DELETE and one.updated_after_base]
+
+
+def _tuples(rows: Any) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in rows.to_pylist()]
+
+
+def _source(
+    mirror: DirectTable,
+    folded: Sequence[FoldedRow],
+    *,
+    columns: Sequence[str],
+    keys: Sequence[str],
+) -> Any:
+    source: dict[str, Any] = {
+        f"key_{n}": mirror.values(key, [one.key[key] for one in folded])
+        for n, key in enumerate(keys)
+    }
+    source["action"] = mirror.texts([one.action for one in folded])
+    for n, column in enumerate(columns):
+        source[captured_flag(n)] = mirror.flags([one.captures(column) for one in folded])
+        source[folded_value(n)] = mirror.values(column, [one.values.get(column) for one in folded])
+    return mirror.together(source)

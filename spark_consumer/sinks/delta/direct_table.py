@@ -1,0 +1,140 @@
+"""One Delta table, written by delta-rs in this process: no plan, no job, no JVM.
+
+delta-rs commits a transaction (application, number) again that its table has already, unless
+another writer commits it at the same moment.  So a handle loads one version, looks for the
+transaction in it, and commits on top of that very version: what came in between is a conflict.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from pyarrow import dataset, parquet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from tidegate.spark_consumer.sinks.delta.commit_log import Commit
+
+__all__ = ["DirectTable", "has_long_timestamps"]
+
+_READER_VERSION_MAX = 1
+_WRITER_VERSION_MAX = 2
+"""The protocol of tables without any feature; ours are made so."""
+
+
+class DirectTable:
+    """One version of the table at `path`, a path of this machine; `append` or `merge` once."""
+
+    def __init__(self, path: str, *, version: int | None = None) -> None:
+        """Load a version, the newest if none is named; raises DeltaError if there is no table."""
+        self._table = DeltaTable(path, version=version)
+        self.schema: Any = pyarrow.schema(self._table.schema().to_arrow())
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the table has no feature that a writer or reader must know."""
+        protocol = self._table.protocol()
+        return (
+            protocol.min_reader_version <= _READER_VERSION_MAX
+            and protocol.min_writer_version <= _WRITER_VERSION_MAX
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the version's data files."""
+        actions: Any = pyarrow.table(self._table.get_add_actions(flatten=True))
+        return sum(actions["size_bytes"].to_pylist())
+
+    @property
+    def files(self) -> list[str]:
+        """Paths of the version's data files."""
+        return self._table.file_uris()
+
+    def has(self, commit: Commit) -> bool:
+        """Whether the version has the release's transaction, or a later one of the same writer."""
+        number = self._table.transaction_version(commit.application)
+        return number is not None and number >= commit.release
+
+    def rows(self, changes: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> Any:
+        """Return rows as Arrow has them, in the types of the table's columns."""
+        wanted = pyarrow.schema([self.schema.field(name) for name in columns])
+        return pyarrow.Table.from_pylist(list(changes), schema=wanted)
+
+    def values(self, column: str, values: Sequence[Any]) -> Any:
+        """Return values as Arrow has them, in the type of the table's column."""
+        return pyarrow.array(values, self.schema.field(column).type)
+
+    @staticmethod
+    def texts(values: Sequence[str]) -> Any:
+        """Return texts as Arrow has them."""
+        return pyarrow.array(values, pyarrow.string())
+
+    @staticmethod
+    def flags(values: Sequence[bool]) -> Any:
+        """Return truth values as Arrow has them."""
+        return pyarrow.array(values, pyarrow.bool_())
+
+    @staticmethod
+    def together(columns: Mapping[str, Any]) -> Any:
+        """Return columns of Arrow as rows, for `merge`."""
+        return pyarrow.table(dict(columns))
+
+    def append(self, rows: Any, *, commit: Commit) -> None:
+        """Append in one commit, unless the table has it; raises DeltaError for a conflict."""
+        if not self.has(commit):
+            write_deltalake(self._table, rows, mode="append", commit_properties=_properties(commit))
+
+    def merge(
+        self,
+        rows: Any,
+        *,
+        same_row: str,
+        is_deleted: str,
+        updated: Mapping[str, str],
+        is_inserted: str,
+        inserted: Mapping[str, str],
+        commit: Commit,
+    ) -> None:
+        """Merge in one commit, unless the table has it or nothing would change.
+
+        The expressions are SQL over `t`, the table, and `s`, the rows.  Raises DeltaError for a
+        conflict.
+        """
+        if self.has(commit):
+            return
+        merger = self._table.merge(
+            rows,
+            same_row,
+            source_alias="s",
+            target_alias="t",
+            commit_properties=_properties(commit),
+        )
+        merger = merger.when_matched_delete(is_deleted).when_matched_update(dict(updated))
+        merger.when_not_matched_insert(dict(inserted), predicate=is_inserted).execute()
+
+    def found(self, column: str, values: Any, columns: Iterable[str]) -> Any:
+        """Return these columns of the rows that have one of the values in `column`."""
+        condition = dataset.field(column).isin(values)
+        if values.null_count:
+            condition |= dataset.field(column).is_null()
+        return self._table.to_pyarrow_dataset().to_table(list(columns), filter=condition)
+
+
+def _properties(commit: Commit) -> CommitProperties:
+    return CommitProperties(
+        custom_metadata={"userMetadata": commit.metadata},
+        app_transactions=[Transaction(commit.application, commit.release)],
+    )
+
+
+def has_long_timestamps(path: str) -> bool:
+    """Whether a Parquet file has timestamps of 96 bits.
+
+    delta-rs reads them as nanoseconds since 1970, which overflow outside of 1677 to 2262: a MERGE
+    that copies such a row would change it.
+    """
+    schema = parquet.read_metadata(path).schema
+    return any(schema.column(n).physical_type == "INT96" for n in range(len(schema)))

@@ -1,0 +1,141 @@
+"""Whether delta-rs may write the tables of an output, and the tables that it may not.
+
+Spark writes what delta-rs cannot: an output that is not on this machine, a table with a feature of
+Delta's that ours do not have, a mirror that is large or has timestamps in Spark's own form.  Both
+leave the same tables, so any release may go either way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from tidegate.program.extras import is_installed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql.types import StructType
+
+    from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
+
+__all__ = ["DirectWay", "find_direct_way"]
+
+_MIRROR_BYTES_MAX = 256 * 1024**2
+"""delta-rs rewrites a mirror in this process; Spark spreads it over its tasks and to disk."""
+
+_KEYS_OF_SPARK = frozenset({"float", "double"})
+"""For Spark, NaN equals NaN and 0 equals -0; not so in a join of delta-rs."""
+
+_DECODED_BY_DELTA_RS = frozenset("%#?")
+
+_log = structlog.get_logger(__name__)
+
+
+def find_direct_way(output: str, *, rows_max: int) -> DirectWay | None:
+    """Return how small releases are written without Spark, or None; logs once what it found.
+
+    `output` is an absolute path or URI, `rows_max` the changes of the largest small release.
+    """
+    missing = [name for name in ("deltalake", "pyarrow") if not is_installed(name)]
+    folder = _local(output)
+    if not rows_max:
+        reason = "small_release_rows_max is 0"
+    elif missing:
+        reason = f"not installed: {', '.join(missing)}"
+    elif folder is None:
+        reason = "output is not a plain path of this machine"
+    else:
+        return DirectWay(folder)
+    _log.info("small releases are written by Spark", reason=reason)
+    return None
+
+
+class DirectWay:
+    """Opens the tables of an output for delta-rs; blocks while it reads their logs."""
+
+    def __init__(self, folder: str) -> None:
+        """Take the output's folder on this machine."""
+        self._folder = folder
+        self._known_files: set[str] = set()
+        self._refused: set[tuple[str, str]] = set()
+
+    def table(
+        self, path: str, *, schema: StructType, version: int | None = None
+    ) -> DirectTable | None:
+        """Return a table to read or append to, or None if only Spark may.
+
+        `path` is relative to the output.  `schema` are the columns that are written.
+        """
+        from tidegate.spark_consumer.sinks.delta.direct_table import (  # noqa: PLC0415 - optional
+            DirectTable,
+        )
+
+        table = DirectTable(f"{self._folder}/{path}", version=version)
+        if not table.is_plain:
+            self._refuse(path, "the table has features of Delta's")
+            return None
+        if not _holds(table.schema, schema):
+            self._refuse(path, "the table spells its columns in another way")
+            return None
+        return table
+
+    def mirror(
+        self, path: str, *, schema: StructType, keys: Sequence[str], version: int | None = None
+    ) -> DirectTable | None:
+        """Return a table to merge into, or None if only Spark may; as `table`."""
+        if _KEYS_OF_SPARK & {schema[key].dataType.typeName() for key in keys}:
+            self._refuse(path, "a key is a floating-point number")
+            return None
+        table = self.table(path, schema=schema, version=version)
+        if table is None:
+            return None
+        if table.size_bytes > _MIRROR_BYTES_MAX:
+            self._refuse(path, f"the mirror is larger than {_MIRROR_BYTES_MAX} bytes")
+            return None
+        if "timestamp" in schema.simpleString() and self._has_long_timestamps(table):
+            self._refuse(path, "the mirror has timestamps of 96 bits")
+            return None
+        return table
+
+    def _has_long_timestamps(self, table: DirectTable) -> bool:
+        from tidegate.spark_consumer.sinks.delta.direct_table import (  # noqa: PLC0415 - optional
+            has_long_timestamps,
+        )
+
+        new = [file for file in table.files if file not in self._known_files]
+        if any(has_long_timestamps(file) for file in new):
+            return True
+        self._known_files.update(new)
+        return False
+
+    def _refuse(self, path: str, reason: str) -> None:
+        if (path, reason) not in self._refused:
+            self._refused.add((path, reason))
+            _log.info("small releases of a table are written by Spark", table=path, reason=reason)
+
+
+def _local(output: str) -> str | None:
+    """Return the path of an address on this machine that delta-rs takes as it is, else None."""
+    scheme, colon, rest = output.partition(":")
+    if colon and "/" not in scheme:
+        if scheme != "file":
+            return None
+        output = f"/{rest.lstrip('/')}"
+    return None if _DECODED_BY_DELTA_RS & set(output) else output
+
+
+def _holds(have: Any, want: StructType) -> bool:
+    """Whether a table has each field under exactly its name; Arrow would leave others out."""
+    from pyspark.sql.types import StructType as Record  # noqa: PLC0415 - where Spark runs
+
+    fields = {field.name: field.type for field in have}
+    return all(
+        field.name in fields
+        and (
+            not isinstance(field.dataType, Record)
+            or _holds(fields[field.name].fields, field.dataType)
+        )
+        for field in want
+    )

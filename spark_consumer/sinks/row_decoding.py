@@ -1,0 +1,160 @@
+"""Released rows decoded in the driver, one by one: what `decoding` does in Spark, without Spark.
+
+For small releases only.  Values come out as numbers where Avro has numbers, so that no value
+passes through a form with other bounds: microseconds for timestamps, days for dates.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any, cast
+
+import fastavro
+
+from tidegate.schemas.checksums import origin_of
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.topics import HEADER_ORIGIN
+from tidegate.schemas.wire_format import HEADER_BYTES, unframe
+from tidegate.spark_consumer.core.topic_schemas import full_name, row_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
+
+__all__ = ["decode_rows"]
+
+# What fastavro raises for bytes that are not of the schema: it has no error of its own for that.
+_NOT_OF_THE_SCHEMA = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    IndexError,
+    KeyError,
+    TypeError,
+    ValueError,
+)
+
+
+def decode_rows(
+    rows: Iterable[Mapping[str, Any]], schemas: TopicSchemas, *, release: int
+) -> list[dict[str, Any]]:
+    """Return a topic's changes as `CollectedTable` has them; rows without a value are left out.
+
+    `rows` have the columns that `decoding.decode_changes` reads, and are all of one topic.  Raises
+    SchemaError for bytes that do not fit their schema, for a schema id that the plan does not name,
+    and for a change that names no stream partition.
+    """
+    decoder = _Decoder(schemas, release)
+    return [decoder.decoded(row) for row in rows if row["value"] is not None]
+
+
+class _Decoder:
+    """Decodes the rows of one topic in one release."""
+
+    def __init__(self, schemas: TopicSchemas, release: int) -> None:
+        self._table = schemas.table
+        self._release = release
+        self._keys = _Records(schemas, schemas.key_schema, "key")
+        self._values = _Records(schemas, schemas.reader_schema, "value")
+        newest = row_columns(schemas.reader_schema)
+        self._older_columns: dict[int, list[str]] = {}
+        for schema_id, writer in self._values.writers.items():
+            known = row_columns(writer)
+            if unknown := [column for column in known if column not in newest]:
+                message = "a writer schema has columns that the reader schema lacks"
+                table = schemas.table
+                raise SchemaError(message, table=table, schema_id=schema_id, columns=unknown)
+            if len(known) < len(newest):
+                self._older_columns[schema_id] = list(known)
+
+    def decoded(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        value_id, change = self._values.read(row)
+        _, key = self._keys.read(row)
+        source = change["source"]
+        return {
+            "release": self._release,
+            "ordinal": row["ordinal"],
+            "commit_timestamp": source["commit_timestamp"],
+            "server_transaction_id": source["server_transaction_id"],
+            "record_sequence": source["record_sequence"],
+            "mod_number": source["mod_number"],
+            "mod_type": change["mod_type"],
+            "order_key": bytes(row["order_key"]),
+            "key": key,
+            "new_values": change["new_values"],
+            "old_values": change["old_values"],
+            "new_columns": self._captured("new", change, value_id),
+            "old_columns": self._captured("old", change, value_id),
+            "source": source,
+            "topic_partition": row["topic_partition"],
+            "offset": row["offset"],
+            "origin": self._origin(row, source["partition_token"]),
+        }
+
+    def _captured(self, side: str, change: Mapping[str, Any], value_id: int) -> list[str] | None:
+        """Return the captured columns' names, None for all; a writer's "all" is its own columns."""
+        named = cast("list[str] | None", change[f"{side}_columns"])
+        if named is None and change[f"{side}_values"] is not None:
+            return self._older_columns.get(value_id)
+        return named
+
+    def _origin(self, row: Mapping[str, Any], token: str) -> int:
+        if row["origin"] is not None:
+            return int(row["origin"])
+        if not token:
+            message = "a change names no stream partition: its header is missing"
+            raise SchemaError(message, table=self._table, header=HEADER_ORIGIN)
+        return int.from_bytes(origin_of(token), "big", signed=True)
+
+
+class _Records:
+    """Reads framed records, keys or values, each with the schema it was written with."""
+
+    def __init__(self, schemas: TopicSchemas, reader: Mapping[str, Any], column: str) -> None:
+        self._table = schemas.table
+        self._column = column
+        self._reader = fastavro.parse_schema(_as_numbers(reader))
+        self.writers = {
+            schema_id: writer
+            for schema_id, writer in schemas.writer_schemas.items()
+            if full_name(writer) == full_name(reader)
+        }
+        self._parsed = {
+            schema_id: fastavro.parse_schema(_as_numbers(writer))
+            for schema_id, writer in self.writers.items()
+        }
+
+    def read(self, row: Mapping[str, Any]) -> tuple[int, Any]:
+        """Return the schema id and the record."""
+        framed = bytes(row[self._column])
+        schema_id, _ = unframe(framed)
+        if schema_id not in self._parsed:
+            message = f"a {self._column} has a schema id that the plan does not name"
+            raise SchemaError(message, table=self._table, schema_id=schema_id)
+        body = io.BytesIO(framed)
+        body.seek(HEADER_BYTES)
+        try:
+            record = fastavro.schemaless_reader(body, self._parsed[schema_id], self._reader)
+        except _NOT_OF_THE_SCHEMA as error:
+            message = f"a {self._column} does not fit the schema that it names"
+            raise SchemaError(
+                message,
+                table=self._table,
+                schema_id=schema_id,
+                topic_partition=row["topic_partition"],
+                offset=row["offset"],
+            ) from error
+        return schema_id, record
+
+
+def _as_numbers(schema: Any) -> Any:
+    """Return the schema without logical types but decimals: their values stay what Avro stores."""
+    if isinstance(schema, list):
+        return [_as_numbers(part) for part in schema]
+    if not isinstance(schema, dict) and not hasattr(schema, "items"):
+        return schema
+    keeps = schema.get("logicalType") == "decimal"
+    return {
+        name: _as_numbers(part) for name, part in schema.items() if keeps or name != "logicalType"
+    }

@@ -1,0 +1,115 @@
+"""Tables written by delta-rs: one commit for each release, also beside another writer."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
+from pyarrow import parquet
+
+from tidegate.spark_consumer.sinks.delta.commit_log import Commit
+from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable, has_long_timestamps
+from tidegate.spark_consumer.sinks.delta.history import parse_commit
+
+FIRST, SECOND = (Commit("query-1", "changelog", n, 1_000 * n) for n in range(2))
+MERGED = {
+    "same_row": '(t."id" = s.id)',
+    "is_deleted": "false",
+    "updated": {'"a"': "s.a"},
+    "is_inserted": "true",
+    "inserted": {'"id"': "s.id", '"a"': "s.a"},
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    columns = pyarrow.schema([("id", pyarrow.int64()), ("a", pyarrow.string())])
+    write_deltalake(tmp_path / "t", columns.empty_table())
+    return str(tmp_path / "t")
+
+
+def rows_of(path):
+    return DeltaTable(path).to_pyarrow_table().to_pylist()
+
+
+def append(table, number, commit):
+    table.append(table.rows([{"id": number, "a": "x"}], ["id", "a"]), commit=commit)
+
+
+def test_a_commit_says_what_spark_would_say(path):
+    append(DirectTable(path), 1, FIRST)
+    (file,) = Path(path, "_delta_log").glob("*1.json")
+    commit = parse_commit(1, file.read_bytes())
+    assert (commit.operation, commit.user_metadata) == ("WRITE", FIRST.metadata)
+    actions = [json.loads(line) for line in file.read_text().splitlines() if line]
+    (txn,) = [action["txn"] for action in actions if "txn" in action]
+    assert txn == {"appId": FIRST.application, "version": 0}
+
+
+def test_a_release_that_the_version_has_is_not_written_again(path):
+    for commit in (FIRST, SECOND, FIRST, SECOND):
+        append(DirectTable(path), commit.release, commit)
+    table = DirectTable(path)
+    assert table.has(FIRST)
+    assert not table.has(Commit("query-2", "changelog", 0, 0))
+    assert sorted(row["id"] for row in rows_of(path)) == [0, 1]
+
+
+@pytest.mark.parametrize("writes", ["append", "merge"])
+def test_of_two_writers_at_once_one_ends_with_a_conflict(path, writes):
+    former, younger = DirectTable(path), DirectTable(path)
+    append(younger, 1, FIRST)
+    rows = former.rows([{"id": 1}], ["id", "a"])
+    more = MERGED if writes == "merge" else {}
+    with pytest.raises(DeltaError, match="oncurrent"):
+        getattr(former, writes)(rows, **more, commit=FIRST)
+    assert [row["id"] for row in rows_of(path)] == [1]
+
+
+def test_a_merge_that_changes_nothing_makes_no_commit(path):
+    table = DirectTable(path)
+    nothing = MERGED | {"is_inserted": "false"}
+    table.merge(table.rows([{"id": 1}], ["id", "a"]), **nothing, commit=FIRST)
+    assert DeltaTable(path).version() == 0
+
+
+def test_rows_take_the_tables_types_and_numbers_for_times(tmp_path):
+    at = pyarrow.timestamp("us", "UTC")
+    columns = pyarrow.schema([("r", pyarrow.struct([("at", at), ("later", pyarrow.int64())]))])
+    write_deltalake(tmp_path / "t", columns.empty_table())
+    table = DirectTable(str(tmp_path / "t"))
+    found = table.rows([{"r": {"at": -1}}], ["r"]).to_pylist()
+    moment = datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
+    assert found == [{"r": {"at": moment, "later": None}}]
+
+
+def test_nulls_are_found_too_and_a_version_stays_as_it_was(path):
+    table = DirectTable(path)
+    table.append(
+        table.rows([{"id": None, "a": "n"}, {"id": 1}, {"id": 2}], ["id", "a"]), commit=FIRST
+    )
+    append(DirectTable(path), 7, SECOND)
+    before = DirectTable(path, version=1)
+    found = before.found("id", before.values("id", [None, 2, 7]), ["id"]).to_pylist()
+    assert sorted(found, key=str) == [{"id": 2}, {"id": None}]
+    assert before.size_bytes == sum(Path(file).stat().st_size for file in before.files)
+
+
+def test_a_table_with_a_feature_is_not_plain(tmp_path, path):
+    assert DirectTable(path).is_plain
+    rows = pyarrow.table({"id": [1]})
+    featured = {"delta.enableChangeDataFeed": "true"}
+    write_deltalake(tmp_path / "featured", rows, configuration=featured)
+    assert not DirectTable(str(tmp_path / "featured")).is_plain
+
+
+@pytest.mark.parametrize("is_long", [True, False])
+def test_timestamps_of_96_bits_are_seen(tmp_path, is_long):
+    rows = pyarrow.table({"at": pyarrow.array([0], pyarrow.timestamp("us"))})
+    parquet.write_table(rows, tmp_path / "f", use_deprecated_int96_timestamps=is_long)
+    assert has_long_timestamps(str(tmp_path / "f")) is is_long
