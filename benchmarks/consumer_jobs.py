@@ -16,10 +16,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from tests.topics import ROWS_SCHEMA, Change, Topic
 from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
 from tidegate.spark_consumer.batch.decoded_release import decoded_release
+from tidegate.spark_consumer.batch.segments import ReleaseRows
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.core.plan import ReleaseBounds
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
@@ -36,7 +38,7 @@ PLAN = SimpleNamespace(query_id="bench", batch=0)
 def main() -> None:
     """Write some releases and print a line for each."""
     with tempfile.TemporaryDirectory() as folder:
-        spark = _session(folder)
+        spark = new_session(folder)
         try:
             _run(spark, folder)
         finally:
@@ -50,10 +52,7 @@ def _run(spark: SparkSession, folder: str) -> None:
     sinks = (DeltaChangelogSink(spark, output.root), DeltaMirrorSink(spark, output.root))
     for sink in sinks:
         sink.open(query_id="bench", release_max=-1)
-    topics = [
-        Topic("accounts", {1: COLUMNS}, ["id"]),
-        Topic("ledger", {2: COLUMNS}, ["id"], key_id=101),
-    ]
+    topics = topics_of()
     known = {topic.topic: topic.topic_schemas() for topic in topics}
     print("| release | jobs | of these: counting | seconds |\n| --- | --- | --- | --- |")
     for number in range(RELEASES):
@@ -62,7 +61,8 @@ def _run(spark: SparkSession, folder: str) -> None:
         group = f"release {number}"
         spark.sparkContext.setJobGroup(group, group)
         began = time.perf_counter()
-        with decoded_release(rows, bounds, plan=PLAN, topics=known) as release:
+        counted = ReleaseRows(rows.withColumn("copies", F.lit(1)), None)
+        with decoded_release(counted, bounds, plan=PLAN, topics=known) as (release, _):
             counting = _jobs(spark, group)
             for _ in write_release(release, sinks=sinks, output=output):
                 pass
@@ -88,7 +88,16 @@ def _jobs(spark: SparkSession, group: str) -> int:
     return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
 
 
-def _session(folder: str) -> SparkSession:
+def topics_of() -> list[Topic]:
+    """Return the two tables' topics."""
+    return [
+        Topic("accounts", {1: COLUMNS}, ["id"]),
+        Topic("ledger", {2: COLUMNS}, ["id"], key_id=101),
+    ]
+
+
+def new_session(folder: str) -> SparkSession:
+    """Start a session as the consumer's own is."""
     parts = fetched_jvm_parts()
     if parts is None:
         sys.exit("Spark's jars are not fetched: ./dev setup")
@@ -103,6 +112,7 @@ def _session(folder: str) -> SparkSession:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",
+        "spark.sql.codegen.cache.maxEntries": "5000",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(Path(folder) / "warehouse"),
         "spark.log.level": "ERROR",
