@@ -44,7 +44,7 @@ class Healing:
         world.repeating.clear()
         world.tell("world", "phase", "healing")
         world.lift_limits()
-        world.refused_schemas.takes_later_tables = True
+        world.refused_schemas.takes_unknown_tables = True
         world.ground.heal()
         for redrive in world.redrives:
             redrive.kill()

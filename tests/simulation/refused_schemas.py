@@ -38,8 +38,9 @@ class RefusedSchemas:
         self._chance = chance
         self._refused: set[str] = set()
         self._known_at_start = {names.data(table) for table in tables.names}
-        self.takes_later_tables = False
-        """A worker cannot even park a change of a table for which it has no schema yet."""
+        self.takes_unknown_tables = False
+        """A worker cannot even park a change of a table for which it has no schema yet: one that
+        came later, or was dropped before the worker started."""
         self.subjects: set[str] = set()
         """All of which a version was ever refused."""
         self.columns: defaultdict[str, set[str]] = defaultdict(set)
@@ -48,7 +49,7 @@ class RefusedSchemas:
     def refuses(self, subject: str, schema: dict[str, Any]) -> bool:
         """Whether a version is refused."""
         topic = subject.removesuffix("-value")
-        if self.takes_later_tables and topic.removesuffix("-key") not in self._known_at_start:
+        if self.takes_unknown_tables and not self._is_known(topic.removesuffix("-key")):
             return False
         if subject not in self._refused and self._random.random() >= self._chance:
             return False
@@ -61,6 +62,11 @@ class RefusedSchemas:
             first = row_fields(versions[0].schema) if versions else {}
             self.columns[topic] |= row_fields(schema).keys() - (present & first.keys())
         return True
+
+    def _is_known(self, topic: str) -> bool:
+        """Whether every worker knows a topic's table from its start."""
+        is_there = self._tables.table(self._names.table(topic) or "") is not None
+        return is_there and topic in self._known_at_start
 
     def lift(self) -> None:
         """Let versions in until the next refusal."""
