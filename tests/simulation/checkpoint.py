@@ -58,9 +58,14 @@ class Checkpoint:
 
     @property
     def gate_files(self) -> int:
-        """Files that grow with batches: states, plans, frontiers."""
+        """Files that grow with batches: states, plans, frontiers.
+
+        Without temporary ones: each write that was killed leaves one.
+        """
         folders = ("gate/states/", "gate/plans/", "gate/frontiers/")
-        return sum(name.startswith(folders) for name in self.store.objects)
+        return sum(
+            name.startswith(folders) and not name.endswith(".tmp") for name in self.store.objects
+        )
 
     # ------------------------------------------------------------ what a reader of the output sees
 
