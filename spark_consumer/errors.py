@@ -11,6 +11,7 @@ ConsumerError
 ├── ConflictingCopies       two records with one order key that are not the same change
 ├── SegmentDamaged          a pending segment is not as it was written
 ├── ChangesNotConserved     changes that were read are neither released nor waiting
+├── CountsMissing           Spark has not reported what a job counted
 ├── WriterReplaced          a younger run has taken this checkpoint
 └── RunStopped              Spark started a batch while the run was stopping
 """
@@ -24,6 +25,7 @@ __all__ = [
     "ChangesNotConserved",
     "CheckpointMismatch",
     "ConflictingCopies",
+    "CountsMissing",
     "DataTopicChanged",
     "NewerCheckpoint",
     "RunStopped",
@@ -63,6 +65,10 @@ class SegmentDamaged(ConsumerError):  # noqa: N818 - named after what was found
 
 class ChangesNotConserved(ConsumerError):  # noqa: N818 - named after what was found
     """The counts of a batch do not agree: continuing could lose changes."""
+
+
+class CountsMissing(ConsumerError):  # noqa: N818 - named after what was found
+    """A job has ended and Spark has not delivered what it counted; nothing was written."""
 
 
 class WriterReplaced(ConsumerError):  # noqa: N818 - named after what was found

@@ -33,6 +33,7 @@ from tidegate.spark_consumer.batch.rows import (
 )
 from tidegate.spark_consumer.core.conservation import require_whole
 from tidegate.spark_consumer.core.row_sums import NO_ROWS, RowSum
+from tidegate.spark_consumer.sinks.observed import observed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,7 +68,7 @@ class ReleaseRows:
         """
         if self._observation is None:
             return NO_ROWS, 0
-        found = self._observation.get
+        found = observed(self._observation)
         return read_sum(found, "read"), found["due"] or 0
 
 
@@ -93,9 +94,9 @@ class SegmentFiles:
         """
         is_above = ~at_or_below(after_us)
         with self.readable(reads):
-            found, observation = self._observed(reads, is_due=is_above)
+            found, observation = self._observed(reads, is_due=is_above, spark=self._spark)
             sums = self._write(found.where(is_above), output)
-        return sums, read_sum(observation.get, "read")
+        return sums, read_sum(observed(observation), "read")
 
     def release(
         self, rows: DataFrame, bounds: ReleaseBounds, *, reads: Sequence[SegmentRead]
@@ -109,7 +110,8 @@ class SegmentFiles:
         found = rows.where(~F.col(IS_PROGRESS) & inside).select(*CHANGE_COLUMNS)
         observation = None
         if reads:
-            waiting, observation = self._observed(reads, is_due=inside)
+            # In the session of the rows, which runs the job: only that one gets the counts.
+            waiting, observation = self._observed(reads, is_due=inside, spark=rows.sparkSession)
             found = found.unionByName(waiting.where(inside).select(*CHANGE_COLUMNS))
         place = F.struct("topic", "topic_partition", "offset")
         content = F.xxhash64("topic", "key", "value", "mod")
@@ -147,23 +149,23 @@ class SegmentFiles:
 
     def _inspected(self, read: SegmentRead) -> RowSum | None:
         try:
-            frame = self._read(read)
+            frame = self._read(read, self._spark)
             found = frame.agg(*sum_of(F.lit(True), "read")).collect()[0]  # noqa: FBT003
         except (PySparkException, Py4JJavaError):
             return None
         return read_sum(found.asDict(), "read")
 
     def _observed(
-        self, reads: Sequence[SegmentRead], *, is_due: Column
+        self, reads: Sequence[SegmentRead], *, is_due: Column, spark: SparkSession
     ) -> tuple[DataFrame, Observation]:
-        frames = [self._read(read) for read in reads]
+        frames = [self._read(read, spark) for read in reads]
         observation = Observation()
         together = reduce(DataFrame.unionByName, frames)
         due = F.count_if(is_due).alias("due")
         return together.observe(observation, *sum_of(F.col(_COUNTED), "read"), due), observation
 
-    def _read(self, read: SegmentRead) -> DataFrame:
-        frame = self._spark.read.schema(CHANGE_SCHEMA).parquet(f"{self._folder}/{read.name}")
+    def _read(self, read: SegmentRead, spark: SparkSession) -> DataFrame:
+        frame = spark.read.schema(CHANGE_SCHEMA).parquet(f"{self._folder}/{read.name}")
         inside = within(after_us=read.after_us, through_us=read.through_us)
         is_counted = F.lit(read.expected is not None)
         return with_hash(frame.where(inside)).withColumn(_COUNTED, is_counted)
@@ -176,4 +178,4 @@ class SegmentFiles:
         ordered = counted.select(*CHANGE_COLUMNS).coalesce(1).sortWithinPartitions("order_key")
         # Only this run writes to a folder of this name.
         ordered.write.mode("overwrite").parquet(f"{self._folder}/{segment.name}")
-        return read_part_sums(observation.get, segment.cuts_us)
+        return read_part_sums(observed(observation), segment.cuts_us)

@@ -36,6 +36,7 @@ from tidegate.spark_consumer.sinks.delta.tables import (
     for_each_table,
     session_settings,
 )
+from tidegate.spark_consumer.sinks.observed import observed
 from tidegate.spark_consumer.sinks.port import TableVersion
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ class DeltaMirrorSink:
             mirror = DeltaTable.forPath(spark, self._tables.address(table))
             _merge(mirror, folded, columns=columns, keys=_key_names(one.schemas))
             log.follow()
-        counted = seen.get
+        counted = observed(seen)
         if counted["lost"] or _merged_rows(log, commit) < counted["rows"]:
             return folded
         _unpersist(folded)

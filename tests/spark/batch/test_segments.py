@@ -58,6 +58,18 @@ def test_segments_give_back_what_is_released_in_order_and_once(files, store, row
     assert (waiting.rows, due) == (4, 3)
 
 
+def test_a_batch_in_a_session_of_its_own_is_counted_too(files, store, rows):
+    """As every micro-batch of a stream is: Spark gives it a copy of the query's session."""
+    segments = (store("a/1", 30, 12),)
+    fresh = rows(change(15, 1))
+    other = fresh.sparkSession.newSession()
+    copied = other.createDataFrame(fresh.collect(), fresh.schema)
+    found = released(files, copied, segments)
+    assert len(found.frame.collect()) == 3
+    waiting, due = found.waiting
+    assert (waiting.rows, due) == (2, 2)
+
+
 def test_records_with_one_order_key_and_other_content_are_no_copies(files, store, rows):
     segments = (store("a/1", 12),)
     copy, other_topic = change(12, 500), change(13, 2, topic="bank.b")
