@@ -39,7 +39,7 @@ class Copies:
         if log is None or not entries:
             return
         entry = world.random.choice(entries[-_RECENT:])
-        if self.are_damaged:
+        if self.are_damaged and world.ground.keeps_data:  # or else the original may be gone
             log, entry = self._damaged(log.place[0], entry, entries)
         log.append(entry.key, entry.value, None)
         self._added.append(log.entries[-1])

@@ -115,6 +115,11 @@ class Ground:
         """Whether the stream has begun."""
         return self._started() is not None
 
+    @property
+    def keeps_data(self) -> bool:
+        """Whether no record of a data topic expires in this run."""
+        return self._kind != "data expires"
+
     def heal(self) -> None:
         """Give back what can be given back."""
         self._world.broker.denied.clear()
