@@ -237,7 +237,8 @@ class MemoryPublisher:
 
     def _place(self, topic: str, key: bytes) -> Place:
         if topic not in self.topic_partitions:  # created since the client started
-            self.topic_partitions[topic] = self.broker.topic_partitions(topic)
+            # Of a topic that was deleted since, the broker says that it does not know it.
+            self.topic_partitions[topic] = self.broker.topic_partitions(topic) or 1
         return topic, topic_partition_of(key, self.topic_partitions[topic])
 
     def _enqueue(self, queued: _Queued) -> None:
