@@ -57,14 +57,12 @@ def status(tmp_path):
 
         def ended(*arguments):
             settings = programs.worker("unused", start="now").spec.environ
-            result = subprocess.run(
+            return subprocess.run(
                 [sys.executable, "-m", "tidegate.producer", "status",
                  "--metrics", f"127.0.0.1:{port}", *arguments],
                 capture_output=True, text=True, check=False, timeout=PATIENCE_S,
                 env={**settings, "COLUMNS": "400"},
             )  # fmt: skip
-            assert result.returncode == 0, result.stderr
-            return result.stdout
 
         start = datetime.now(UTC).isoformat().replace("+00:00", "Z")
         try:
@@ -73,17 +71,27 @@ def status(tmp_path):
                 lambda: _is_reading(ended("--json")),
                 what="the worker to read one and queue the others", deadline_s=PATIENCE_S,
             )  # fmt: skip
-            yield ended
+            yield lambda *arguments: _printed(ended(*arguments))
         finally:
             faults = pipeline.stop()
         assert faults == []
 
 
-def _is_reading(text):
-    found = json.loads(text)
+def _printed(result):
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def _is_reading(result):
+    """Whether worker and progress topic show all stream partitions; first there is no stream."""
+    if result.returncode:
+        assert "holds no stream" in result.stderr
+        return False
+    found = json.loads(result.stdout)
     (worker,) = found["workers"]
     is_reading = (worker["running"], worker["queued"]) == (1, STREAM_PARTITIONS - 1)
-    return is_reading and found["watermark_us"] is not None
+    are_open = [one["condition"] for one in found["partitions"]] == ["open"] * STREAM_PARTITIONS
+    return is_reading and are_open and found["watermark_us"] is not None
 
 
 def test_it_shows_what_is_open_in_kafka_and_what_is_queued_in_the_worker(status):
