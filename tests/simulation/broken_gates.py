@@ -20,6 +20,7 @@ from tidegate.lineage.slot_view import SlotView, Snapshot
 from tidegate.schemas.errors import UnreachableError
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, newest_state
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
+from tidegate.spark_consumer.checkpoint.writers import Writers
 from tidegate.spark_consumer.core import batch_run, conservation, gate, release
 from tidegate.spark_consumer.core.batch_run import BatchRun
 from tidegate.spark_consumer.core.batch_state import State
@@ -131,6 +132,11 @@ def _create_if_not_listed(self: StoreClient, name: str, content: Any) -> bool:
     self._write(name, json.dumps(content))
     self._on_create(name, content)
     return True
+
+
+def _newest_listed(self: Writers) -> int:
+    listed = self._files.names("writers")
+    return max((int(name) for name in listed if name.isdecimal()), default=0)
 
 
 def _write_in_place(self: StoreClient, name: str, text: str) -> None:
@@ -365,9 +371,12 @@ BROKEN_GATES = (
         ((gate_sinks, "fold_row", _last_change),),
     ),
     Mutant(
-        "a plan created after a look at the listing",
+        "a run and its plans numbered after a look at the listing",
         "one_plan",
-        ((StoreClient, "create", _create_if_not_listed),),
+        (
+            (StoreClient, "create", _create_if_not_listed),
+            (Writers, "newest", _newest_listed),
+        ),
     ),
     Mutant(
         "a file written in place",
