@@ -70,7 +70,7 @@ class GroupMonitor:
             answer, self._answer = self._answer, None
             if age_us < _AGE_MAX_US:
                 return self._described(answer)
-            self._admin = None  # as the module's text says
+            self._admin = None  # it took longer than its own time-out: it may be stuck
         if self._answer is None and age_us >= _INTERVAL_US:
             self._asked_us = now_us
             self._answer = self._ask()

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # has no types
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.spark_consumer.batch.row_sums import (
     part_sums_of,
@@ -150,7 +150,7 @@ class SegmentFiles:
     def _inspected(self, read: SegmentRead) -> RowSum | None:
         try:
             frame = self._read(read, self._spark)
-            found = frame.agg(*sum_of(F.lit(True), "read")).collect()[0]  # noqa: FBT003
+            found = frame.agg(*sum_of(F.lit(True), "read")).collect()[0]  # noqa: FBT003 - the column, not a flag
         except (PySparkException, Py4JJavaError):
             return None
         return read_sum(found.asDict(), "read")

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import structlog
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no types
 
 from tidegate.schemas.errors import UnreachableError
 from tidegate.spark_consumer.checkpoint.lease import (
