@@ -48,16 +48,8 @@ def collected_release(
         )
 
     copies = sum(row["copies"] for row in found)
-    release = Release(
-        number=bounds.number,
-        after_us=bounds.after_us,
-        through_us=bounds.through_us,
-        query_id=plan.query_id,
-        batch=plan.batch,
-        rows=len(found),
-        tables={topic: table(topic, schemas) for topic, schemas in topics.items()},
-        copies=copies - len(found),
-    )
+    tables = {topic: table(topic, schemas) for topic, schemas in topics.items()}
+    release = Release.of(bounds, tables, plan=plan, rows=len(found), records=copies)
     return release, ReleaseCount(len(found), copies, waiting, waiting_due, _conflict(found))
 
 

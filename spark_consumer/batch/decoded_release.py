@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.batch.segments import ReleaseRows
     from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
     from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
+    from tidegate.spark_consumer.sinks.port import AnyTable
 
 __all__ = ["decoded_release"]
 
@@ -44,21 +45,12 @@ def decoded_release(
         kept = persisted(rows.frame)
         total, copies, by_topic, conflict = _counted(kept, bounds)
         waiting, waiting_due = rows.waiting
-        tables = {}
+        tables: dict[str, AnyTable] = {}
         for topic, schemas in topics.items():
             count = by_topic.get(topic, 0)
             frame = decode_changes(kept, schemas, topic=topic, release=bounds.number)
             tables[topic] = DecodedTable(persisted(frame) if count else frame, count, schemas)
-        release = Release(
-            number=bounds.number,
-            after_us=bounds.after_us,
-            through_us=bounds.through_us,
-            query_id=plan.query_id,
-            batch=plan.batch,
-            rows=total,
-            tables=tables,
-            copies=copies - total,
-        )
+        release = Release.of(bounds, tables, plan=plan, rows=total, records=copies)
         yield release, ReleaseCount(total, copies, waiting, waiting_due, conflict)
 
 

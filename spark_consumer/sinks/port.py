@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
     from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
     from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 
@@ -80,6 +81,28 @@ class Release:
     rows: int
     tables: Mapping[str, AnyTable]
     copies: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        bounds: ReleaseBounds,
+        tables: Mapping[str, AnyTable],
+        *,
+        plan: Plan,
+        rows: int,
+        records: int,
+    ) -> Release:
+        """Return a release of a plan; `records` are its changes with every copy."""
+        return cls(
+            number=bounds.number,
+            after_us=bounds.after_us,
+            through_us=bounds.through_us,
+            query_id=plan.query_id,
+            batch=plan.batch,
+            rows=rows,
+            tables=tables,
+            copies=records - rows,
+        )
 
 
 @dataclass(frozen=True, slots=True)

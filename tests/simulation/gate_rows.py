@@ -160,19 +160,11 @@ class MemoryRows:
                 order_key=row.order_key, origin=row.origin,
             )  # fmt: skip
             decoded[row.topic].rows.append(change)
-        release = Release(
-            number=bounds.number,
-            after_us=bounds.after_us,
-            through_us=bounds.through_us,
-            query_id=plan.query_id,
-            batch=plan.batch,
-            rows=len(ordered),
-            copies=len(found) - len(ordered),
-            tables={
-                topic: DecodedTable(changes, len(changes.rows), topics[topic])  # type: ignore[arg-type]
-                for topic, changes in decoded.items()
-            },
-        )
+        tables = {
+            topic: DecodedTable(changes, len(changes.rows), topics[topic])  # type: ignore[arg-type]
+            for topic, changes in decoded.items()
+        }
+        release = Release.of(bounds, tables, plan=plan, rows=len(ordered), records=len(found))
         conflict = conflict_in(found)
         yield release, ReleaseCount(len(ordered), len(found), waiting, len(due), conflict)
 
