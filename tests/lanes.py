@@ -39,9 +39,15 @@ ROOT = Path(__file__).resolve().parent.parent
 SIMULATOR = "spanner_simulator"
 STAMP = ROOT / ".ci" / "simulator-tested-tree"
 
-Run = Callable[[list[str]], int]
-"""Runs a program of `.venv` in the foreground, in the repository's top folder; its exit code."""
+Run = Callable[[list[str], float | None], int]
+"""Runs a program of `.venv` in the foreground, in the repository's top folder; its exit code.
 
+After the seconds given, if any, the program is ended with SIGABRT, at which pytest prints the stack
+of every thread.
+"""
+
+_LIMIT_S = 1_800.0
+"""More than three times what the longest step of `./dev ci` takes on two cores."""
 _SLOWEST = 25
 _INTERRUPTED = 130
 _NOTHING_COLLECTED = 5
@@ -59,6 +65,10 @@ class Selection:
     """An expression for pytest's `-m`: names of markers, `and`, `or`, `not`."""
     dist: str = ""
     """How pytest-xdist distributes them to one process per core; empty for a single process."""
+    is_named: bool = False
+    """Whether each test's name is printed before it runs: the last one is that which hangs."""
+    limit_s: float | None = _LIMIT_S
+    """pytest-timeout cannot end a test that hangs in a call of librdkafka; this does."""
 
     def command(self, options: Sequence[str], results: Path) -> list[str] | None:
         """Return the pytest run that writes its results as JUnit XML.
@@ -70,7 +80,7 @@ class Selection:
         if not paths:
             return None
         return [
-            *("python", "-m", "pytest", "-q", f"--junitxml={results}"),
+            *("python", "-m", "pytest", "-v" if self.is_named else "-q", f"--junitxml={results}"),
             *(("-m", self.markers) if self.markers else ()),
             *(("-n", "logical", "--dist", self.dist) if self.dist else ()),
             *(option for option in options if option not in asked),
@@ -106,12 +116,12 @@ STEPS: dict[str, Selection | Program] = {
     ),
     "simulation": Selection(("tests/simulation",), "not deep", "worksteal"),
     # One after another, because they share one Spark session.
-    "spark": Selection(("tests/spark",), "not slow"),
-    "smoke": Selection(("tests/integration",), "smoke"),
-    "integration": Selection(("tests/integration",), "integration and not smoke"),
-    "slow spark": Selection(("tests/spark",), "slow"),
+    "spark": Selection(("tests/spark",), "not slow", is_named=True),
+    "smoke": Selection(("tests/integration",), "smoke", is_named=True),
+    "integration": Selection(("tests/integration",), "integration and not smoke", is_named=True),
+    "slow spark": Selection(("tests/spark",), "slow", is_named=True),
     "seeds": Program(("python", "-m", "tests.simulation", "--seeds", "2000")),
-    "mutants": Selection(("tests/simulation",), "deep", "worksteal"),
+    "mutants": Selection(("tests/simulation",), "deep", "worksteal", limit_s=None),
     "small worlds": Program(("python", "-m", "tests.simulation.exhaustive", "--deep")),
     "fuzz": Program(("python", "-m", "tests.fuzz", "--minutes", "5")),
     "simulator": Selection((f"{SIMULATOR}/tests",), dist="loadfile"),
@@ -278,7 +288,7 @@ def run_ci(arguments: Sequence[str], *, run: Run) -> list[Result]:
 def _run_program(name: str, command: Sequence[str], *, run: Run) -> Result:
     print(f"\n==== {name}", flush=True)
     result = Result(name)
-    code = _timed(result, list(command), run)
+    code = _timed(result, list(command), run, None)
     result.passed, result.failed = int(code == 0), int(code != 0)
     return result
 
@@ -294,7 +304,7 @@ def _run_step(name: str, options: Sequence[str], *, run: Run) -> Result | None:
         if command is None:
             return None
         print(f"\n==== {name}", flush=True)
-        code = _timed(result, command, run)
+        code = _timed(result, command, run, step.limit_s)
         if path.exists():
             _read_results(result, path)
     selects_nothing = code == _NOTHING_COLLECTED and options
@@ -303,9 +313,9 @@ def _run_step(name: str, options: Sequence[str], *, run: Run) -> Result | None:
     return result
 
 
-def _timed(result: Result, command: list[str], run: Run) -> int:
+def _timed(result: Result, command: list[str], run: Run, limit_s: float | None) -> int:
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    code = run(command)
+    code = run(command, limit_s)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     result.seconds = time.monotonic() - began
     result.cpu_seconds = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime

@@ -148,9 +148,11 @@ def test_a_parent_that_is_killed_leaves_no_jvm(tmp_path):
 
 def test_a_parent_that_is_interrupted_stops_in_order(tmp_path):
     code = (
-        "import time\n"
+        "import signal, time\n"
         "from tidegate.local_stack.config import load_config\n"
         "from tidegate.local_stack.parts.stack import LocalStack\n"
+        # A shell that starts the tests in the background lets its programs ignore it.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         f"with LocalStack(load_config(data_dir={str(tmp_path)!r}), with_simulator=False):\n"
         "    print('up', flush=True)\n"
         "    time.sleep(600)\n"

@@ -281,6 +281,21 @@ def test_a_program_that_fails_after_ctrl_c_has_code_130(dev, tmp_path):
     assert dev.run([sys.executable, str(program), "0"]) == 0
 
 
+def test_a_program_over_its_limit_is_ended_and_shows_where_each_thread_is(dev, capfd):
+    """It is in a call that keeps the GIL: no handler in Python would run."""
+    code = (
+        "import ctypes, faulthandler\n"
+        "faulthandler.enable()\n"
+        "def hang(): ctypes.PyDLL(None).sleep(60)\n"
+        "hang()\n"
+    )
+
+    assert dev.run([sys.executable, "-c", code], limit_s=1.5) == 128 + signal.SIGABRT
+    printed = capfd.readouterr()
+    assert "over its limit of 1.5 s" in printed.out
+    assert "in hang" in printed.err
+
+
 def test_apt_is_asked_for_a_package_that_it_has(dev, tools, tmp_path, monkeypatch, capfd):
     """A system without Java 17 gets 21; packages are looked up after the lists are fresh."""
     add_script(tools, "apt-get", f'echo "apt-get $@" >> "{tmp_path}/calls"')

@@ -24,10 +24,12 @@ class Runs:
 
     def __init__(self, code: int = 0, *, failures: int = 0) -> None:
         self.commands: list[list[str]] = []
+        self.limits_s: list[float | None] = []
         self.code, self.failures = code, failures
 
-    def __call__(self, command: list[str]) -> int:
+    def __call__(self, command: list[str], limit_s: float | None) -> int:
         self.commands.append(command)
+        self.limits_s.append(limit_s)
         for option in command:
             if option.startswith("--junitxml="):
                 path = Path(option.removeprefix("--junitxml="))
@@ -65,6 +67,16 @@ def test_a_failed_step_does_not_stop_the_others(capsys):
     assert capsys.readouterr().out.endswith(f"\n{steps} passed, {2 * steps} failed\n")
 
 
+def test_a_test_that_hangs_ends_its_step_and_is_the_last_name_printed():
+    """A step of the real programs takes ten minutes; a merge's checks have ninety."""
+    runs = Runs()
+
+    lanes.run_lane("test-real", [], run=runs)
+
+    assert runs.limits_s == [1_800.0] * len(runs.commands)
+    assert all("-v" in command for command in runs.commands)
+
+
 def test_the_total_is_the_last_line_below_the_slowest_tests(capsys):
     assert lanes.report(lanes.run_lane("unit", [], run=Runs())) == 0
 
@@ -76,11 +88,13 @@ def test_the_total_is_the_last_line_below_the_slowest_tests(capsys):
 
 def test_a_pytest_that_ends_without_a_failed_test_has_failed_all_the_same():
     """It could not start, or a worker of it was killed."""
-    assert counts(lanes.run_lane("unit", [], run=lambda _command: 4)) == [("unit", 0, 1, 0)]
+    assert counts(lanes.run_lane("unit", [], run=lambda _command, _limit_s: 4)) == [
+        ("unit", 0, 1, 0)
+    ]
 
 
 def test_a_step_may_select_nothing_only_if_options_were_given():
-    def run(_command):
+    def run(_command, _limit_s):
         return 5
 
     assert counts(lanes.run_lane("unit", ["-k", "gate"], run=run)) == [("unit", 0, 0, 0)]
