@@ -1,9 +1,11 @@
-"""What a group has committed for a topic partition, asked by a consumer that never joins it.
+"""What a group has committed for a topic partition, by a consumer that never joins it.
 
-Not by an admin client: where the group's coordinator has moved, librdkafka 2.16 follows a pointer
-that only a consumer has, and the process ends with a segmentation fault (reported for the same call
-as issue 374 of confluent-kafka-javascript).  Not by the member itself either: this may be called
-inside its rebalance callback, and if the group then fences it, it never answers.
+Not by an admin client, whose requests to a coordinator end the process in librdkafka 2.16: with an
+abort where the coordinator disconnects at the wrong moment (its issue 4605), and with a
+segmentation fault where it has moved, because the answer's handler follows a pointer that only a
+consumer has (reported as issue 374 of confluent-kafka-javascript).  Not by the member itself
+either: this may be called inside its rebalance callback, and if the group then fences it, it never
+answers.
 """
 
 from __future__ import annotations
@@ -31,6 +33,9 @@ class CommittedOffsets:
             **config,
             "group.id": group,
             "enable.auto.commit": False,
+            # This is how long a commit waits for a coordinator.
+            "session.timeout.ms": int(CALL_TIMEOUT_S * 1_000),
+            "heartbeat.interval.ms": 1_000,
             # Then the answer waits for open transactions that would move the offset.
             "isolation.level": "read_committed",
         }
@@ -52,6 +57,19 @@ class CommittedOffsets:
             return found
 
         return self._client.call(ask, message, **fields)
+
+    def write(self, place: TopicPartition, message: str, **fields: Any) -> None:
+        """Commit the place's offset and metadata, for a group without members.
+
+        Raises what `find` raises.
+        """
+
+        def ask(client: Consumer) -> None:
+            (written,) = client.commit(offsets=[place], asynchronous=False)
+            if written.error is not None:
+                raise KafkaException(written.error)
+
+        self._client.call(ask, message, **fields)
 
     def close(self) -> None:
         """Drop the client; the next call makes another one."""

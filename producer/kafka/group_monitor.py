@@ -3,17 +3,12 @@
 An answer that is late is dropped: it may describe the group as it was before this process was
 suspended, and a process that has been replaced meanwhile must not take its name back.
 
-The question is librdkafka's former one (`list_groups`), on a thread of its own because it blocks.
-The present one (`describe_consumer_groups`), like every request of an admin client that goes to a
-coordinator, ends the process when the coordinator disconnects at the wrong moment: librdkafka's
-issue 4605, in 2.16 still.
+It is asked on a thread of its own because the request blocks.
 """
 
 from __future__ import annotations
 
-import re
 import struct
-import warnings
 from concurrent.futures import Future
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -23,6 +18,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tidegate.producer.core.events import GroupDescribed
+from tidegate.producer.kafka.group_members import describe_group, member_name
 from tidegate.schemas.instants import US_PER_SECOND
 
 if TYPE_CHECKING:
@@ -33,13 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["GroupMonitor"]
 
 _INTERVAL_US = 10 * US_PER_SECOND
-_TIMEOUT_S = 5.0
 _AGE_MAX_US = 8 * US_PER_SECOND
-_UUID_SUFFIX = re.compile("-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-"""What the broker adds to a static member's name to make a member id of it."""
 _log = structlog.get_logger()
-
-warnings.filterwarnings("ignore", r"list_groups\(\) is deprecated", DeprecationWarning)
 
 
 class GroupMonitor:
@@ -54,7 +45,7 @@ class GroupMonitor:
         self._worker = worker
         self._client_id = client_id
         self._admin: AdminClient | None = None
-        self._answer: Future[list[GroupMetadata]] | None = None
+        self._answer: Future[GroupMetadata | None] | None = None
         self._asked_us: int | None = None
 
     def poll(self, now_us: int) -> GroupDescribed | None:
@@ -76,30 +67,29 @@ class GroupMonitor:
             self._answer = self._ask()
         return None
 
-    def _ask(self) -> Future[list[GroupMetadata]]:
+    def _ask(self) -> Future[GroupMetadata | None]:
         admin = self._admin = self._admin or AdminClient(self._config)
-        answer: Future[list[GroupMetadata]] = Future()
+        answer: Future[GroupMetadata | None] = Future()
 
         def ask() -> None:
             try:
-                answer.set_result(admin.list_groups(self._group, _TIMEOUT_S))
+                answer.set_result(describe_group(admin, self._group))
             except BaseException as error:  # noqa: BLE001 - raised where the answer is looked at
                 answer.set_exception(error)
 
         Thread(target=ask, name="group-monitor", daemon=True).start()
         return answer
 
-    def _described(self, answer: Future[list[GroupMetadata]]) -> GroupDescribed | None:
+    def _described(self, answer: Future[GroupMetadata | None]) -> GroupDescribed | None:
         try:
-            found: list[Any] = answer.result()  # its fields have no types
-            group = next((group for group in found if group.error is None), None)
+            group: Any = answer.result()  # its fields have no types
         except KafkaException as error:
             _log.debug("group description failed", reason=str(error))
             self._admin = None  # a client that saw a broker disconnect may never answer again
             return None
         if group is None:
             return None  # its coordinator is just moving
-        members = {_UUID_SUFFIX.sub("", one.id): one for one in group.members}
+        members = {member_name(one.id): one for one in group.members}
         own = members.get(self._worker)
         return GroupDescribed(
             is_stable=group.state == "Stable",

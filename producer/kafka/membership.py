@@ -29,6 +29,7 @@ from tidegate.producer.core.events import (
 from tidegate.producer.kafka.admin import RetryingAdmin
 from tidegate.producer.kafka.committed_offsets import CommittedOffsets
 from tidegate.producer.kafka.group_monitor import GroupMonitor
+from tidegate.producer.kafka.leave_group import leave_group
 from tidegate.producer.kafka.recovery import SlotRecovery
 from tidegate.producer.kafka.topic_monitor import TopicMonitor
 from tidegate.producer.kafka.worker_names import NameClaim
@@ -91,7 +92,7 @@ class KafkaMembership:
         self._decoder = decoder
         claims = CommittedOffsets(config, group=f"{group}-{worker}")
         offsets = CommittedOffsets(config, group=group)
-        self._name = NameClaim(admin, claims, topic=topic, process=client_id)
+        self._name = NameClaim(claims, topic=topic, process=client_id)
         self._recovery = SlotRecovery(admin, offsets, topic=topic)
         self._rarely_used = (admin, claims, offsets)
         self._monitor = GroupMonitor(config, group=group, worker=worker, client_id=client_id)
@@ -134,7 +135,7 @@ class KafkaMembership:
 
     def close(self) -> None:
         """Leave the group; the listener is called for slots that are still assigned."""
-        self._consumer.close()
+        leave_group(self._consumer)
         self._close_rarely_used()
         if self._follower is not None:
             self._follower.close()
@@ -293,8 +294,10 @@ class KafkaMembership:
         lost, self._assigned = tuple(sorted(self._assigned)), set()
         self._seeking.clear()
         self._listener.slots_lost(lost)
-        # On a thread of its own: a client that is stuck may never return from it.
-        threading.Thread(target=former.close, name="kafka-discard", daemon=True).start()
+        # On a thread of its own: a client that is stuck may take long.
+        threading.Thread(
+            target=leave_group, args=(former,), name="kafka-discard", daemon=True
+        ).start()
         self._join()
 
     def _on_assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:

@@ -10,7 +10,6 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -26,6 +25,7 @@ from tidegate.producer.core.events import (
     TransactionCommitted,
     TransactionFailure,
 )
+from tidegate.producer.kafka.bounded_call import CallHangs, call_bounded
 from tidegate.producer.kafka.delivery_reports import DeliveryReports
 from tidegate.producer.kafka.partitioner import topic_partition_of
 from tidegate.producer.kafka.refusals import RefusedMessage, fault_of
@@ -315,24 +315,11 @@ class KafkaPublisher:
         After a broker was down, a fence has been seen never to return.  A call that hangs stays
         behind, on a thread of its own; the next producer of the same id fences it.
         """
-        answers: SimpleQueue[BaseException | None] = SimpleQueue()
-
-        def make() -> None:
-            try:
-                call(*arguments, within_s)
-            except BaseException as error:  # noqa: BLE001 - raised where it was asked for
-                answers.put(error)
-            else:
-                answers.put(None)
-
-        threading.Thread(target=make, name="kafka-call", daemon=True).start()
         try:
-            error = answers.get(timeout=within_s + _HANGS_AFTER_S)
-        except Empty:
+            call_bounded(lambda: call(*arguments, within_s), within_s=within_s + _HANGS_AFTER_S)
+        except CallHangs:
             reason = "the Kafka client does not return"
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, reason, fatal=True)) from None  # noqa: SLF001 - its public constant
-        if error is not None:
-            raise error
 
     @property
     def _open(self) -> Producer:

@@ -25,6 +25,7 @@ class Cluster:
         self.answers = deque()
         self.made = 0
         self.requests = []
+        self.on_commit = lambda _place: None
 
     def connect(self, _config):
         """Stand for the class of admin clients."""
@@ -44,13 +45,6 @@ class Cluster:
         self.requests.append((list(places), options))
         return dict.fromkeys(places, self._promise(lambda offset: SimpleNamespace(offset=offset)))
 
-    def alter_consumer_group_offsets(self, groups, **options):
-        (group,) = groups
-        (place,) = group.topic_partitions
-        self.requests.append((group.group_id, place, options))
-        answer = self._promise(lambda each: SimpleNamespace(topic_partitions=[_place(each)]))
-        return {group.group_id: answer}
-
     def open_consumer(self, config):
         """Stand for the class of consumers that never join."""
         self.made += 1
@@ -60,7 +54,14 @@ class Cluster:
             self.requests.append((config["group.id"], place, config))
             return [self._promise(_place).result()]
 
-        return SimpleNamespace(committed=committed)
+        def commit(*, offsets, asynchronous):
+            assert not asynchronous
+            (place,) = offsets
+            self.on_commit(place)
+            self.requests.append((config["group.id"], place, config))
+            return [self._promise(_place).result()]
+
+        return SimpleNamespace(committed=committed, commit=commit)
 
 
 def _place(answer):

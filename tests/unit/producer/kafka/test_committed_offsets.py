@@ -19,7 +19,7 @@ from pathlib import Path
 import confluent_kafka
 from tidegate.producer.kafka.committed_offsets import CommittedOffsets
 
-OFFSET_FETCH, NOT_COORDINATOR = 9, 16
+OFFSET_COMMIT, OFFSET_FETCH, NOT_COORDINATOR = 8, 9, 16
 (path,) = (Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs").glob("librdkafka-*")
 kafka = ctypes.CDLL(str(path))
 for name in ("rd_kafka_conf_new", "rd_kafka_new", "rd_kafka_mock_cluster_new"):
@@ -30,12 +30,16 @@ config = ctypes.c_void_p(kafka.rd_kafka_conf_new())
 client = ctypes.c_void_p(kafka.rd_kafka_new(0, config, text, 512))
 cluster = ctypes.c_void_p(kafka.rd_kafka_mock_cluster_new(client, 1))
 kafka.rd_kafka_mock_topic_create(cluster, b"t", 1, 1)
-kafka.rd_kafka_mock_push_request_errors(
-    cluster, ctypes.c_int16(OFFSET_FETCH), ctypes.c_size_t(2), NOT_COORDINATOR, NOT_COORDINATOR
-)
+for request in OFFSET_COMMIT, OFFSET_FETCH:
+    kafka.rd_kafka_mock_push_request_errors(
+        cluster, ctypes.c_int16(request), ctypes.c_size_t(2), NOT_COORDINATOR, NOT_COORDINATOR
+    )
 servers = kafka.rd_kafka_mock_cluster_bootstraps(cluster).decode()
 committed = CommittedOffsets({"bootstrap.servers": servers}, group="g")
 print(committed.find("t", 0, "cannot read it").offset)
+committed.write(confluent_kafka.TopicPartition("t", 0, 7, "who"), "cannot write it")
+written = committed.find("t", 0, "cannot read it")
+print(written.offset, written.metadata)
 """
 
 
@@ -44,7 +48,7 @@ def test_a_coordinator_that_has_moved_is_asked_again_and_ends_no_process():
         [sys.executable, "-c", PROGRAM], check=False, capture_output=True, text=True, timeout=60
     )
 
-    assert (ran.returncode, ran.stdout.split()) == (0, ["-1001"]), ran.stderr
+    assert (ran.returncode, ran.stdout.split()) == (0, ["-1001", "7", "who"]), ran.stderr
 
 
 def test_a_client_that_failed_is_replaced(cluster, open_committed):

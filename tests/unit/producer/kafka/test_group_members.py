@@ -1,44 +1,45 @@
 """The members of a group by the names of their workers."""
 
-from concurrent.futures import Future
 from types import SimpleNamespace
+from uuid import uuid4
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 
 from tidegate.producer.kafka.group_members import group_members
 from tidegate.schemas.errors import ConfigError, UnreachableError
 
 
-def member(name, member_id):
-    return SimpleNamespace(group_instance_id=name, member_id=member_id)
+def member(member_id):
+    return SimpleNamespace(id=member_id)
 
 
 def described(cluster, *answers):
     """Let the cluster describe the group, one answer after the other."""
     left = list(answers)
 
-    def describe(groups, **_):
-        promise = Future()
+    def list_groups(_group, _timeout):
         answer = left.pop(0)
+        if answer is None:
+            return []
         if isinstance(answer, KafkaError):
-            promise.set_exception(KafkaException(answer))
-        else:
-            promise.set_result(SimpleNamespace(members=answer))
-        return {groups[0]: promise}
+            return [SimpleNamespace(members=[], error=answer)]
+        return [SimpleNamespace(members=answer, error=None)]
 
-    cluster.describe_consumer_groups = describe
+    cluster.list_groups = list_groups
 
 
-def test_workers_are_named_and_others_by_their_member_id(admin, cluster):
-    described(cluster, [member("w2", "m1"), member("", "m3"), member("w1", "m2")], [])
+def test_workers_are_named_and_others_by_their_client_id(admin, cluster):
+    answer = [member(f"{name}-{uuid4()}") for name in ("w2", "rdkafka", "w-1")]
+    described(cluster, answer, [], None)
 
-    assert group_members(admin, "g") == ["m3", "w1", "w2"]
+    assert group_members(admin, "g") == ["rdkafka", "w-1", "w2"]
+    assert group_members(admin, "g") == []
     assert group_members(admin, "g") == []
 
 
 def test_a_coordinator_that_is_away_is_asked_again(admin, cluster):
-    described(cluster, KafkaError(KafkaError.NOT_COORDINATOR), [member("w1", "m2")])
+    described(cluster, KafkaError(KafkaError.NOT_COORDINATOR), [member(f"w1-{uuid4()}")])
 
     assert group_members(admin, "g") == ["w1"]
 

@@ -23,7 +23,7 @@ from tidegate.producer.core.events import (
 )
 from tidegate.producer.kafka import membership as kafka_membership
 from tidegate.producer.kafka.membership import KafkaMembership
-from tidegate.schemas.errors import ProducerError
+from tidegate.schemas.errors import ProducerError, UnreachableError
 from tidegate.schemas.progress import ChildPartition, PartitionAnnounced, ProgressRecord
 from tidegate.schemas.progress_codec import encode_record
 from tidegate.schemas.progress_decoder import ProgressDecoder
@@ -47,6 +47,8 @@ class Consumer:
         self.messages = []
         self.callbacks = {}
         self.group_metadata = b""
+        self.owned = set()
+        self.is_leaving = False
         self.closed = threading.Event()
 
     def subscribe(self, topics, **callbacks):
@@ -55,12 +57,18 @@ class Consumer:
 
     def unsubscribe(self):
         self.calls.append("unsubscribe")
+        self.is_leaving = True
 
     def incremental_assign(self, places):
         self.places += [(place.partition, place.offset) for place in places]
+        self.owned.update(place.partition for place in places)
 
     def incremental_unassign(self, places):
         self.calls.append(("unassign", [place.partition for place in places]))
+        self.owned.difference_update(place.partition for place in places)
+
+    def assignment(self):
+        return [TopicPartition("t", slot) for slot in self.owned]
 
     def seek(self, place):
         if self.refusals:
@@ -69,6 +77,8 @@ class Consumer:
         self.places.append((place.partition, place.offset))
 
     def consume(self, _count, _timeout_s):
+        if self.is_leaving and self.owned:
+            self.callbacks["on_revoke"](self, self.assignment())
         messages, self.messages = self.messages, []
         return messages
 
@@ -80,7 +90,6 @@ class Consumer:
 
     def close(self):
         self.closed.set()
-        self.callbacks["on_revoke"](self, [TopicPartition("t", 3)])
 
 
 class Listener:
@@ -166,10 +175,7 @@ class TestJoining:
 
     def test_the_name_is_claimed_before_the_group_is_joined(self, member, cluster):
         calls = member._consumer.calls
-        alter = cluster.alter_consumer_group_offsets
-        cluster.alter_consumer_group_offsets = lambda groups, **options: (
-            calls.append("claim") or alter(groups, **options)
-        )
+        cluster.on_commit = lambda _place: calls.append("claim")
         cluster.answers.append("")
         member.start()
 
@@ -381,6 +387,26 @@ class TestFenced:
         assert listener.seen == [("assigned", (3,))]
 
 
+class TestClosing:
+    """The group is left in order where the client lets us."""
+
+    def test_slots_are_revoked_before_it_returns(self, owner, listener):
+        owner.close()
+
+        assert owner._consumer.closed.is_set()
+        assert owner._consumer.calls == ["subscribe", "unsubscribe", ("unassign", [3])]
+        assert listener.seen == [("assigned", (3,)), ("revoked", (3,))]
+
+    def test_an_error_of_the_listener_is_raised(self, owner, listener):
+        def fail(_slots):
+            message = "not released"
+            raise UnreachableError(message)
+
+        listener.slots_revoked = fail
+        with pytest.raises(UnreachableError, match="not released"):
+            owner.close()
+
+
 class TestRarelyUsedClients:
     """Each has threads of its own, so it lives from its first call to the next poll."""
 
@@ -405,7 +431,7 @@ class TestRarelyUsedClients:
         member.has_successor()
         member.poll(0.0)
         member.has_successor()
-        assert cluster.made == 3, "the claim's, and one for each look"
+        assert cluster.made == 2, "the claim's, which looks as well, and one after the next poll"
 
 
 class TestTables:

@@ -13,8 +13,8 @@ LOADING = KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 @pytest.fixture
-def name(admin, open_committed):
-    return NameClaim(admin, open_committed("g-w"), topic="t", process="w-1")
+def name(open_committed):
+    return NameClaim(open_committed("g-w"), topic="t", process="w-1")
 
 
 def test_a_claim_is_written_into_a_group_of_its_own(cluster, name):

@@ -1,0 +1,65 @@
+"""How a client leaves its consumer group without ever standing still.
+
+Closing a client while the group's answer to its joining waits for a poll calls both callbacks from
+inside librdkafka's closing: the one that assigns and then the one that revokes.  The first ends the
+group's part of the client, so the last call of the second, `incremental_unassign`, is never
+answered: seen in 2.16.  confluent-kafka waits for the answer with the GIL held: the whole process
+stands still, signal handlers included.
+
+So what is due is handed over first, in ordinary polls, where that call is always answered; what is
+closed then has no callback left to call.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import structlog
+from confluent_kafka import KafkaException
+
+from tidegate.producer.kafka.bounded_call import CallHangs, call_bounded
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+__all__ = ["leave_group"]
+
+_POLL_S = 0.05
+_QUIET_POLLS = 2
+_BATCH_MAX = 500
+_UNASSIGN_S = 30.0
+_CLOSE_S = 15.0
+"""A client that can reach the group closes in less than a second."""
+_log = structlog.get_logger()
+
+
+def leave_group(consumer: Consumer) -> None:
+    """Give up what is assigned, which calls the client's callbacks, and close it.
+
+    A client that keeps what it owns, or does not close, is left behind: the group drops it after its
+    session time-out.  Raises what the callbacks raise.
+    """
+    try:
+        # A fenced client refuses this, and owns nothing.
+        with suppress(KafkaException):
+            consumer.unsubscribe()
+        give_up_at, quiet_polls = time.monotonic() + _UNASSIGN_S, 0
+        while quiet_polls < _QUIET_POLLS:
+            if time.monotonic() > give_up_at:
+                _log.warning("the group's client keeps its slots and is left behind")
+                return
+            consumer.consume(_BATCH_MAX, _POLL_S)
+            quiet_polls = 0 if consumer.assignment() else quiet_polls + 1
+    except BaseException:
+        _close(consumer)
+        raise
+    _close(consumer)
+
+
+def _close(consumer: Consumer) -> None:
+    try:
+        call_bounded(consumer.close, within_s=_CLOSE_S)
+    except CallHangs:
+        _log.warning("the group's client does not close and is left behind")

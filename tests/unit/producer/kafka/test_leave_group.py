@@ -1,0 +1,89 @@
+"""A client gives up what it owns before it is closed, and it may do neither."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from tidegate.producer.kafka import leave_group as module
+from tidegate.producer.kafka.leave_group import leave_group
+
+FATAL = KafkaException(KafkaError(KafkaError._FATAL))
+PATIENCE_S = 60.0
+
+
+class Client:
+    """Owns slots until `polls` polls have passed; notes what is called."""
+
+    def __init__(self, *, polls=0):
+        self.polls = polls
+        self.calls = []
+        self.go_on = threading.Event()
+        self.go_on.set()
+
+    def unsubscribe(self):
+        self.calls.append("unsubscribe")
+
+    def assignment(self):
+        return [0] if self.polls > 0 else []
+
+    def consume(self, _count, _timeout_s):
+        self.calls.append("consume")
+        self.polls -= 1
+        return []
+
+    def close(self):
+        self.calls.append("close")
+        self.go_on.wait(PATIENCE_S)
+
+
+def test_it_is_closed_once_nothing_is_owned():
+    client = Client(polls=2)
+    leave_group(client)
+
+    assert client.calls == ["unsubscribe", *["consume"] * 3, "close"]
+
+
+def test_a_fenced_client_hands_over_what_was_due_and_is_closed():
+    client = Client()
+
+    def unsubscribe():
+        raise FATAL
+
+    client.unsubscribe = unsubscribe
+    leave_group(client)
+
+    assert client.calls == ["consume", "consume", "close"]
+
+
+def test_a_client_that_keeps_its_slots_is_left_behind_unclosed(monkeypatch):
+    monkeypatch.setattr(module, "_UNASSIGN_S", -1.0)
+    client = Client(polls=2)
+    leave_group(client)
+
+    assert "close" not in client.calls
+
+
+def test_a_client_that_does_not_close_is_left_behind(monkeypatch):
+    monkeypatch.setattr(module, "_CLOSE_S", 0.05)
+    client = Client()
+    client.go_on.clear()
+    leave_group(client)
+
+    assert client.calls[-1] == "close"
+    client.go_on.set()
+
+
+def test_what_a_callback_raises_is_raised_after_closing():
+    client = Client(polls=1)
+
+    def consume(_count, _timeout_s):
+        message = "not released"
+        raise OSError(message)
+
+    client.consume = consume
+    with pytest.raises(OSError, match="not released"):
+        leave_group(client)
+    assert client.calls == ["unsubscribe", "close"]
