@@ -38,8 +38,8 @@ _log = structlog.get_logger()
 def leave_group(consumer: Consumer) -> None:
     """Give up what is assigned, which calls the client's callbacks, and close it.
 
-    A client that keeps what it owns, or does not close, is left behind: the group drops it after its
-    session time-out.  Raises what the callbacks raise.
+    A client that keeps what it owns, or does not close, is left behind: the group drops it after
+    its session time-out.  Raises what the callbacks raise.
     """
     try:
         # A fenced client refuses this, and owns nothing.

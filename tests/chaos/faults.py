@@ -46,7 +46,15 @@ _EXPIRED_AFTER_S = max(SESSION_TIMEOUT_MS, TRANSACTION_TIMEOUT_MS) / 1_000 + 2.5
 """The broker looks for expired transactions once a second."""
 
 WORKER_STEPS = ("begin", "publish", "snapshot", "fence", "commit")
-CONSUMER_STEPS = ("plan", "release", "sink-changelog", "sink-mirror", "pending", "manifest")
+CONSUMER_STEPS = (
+    "plan",
+    "release",
+    "sink-changelog",
+    "sink-mirror",
+    "pending",
+    "manifest",
+    "state",
+)
 
 _GAP_S = (3.0, 8.0)
 _FIRST_AT_S = {"workers": 3.0, "consumer": 8.0, "broker": 15.0}

@@ -50,13 +50,13 @@ from tidegate.schemas.topics import SLOTS_DEFAULT
 __all__ = ["Options", "run_chaos"]
 
 _ACCOUNTS = 60
-_RATE = 15.0
 _LATENESS_S = 600.0
 """The customers' transfers last so long, twice, beyond the time that was asked for."""
 
 _FIRST_DEADLINE_S = 300.0
 _CATCH_UP_DEADLINE_S = 240.0
 _PROGRESS_VERSION = "TIDEGATE_PRODUCER_PROGRESS_VERSION"
+_SMALL_RELEASE = "TIDEGATE_CONSUMER_SMALL_RELEASE_ROWS_MAX"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,8 @@ class Options:
     workers: int = 3
     only: tuple[FaultKind, ...] = ()
     """Kinds of faults; none: all."""
+    rate: float = 15.0
+    """Transfers per second; each changes four rows or more."""
 
 
 def run_chaos(options: Options, *, folder: Path, view: RunView) -> Report:
@@ -115,13 +117,15 @@ class _Run:
         self._customers = Customers(
             self._name,
             bank=self._bank,
-            transfers=int(_RATE * (options.minutes * 60 + 2 * _LATENESS_S)),
-            rate_max=_RATE,
+            transfers=int(options.rate * (options.minutes * 60 + 2 * _LATENESS_S)),
+            rate_max=options.rate,
             reserve=1,
             log=folder / "logs" / "customers.log",
         )
         self._begun: set[str] = set()
         """Workers that had a process."""
+        self._consumers = 0
+        """Processes of the consumer."""
         self._calm = threading.Event()
         self._is_open = False
 
@@ -169,7 +173,7 @@ class _Run:
         self._fleet = Fleet(
             make={
                 **{name: lambda name=name: self._worker(name) for name in self._workers},
-                "consumer": self._programs.consumer,
+                "consumer": self._consumer,
             },
             seconds=lambda: self._view.seconds,
             say=self._view.event,
@@ -195,6 +199,17 @@ class _Run:
             programs = replace(programs, more={**programs.more, _PROGRESS_VERSION: "1"})
         start = self._start.isoformat().replace("+00:00", "Z")
         return programs.worker(name, start=start)
+
+    def _consumer(self) -> Program:
+        """Return a process of the consumer, whose settings change over its restarts.
+
+        Every second one lets Spark write small releases as well; what the one before had planned is
+        replayed as it was planned.
+        """
+        programs, self._consumers = self._programs, self._consumers + 1
+        if self._consumers % 2 == 0:
+            programs = replace(programs, more={**programs.more, _SMALL_RELEASE: "0"})
+        return programs.consumer()
 
     def _break(self) -> None:
         """Carry out all faults; returns when the last one is over."""
