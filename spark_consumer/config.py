@@ -80,9 +80,7 @@ class ConsumerConfig(StreamSettings):
     trigger_interval_ms: int = Field(
         default=0, ge=0, description="Time between the starts of batches; 0: none"
     )
-    release_rows_max: int = Field(
-        default=500_000, ge=1, description="Changes per release, about; bounds one task's sort"
-    )
+    release_rows_max: int = Field(default=500_000, ge=1, description="Changes per release, about")
     small_release_rows_max: int = Field(
         default=10_000,
         ge=0,

@@ -22,11 +22,11 @@ from tidegate.spark_consumer.core.release import NO_CHANGES, QUANTILES, Distribu
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pyspark.sql import Column, DataFrame, Row
+    from pyspark.sql import Column, DataFrame
 
-__all__ = ["count_changes"]
+__all__ = ["ORDER_KEY_BYTES_MIN", "count_changes", "topics_of"]
 
-_ORDER_KEY_BYTES_MIN = 29
+ORDER_KEY_BYTES_MIN = 29
 """Timestamp, an empty transaction id with its zero byte, record sequence, mod number."""
 
 _ACCURACY = 1_000
@@ -35,7 +35,7 @@ _ACCURACY = 1_000
 def count_changes(rows: DataFrame, *, after_us: int, through_us: int) -> BatchStats:
     """Count a batch's changes against the former and the new watermark."""
     commit_us = F.conv(F.hex(F.substring("order_key", 1, TIMESTAMP_BYTES)), 16, 10).cast("long")
-    is_ordered = F.coalesce(F.length("order_key") >= _ORDER_KEY_BYTES_MIN, F.lit(False))  # noqa: FBT003
+    is_ordered = F.coalesce(F.length("order_key") >= ORDER_KEY_BYTES_MIN, F.lit(False))  # noqa: FBT003
     is_late = is_ordered & at_or_below(after_us)
     is_due = is_ordered & within(after_us=after_us, through_us=through_us)
     is_early = is_ordered & ~at_or_below(max(after_us, through_us))
@@ -68,7 +68,14 @@ def count_changes(rows: DataFrame, *, after_us: int, through_us: int) -> BatchSt
         early_checksum=read_sum(counted.asDict(), "early").checksum,
         early_min_us=counted["early_min_us"],
         early_max_us=counted["early_max_us"],
-        topics=_topics(counted["frames"]),
+        topics=topics_of(
+            (
+                frame["topic"],
+                bytes.fromhex(frame["key"] or ""),
+                None if frame["value"] is None else bytes.fromhex(frame["value"]),
+            )
+            for frame in counted["frames"]
+        ),
         unordered_rows=counted["unordered_rows"],
         unordered_at=counted["unordered_at"] or "",
     )
@@ -90,15 +97,20 @@ def _distribution(
     return Distribution(rows, tuple(quantiles_us), size_bytes) if quantiles_us else NO_CHANGES
 
 
-def _topics(frames: Iterable[Row]) -> tuple[TopicIds, ...]:
-    """Return the schema ids by topic; raises SchemaError for bytes without Confluent's header."""
+def topics_of(
+    frames: Iterable[tuple[str, bytes, bytes | None]],
+) -> tuple[TopicIds, ...]:
+    """Return the schema ids by topic, of (topic, key's header, value's header or None).
+
+    Raises SchemaError for bytes without Confluent's header.
+    """
     keys: dict[str, set[int]] = defaultdict(set)
     values: dict[str, set[int]] = defaultdict(set)
-    for frame in frames:
-        keys[frame["topic"]].add(unframe(bytes.fromhex(frame["key"] or ""))[0])
+    for topic, key, value in frames:
+        keys[topic].add(unframe(key)[0])
         # A null value is a tombstone: it has no schema.
-        if frame["value"] is not None:
-            values[frame["topic"]].add(unframe(bytes.fromhex(frame["value"]))[0])
+        if value is not None:
+            values[topic].add(unframe(value)[0])
     return tuple(
         TopicIds(topic, tuple(sorted(keys[topic])), tuple(sorted(values[topic])))
         for topic in sorted(keys)

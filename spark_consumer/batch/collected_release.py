@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.order_key import OrderKey, first_key_after
+from tidegate.spark_consumer.batch.release_order import PLACE, numbered
 from tidegate.spark_consumer.core.row_sums import Conflict, ReleaseCount
 from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.decoding import decode_changes
@@ -37,12 +38,14 @@ def collected_release(
     _require_bounds(found, bounds)
     of_topic: dict[str, list[dict[str, Any]]] = {topic: [] for topic in topics}
     for row in found:
-        of_topic.setdefault(row["topic"], []).append(row.asDict())
+        of_topic.setdefault(row["topic"], []).append({**row.asDict(), "ordinal": row[PLACE]})
+
+    ordered = numbered(rows.frame, [0], release=bounds.number)
 
     def table(topic: str, schemas: TopicSchemas) -> CollectedTable:
         return CollectedTable(
             rows.frame.sparkSession,
-            lambda: decode_changes(rows.frame, schemas, topic=topic, release=bounds.number),
+            lambda: decode_changes(ordered, schemas, topic=topic),
             decode_rows(of_topic[topic], schemas, release=bounds.number),
             schemas,
         )
@@ -80,7 +83,7 @@ def _require_bounds(rows: Sequence[Row], bounds: ReleaseBounds) -> None:
             topic=row["topic"],
         )
         invariant(
-            row["ordinal"] == ordinal,
+            row[PLACE] == ordinal,
             "a release's ordinals are not dense",
             release=bounds.number,
         )

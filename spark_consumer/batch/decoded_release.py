@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.schemas.errors import invariant
-from tidegate.schemas.order_key import OrderKey, first_key_after
+from tidegate.schemas.order_key import OrderKey
+from tidegate.spark_consumer.batch.release_order import PLACE, SLICE, is_outside, numbered
+from tidegate.spark_consumer.core.release import first_ordinals
 from tidegate.spark_consumer.core.row_sums import Conflict, ReleaseCount
 from tidegate.spark_consumer.sinks.decoding import decode_changes
 from tidegate.spark_consumer.sinks.port import DecodedTable, Release
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, Row
 
@@ -31,10 +34,10 @@ __all__ = ["decoded_release"]
 def decoded_release(
     rows: ReleaseRows, bounds: ReleaseBounds, *, plan: Plan, topics: Mapping[str, TopicSchemas]
 ) -> Iterator[tuple[Release, ReleaseCount]]:
-    """Decode a release's rows (the gate's columns, `COPY_COLUMNS`, `ordinal`) for the sinks.
+    """Decode a release's rows (a frame of `in_order`) for the sinks.
 
     Frames are persisted as they are first read, and freed after the block.  Raises
-    InvariantViolation if rows lie outside the bounds or ordinals are not dense.
+    InvariantViolation if rows lie outside their slice or its places are not dense.
     """
     with ExitStack() as frames:
 
@@ -43,68 +46,99 @@ def decoded_release(
             return frame.persist(StorageLevel.MEMORY_AND_DISK)
 
         kept = persisted(rows.frame)
-        total, copies, by_topic, conflict = _counted(kept, bounds)
+        count = _counted(kept, bounds)
         waiting, waiting_due = rows.waiting
-        tables: dict[str, AnyTable] = {}
-        for topic, schemas in topics.items():
-            count = by_topic.get(topic, 0)
-            frame = decode_changes(kept, schemas, topic=topic, release=bounds.number)
-            tables[topic] = DecodedTable(persisted(frame) if count else frame, count, schemas)
-        release = Release.of(bounds, tables, plan=plan, rows=total, records=copies)
-        yield release, ReleaseCount(total, copies, waiting, waiting_due, conflict)
+        ordered = numbered(kept, count.first_ordinals, release=bounds.number)
+        # Keeping decoded rows costs more than the decoding that a single sink does anyway.
+        keep = persisted if len(plan.sinks) > 1 else _as_it_is
+
+        def table(topic: str, schemas: TopicSchemas) -> DecodedTable:
+            return DecodedTable(
+                kept.sparkSession,
+                lambda: keep(decode_changes(ordered, schemas, topic=topic)),
+                count.by_topic.get(topic, 0),
+                schemas,
+                is_ordered=True,
+            )
+
+        tables: dict[str, AnyTable] = {
+            topic: table(topic, schemas) for topic, schemas in topics.items()
+        }
+        release = Release.of(bounds, tables, plan=plan, rows=count.rows, records=count.copies)
+        conflict = _first_conflict(kept, count.conflicts) if count.conflicts else None
+        yield release, ReleaseCount(count.rows, count.copies, waiting, waiting_due, conflict)
 
 
-def _counted(
-    rows: DataFrame, bounds: ReleaseBounds
-) -> tuple[int, int, dict[str, int], Conflict | None]:
-    """Return the numbers of rows and records, those with a value by topic, and a conflict.
+def _as_it_is(frame: DataFrame) -> DataFrame:
+    return frame
 
-    Checks the bounds and the ordinals.
-    """
-    first = F.concat_ws("/", "topic", "topic_partition", "offset").alias("first")
-    last = F.concat_ws("/", "last.topic", "last.topic_partition", "last.offset").alias("last")
-    conflict = F.when(F.col("is_conflict"), F.struct("order_key", first, last))
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """Figures of a release: changes, records, changes with a value by topic, conflicts."""
+
+    rows: int
+    copies: int
+    by_topic: Mapping[str, int]
+    conflicts: int
+    first_ordinals: Sequence[int]
+
+
+def _counted(rows: DataFrame, bounds: ReleaseBounds) -> _Count:
+    """Count a release by slice and topic; check that slices hold their own changes, numbered."""
+    # Numbers only: for an aggregate of bytes Spark would sort all rows by topic.
     found = (
-        rows.groupBy("topic")
+        rows.groupBy(SLICE, "topic")
         .agg(
             F.count("*").alias("rows"),
             F.sum("copies").alias("copies"),
             F.count_if("is_conflict").alias("conflicts"),
-            F.min(conflict).alias("conflict"),
             F.count("value").alias("values"),
-            F.min("order_key").alias("first"),
-            F.max("order_key").alias("last"),
-            F.max("ordinal").alias("ordinal_max"),
+            F.count_if(is_outside(bounds)).alias("outside"),
+            F.max(PLACE).alias("place_max"),
         )
         .collect()
     )
-    total = sum(row["rows"] for row in found)
     for row in found:
         invariant(
-            bytes(row["first"]) >= first_key_after(bounds.after_us)
-            and bytes(row["last"]) < first_key_after(bounds.through_us),
+            row["outside"] == 0,
             "a release holds changes outside its bounds",
             release=bounds.number,
             topic=row["topic"],
+            slice=row[SLICE],
         )
-    invariant(
-        max((row["ordinal_max"] for row in found), default=-1) == total - 1,
-        "a release's ordinals are not dense",
-        release=bounds.number,
+    slices = len(bounds.slices)
+    changes = [sum(row["rows"] for row in found if row[SLICE] == n) for n in range(slices)]
+    for number, of_slice in enumerate(changes):
+        last = max((row["place_max"] for row in found if row[SLICE] == number), default=-1)
+        invariant(
+            last == of_slice - 1,
+            "a release's ordinals are not dense",
+            release=bounds.number,
+            slice=number,
+        )
+    by_topic: dict[str, int] = {}
+    for row in found:
+        by_topic[row["topic"]] = by_topic.get(row["topic"], 0) + row["values"]
+    return _Count(
+        rows=sum(changes),
+        copies=sum(row["copies"] for row in found),
+        by_topic=by_topic,
+        conflicts=sum(row["conflicts"] for row in found),
+        first_ordinals=first_ordinals(changes),
     )
-    copies = sum(row["copies"] for row in found)
-    return total, copies, {row["topic"]: row["values"] for row in found}, _conflict(found)
 
 
-def _conflict(found: list[Row]) -> Conflict | None:
-    """Return the conflict with the lowest order key."""
-    examples = [row["conflict"] for row in found if row["conflict"] is not None]
-    if not examples:
-        return None
-    one = min(examples, key=lambda example: bytes(example["order_key"]))
+def _first_conflict(rows: DataFrame, conflicts: int) -> Conflict:
+    """Return the conflict with the lowest order key, in a job of its own: it ends the batch."""
+    (found,) = rows.where("is_conflict").orderBy("order_key").take(1)
     return Conflict(
-        changes=sum(row["conflicts"] for row in found),
-        commit_timestamp_us=OrderKey.decode(bytes(one["order_key"])).commit_timestamp_us,
-        first=one["first"],
-        last=one["last"],
+        changes=conflicts,
+        commit_timestamp_us=OrderKey.decode(bytes(found["order_key"])).commit_timestamp_us,
+        first=_place(found),
+        last=_place(found["last"]),
     )
+
+
+def _place(row: Row) -> str:
+    return f"{row['topic']}/{row['topic_partition']}/{row['offset']}"

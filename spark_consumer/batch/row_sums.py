@@ -20,22 +20,24 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["part_sums_of", "read_part_sums", "read_sum", "sum_of", "with_hash"]
+__all__ = ["HASH", "part_sums_of", "read_part_sums", "read_sum", "sum_of", "with_hash"]
 
-_HASH = "row_hash"
+HASH = "row_hash"
+"""Name of the column that `with_hash` adds."""
+
 _HALF_BITS = 32
 _LOW = (1 << _HALF_BITS) - 1
 
 
 def with_hash(frame: DataFrame) -> DataFrame:
     """Return rows in the gate's columns with their hash, for `sum_of` and `part_sums_of`."""
-    return frame.withColumn(_HASH, F.xxhash64(*CHANGE_COLUMNS))
+    return frame.withColumn(HASH, F.xxhash64(*CHANGE_COLUMNS))
 
 
 def sum_of(condition: Column, name: str) -> list[Column]:
     """Return the aggregates that `read_sum` reads under a name: of rows that meet a condition."""
-    low = F.col(_HASH).bitwiseAND(F.lit(_LOW))
-    high = F.shiftrightunsigned(_HASH, _HALF_BITS)
+    low = F.col(HASH).bitwiseAND(F.lit(_LOW))
+    high = F.shiftrightunsigned(HASH, _HALF_BITS)
     return [
         F.count_if(condition).alias(f"{name}_rows"),
         F.sum(F.when(condition, low)).alias(f"{name}_low"),

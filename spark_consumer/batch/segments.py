@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
+from tidegate.spark_consumer.batch.release_order import in_order
 from tidegate.spark_consumer.batch.row_sums import (
     part_sums_of,
     read_part_sums,
@@ -44,10 +45,7 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.core.plan import ReleaseBounds
     from tidegate.spark_consumer.core.row_sums import SegmentRead
 
-__all__ = ["COPY_COLUMNS", "ReleaseRows", "SegmentFiles"]
-
-COPY_COLUMNS = ("copies", "is_conflict", "last")
-"""Of each change in a release: its records, whether they differ, and the place of the last one."""
+__all__ = ["ReleaseRows", "SegmentFiles"]
 
 _COUNTED = "is_counted"
 
@@ -56,7 +54,7 @@ class ReleaseRows:
     """A release's rows, and what is found of the segments once a job has read them."""
 
     def __init__(self, frame: DataFrame, observation: Observation | None) -> None:
-        """Take the frame and what observes the segments in it."""
+        """Take a frame of `in_order`, and what observes the segments in it."""
         self.frame = frame
         self._observation = observation
 
@@ -101,11 +99,7 @@ class SegmentFiles:
     def release(
         self, rows: DataFrame, bounds: ReleaseBounds, *, reads: Sequence[SegmentRead]
     ) -> ReleaseRows:
-        """Return a release's changes, each once, in commit order, with ordinals and `COPY_COLUMNS`.
-
-        One task makes them, so ordinals are dense.  Of several copies of a change the first by
-        topic, topic partition and offset stays, in whatever order they were read.
-        """
+        """Return a release's changes as `in_order` makes them."""
         inside = within(after_us=bounds.after_us, through_us=bounds.through_us)
         found = rows.where(~F.col(IS_PROGRESS) & inside).select(*CHANGE_COLUMNS)
         observation = None
@@ -113,26 +107,7 @@ class SegmentFiles:
             # In the session of the rows, which runs the job: only that one gets the counts.
             waiting, observation = self._observed(reads, is_due=inside, spark=rows.sparkSession)
             found = found.unionByName(waiting.where(inside).select(*CHANGE_COLUMNS))
-        place = F.struct("topic", "topic_partition", "offset")
-        content = F.xxhash64("topic", "key", "value", "mod")
-        rest = [column for column in CHANGE_COLUMNS if column != "order_key"]
-        # A single task's aggregation by the sort key comes out sorted: one sort serves both.
-        frame = (
-            found.coalesce(1)
-            .groupBy("order_key")
-            .agg(
-                F.min(F.struct(*rest)).alias("change"),
-                F.count("*").alias("copies"),
-                (F.min(content) != F.max(content)).alias("is_conflict"),
-                F.max(place).alias("last"),
-            )
-            .sortWithinPartitions("order_key")
-            .select("change.*", "order_key", *COPY_COLUMNS)
-            .select(
-                *CHANGE_COLUMNS, *COPY_COLUMNS, F.monotonically_increasing_id().alias("ordinal")
-            )
-        )
-        return ReleaseRows(frame, observation)
+        return ReleaseRows(in_order(found, bounds), observation)
 
     def inspect(self, reads: Sequence[SegmentRead]) -> tuple[RowSum | None, ...]:
         """Count each read by itself, in a job of its own; None where that fails."""

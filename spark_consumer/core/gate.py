@@ -74,6 +74,8 @@ class Limits:
     """Changes that a release may read to be a small one; 0: none is."""
     small_release_bytes_max: int = 0
     """Bytes of their keys and values."""
+    slice_rows: int = 125_000
+    """Changes that one task sorts and writes, about: a large release is cut into such slices."""
 
 
 class Gate:
@@ -169,6 +171,7 @@ class Gate:
             segments=state.segments,
             first_number=state.next_release,
             rows_max=limits.release_rows_max,
+            slice_rows=limits.slice_rows,
             small_rows_max=limits.small_release_rows_max,
             small_bytes_max=limits.small_release_bytes_max,
         )

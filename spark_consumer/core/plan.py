@@ -7,6 +7,7 @@ a changed setting between two attempts cannot change batch N.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidegate.schemas.errors import invariant
@@ -38,8 +39,8 @@ __all__ = [
     "WriteRelease",
 ]
 
-PLAN_FORMAT = 3
-"""2 had no `fresh`; it is still executed.  Nothing executes 1."""
+PLAN_FORMAT = 4
+"""3 had no `cuts_us` and 2 no `fresh`; both are still executed.  Nothing executes 1."""
 
 _OLDEST_FORMAT = 2
 
@@ -49,7 +50,8 @@ class ReleaseBounds:
     """Changes with `after_us` < commit timestamp <= `through_us`.
 
     `segments` are those that may hold some of them.  `is_small` says that its changes may be
-    collected in the driver's memory.
+    collected in the driver's memory.  `cuts_us` divides a large release into slices, each sorted
+    by a task of its own: ascending commit timestamps that end the slices but the last.
     """
 
     number: int
@@ -57,11 +59,18 @@ class ReleaseBounds:
     through_us: int
     segments: tuple[str, ...]
     is_small: bool = False
+    cuts_us: tuple[int, ...] = ()
 
     @classmethod
     def restore(cls, data: Mapping[str, Any]) -> ReleaseBounds:
         """Rebuild it from plain data."""
-        return cls(**{**data, "segments": tuple(data["segments"])})
+        segments, cuts_us = tuple(data["segments"]), tuple(data.get("cuts_us", ()))
+        return cls(**{**data, "segments": segments, "cuts_us": cuts_us})
+
+    @property
+    def slices(self) -> tuple[tuple[int, int], ...]:
+        """Bounds of the slices, as (after, through), in commit order; one if there is no cut."""
+        return tuple(pairwise((self.after_us, *self.cuts_us, self.through_us)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +199,12 @@ class Plan:
             "a release's bounds are empty",
             batch=self.batch,
             releases=edges,
+        )
+        invariant(
+            all(low < high for bounds in self.releases for low, high in bounds.slices),
+            "a release's cuts are out of order or outside its bounds",
+            batch=self.batch,
+            cuts=[bounds.cuts_us for bounds in self.releases],
         )
         cuts = [(segment.min_us, segment.max_us) for segment in self.stored]
         highs = [self.through_us, *(high for _, high in cuts)]

@@ -7,6 +7,7 @@ every bound is a commit timestamp, and each change is compared with the bounds.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from tidegate.spark_consumer.core.batch_state import Segment
@@ -21,6 +22,7 @@ __all__ = [
     "Distribution",
     "compaction_of",
     "cut",
+    "first_ordinals",
     "overlapping",
     "releases_of",
     "segments_of",
@@ -30,6 +32,9 @@ QUANTILES = 64
 """Parts into which a distribution is cut: releases can be sized to about a sixty-fourth."""
 
 _SEGMENTS_COMPACTED = 8
+
+_SLICES_MAX = 256
+"""Each slice is a comparison for every row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,7 @@ def releases_of(
     segments: Sequence[Segment],
     first_number: int,
     rows_max: int,
+    slice_rows: int,
     small_rows_max: int = 0,
     small_bytes_max: int = 0,
 ) -> tuple[ReleaseBounds, ...]:
@@ -95,6 +101,7 @@ def releases_of(
 
     `fresh` are the batch's own changes within the bounds.  All of the releases are small, or none:
     what is compared with the bounds is everything that they read, which is never too little.
+    Others are cut into slices of about `slice_rows` changes.
     """
     waiting = overlapping(segments, after_us=after_us, through_us=through_us)
     if through_us <= after_us or not (fresh.rows or waiting):
@@ -114,9 +121,32 @@ def releases_of(
             through_us=high,
             segments=tuple(s.name for s in overlapping(waiting, after_us=low, through_us=high)),
             is_small=is_small,
+            cuts_us=() if is_small else _slice_cuts(weights, low, high, slice_rows=slice_rows),
         )
         for index, (low, high) in enumerate(zip((after_us, *bounds), bounds, strict=False))
     )
+
+
+def _slice_cuts(
+    weights: Sequence[tuple[int, float]], after_us: int, through_us: int, *, slice_rows: int
+) -> tuple[int, ...]:
+    """Return the commit timestamps that cut a release into slices of about equal size.
+
+    They only divide the work: whatever they are, the release holds the same rows with the same
+    ordinals.
+    """
+    inside = [(us, weight) for us, weight in sorted(weights) if after_us < us <= through_us]
+    slices = round(sum(weight for _, weight in inside) / slice_rows)
+    cuts = _equal_parts(inside, min(slices, _SLICES_MAX))
+    return tuple(us for us in dict.fromkeys(cuts) if us < through_us)
+
+
+def first_ordinals(changes: Iterable[int]) -> tuple[int, ...]:
+    """Return the ordinal of each slice's first change; `changes` counts those of every slice.
+
+    Slices follow each other in commit order and hold each change once, so ordinals are dense.
+    """
+    return tuple(accumulate(changes, initial=0))[:-1]
 
 
 def segments_of(
@@ -173,7 +203,7 @@ def compaction_of(
         min_us=min(s.min_us for s in run),
         max_us=max(s.max_us for s in run),
         rows=sum(s.rows for s in run),
-        quantiles_us=_thinned(weights),
+        quantiles_us=_equal_parts(weights, QUANTILES),
         size_bytes=_sum([s.size_bytes for s in run]),
     )
     return Compaction(tuple(s.name for s in run), output)
@@ -185,13 +215,13 @@ def _sum(sizes: Sequence[int | None]) -> int | None:
     return sum(known) if len(known) == len(sizes) else None
 
 
-def _thinned(weights: Sequence[tuple[int, float]]) -> tuple[int, ...]:
-    """Return at most `QUANTILES` timestamps that cut the weights into about equal parts."""
-    share = sum(weight for _, weight in weights) / QUANTILES
+def _equal_parts(weights: Sequence[tuple[int, float]], parts: int) -> tuple[int, ...]:
+    """Return at most `parts` timestamps, each the end of one of about equal parts; may repeat."""
+    share = sum(weight for _, weight in weights) / max(1, parts)
     chosen: list[int] = []
     rows = 0.0
     for us, weight in weights:
         rows += weight
-        while len(chosen) < QUANTILES and rows >= share * (len(chosen) + 1) - 1e-6:
+        while len(chosen) < parts and rows >= share * (len(chosen) + 1) - 1e-6:
             chosen.append(us)
     return tuple(chosen)

@@ -51,19 +51,19 @@ CHANGE_COLUMNS = (
 _FAIL_FAST = {"mode": "FAILFAST"}
 
 
-def decode_changes(
-    rows: DataFrame, schemas: TopicSchemas, *, topic: str, release: int
-) -> DataFrame:
+def decode_changes(rows: DataFrame, schemas: TopicSchemas, *, topic: str) -> DataFrame:
     """Return a topic's changes in `CHANGE_COLUMNS`; rows without a value (tombstones) are left out.
 
-    `rows` are a release's: topic string, topic_partition int, offset long, key binary, value binary
-    (Confluent's framing), order_key binary, origin long, ordinal long.  Raises SchemaError for
+    `rows` are a release's, in any order, which stays: topic string, topic_partition int, offset
+    long, key binary, value binary (Confluent's framing), order_key binary, origin long, release
+    long, ordinal long.  Raises SchemaError for
     schemas that do not fit each other.  The action that runs the frame fails for bytes that do not
     fit their schema, for a schema id that the plan does not name, and for a change that names no
     stream partition.
     """
     rows = rows.where((F.col("topic") == topic) & F.col("value").isNotNull())
     changes = rows.select(
+        "release",
         "topic_partition",
         "offset",
         "order_key",
@@ -74,7 +74,7 @@ def decode_changes(
         _decoded("value", schemas, schemas.reader_schema).alias("change"),
     )
     return changes.select(
-        F.lit(release).cast("long").alias("release"),
+        "release",
         "ordinal",
         F.col("change.source.commit_timestamp").alias("commit_timestamp"),
         F.col("change.source.server_transaction_id").alias("server_transaction_id"),

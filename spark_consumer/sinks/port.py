@@ -11,7 +11,8 @@ To write a sink, implement `Sink` and hand it to the query under a name of its o
   with the same rows; a sink must accept either order.
 - Rows arrive decoded, deduplicated and complete.  Order is the `ordinal` column: dense from 0 over
   all tables of the release, in commit order.  A frame's rows may come in any order.
-- Frames are persisted: reading one twice decodes it once.  They are valid until `write` returns.
+- Frames are valid until `write` returns.  Where a release has several sinks, frames are persisted:
+  reading one twice decodes it once.
 - A small release comes as `CollectedTable`, with its rows in memory and a frame for those who want
   one.  Which way a release goes must not show in the output: a replay may go the other way.
 - The plan of a batch names the sinks that each release is written to, and the state names those
@@ -24,10 +25,11 @@ To write a sink, implement `Sink` and hand it to the query under a name of its o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -39,27 +41,44 @@ if TYPE_CHECKING:
 __all__ = ["AnyTable", "DecodedTable", "Release", "Sink", "TableVersion"]
 
 
-@dataclass(frozen=True, slots=True)
 class DecodedTable:
     """One table's changes in a release.
 
     `frame` has the columns `sinks.decoding.CHANGE_COLUMNS`, typed by `schemas.reader_schema`, and
     `rows` rows.  A table that is known but has no change in the release has an empty frame.
+    `is_ordered` says that the frame's rows come in the order of their ordinals, one Spark task
+    after the other, so that written as it is it becomes sorted files.
     """
 
-    frame: DataFrame
-    rows: int
-    schemas: TopicSchemas
-
-    @property
-    def spark(self) -> SparkSession:
-        """The session of the frame: within a streaming query it is not the one of the sink."""
-        return self.frame.sparkSession
+    def __init__(
+        self,
+        spark: SparkSession,
+        make_frame: Callable[[], DataFrame],
+        rows: int,
+        schemas: TopicSchemas,
+        *,
+        is_ordered: bool = False,
+    ) -> None:
+        """Take the session of the frame, which in a streaming query is not the one of the sink."""
+        self.spark = spark
+        self.rows = rows
+        self.schemas = schemas
+        self.is_ordered = is_ordered
+        self._make_frame = make_frame
 
     @property
     def schema(self) -> StructType:
-        """The frame's columns."""
-        return self.frame.schema
+        """The frame's columns, every field nullable."""
+        from tidegate.spark_consumer.sinks.change_types import (  # noqa: PLC0415 - where Spark runs
+            change_type,
+        )
+
+        return change_type(self.schemas)
+
+    @cached_property
+    def frame(self) -> DataFrame:
+        """The changes, planned when they are first asked for: an idle table costs nothing."""
+        return self._make_frame()
 
 
 AnyTable: TypeAlias = "DecodedTable | CollectedTable"

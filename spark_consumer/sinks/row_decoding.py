@@ -45,8 +45,11 @@ def decode_rows(
     SchemaError for bytes that do not fit their schema, for a schema id that the plan does not name,
     and for a change that names no stream partition.
     """
+    with_value = [row for row in rows if row["value"] is not None]
+    if not with_value:
+        return []
     decoder = _Decoder(schemas, release)
-    return [decoder.decoded(row) for row in rows if row["value"] is not None]
+    return [decoder.decoded(row) for row in with_value]
 
 
 class _Decoder:

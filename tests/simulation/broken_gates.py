@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from tests.simulation import gate_sinks
+from tests.simulation import gate_rows, gate_sinks
 from tests.simulation.delta import ConcurrentCommit, DeltaTable, at_point
 from tests.simulation.gate_rows import MemoryRows
 from tests.simulation.gate_sinks import ChangelogModel, MirrorModel
@@ -27,7 +27,7 @@ from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.conservation import Balance
 from tidegate.spark_consumer.core.files import frontier_file
 from tidegate.spark_consumer.core.gate import Gate
-from tidegate.spark_consumer.core.plan import Plan
+from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
 from tidegate.spark_consumer.core.row_sums import RowSum
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog, WrittenCommit
 
@@ -88,6 +88,22 @@ _releases_of = release.releases_of
 
 def _releases_without_segments(**kwargs: Any) -> Any:
     return tuple(replace(bounds, segments=()) for bounds in _releases_of(**kwargs))
+
+
+def _all_from_zero(changes: Any) -> tuple[int, ...]:
+    return tuple(0 for _ in changes)
+
+
+def _one_too_far(changes: Any) -> tuple[int, ...]:
+    return tuple(first + n for n, first in enumerate(release.first_ordinals(changes)))
+
+
+_slices = ReleaseBounds.slices.fget  # type: ignore[attr-defined]  # mypy takes it for its value
+
+
+def _slices_that_overlap(self: ReleaseBounds) -> Any:
+    (low, high), *rest = _slices(self)
+    return ((low, high), *((low - 1, high) for low, high in rest))
 
 
 _find_plan = BatchRun._find_plan
@@ -313,6 +329,21 @@ BROKEN_GATES = (
         "a release that does not open its segments",
         "nothing_lost",
         ((gate, "releases_of", _releases_without_segments), *_NO_SELF_CHECK),
+    ),
+    Mutant(
+        "every slice of a release numbered from 0",
+        "commit_order",
+        ((gate_rows, "first_ordinals", _all_from_zero),),
+    ),
+    Mutant(
+        "ordinals that begin behind a gap after each slice",
+        "commit_order",
+        ((gate_rows, "first_ordinals", _one_too_far),),
+    ),
+    Mutant(
+        "a slice that takes the timestamp of its lower cut too",
+        "nothing_twice",
+        ((ReleaseBounds, "slices", property(_slices_that_overlap)), *_NO_SELF_CHECK),
     ),
     Mutant(
         "a segment that the state does not name",

@@ -93,9 +93,10 @@ class Checkpoint:
         return [
             Released(
                 one.release, one.batch, one.after_us, one.through_us,
-                tuple(row.order_key for row in sorted(self._changes(one), key=_ordinal)),
+                tuple(row.order_key for row in rows), tuple(row.ordinal for row in rows),
             )
             for one in self.manifests()
+            for rows in [sorted(self._changes(one), key=_ordinal)]
         ]  # fmt: skip
 
     def captured(self) -> dict[bytes, dict[str, Any]]:

@@ -21,7 +21,7 @@ from tidegate.spark_consumer.core.batch_state import Segment, TopicIds
 from tidegate.spark_consumer.core.batch_stats import BatchStats
 from tidegate.spark_consumer.core.conservation import require_whole
 from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
-from tidegate.spark_consumer.core.release import Distribution
+from tidegate.spark_consumer.core.release import Distribution, first_ordinals
 from tidegate.spark_consumer.core.row_sums import (
     CHECKSUM_MODULUS,
     NO_ROWS,
@@ -148,22 +148,28 @@ class MemoryRows:
         pending, waiting = self._read(reads)
         due = list(rows_within(pending, bounds.after_us, bounds.through_us))
         found = [*rows_within(self._rows, bounds.after_us, bounds.through_us), *due]
-        ordered = sorted(self.unique(found), key=_order)
+        slices = [
+            sorted(self.unique(list(rows_within(found, low, high))), key=_order)
+            for low, high in bounds.slices
+        ]
+        ordinals = [
+            first + place
+            for first, rows in zip(first_ordinals(map(len, slices)), slices, strict=True)
+            for place in range(len(rows))
+        ]
+        ordered = [row for rows in slices for row in rows]
         readers = {topic: ChangeReader(schemas) for topic, schemas in topics.items()}
         decoded = {
             topic: Changes(reader.columns, is_small=bounds.is_small and self._collects)
             for topic, reader in readers.items()
         }
-        for ordinal, row in enumerate(ordered):
+        for ordinal, row in zip(ordinals, ordered, strict=True):
             change = readers[row.topic].read(
                 row.key, row.value, release=bounds.number, ordinal=ordinal,
                 order_key=row.order_key, origin=row.origin,
             )  # fmt: skip
             decoded[row.topic].rows.append(change)
-        tables = {
-            topic: DecodedTable(changes, len(changes.rows), topics[topic])  # type: ignore[arg-type]
-            for topic, changes in decoded.items()
-        }
+        tables = {topic: _table(changes, topics[topic]) for topic, changes in decoded.items()}
         release = Release.of(bounds, tables, plan=plan, rows=len(ordered), records=len(found))
         conflict = conflict_in(found)
         yield release, ReleaseCount(len(ordered), len(found), waiting, len(due), conflict)
@@ -203,6 +209,11 @@ class MemoryRows:
         for row in sorted(rows, key=lambda row: (row.topic, row.topic_partition, row.offset)):
             unique.setdefault(row.order_key, row)
         return list(unique.values())
+
+
+def _table(changes: Changes, schemas: TopicSchemas) -> DecodedTable:
+    frame: Any = changes
+    return DecodedTable(None, lambda: frame, len(changes.rows), schemas)  # type: ignore[arg-type]
 
 
 def conflict_in(rows: Iterable[DataRow]) -> Conflict | None:

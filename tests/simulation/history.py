@@ -226,6 +226,8 @@ class Released:
     through_us: int
     order_keys: tuple[bytes, ...]
     """In the order in which they stand."""
+    ordinals: tuple[int, ...] | None = None
+    """Of the same; None where nobody looked."""
 
 
 @dataclass(frozen=True, slots=True)

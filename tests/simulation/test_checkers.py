@@ -194,6 +194,8 @@ WRONGS = [
     ("key_order", "in two topic partitions", lambda h: changed(h.published, 1, topic_partition=1)),
     ("commit_order", "behind a later one", lambda h: changed(
         h.released, 1, order_keys=(THREE, TWO))),
+    ("commit_order", "ordinals with a gap", lambda h: changed(h.released, 1, ordinals=(0, 2))),
+    ("commit_order", "ordinals that repeat", lambda h: changed(h.released, 1, ordinals=(0, 0))),
     ("commit_order", "out of bounds", lambda h: changed(h.released, 0, through_us=9)),
     ("commit_order", "a release is missing", lambda h: changed(h.released, 1, number=2)),
     ("commit_order", "releases overlap", lambda h: changed(h.released, 1, after_us=12)),

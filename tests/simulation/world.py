@@ -374,6 +374,7 @@ class World:
             compaction_rows_max=weather.segment_rows * 3,
             small_release_rows_max=weather.release_rows * (1, 100)[factor - 1],
             small_release_bytes_max=weather.release_rows * 100,
+            slice_rows=max(1, weather.release_rows * factor // 3),
         )
 
     def _some_node(self) -> Node | None:

@@ -79,7 +79,7 @@ def test_a_release_is_the_same(spark, tmp_path, seed):
     places = [(row.topic_partition, row.offset) for row in ordered]
     assert [bytes(row.order_key) for row in real] == [row.order_key for row in ordered]
     assert [(row.topic_partition, row.offset) for row in real] == places
-    assert [row.ordinal for row in real] == list(range(len(ordered)))
+    assert [row.place for row in real] == list(range(len(ordered)))
     assert sum(row.copies for row in real) == len(simulated)
     read = list(rows_within(waiting, reads[0].after_us, reads[0].through_us))
     due = list(rows_within(waiting, 2, 6))

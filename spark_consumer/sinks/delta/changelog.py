@@ -1,8 +1,9 @@
 """Every change as a row, appended per source table in commit order.
 
-One commit per table and release; within it one file by default, sorted by ordinal, so that reading
-the files in the order of releases gives the commit order without a sort.  Exactly once: the sink
-skips a release that the table has, and Delta ignores a repeated one of the same query.
+One commit per table and release.  Reading the files in the order of releases, and those of one
+release by their names (`part-00000`, …), gives the commit order without a sort; a table with few
+changes has one file.  Exactly once: the sink skips a release that the table has, and Delta ignores
+a repeated one of the same query.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
-    from tidegate.spark_consumer.sinks.port import Release
+    from tidegate.spark_consumer.sinks.port import DecodedTable, Release
 
 __all__ = ["DeltaChangelogSink"]
+
+_ROWS_OF_SEVERAL_FILES = 100_000
+"""A table with fewer changes in a release gets one file, however many tasks made the release."""
 
 
 class DeltaChangelogSink:
@@ -31,21 +35,11 @@ class DeltaChangelogSink:
     name = "changelog"
 
     def __init__(
-        self,
-        spark: SparkSession,
-        output: str,
-        *,
-        files_per_release: int = 1,
-        direct: DirectWay | None = None,
+        self, spark: SparkSession, output: str, *, direct: DirectWay | None = None
     ) -> None:
-        """Take the output's address, and the number of files that a table's release is written to.
-
-        With several files, the order of files (`part-00000`, …) and of their rows is commit order.
-        A small release is one file by `direct`, if there is one.
-        """
+        """Take the output's address, and how small releases are written without Spark."""
         self._spark = spark
         self._tables = SinkTables(output, folder="changelog", sink=self.name, direct=direct)
-        self._files_per_release = files_per_release
 
     def open(self, *, query_id: str, release_max: int) -> None:
         """Refuse tables of another query, or ahead of this one's checkpoint, with ConfigError."""
@@ -61,7 +55,8 @@ class DeltaChangelogSink:
         commit = Commit(release.query_id, self.name, release.number, release.through_us)
         spark = next(iter(release.tables.values())).spark
         for one in release.tables.values():
-            self._tables.prepare(spark, one.schemas.table, schema=one.schema, commit=commit)
+            if one.rows or not self._tables.log(spark, one.schemas.table).exists:
+                self._tables.prepare(spark, one.schemas.table, schema=one.schema, commit=commit)
 
         def append(topic: str) -> None:
             one = release.tables[topic]
@@ -70,10 +65,10 @@ class DeltaChangelogSink:
                 return
             if isinstance(one, CollectedTable):
                 self._tables.append_changes(
-                    one, one.changes, commit=commit, frame=lambda: self._sorted(one.frame)
+                    one, one.changes, commit=commit, frame=lambda: _one_file(one.frame)
                 )
             else:
-                self._tables.append(self._sorted(one.frame), one.schemas.table, commit=commit)
+                self._tables.append(_sorted(one), one.schemas.table, commit=commit)
 
         changed = [topic for topic, one in release.tables.items() if one.rows]
         for_each_table(spark, changed, append)
@@ -86,8 +81,13 @@ class DeltaChangelogSink:
             for one in release.tables.values()
         }
 
-    def _sorted(self, changes: DataFrame) -> DataFrame:
-        if self._files_per_release == 1:
-            return changes.coalesce(1).sortWithinPartitions("ordinal")
-        spread = changes.repartitionByRange(self._files_per_release, "ordinal")
-        return spread.sortWithinPartitions("ordinal")
+
+def _sorted(one: DecodedTable) -> DataFrame:
+    """Return the changes as they are written: a sorted file of each task that has some."""
+    if one.is_ordered and one.rows >= _ROWS_OF_SEVERAL_FILES:
+        return one.frame
+    return _one_file(one.frame)
+
+
+def _one_file(changes: DataFrame) -> DataFrame:
+    return changes.coalesce(1).sortWithinPartitions("ordinal")

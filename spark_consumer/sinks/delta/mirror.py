@@ -94,8 +94,9 @@ class DeltaMirrorSink:
         commit = Commit(release.query_id, self.name, release.number, release.through_us)
         spark = next(iter(release.tables.values())).spark
         for one in release.tables.values():
-            schema = _mirror_schema(one)
-            self._tables.prepare(spark, one.schemas.table, schema=schema, commit=commit)
+            if one.rows or not self._tables.log(spark, one.schemas.table).exists:
+                schema = _mirror_schema(one)
+                self._tables.prepare(spark, one.schemas.table, schema=schema, commit=commit)
         changed = [topic for topic, one in release.tables.items() if one.rows]
         rest = self._merge_directly(release, changed, commit=commit)
         if rest:

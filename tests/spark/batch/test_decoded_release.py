@@ -16,7 +16,7 @@ from tidegate.spark_consumer.core.row_sums import ReleaseCount
 
 pytestmark = pytest.mark.spark
 
-PLAN = SimpleNamespace(query_id="q", batch=7)
+PLAN = SimpleNamespace(query_id="q", batch=7, sinks=("a", "b"))
 BOUNDS = ReleaseBounds(3, 0, 2_000, ())
 
 
@@ -34,7 +34,8 @@ def rows_of(spark, *changes):
         topic.row(Change("INSERT", {"id": n}, {}, us=us), ordinal=n)
         for n, (topic, us) in enumerate(changes)
     ]
-    return spark.createDataFrame(rows, ROWS_SCHEMA).coalesce(1)
+    frame = spark.createDataFrame(rows, ROWS_SCHEMA).coalesce(1).withColumn("slice", F.lit(0))
+    return frame.withColumnRenamed("ordinal", "place")
 
 
 def opened(rows, topics, bounds=BOUNDS, conflicts=()):
@@ -84,7 +85,7 @@ def test_rows_outside_of_the_bounds_are_refused(spark, topics, us):
 
 
 def test_ordinals_with_a_gap_are_refused(spark, topics):
-    rows = rows_of(spark, (topics[0], 1), (topics[0], 2)).where("ordinal = 1")
+    rows = rows_of(spark, (topics[0], 1), (topics[0], 2)).where("place = 1")
     with pytest.raises(InvariantViolation, match="dense"), opened(rows, topics):
         pass
 

@@ -51,7 +51,7 @@ def test_segments_give_back_what_is_released_in_order_and_once(files, store, row
         (20, 20),
         (30, 30),
     ]
-    assert [row.ordinal for row in kept] == [0, 1, 2, 3]
+    assert [row.place for row in kept] == [0, 1, 2, 3]
     assert [row.copies for row in kept] == [2, 1, 1, 1]
     # The part that ends at 45 was read, and is not due.
     waiting, due = found.waiting
@@ -90,14 +90,6 @@ def test_a_segment_of_an_older_program_lacks_the_origin_and_is_not_counted(files
     kept = found.frame.collect()
     assert [(row.offset, row.origin) for row in kept] == [(0, 7), (0, None)]
     assert found.waiting == (RowSum(0, 0), 1)
-
-
-def test_one_sort_makes_a_release(files, rows):
-    """Fixed cost decides: no shuffle, and the aggregation's sort is the release's order."""
-    found = released(files, rows(change(15)).coalesce(2), ())
-    plan = found.frame._jdf.queryExecution().executedPlan().toString()
-    assert "Exchange" not in plan
-    assert plan.count("Sort [") == 1
 
 
 def test_each_part_is_counted_as_it_is_written_and_found_as_it_is_read(files, store, rows):

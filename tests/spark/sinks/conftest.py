@@ -20,6 +20,8 @@ def kit(spark, tmp_path):
 
         `alter` changes the rows before they are decoded; a `small` release is decoded in memory.
         """
+        from pyspark.sql import functions as F  # noqa: N812
+
         from tidegate.spark_consumer.sinks.collected_table import CollectedTable
         from tidegate.spark_consumer.sinks.decoding import decode_changes
         from tidegate.spark_consumer.sinks.port import DecodedTable, Release
@@ -29,13 +31,14 @@ def kit(spark, tmp_path):
         rows = [topic.row(change, ordinal=n) for n, (topic, change) in enumerate(ordered)]
         known = {topic.topic: topic for topic in topics} | {t.topic: t for t, _ in changes}
         frame = spark.createDataFrame(rows, ROWS_SCHEMA).repartition(2)
+        frame = frame.withColumn("release", F.lit(number).cast("long"))
         frame = frame if alter is None else alter(frame)
         tables = {}
         for name, topic in known.items():
             schemas = topic.topic_schemas()
-            decoded = decode_changes(frame, schemas, topic=name, release=number)
+            decoded = decode_changes(frame, schemas, topic=name)
             count = sum(topic.topic == name for topic, _ in changes)
-            tables[name] = DecodedTable(decoded, count, schemas)
+            tables[name] = DecodedTable(spark, lambda f=decoded: f, count, schemas)
             if small:
                 of_topic = [row.asDict() for row in rows_of(frame) if row["topic"] == name]
                 decoded_rows = decode_rows(of_topic, schemas, release=number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from pyspark.sql import functions as F  # noqa: N812
 
 from tests.simulation.gate_decoding import ChangeReader
 from tests.simulation.tables import KEY
@@ -40,10 +41,10 @@ def test_a_change_has_the_columns_that_its_writer_captured(spark):
     changes = [drawn(chance, number) for number in range(60)]
     rows = [topic.row(change, ordinal=n) for n, change in enumerate(changes)]
     schemas = topic.topic_schemas()
-    frame = spark.createDataFrame(rows, ROWS_SCHEMA)
+    frame = spark.createDataFrame(rows, ROWS_SCHEMA).withColumn("release", F.lit(7))
     reader = ChangeReader(schemas)
 
-    decoded = decode_changes(frame, schemas, topic=topic.topic, release=7).orderBy("ordinal")
+    decoded = decode_changes(frame, schemas, topic=topic.topic).orderBy("ordinal")
 
     assert tuple(decoded.columns) == CHANGE_COLUMNS
     for real, row, change in zip(decoded.collect(), rows, changes, strict=True):
@@ -65,8 +66,9 @@ def test_a_change_has_the_columns_that_its_writer_captured(spark):
 def test_a_change_that_names_no_stream_partition_fails_its_release(spark):
     topic = Topic("t", VERSIONS, [KEY])
     nameless = Change("INSERT", {KEY: 1}, {"b": "x"}, token="", is_older=True)
-    frame = spark.createDataFrame([topic.row(nameless, ordinal=0)], ROWS_SCHEMA)
-    decoded = decode_changes(frame, topic.topic_schemas(), topic=topic.topic, release=7)
+    rows = [topic.row(nameless, ordinal=0)]
+    frame = spark.createDataFrame(rows, ROWS_SCHEMA).withColumn("release", F.lit(7))
+    decoded = decode_changes(frame, topic.topic_schemas(), topic=topic.topic)
 
     with pytest.raises(Exception, match="names no stream partition"):
         decoded.collect()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from tidegate.schemas.errors import ConfigError, SchemaError
 from tidegate.spark_consumer.sinks.decoding import CHANGE_COLUMNS
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
+from tidegate.spark_consumer.sinks.port import DecodedTable
 
 pytestmark = pytest.mark.spark
 
@@ -42,16 +44,41 @@ def test_rows_stand_in_one_file_per_release_in_commit_order(kit):
     assert tuple(rows.column_names) == CHANGE_COLUMNS
 
 
-def test_several_files_keep_the_order_of_their_names(kit):
+@pytest.mark.parametrize(("rows_of_several", "files"), [(40, 3), (41, 1)])
+def test_slices_of_a_large_table_are_files_whose_names_keep_the_order(
+    kit, monkeypatch, rows_of_several, files
+):
+    module = "tidegate.spark_consumer.sinks.delta.changelog"
+    monkeypatch.setattr(f"{module}._ROWS_OF_SEVERAL_FILES", rows_of_several)
     accounts = kit.Topic("accounts", {1: ACCOUNTS}, ["id"])
     changes = [(accounts, insert(kit, n, us=2_000 - n)) for n in range(40)]
-    opened(kit, files_per_release=3).write(kit.release(0, changes))
+    release = kit.release(0, changes)
+    (table,) = release.tables.values()
+    sliced = table.frame.repartitionByRange(3, "ordinal").sortWithinPartitions("ordinal")
+    ordered = DecodedTable(kit.spark, lambda: sliced, 40, table.schemas, is_ordered=True)
+    opened(kit).write(replace(release, tables={accounts.topic: ordered}))
     import pyarrow.parquet as pq
 
-    files = sorted(Path(kit.output, "changelog/accounts").glob("*.parquet"))
-    assert len(files) > 1
-    read = [n for file in files for n in pq.read_table(file)["ordinal"].to_pylist()]
+    found = sorted(Path(kit.output, "changelog/accounts").glob("*.parquet"))
+    assert len(found) == files
+    read = [n for file in found for n in pq.read_table(file)["ordinal"].to_pylist()]
     assert read == list(range(40))
+
+
+def test_idle_tables_are_not_planned(kit):
+    accounts = kit.Topic("accounts", {1: ACCOUNTS}, ["id"])
+    ledger = kit.Topic("ledger", {2: {"id": "INT64"}}, ["id"], key_id=101)
+    sink = opened(kit)
+    first = sink.write(kit.release(0, [(accounts, insert(kit, 1))], topics=[ledger]))
+    release = kit.release(1, [(accounts, insert(kit, 2))], topics=[ledger])
+
+    def refuse():
+        pytest.fail("an idle table was planned")
+
+    idle = DecodedTable(kit.spark, refuse, 0, ledger.topic_schemas())
+    restarted = opened(kit)
+    second = restarted.write(replace(release, tables={**release.tables, ledger.topic: idle}))
+    assert second["ledger"] == first["ledger"]
 
 
 def test_a_release_written_twice_is_there_once_also_by_a_new_process(kit):

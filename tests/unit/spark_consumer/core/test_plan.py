@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tidegate.schemas.errors import InvariantViolation
 from tidegate.spark_consumer.core.batch_state import Segment, TopicIds
 from tidegate.spark_consumer.core.plan import (
     PLAN_FORMAT,
@@ -34,7 +35,7 @@ PLAN = Plan(
     slowest="token",
     stream_has_ended=False,
     late_rows=1,
-    releases=(ReleaseBounds(2, 10, 15, ("s",)), ReleaseBounds(3, 15, 20, ())),
+    releases=(ReleaseBounds(2, 10, 15, ("s",), cuts_us=(12,)), ReleaseBounds(3, 15, 20, ())),
     stored=(SEGMENT,),
     compaction=Compaction(("s", "t"), JOINED),
     topics=(TopicIds("bank.a", (1,), (2,)),),
@@ -58,12 +59,20 @@ def test_storing_loses_nothing():
     assert Plan.restore(json.loads(json.dumps(PLAN.snapshot()))) == PLAN
 
 
-def test_a_plan_of_the_program_before_is_executed_without_its_counts():
-    stored = PLAN.snapshot() | {"format": 2}
-    del stored["fresh"]
-    for segment in (*stored["stored"], stored["compaction"]["output"]):
-        del segment["parts"]
-    assert Plan.restore(json.loads(json.dumps(stored))) == replace(PLAN, fresh=None)
+@pytest.mark.parametrize("found", [2, 3])
+def test_a_plan_of_an_older_program_is_executed_without_its_cuts_and_counts(found):
+    stored = PLAN.snapshot() | {"format": found}
+    for bounds in stored["releases"]:
+        del bounds["cuts_us"]
+    fresh = PLAN.fresh
+    if found == 2:
+        fresh = None
+        del stored["fresh"]
+        for segment in (*stored["stored"], stored["compaction"]["output"]):
+            del segment["parts"]
+    releases = tuple(replace(bounds, cuts_us=()) for bounds in PLAN.releases)
+    restored = Plan.restore(json.loads(json.dumps(stored)))
+    assert restored == replace(PLAN, fresh=fresh, releases=releases)
 
 
 def test_a_plan_of_a_newer_program_names_the_version_to_install():
@@ -96,3 +105,12 @@ def test_a_replay_takes_the_way_that_the_plan_names():
     small = replace(PLAN, releases=(replace(PLAN.releases[0], is_small=True), PLAN.releases[1]))
     restored = Plan.restore(json.loads(json.dumps(small.snapshot())))
     assert [bounds.is_small for bounds in restored.releases] == [True, False]
+
+
+@pytest.mark.parametrize("cuts_us", [(10,), (15,), (16,), (13, 12), (12, 12)])
+def test_cuts_that_do_not_ascend_inside_of_the_bounds_are_a_contradiction(cuts_us):
+    first, second = PLAN.releases
+    broken = replace(PLAN, releases=(replace(first, cuts_us=cuts_us), second))
+    PLAN.check_invariants()
+    with pytest.raises(InvariantViolation, match="cuts are out of order"):
+        broken.check_invariants()

@@ -7,12 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.spark_consumer.core.batch_state import Segment
+from tidegate.spark_consumer.core.plan import ReleaseBounds
 from tidegate.spark_consumer.core.release import (
     NO_CHANGES,
     QUANTILES,
     Distribution,
     compaction_of,
     cut,
+    first_ordinals,
     overlapping,
     releases_of,
     segments_of,
@@ -61,6 +63,7 @@ def releases(**changes):
         "segments": (),
         "first_number": 4,
         "rows_max": 100,
+        "slice_rows": 1_000,
     }
     return releases_of(**{**arguments, **changes})
 
@@ -88,6 +91,50 @@ def test_many_changes_become_adjacent_releases_with_ascending_numbers():
     assert all(a.through_us == b.after_us for a, b in itertools.pairwise(found))
     holding = [r for r in found if "s" in r.segments]
     assert [r.after_us < 14 <= r.through_us for r in holding] == [True]
+
+
+def test_a_large_release_is_cut_into_slices_of_about_equal_size():
+    fresh = Distribution(400, tuple(range(11, 21)))
+    (release,) = releases(fresh=fresh, rows_max=1_000, slice_rows=100)
+    assert release.slices == ((10, 13), (13, 15), (15, 18), (18, 20))
+    # A little more than a slice is one slice.
+    assert releases(fresh=fresh, rows_max=1_000, slice_rows=300)[0].cuts_us == ()
+
+
+def test_changes_of_one_commit_timestamp_are_in_one_slice():
+    fresh = Distribution(400, (12, *(15,) * 8, 20))
+    (release,) = releases(fresh=fresh, rows_max=1_000, slice_rows=50)
+    assert release.slices == ((10, 15), (15, 20))
+
+
+def test_what_waited_counts_for_the_slices_and_each_release_has_its_own():
+    waiting = Segment("s", 11, 40, 400, tuple(range(13, 41, 3)))
+    first, second = releases(segments=[waiting], through_us=40, rows_max=200, slice_rows=100)
+    assert [len(one.slices) for one in (first, second)] == [2, 2]
+    assert first.through_us == second.after_us
+
+
+def test_a_small_release_is_not_cut():
+    fresh = Distribution(400, tuple(range(11, 21)), 1)
+    limits = {"slice_rows": 100, "small_rows_max": 400, "small_bytes_max": 1}
+    (release,) = releases(fresh=fresh, rows_max=1_000, **limits)
+    assert (release.is_small, release.cuts_us) == (True, ())
+
+
+@given(
+    times_us=st.lists(st.integers(1, 30), max_size=80),
+    cuts_us=st.sets(st.integers(1, 29)).map(sorted),
+)
+def test_ordinals_are_places_among_all_changes_whatever_the_cuts_are(times_us, cuts_us):
+    slices = ReleaseBounds(0, 0, 30, (), cuts_us=tuple(cuts_us)).slices
+    inside = [sorted(us for us in times_us if low < us <= high) for low, high in slices]
+    firsts = first_ordinals(len(of_slice) for of_slice in inside)
+    numbered = [
+        (first + place, us)
+        for first, of_slice in zip(firsts, inside, strict=True)
+        for place, us in enumerate(of_slice)
+    ]
+    assert numbered == list(enumerate(sorted(times_us)))
 
 
 def test_early_changes_become_segments_that_cover_them():

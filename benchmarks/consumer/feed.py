@@ -1,0 +1,193 @@
+"""Changes and heartbeats as a fleet would publish them: as rows of a batch, or to Kafka."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.topics import Change, Topic
+from tidegate.schemas.progress import (
+    ChildPartition,
+    PartitionAnnounced,
+    ProgressRecord,
+    SlotProgress,
+    StreamStarted,
+    TokenSnapshot,
+    TopicOffset,
+)
+from tidegate.schemas.progress_codec import RECORD_SCHEMA, encode_key, encode_record
+from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, HEADER_ORIGIN
+from tidegate.schemas.wire_format import frame
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+COLUMNS = {
+    "id": "INT64",
+    "owner": "STRING(MAX)",
+    "amount": "INT64",
+    "note": "STRING(MAX)",
+}
+_PROGRESS_ID = 1
+_TOKEN = "t"
+_NOTE = "a text of about a hundred bytes, so that a change has the size of an average row"
+
+
+@dataclass
+class Feed:
+    """One change stream with one slot, and tables whose topics have some topic partitions each.
+
+    Changes go to the tables in turn; every third one of a table is an UPDATE of an earlier row.
+    """
+
+    prefix: str
+    tables: int = 1
+    topic_partitions: int = 6
+    ends: dict[str, dict[int, int]] = field(default_factory=dict)
+    revision: int = 0
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        self.topics = [
+            Topic(f"table{n}", {100 + n: COLUMNS}, ["id"], key_id=500 + n, prefix=self.prefix)
+            for n in range(self.tables)
+        ]
+        self.progress_topic = f"{self.prefix}-progress"
+        self.ends = {
+            self.progress_topic: {0: 0},
+            **{one.topic: dict.fromkeys(range(self.topic_partitions), 0) for one in self.topics},
+        }
+
+    def schema(self, schema_id: int) -> Mapping[str, Any]:
+        """Stand for the registry."""
+        if schema_id == _PROGRESS_ID:
+            return copy.deepcopy(RECORD_SCHEMA)
+        for one in self.topics:
+            if schema_id in one.schemas:
+                return one.schemas[schema_id]
+            if schema_id == one.key_id:
+                return one.key_schema
+        raise KeyError(schema_id)
+
+    def opening(self) -> Iterator[Record]:
+        """Yield what begins the stream."""
+        child = ChildPartition(_TOKEN, ("",), 0)
+        yield self._progress(
+            StreamStarted("s", "g", 0, None, f"{self.prefix}-fleet", 1, "id", (), (child,))
+        )
+        yield self._progress(PartitionAnnounced(child, ""))
+
+    def change(self, us: int, *, table: int | None = None) -> Record:
+        """Return the next change, committed at `us`."""
+        number = self.number
+        self.number += 1
+        topic = self.topics[number % len(self.topics) if table is None else table]
+        turn = number // len(self.topics)
+        if turn % 3 == 2:
+            mod, key, new = "UPDATE", {"id": number - 2 * len(self.topics)}, {"amount": number}
+        else:
+            mod, key = "INSERT", {"id": number}
+            new = {"owner": f"owner {number % 997}", "amount": number, "note": _NOTE}
+        change = Change(mod, key, new, us=us, transaction=f"t{number:012d}")
+        framed_key, value = topic.framed(change)
+        place = turn % self.topic_partitions
+        offset = self._next(topic.topic, place)
+        return Record(topic.topic, place, offset, framed_key, value, change)
+
+    def beat(self, watermark_us: int) -> Record:
+        """Return a heartbeat: everything up to `watermark_us` is in the topics."""
+        self.revision += 1
+        vector = tuple(
+            TopicOffset(topic, place, end - 1)
+            for topic, of in self.ends.items()
+            for place, end in of.items()
+            if topic != self.progress_topic and end
+        )
+        tokens = (TokenSnapshot(_TOKEN, 0, (), (), watermark_us),)
+        return self._progress(SlotProgress(0, self.revision, 0, 1, vector, tokens))
+
+    def _progress(self, body: Any) -> Record:
+        value = frame(_PROGRESS_ID, encode_record(ProgressRecord("e", "w", body)) or b"")
+        key = frame(_PROGRESS_ID, encode_key(body))
+        offset = self._next(self.progress_topic, 0)
+        return Record(self.progress_topic, 0, offset, key, value, None)
+
+    def _next(self, topic: str, place: int) -> int:
+        offset = self.ends[topic][place]
+        self.ends[topic][place] = offset + 1
+        return offset
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record of Kafka; `change` is None for one of the progress topic."""
+
+    topic: str
+    topic_partition: int
+    offset: int
+    key: bytes
+    value: bytes
+    change: Change | None
+
+    @property
+    def row(self) -> tuple[Any, ...]:
+        """The record in the gate's columns."""
+        key, value, one = bytearray(self.key), bytearray(self.value), self.change
+        place = (self.topic, self.topic_partition, self.offset, key, value)
+        if one is None:
+            return (True, *place, None, None, None)
+        return (False, *place, bytearray(one.order_key), one.mod[0], one.origin)
+
+    @property
+    def headers(self) -> list[tuple[str, bytes]]:
+        """The headers of a data record."""
+        if self.change is None:
+            return []
+        origin = self.change.origin.to_bytes(8, "big", signed=True)
+        return [
+            (HEADER_ORDER, self.change.order_key),
+            (HEADER_MOD, self.change.mod[:1].encode()),
+            (HEADER_ORIGIN, origin),
+        ]
+
+
+class KafkaFeed:
+    """Publishes a feed's records to a broker."""
+
+    def __init__(self, bootstrap_servers: str, feed: Feed) -> None:
+        """Create the feed's topics."""
+        self.feed = feed
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "compression.type": "lz4",
+                "queue.buffering.max.messages": 1_000_000,
+            }
+        )
+        admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+        wanted = [NewTopic(topic, num_partitions=len(of)) for topic, of in feed.ends.items()]
+        for done in admin.create_topics(wanted).values():
+            done.result(30)
+
+    def send(self, record: Record) -> None:
+        """Publish a record; `flush` waits for it."""
+        while True:
+            try:
+                self._producer.produce(
+                    record.topic, record.value, record.key,
+                    partition=record.topic_partition, headers=record.headers,
+                )  # fmt: skip
+            except BufferError:
+                self._producer.poll(0.1)
+            else:
+                return
+
+    def flush(self) -> None:
+        """Wait until everything is in the log."""
+        self._producer.flush(60)

@@ -1,0 +1,113 @@
+"""What a small batch costs, written by delta-rs and by Spark, in turns.
+
+A warm session on this machine; two tables have changes, each with changelog and mirror, and some
+more tables are idle.  A round is a whole batch without its reading of Kafka: a heartbeat and
+changes of which the last tenth waits for the next batch, as in a steady stream.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from benchmarks.consumer.feed import Feed, Record
+from benchmarks.consumer.gate import Gate, compilations, jobs_of, new_session
+from tests.spark.gate_rows import GATE_SCHEMA
+from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
+from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
+
+if TYPE_CHECKING:
+    import argparse
+
+    from pyspark.sql import SparkSession
+
+_WARM_UP = 4
+_TABLES_WITH_NEWS = 2
+
+
+def measure(options: argparse.Namespace, folder: str) -> list[dict[str, Any]]:
+    """Return a line for each way and number of idle tables."""
+    spark = new_session(folder)
+    try:
+        ways = [
+            _Way(name, spark, f"{folder}/{name}-{idle}", idle, collects=collects)
+            for idle in (0, options.idle_tables)
+            for name, collects in (("delta-rs", True), ("Spark", False))
+            if collects or not idle
+        ]
+        for number in range(_WARM_UP + options.rounds):
+            for way in ways:
+                way.run(number, options.changes, is_measured=number >= _WARM_UP)
+        return [way.figures() for way in ways]
+    finally:
+        spark.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass
+class _Way:
+    name: str
+    spark: SparkSession
+    folder: str
+    idle: int
+    collects: bool
+    seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
+    jobs: list[int] = field(default_factory=list)
+    compiled: list[int] = field(default_factory=list)
+    steps: dict[str, list[float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.feed = Feed("small", tables=_TABLES_WITH_NEWS + self.idle, topic_partitions=2)
+        sinks = (DeltaChangelogSink, DeltaMirrorSink)
+        self.gate = Gate(self.spark, self.folder, self.feed, sinks=sinks, collects=self.collects)
+        self.rows: list[Record] = list(self.feed.opening())
+        self.ends: dict[int, Any] = {}
+        self.batch = self.gate.batch(lambda number: self.ends[number])
+        self.us = 0
+
+    def run(self, number: int, changes: int, *, is_measured: bool) -> None:
+        """Run one batch; in the first one every table has changes."""
+        tables = _TABLES_WITH_NEWS if number else len(self.feed.topics)
+        for place in range(changes):
+            self.us += 1
+            self.rows.append(self.feed.change(self.us, table=place % tables))
+        self.rows.append(self.feed.beat(self.us - changes // 10))
+        self.ends[number] = {topic: dict(of) for topic, of in self.feed.ends.items()}
+        frame = self.spark.createDataFrame([one.row for one in self.rows], GATE_SCHEMA)
+        self.rows = []
+        group = f"{self.name}-{self.idle}-{number}"
+        self.spark.sparkContext.setJobGroup(group, group)
+        self.gate.steps.seconds.clear()
+        compiled, cpu, began = compilations(self.spark), _cpu_seconds(), time.perf_counter()
+        self.batch(frame, number)
+        if is_measured:
+            self.seconds.append(time.perf_counter() - began)
+            self.cpu_seconds.append(_cpu_seconds() - cpu)
+            self.compiled.append(compilations(self.spark) - compiled)
+            self.jobs.append(jobs_of(self.spark, group))
+            for step, seconds in self.gate.steps.seconds.items():
+                self.steps.setdefault(step, []).append(seconds)
+
+    def figures(self) -> dict[str, Any]:
+        """Return medians; of jobs and compilations the most."""
+        return {
+            "way": self.name,
+            "idle_tables": self.idle,
+            "seconds": round(statistics.median(self.seconds), 3),
+            "cpu_seconds": round(statistics.median(self.cpu_seconds), 3),
+            "jobs_most": max(self.jobs),
+            "compilations_most": max(self.compiled),
+            "steps": {name: round(statistics.median(s), 3) for name, s in self.steps.items()},
+        }
+
+
+def _cpu_seconds() -> float:
+    own = psutil.Process()
+    times = [one.cpu_times() for one in (own, *own.children(recursive=True))]
+    return sum(one.user + one.system for one in times)

@@ -1,0 +1,145 @@
+"""A release's changes, each once, in commit order: one task sorts each slice of the release.
+
+The cuts between slices are commit timestamps of the plan, so every change is compared with them and
+no row is sampled.  What a task gets is decided by the hash of one column, since Spark has no other
+way to name a task; the column's values are chosen so that each slice has a task of its own, and
+those who count the release check that each slice holds its own changes only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+
+from tidegate.schemas.order_key import first_key_after
+from tidegate.spark_consumer.batch.rows import CHANGE_COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame
+
+    from tidegate.spark_consumer.core.plan import ReleaseBounds
+
+__all__ = ["COPY_COLUMNS", "PLACE", "SLICE", "in_order", "is_outside", "numbered", "slice_keys"]
+
+COPY_COLUMNS = ("copies", "is_conflict", "last")
+"""Of each change in a release: its records, whether they differ, and the place of the last one."""
+
+SLICE = "slice"
+"""Number of the slice, from 0 in commit order."""
+
+PLACE = "place"
+"""Place of the change in its slice, from 0."""
+
+_SLICE_KEY = "slice_key"
+_PLACE_BITS = 33
+"""Spark's row numbers hold the task above these bits."""
+
+_SEED = 42
+_WORD = (1 << 32) - 1
+
+
+def in_order(found: DataFrame, bounds: ReleaseBounds) -> DataFrame:
+    """Return changes with copies in any order as the changes of a release.
+
+    The columns are `CHANGE_COLUMNS`, `COPY_COLUMNS`, `SLICE` and `PLACE`.  Of several copies of a
+    change the first by topic, topic partition and offset stays.  `found` must lie within the
+    bounds.  Rows and places depend on the rows alone: a task that is repeated gives the same.
+    """
+    slices = len(bounds.slices)
+    if slices == 1:
+        keys = ["order_key"]
+        found = found.coalesce(1)
+    else:
+        # With the slice's key in front of the order key, Spark needs no second shuffle to group.
+        keys = [_SLICE_KEY, "order_key"]
+        key = _of_slice(_slice_of(bounds), [F.lit(key) for key in slice_keys(slices)])
+        found = found.withColumn(_SLICE_KEY, key).repartition(slices, _SLICE_KEY)
+    place = F.struct("topic", "topic_partition", "offset")
+    content = F.xxhash64("topic", "key", "value", "mod")
+    rest = [column for column in CHANGE_COLUMNS if column != "order_key"]
+    row_number = F.monotonically_increasing_id()
+    # A task's aggregation by the sort key comes out sorted: one sort serves both.
+    return (
+        found.groupBy(*keys)
+        .agg(
+            F.min(F.struct(*rest)).alias("change"),
+            F.count("*").alias("copies"),
+            (F.min(content) != F.max(content)).alias("is_conflict"),
+            F.max(place).alias("last"),
+        )
+        .sortWithinPartitions(*keys)
+        .select("change.*", "order_key", *COPY_COLUMNS)
+        .select(
+            *CHANGE_COLUMNS,
+            *COPY_COLUMNS,
+            F.shiftright(row_number, _PLACE_BITS).cast("int").alias(SLICE),
+            row_number.bitwiseAND(F.lit((1 << _PLACE_BITS) - 1)).alias(PLACE),
+        )
+    )
+
+
+def numbered(rows: DataFrame, first_ordinals: Sequence[int], *, release: int) -> DataFrame:
+    """Return rows of `in_order` with `release` and `ordinal` in place of slice and place.
+
+    `first_ordinals` is the ordinal of each slice's first change.
+    """
+    # Looked up by slice, for literals would stand in the code that Spark compiles, for each release
+    # again.
+    slice_of = F.col(SLICE)
+    first = _of_slice(slice_of, [F.lit(first).cast("long") for first in first_ordinals])
+    number = _of_slice(slice_of, [F.lit(release).cast("long") for _ in first_ordinals])
+    return rows.withColumns({"release": number, "ordinal": F.col(PLACE) + first})
+
+
+def is_outside(bounds: ReleaseBounds) -> Column:
+    """Condition: the order key is not within the bounds of its row's slice."""
+    edges = [F.lit(bytearray(first_key_after(us))) for us in _edges(bounds)]
+    low, high = _of_slice(F.col(SLICE), edges[:-1]), _of_slice(F.col(SLICE), edges[1:])
+    return (F.col("order_key") < low) | (F.col("order_key") >= high)
+
+
+def slice_keys(slices: int) -> tuple[int, ...]:
+    """Return a number for each slice that Spark's hash partitioning sends to the task of its place.
+
+    It takes Murmur3 of the number modulo the number of tasks.
+    """
+    keys: dict[int, int] = {}
+    number = 0
+    while len(keys) < slices:
+        keys.setdefault(_murmur3(number) % slices, number)
+        number += 1
+    return tuple(keys[place] for place in range(slices))
+
+
+def _edges(bounds: ReleaseBounds) -> list[int]:
+    return [bounds.after_us, *bounds.cuts_us, bounds.through_us]
+
+
+def _slice_of(bounds: ReleaseBounds) -> Column:
+    number = F.lit(0)
+    for cut_us in bounds.cuts_us:
+        number += (F.col("order_key") >= F.lit(bytearray(first_key_after(cut_us)))).cast("int")
+    return number
+
+
+def _of_slice(slice_of: Column, values: Sequence[Column]) -> Column:
+    return F.element_at(F.array(*values), slice_of + 1)
+
+
+def _murmur3(number: int) -> int:
+    """Return Spark's hash of an INT that is not negative, as a signed number of 32 bits."""
+    mixed = number * 0xCC9E2D51 & _WORD
+    mixed = _rotated(mixed, 15) * 0x1B873593 & _WORD
+    found = _rotated(_SEED ^ mixed, 13) * 5 + 0xE6546B64 & _WORD
+    found ^= 4
+    found = (found ^ found >> 16) * 0x85EBCA6B & _WORD
+    found = (found ^ found >> 13) * 0xC2B2AE35 & _WORD
+    found ^= found >> 16
+    return found - (1 << 32) if found >> 31 else found
+
+
+def _rotated(word: int, bits: int) -> int:
+    return (word << bits | word >> 32 - bits) & _WORD
