@@ -50,6 +50,8 @@ class Feed:
     ends: dict[str, dict[int, int]] = field(default_factory=dict)
     revision: int = 0
     number: int = 0
+    inserted: dict[str, int] = field(default_factory=dict)
+    """The newest row of each topic's table."""
 
     def __post_init__(self) -> None:
         self.topics = [
@@ -86,11 +88,12 @@ class Feed:
         number = self.number
         self.number += 1
         topic = self.topics[number % len(self.topics) if table is None else table]
-        turn = number // len(self.topics)
+        turn = sum(self.ends[topic.topic].values())
         if turn % 3 == 2:
-            mod, key, new = "UPDATE", {"id": number - 2 * len(self.topics)}, {"amount": number}
+            mod, key, new = "UPDATE", {"id": self.inserted[topic.topic]}, {"amount": number}
         else:
             mod, key = "INSERT", {"id": number}
+            self.inserted[topic.topic] = number
             new = {"owner": f"owner {number % 997}", "amount": number, "note": _NOTE}
         change = Change(mod, key, new, us=us, transaction=f"t{number:012d}")
         framed_key, value = topic.framed(change)

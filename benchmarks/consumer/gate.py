@@ -123,7 +123,12 @@ class Gate:
 
         def rows_of(frame: DataFrame) -> closing[SparkRows]:
             rows = SparkRows(
-                frame, segments=segments, progress=progress, late=late, collects=self.collects
+                frame,
+                segments=segments,
+                progress=progress,
+                late=late,
+                collects=self.collects,
+                limits=self.limits,
             )
             for name in ("read_progress", "count_changes"):
                 setattr(rows, name, self.steps.timed(name, getattr(rows, name)))

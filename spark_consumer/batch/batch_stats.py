@@ -34,30 +34,41 @@ _ACCURACY = 1_000
 
 def count_changes(rows: DataFrame, *, after_us: int, through_us: int) -> BatchStats:
     """Count a batch's changes against the former and the new watermark."""
-    commit_us = F.conv(F.hex(F.substring("order_key", 1, TIMESTAMP_BYTES)), 16, 10).cast("long")
+    changes = rows.where(~F.col(IS_PROGRESS))
     is_ordered = F.coalesce(F.length("order_key") >= ORDER_KEY_BYTES_MIN, F.lit(False))  # noqa: FBT003
     is_late = is_ordered & at_or_below(after_us)
     is_due = is_ordered & within(after_us=after_us, through_us=through_us)
     is_early = is_ordered & ~at_or_below(max(after_us, through_us))
+    commit_us = F.conv(F.hex(F.substring("order_key", 1, TIMESTAMP_BYTES)), 16, 10).cast("long")
     size = F.coalesce(F.length("key"), F.lit(0)) + F.coalesce(F.length("value"), F.lit(0))
     place = F.concat_ws("/", "topic", F.col("topic_partition"), F.col("offset"))
+    # Columns first: each aggregate would compute what it takes for itself.
+    columns = {
+        "is_late": is_late,
+        "is_due": is_due,
+        "is_early": is_early,
+        "unordered": F.when(~is_ordered, place),
+        "size": size,
+        "commit_us": F.when(is_ordered, commit_us),
+        "frame": F.struct("topic", _frame("key").alias("key"), _frame("value").alias("value")),
+    }
+    due, early = F.col("is_due"), F.col("is_early")
     counted = (
-        with_hash(rows.where(~F.col(IS_PROGRESS)))
+        with_hash(changes)
+        .withColumns(columns)
         .agg(
-            F.count_if(is_late).alias("late_rows"),
-            F.count_if(is_due).alias("due_rows"),
-            *sum_of(is_early, "early"),
-            F.sum(F.when(is_due, size)).alias("due_bytes"),
-            F.sum(F.when(is_early, size)).alias("early_bytes"),
-            F.count_if(~is_ordered).alias("unordered_rows"),
-            F.min(F.when(~is_ordered, place)).alias("unordered_at"),
-            F.min(F.when(is_early, commit_us)).alias("early_min_us"),
-            F.max(F.when(is_early, commit_us)).alias("early_max_us"),
-            _quantiles(F.when(is_due, commit_us)).alias("due_us"),
-            _quantiles(F.when(is_early, commit_us)).alias("early_us"),
-            F.collect_set(
-                F.struct("topic", _frame("key").alias("key"), _frame("value").alias("value"))
-            ).alias("frames"),
+            F.count_if("is_late").alias("late_rows"),
+            F.count_if(due).alias("due_rows"),
+            *sum_of(early, "early"),
+            F.sum(F.when(due, F.col("size"))).alias("due_bytes"),
+            F.sum(F.when(early, F.col("size"))).alias("early_bytes"),
+            F.count("unordered").alias("unordered_rows"),
+            F.min("unordered").alias("unordered_at"),
+            F.min(F.when(early, F.col("commit_us"))).alias("early_min_us"),
+            F.max(F.when(early, F.col("commit_us"))).alias("early_max_us"),
+            _quantiles(F.when(due, F.col("commit_us"))).alias("due_us"),
+            _quantiles(F.when(early, F.col("commit_us"))).alias("early_us"),
+            F.collect_set("frame").alias("frames"),
         )
         .collect()[0]
     )

@@ -1,12 +1,13 @@
-"""A small release: collected in one Spark job, and decoded in the driver."""
+"""A small release: its records are in the driver, which removes copies, numbers and decodes."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.order_key import OrderKey, first_key_after
-from tidegate.spark_consumer.batch.release_order import PLACE, numbered
+from tidegate.spark_consumer.batch.release_order import numbered
 from tidegate.spark_consumer.core.row_sums import Conflict, ReleaseCount
 from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.decoding import decode_changes
@@ -14,11 +15,10 @@ from tidegate.spark_consumer.sinks.port import Release
 from tidegate.spark_consumer.sinks.row_decoding import decode_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pyspark.sql import Row
+    from pyspark.sql import DataFrame, SparkSession
 
-    from tidegate.spark_consumer.batch.segments import ReleaseRows
     from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
     from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 
@@ -26,64 +26,78 @@ __all__ = ["collected_release"]
 
 
 def collected_release(
-    rows: ReleaseRows, bounds: ReleaseBounds, *, plan: Plan, topics: Mapping[str, TopicSchemas]
+    records: Sequence[Mapping[str, Any]],
+    bounds: ReleaseBounds,
+    *,
+    plan: Plan,
+    topics: Mapping[str, TopicSchemas],
+    spark: SparkSession,
+    in_order: Callable[[], DataFrame],
 ) -> tuple[Release, ReleaseCount]:
-    """Collect and decode a release's rows, as `decoded_release` does in Spark.
+    """Make a release of its records (the gate's columns, copies too, in any order).
 
-    Raises InvariantViolation if rows lie outside the bounds or ordinals are not dense, SchemaError
-    for bytes that do not fit their schema.
+    The release is the one that `decoded_release` makes of the same records; `in_order` returns its
+    frame, for sinks that need one.  Raises InvariantViolation if records lie outside the bounds,
+    SchemaError for bytes that do not fit their schema.
     """
-    found = rows.frame.collect()
-    waiting, waiting_due = rows.waiting
-    _require_bounds(found, bounds)
-    of_topic: dict[str, list[dict[str, Any]]] = {topic: [] for topic in topics}
-    for row in found:
-        of_topic.setdefault(row["topic"], []).append({**row.asDict(), "ordinal": row[PLACE]})
-
-    ordered = numbered(rows.frame, [0], release=bounds.number)
+    _require_bounds(records, bounds)
+    of_change: dict[bytes, list[Mapping[str, Any]]] = {}
+    for record in records:
+        of_change.setdefault(bytes(record["order_key"]), []).append(record)
+    of_topic: dict[str, list[Mapping[str, Any]]] = {topic: [] for topic in topics}
+    for ordinal, order_key in enumerate(sorted(of_change)):
+        first = min(of_change[order_key], key=_place)
+        of_topic.setdefault(first["topic"], []).append({**first, "ordinal": ordinal})
+    ordered = cache(lambda: numbered(in_order(), [0], release=bounds.number))
 
     def table(topic: str, schemas: TopicSchemas) -> CollectedTable:
         return CollectedTable(
-            rows.frame.sparkSession,
-            lambda: decode_changes(ordered, schemas, topic=topic),
+            spark,
+            lambda: decode_changes(ordered(), schemas, topic=topic),
             decode_rows(of_topic[topic], schemas, release=bounds.number),
             schemas,
         )
 
-    copies = sum(row["copies"] for row in found)
     tables = {topic: table(topic, schemas) for topic, schemas in topics.items()}
-    release = Release.of(bounds, tables, plan=plan, rows=len(found), records=copies)
-    return release, ReleaseCount(len(found), copies, waiting, waiting_due, _conflict(found))
+    rows, copies = len(of_change), len(records)
+    release = Release.of(bounds, tables, plan=plan, rows=rows, records=copies)
+    return release, ReleaseCount(rows, copies, conflict=_first_conflict(of_change))
 
 
-def _conflict(rows: Sequence[Row]) -> Conflict | None:
+def _place(record: Mapping[str, Any]) -> tuple[str, int, int]:
+    return record["topic"], record["topic_partition"], record["offset"]
+
+
+def _first_conflict(of_change: Mapping[bytes, Sequence[Mapping[str, Any]]]) -> Conflict | None:
     """Return the conflict with the lowest order key."""
-    found = [row for row in rows if row["is_conflict"]]
-    if not found:
+    conflicts = sorted(key for key, records in of_change.items() if _is_conflict(records))
+    if not conflicts:
         return None
+    places = sorted(map(_place, of_change[conflicts[0]]))
+    first, last = ("/".join(map(str, place)) for place in (places[0], places[-1]))
     return Conflict(
-        changes=len(found),
-        commit_timestamp_us=OrderKey.decode(bytes(found[0]["order_key"])).commit_timestamp_us,
-        first=_place(found[0]),
-        last=_place(found[0]["last"]),
+        changes=len(conflicts),
+        commit_timestamp_us=OrderKey.decode(conflicts[0]).commit_timestamp_us,
+        first=first,
+        last=last,
     )
 
 
-def _place(row: Row) -> str:
-    return f"{row['topic']}/{row['topic_partition']}/{row['offset']}"
+def _is_conflict(records: Sequence[Mapping[str, Any]]) -> bool:
+    first = records[0]
+    return any(
+        record[column] != first[column]
+        for record in records[1:]
+        for column in ("topic", "key", "value", "mod")
+    )
 
 
-def _require_bounds(rows: Sequence[Row], bounds: ReleaseBounds) -> None:
+def _require_bounds(records: Iterable[Mapping[str, Any]], bounds: ReleaseBounds) -> None:
     low, high = first_key_after(bounds.after_us), first_key_after(bounds.through_us)
-    for ordinal, row in enumerate(rows):
+    for record in records:
         invariant(
-            low <= bytes(row["order_key"]) < high,
+            low <= bytes(record["order_key"]) < high,
             "a release holds changes outside its bounds",
             release=bounds.number,
-            topic=row["topic"],
-        )
-        invariant(
-            row[PLACE] == ordinal,
-            "a release's ordinals are not dense",
-            release=bounds.number,
+            topic=record["topic"],
         )

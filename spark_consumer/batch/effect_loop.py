@@ -164,13 +164,19 @@ class EffectLoop:
                 return TopicsDescribed(self._parts.topic_ids(effect.topics))
             case ReadProgress():
                 yield LoopStep("plan")
-                progress = tuple(self._rows.read_progress(offsets=effect.offsets))
+                progress = tuple(
+                    self._rows.read_progress(
+                        offsets=effect.offsets, data_offsets=effect.data_offsets
+                    )
+                )
                 self.input_rows += len(progress)
                 return ProgressRead(progress)
             case CountChanges():
                 yield LoopStep("plan")
                 stats = self._rows.count_changes(
-                    after_us=effect.after_us, through_us=effect.through_us
+                    after_us=effect.after_us,
+                    through_us=effect.through_us,
+                    offsets=effect.offsets,
                 )
                 self.input_rows += stats.rows
                 return ChangesCounted(stats)

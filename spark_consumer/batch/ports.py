@@ -35,16 +35,19 @@ class BatchRows(Protocol):
     the same data rows.  Only progress rows may be fewer then, after a compaction of their topic.
     """
 
-    def read_progress(self, *, offsets: int) -> Sequence[ProgressRow]:
+    def read_progress(self, *, offsets: int, data_offsets: int) -> Sequence[ProgressRow]:
         """Return the batch's progress rows, in any order: of each Kafka key at least the newest.
 
-        `offsets` is how many offsets of the progress topic the batch spans.  Raises SchemaError for
-        a row that cannot be decoded.
+        `offsets` is how many offsets of the progress topic the batch spans, `data_offsets` how many
+        of all data topics.  Raises SchemaError for a row that cannot be decoded.
         """
         ...
 
-    def count_changes(self, *, after_us: int, through_us: int) -> BatchStats:
-        """Count the data rows against the former and the new watermark."""
+    def count_changes(self, *, after_us: int, through_us: int, offsets: int) -> BatchStats:
+        """Count the data rows against the former and the new watermark.
+
+        `offsets` is how many offsets of all data topics the batch spans.
+        """
         ...
 
     def set_late_aside(self, plan: Plan) -> None:

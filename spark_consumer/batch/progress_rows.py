@@ -16,7 +16,7 @@ from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.spark_consumer.batch.rows import IS_PROGRESS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyspark.sql import DataFrame
 
@@ -43,10 +43,13 @@ class ProgressReader:
             progress = progress.groupBy("topic_partition", "key").agg(
                 F.max("offset").alias("offset"), F.max_by("value", "offset").alias("value")
             )
-        found = progress.select("topic_partition", "offset", "value").collect()
+        return self.decode(progress.select("topic_partition", "offset", "value").collect())
+
+    def decode(self, rows: Iterable[tuple[int, int, bytes | None]]) -> list[ProgressRow]:
+        """Return progress rows of (slot, offset, value); raises SchemaError as `read` does."""
         return [
             ProgressRow(slot, offset, self._decoder.decode(bytes(value)))
-            for slot, offset, value in found
+            for slot, offset, value in rows
             # A null value is a tombstone, which only compaction reads.
             if value is not None
         ]

@@ -58,7 +58,8 @@ def in_order(found: DataFrame, bounds: ReleaseBounds) -> DataFrame:
         key = _of_slice(_slice_of(bounds), [F.lit(key) for key in slice_keys(slices)])
         found = found.withColumn(_SLICE_KEY, key).repartition(slices, _SLICE_KEY)
     place = F.struct("topic", "topic_partition", "offset")
-    content = F.xxhash64("topic", "key", "value", "mod")
+    # A column, for an aggregate would hash twice.
+    found = found.withColumn("content", F.xxhash64("topic", "key", "value", "mod"))
     rest = [column for column in CHANGE_COLUMNS if column != "order_key"]
     row_number = F.monotonically_increasing_id()
     # A task's aggregation by the sort key comes out sorted: one sort serves both.
@@ -67,7 +68,7 @@ def in_order(found: DataFrame, bounds: ReleaseBounds) -> DataFrame:
         .agg(
             F.min(F.struct(*rest)).alias("change"),
             F.count("*").alias("copies"),
-            (F.min(content) != F.max(content)).alias("is_conflict"),
+            (F.min("content") != F.max("content")).alias("is_conflict"),
             F.max(place).alias("last"),
         )
         .sortWithinPartitions(*keys)

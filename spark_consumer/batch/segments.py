@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # has no types
 from pyspark.errors import PySparkException
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.core.plan import ReleaseBounds
     from tidegate.spark_consumer.core.row_sums import SegmentRead
 
-__all__ = ["ReleaseRows", "SegmentFiles"]
+__all__ = ["COUNTED", "ReleaseRows", "SegmentFiles"]
 
-_COUNTED = "is_counted"
+COUNTED = "is_counted"
 
 
 class ReleaseRows:
@@ -109,6 +109,16 @@ class SegmentFiles:
             found = found.unionByName(waiting.where(inside).select(*CHANGE_COLUMNS))
         return ReleaseRows(in_order(found, bounds), observation)
 
+    def collect(self, reads: Sequence[SegmentRead]) -> list[dict[str, Any]]:
+        """Return all rows of the reads in one job, each with its hash and `COUNTED`.
+
+        `COUNTED` says whether the row's segment was counted as it was written.
+        """
+        if not reads:
+            return []
+        frames = [self._read(read, self._spark) for read in reads]
+        return [row.asDict() for row in reduce(DataFrame.unionByName, frames).collect()]
+
     def inspect(self, reads: Sequence[SegmentRead]) -> tuple[RowSum | None, ...]:
         """Count each read by itself, in a job of its own; None where that fails."""
         return tuple(self._inspected(read) for read in reads)
@@ -137,13 +147,13 @@ class SegmentFiles:
         observation = Observation()
         together = reduce(DataFrame.unionByName, frames)
         due = F.count_if(is_due).alias("due")
-        return together.observe(observation, *sum_of(F.col(_COUNTED), "read"), due), observation
+        return together.observe(observation, *sum_of(F.col(COUNTED), "read"), due), observation
 
     def _read(self, read: SegmentRead, spark: SparkSession) -> DataFrame:
         frame = spark.read.schema(CHANGE_SCHEMA).parquet(f"{self._folder}/{read.name}")
         inside = within(after_us=read.after_us, through_us=read.through_us)
         is_counted = F.lit(read.expected is not None)
-        return with_hash(frame.where(inside)).withColumn(_COUNTED, is_counted)
+        return with_hash(frame.where(inside)).withColumn(COUNTED, is_counted)
 
     def _write(self, rows: DataFrame, segment: Segment) -> tuple[RowSum, ...]:
         observation = Observation()

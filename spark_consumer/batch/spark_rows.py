@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
+from tidegate.schemas.order_key import first_key_after
 from tidegate.spark_consumer.batch.batch_stats import count_changes
+from tidegate.spark_consumer.batch.collected_batch import collect_batch, sum_of_changes
 from tidegate.spark_consumer.batch.collected_release import collected_release
 from tidegate.spark_consumer.batch.decoded_release import decoded_release
-from tidegate.spark_consumer.batch.rows import CHANGE_COLUMNS, IS_PROGRESS, at_or_below
+from tidegate.spark_consumer.batch.progress_rows import ROWS_TAKEN_WHOLE_MAX
+from tidegate.spark_consumer.batch.rows import (
+    CHANGE_COLUMNS,
+    IS_PROGRESS,
+    at_or_below,
+    within,
+)
+from tidegate.spark_consumer.batch.segments import COUNTED
+from tidegate.spark_consumer.core.gate import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tidegate.lineage.frontier import ProgressRow
+    from tidegate.spark_consumer.batch.collected_batch import CollectedBatch
     from tidegate.spark_consumer.batch.progress_rows import ProgressReader
     from tidegate.spark_consumer.batch.segments import SegmentFiles
     from tidegate.spark_consumer.core.batch_state import Segment
@@ -50,16 +62,21 @@ class SparkRows:
         progress: ProgressReader,
         late: LateRows,
         collects: bool = False,
+        limits: Limits | None = None,
     ) -> None:
         """Take the frame of a batch, with the gate's columns; reads nothing yet.
 
-        `collects` says whether small releases are collected; otherwise Spark writes them too.
+        `collects` says whether small releases are collected, and batches that are as small by
+        `limits`; otherwise Spark counts, makes and writes them too.
         """
         self._frame = frame
         self._segments = segments
         self._progress = progress
         self._late = late
         self._collects = collects
+        self._limits = limits or Limits()
+        self._batch: CollectedBatch | None = None
+        self._is_left_to_spark = not collects
         self._is_persisted = False
 
     def close(self) -> None:
@@ -67,12 +84,18 @@ class SparkRows:
         if self._is_persisted:
             self._frame.unpersist()
 
-    def read_progress(self, *, offsets: int) -> Sequence[ProgressRow]:
-        """Return the batch's progress rows, as the port says."""
+    def read_progress(self, *, offsets: int, data_offsets: int) -> Sequence[ProgressRow]:
+        """Return the batch's progress rows: one Spark job, also for the changes if they are few."""
+        if offsets > ROWS_TAKEN_WHOLE_MAX:
+            self._is_left_to_spark = True
+        if (batch := self._collected(data_offsets)) is not None:
+            return self._progress.decode(batch.progress)
         return self._progress.read(self._persisted, offsets=offsets)
 
-    def count_changes(self, *, after_us: int, through_us: int) -> BatchStats:
-        """Count the data rows: one Spark job."""
+    def count_changes(self, *, after_us: int, through_us: int, offsets: int) -> BatchStats:
+        """Count the data rows: one Spark job, or none if they are collected."""
+        if (batch := self._collected(offsets)) is not None:
+            return batch.count(after_us=after_us, through_us=through_us)
         return count_changes(self._persisted, after_us=after_us, through_us=through_us)
 
     def set_late_aside(self, plan: Plan) -> None:
@@ -108,17 +131,59 @@ class SparkRows:
         plan: Plan,
         topics: Mapping[str, TopicSchemas],
     ) -> Iterator[tuple[Release, ReleaseCount]]:
-        """Return a release's changes: one Spark job counts or collects them."""
+        """Return a release's changes: one Spark job counts them, or collects what is missing."""
         with ExitStack() as opened:
             with self._segments.readable(reads):
-                rows = self._segments.release(self._persisted, bounds, reads=reads)
                 if bounds.is_small and self._collects:
-                    counted = collected_release(rows, bounds, plan=plan, topics=topics)
+                    counted = self._small_release(bounds, reads=reads, plan=plan, topics=topics)
                 else:
+                    rows = self._segments.release(self._persisted, bounds, reads=reads)
                     counted = opened.enter_context(
                         decoded_release(rows, bounds, plan=plan, topics=topics)
                     )
             yield counted
+
+    def _small_release(
+        self,
+        bounds: ReleaseBounds,
+        *,
+        reads: Sequence[SegmentRead],
+        plan: Plan,
+        topics: Mapping[str, TopicSchemas],
+    ) -> tuple[Release, ReleaseCount]:
+        low, high = first_key_after(bounds.after_us), first_key_after(bounds.through_us)
+        stored = self._segments.collect(reads)
+        waiting = [one for one in stored if low <= one["order_key"] < high]
+        release, count = collected_release(
+            [*self._due(bounds), *waiting],
+            bounds,
+            plan=plan,
+            topics=topics,
+            spark=self._frame.sparkSession,
+            in_order=lambda: self._segments.release(self._persisted, bounds, reads=reads).frame,
+        )
+        read = sum_of_changes(one for one in stored if one[COUNTED])
+        return release, replace(count, waiting=read, waiting_due=len(waiting))
+
+    def _due(self, bounds: ReleaseBounds) -> Sequence[Mapping[str, Any]]:
+        """Return the batch's own changes of a release; a job where they are not collected."""
+        if self._batch is not None:
+            return self._batch.due(after_us=bounds.after_us, through_us=bounds.through_us)
+        inside = within(after_us=bounds.after_us, through_us=bounds.through_us)
+        found = self._persisted.where(~F.col(IS_PROGRESS) & inside).select(*CHANGE_COLUMNS)
+        return [row.asDict() for row in found.collect()]
+
+    def _collected(self, data_offsets: int) -> CollectedBatch | None:
+        """Return the whole batch, collected when it is first asked for; None if it is large."""
+        if data_offsets > self._limits.small_release_rows_max:
+            self._is_left_to_spark = True
+        if self._batch is None and not self._is_left_to_spark:
+            # A power of two: Spark would compile its code again for each other number.
+            rows_max = 1 << max(0, data_offsets - 1).bit_length()
+            change_bytes_max = self._limits.small_release_bytes_max // rows_max
+            self._batch = collect_batch(self._persisted, change_bytes_max=change_bytes_max)
+            self._is_left_to_spark = self._batch is None
+        return self._batch
 
     @property
     def _persisted(self) -> DataFrame:

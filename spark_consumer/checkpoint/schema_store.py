@@ -29,6 +29,7 @@ class SchemaStore:
         self._storage = storage
         self._registry = registry
         self._known: dict[int, Mapping[str, Any]] = {}
+        self._of_topics: dict[TopicIds, TopicSchemas] = {}
 
     def schema(self, schema_id: int) -> Mapping[str, Any]:
         """Return the schema of an id, stored by now; raises what the registry raises."""
@@ -49,10 +50,15 @@ class SchemaStore:
         for ids in known:
             if not ids.value_ids:
                 continue
-            schemas[ids.topic] = TopicSchemas(
-                table=subscription.table(ids.topic),
-                key_schema=self.schema(ids.key_ids[-1]),
-                reader_schema=reader_schema([self.schema(n) for n in ids.value_ids]),
-                writer_schemas={n: self.schema(n) for n in (*ids.key_ids, *ids.value_ids)},
-            )
+            if ids not in self._of_topics:
+                self._of_topics[ids] = self._read(ids, subscription)
+            schemas[ids.topic] = self._of_topics[ids]
         return schemas
+
+    def _read(self, ids: TopicIds, subscription: Subscription) -> TopicSchemas:
+        return TopicSchemas(
+            table=subscription.table(ids.topic),
+            key_schema=self.schema(ids.key_ids[-1]),
+            reader_schema=reader_schema([self.schema(n) for n in ids.value_ids]),
+            writer_schemas={n: self.schema(n) for n in (*ids.key_ids, *ids.value_ids)},
+        )

@@ -90,6 +90,8 @@ class ReadProgress:
 
     offsets: int
     """How many offsets of the progress topic the batch spans."""
+    data_offsets: int
+    """The same of all data topics: where both are few, one job reads progress and changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,8 @@ class CountChanges:
 
     after_us: int
     through_us: int
+    offsets: int
+    """How many offsets of all data topics the batch spans."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,7 +247,7 @@ class BatchRun:
         if offsets <= 0:
             return self._fold(())
         self._awaited = ProgressRead
-        return [ReadProgress(offsets)]
+        return [ReadProgress(offsets, self._data_offsets)]
 
     def _fold(self, rows: Iterable[ProgressRow]) -> list[BatchEffect]:
         self._through_us = self._deciding.fold(rows, end_offsets=self._end_offsets)
@@ -255,12 +255,11 @@ class BatchRun:
         return self._describe() or self._count()
 
     def _count(self) -> list[BatchEffect]:
-        moved = self._moved()
-        moved.pop(self._subscription.progress_topic, None)
-        if not any(moved.values()):
+        offsets = self._data_offsets
+        if not offsets:
             return self._decide(BatchStats())
         self._awaited = ChangesCounted
-        return [CountChanges(self._before.watermark_us, self._through_us)]
+        return [CountChanges(self._before.watermark_us, self._through_us, offsets)]
 
     def _decide(self, stats: BatchStats) -> list[BatchEffect]:
         plan = self._deciding.decide(stats)
@@ -390,6 +389,12 @@ class BatchRun:
         if self._gate is None:
             raise InvariantViolation("batch step without a frontier", batch=self._batch)
         return self._gate
+
+    @property
+    def _data_offsets(self) -> int:
+        """How many offsets of all data topics the batch spans."""
+        progress = self._subscription.progress_topic
+        return sum(offsets for topic, offsets in self._moved().items() if topic != progress)
 
     def _moved(self) -> dict[str, int]:
         """Return, by topic, how many offsets the batch spans."""

@@ -176,6 +176,12 @@ def _prepare(
     progress = ProgressReader(schemas.schema)
     late = DeltaLateTable(output.root)
 
+    limits = Limits(
+        release_rows_max=config.release_rows_max,
+        small_release_rows_max=0 if direct is None else config.small_release_rows_max,
+        small_release_bytes_max=config.small_release_bytes_max,
+    )
+
     def rows_of(frame: DataFrame) -> closing[SparkRows]:
         return closing(
             SparkRows(
@@ -184,6 +190,7 @@ def _prepare(
                 progress=progress,
                 late=late,
                 collects=direct is not None,
+                limits=limits,
             )
         )
 
@@ -194,11 +201,7 @@ def _prepare(
         output=output,
         subscription=subscription,
         query_id=identity.query_id,
-        limits=Limits(
-            release_rows_max=config.release_rows_max,
-            small_release_rows_max=0 if direct is None else config.small_release_rows_max,
-            small_release_bytes_max=config.small_release_bytes_max,
-        ),
+        limits=limits,
         code=version("tidegate"),
         topic_ids=LiveTopicIds(config.bootstrap_servers, config.kafka_client_options()),
         writer=writer,

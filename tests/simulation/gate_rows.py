@@ -107,10 +107,10 @@ class MemoryRows:
         self._disturbance = disturbance
         self._collects = collects
 
-    def read_progress(self, *, offsets: int) -> Sequence[ProgressRow]:
+    def read_progress(self, *, offsets: int, data_offsets: int) -> Sequence[ProgressRow]:
         return self._progress
 
-    def count_changes(self, *, after_us: int, through_us: int) -> BatchStats:
+    def count_changes(self, *, after_us: int, through_us: int, offsets: int) -> BatchStats:
         return count_rows(self._rows, after_us, through_us)
 
     def set_late_aside(self, plan: Plan) -> None:

@@ -194,7 +194,12 @@ class GateWorld:
             parts,
             rows_of=lambda frame: closing(
                 SparkRows(
-                    frame, segments=segments, progress=progress, late=late, collects=self.collects
+                    frame,
+                    segments=segments,
+                    progress=progress,
+                    late=late,
+                    collects=self.collects,
+                    limits=self.limits,
                 )
             ),
             end_offsets=lambda batch: self.cuts[batch].ends,

@@ -1,22 +1,25 @@
-"""A small release: collected in one job, decoded in the driver, bounds checked."""
+"""A small release: made in the driver, and the same as the one that Spark makes."""
 
 from __future__ import annotations
 
+import random
 from types import SimpleNamespace
 
 import pytest
-from pyspark.sql import functions as F  # noqa: N812
 
-from tests.topics import ROWS_SCHEMA, Change, Topic
+from tests.topics import Change, Topic
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.spark_consumer.batch.collected_release import collected_release
+from tidegate.spark_consumer.batch.decoded_release import decoded_release
+from tidegate.spark_consumer.batch.release_order import in_order
+from tidegate.spark_consumer.batch.rows import CHANGE_SCHEMA
 from tidegate.spark_consumer.batch.segments import ReleaseRows
 from tidegate.spark_consumer.core.plan import ReleaseBounds
 from tidegate.spark_consumer.core.row_sums import ReleaseCount
 
 pytestmark = pytest.mark.spark
 
-PLAN = SimpleNamespace(query_id="q", batch=7, sinks=("a", "b"))
+PLAN = SimpleNamespace(query_id="q", batch=7, sinks=("a",))
 BOUNDS = ReleaseBounds(3, 0, 2_000, (), is_small=True)
 
 
@@ -29,45 +32,33 @@ def topics():
     ]
 
 
-def rows_of(spark, *changes):
-    rows = [
-        topic.row(Change("INSERT", {"id": n}, {}, us=us), ordinal=n)
+def records_of(*changes):
+    names = CHANGE_SCHEMA.fieldNames()
+    return [
+        dict(zip(names, topic.row(Change("INSERT", {"id": n}, {}, us=us), ordinal=0), strict=False))
         for n, (topic, us) in enumerate(changes)
     ]
-    frame = spark.createDataFrame(rows, ROWS_SCHEMA).coalesce(1).withColumn("slice", F.lit(0))
-    return frame.withColumnRenamed("ordinal", "place")
 
 
-def collected(rows, topics, conflicts=()):
-    known = {topic.topic: topic.topic_schemas() for topic in topics}
-    place = F.struct("topic", "topic_partition", "offset")
-    is_conflict = F.col("order_key").isin(*conflicts) if conflicts else F.lit(False)
-    known_copies = {"copies": F.lit(2), "is_conflict": is_conflict, "last": place}
-    counted = ReleaseRows(rows.withColumns(known_copies), None)
-    return collected_release(counted, BOUNDS, plan=PLAN, topics=known)
+def frame_of(spark, records):
+    return spark.createDataFrame([tuple(one.values()) for one in records], CHANGE_SCHEMA)
 
 
-def test_the_first_of_the_conflicts_is_named(spark, topics):
+def collected(spark, records, topics):
+    return collected_release(
+        records,
+        BOUNDS,
+        plan=PLAN,
+        topics={topic.topic: topic.topic_schemas() for topic in topics},
+        spark=spark,
+        in_order=lambda: in_order(frame_of(spark, records), BOUNDS),
+    )
+
+
+def test_every_known_table_is_there_and_as_a_frame_too(spark, topics):
     a, b, _ = topics
-    rows = rows_of(spark, (a, 1_000), (b, 1_001), (a, 1_002))
-    keys = [row["order_key"] for row in rows.collect()[1:]]
-    _, count = collected(rows, topics, conflicts=keys)
-    conflict = count.conflict
-    assert (conflict.changes, conflict.commit_timestamp_us) == (2, 1_001)
-    assert conflict.first == conflict.last == "bank.b/0/1"
-
-
-def test_every_known_table_is_there_in_one_job_and_as_a_frame_too(spark, topics):
-    a, b, _ = topics
-    context = spark.sparkContext
-    context.setJobGroup("small release", "jobs of one release")
-    try:
-        rows = rows_of(spark, (a, 1_000), (b, 1_001), (a, 1_002))
-        release, count = collected(rows, topics)
-        assert count == ReleaseCount(3, 6)
-        assert len(context.statusTracker().getJobIdsForGroup("small release")) == 1
-    finally:
-        context.setLocalProperty("spark.jobGroup.id", None)
+    release, count = collected(spark, records_of((a, 1_000), (b, 1_001), (a, 1_002)), topics)
+    assert count == ReleaseCount(3, 3)
     assert (release.number, release.batch, release.rows) == (3, 7, 3)
     found = {
         topic: (one.rows, [change["ordinal"] for change in one.changes])
@@ -80,20 +71,56 @@ def test_every_known_table_is_there_in_one_job_and_as_a_frame_too(spark, topics)
         assert one.frame is one.frame
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_it_is_the_release_that_spark_makes(spark, topics, seed):
+    """Copies, conflicts, tombstones, and the first of several copies by its place."""
+    chance = random.Random(seed)
+    changes = [(chance.choice(topics), chance.randint(1, 40)) for _ in range(60)]
+    records = []
+    for record in records_of(*changes):
+        for copy in range(chance.choice((1, 1, 3))):
+            other = {
+                "topic_partition": chance.randrange(3),
+                "offset": record["offset"] + 100 * copy,
+            }
+            if chance.random() < 0.1:
+                other["mod"] = "X"
+            if chance.random() < 0.1:
+                other["value"] = None
+            records.append(record | other)
+    chance.shuffle(records)
+    release, count = collected(spark, records, topics)
+    known = {topic.topic: topic.topic_schemas() for topic in topics}
+    made = ReleaseRows(in_order(frame_of(spark, records), BOUNDS), None)
+    with decoded_release(made, BOUNDS, plan=PLAN, topics=known) as (by_spark, counted):
+        assert count == counted
+        assert (release.rows, release.copies) == (by_spark.rows, by_spark.copies)
+        for topic, one in release.tables.items():
+            other = by_spark.tables[topic]
+            assert one.rows == other.rows
+            columns = ("ordinal", "topic_partition", "offset", "origin", "mod_type", "order_key")
+            mine = [tuple(change[name] for name in columns) for change in one.changes]
+            assert mine == [tuple(row) for row in other.frame.select(*columns).collect()]
+
+
+def test_the_first_of_the_conflicts_is_named(spark, topics):
+    a, b, _ = topics
+    records = records_of((a, 1_000), (b, 1_001), (a, 1_002))
+    altered = [one | {"offset": 9, "mod": "X"} for one in records[1:]]
+    _, count = collected(spark, [*altered, *records], topics)
+    conflict = count.conflict
+    assert (conflict.changes, conflict.commit_timestamp_us) == (2, 1_001)
+    assert (conflict.first, conflict.last) == ("bank.b/0/1", "bank.b/0/9")
+
+
 def test_a_topic_of_tombstones_only_counts_and_has_no_table(spark, topics):
     a, b, _ = topics
-    release, count = collected(rows_of(spark, (a, 1_000), (b, 1_001)), [a])
-    assert count == ReleaseCount(2, 4)
+    release, count = collected(spark, records_of((a, 1_000), (b, 1_001)), [a])
+    assert count == ReleaseCount(2, 2)
     assert (release.rows, list(release.tables)) == (2, ["bank.a"])
 
 
 @pytest.mark.parametrize("us", [0, 2_001])
-def test_rows_outside_of_the_bounds_are_refused(spark, topics, us):
+def test_records_outside_of_the_bounds_are_refused(spark, topics, us):
     with pytest.raises(InvariantViolation, match="bounds"):
-        collected(rows_of(spark, (topics[0], us)), topics)
-
-
-def test_ordinals_with_a_gap_are_refused(spark, topics):
-    rows = rows_of(spark, (topics[0], 1), (topics[0], 2)).where("place = 1")
-    with pytest.raises(InvariantViolation, match="dense"):
-        collected(rows, topics)
+        collected(spark, records_of((topics[0], us)), topics)

@@ -160,9 +160,9 @@ def kinds(effects):
 def test_the_first_batch_has_no_state_and_no_frontier_to_load():
     run = begin()
     assert run.handle(BatchBegun(ends(3, 2))) == [LoadPlan(0)]
-    assert run.handle(PlanLoaded(None)) == [ReadProgress(3)]
+    assert run.handle(PlanLoaded(None)) == [ReadProgress(3, 2)]
     rows = (*opening(), beat(2, watermark_us=20, data=2))
-    assert run.handle(ProgressRead(rows)) == [CountChanges(-1, 20)]
+    assert run.handle(ProgressRead(rows)) == [CountChanges(-1, 20, 2)]
     assert run.plan is None
     decided = run.handle(ChangesCounted(DUE))
     assert kinds(decided) == [StoreSchemas, StoreFrontier, StorePlan, CountRelease]
@@ -194,7 +194,7 @@ def test_a_later_batch_loads_its_state_deletes_loads_its_plan_then_its_frontier(
         LoadPlan(1),
     ]
     assert run.handle(PlanLoaded(None)) == [LoadFrontier(state.frontier)]
-    assert run.handle(FrontierLoaded(frontier)) == [ReadProgress(2)]
+    assert run.handle(FrontierLoaded(frontier)) == [ReadProgress(2, 0)]
     # No data topic has moved: there is nothing to count, and nothing is released.
     tail = run.handle(ProgressRead((beat(3, watermark_us=30), beat(4, watermark_us=40))))
     assert kinds(tail) == [StoreSchemas, StoreFrontier, StorePlan, StoreState]
@@ -214,7 +214,7 @@ def test_in_the_first_batch_the_topics_are_compared_before_anything_is_counted()
     rows = ProgressRead((*with_topic(), beat(2, watermark_us=20, data=2)))
     effects = handle(run, BatchBegun(ends(3, 2)), PlanLoaded(None), rows)
     assert effects == [DescribeTopics((DATA,))]
-    assert run.handle(TopicsDescribed({DATA: "one"})) == [CountChanges(-1, 20)]
+    assert run.handle(TopicsDescribed({DATA: "one"})) == [CountChanges(-1, 20, 2)]
 
 
 def later_batch(end_offsets=None):
@@ -235,13 +235,13 @@ def later_batch(end_offsets=None):
 def test_later_the_topics_are_compared_before_anything_is_read_and_once():
     run, effects = later_batch()
     assert effects == [DescribeTopics((DATA,))]
-    assert run.handle(TopicsDescribed({DATA: "one"})) == [ReadProgress(1)]
-    assert run.handle(ProgressRead((beat(3, watermark_us=30),))) == [CountChanges(20, 30)]
+    assert run.handle(TopicsDescribed({DATA: "one"})) == [ReadProgress(1, 7)]
+    assert run.handle(ProgressRead((beat(3, watermark_us=30),))) == [CountChanges(20, 30, 7)]
 
 
 def test_without_an_answer_the_batch_goes_on():
     run, _ = later_batch()
-    assert run.handle(TopicsDescribed({})) == [ReadProgress(1)]
+    assert run.handle(TopicsDescribed({})) == [ReadProgress(1, 7)]
 
 
 @pytest.mark.parametrize(("found", "happened"), [(None, "deleted"), ("two", "re-created")])
@@ -265,7 +265,7 @@ def test_a_batch_of_data_alone_reads_no_progress():
     first, _, frontier = first_batch()
     handle(first, StateStored())
     events = BatchBegun(ends(3, 9)), StateLoaded(first.state), PlanLoaded(None)
-    assert handle(begin(1), *events, FrontierLoaded(frontier)) == [CountChanges(20, 20)]
+    assert handle(begin(1), *events, FrontierLoaded(frontier)) == [CountChanges(20, 20, 7)]
 
 
 def test_a_batch_in_which_nothing_moved_asks_for_nothing_and_ends():
