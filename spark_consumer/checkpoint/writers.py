@@ -1,7 +1,8 @@
 """The runs that work on a folder: each takes the next number, and the highest one may write.
 
-Only the creation of a file that must not exist decides between two runs.  A listing is never
-trusted: on an object store it may lack the youngest writer.
+Only the creation of a file that must not exist decides between two runs.  The folder is never
+listed: on an object store a listing may lack the youngest writer, and there is a file for each
+start that there ever was.  They stay: a run that stood still for long is refused by them.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.schemas.errors import invariant
+from tidegate.spark_consumer.core.last_number import last_number
 from tidegate.spark_consumer.errors import WriterReplaced
 
 if TYPE_CHECKING:
@@ -24,10 +26,6 @@ class WriterFiles(Protocol):
 
     def read_json(self, name: str) -> dict[str, Any] | None:
         """Return a file's content, or None if there is no such file; never outdated."""
-        ...
-
-    def names(self, folder: str) -> list[str]:
-        """Return the names of the files in a folder; may lack young ones."""
         ...
 
     def create(self, name: str, content: Mapping[str, Any]) -> bool:
@@ -58,11 +56,7 @@ class Writers:
 
     def newest(self) -> int:
         """Return the number of the run that is the writer now, 0 before the first."""
-        known = [int(name) for name in self._files.names(_FOLDER) if name.isdecimal()]
-        number = max(known, default=0)
-        while self._files.read_json(_file(number + 1)) is not None:
-            number += 1
-        return number
+        return last_number(1, lambda number: self._files.read_json(_file(number)) is not None)
 
     def require(self) -> None:
         """Raise WriterReplaced if there is a younger writer, or `take` was never called."""

@@ -21,7 +21,7 @@ class Files:
 
     def __init__(self):
         self.content = {}
-        self.reads = 0
+        self.reads = self.lists = 0
 
     def read_json(self, name):
         self.reads += 1
@@ -32,6 +32,7 @@ class Files:
         self.content[name] = json.dumps(content)
 
     def names(self, folder):
+        self.lists += 1
         found = (name.rpartition("/") for name in self.content)
         return sorted(name for head, _, name in found if head == folder)
 
@@ -82,8 +83,19 @@ def test_the_newest_release_at_a_time_is_found_in_few_reads(releases):
             files.reads = 0
             found = newest_manifest(files, watermark_us=time_us)
             assert found == manifest(number, 100 * (number + 1))
-            assert files.reads <= releases.bit_length()
+            assert files.reads <= 2 * releases.bit_length() + 4
+    assert files.lists == 0
     assert newest_manifest(files, watermark_us=10**18).release == releases - 1
+
+
+def test_where_the_first_releases_are_gone_the_newest_is_found_in_a_list():
+    files = Files()
+    for number in range(5, 12):
+        write_manifest(files, manifest(number, 100 * (number + 1)))
+    assert newest_manifest(files, watermark_us=599) is None
+    for number in range(5, 12):
+        assert newest_manifest(files, watermark_us=100 * (number + 1)).release == number
+    assert newest_manifest(files, watermark_us=10**18).release == 11
 
 
 @pytest.mark.parametrize(
