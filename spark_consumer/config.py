@@ -77,10 +77,21 @@ class ConsumerConfig(StreamSettings):
     changes_per_batch_max: int = Field(
         default=250_000, ge=1, description="Changes read per batch; bounds a batch's memory"
     )
+    bytes_per_batch_max: int = Field(
+        default=1024**3,
+        ge=1,
+        description="Bytes of keys and values read per batch, about: where changes are wide, the "
+        "query is started again with fewer per batch",
+    )
     trigger_interval_ms: int = Field(
         default=0, ge=0, description="Time between the starts of batches; 0: none"
     )
     release_rows_max: int = Field(default=500_000, ge=1, description="Changes per release, about")
+    release_bytes_max: int = Field(
+        default=512 * 1024**2,
+        ge=1,
+        description="Bytes of keys and values per release, about: wide rows give more releases",
+    )
     small_release_rows_max: int = Field(
         default=10_000,
         ge=0,

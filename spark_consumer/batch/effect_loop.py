@@ -20,6 +20,7 @@ from tidegate.spark_consumer.core.batch_effects import (
     LoadFrontier,
     LoadPlan,
     LoadState,
+    ReadMoreProgress,
     ReadProgress,
     StoreFrontier,
     StorePlan,
@@ -52,7 +53,7 @@ from tidegate.spark_consumer.sinks.release_writer import write_release
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
-    from tidegate.lineage.frontier import EndOffsets, Frontier
+    from tidegate.lineage.frontier import EndOffsets, Frontier, ProgressRow
     from tidegate.spark_consumer.batch.ports import BatchRows, Parts
     from tidegate.spark_consumer.core.batch_effects import BatchEffect
     from tidegate.spark_consumer.core.batch_events import BatchEvent
@@ -97,6 +98,7 @@ class EffectLoop:
         )
         self._opened = ExitStack()
         self._release: Release | None = None
+        self._progress: Iterator[Sequence[ProgressRow]] = iter(())
         self.input_rows = 0
         """Rows read, progress rows included; 0 in a replay that executes a stored plan."""
         self.released_rows = 0
@@ -162,15 +164,9 @@ class EffectLoop:
             case DescribeTopics():
                 yield LoopStep("plan")
                 return TopicsDescribed(self._parts.topic_ids(effect.topics))
-            case ReadProgress():
+            case ReadProgress() | ReadMoreProgress():
                 yield LoopStep("plan")
-                progress = tuple(
-                    self._rows.read_progress(
-                        offsets=effect.offsets, data_offsets=effect.data_offsets
-                    )
-                )
-                self.input_rows += len(progress)
-                return ProgressRead(progress)
+                return self._read_progress(effect)
             case CountChanges():
                 yield LoopStep("plan")
                 stats = self._rows.count_changes(
@@ -203,14 +199,25 @@ class EffectLoop:
             case _:
                 assert_never(effect)
 
+    def _read_progress(self, effect: ReadProgress | ReadMoreProgress) -> ProgressRead:
+        if isinstance(effect, ReadProgress):
+            self._progress = iter(
+                self._rows.read_progress(offsets=effect.offsets, data_offsets=effect.data_offsets)
+            )
+        portion = next(self._progress, None)
+        if portion is None:
+            return ProgressRead((), is_last=True)
+        self.input_rows += len(portion)
+        return ProgressRead(tuple(portion), is_last=False)
+
     def _store(self, effect: StoreSchemas | StoreFrontier | StorePlan) -> None:
         parts = self._parts
         match effect:
             case StoreSchemas():
                 parts.schemas.topics(effect.topics, parts.subscription)
             case StoreFrontier():
-                parts.files.store_frontier(effect.name, effect.frontier)
-                self.frontier = effect.frontier
+                parts.files.store_frontier(effect.name, effect.log, effect.stored)
+                self.frontier = effect.log.frontier
             case StorePlan():
                 parts.files.store_plan(effect.plan)
             case _:

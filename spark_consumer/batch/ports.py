@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from tidegate.lineage.frontier import ProgressRow
@@ -35,11 +35,14 @@ class BatchRows(Protocol):
     the same data rows.  Only progress rows may be fewer then, after a compaction of their topic.
     """
 
-    def read_progress(self, *, offsets: int, data_offsets: int) -> Sequence[ProgressRow]:
-        """Return the batch's progress rows, in any order: of each Kafka key at least the newest.
+    def read_progress(self, *, offsets: int, data_offsets: int) -> Iterable[Sequence[ProgressRow]]:
+        """Yield the batch's progress rows in portions of bounded size.
 
-        `offsets` is how many offsets of the progress topic the batch spans, `data_offsets` how many
-        of all data topics.  Raises SchemaError for a row that cannot be decoded.
+        Each portion goes on where the one before it ended, in every slot.  All together hold of
+        each Kafka key at least the newest; of the minutes in a long history at least the first and
+        the last.  `offsets` is how many offsets of the progress topic the batch spans,
+        `data_offsets` how many of all data topics.  Raises SchemaError for a row that cannot be
+        decoded.
         """
         ...
 

@@ -1,29 +1,50 @@
-"""Progress rows of a batch, collected on the driver and decoded.
+"""Progress rows of a batch, brought to the driver in portions and decoded.
 
-A batch of live traffic has few and collects all.  In a backlog the executors first drop what a
-compaction would: the newest record of each Kafka key stays, so one snapshot per slot and minute,
-and every announcement and marker.
+A batch of live traffic has few and collects all.  Of a long history the executors first choose what
+counts, by Kafka keys alone: of each key the newest record, as a compaction would, and of each
+slot's heartbeats that name a minute the first, and the last in each of `MINUTES_KEPT` intervals.
+Announcements and markers are never superseded, so they need no comparison.  What is left comes to
+the driver slot by slot, a part of the slots at a time.
 """
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.avro.functions import from_avro
+from pyspark.sql.window import Window
 
 from tidegate.lineage.frontier import ProgressRow
+from tidegate.lineage.snapshot_queue import SNAPSHOTS_WAITING_MAX
+from tidegate.schemas.progress_codec import KEY_SCHEMA
 from tidegate.schemas.progress_decoder import ProgressDecoder
+from tidegate.schemas.wire_format import HEADER_BYTES
 from tidegate.spark_consumer.batch.rows import IS_PROGRESS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
-__all__ = ["ROWS_TAKEN_WHOLE_MAX", "ProgressReader"]
+    _Row = tuple[int, int, bytes | None]
+
+__all__ = ["MINUTES_KEPT", "PORTION_BYTES", "ROWS_TAKEN_WHOLE_MAX", "ProgressReader"]
 
 ROWS_TAKEN_WHOLE_MAX = 5_000
-"""Up to this many offsets, a shuffle would cost more than collecting all rows."""
+"""Up to this many offsets, choosing would cost more than collecting all rows."""
+
+MINUTES_KEPT = SNAPSHOTS_WAITING_MAX
+"""Of a slot's history: the frontier would keep no more."""
+
+PORTION_BYTES = 1 << 20
+"""Of encoded values that are decoded at a time; decoded they take some twenty times as much."""
+
+_PARTS = 32
+"""Parts of the slots, of which one is in the driver's memory."""
+
+_PLACE = ["topic_partition", "offset"]
 
 
 class ProgressReader:
@@ -33,23 +54,75 @@ class ProgressReader:
         """Take a function that returns the schema of an id."""
         self._decoder = ProgressDecoder(schema_of)
 
-    def read(self, rows: DataFrame, *, offsets: int) -> list[ProgressRow]:
-        """Return the progress rows of a batch that spans so many offsets of the progress topic.
+    def read(self, rows: DataFrame, *, offsets: int) -> Iterator[list[ProgressRow]]:
+        """Yield portions of the progress rows of a batch that spans so many of their offsets.
 
-        Raises SchemaError for one that cannot be decoded.
+        In each slot a portion goes on where the one before it ended.  Raises SchemaError for a row
+        that cannot be decoded.
         """
-        progress = rows.where(IS_PROGRESS).select("topic_partition", "offset", "key", "value")
+        progress = rows.where(IS_PROGRESS).select(*_PLACE, "key", "value")
         if offsets > ROWS_TAKEN_WHOLE_MAX:
-            progress = progress.groupBy("topic_partition", "key").agg(
-                F.max("offset").alias("offset"), F.max_by("value", "offset").alias("value")
-            )
-        return self.decode(progress.select("topic_partition", "offset", "value").collect())
+            chosen = _thinned(progress).repartition(_PARTS, "topic_partition")
+            return self._portions(chosen.sortWithinPartitions(*_PLACE).toLocalIterator())
+        return self.decode(progress.select(*_PLACE, "value").collect())
 
-    def decode(self, rows: Iterable[tuple[int, int, bytes | None]]) -> list[ProgressRow]:
-        """Return progress rows of (slot, offset, value); raises SchemaError as `read` does."""
-        return [
-            ProgressRow(slot, offset, self._decoder.decode(bytes(value)))
-            for slot, offset, value in rows
-            # A null value is a tombstone, which only compaction reads.
-            if value is not None
-        ]
+    def decode(self, rows: Iterable[_Row]) -> Iterator[list[ProgressRow]]:
+        """Yield portions of rows that were collected in any order, as `read` does."""
+        # A null value is a tombstone, which only compaction reads.
+        present = ((slot, offset, value) for slot, offset, value in rows if value is not None)
+        return self._portions(sorted(present))
+
+    def _portions(self, found: Iterable[tuple[int, int, bytes]]) -> Iterator[list[ProgressRow]]:
+        portion: list[ProgressRow] = []
+        size = 0
+        for slot, offset, value in found:
+            portion.append(ProgressRow(slot, offset, self._decoder.decode(bytes(value))))
+            size += len(value)
+            if size >= PORTION_BYTES:
+                yield portion
+                portion, size = [], 0
+        if portion:
+            yield portion
+
+
+def _thinned(progress: DataFrame) -> DataFrame:
+    """Return slot, offset and value of the rows that count in a long history."""
+    progress = progress.withColumn("name", _name())
+    is_single = F.coalesce(
+        F.col("name.kind").isin("PARTITION_ANNOUNCED", "PARTITION_FINISHED"),
+        F.lit(False),  # noqa: FBT003
+    )
+    newest = (
+        progress.where(~is_single)
+        .groupBy("topic_partition", "key")
+        .agg(
+            F.max("offset").alias("offset"),
+            F.max_by(F.col("value").isNull(), "offset").alias("is_removed"),
+        )
+        .where("NOT is_removed")
+        .withColumn("minute", _minute())
+    )
+    by_minute = Window.partitionBy("topic_partition", F.col("minute").isNull())
+    rank = F.dense_rank().over(by_minute.orderBy("minute"))
+    ranked = newest.withColumn("rank", rank).withColumn("ranks", F.max("rank").over(by_minute))
+    interval = F.floor(F.col("rank") * MINUTES_KEPT / F.col("ranks"))
+    before = F.floor((F.col("rank") - 1) * MINUTES_KEPT / F.col("ranks"))
+    is_kept = F.col("minute").isNull() | (F.col("rank") == 1) | (interval > before)
+    kept = ranked.where(is_kept).select(*_PLACE, F.lit(True).alias("is_kept"))  # noqa: FBT003
+    chosen = progress.join(F.broadcast(kept), _PLACE, "left").where(
+        (is_single | F.col("is_kept")) & F.col("value").isNotNull()
+    )
+    return chosen.select(*_PLACE, "value")
+
+
+def _name() -> Column:
+    """Return the decoded Kafka key; null where it is of a later version."""
+    body = F.expr(f"substring(key, {HEADER_BYTES + 1})")
+    return from_avro(body, json.dumps(KEY_SCHEMA), {"mode": "PERMISSIVE"})
+
+
+def _minute() -> Column:
+    """Return the minute that a heartbeat's key names; null for all other keys."""
+    name = _name()
+    of_minutes = (name["kind"] == "SLOT_WATERMARK") | (name["kind"] == "SLOT_PROGRESS")
+    return F.when(of_minutes, name["detail"].try_cast("long"))

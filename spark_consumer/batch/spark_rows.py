@@ -52,7 +52,7 @@ class LateRows(Protocol):
 
 
 class SparkRows:
-    """A batch's rows, read from Kafka at most once until `close`."""
+    """A batch's rows; its changes are read from Kafka at most once until `close`."""
 
     def __init__(
         self,
@@ -70,6 +70,7 @@ class SparkRows:
         `limits`; otherwise Spark counts, makes and writes them too.
         """
         self._frame = frame
+        self._changes = frame.where(f"NOT {IS_PROGRESS}")
         self._segments = segments
         self._progress = progress
         self._late = late
@@ -82,15 +83,16 @@ class SparkRows:
     def close(self) -> None:
         """Free the memory that Spark keeps the rows in."""
         if self._is_persisted:
-            self._frame.unpersist()
+            self._changes.unpersist()
 
-    def read_progress(self, *, offsets: int, data_offsets: int) -> Sequence[ProgressRow]:
-        """Return the batch's progress rows: one Spark job, also for the changes if they are few."""
+    def read_progress(self, *, offsets: int, data_offsets: int) -> Iterator[Sequence[ProgressRow]]:
+        """Yield the batch's progress rows: one Spark job, also for the changes if they are few."""
         if offsets > ROWS_TAKEN_WHOLE_MAX:
             self._is_left_to_spark = True
         if (batch := self._collected(data_offsets)) is not None:
             return self._progress.decode(batch.progress)
-        return self._progress.read(self._persisted, offsets=offsets)
+        # Not from what is kept: a long history is as large as it is, and is read once or twice.
+        return self._progress.read(self._frame, offsets=offsets)
 
     def count_changes(self, *, after_us: int, through_us: int, offsets: int) -> BatchStats:
         """Count the data rows: one Spark job, or none if they are collected."""
@@ -170,7 +172,7 @@ class SparkRows:
         if self._batch is not None:
             return self._batch.due(after_us=bounds.after_us, through_us=bounds.through_us)
         inside = within(after_us=bounds.after_us, through_us=bounds.through_us)
-        found = self._persisted.where(~F.col(IS_PROGRESS) & inside).select(*CHANGE_COLUMNS)
+        found = self._persisted.where(inside).select(*CHANGE_COLUMNS)
         return [row.asDict() for row in found.collect()]
 
     def _collected(self, data_offsets: int) -> CollectedBatch | None:
@@ -181,14 +183,14 @@ class SparkRows:
             # A power of two: Spark would compile its code again for each other number.
             rows_max = 1 << max(0, data_offsets - 1).bit_length()
             change_bytes_max = self._limits.small_release_bytes_max // rows_max
-            self._batch = collect_batch(self._persisted, change_bytes_max=change_bytes_max)
+            self._batch = collect_batch(self._frame, change_bytes_max=change_bytes_max)
             self._is_left_to_spark = self._batch is None
         return self._batch
 
     @property
     def _persisted(self) -> DataFrame:
-        """The frame, kept by Spark from its first use on: most batches read it several times."""
+        """The changes, kept by Spark from their first use on: most batches read them often."""
         if not self._is_persisted:
-            self._frame.persist(StorageLevel.MEMORY_AND_DISK)
+            self._changes.persist(StorageLevel.MEMORY_AND_DISK)
             self._is_persisted = True
-        return self._frame
+        return self._changes

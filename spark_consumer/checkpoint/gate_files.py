@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
-from tidegate.lineage.frontier import Frontier
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.files import (
@@ -19,6 +18,7 @@ from tidegate.spark_consumer.core.files import (
     plan_file,
     state_file,
 )
+from tidegate.spark_consumer.core.frontier_log import FrontierLog
 from tidegate.spark_consumer.core.plan import Plan
 from tidegate.spark_consumer.errors import CheckpointMismatch
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from tidegate.lineage.subscription import Subscription
     from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, JsonStorage
+    from tidegate.spark_consumer.core.frontier_log import StoredFrontier
 
 __all__ = ["GateFiles", "QueryIdentity", "complete_from_us", "newest_state"]
 
@@ -49,6 +50,7 @@ class GateFiles:
     def __init__(self, storage: JsonStorage) -> None:
         """Take the `gate` folder."""
         self._storage = storage
+        self._held: tuple[str, FrontierLog] | None = None
 
     def identify(
         self, *, prefix: str, output: str, new_id: Callable[[], object] = uuid4
@@ -113,13 +115,24 @@ class GateFiles:
             message = "another run has already planned this batch"
             raise CheckpointMismatch(message, batch=plan.batch)
 
-    def frontier(self, name: str, subscription: Subscription) -> Frontier | None:
-        """Return a frontier, if it was stored."""
-        return self._load(frontier_file(name), lambda data: Frontier.restore(data, subscription))
+    def frontier(self, name: str, subscription: Subscription) -> FrontierLog | None:
+        """Return a frontier, if all of it is stored.
 
-    def store_frontier(self, name: str, frontier: Frontier) -> None:
-        """Store a frontier; replaces one of that name."""
-        self._storage.write_json(frontier_file(name), frontier.snapshot())
+        The one that this object stored last is not read again: it is handed over, once.
+        """
+        held, self._held = self._held, None
+        if held is not None and held[0] == name:
+            return held[1]
+        index = self._storage.read_json(frontier_file(name))
+        read = self._storage.read_json
+        return None if index is None else FrontierLog.restore(name, index, read, subscription)
+
+    def store_frontier(self, name: str, log: FrontierLog, stored: StoredFrontier) -> None:
+        """Store a frontier under a name that no other run uses."""
+        self._held = None
+        for file, content in stored.files:
+            self._storage.write_json(file, content)
+        self._held = name, log
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete files that no batch can need again."""

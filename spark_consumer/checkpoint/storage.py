@@ -24,6 +24,7 @@ __all__ = ["Storage"]
 
 _Result = TypeVar("_Result")
 _OVERWRITE = _RECURSIVE = True
+_UNFINISHED = ".tmp"
 _EXISTS = frozenset(
     {
         "java.nio.file.FileAlreadyExistsException",
@@ -118,6 +119,31 @@ class Storage:
     def _delete(self, name: str) -> None:
         self._call(lambda: self._files.delete(self._path(name), _RECURSIVE))
 
+    def delete_unfinished(self, folders: Iterable[str], *, written_before_ms: int) -> int:
+        """Delete what killed writes have left in some folders; return how many files.
+
+        Milliseconds since 1970, by the file system's clock.  A write that began before and is still
+        going on fails.
+        """
+        self.require_writer()
+
+        def find() -> list[str]:
+            found = []
+            for folder in folders:
+                path = self._path(folder)
+                files = self._files.listStatus(path) if self._files.exists(path) else []
+                found += [
+                    f"{folder}/{one.getPath().getName()}"
+                    for one in files
+                    if one.isFile() and one.getModificationTime() < written_before_ms
+                ]
+            return [name for name in found if name.endswith(_UNFINISHED)]
+
+        names = self._call(find)
+        for name in names:
+            self._delete(name)
+        return len(names)
+
     def require_writer(self) -> None:
         """Raise WriterReplaced if there is a younger writer, or `take` was never called."""
         self.writers.require()
@@ -128,7 +154,7 @@ class Storage:
     def _write_temporary(self, name: str, data: bytes) -> str:
         folder, slash, file = name.rpartition("/")
         # Two runs may write one file at the same time.
-        temporary = f"{folder}{slash}.{file}.{uuid4().hex}.tmp"
+        temporary = f"{folder}{slash}.{file}.{uuid4().hex}{_UNFINISHED}"
 
         def write() -> None:
             stream = self._files.create(self._path(temporary), _OVERWRITE)

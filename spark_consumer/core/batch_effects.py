@@ -5,7 +5,7 @@ its list; the event beside it carries the answer:
 
     LoadState -> StateLoaded          LoadPlan -> PlanLoaded          LoadFrontier -> FrontierLoaded
     ReadProgress -> ProgressRead      CountChanges -> ChangesCounted  StoreState -> StateStored
-    DescribeTopics -> TopicsDescribed
+    DescribeTopics -> TopicsDescribed ReadMoreProgress -> ProgressRead
     CountRelease -> ReleaseCounted    InspectSegments -> SegmentsInspected
     StoreSegment -> SegmentStored     CompactSegments -> SegmentsJoined
 
@@ -26,8 +26,8 @@ from tidegate.spark_consumer.core.plan import (
 )
 
 if TYPE_CHECKING:
-    from tidegate.lineage.frontier import Frontier
     from tidegate.spark_consumer.core.batch_state import State, TopicIds
+    from tidegate.spark_consumer.core.frontier_log import FrontierLog, StoredFrontier
     from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
     from tidegate.spark_consumer.core.row_sums import SegmentRead
 
@@ -41,6 +41,7 @@ __all__ = [
     "LoadFrontier",
     "LoadPlan",
     "LoadState",
+    "ReadMoreProgress",
     "ReadProgress",
     "StoreFrontier",
     "StorePlan",
@@ -86,12 +87,20 @@ class DescribeTopics:
 
 @dataclass(frozen=True, slots=True)
 class ReadProgress:
-    """Read the batch's progress rows: of each Kafka key at least the newest."""
+    """Begin to read the batch's progress rows.
+
+    Of each Kafka key at least the newest; of the minutes in a long history, a part.
+    """
 
     offsets: int
     """How many offsets of the progress topic the batch spans."""
     data_offsets: int
     """The same of all data topics: where both are few, one job reads progress and changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMoreProgress:
+    """Read the next portion of the progress rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +137,11 @@ class StoreSchemas:
 
 @dataclass(frozen=True, slots=True)
 class StoreFrontier:
-    """Store a frontier under its name; replaces that of an attempt that stored no plan."""
+    """Store a frontier under its name: its files in order, the index last."""
 
     name: str
-    frontier: Frontier
+    log: FrontierLog
+    stored: StoredFrontier
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +165,7 @@ BatchEffect: TypeAlias = (
     | LoadFrontier
     | DescribeTopics
     | ReadProgress
+    | ReadMoreProgress
     | CountChanges
     | CountRelease
     | InspectSegments

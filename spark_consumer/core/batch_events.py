@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tidegate.lineage.frontier import EndOffsets, Frontier, ProgressRow
+    from tidegate.lineage.frontier import EndOffsets, ProgressRow
     from tidegate.spark_consumer.core.batch_state import State
     from tidegate.spark_consumer.core.batch_stats import BatchStats
+    from tidegate.spark_consumer.core.frontier_log import FrontierLog
     from tidegate.spark_consumer.core.plan import Plan
     from tidegate.spark_consumer.core.row_sums import ReleaseCount, RowSum
 
@@ -62,7 +63,7 @@ class FrontierLoaded:
     It is handed over: the batch folds its progress into this very object.
     """
 
-    frontier: Frontier | None
+    log: FrontierLog | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +75,13 @@ class TopicsDescribed:
 
 @dataclass(frozen=True, slots=True)
 class ProgressRead:
-    """The batch's progress rows, in any order."""
+    """Some of the batch's progress rows, in any order.
+
+    Each portion goes on where the one before it ended, in every slot.
+    """
 
     rows: tuple[ProgressRow, ...]
+    is_last: bool = True
 
 
 @dataclass(frozen=True, slots=True)

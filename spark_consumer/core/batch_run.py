@@ -30,6 +30,7 @@ from tidegate.spark_consumer.core.batch_effects import (
     LoadFrontier,
     LoadPlan,
     LoadState,
+    ReadMoreProgress,
     ReadProgress,
     StoreFrontier,
     StorePlan,
@@ -54,7 +55,8 @@ from tidegate.spark_consumer.core.batch_events import (
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.batch_stats import BatchStats
 from tidegate.spark_consumer.core.conservation import Balance, is_whole, reads_of, require_whole
-from tidegate.spark_consumer.core.files import segment_name
+from tidegate.spark_consumer.core.files import frontier_name, segment_name
+from tidegate.spark_consumer.core.frontier_log import FrontierLog
 from tidegate.spark_consumer.core.gate import (
     Gate,
     after,
@@ -111,6 +113,7 @@ class BatchRun:
         self._awaited: type[BatchEvent] | None = BatchBegun
         self._end_offsets: EndOffsets = {}
         self._before = self._empty
+        self._log: FrontierLog | None = None
         self._gate: Gate | None = None
         self._has_described = self._is_folded = False
         self._through_us = self._before.watermark_us
@@ -159,12 +162,12 @@ class BatchRun:
             case PlanLoaded():
                 return self._find_plan(event.plan)
             case FrontierLoaded():
-                return self._look(event.frontier)
+                return self._look(event.log)
             case TopicsDescribed():
                 self._deciding.require_topics(event.ids)
                 return self._count() if self._is_folded else self._read_progress()
             case ProgressRead():
-                return self._fold(event.rows)
+                return self._fold(event.rows, is_last=event.is_last)
             case ChangesCounted():
                 return self._decide(event.stats)
             case ReleaseCounted():
@@ -219,15 +222,16 @@ class BatchRun:
             require_same_batch(self._before, plan, end_offsets=self._end_offsets)
             return self._execute(plan)
         if self._before.frontier is None:
-            return self._look(Frontier(self._subscription))
+            return self._look(FrontierLog(Frontier(self._subscription)))
         self._awaited = FrontierLoaded
         return [LoadFrontier(self._before.frontier)]
 
-    def _look(self, frontier: Frontier | None) -> list[BatchEffect]:
-        if frontier is None:
+    def _look(self, log: FrontierLog | None) -> list[BatchEffect]:
+        if log is None:
             message = "the frontier that the state names is not stored"
             raise CheckpointMismatch(message, frontier=self._before.frontier)
-        self._gate = Gate(self._before, frontier, limits=self._limits, code=self._code)
+        self._log = log
+        self._gate = Gate(self._before, log.frontier, limits=self._limits, code=self._code)
         return self._describe() or self._read_progress()
 
     def _describe(self) -> list[BatchEffect]:
@@ -245,12 +249,15 @@ class BatchRun:
     def _read_progress(self) -> list[BatchEffect]:
         offsets = self._moved().get(self._subscription.progress_topic, 0)
         if offsets <= 0:
-            return self._fold(())
+            return self._fold((), is_last=True)
         self._awaited = ProgressRead
         return [ReadProgress(offsets, self._data_offsets)]
 
-    def _fold(self, rows: Iterable[ProgressRow]) -> list[BatchEffect]:
-        self._through_us = self._deciding.fold(rows, end_offsets=self._end_offsets)
+    def _fold(self, rows: Iterable[ProgressRow], *, is_last: bool) -> list[BatchEffect]:
+        self._deciding.take(rows, end_offsets=self._end_offsets)
+        if not is_last:
+            return [ReadMoreProgress()]
+        self._through_us = self._deciding.close()
         self._is_folded = True
         return self._describe() or self._count()
 
@@ -262,9 +269,14 @@ class BatchRun:
         return [CountChanges(self._before.watermark_us, self._through_us, offsets)]
 
     def _decide(self, stats: BatchStats) -> list[BatchEffect]:
-        plan = self._deciding.decide(stats)
+        gate, log = self._deciding, self._log
+        if log is None:
+            raise InvariantViolation("batch step without a frontier", batch=self._batch)
+        name = frontier_name(self._batch, writer=self._writer)
+        stored = log.write(name, code=self._code)
+        plan = gate.decide(stats, frontier=name, dropped=stored.dropped)
         schemas = [StoreSchemas(plan.topics)] if plan.topics else []
-        frontier = StoreFrontier(plan.frontier, self._deciding.frontier)
+        frontier = StoreFrontier(name, log, stored)
         return [*schemas, frontier, StorePlan(plan), *self._execute(plan)]
 
     def _execute(self, plan: Plan) -> list[BatchEffect]:

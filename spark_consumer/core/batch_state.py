@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tidegate.schemas.errors import invariant
+from tidegate.spark_consumer.core.files import frontiers_of_older_programs
 from tidegate.spark_consumer.core.formats import require_known
 
 if TYPE_CHECKING:
@@ -32,8 +33,11 @@ __all__ = [
 BEFORE_EVERYTHING_US = -1
 """The watermark before the first one: no change has a commit time at or below it."""
 
-STATE_FORMAT = 2
-"""Of what `State.snapshot` returns; 1 had no number, and its segments were not counted."""
+STATE_FORMAT = 3
+"""Of what `State.snapshot` returns; 2 had no `dropped_frontiers`.
+
+1 had no number, and its segments were not counted.
+"""
 
 _PARTS_MAX = 16
 """A release reads at most two parts of a segment that lie partly outside its bounds."""
@@ -137,6 +141,10 @@ class State:
     """Changes above the watermark in all segments; None if an older program left it unknown."""
     code: str = ""
     """Version of the program that stored the state."""
+    change_bytes: int = 0
+    """Bytes of key and value of a change, on average; 0 if it is not known."""
+    dropped_frontiers: tuple[str, ...] = ()
+    """Files and folders of frontiers that this batch was the last to need."""
     format: int = STATE_FORMAT
 
     def check_invariants(self) -> None:
@@ -185,11 +193,16 @@ class State:
         if found == 1:
             # Its segments were not counted.
             waiting_rows = None if data["segments"] else 0
-            data = {**data, "format": STATE_FORMAT, "waiting_rows": waiting_rows}
+            data = {**data, "waiting_rows": waiting_rows}
         offsets = data["end_offsets"]
+        dropped = data.get("dropped_frontiers")
+        if dropped is None:
+            dropped = frontiers_of_older_programs(data["batch"])
         return cls(
             **{
                 **data,
+                "format": STATE_FORMAT,
+                "dropped_frontiers": tuple(dropped),
                 "end_offsets": None if offsets is None else end_offsets_from_json(offsets),
                 "segments": tuple(Segment.restore(segment) for segment in data["segments"]),
                 "dropped_segments": tuple(data["dropped_segments"]),

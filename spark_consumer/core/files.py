@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 __all__ = [
+    "FOLDERS_OF_FEW_FILES",
+    "FRONTIERS",
     "PLANS",
     "QUERY_FILE",
     "SEGMENTS",
     "START_FILE",
     "STATES",
     "frontier_file",
+    "frontier_folder",
+    "frontier_name",
+    "frontier_part",
+    "frontiers_of_older_programs",
     "number_in",
     "plan_file",
     "segment_file",
@@ -21,6 +27,9 @@ START_FILE = "start.json"
 PLANS = "plans"
 STATES = "states"
 SEGMENTS = "segments"
+FRONTIERS = "frontiers"
+FOLDERS_OF_FEW_FILES = (".", STATES, PLANS, FRONTIERS, "schemas", "leases")
+"""Those that may be listed.  In `writers` there is a file for each start that there ever was."""
 
 
 def plan_file(batch: int) -> str:
@@ -33,9 +42,33 @@ def state_file(batch: int) -> str:
     return f"{STATES}/{batch}.json"
 
 
+def frontier_name(batch: int, *, writer: int) -> str:
+    """Return the name under which a run stores the frontier of a batch: no other run has it."""
+    return f"{batch:012d}/{writer}"
+
+
 def frontier_file(name: str) -> str:
     """Return the file of a frontier, by the name in its plan."""
-    return f"frontiers/{name}.json"
+    return f"{FRONTIERS}/{name}.json"
+
+
+def frontier_part(name: str, number: int) -> str:
+    """Return a file that the index of a frontier names."""
+    return f"{FRONTIERS}/{name}-{number:03d}.json"
+
+
+def frontiers_of_older_programs(batch: int) -> tuple[str, ...]:
+    """Return the frontiers that a batch of an older program was the last to need."""
+    return (frontier_file(f"{batch - 1:012d}"),) if batch >= 1 else ()
+
+
+def frontier_folder(file: str) -> str:
+    """Return the folder of a frontier's file, with what other runs have written for its batch.
+
+    Older programs wrote one file for each batch: then it is the file.
+    """
+    folder, _, _ = file.rpartition("/")
+    return file if folder == FRONTIERS else folder
 
 
 def segment_name(planned: str, *, writer: int) -> str:

@@ -1,6 +1,7 @@
 """The gate's decisions, in the order in which a batch needs them.
 
-    fold(progress rows, end offsets)    the new watermark
+    take(progress rows, end offsets)    a portion of what slots say
+    close()                             the new watermark
     decide(stats of the data rows)      the plan
     after(state, plan)                  the state that the executed plan leads to
 
@@ -14,20 +15,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tidegate.lineage.errors import ProtocolError
-from tidegate.schemas.errors import InvariantViolation
+from tidegate.schemas.errors import InvariantViolation, invariant
 from tidegate.spark_consumer.core.batch_state import (
     BEFORE_EVERYTHING_US,
     Segment,
     State,
     TopicIds,
 )
-from tidegate.spark_consumer.core.files import (
-    frontier_file,
-    plan_file,
-    segment_file,
-    state_file,
-)
+from tidegate.spark_consumer.core.files import plan_file, segment_file, state_file
 from tidegate.spark_consumer.core.plan import PLAN_FORMAT, FreshRows, Plan
+from tidegate.spark_consumer.core.read_limit import average_bytes
 from tidegate.spark_consumer.core.release import (
     compaction_of,
     releases_of,
@@ -76,6 +73,8 @@ class Limits:
     """Bytes of their keys and values."""
     slice_rows: int = 125_000
     """Changes that one task sorts and writes, about: a large release is cut into such slices."""
+    release_bytes_max: int = 0
+    """Bytes of keys and values that a release or a segment holds, about; 0: any number."""
 
 
 class Gate:
@@ -88,13 +87,14 @@ class Gate:
         self._limits = limits
         self._code = code
         self._end_offsets: EndOffsets | None = None
+        self._taken: dict[int, int] = {}
         self._through_us = state.watermark_us
         self._slowest: str | None = None
         self._has_ended = state.stream_has_ended
 
     @property
     def frontier(self) -> Frontier:
-        """The frontier, after `fold` that of this batch."""
+        """The frontier, after `close` that of this batch."""
         return self._frontier
 
     def require_topics(self, ids: Mapping[str, str | None]) -> None:
@@ -112,16 +112,34 @@ class Gate:
                     message, hint=hint, topic=topic, recorded_id=recorded, found_id=found
                 )
 
-    def fold(self, rows: Iterable[ProgressRow], *, end_offsets: EndOffsets) -> int:
-        """Take the batch's progress rows; return the new watermark, never below the former one.
+    def take(self, rows: Iterable[ProgressRow], *, end_offsets: EndOffsets) -> None:
+        """Take a portion of the batch's progress rows.
 
         Raises ProtocolError where the records contradict the protocol, CheckpointMismatch if the
-        end offsets are behind those of the batch before.
+        end offsets are behind those of the batch before, InvariantViolation for a row that a former
+        portion should have held.
         """
-        _require_growth(self._state.end_offsets or {}, end_offsets)
+        if self._end_offsets is None:
+            _require_growth(self._state.end_offsets or {}, end_offsets)
         self._end_offsets = end_offsets
-        self._frontier.fold(rows, reached=end_offsets)
+        portion = tuple(rows)
+        for row in portion:
+            invariant(
+                row.offset > self._taken.get(row.slot, -1),
+                "progress rows were not read in the order of their offsets",
+                slot=row.slot,
+                offset=row.offset,
+            )
+        for row in portion:
+            self._taken[row.slot] = max(row.offset, self._taken.get(row.slot, -1))
+        self._frontier.fold(portion, reached=end_offsets)
         self._frontier.check_invariants()
+
+    def close(self) -> int:
+        """Return the new watermark, after the last portion; never below the former one.
+
+        Raises ProtocolError where the records contradict the protocol.
+        """
         watermark = self._frontier.watermark()
         self._require_no_fall(watermark)
         if watermark is not None:
@@ -147,8 +165,11 @@ class Gate:
             slowest=None if watermark is None else watermark.slowest,
         )
 
-    def decide(self, stats: BatchStats) -> Plan:
-        """Return the plan of the batch; `fold` comes first.
+    def decide(self, stats: BatchStats, *, frontier: str, dropped: tuple[str, ...] = ()) -> Plan:
+        """Return the plan of the batch; `close` comes first.
+
+        `frontier` is the name of the batch's frontier, `dropped` what no later one needs of those
+        before it.
 
         Raises UnorderedChange for a row without order key, ProtocolError for a key schema that the
         epoch does not have.
@@ -156,7 +177,7 @@ class Gate:
         state, limits = self._state, self._limits
         end_offsets = self._end_offsets
         if end_offsets is None:
-            raise InvariantViolation("decide() was called before fold()")
+            raise InvariantViolation("decide() was called before take()")
         if stats.unordered_rows:
             message = "a data topic holds records without an order key"
             hint = "Only Tidegate's workers may write to data topics: find the other writer"
@@ -172,6 +193,7 @@ class Gate:
             first_number=state.next_release,
             rows_max=limits.release_rows_max,
             slice_rows=limits.slice_rows,
+            bytes_max=limits.release_bytes_max,
             small_rows_max=limits.small_release_rows_max,
             small_bytes_max=limits.small_release_bytes_max,
         )
@@ -183,6 +205,7 @@ class Gate:
                 min_us=stats.early_min_us,
                 max_us=stats.early_max_us or stats.early_min_us,
                 rows_max=limits.segment_rows_max,
+                bytes_max=limits.release_bytes_max,
             )
         surviving = tuple(s for s in state.segments if s.max_us > self._through_us)
         compaction = compaction_of(
@@ -208,7 +231,13 @@ class Gate:
             compaction=compaction,
             topics=self._merged(stats.topics),
             sinks=state.sinks,
-            frontier=f"{batch:012d}",
+            frontier=frontier,
+            dropped_frontiers=dropped,
+            change_bytes=average_bytes(
+                state.change_bytes,
+                rows=stats.due.rows + stats.early.rows,
+                size_bytes=(stats.due.size_bytes or 0) + (stats.early.size_bytes or 0),
+            ),
             fresh=FreshRows(stats.due.rows, RowSum(stats.early.rows, stats.early_checksum)),
         )
 
@@ -254,6 +283,8 @@ def after(
         late_rows=state.late_rows + plan.late_rows,
         end_offsets=plan.end_offsets,
         frontier=plan.frontier,
+        dropped_frontiers=plan.dropped_frontiers,
+        change_bytes=plan.change_bytes,
         segments=waiting,
         dropped_segments=tuple(s.name for s in state.segments if s.name not in kept),
         topics=plan.topics,
@@ -284,9 +315,7 @@ def no_longer_needed(state: State) -> tuple[str, ...]:
 
     The last `STATES_KEPT` states and plans stay for an operator who has to find a fault.
     """
-    names = [segment_file(name) for name in state.dropped_segments]
-    if state.batch >= 1:
-        names.append(frontier_file(f"{state.batch - 1:012d}"))
+    names = [*(segment_file(name) for name in state.dropped_segments), *state.dropped_frontiers]
     if state.batch >= STATES_KEPT:
         names += [plan_file(state.batch - STATES_KEPT), state_file(state.batch - STATES_KEPT)]
     return tuple(names)

@@ -17,6 +17,7 @@ from tidegate.spark_consumer.core.batch_state import (
     end_offsets_from_json,
     end_offsets_to_json,
 )
+from tidegate.spark_consumer.core.files import frontiers_of_older_programs
 from tidegate.spark_consumer.core.formats import require_known
 from tidegate.spark_consumer.core.row_sums import RowSum, SegmentRead
 from tidegate.spark_consumer.errors import CheckpointMismatch
@@ -40,7 +41,10 @@ __all__ = [
 ]
 
 PLAN_FORMAT = 4
-"""3 had no `cuts_us` and 2 no `fresh`; both are still executed.  Nothing executes 1."""
+"""3 had neither `cuts_us` nor `dropped_frontiers`, 2 no `fresh` either; both are still executed.
+
+Nothing executes 1.
+"""
 
 _OLDEST_FORMAT = 2
 
@@ -165,6 +169,10 @@ class Plan:
     """Names of the sinks that each release is written to."""
     fresh: FreshRows | None = None
     """None if an older program made the plan."""
+    change_bytes: int = 0
+    """Bytes of key and value of a change, on average over this batch and those before it."""
+    dropped_frontiers: tuple[str, ...] = ()
+    """Files and folders of frontiers that this batch is the last to need."""
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -236,10 +244,14 @@ class Plan:
             hint = "Finish the batch with that version, or start with a new checkpoint and output"
             raise CheckpointMismatch(message, hint=hint, found=found, expected=PLAN_FORMAT)
         compaction, fresh = data["compaction"], data.get("fresh")
+        dropped = data.get("dropped_frontiers")
+        if dropped is None:
+            dropped = frontiers_of_older_programs(data["batch"])
         return cls(
             **{
                 **data,
                 "format": PLAN_FORMAT,
+                "dropped_frontiers": tuple(dropped),
                 "fresh": None if fresh is None else FreshRows.restore(fresh),
                 "end_offsets": end_offsets_from_json(data["end_offsets"]),
                 "releases": tuple(ReleaseBounds.restore(bounds) for bounds in data["releases"]),

@@ -49,9 +49,18 @@ class Distribution:
     quantiles_us: tuple[int, ...]
     size_bytes: int | None = None
 
-    def weights(self, *, after_us: int, through_us: int) -> list[tuple[int, float]]:
-        """Return (commit timestamp, changes at or shortly before it) within the bounds."""
-        share = self.rows / len(self.quantiles_us) if self.quantiles_us else 0.0
+    def weights(
+        self, *, after_us: int, through_us: int, row_bytes: float = 0.0
+    ) -> list[tuple[int, float]]:
+        """Return (commit timestamp, changes at or shortly before it) within the bounds.
+
+        Changes of more than `row_bytes` each, on average, count as the number that their bytes are
+        enough for; 0: a change counts as one, however large it is.
+        """
+        rows: float = self.rows
+        if row_bytes and self.size_bytes is not None:
+            rows = max(rows, self.size_bytes / row_bytes)
+        share = rows / len(self.quantiles_us) if self.quantiles_us else 0.0
         return [(us, share) for us in self.quantiles_us if after_us < us <= through_us]
 
 
@@ -94,6 +103,7 @@ def releases_of(
     first_number: int,
     rows_max: int,
     slice_rows: int,
+    bytes_max: int = 0,
     small_rows_max: int = 0,
     small_bytes_max: int = 0,
 ) -> tuple[ReleaseBounds, ...]:
@@ -106,10 +116,13 @@ def releases_of(
     waiting = overlapping(segments, after_us=after_us, through_us=through_us)
     if through_us <= after_us or not (fresh.rows or waiting):
         return ()
-    weights = fresh.weights(after_us=after_us, through_us=through_us)
+    row_bytes = bytes_max / rows_max
+    weights = fresh.weights(after_us=after_us, through_us=through_us, row_bytes=row_bytes)
     for segment in waiting:
-        distribution = Distribution(segment.rows, segment.quantiles_us)
-        weights += distribution.weights(after_us=after_us, through_us=through_us)
+        distribution = Distribution(segment.rows, segment.quantiles_us, segment.size_bytes)
+        weights += distribution.weights(
+            after_us=after_us, through_us=through_us, row_bytes=row_bytes
+        )
     bounds = cut(weights, after_us=after_us, through_us=through_us, rows_max=rows_max)
     rows = fresh.rows + sum(segment.rows for segment in waiting)
     size_bytes = _sum([fresh.size_bytes, *(segment.size_bytes for segment in waiting)])
@@ -150,19 +163,19 @@ def first_ordinals(changes: Iterable[int]) -> tuple[int, ...]:
 
 
 def segments_of(
-    fresh: Distribution, *, batch: int, min_us: int, max_us: int, rows_max: int
+    fresh: Distribution, *, batch: int, min_us: int, max_us: int, rows_max: int, bytes_max: int = 0
 ) -> tuple[Segment, ...]:
     """Return the segments for a batch's changes between two commit timestamps, both inclusive."""
     if fresh.rows == 0:
         return ()
-    weights = fresh.weights(after_us=min_us - 1, through_us=max_us)
+    row_bytes = bytes_max / rows_max
+    weights = fresh.weights(after_us=min_us - 1, through_us=max_us, row_bytes=row_bytes)
     bounds = cut(weights, after_us=min_us - 1, through_us=max_us, rows_max=rows_max)
     segments = []
     for index, (low, high) in enumerate(zip((min_us - 1, *bounds), bounds, strict=False)):
         inside = [us for us, _ in weights if low < us <= high]
-        rows = (
-            fresh.rows if len(bounds) == 1 else round(sum(w for u, w in weights if low < u <= high))
-        )
+        share = len(inside) / max(1, len(weights))
+        rows = fresh.rows if len(bounds) == 1 else round(fresh.rows * share)
         name = f"{batch:012d}-{index:03d}"
         # The size of all of them: it is at least the segment's own.
         segments.append(

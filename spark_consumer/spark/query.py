@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
-from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +35,9 @@ from tidegate.spark_consumer.checkpoint.offsets import end_offsets, read_offsets
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.core.caught_up import CaughtUp
-from tidegate.spark_consumer.core.files import SEGMENTS
+from tidegate.spark_consumer.core.files import FOLDERS_OF_FEW_FILES, SEGMENTS
 from tidegate.spark_consumer.core.gate import Limits
+from tidegate.spark_consumer.core.read_limit import must_restart, offsets_per_batch
 from tidegate.spark_consumer.core.retention import complete_from_us as first_complete_us
 from tidegate.spark_consumer.core.retention import require_kept
 from tidegate.spark_consumer.errors import ChangesExpired, WriterReplaced
@@ -72,6 +72,8 @@ if TYPE_CHECKING:
 __all__ = ["GateQuery", "build_query", "run"]
 
 _POLL_SECONDS = 1.0
+_UNFINISHED_S = 3_600
+"""After which a file that was not renamed is one of a write that was killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,10 @@ class GateQuery:
     lease: LeaseKeeper
     frontier: Callable[[str], Frontier | None]
     """Loads a stored frontier by its name."""
+    reads: int = 0
+    """Changes that a batch reads at most; 0: any number."""
+    unlisten: Callable[[], None] = lambda: None
+    """Removes what measures the query."""
     require_kept: Callable[[], None] = lambda: None
     """Raises ChangesExpired if Kafka has removed what the query would have to read next."""
 
@@ -93,6 +99,12 @@ class GateQuery:
         self.batch.stop()
         self.query.stop()
         self.lease.stop()
+
+    def pause(self) -> None:
+        """Let the running batch finish, then stop; this run keeps the checkpoint."""
+        self.batch.stop()
+        self.query.stop()
+        self.unlisten()
 
 
 def build_query(
@@ -111,21 +123,39 @@ def build_query(
     require_data_sources(spark)
     gate, output = _folders(spark, config)
     writer = gate.take()
+    reads = _reads(config, newest_state(gate))
+    measured = metrics or consumer_metrics()
+    listener = MetricsListener(measured)
     running: list[StreamingQuery] = []
     lease = LeaseKeeper(
         Lease(gate, writer), is_running=lambda: all(query.isActive for query in running)
     )
     try:
         batch, writing = _prepare(
-            spark, config, gate, output, registry=registry, metrics=metrics, writer=writer
+            spark,
+            config,
+            gate,
+            output,
+            registry=registry,
+            metrics=measured,
+            writer=writer,
+            reads=reads,
         )
-        _log().info("start", run=writer, output=output.root, prefix=config.prefix)
+        _log().info(
+            "start", run=writer, output=output.root, prefix=config.prefix, changes_per_batch=reads
+        )
+        if config.metrics_port:
+            spark.streams.addListener(listener)
         running.append(writing.start())
     except BaseException:
         lease.stop()
         raise
     subscription = Subscription(TopicNames(config.prefix))
-    frontier = partial(GateFiles(gate).frontier, subscription=subscription)
+
+    def frontier(name: str) -> Frontier | None:
+        log = GateFiles(gate).frontier(name, subscription)
+        return None if log is None else log.frontier
+
     checkpoint = Storage(spark, f"{config.checkpoint}/spark", guard=gate)
     return GateQuery(
         running[0],
@@ -133,6 +163,8 @@ def build_query(
         gate,
         lease,
         frontier,
+        reads,
+        unlisten=lambda: spark.streams.removeListener(listener),
         require_kept=lambda: require_kept(read_offsets(checkpoint) or {}, _kept(config)),
     )
 
@@ -152,13 +184,16 @@ def _prepare(
     output: Storage,
     *,
     registry: SchemaRegistry | None,
-    metrics: ConsumerMetrics | None,
+    metrics: ConsumerMetrics,
     writer: int,
+    reads: int,
 ) -> tuple[Batch, DataStreamWriter]:
     """Return what starts the query, and the function of its batches."""
     subscription = Subscription(TopicNames(config.prefix))
     checkpoint = Storage(spark, f"{config.checkpoint}/spark", guard=gate)
     files = GateFiles(gate)
+    before_ms = round((time.time() - _UNFINISHED_S) * 1_000)
+    gate.delete_unfinished(FOLDERS_OF_FEW_FILES, written_before_ms=before_ms)
     identity = files.identify(prefix=config.prefix, output=output.root)
     log = _log().bind(query_id=identity.query_id)
     _begin(files, read_offsets(checkpoint), _kept(config), log)
@@ -170,7 +205,6 @@ def _prepare(
     release_max = files.release_max()
     for sink in sinks:
         sink.open(query_id=identity.query_id, release_max=release_max)
-    measured = metrics or consumer_metrics()
     schemas = SchemaStore(gate, registry or _registry(config))
     segments = SegmentFiles(spark, gate.path(SEGMENTS))
     progress = ProgressReader(schemas.schema)
@@ -178,6 +212,7 @@ def _prepare(
 
     limits = Limits(
         release_rows_max=config.release_rows_max,
+        release_bytes_max=config.release_bytes_max,
         small_release_rows_max=0 if direct is None else config.small_release_rows_max,
         small_release_bytes_max=config.small_release_bytes_max,
     )
@@ -212,21 +247,19 @@ def _prepare(
         rows_of=rows_of,
         end_offsets=lambda batch: end_offsets(checkpoint, batch),
         log=log,
-        metrics=measured,
+        metrics=metrics,
     )
     rows = kafka_rows(
         spark,
         bootstrap_servers=config.bootstrap_servers,
         subscription=subscription,
-        changes_per_batch_max=config.changes_per_batch_max,
+        changes_per_batch_max=reads,
         options=java_options(config.kafka_client_options()),
     )
     writing = rows.writeStream.queryName(f"tidegate-{config.prefix}").foreachBatch(batch)
     writing = writing.option("checkpointLocation", checkpoint.root)
     if config.trigger_interval_ms:
         writing = writing.trigger(processingTime=f"{config.trigger_interval_ms} milliseconds")
-    if config.metrics_port:
-        spark.streams.addListener(MetricsListener(measured))
     return batch, writing
 
 
@@ -273,11 +306,21 @@ def run(
         gate, _ = _folders(spark, config)
         if not config.take_over and not wait_for_turn(gate, stop=stop, health=health):
             return None
-        running = build_query(spark, config, metrics=metrics)
-        running.batch.finished = lambda state: goal.finish_batch(state, now_s=time.monotonic())
         goal.resume(newest_state(gate))  # a stream that has ended gives no further batch
-        health.set_ready()
-        _wait(running, stop, health, goal=goal if config.until == "caught-up" else None)
+        is_over = False
+        while not is_over:
+            former, running = running, build_query(spark, config, metrics=metrics)
+            if former is not None:
+                former.lease.stop()
+            running.batch.finished = lambda state: goal.finish_batch(state, now_s=time.monotonic())
+            health.set_ready()
+            is_over = _wait(
+                running,
+                stop,
+                health,
+                goal=goal if config.until == "caught-up" else None,
+                wanted=lambda: _reads(config, goal.state),
+            )
     except Exception as error:
         # A signal to the whole process group also stops the JVM, in the middle of a batch.  The
         # next run repeats the batch, so this is a normal end.
@@ -305,10 +348,28 @@ def _session(config: ConsumerConfig) -> SparkSession:
     )
 
 
+def _reads(config: ConsumerConfig, state: State | None) -> int:
+    """Return how many changes a batch may read after a state."""
+    return offsets_per_batch(
+        changes_max=config.changes_per_batch_max,
+        bytes_max=config.bytes_per_batch_max,
+        change_bytes=0 if state is None else state.change_bytes,
+    )
+
+
 def _wait(
-    running: GateQuery, stop: threading.Event, health: Health, *, goal: CaughtUp | None = None
-) -> None:
-    """Stop the query when `stop` is set or the goal reached; raise the error that ended it."""
+    running: GateQuery,
+    stop: threading.Event,
+    health: Health,
+    *,
+    goal: CaughtUp | None = None,
+    wanted: Callable[[], int] | None = None,
+) -> bool:
+    """Stop the query when `stop` is set or the goal reached; raise the error that ended it.
+
+    `wanted` says how many changes a batch should read now.  Returns False where the query was
+    stopped because it reads far more or far fewer.
+    """
     while running.query.isActive and running.lease.failure is None:
         if goal is not None:
             if goal.is_reached:
@@ -318,10 +379,14 @@ def _wait(
         if stop.wait(_POLL_SECONDS):
             break
         health.step()
+        if wanted is not None and must_restart(running.reads, reads := wanted()):
+            _log().info("changes have another size", changes_per_batch=reads, before=running.reads)
+            running.pause()
+            return False
     health.set_not_ready("the query has stopped")
     if stop.is_set():
         running.stop()
-        return
+        return True
     if running.lease.failure is not None:
         running.stop()
         raise running.lease.failure
@@ -330,6 +395,7 @@ def _wait(
         _require_writer(running.gate, failure)
         _require_kept(running, failure)
         raise failure
+    return True
 
 
 def _tell_what_it_waits_for(running: GateQuery, goal: CaughtUp) -> None:

@@ -15,8 +15,10 @@ from tests.simulation.gate_rows import MemoryRows
 from tests.simulation.gate_sinks import ChangelogModel, MirrorModel
 from tests.simulation.mutant import Mutant, Patches
 from tests.simulation.object_store import ObjectStore, StoreClient
+from tidegate.lineage import snapshot_queue
 from tidegate.lineage.frontier import Frontier, Watermark
-from tidegate.lineage.slot_view import SlotView, Snapshot
+from tidegate.lineage.slot_view import SlotView
+from tidegate.lineage.snapshot_queue import SnapshotQueue, WaitingSnapshot
 from tidegate.schemas.errors import UnreachableError
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, newest_state
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
@@ -25,7 +27,8 @@ from tidegate.spark_consumer.core import batch_run, conservation, gate, release
 from tidegate.spark_consumer.core.batch_run import BatchRun
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.conservation import Balance
-from tidegate.spark_consumer.core.files import frontier_file
+from tidegate.spark_consumer.core.files import frontier_file, frontier_folder
+from tidegate.spark_consumer.core.frontier_log import FrontierLog
 from tidegate.spark_consumer.core.gate import Gate
 from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
 from tidegate.spark_consumer.core.row_sums import RowSum
@@ -36,16 +39,15 @@ __all__ = ["BROKEN_GATES"]
 # ---------------------------------------------------------------- what the gate believes
 
 
-def _in_effect_at_once(self: Snapshot, has_reached: Any) -> bool:
+def _in_effect_at_once(self: WaitingSnapshot, has_reached: Any) -> bool:
     return True
 
 
-def _in_effect_by_data(self: Snapshot, has_reached: Any) -> bool:
+def _in_effect_by_data(self: WaitingSnapshot, has_reached: Any) -> bool:
     return all(
         has_reached(topic, number, offset)
-        for topic, of in self.vector.items()
+        for (topic, number), offset in self.changes.items()
         if not topic.endswith("-progress")
-        for number, offset in of.items()
     )
 
 
@@ -68,11 +70,54 @@ def _believe_first_chunk(self: SlotView, body: Any) -> None:
 _settle = SlotView.settle
 
 
-def _settle_and_drop(self: SlotView, has_reached: Any) -> None:
+def _settle_and_drop(self: SlotView, has_reached: Any, **limits: Any) -> None:
     before = self.current
-    _settle(self, has_reached)
+    _settle(self, has_reached, **limits)
     if self.current is not before:
         self._announced = {}
+
+
+def _keep_without_their_changes(self: SnapshotQueue, revisions: set[int]) -> None:
+    """Drop snapshots with what was new in them."""
+    self._waiting = [one for one in self._waiting if one.snapshot.revision in revisions]
+    self._entries = sum(len(one.changes) for one in self._waiting)
+    self._thinned_at = -1 if self.newest is None else self.newest.revision
+
+
+def _keep_the_older_half(self: SnapshotQueue, entries_max: int) -> None:
+    """Drop the last snapshots of too many, as if the next ones made up for them."""
+    most = snapshot_queue.SNAPSHOTS_WAITING_MAX
+    if len(self._waiting) > most:
+        self._keep({one.snapshot.revision for one in self._waiting[: most - 1]})
+        self.newest = self._waiting[-1].snapshot
+
+
+def _join_as_the_highest(self: SlotView) -> None:
+    """Keep the announcement with the highest start of those that stand for others."""
+    last = max(self._announced.items(), key=lambda one: one[1].slowest)
+    self._announced = dict([last])
+
+
+_items_since = SlotView.items_since
+
+
+def _items_without_announcements(self: SlotView, mark: Any) -> Any:
+    return (item for item in _items_since(self, mark) if item[0] != "announced")
+
+
+def _folders_of_the_newest(self: FrontierLog, name: str) -> frozenset[str]:
+    return frozenset({frontier_folder(frontier_file(name))})
+
+
+_write_log = FrontierLog.write
+
+
+def _write_since_the_last_but_one(self: FrontierLog, name: str, *, code: str) -> Any:
+    """Store what has changed since the frontier was loaded, as if the last part were there."""
+    before = self._parts
+    stored = _write_log(self, name, code=code)
+    self._parts = before if len(before) > 1 else self._parts
+    return stored
 
 
 _cut = release.cut
@@ -298,12 +343,12 @@ BROKEN_GATES = (
     Mutant(
         "a snapshot in effect before its vector",
         "watermark",
-        ((Snapshot, "is_in_effect", _in_effect_at_once),),
+        ((WaitingSnapshot, "is_reached", _in_effect_at_once),),
     ),
     Mutant(
         "a child forgotten when slots are read in another order",
         "soundness",
-        ((Snapshot, "is_in_effect", _in_effect_by_data),),
+        ((WaitingSnapshot, "is_reached", _in_effect_by_data),),
     ),
     Mutant(
         "W taken before all slots were read",
@@ -319,6 +364,36 @@ BROKEN_GATES = (
         "announcements dropped by any snapshot",
         "watermark",
         ((SlotView, "settle", _settle_and_drop),),
+    ),
+    Mutant(
+        "snapshots dropped with what was new in them",
+        "views",
+        ((SnapshotQueue, "_keep", _keep_without_their_changes),),
+    ),
+    Mutant(
+        "the newest of too many snapshots dropped",
+        "views",
+        ((SnapshotQueue, "thin", _keep_the_older_half),),
+    ),
+    Mutant(
+        "the highest of several announcements kept for all",
+        "watermark",
+        ((SlotView, "_join_announced", _join_as_the_highest),),
+    ),
+    Mutant(
+        "announcements left out of what is stored",
+        "soundness",
+        ((SlotView, "items_since", _items_without_announcements),),
+    ),
+    Mutant(
+        "parts of the frontier deleted that the newest index names",
+        "soundness",
+        ((FrontierLog, "_folders", _folders_of_the_newest),),
+    ),
+    Mutant(
+        "a part of the frontier left out of the next index",
+        "soundness",
+        ((FrontierLog, "write", _write_since_the_last_but_one),),
     ),
     Mutant(
         "release bound off by one",

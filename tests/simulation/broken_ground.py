@@ -19,6 +19,8 @@ from tidegate.producer.core.worker import Worker
 from tidegate.producer.errors import PositionExpired
 from tidegate.producer.memory.publisher import MemoryPublisher
 from tidegate.schemas.errors import TidegateError
+from tidegate.spark_consumer.core.batch_run import BatchRun
+from tidegate.spark_consumer.core.gate import Gate
 
 __all__ = ["BROKEN_GROUND"]
 
@@ -64,7 +66,28 @@ def _go_on_without_a_right(self: Worker, event: on.Event, now: Now) -> list[do.E
     return [] if isinstance(event, on.AccessDenied) else _handle(self, event, now)
 
 
+def _require_no_topics(self: Gate, ids: Any) -> None:
+    pass
+
+
+_describe = BatchRun._describe
+
+
+def _describe_in_the_first_batch(self: BatchRun) -> Any:
+    return [] if self._batch else _describe(self)
+
+
 BROKEN_GROUND = (
+    Mutant(
+        "a data topic that is another one read on",
+        "ground",
+        ((Gate, "require_topics", _require_no_topics),),
+    ),
+    Mutant(
+        "data topics compared in the first batch only",
+        "ground",
+        ((BatchRun, "_describe", _describe_in_the_first_batch),),
+    ),
     Mutant(
         "an announcement that is read again believed",
         "nothing_twice",

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from tests.simulation.mutant import Mutant
-from tidegate.lineage import slot_view
 from tidegate.lineage.slot_view import SlotView
+from tidegate.lineage.snapshot_queue import SnapshotQueue
 from tidegate.producer.core.heartbeat import HeartbeatWriter, SlotState
 from tidegate.producer.core.lifecycle import PartitionState
 from tidegate.producer.core.slot import Slot
@@ -121,20 +121,11 @@ def _restore_with_the_newest_checksum(cls: type[StreamPartition], snapshot: Any)
     return _restore(cls, replace(snapshot, checksums=ChecksumKind.XXHASH_64))
 
 
-def _united_with_nothing(_before: Any, after: Any) -> Any:
-    return after
-
-
-def _add_across_gaps(self: SlotView, snapshot: Any, body: Any) -> None:
+def _add_across_gaps(self: SlotView, whole: Any, body: Any) -> None:
     """Take changes for a snapshot, whatever they follow."""
-    newest = self._newest
-    if newest is not None and snapshot.revision > newest.revision:
-        snapshot = replace(snapshot, vector=slot_view._united(newest.vector, snapshot.vector))
-        self._newest = snapshot
-        self._waiting.append(snapshot)
-    elif newest is None:
-        self._newest = snapshot
-        self._waiting.append(snapshot)
+    newest = self._snapshots.newest
+    if newest is None or whole.snapshot.revision > newest.revision:
+        self._snapshots.add_changes(whole.snapshot, whole.vector)
 
 
 BROKEN_HEARTBEATS = (
@@ -207,7 +198,7 @@ BROKEN_HEARTBEATS = (
     Mutant(
         "a gate that takes changes for a whole vector",
         "watermark",
-        ((slot_view, "_united", _united_with_nothing),),
+        ((SnapshotQueue, "add_changes", SnapshotQueue.add),),
     ),
     Mutant(
         "a gate that follows changes across a gap",

@@ -58,11 +58,16 @@ class Checkpoint:
 
     @property
     def gate_files(self) -> int:
-        """Files that grow with batches: states, plans, frontiers.
+        """Files that grow with batches: states and plans."""
+        return self._files("gate/states/", "gate/plans/")
 
-        Without temporary ones: each write that was killed leaves one.
-        """
-        folders = ("gate/states/", "gate/plans/", "gate/frontiers/")
+    @property
+    def frontier_files(self) -> int:
+        """Files of the frontier, with those of attempts that were killed."""
+        return self._files("gate/frontiers/")
+
+    def _files(self, *folders: str) -> int:
+        """Return how many files there are, without temporary ones: a killed write leaves one."""
         return sum(
             name.startswith(folders) and not name.endswith(".tmp") for name in self.store.objects
         )

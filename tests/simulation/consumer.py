@@ -23,7 +23,8 @@ from tidegate.lineage.frontier import ProgressRow
 from tidegate.lineage.subscription import Subscription
 from tidegate.producer.memory.log import TOMBSTONE
 from tidegate.producer.messages import ChangeMessage
-from tidegate.schemas.errors import TidegateError, UnreachableError
+from tidegate.schemas.errors import TidegateError, UnreachableError, invariant
+from tidegate.schemas.progress import SlotWatermark
 from tidegate.spark_consumer.batch.effect_loop import EffectLoop
 from tidegate.spark_consumer.batch.ports import Parts
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
@@ -35,6 +36,8 @@ from tidegate.spark_consumer.errors import WriterReplaced
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
+    from tidegate.lineage.frontier import Frontier
+    from tidegate.spark_consumer.core.batch_state import State
 
 __all__ = ["Consumer", "SupersededError"]
 
@@ -167,6 +170,7 @@ class Consumer:
                 if random.random() < 0.3 and not world.is_healing:
                     continue
                 self._topics.add(topic)
+            world.ground.require_same(topic, before.get(topic, {}))
             for number in range(world.broker.topic_partitions(topic)):
                 begin = self._begin(topic, number, before)
                 stable = world.broker.logs[topic, number].stable_end
@@ -215,7 +219,21 @@ class Consumer:
             yield
         if loop.frontier is not None:
             self._world.measure_frontier(loop.frontier)
-        self._world.measure_state(loop.state, self._checkpoint.gate_files)
+            self._require_stored(loop.frontier, loop.state)
+            self._world.ground.note_batch(batch, loop.frontier.topic_ids)
+        checkpoint = self._checkpoint
+        self._world.measure_state(loop.state, checkpoint.gate_files, checkpoint.frontier_files)
+
+    def _require_stored(self, frontier: Frontier, state: State) -> None:
+        """Raise InvariantViolation if what is stored of the frontier is not what the batch has."""
+        if self.is_superseded:
+            return  # its successor may have deleted it
+        stored = GateFiles(self._gate).frontier(str(state.frontier), self._subscription)
+        invariant(
+            stored is not None and stored.frontier.watermark() == frontier.watermark(),
+            "the stored frontier is another one",
+            batch=state.batch,
+        )
 
     def _note_plan(self, name: str, content: Any) -> None:
         """Note each plan at the moment when it is stored: the gate's claims of the watermark."""
@@ -231,7 +249,10 @@ class Consumer:
 
     def _rows(self, begins: Ends, ends: Ends) -> Iterator[DataRow]:
         for topic in self._world.data_topics:
+            self._world.ground.require_same(topic, ends.get(topic, {}))
             for number, end in ends.get(topic, {}).items():
+                if (topic, number) not in self._world.broker.logs:
+                    continue
                 begin = self._begin(topic, number, begins)
                 for entry in self._world.broker.logs[topic, number].read(begin, end):
                     message: ChangeMessage = entry.value
@@ -240,7 +261,8 @@ class Consumer:
                         signed(message.origin),
                     )  # fmt: skip
 
-    def _progress(self, begins: Ends, ends: Ends) -> Iterator[ProgressRow]:
+    def _progress(self, begins: Ends, ends: Ends) -> Iterator[list[ProgressRow]]:
+        """Yield portions: each goes on where the one before it ended, in every slot."""
         topic = self._world.names.progress
         rows: list[ProgressRow] = []
         newest: dict[tuple[int, bytes], int] = {}
@@ -251,12 +273,30 @@ class Consumer:
                     rows.append(ProgressRow(slot, entry.offset, entry.value))
                 newest[slot, entry.key] = entry.offset
         if self._random.random() < self._world.thinning:
-            # A large batch is thinned to the newest record of each key.
-            kept = set(newest.items())
-            rows = [
-                row
-                for row in rows
-                if any(slot == row.slot and offset == row.offset for (slot, _), offset in kept)
-            ]
+            # A large batch is thinned to the newest record of each key, and some of the minutes.
+            kept = {(slot, offset) for (slot, _), offset in newest.items()}
+            rows = _without_minutes([row for row in rows if (row.slot, row.offset) in kept])
+        by_slot = {slot: iter([row for row in rows if row.slot == slot]) for slot in self._slots()}
         self._random.shuffle(rows)
-        return iter(rows)
+        interleaved = [next(by_slot[row.slot]) for row in rows]
+        size = 1 + len(rows) % 7
+        for begin in range(0, len(rows), size):
+            yield interleaved[begin : begin + size][::-1]
+
+    def _slots(self) -> range:
+        return range(self._world.broker.topic_partitions(self._world.names.progress))
+
+
+def _without_minutes(rows: list[ProgressRow]) -> list[ProgressRow]:
+    """Leave out every second minute of each slot, neither the first nor the last."""
+    minutes: dict[int, dict[int, None]] = {}
+    for row in rows:
+        if isinstance(row.record.body, SlotWatermark):
+            minutes.setdefault(row.slot, {})[row.record.body.minute] = None
+    gone = {(slot, minute) for slot, of in minutes.items() for minute in [*of][1:-1:2]}
+    return [
+        row
+        for row in rows
+        if not isinstance(row.record.body, SlotWatermark)
+        or (row.slot, row.record.body.minute) not in gone
+    ]

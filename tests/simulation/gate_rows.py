@@ -93,7 +93,7 @@ class MemoryRows:
     def __init__(
         self,
         rows: Sequence[DataRow],
-        progress: Sequence[ProgressRow],
+        progress: Sequence[Sequence[ProgressRow]],
         *,
         segments: Segments,
         late: dict[int, list[DataRow]],
@@ -107,7 +107,7 @@ class MemoryRows:
         self._disturbance = disturbance
         self._collects = collects
 
-    def read_progress(self, *, offsets: int, data_offsets: int) -> Sequence[ProgressRow]:
+    def read_progress(self, *, offsets: int, data_offsets: int) -> Sequence[Sequence[ProgressRow]]:
         return self._progress
 
     def count_changes(self, *, after_us: int, through_us: int, offsets: int) -> BatchStats:

@@ -19,7 +19,7 @@ from tidegate.schemas.progress import ProgressRecord, StreamStarted, TableAdded
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from tests.simulation.world import World
     from tidegate.producer.memory.log import Entry, Log
@@ -191,7 +191,8 @@ class Ground:
         self._removed += [log for place, log in logs.items() if place[0] == topic]
         self._world.broker.delete_topic(topic)
         self._recreated.add(topic)
-        self.consumer_has_ended = True  # its sources' offsets belong to the former topic
+        if topic == self._world.names.progress:
+            self.consumer_has_ended = True  # its sources' offsets belong to the former topic
 
     def _pass_retention(self) -> None:
         """Let the whole fleet be away for longer than the change stream keeps records."""
@@ -281,6 +282,23 @@ class Ground:
         kept = self._world.broker.logs[topic, number].begin
         if begin < kept:
             raise DataLostError(f"{topic} {number}: {begin} to {kept - 1} are gone")
+
+    def require_same(self, topic: str, read: dict[int, int]) -> None:
+        """Raise DataLostError where a topic that was read ends before what was read of it."""
+        logs = self._world.broker.logs
+        for number, offset in read.items():
+            log = logs.get((topic, number))
+            if offset and (log is None or log.stable_end < offset):
+                raise DataLostError(f"{topic} {number} ends before {offset}")
+
+    def has_changed(self, topic: str) -> bool:
+        """Whether a topic was deleted or re-created."""
+        return topic in self._recreated
+
+    def note_batch(self, batch: int, recorded: Mapping[str, str]) -> None:
+        """Note a batch that was planned with a topic that is another one by now."""
+        for topic in self._recreated & recorded.keys():
+            self._world.history.planned_over_change.setdefault(topic, set()).add(batch)
 
     def end_consumer(self, error: Exception) -> None:
         """Note that the consumer refused to read on; a restart would refuse again."""

@@ -397,6 +397,8 @@ class History:
     ground: list[GroundFault] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
     denials: list[Denial] = field(default_factory=list)
+    planned_over_change: dict[str, set[int]] = field(default_factory=dict)
+    """Topic that was deleted or re-created -> batches that ended later although it was known."""
     survivors: list[str] = field(default_factory=list)
     """Workers that still ran a minute after a fault that concerns all of them."""
     skipped: set[bytes] = field(default_factory=set)

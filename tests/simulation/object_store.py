@@ -55,7 +55,9 @@ class ObjectStore:
         )
 
     def delete(self, name: str) -> None:
-        self.objects.pop(name, None)
+        """Delete an object, and all below it, as Hadoop deletes a folder."""
+        for one in [one for one in self.objects if f"{one}/".startswith(f"{name}/")]:
+            del self.objects[one]
 
 
 class StoreClient:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from tidegate.lineage.slot_view import ANNOUNCEMENTS_MAX
+from tidegate.lineage.snapshot_queue import ENTRIES_WAITING_MAX, SNAPSHOTS_WAITING_MAX
 from tidegate.producer.core.parked_keys import PARKED_KEYS_MAX
 from tidegate.producer.core.query_scheduler import OPEN_QUERIES_MAX
 from tidegate.schemas.progress import TimestampForm
@@ -118,6 +120,13 @@ class Weather:
     schema_refused: float
     """Chance per version of a schema that the registry refuses it, until the faults end."""
 
+    snapshots_waiting: int
+    """How many snapshots of a slot a reader keeps that it has not reached."""
+    entries_waiting: int
+    """How many entries of their vectors, over all slots."""
+    announcements: int
+    """How many announcements of a slot a reader keeps apart."""
+
     @classmethod
     def drawn(
         cls,
@@ -129,17 +138,19 @@ class Weather:
         poison: Random,
         registry: Random,
         timestamps: Random,
+        waiting: Random,
     ) -> Weather:
         """Return the weather of a seed.
 
         `sizes` draws what concerns the sizes of messages, `heartbeats` what slots say of
         themselves, `queries` how many run, `poison` what cannot be published,
-        `registry` what is refused, `timestamps` their form.
+        `registry` what is refused, `timestamps` their form, `waiting` what a reader keeps.
         """
         is_poisoned = poison.random() < 0.35
         has_sizes = sizes.random() < 0.35
         refuses_schemas = is_poisoned and registry.random() < 0.5
         is_full = registry.random() < 0.35
+        is_thinned = waiting.random() < 0.35
         is_crowded = queries.random() < 0.35
 
         versions_meet = heartbeats.random() < 0.25
@@ -212,4 +223,7 @@ class Weather:
             redrive=poison.choice((0.0, 0.002, 0.008)) if is_poisoned or has_sizes else 0.0,
             parked_keys_max=registry.choice((1, 2, 3)) if is_full else PARKED_KEYS_MAX,
             schema_refused=0.7 if refuses_schemas else 0.0,
+            snapshots_waiting=waiting.choice((2, 5)) if is_thinned else SNAPSHOTS_WAITING_MAX,
+            entries_waiting=waiting.choice((6, 60)) if is_thinned else ENTRIES_WAITING_MAX,
+            announcements=waiting.choice((0, 1, 3)) if is_thinned else ANNOUNCEMENTS_MAX,
         )

@@ -51,8 +51,7 @@ from tests.simulation.silence import silenced
 from tests.simulation.spanner import SimSpanner, StreamQuery
 from tests.simulation.tables import Decoder, SimTables
 from tests.simulation.weather import Weather
-from tidegate.lineage.frontier import Frontier
-from tidegate.lineage.slot_view import SNAPSHOTS_WAITING_MAX
+from tidegate.lineage import frontier, slot_view, snapshot_queue
 from tidegate.producer.core import events as on
 from tidegate.producer.core import parked_keys
 from tidegate.producer.core.effects import ReportStopped
@@ -78,13 +77,18 @@ from tidegate.producer.translation.parking import ParkingTranslator
 from tidegate.producer.translation.refreshing import RefreshingTranslator
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
-from tidegate.schemas.errors import SchemaError, TidegateError
+from tidegate.schemas.errors import ConsumerError, SchemaError, TidegateError
 from tidegate.schemas.progress import PROGRESS_VERSION, DataTopic, TimestampForm
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.gate import STATES_KEPT, Limits
-from tidegate.spark_consumer.errors import ConflictingCopies, SegmentDamaged
+from tidegate.spark_consumer.errors import (
+    ChangesNotConserved,
+    ConflictingCopies,
+    DataTopicChanged,
+    SegmentDamaged,
+)
 
 __all__ = ["World"]
 
@@ -97,6 +101,8 @@ _STALL_AFTER_US = 3_000_000
 _LIMITS = (500, 1_000, 2_000, 20_000)
 _LIFTED_PART = 0.6
 """Of the poison changes, those that an operator has made publishable before a redrive."""
+_FRONTIER_FILES_MAX = 40
+"""A few dozen: parts and their indices, and what killed attempts at the same batches have left."""
 _Core = TypeVar("_Core", bound=WatchedCore)
 _Trace = list[tuple[int, int, str, str, Any]]
 
@@ -116,6 +122,7 @@ class World:
             poison=Random(f"poison {seed}"),
             registry=Random(f"registry {seed}"),
             timestamps=Random(f"timestamps {seed}"),
+            waiting=Random(f"waiting {seed}"),
         )
         self.names = TopicNames("sim")
         self.slots = weather.slots
@@ -205,7 +212,14 @@ class World:
 
     def run(self) -> History:
         """Run to the end; return what happened."""
-        with silenced(), patch.object(parked_keys, "PARKED_KEYS_MAX", self.weather.parked_keys_max):
+        weather = self.weather
+        with (
+            silenced(),
+            patch.object(parked_keys, "PARKED_KEYS_MAX", weather.parked_keys_max),
+            patch.object(snapshot_queue, "SNAPSHOTS_WAITING_MAX", weather.snapshots_waiting),
+            patch.object(frontier, "ENTRIES_WAITING_MAX", weather.entries_waiting),
+            patch.object(slot_view, "ANNOUNCEMENTS_MAX", weather.announcements),
+        ):
             self._run()
         for node in self.processes:
             node.kill()
@@ -325,7 +339,9 @@ class World:
             self.tell("consumer", "failed", error)
             self.ground.end_consumer(error)
             return True
-        except (ConflictingCopies, SegmentDamaged) as error:
+        except (
+            ChangesNotConserved, ConflictingCopies, DataTopicChanged, SegmentDamaged,
+        ) as error:  # fmt: skip
             self.tell("consumer", "failed", error)
             if not consumer.is_superseded:
                 self._end_consumer(error)
@@ -338,11 +354,14 @@ class World:
             return True
         return False
 
-    def _end_consumer(self, error: ConflictingCopies | SegmentDamaged) -> None:
+    def _end_consumer(self, error: ConsumerError) -> None:
         """Note that the gate refused rows, which damage explains; a restart refuses again."""
         damage = self.checkpoint.damage
         if isinstance(error, ConflictingCopies):
             is_explained = self.copies.are_damaged
+        elif isinstance(error, DataTopicChanged | ChangesNotConserved):
+            # A replay follows its plan, and what it reads of the new topic is something else.
+            is_explained = any(map(self.ground.has_changed, self.data_topics))
         else:
             is_explained = damage is not None and damage.is_done
         if is_explained:
@@ -746,28 +765,25 @@ class World:
         """Return the consumer processes that live."""
         return [one for one in (self._consumer, self._zombie_consumer) if one is not None]
 
-    def measure_frontier(self, frontier: Frontier) -> None:
+    def measure_frontier(self, found: frontier.Frontier) -> None:
         if self.ground.final is None:  # or else the offsets of two lives of a topic would meet
-            self._note_views(frontier)
-        self.measure(
-            "waiting snapshots", frontier.snapshots_waiting, SNAPSHOTS_WAITING_MAX * self.slots
-        )
+            self._note_views(found)
+        bound = self.weather.snapshots_waiting * self.slots
+        self.measure("waiting snapshots", found.snapshots_waiting, bound)
 
-    def _note_views(self, frontier: Frontier) -> None:
-        for view in frontier.snapshot()["slots"]:
-            current, slot = view["current"], view["slot"]
-            if current is None or self._views.get(slot) == current["revision"]:
+    def _note_views(self, found: frontier.Frontier) -> None:
+        for slot in range(self.slots):
+            view = found.view(slot)
+            if view is None or view.current is None:
                 continue
-            self._views[slot] = current["revision"]
-            vector = {
-                (topic, int(number)): offset
-                for topic, offsets in current["vector"].items()
-                for number, offset in offsets.items()
-            }
-            self.history.views.append(View(slot, current["revision"], vector))
+            revision = view.current.revision
+            if self._views.get(slot) != revision:
+                self._views[slot] = revision
+                self.history.views.append(View(slot, revision, view.vector_in_effect))
 
-    def measure_state(self, state: State, files: int) -> None:
-        self.measure("files of the gate", files, 2 * STATES_KEPT + 4)
+    def measure_state(self, state: State, files: int, frontier_files: int) -> None:
+        self.measure("files of the gate", files, 2 * STATES_KEPT + 2)
+        self.measure("files of the frontier", frontier_files, _FRONTIER_FILES_MAX)
 
     def measure(self, what: str, size: int, bound: int) -> None:
         known = self.sizes.get(what)

@@ -10,12 +10,13 @@ the same frontier. The theory, and why the minimum is exact, is in `docs/protoco
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tidegate.lineage.errors import MixedEpochs, ProtocolError
-from tidegate.lineage.slot_view import HasReached, SlotView
+from tidegate.lineage.slot_view import SlotMark, SlotView
+from tidegate.lineage.snapshot_queue import ENTRIES_WAITING_MAX, HasReached
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import DataTopic, ProgressRecord, StreamStarted, TableAdded
@@ -23,7 +24,7 @@ from tidegate.schemas.progress import DataTopic, ProgressRecord, StreamStarted, 
 if TYPE_CHECKING:
     from tidegate.lineage.subscription import Subscribed
 
-__all__ = ["EndOffsets", "Frontier", "ProgressRow", "Watermark"]
+__all__ = ["EndOffsets", "Frontier", "FrontierMark", "ProgressRow", "Watermark"]
 
 EndOffsets = Mapping[str, Mapping[int, int]]
 """Topic -> topic partition -> the reader's next offset."""
@@ -60,8 +61,17 @@ class _Stream:
     """Kafka's ids of the recorded data topics; empty in what older programs stored."""
 
 
+@dataclass(frozen=True, slots=True)
+class FrontierMark:
+    """How far a frontier was at a moment."""
+
+    stream: tuple[str | None, int, int]
+    """The epoch, and how many topics of the stream had a key schema, and an id."""
+    slots: Mapping[int, SlotMark]
+
+
 class Frontier:
-    """A reader's view of the progress topic; only `fold` changes it."""
+    """A reader's view of the progress topic; only `fold` and `apply` change it."""
 
     def __init__(self, subscription: Subscribed) -> None:
         """Start without records."""
@@ -102,8 +112,10 @@ class Frontier:
         for row in sorted(rows, key=lambda row: (row.slot, row.offset)):
             self._fold_one(row)
         self._check_slots(reached)
+        has_reached = self._reached_test(reached)
+        slots = len(self._slots) if self._stream is None else self._stream.slots
         for view in self._slots.values():
-            view.settle(self._reached_test(reached))
+            view.settle(has_reached, entries_max=ENTRIES_WAITING_MAX // max(slots, 1))
 
     def watermark(self) -> Watermark | None:
         """The watermark, or None while it cannot be known.
@@ -130,32 +142,47 @@ class Frontier:
             invariant(slot == view.slot, "a slot's view is stored under another slot", slot=slot)
             view.check_invariants()
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return plain data for `restore`."""
-        stream = self._stream
-        return {
-            "epoch": self.epoch,
-            "stream": None
-            if stream is None
-            else {
-                "name": stream.name,
-                "slots": stream.slots,
-                "end_ns": stream.end_ns,
-                "key_schema_ids": dict(stream.key_schema_ids),
-                "topic_ids": dict(stream.topic_ids),
-            },
-            "slots": [view.snapshot() for _, view in sorted(self._slots.items())],
-        }
+    def mark(self) -> FrontierMark:
+        """Return how far the frontier is now."""
+        slots = {number: view.mark() for number, view in self._slots.items()}
+        return FrontierMark(self._stream_mark(), slots)
+
+    def items_since(self, mark: FrontierMark | None) -> Iterator[list[Any]]:
+        """Yield plain data that `apply` takes, for a frontier as this one was at a mark.
+
+        None is the mark of a frontier without records.
+        """
+        known = (None, -1, -1) if mark is None else mark.stream
+        if known != self._stream_mark():
+            stream = None if self._stream is None else asdict(self._stream)
+            yield ["stream", self.epoch, stream]
+        for number, view in sorted(self._slots.items()):
+            for item in view.items_since(None if mark is None else mark.slots.get(number)):
+                yield [number, *item]
+
+    def apply(self, items: Iterable[list[Any]]) -> None:
+        """Take what `items_since` gave, in its order."""
+        for head, *rest in items:
+            if head == "stream":
+                self.epoch, stream = rest
+                self._stream = None if stream is None else _Stream(**stream)
+            else:
+                self._slots.setdefault(head, SlotView(head)).apply(rest)
 
     @classmethod
-    def restore(cls, data: Mapping[str, Any], subscription: Subscribed) -> Frontier:
-        """Rebuild what `snapshot` gave."""
+    def of_format_1(cls, data: Mapping[str, Any], subscription: Subscribed) -> Frontier:
+        """Rebuild what a program stored which wrote the frontier as one file."""
         frontier = cls(subscription)
         frontier.epoch = data["epoch"]
         frontier._stream = None if data["stream"] is None else _Stream(**data["stream"])
-        views = [SlotView.restore(view) for view in data["slots"]]
+        views = [SlotView.of_format_1(view) for view in data["slots"]]
         frontier._slots = {view.slot: view for view in views}
         return frontier
+
+    def _stream_mark(self) -> tuple[str | None, int, int]:
+        if self._stream is None:
+            return self.epoch, -1, -1
+        return self.epoch, len(self._stream.key_schema_ids), len(self._stream.topic_ids)
 
     def _fold_one(self, row: ProgressRow) -> None:
         view = self._slots.setdefault(row.slot, SlotView(row.slot))
@@ -171,25 +198,21 @@ class Frontier:
         if isinstance(row.record.body, StreamStarted):
             self._start(row.record.body)
         elif isinstance(row.record.body, TableAdded):
-            self._add_table(row.record.body.topic)
+            self._add_topic(row.record.body.topic)
         view.fold(row.record.body, offset=row.offset)
 
     def _start(self, started: StreamStarted) -> None:
-        if self._stream is not None:
-            if started.stream != self._stream.name:
-                message = "the progress topic holds records of two streams"
-                raise ProtocolError(message, streams=[self._stream.name, started.stream])
-            return
-        self._stream = _Stream(
-            name=started.stream,
-            slots=started.slots,
-            end_ns=started.end_ns,
-            key_schema_ids={t.topic: t.key_schema_id for t in started.topics if _is_fixed(t)},
-            topic_ids={t.topic: t.topic_id for t in started.topics if t.topic_id},
-        )
+        """Take the stream from its first chunk, and the topics of each."""
+        if self._stream is None:
+            self._stream = _Stream(started.stream, started.slots, started.end_ns, {}, {})
+        elif started.stream != self._stream.name:
+            message = "the progress topic holds records of two streams"
+            raise ProtocolError(message, streams=[self._stream.name, started.stream])
+        for topic in started.topics:
+            self._add_topic(topic)
 
-    def _add_table(self, topic: DataTopic) -> None:
-        """Take a later table's key schema and topic; the first record of a topic counts."""
+    def _add_topic(self, topic: DataTopic) -> None:
+        """Take a topic's key schema and id; the first record of a topic counts."""
         if self._stream is not None and topic.topic_id:
             self._stream.topic_ids.setdefault(topic.topic, topic.topic_id)
         if self._stream is not None and _is_fixed(topic):

@@ -10,12 +10,21 @@ twice cannot raise the minimum.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from bisect import bisect_left
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import Any
+from sys import intern
+from typing import TYPE_CHECKING, Any
 
 from tidegate.lineage.errors import ProtocolError
+from tidegate.lineage.snapshot_queue import (
+    ENTRIES_WAITING_MAX,
+    HasReached,
+    Slowest,
+    Snapshot,
+    SnapshotMark,
+    SnapshotQueue,
+    Vector,
+)
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import (
@@ -30,65 +39,25 @@ from tidegate.schemas.progress import (
     TableAdded,
 )
 
-__all__ = ["SNAPSHOTS_WAITING_MAX", "HasReached", "SlotView", "Slowest", "Snapshot"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
-SNAPSHOTS_WAITING_MAX = 256
-"""Snapshots kept per slot while the data lags behind the progress topic, as in a catch-up.
+__all__ = ["ANNOUNCEMENTS_MAX", "SlotMark", "SlotView"]
 
-Beyond that every second one is dropped, never the first or the last: the watermark then
-moves in longer steps, and the frontier stays small however long the backlog is.
+ANNOUNCEMENTS_MAX = 1_000
+"""Announcements of a slot beyond which those that leave it together are kept as one.
+
+In a long history every stream partition there ever was is announced.  Between two snapshots that
+wait, only the lowest start can hold the watermark back.
 """
-
-HasReached = Callable[[str, int, int], bool]
-"""(topic, topic partition, offset) -> whether the reader's next offset is greater."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Slowest:
-    """The stream partition that holds a watermark back."""
-
-    watermark_us: int
-    token: str
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A `SlotProgress`, reduced to what a reader needs."""
+class SlotMark:
+    """How far a slot was at a moment."""
 
-    revision: int
-    includes: int
-    vector: Mapping[str, Mapping[int, int]]
-    tokens: int
-    slowest: Slowest | None
-
-    def is_in_effect(self, has_reached: HasReached) -> bool:
-        """Whether the reader has consumed everything that this snapshot's tokens had written."""
-        return all(
-            has_reached(topic, topic_partition, offset)
-            for topic, offsets in self.vector.items()
-            for topic_partition, offset in offsets.items()
-        )
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return plain data for `restore`."""
-        return {
-            "revision": self.revision,
-            "includes": self.includes,
-            "vector": {t: {str(p): o for p, o in of.items()} for t, of in self.vector.items()},
-            "tokens": self.tokens,
-            "slowest": _slowest_to_json(self.slowest),
-        }
-
-    @classmethod
-    def restore(cls, data: Mapping[str, Any]) -> Snapshot:
-        """Rebuild what `snapshot` gave."""
-        return cls(
-            revision=data["revision"],
-            includes=data["includes"],
-            vector={t: {int(p): o for p, o in of.items()} for t, of in data["vector"].items()},
-            tokens=data["tokens"],
-            slowest=_slowest_from_json(data["slowest"]),
-        )
+    folded_through: int
+    snapshots: SnapshotMark
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +65,7 @@ class _OpenSet:
     """Chunks of one snapshot that were read so far; the snapshot does not exist before the last."""
 
     snapshot: Snapshot
+    vector: Vector
     next_chunk: int
     chunks: int
 
@@ -112,24 +82,30 @@ class _Announcement:
 
 @dataclass(slots=True)
 class SlotView:
-    """One slot, as far as it was read; changed by `fold` and `settle` only."""
+    """One slot, as far as it was read; changed by `fold`, `settle` and `apply` only."""
 
     slot: int
     folded_through: int = -1
     """Offset of the newest record folded."""
-    current: Snapshot | None = None
-    """The snapshot in effect."""
     finished_tokens: int = 0
-    _waiting: list[Snapshot] = field(default_factory=list)
+    _snapshots: SnapshotQueue = field(default_factory=SnapshotQueue)
     _announced: dict[tuple[str, str], _Announcement] = field(default_factory=dict)
     _open: _OpenSet | None = None
-    _newest: Snapshot | None = None
-    """Of the highest revision that was folded, also once it was thinned out."""
+
+    @property
+    def current(self) -> Snapshot | None:
+        """The snapshot in effect."""
+        return self._snapshots.current
+
+    @property
+    def vector_in_effect(self) -> Vector:
+        """The vector of the snapshot in effect; empty without one."""
+        return self._snapshots.vector_in_effect
 
     @property
     def snapshots_waiting(self) -> int:
         """How many snapshots were read and are not in effect."""
-        return len(self._waiting)
+        return self._snapshots.waiting
 
     def fold(self, body: ProgressBody, *, offset: int) -> None:
         """Take the record at an offset of this slot; a record that was taken before is ignored.
@@ -153,21 +129,16 @@ class SlotView:
             case StreamStarted() | TableAdded() | SlotWatermarkExpired():
                 pass  # the frontier keeps stream and tables, as they concern all slots
 
-    def settle(self, has_reached: HasReached) -> None:
-        """Put the newest snapshot whose vector is reached into effect."""
-        for index in range(len(self._waiting) - 1, -1, -1):
-            snapshot = self._waiting[index]
-            if snapshot.is_in_effect(has_reached):
-                self.current = snapshot
-                del self._waiting[: index + 1]
-                self._announced = {
-                    key: announcement
-                    for key, announcement in self._announced.items()
-                    if announcement.offset > snapshot.includes
-                }
-                break
-        while len(self._waiting) > SNAPSHOTS_WAITING_MAX:
-            self._waiting = [*self._waiting[:-1:2], self._waiting[-1]]
+    def settle(self, has_reached: HasReached, *, entries_max: int = ENTRIES_WAITING_MAX) -> None:
+        """Put the newest snapshot whose vector is reached into effect.
+
+        `entries_max` bounds the vectors of those that wait on.
+        """
+        if self._snapshots.settle(has_reached):
+            self._drop_announced()
+        self._snapshots.thin(entries_max)
+        if len(self._announced) > ANNOUNCEMENTS_MAX:
+            self._join_announced()
 
     def slowest(self) -> Slowest | None:
         """The stream partition of this slot with the lowest watermark, if there is any."""
@@ -181,15 +152,7 @@ class SlotView:
 
     def check_invariants(self) -> None:
         """Raise InvariantViolation if this view contradicts itself."""
-        revisions = [snapshot.revision for snapshot in self._waiting]
-        if self.current is not None:
-            revisions.insert(0, self.current.revision)
-        invariant(
-            all(low < high for low, high in pairwise(revisions)),
-            "snapshots of a slot are out of order",
-            slot=self.slot,
-            revisions=revisions,
-        )
+        self._snapshots.check_invariants(self.slot)
         includes = -1 if self.current is None else self.current.includes
         for (token, _), announcement in self._announced.items():
             invariant(
@@ -199,62 +162,92 @@ class SlotView:
                 token=token,
             )
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return plain data for `restore`."""
-        return {
-            "slot": self.slot,
-            "folded_through": self.folded_through,
-            "finished_tokens": self.finished_tokens,
-            "current": None if self.current is None else self.current.snapshot(),
-            "waiting": [snapshot.snapshot() for snapshot in self._waiting],
-            "announced": [
-                [token, parent, announcement.offset, announcement.slowest.watermark_us]
-                for (token, parent), announcement in sorted(self._announced.items())
-            ],
-            "newest": None if self._newest is None else self._newest.snapshot(),
-            "open": None
-            if self._open is None
-            else {
-                "snapshot": self._open.snapshot.snapshot(),
-                "next_chunk": self._open.next_chunk,
-                "chunks": self._open.chunks,
-            },
-        }
+    # ------------------------------------------------------------ what has changed, as plain data
+
+    def mark(self) -> SlotMark:
+        """Return how far the slot is now."""
+        return SlotMark(self.folded_through, self._snapshots.mark())
+
+    def items_since(self, mark: SlotMark | None) -> Iterator[list[Any]]:
+        """Yield what `apply` takes, for a view that is as this one was at a mark; None: empty."""
+        if self.mark() == mark:
+            return
+        known = -1 if mark is None else mark.folded_through
+        for (token, parent), one in self._announced.items():
+            if one.offset > known:
+                yield ["announced", token, parent, one.offset, one.slowest.watermark_us]
+        yield from self._snapshots.items_since(None if mark is None else mark.snapshots)
+        yield ["slot", self.folded_through, self.finished_tokens, _open_to_json(self._open)]
+
+    def apply(self, item: list[Any]) -> None:
+        """Take the next item that `items_since` gave."""
+        match item:
+            case ["announced", token, parent, offset, watermark_us]:
+                announced = _Announcement(offset, Slowest(watermark_us, token))
+                self._announced[token, parent] = announced
+            case ["slot", folded_through, finished_tokens, unfinished]:
+                self.folded_through, self.finished_tokens = folded_through, finished_tokens
+                self._open = _open_from_json(unfinished)
+                if self.current is not None:
+                    self._drop_announced()
+            case _:
+                self._snapshots.apply(item)
 
     @classmethod
-    def restore(cls, data: Mapping[str, Any]) -> SlotView:
-        """Rebuild what `snapshot` gave."""
-        # States from before version 2 hold no newest one: it is among the others.
-        newest = data.get("newest") or next(iter(data["waiting"][-1:]), data["current"])
-        unfinished = data["open"]
-        return cls(
-            slot=data["slot"],
-            folded_through=data["folded_through"],
-            finished_tokens=data["finished_tokens"],
-            current=None if data["current"] is None else Snapshot.restore(data["current"]),
-            _waiting=[Snapshot.restore(snapshot) for snapshot in data["waiting"]],
-            _announced={
-                (token, parent): _Announcement(offset, Slowest(watermark_us, token))
-                for token, parent, offset, watermark_us in data["announced"]
-            },
-            _newest=None if newest is None else Snapshot.restore(newest),
-            _open=None
-            if unfinished is None
-            else _OpenSet(
-                snapshot=Snapshot.restore(unfinished["snapshot"]),
-                next_chunk=unfinished["next_chunk"],
-                chunks=unfinished["chunks"],
-            ),
-        )
+    def of_format_1(cls, data: Mapping[str, Any]) -> SlotView:
+        """Rebuild the view that a program stored which wrote the frontier as one file."""
+        view = cls(data["slot"], data["folded_through"], data["finished_tokens"])
+        known = [one for one in (data["current"], *data["waiting"]) if one is not None]
+        for number, one in enumerate(known):
+            view._snapshots.add(_snapshot_of(one), _vector_of(one))
+            if number == 0 and data["current"] is not None:
+                view._snapshots.apply(["current", one["revision"]])
+        view._announced = {
+            (token, parent): _Announcement(offset, Slowest(watermark_us, token))
+            for token, parent, offset, watermark_us in data["announced"]
+        }
+        if (unfinished := data["open"]) is not None:
+            one = unfinished["snapshot"]
+            chunks = unfinished["next_chunk"], unfinished["chunks"]
+            view._open = _OpenSet(_snapshot_of(one), _vector_of(one), *chunks)
+        return view
+
+    # ------------------------------------------------------------ inside
+
+    def _drop_announced(self) -> None:
+        """Drop the announcements that the snapshot in effect contains."""
+        includes = -1 if self.current is None else self.current.includes
+        self._announced = {k: one for k, one in self._announced.items() if one.offset > includes}
+
+    def _join_announced(self) -> None:
+        """Keep one announcement of those between two snapshots that wait: they are dropped as one.
+
+        Without a snapshot in effect there is no watermark, and the first one will contain what all
+        that wait contain.
+        """
+        ends = sorted(set(self._snapshots.includes_waiting))
+        kept: dict[tuple[str, str], _Announcement] = {}
+        joined: dict[int, _Announcement] = {}
+        for key, one in self._announced.items():
+            place = bisect_left(ends, one.offset)
+            if place == len(ends):
+                kept[key] = one
+            elif place > 0 or self.current is not None:
+                known = joined.get(place, one)
+                offset, slowest = max(one.offset, known.offset), min(one.slowest, known.slowest)
+                joined[place] = _Announcement(offset, slowest)
+        # Not under a parent's name: an announcement of its own must not take their place.
+        kept |= {(one.slowest.token, f"*{one.offset}"): one for one in joined.values()}
+        self._announced = kept
 
     def _fold_snapshot(self, body: SlotProgress | SlotChanges | SlotWatermark) -> None:
         if body.slot != self.slot:
             message = "a slot holds another slot's snapshot"
             raise ProtocolError(message, slot=self.slot, snapshot_of=body.slot)
         if body.chunk == 0:
-            unfinished = _OpenSet(_reduce(body), next_chunk=1, chunks=body.chunks)
+            unfinished = _OpenSet(_reduce(body), _vector(body), next_chunk=1, chunks=body.chunks)
         elif self._open is not None and self._open.is_continued_by(body):
-            unfinished = _OpenSet(_joined(self._open.snapshot, body), body.chunk + 1, body.chunks)
+            unfinished = _joined(self._open, body)
         else:
             # A compaction removed chunks of an older set: the set is incomplete for good.
             self._open = None
@@ -263,60 +256,79 @@ class SlotView:
             self._open = unfinished
             return
         self._open = None
-        self._add(unfinished.snapshot, body)
+        self._add(unfinished, body)
 
-    def _add(self, snapshot: Snapshot, body: SlotProgress | SlotChanges | SlotWatermark) -> None:
+    def _add(self, whole: _OpenSet, body: SlotProgress | SlotChanges | SlotWatermark) -> None:
         """Let a whole record wait for its vector; one that says nothing new is left out."""
-        newest = self._newest
+        snapshot, newest = whole.snapshot, self._snapshots.newest
         revision = -1 if newest is None else newest.revision
         if isinstance(body, SlotWatermark) and snapshot.revision == revision:
             return  # it repeats the record before it
         if snapshot.revision <= revision:
             message = "snapshot revisions of a slot do not grow: two workers write to it"
             raise ProtocolError(message, slot=self.slot, revision=body.revision, before=revision)
-        if isinstance(body, SlotChanges):
-            if newest is None or snapshot.revision != revision + 1:
-                return  # what compaction has left of an older chain
-            snapshot = replace(snapshot, vector=_united(newest.vector, snapshot.vector))
-        self._newest = snapshot
-        self._waiting.append(snapshot)
+        if not isinstance(body, SlotChanges):
+            self._snapshots.add(snapshot, whole.vector)
+        elif newest is not None and snapshot.revision == revision + 1:
+            self._snapshots.add_changes(snapshot, whole.vector)
+        # Else it is what compaction has left of an older chain.
 
 
 def _reduce(body: SlotProgress | SlotChanges | SlotWatermark) -> Snapshot:
-    vector: dict[str, dict[int, int]] = {}
-    for entry in body.vector:
-        vector.setdefault(entry.topic, {})[entry.topic_partition] = entry.offset
     if isinstance(body, SlotProgress):
         is_open = len(body.tokens)
         slowest = min((Slowest(t.watermark_us, t.token) for t in body.tokens), default=None)
     else:
         is_open, mark = body.open, body.slowest
         slowest = None if mark is None else Slowest(mark.watermark_us, mark.token)
-    return Snapshot(body.revision, body.includes, vector, tokens=is_open, slowest=slowest)
+    return Snapshot(body.revision, body.includes, tokens=is_open, slowest=slowest)
 
 
-def _joined(before: Snapshot, body: SlotProgress | SlotChanges | SlotWatermark) -> Snapshot:
-    """Return a snapshot with one more chunk; only a `SlotProgress` has its tokens counted."""
-    part = _reduce(body)
-    known = [slowest for slowest in (before.slowest, part.slowest) if slowest is not None]
-    return replace(
-        before,
-        vector=_united(before.vector, part.vector),
-        tokens=before.tokens + (part.tokens if isinstance(body, SlotProgress) else 0),
-        slowest=min(known, default=None),
+def _vector(body: SlotProgress | SlotChanges | SlotWatermark) -> Vector:
+    # One text for each topic: a reader keeps thousands of entries.
+    return {(intern(one.topic), one.topic_partition): one.offset for one in body.vector}
+
+
+def _joined(before: _OpenSet, body: SlotProgress | SlotChanges | SlotWatermark) -> _OpenSet:
+    """Return a set with one more chunk; only a `SlotProgress` has its tokens counted."""
+    part, snapshot = _reduce(body), before.snapshot
+    known = [slowest for slowest in (snapshot.slowest, part.slowest) if slowest is not None]
+    return _OpenSet(
+        replace(
+            snapshot,
+            tokens=snapshot.tokens + (part.tokens if isinstance(body, SlotProgress) else 0),
+            slowest=min(known, default=None),
+        ),
+        {**before.vector, **_vector(body)},
+        next_chunk=body.chunk + 1,
+        chunks=body.chunks,
     )
 
 
-def _united(
-    before: Mapping[str, Mapping[int, int]], after: Mapping[str, Mapping[int, int]]
-) -> dict[str, Mapping[int, int]]:
-    """Return a vector with the entries of another one in it."""
-    return {**before, **{t: {**before.get(t, {}), **offsets} for t, offsets in after.items()}}
+def _open_to_json(unfinished: _OpenSet | None) -> list[Any] | None:
+    if unfinished is None:
+        return None
+    one = unfinished.snapshot
+    slowest = None if one.slowest is None else [one.slowest.watermark_us, one.slowest.token]
+    entries = [[topic, number, offset] for (topic, number), offset in unfinished.vector.items()]
+    head = [one.revision, one.includes, one.tokens, slowest]
+    return [*head, entries, unfinished.next_chunk, unfinished.chunks]
 
 
-def _slowest_to_json(slowest: Slowest | None) -> list[Any] | None:
-    return None if slowest is None else [slowest.watermark_us, slowest.token]
+def _open_from_json(data: list[Any] | None) -> _OpenSet | None:
+    if data is None:
+        return None
+    revision, includes, tokens, slowest, entries, next_chunk, chunks = data
+    snapshot = Snapshot(revision, includes, tokens, None if slowest is None else Slowest(*slowest))
+    vector = {(topic, number): offset for topic, number, offset in entries}
+    return _OpenSet(snapshot, vector, next_chunk, chunks)
 
 
-def _slowest_from_json(data: list[Any] | None) -> Slowest | None:
-    return None if data is None else Slowest(*data)
+def _snapshot_of(data: Mapping[str, Any]) -> Snapshot:
+    mark = data["slowest"]
+    slowest = None if mark is None else Slowest(*mark)
+    return Snapshot(data["revision"], data["includes"], data["tokens"], slowest)
+
+
+def _vector_of(data: Mapping[str, Any]) -> Vector:
+    return {(t, int(p)): offset for t, of in data["vector"].items() for p, offset in of.items()}

@@ -26,6 +26,10 @@ def check(history: History) -> Iterator[Violation]:
     for process, times in Counter(denial.process for denial in history.denials).items():
         if times > 1:
             yield Violation(f"{process} went on without a right: it was denied {times} times")
+    for topic, batches in history.planned_over_change.items():
+        # A topic may change in the middle of a batch, after the batch has looked.
+        if len(batches) > 1:
+            yield Violation(f"{len(batches)} batches were planned after the topic changed", topic)
     for name in history.survivors:
         yield Violation(f"{name} still runs a minute after {history.ground[-1].kind}")
     for stop in history.stops:

@@ -8,6 +8,7 @@ at once.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,10 +20,12 @@ from tests.simulation.exhaustive.sameness import Names, copied
 from tests.simulation.exhaustive.script import BEGIN_US, NAMES, SLOTS, TABLE, TOPIC, Script
 from tests.simulation.exhaustive.stage import FixedAnswers
 from tests.simulation.history import Claim, History, Published, Violation
+from tidegate.lineage.subscription import Subscription
 from tidegate.producer.memory.log import Entry, Place
 from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.topics import TopicNames
-from tidegate.spark_consumer.core.files import frontier_file, state_file
+from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
+from tidegate.spark_consumer.core.files import state_file
 from tidegate.spark_consumer.core.gate import Limits
 
 __all__ = ["Gates", "Picture"]
@@ -92,7 +95,11 @@ class _Gate:
             }
         )
         released = tuple(key for one in checkpoint.released() for key in one.order_keys)
-        frontier = checkpoint.store.get(f"gate/{frontier_file(f'{batch:012d}')}")
+        name, found = state.get("frontier"), None
+        if name is not None:
+            files = GateFiles(checkpoint.gate(lambda _name, _content: None))
+            found = files.frontier(name, Subscription(NAMES))
+        frontier = None if found is None else json.dumps([*found.frontier.items_since(None)])
         return (
             str(checkpoint.offsets.get(batch)),
             state.get("watermark_us"),
@@ -132,6 +139,12 @@ class _Reader:
     def require_kept(self, topic: str, number: int, begin: int) -> None:
         pass
 
+    def require_same(self, topic: str, read: Mapping[int, int]) -> None:
+        pass
+
+    def note_batch(self, batch: int, recorded: Mapping[str, str]) -> None:
+        pass
+
     def tell(self, who: str, kind: str, what: Any) -> None:
         pass
 
@@ -144,7 +157,7 @@ class _Reader:
     def measure_frontier(self, frontier: Any) -> None:
         pass
 
-    def measure_state(self, state: Any, files: int) -> None:
+    def measure_state(self, state: Any, files: int, frontier_files: int) -> None:
         pass
 
 

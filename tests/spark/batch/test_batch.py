@@ -265,8 +265,8 @@ def scenario(world):
 
 
 def of_any_writer(text):
-    """Segments are named after the run that wrote them."""
-    return re.sub(r'("name":"[0-9]+-[^"/]*)/[0-9]+', r"\1", text)
+    """Segments and frontiers are named after the run that wrote them."""
+    return re.sub(r'("(?:name|frontier)":"[0-9]+[^"/]*)/[0-9]+', r"\1", text)
 
 
 @pytest.mark.slow

@@ -8,7 +8,10 @@ import shutil
 
 import pytest
 
-from tests.spark.batch.gate_world import GateWorld
+from tests.spark.batch.gate_world import SUBSCRIPTION, GateWorld
+from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
+from tidegate.spark_consumer.checkpoint.json_files import LocalFolder
+from tidegate.spark_consumer.core.batch_state import STATE_FORMAT
 from tidegate.spark_consumer.errors import SegmentDamaged
 
 pytestmark = pytest.mark.spark
@@ -145,13 +148,37 @@ def test_changes_are_accounted_for_in_every_batch(world):
     assert world.run(batch).waiting_rows == 0
 
 
+def with_frontier_in_one_file(world, name):
+    """Store a frontier as the program before did; return its name there."""
+    folder = world.folder / "gate" / "frontiers"
+    files = GateFiles(LocalFolder(world.folder / "gate"))
+    found = files.frontier(name, SUBSCRIPTION).frontier
+    view = found.view(0)
+    # Nothing has moved the watermark yet.
+    assert (view.current, view.snapshots_waiting) == (None, 0)
+    slot = {
+        "slot": 0, "folded_through": view.folded_through, "finished_tokens": 0, "waiting": [],
+        "announced": [["t", "", 1, -1]], "open": None, "current": None,
+    }  # fmt: skip
+    stream = {"name": "s", "slots": 1, "end_ns": None, "key_schema_ids": {}}
+    stored = {"epoch": found.epoch, "stream": stream, "slots": [slot]}
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "000000000002.json").write_text(json.dumps(stored))
+    return "000000000002"
+
+
 def test_a_checkpoint_of_the_program_before_continues(waiting):
-    """Its states have no format number, its segments no counts and no writer in their names."""
+    """Its states have no format number, its segments no counts and no writer in their names.
+
+    Its frontier is one file.
+    """
     world, folders = waiting()
     path = world.folder / "gate" / "states" / "2.json"
     state = json.loads(path.read_text())
-    for name in ("format", "code", "waiting_rows"):
+    for name in ("format", "code", "waiting_rows", "dropped_frontiers", "change_bytes"):
         del state[name]
+    state["frontier"] = with_frontier_in_one_file(world, state["frontier"])
     for segment, folder in zip(state["segments"], folders, strict=True):
         del segment["parts"]
         segment["name"] = folder.parent.name
@@ -165,7 +192,7 @@ def test_a_checkpoint_of_the_program_before_continues(waiting):
     world.log.beat(220)
     state = world.run(batch)
     assert world.order_us(0) == [*range(100, 140), *range(200, 221)]
-    assert (state.format, state.waiting_rows) == (2, None)
+    assert (state.format, state.waiting_rows) == (STATE_FORMAT, None)
     world.log.beat(320)
     state = world.run(batch)
     assert world.order_us(1) == [*range(221, 240), 250, *range(300, 321)]
@@ -174,3 +201,4 @@ def test_a_checkpoint_of_the_program_before_continues(waiting):
     assert world.order_us(2) == list(range(321, 340))
     world.run(batch)
     assert world.files("segments") == []
+    assert "000000000002.json" not in world.files("frontiers")

@@ -49,6 +49,21 @@ def test_temporary_files_are_in_the_folder_of_their_file(storage, tmp_path):
         assert (tmp_path / "a folder" / temporary).read_bytes() == b"1"
 
 
+def test_what_killed_writes_have_left_is_deleted_where_it_is_old_enough(spark, storage, tmp_path):
+    storage.write_json("plans/1.json", 1)
+    left = [storage._write_temporary(name, b"1") for name in ("plans/1.json", "plans/2.json")]
+    old, young = (tmp_path / "a folder" / one for one in left)
+    os.utime(old, (1, 1))
+    assert storage.delete_unfinished(["plans", "states"], written_before_ms=2_000) == 1
+    assert (old.exists(), young.exists()) == (False, True)
+    assert storage.delete_unfinished(["plans"], written_before_ms=1 << 60) == 1
+    assert storage.read_json("plans/1.json") == 1
+    assert [path.name for path in (tmp_path / "a folder" / "plans").glob("*.json")] == ["1.json"]
+    Storage(spark, storage.root).take()
+    with pytest.raises(WriterReplaced):
+        storage.delete_unfinished(["plans"], written_before_ms=0)
+
+
 def test_a_folder_is_deleted_with_what_it_holds(storage):
     storage.write_json("segments/a/part", 1)
     storage.write_json("segments/b/part", 1)

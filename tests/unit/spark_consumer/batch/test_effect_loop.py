@@ -61,7 +61,7 @@ class Gate:
         self.topic_ids = {}
         rows = [row(n, us) for n, us in enumerate(commit_times_us or (10, 20, 30, 40))]
         self.rows = MemoryRows(
-            rows, progress(watermark_us),
+            rows, [progress(watermark_us)],
             segments=self.checkpoint.segments, late=self.checkpoint.late,
         )  # fmt: skip
 
@@ -165,8 +165,8 @@ def test_a_replaced_run_stops_before_its_next_write(step):
     names(gate.loop())
     late = MemoryRows(
         [row(4, 5), row(5, 25), row(6, 50)],
-        [ProgressRow(0, 3, ProgressRecord("e", "w", SlotProgress(
-            0, 2, 0, 1, (), (TokenSnapshot("t", 0, (), (), 30),))))],
+        [[ProgressRow(0, 3, ProgressRecord("e", "w", SlotProgress(
+            0, 2, 0, 1, (), (TokenSnapshot("t", 0, (), (), 30),))))]],
         segments=gate.checkpoint.segments, late=gate.checkpoint.late,
     )  # fmt: skip
     ends = {PROGRESS: {0: 4}, DATA: {0: 7}}

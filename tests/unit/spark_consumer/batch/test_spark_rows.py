@@ -16,6 +16,9 @@ class Frame:
     def __init__(self):
         self.calls = []
 
+    def where(self, _condition):
+        return self
+
     def persist(self, _level):
         self.calls.append("persist")
 
@@ -63,13 +66,22 @@ def counted(one, offsets):
     return one.count_changes(after_us=1, through_us=2, offsets=offsets)
 
 
-def test_rows_are_persisted_by_the_first_reader_only():
+@pytest.mark.usefixtures("jobs")
+def test_changes_are_persisted_by_the_first_reader_only():
+    frame = Frame()
+    one = rows(frame)
+    assert counted(one, 1) == "counted by Spark"
+    counted(one, 1)
+    one.close()
+    assert frame.calls == ["persist", "unpersist"]
+
+
+def test_progress_is_read_from_kafka_as_it_comes():
     frame = Frame()
     one = rows(frame)
     assert one.read_progress(offsets=3, data_offsets=1) == [(frame, 3)]
-    one.read_progress(offsets=4, data_offsets=1)
     one.close()
-    assert frame.calls == ["persist", "unpersist"]
+    assert frame.calls == []
 
 
 def test_rows_that_nobody_reads_cost_nothing():

@@ -7,12 +7,19 @@ import pytest
 
 from tests.simulation.disturbance import Disturbance, GateProfile
 from tests.simulation.object_store import ObjectStore, StoreClient
-from tidegate.lineage.frontier import Frontier
+from tidegate.lineage.frontier import Frontier, ProgressRow
 from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.progress import (
+    ChildPartition,
+    PartitionAnnounced,
+    ProgressRecord,
+    StreamStarted,
+)
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, complete_from_us, newest_state
 from tidegate.spark_consumer.core.batch_state import State
+from tidegate.spark_consumer.core.frontier_log import FrontierLog
 from tidegate.spark_consumer.core.plan import PLAN_FORMAT, Plan, ReleaseBounds
 from tidegate.spark_consumer.errors import CheckpointMismatch, WriterReplaced
 
@@ -27,6 +34,14 @@ def plan(batch, *releases):
         releases=tuple(ReleaseBounds(number, 0, 9, ()) for number in releases),
         stored=(), compaction=None, topics=(), frontier="f", sinks=("changelog",),
     )  # fmt: skip
+
+
+CHILD = ChildPartition("t", ("",), 0)
+BODIES = (
+    StreamStarted("s", "g", 0, None, "bank-fleet", 1, "id", (), (CHILD,)),
+    PartitionAnnounced(CHILD, ""),
+)
+OPENING = [ProgressRow(0, n, ProgressRecord("e", "w", body)) for n, body in enumerate(BODIES)]
 
 
 @pytest.fixture
@@ -52,12 +67,17 @@ def test_a_checkpoint_keeps_its_identity(files):
 
 def test_states_plans_and_frontiers_are_loaded_as_they_were_stored(files):
     state, frontier = State("bank", "q", batch=3), Frontier(SUBSCRIPTION)
+    frontier.fold(OPENING, reached={"bank-progress": {0: 2}})
     files.store_state(state)
     files.store_plan(plan(4, 7))
-    files.store_frontier("f", frontier)
+    log = FrontierLog(frontier)
+    files.store_frontier("f/1", log, log.write("f/1", code="1"))
     assert files.state(3) == state
     assert files.plan(4) == plan(4, 7)
-    assert files.frontier("f", SUBSCRIPTION).snapshot() == frontier.snapshot()
+    assert files.frontier("f/1", SUBSCRIPTION) is log
+    found = files.frontier("f/1", SUBSCRIPTION)
+    assert found is not log
+    assert list(found.frontier.items_since(None)) == list(frontier.items_since(None))
     assert (files.state(4), files.plan(3), files.frontier("g", SUBSCRIPTION)) == (None, None, None)
 
 

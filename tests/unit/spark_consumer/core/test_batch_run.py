@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.lineage.errors import MixedEpochs, ProtocolError
-from tidegate.lineage.frontier import Frontier, ProgressRow
+from tidegate.lineage.frontier import ProgressRow
 from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.errors import ConsumerError, InvariantViolation
 from tidegate.schemas.progress import (
@@ -38,6 +38,7 @@ from tidegate.spark_consumer.core.batch_effects import (
     LoadFrontier,
     LoadPlan,
     LoadState,
+    ReadMoreProgress,
     ReadProgress,
     StoreFrontier,
     StorePlan,
@@ -63,10 +64,12 @@ from tidegate.spark_consumer.core.batch_state import State, TopicIds
 from tidegate.spark_consumer.core.batch_stats import BatchStats
 from tidegate.spark_consumer.core.files import (
     frontier_file,
+    frontier_folder,
     plan_file,
     segment_file,
     state_file,
 )
+from tidegate.spark_consumer.core.frontier_log import FrontierLog
 from tidegate.spark_consumer.core.gate import Limits, no_longer_needed
 from tidegate.spark_consumer.core.plan import (
     CompactSegments,
@@ -139,7 +142,7 @@ BOTH = ReleaseCounted(ReleaseCount(rows=2, copies=2))
 
 
 def first_batch():
-    """The first batch's run, its tail of effects, and its frontier."""
+    """The first batch's run, its tail of effects, and its frontier's log."""
     run = begin()
     tail = handle(
         run,
@@ -149,8 +152,14 @@ def first_batch():
         ChangesCounted(DUE),
     )
     tail += handle(run, BOTH)
-    frontier = next(e.frontier for e in tail if isinstance(e, StoreFrontier))
-    return run, tail, Frontier.restore(frontier.snapshot(), SUBSCRIPTION)
+    return run, tail, restored(next(e for e in tail if isinstance(e, StoreFrontier)))
+
+
+def restored(effect):
+    """The frontier as the effect's files have it."""
+    files = json.loads(json.dumps(dict(effect.stored.files)))
+    index = files[frontier_file(effect.name)]
+    return FrontierLog.restore(effect.name, index, files.get, SUBSCRIPTION)
 
 
 def kinds(effects):
@@ -173,7 +182,8 @@ def test_the_first_batch_has_no_state_and_no_frontier_to_load():
     assert (counted.bounds, counted.reads) == (release.bounds, ())
     assert schemas.topics == IDS
     assert frontier.name == plan.plan.frontier == state.state.frontier
-    assert frontier.frontier.watermark().us == 20
+    assert frontier.log.frontier.watermark().us == 20
+    assert restored(frontier).frontier.watermark().us == 20
     assert run.plan is plan.plan
     assert (release.bounds.after_us, release.bounds.through_us) == (-1, 20)
     assert release.sinks == plan.plan.sinks == state.state.sinks == ("changelog", "mirror")
@@ -201,6 +211,15 @@ def test_a_later_batch_loads_its_state_deletes_loads_its_plan_then_its_frontier(
     assert tail[-1].state.watermark_us == 40
 
 
+def test_progress_is_read_in_portions_to_its_end():
+    run = begin()
+    handle(run, BatchBegun(ends(3, 2)), PlanLoaded(None))
+    for rows in (opening()[:1], opening()[1:], (beat(2, watermark_us=20, data=2),)):
+        assert run.handle(ProgressRead(rows, is_last=False)) == [ReadMoreProgress()]
+        run.check_invariants()
+    assert run.handle(ProgressRead(())) == [CountChanges(-1, 20, 2)]
+
+
 def with_topic(topic_id="one", topic=DATA):
     """The opening of a stream that records a data topic."""
     child = ChildPartition("t", ("",), 0)
@@ -223,10 +242,9 @@ def later_batch(end_offsets=None):
     rows = (*with_topic(), beat(2, watermark_us=20, data=2))
     described = TopicsDescribed({DATA: "one"})
     handle(first, BatchBegun(ends(3, 2)), PlanLoaded(None), ProgressRead(rows), described)
-    handle(first, ChangesCounted(DUE), BOTH, StateStored())
-    frontier = Frontier(SUBSCRIPTION)
-    frontier.fold(rows, reached=ends(3, 2))
-    frontier = Frontier.restore(json.loads(json.dumps(frontier.snapshot())), SUBSCRIPTION)
+    decided = handle(first, ChangesCounted(DUE))
+    handle(first, BOTH, StateStored())
+    frontier = restored(next(e for e in decided if isinstance(e, StoreFrontier)))
     run = begin(1)
     handle(run, BatchBegun(end_offsets or ends(4, 9)), StateLoaded(first.state), PlanLoaded(None))
     return run, run.handle(FrontierLoaded(frontier))
@@ -419,11 +437,10 @@ def with_waiting():
         early=Distribution(1, (15,)), early_checksum=7, early_min_us=15, early_max_us=15
     )
     rows = ProgressRead((*opening(), beat(2, watermark_us=9)))
-    handle(run, BatchBegun(ends(3, 1)), PlanLoaded(None), rows, ChangesCounted(early))
+    decided = handle(run, BatchBegun(ends(3, 1)), PlanLoaded(None), rows, ChangesCounted(early))
+    frontier = restored(next(e for e in decided if isinstance(e, StoreFrontier)))
     handle(run, SegmentStored((RowSum(1, 7),)), StateStored())
     second = begin(1)
-    frontier = Frontier(SUBSCRIPTION)
-    frontier.fold(rows.rows, reached=ends(3, 1))
     handle(second, BatchBegun(ends(4, 1)), StateLoaded(run.state), PlanLoaded(None))
     handle(second, FrontierLoaded(frontier), ProgressRead((beat(3, watermark_us=30),)))
     return run.state, second.plan
@@ -585,8 +602,9 @@ class Disk:
             case LoadPlan():
                 return PlanLoaded(self.load(plan_file(effect.batch), Plan.restore))
             case LoadFrontier():
-                name = frontier_file(effect.name)
-                return FrontierLoaded(self.load(name, lambda d: Frontier.restore(d, SUBSCRIPTION)))
+                index = json.loads(self.files[frontier_file(effect.name)])
+                read = lambda name: json.loads(self.files[name])  # noqa: E731
+                return FrontierLoaded(FrontierLog.restore(effect.name, index, read, SUBSCRIPTION))
             case ReadProgress():
                 return ProgressRead(progress)
             case CountChanges():
@@ -594,8 +612,9 @@ class Disk:
             case StoreSchemas():
                 pass
             case StoreFrontier():
-                name = frontier_file(effect.name)
-                self.files[name] = json.dumps(effect.frontier.snapshot())
+                for name, content in effect.stored.files:
+                    assert name not in self.files
+                    self.files[name] = json.dumps(content)
             case StorePlan():
                 assert plan_file(effect.plan.batch) not in self.files
                 self.files[plan_file(effect.plan.batch)] = json.dumps(effect.plan.snapshot())
@@ -736,8 +755,12 @@ def test_kills_between_any_two_effects_change_nothing_that_comes_out(batches):
         assert folders == names
         assert {f"segments/{one.name}" for one in state.segments} <= set(disk.files)
         assert state.waiting_rows == sum(us > watermark_us for us in committed)
-        assert not set(no_longer_needed(state)) & {
-            frontier_file(state.frontier),
-            state_file(batch),
-            plan_file(batch),
-        }
+        gone = no_longer_needed(state)
+        needed = {frontier_file(state.frontier), state_file(batch), plan_file(batch)}
+        index = json.loads(disk.files[frontier_file(state.frontier)])
+        needed |= {file for files, _ in index["parts"] for file in files}
+        assert not [name for name in needed if f"{name}/".startswith(tuple(f"{g}/" for g in gone))]
+        frontiers = {name for name in disk.files if name.startswith("frontiers/")}
+        assert {frontier_folder(name) for name in frontiers} <= {
+            *(frontier_folder(name) for name in needed), *gone
+        }  # fmt: skip

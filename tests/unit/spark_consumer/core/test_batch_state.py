@@ -23,7 +23,8 @@ STATE = State(
     watermark_us=100,
     next_release=3,
     end_offsets={"bank.a": {0: 4, 11: 5}},
-    frontier="000000000007",
+    frontier="000000000007/1",
+    dropped_frontiers=("frontiers/000000000006",),
     segments=(
         Segment(
             "a", 90, 120, 5, (110, 120), (SegmentPart(110, 2, 2**64 - 1), SegmentPart(120, 3, 0))
@@ -62,7 +63,7 @@ def test_a_state_that_contradicts_itself_is_refused(change):
 def of_the_program_before(state):
     """What that program stored: no format number, and segments without counts."""
     stored = json.loads(json.dumps(state.snapshot()))
-    for name in ("format", "code", "waiting_rows"):
+    for name in ("format", "code", "waiting_rows", "dropped_frontiers"):
         del stored[name]
     for segment in stored["segments"]:
         del segment["parts"]
@@ -72,7 +73,10 @@ def of_the_program_before(state):
 def test_a_state_of_the_program_before_continues_uncounted():
     segments = tuple(replace(one, parts=()) for one in STATE.segments)
     found = State.restore(of_the_program_before(STATE))
-    assert found == replace(STATE, segments=segments, waiting_rows=None, code="")
+    before = ("frontiers/000000000006.json",)
+    assert found == replace(
+        STATE, segments=segments, waiting_rows=None, code="", dropped_frontiers=before
+    )
     assert found.format == STATE_FORMAT
 
 

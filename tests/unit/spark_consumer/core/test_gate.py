@@ -90,10 +90,19 @@ def gate(state=STATE, frontier=None, **limits):
     return Gate(state, known, limits=Limits(**limits), code="1")
 
 
+def fold(one, rows, *, end_offsets):
+    one.take(rows, end_offsets=end_offsets)
+    return one.close()
+
+
+def decide(one, stats):
+    return one.decide(stats, frontier="f", dropped=("frontiers/e",))
+
+
 def test_before_the_watermark_exists_everything_waits():
     first = gate()
-    assert first.fold(opening(), end_offsets=ends(2, 5)) == BEFORE_EVERYTHING_US
-    plan = first.decide(BatchStats(early=Distribution(5, (8, 9)), early_min_us=3, early_max_us=9))
+    assert fold(first, opening(), end_offsets=ends(2, 5)) == BEFORE_EVERYTHING_US
+    plan = decide(first, BatchStats(early=Distribution(5, (8, 9)), early_min_us=3, early_max_us=9))
     assert plan.releases == ()
     (step,) = plan.steps
     assert isinstance(step, StoreSegment)
@@ -106,13 +115,13 @@ def test_before_the_watermark_exists_everything_waits():
 def test_a_batch_in_full_gives_its_steps_in_order_and_the_next_state():
     frontier = Frontier(SUBSCRIPTION)
     first = gate(frontier=frontier)
-    first.fold([*opening(), beat(2, watermark_us=5)], end_offsets=ends(3, 4))
+    fold(first, [*opening(), beat(2, watermark_us=5)], end_offsets=ends(3, 4))
     early = Distribution(4, (10, 12))
-    before = after(STATE, first.decide(BatchStats(early=early, early_min_us=10, early_max_us=12)))
+    before = after(STATE, decide(first, BatchStats(early=early, early_min_us=10, early_max_us=12)))
     assert before.watermark_us == 5
 
     second = gate(before, frontier)
-    through = second.fold([beat(3, watermark_us=11)], end_offsets=ends(4, 9))
+    through = fold(second, [beat(3, watermark_us=11)], end_offsets=ends(4, 9))
     assert through == 11
     stats = BatchStats(
         late_rows=2,
@@ -122,7 +131,7 @@ def test_a_batch_in_full_gives_its_steps_in_order_and_the_next_state():
         early_max_us=20,
         topics=(TopicIds(DATA, (7,), (3, 5)),),
     )
-    plan = second.decide(stats)
+    plan = decide(second, stats)
     late, release, store = plan.steps
     assert late == SetLateAside(5, 2)
     assert isinstance(release, WriteRelease)
@@ -138,35 +147,44 @@ def test_a_batch_in_full_gives_its_steps_in_order_and_the_next_state():
     assert state.topics == (TopicIds(DATA, (7,), (3, 5)),)
 
     third = gate(state, frontier)
-    third.fold([beat(4, watermark_us=30)], end_offsets=ends(5, 9))
-    final = after(state, third.decide(BatchStats()))
+    fold(third, [beat(4, watermark_us=30)], end_offsets=ends(5, 9))
+    final = after(state, decide(third, BatchStats()))
     assert final.segments == ()
     assert set(final.dropped_segments) == {s.name for s in state.segments}
 
 
 def test_nothing_new_is_no_release_and_the_watermark_moves_all_the_same():
     first = gate()
-    first.fold([*opening(), beat(2, watermark_us=50)], end_offsets=ends(3))
-    plan = first.decide(BatchStats())
+    fold(first, [*opening(), beat(2, watermark_us=50)], end_offsets=ends(3))
+    plan = decide(first, BatchStats())
     assert plan.steps == ()
     assert after(STATE, plan).watermark_us == 50
     assert after(STATE, plan).next_release == 0
+
+
+def test_rows_come_in_portions_and_what_a_former_portion_should_have_held_is_refused():
+    one = gate()
+    one.take(opening()[::-1], end_offsets=ends(5))
+    one.take([beat(3, watermark_us=11)], end_offsets=ends(5))
+    with pytest.raises(InvariantViolation, match="order of their offsets"):
+        one.take([beat(2, watermark_us=5)], end_offsets=ends(5))
+    assert one.close() == 11
 
 
 def test_a_watermark_that_falls_is_an_error_that_names_both_times_and_the_token():
     state = State(prefix="bank", query_id="q", watermark_us=80)
     rows = [*opening(), beat(2, watermark_us=50)]
     with pytest.raises(ProtocolError, match=r"was_us=80, is_us=50, slowest='t'"):
-        gate(state).fold(rows, end_offsets=ends(3))
+        fold(gate(state), rows, end_offsets=ends(3))
     with pytest.raises(ProtocolError, match=r"was_us=80, is_us=None"):
-        gate(state).fold(opening(), end_offsets=ends(2))
+        fold(gate(state), opening(), end_offsets=ends(2))
     rows = [*opening(), beat(2, watermark_us=80)]
-    assert gate(state).fold(rows, end_offsets=ends(3)) == 80
+    assert fold(gate(state), rows, end_offsets=ends(3)) == 80
 
 
 def test_a_plan_and_a_state_survive_being_stored():
     one = gate(segments_max=1, segment_rows_max=2)
-    one.fold([*opening(), beat(2, watermark_us=9)], end_offsets=ends(3, 9))
+    fold(one, [*opening(), beat(2, watermark_us=9)], end_offsets=ends(3, 9))
     stats = BatchStats(
         due=Distribution(3, (4, 5)),
         early=Distribution(8, (10, 11, 12, 13)),
@@ -174,13 +192,13 @@ def test_a_plan_and_a_state_survive_being_stored():
         early_max_us=13,
         topics=(TopicIds(DATA, (7,), (2,)),),
     )
-    plan = one.decide(stats)
+    plan = decide(one, stats)
     assert Plan.restore(json.loads(json.dumps(plan.snapshot()))) == plan
     state = after(STATE, plan)
     assert State.restore(json.loads(json.dumps(state.snapshot()))) == state
     two = gate(state, one.frontier, segments_max=1)
-    two.fold([], end_offsets=ends(3, 9))
-    plan = two.decide(BatchStats())
+    fold(two, [], end_offsets=ends(3, 9))
+    plan = decide(two, BatchStats())
     assert plan.compaction is not None
     assert isinstance(plan.steps[-1], CompactSegments)
     assert Plan.restore(json.loads(json.dumps(plan.snapshot()))) == plan
@@ -189,8 +207,8 @@ def test_a_plan_and_a_state_survive_being_stored():
 
 def test_a_plan_of_another_batch_is_not_obeyed():
     one = gate()
-    one.fold(opening(), end_offsets=ends(2))
-    plan = one.decide(BatchStats())
+    fold(one, opening(), end_offsets=ends(2))
+    plan = decide(one, BatchStats())
     require_same_batch(STATE, plan, end_offsets=ends(2))
     with pytest.raises(CheckpointMismatch, match="end_offsets"):
         require_same_batch(STATE, plan, end_offsets=ends(3))
@@ -201,28 +219,28 @@ def test_a_plan_of_another_batch_is_not_obeyed():
 def test_a_re_created_topic_is_refused():
     state = State(prefix="bank", query_id="q", end_offsets=ends(5, 7))
     with pytest.raises(CheckpointMismatch, match="re-created"):
-        gate(state).fold([], end_offsets=ends(5, 6))
+        fold(gate(state), [], end_offsets=ends(5, 6))
     with pytest.raises(CheckpointMismatch, match="re-created"):
-        gate(state).fold([], end_offsets={PROGRESS: {0: 5}})
+        fold(gate(state), [], end_offsets={PROGRESS: {0: 5}})
 
 
 def test_a_row_without_order_key_is_refused():
     one = gate()
-    one.fold(opening(), end_offsets=ends(2))
+    fold(one, opening(), end_offsets=ends(2))
     with pytest.raises(UnorderedChange, match="accounts"):
-        one.decide(BatchStats(unordered_rows=1, unordered_at="bank.accounts/0@7"))
+        decide(one, BatchStats(unordered_rows=1, unordered_at="bank.accounts/0@7"))
 
 
 def test_another_key_schema_is_refused():
     one = gate()
-    one.fold(opening(), end_offsets=ends(2))
+    fold(one, opening(), end_offsets=ends(2))
     with pytest.raises(ProtocolError, match="key schema"):
-        one.decide(BatchStats(topics=(TopicIds(DATA, (8,), (2,)),)))
+        decide(one, BatchStats(topics=(TopicIds(DATA, (8,), (2,)),)))
 
 
 def test_a_batch_is_folded_before_it_is_decided():
     with pytest.raises(InvariantViolation):
-        gate().decide(BatchStats())
+        decide(gate(), BatchStats())
 
 
 class Executor:
@@ -234,18 +252,19 @@ class Executor:
 
     def run(self, progress, rows, end_offsets):
         one = Gate(self.state, self.frontier, limits=self.limits, code="1")
-        through = one.fold(progress, end_offsets=end_offsets)
+        through = fold(one, progress, end_offsets=end_offsets)
         low = self.state.watermark_us
         due = sorted(us for us in rows if low < us <= through)
         early = sorted(us for us in rows if us > through)
-        plan = one.decide(
+        plan = decide(
+            one,
             BatchStats(
                 late_rows=sum(us <= low for us in rows),
                 due=Distribution(len(due), tuple(due)),
                 early=Distribution(len(early), tuple(early[1::2] or early)),
                 early_min_us=min(early, default=None),
                 early_max_us=max(early, default=None),
-            )
+            ),
         )
         for step in plan.steps:
             self.execute(step, rows)
@@ -315,11 +334,14 @@ def test_everything_comes_out_once_in_order_and_on_time(
 
 def test_what_no_batch_can_need_is_dropped_and_a_hundred_states_stay():
     assert no_longer_needed(STATE) == ()
-    early = State(prefix="bank", query_id="q", batch=1, dropped_segments=("a", "b"))
+    early = State(
+        prefix="bank", query_id="q", batch=1,
+        dropped_segments=("a", "b"), dropped_frontiers=("frontiers/000000000000",),
+    )  # fmt: skip
     assert no_longer_needed(early) == (
         segment_file("a"),
         segment_file("b"),
-        frontier_file("000000000000"),
+        "frontiers/000000000000",
     )
     late = State(prefix="bank", query_id="q", batch=250, frontier="000000000250")
     gone = no_longer_needed(late)

@@ -39,7 +39,8 @@ PLAN = Plan(
     stored=(SEGMENT,),
     compaction=Compaction(("s", "t"), JOINED),
     topics=(TopicIds("bank.a", (1,), (2,)),),
-    frontier="000000000004",
+    frontier="000000000004/1",
+    dropped_frontiers=("frontiers/000000000003",),
     sinks=("changelog", "mirror"),
     fresh=FreshRows(3, RowSum(6, 2**63 + 1)),
 )
@@ -62,6 +63,7 @@ def test_storing_loses_nothing():
 @pytest.mark.parametrize("found", [2, 3])
 def test_a_plan_of_an_older_program_is_executed_without_its_cuts_and_counts(found):
     stored = PLAN.snapshot() | {"format": found}
+    del stored["dropped_frontiers"]
     for bounds in stored["releases"]:
         del bounds["cuts_us"]
     fresh = PLAN.fresh
@@ -71,8 +73,11 @@ def test_a_plan_of_an_older_program_is_executed_without_its_cuts_and_counts(foun
         for segment in (*stored["stored"], stored["compaction"]["output"]):
             del segment["parts"]
     releases = tuple(replace(bounds, cuts_us=()) for bounds in PLAN.releases)
-    restored = Plan.restore(json.loads(json.dumps(stored)))
-    assert restored == replace(PLAN, fresh=fresh, releases=releases)
+    before = ("frontiers/000000000003.json",)
+    expected = replace(PLAN, fresh=fresh, releases=releases, dropped_frontiers=before)
+    assert Plan.restore(json.loads(json.dumps(stored))) == expected
+    first = Plan.restore(json.loads(json.dumps(stored | {"batch": 0})))
+    assert first.dropped_frontiers == ()
 
 
 def test_a_plan_of_a_newer_program_names_the_version_to_install():

@@ -212,3 +212,19 @@ def test_the_size_of_segments_is_never_less_than_theirs():
     assert joined.output.size_bytes == 1_000 * len(joined.inputs)
     older = [replace(part, size_bytes=None) for part in parts]
     assert compaction_of(older, batch=2, segments_max=1, rows_max=100).output.size_bytes is None
+
+
+def test_wide_rows_give_more_releases_and_segments_than_their_number_does():
+    times = tuple(range(11, 21))
+    narrow, wide = Distribution(100, times, 1_000), Distribution(100, times, 50_000)
+    unknown = Distribution(100, times, None)
+    limits = {"rows_max": 100, "bytes_max": 10_000}
+    for fresh, parts in ((narrow, 1), (wide, 5), (unknown, 1)):
+        found = releases(fresh=fresh, **limits)
+        assert len(found) == parts
+        stored = segments_of(fresh, batch=1, min_us=11, max_us=20, **limits)
+        assert len(stored) == parts
+        assert sum(one.rows for one in stored) == 100
+    waiting = replace(segment("a", 11, 20, rows=100), quantiles_us=times, size_bytes=50_000)
+    assert len(releases(segments=(waiting,), **limits)) == 5
+    assert len(releases(segments=(waiting,), rows_max=100)) == 1

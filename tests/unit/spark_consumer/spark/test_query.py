@@ -15,6 +15,7 @@ from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.caught_up import CaughtUp
 from tidegate.spark_consumer.core.retention import FirstRecord
 from tidegate.spark_consumer.errors import ChangesExpired, WriterReplaced
+from tidegate.spark_consumer.spark import query
 from tidegate.spark_consumer.spark.query import GateQuery, _begin, _wait
 
 CONFLICT = RuntimeError("two runs at once")
@@ -112,7 +113,7 @@ def test_a_start_with_everything_is_noted_and_not_logged():
 
 
 def test_a_query_that_ended_without_failure_is_no_failure():
-    _wait(ended(of_gate=REPLACED), threading.Event(), Health())
+    assert _wait(ended(of_gate=REPLACED), threading.Event(), Health())
 
 
 class Running:
@@ -149,6 +150,19 @@ def test_a_run_whose_goal_is_reached_before_any_batch_ends():
     goal.resume(State(prefix="bank", query_id="q", batch=3, stream_has_ended=True))
     _wait(running.query, threading.Event(), Health(), goal=goal)
     assert running.steps == ["batch", "query", "lease"]
+
+
+def test_a_query_that_reads_far_too_much_is_stopped_and_keeps_its_checkpoint(monkeypatch):
+    monkeypatch.setattr(query, "_POLL_SECONDS", 0)
+    running = Running()
+    wanted = iter([800, 600, 400])
+    is_over = _wait(
+        replace(running.query, reads=1_000),
+        threading.Event(),
+        Health(),
+        wanted=lambda: next(wanted),
+    )
+    assert (is_over, running.steps, list(wanted)) == (False, ["batch", "query"], [])
 
 
 def test_a_run_that_is_far_from_its_goal_says_what_it_waits_for():

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.lineage import slot_view
+from tidegate.lineage import slot_view, snapshot_queue
 from tidegate.lineage.errors import MixedEpochs, ProtocolError
 from tidegate.lineage.frontier import Frontier, ProgressRow, Watermark
 from tidegate.lineage.subscription import Subscription
@@ -175,11 +175,31 @@ class Fleet:
             self._end_transaction(touched)
 
 
+def items(frontier, mark=None):
+    return json.loads(json.dumps(list(frontier.items_since(mark))))
+
+
+def restored(stored):
+    frontier = Frontier(SUBSCRIPTION)
+    frontier.apply(stored)
+    return frontier
+
+
+def without_announced(frontier):
+    return [item for item in items(frontier) if "announced" not in item]
+
+
+def announced_in(frontier, slot):
+    view = frontier.view(slot)
+    return None if view is None or view.current is None else view.slowest_announced()
+
+
 class Reader:
     """Consumes the fleet's log in steps and keeps a frontier, stored and loaded between steps."""
 
     def __init__(self, fleet):
         self.fleet = fleet
+        self.marks = []
         self.reached = dict.fromkeys(fleet.logs, 0)
         self.frontier = Frontier(SUBSCRIPTION)
         self.watermark_us = -1
@@ -199,14 +219,30 @@ class Reader:
                 ]
         shuffle(fresh)
         reached = as_ends(self.reached)
-        again = Frontier.restore(self.frontier.snapshot(), SUBSCRIPTION)
+        again = restored(items(self.frontier))
         again.fold(sorted(fresh, key=lambda row: (-row.slot, row.offset)), reached=reached)
         self.frontier.fold(fresh, reached=reached)
-        assert again.snapshot() == self.frontier.snapshot()
+        assert items(again) == items(self.frontier)
         self.frontier.fold(fresh, reached=reached)
-        assert again.snapshot() == self.frontier.snapshot()
+        assert items(again) == items(self.frontier)
         self.frontier.check_invariants()
+        self.check_what_is_stored()
         return self.check()
+
+    def check_what_is_stored(self):
+        """What has changed since any earlier moment, after what there was then, is all."""
+        self.marks.append((self.frontier.mark(), items(self.frontier)))
+        for mark, before in self.marks[-4:]:
+            found = restored(before)
+            found.apply(items(self.frontier, mark))
+            found.check_invariants()
+            assert found.watermark() == self.frontier.watermark()
+            # What stands for several announcements may have joined others since.
+            assert without_announced(found) == without_announced(self.frontier)
+            slots = range(SLOTS)
+            assert [announced_in(found, n) for n in slots] == [
+                announced_in(self.frontier, n) for n in slots
+            ]
 
     def check(self):
         watermark = self.frontier.watermark()
@@ -342,7 +378,8 @@ def test_thinning_holds_the_watermark_back_at_most_until_the_end(script, waiting
     def read(advances):
         watermark = full.step(advances, rng.shuffle)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(slot_view, "SNAPSHOTS_WAITING_MAX", waiting_max)
+            patch.setattr(slot_view, "ANNOUNCEMENTS_MAX", waiting_max)
+            patch.setattr(snapshot_queue, "SNAPSHOTS_WAITING_MAX", waiting_max)
             held_back = thinned.step(advances, rng.shuffle)
         assert is_at_most(held_back, watermark)
         # Every slot's view exists as early as without thinning: its first snapshot is kept.
@@ -375,12 +412,12 @@ def test_slots_read_in_any_interleaving_and_in_any_portions_give_the_same_fronti
             if (PROGRESS, row.slot) == where and before <= row.offset < reached[where]
         ]
         pieces.fold(portion, reached=as_ends(reached))
-        pieces = Frontier.restore(json.loads(json.dumps(pieces.snapshot())), SUBSCRIPTION)
+        pieces = restored(items(pieces))
         pieces.check_invariants()
     pieces.fold([], reached=as_ends(ends))
-    assert pieces.snapshot() == at_once.snapshot()
+    assert items(pieces) == items(at_once)
     pieces.fold(rows, reached=as_ends(ends))
-    assert pieces.snapshot() == at_once.snapshot()
+    assert items(pieces) == items(at_once)
 
 
 def as_ends(offsets):
@@ -486,6 +523,29 @@ def test_the_epoch_fixes_the_key_schemas(fleet):
     assert frontier.key_schema_id("bank.other") is None
 
 
+def test_the_topics_of_every_chunk_of_the_streams_start_count(fleet):
+    first, *rest = rows_of(fleet)
+    more = replace(first.record.body, topics=(DataTopic("bank.b", "b", 1, 9),), chunk=1, chunks=2)
+    other = replace(more, topics=(DataTopic(DATA, "other", 1, 8),))
+    end = fleet.next_offset[PROGRESS, 0]
+    rows = [
+        first,
+        *rest,
+        replace(first, offset=end, record=replace(first.record, body=more)),
+        replace(first, offset=end + 1, record=replace(first.record, body=other)),
+    ]
+    frontier = Frontier(SUBSCRIPTION)
+    frontier.fold(rows[:-2], reached=end_of(fleet))
+    mark = frontier.mark()
+    frontier.fold(rows, reached=end_of(fleet))
+    before = Frontier(SUBSCRIPTION)
+    before.fold(rows[:-2], reached=end_of(fleet))
+    before.apply(items(frontier, mark))
+    for one in (frontier, restored(items(frontier)), before):
+        assert [one.key_schema_id(topic) for topic in (DATA, "bank.b")] == [7, 9]
+        assert one.topic_ids == {DATA: "id", "bank.b": "b"}
+
+
 def test_a_later_table_fixes_its_key_schema_by_its_first_record(fleet):
     frontier = Frontier(SUBSCRIPTION)
     topics = [
@@ -501,7 +561,7 @@ def test_a_later_table_fixes_its_key_schema_by_its_first_record(fleet):
         for number, topic in enumerate(topics, 1)
     ]
     frontier.fold(rows, reached=end_of(fleet))
-    frontier = Frontier.restore(frontier.snapshot(), SUBSCRIPTION)
+    frontier = restored(items(frontier))
 
     names = ("bank.later", "bank.loose", DATA)
     assert [frontier.key_schema_id(name) for name in names] == [8, None, 7]

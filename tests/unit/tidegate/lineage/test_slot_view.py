@@ -1,9 +1,13 @@
 """One slot: what a snapshot in effect and the announcements after it amount to."""
 
+import json
+
 import pytest
 
+from tidegate.lineage import slot_view
 from tidegate.lineage.errors import ProtocolError
-from tidegate.lineage.slot_view import SNAPSHOTS_WAITING_MAX, SlotView, Slowest
+from tidegate.lineage.slot_view import SlotView
+from tidegate.lineage.snapshot_queue import SNAPSHOTS_WAITING_MAX, Slowest
 from tidegate.schemas.progress import (
     ChildPartition,
     PartitionAnnounced,
@@ -37,12 +41,23 @@ def snapshot(revision, *tokens, includes=-1, vector=(), chunk=0, chunks=1, slot=
     )
 
 
+def items(view):
+    return json.loads(json.dumps(list(view.items_since(None))))
+
+
+def restored(view):
+    again = SlotView(3)
+    for item in items(view):
+        again.apply(item)
+    return again
+
+
 @pytest.fixture
 def view():
     view = SlotView(3)
     yield view
     view.check_invariants()
-    assert SlotView.restore(view.snapshot()) == view
+    assert items(restored(view)) == items(view)
 
 
 def test_an_announcement_counts_as_soon_as_it_is_read(view):
@@ -113,7 +128,7 @@ def test_a_chunked_snapshot_exists_when_its_last_chunk_is_read(view):
     view.settle(ALWAYS)
     assert view.slowest() == Slowest(5, "b")
     assert view.current.tokens == 3
-    assert view.current.vector == {"t": {0: 4}}
+    assert view.vector_in_effect == {("t", 0): 4}
 
 
 def test_a_vector_over_several_chunks_is_waited_for_whole(view):
@@ -149,7 +164,7 @@ def test_an_incomplete_or_mixed_set_does_not_exist(view, chunks):
 
 def test_a_set_may_be_cut_by_the_end_of_a_batch(view):
     view.fold(snapshot(1, ("a", 10), chunks=2), offset=0)
-    view = SlotView.restore(view.snapshot())
+    view = restored(view)
     view.fold(snapshot(1, ("b", 5), chunk=1, chunks=2), offset=1)
     view.settle(ALWAYS)
     assert view.slowest() == Slowest(5, "b")
@@ -158,10 +173,10 @@ def test_a_set_may_be_cut_by_the_end_of_a_batch(view):
 def test_a_record_that_was_folded_changes_nothing(view):
     view.fold(announced("a"), offset=0)
     view.fold(PartitionFinished("x", (), 0, 5, (), ()), offset=1)
-    before = view.snapshot()
+    before = items(view)
     view.fold(announced("b"), offset=0)
     view.fold(PartitionFinished("y", (), 0, 5, (), ()), offset=1)
-    assert view.snapshot() == before
+    assert items(view) == before
 
 
 def test_the_chunks_of_one_marker_count_once(view):
@@ -198,9 +213,9 @@ def test_many_snapshots_in_one_fold_are_thinned_as_far_as_many_folds(view, count
         view.fold(snapshot(revision, ("a", revision), vector=[("t", 0, revision)]), offset=revision)
     view.settle(NEVER)
     assert view.snapshots_waiting <= SNAPSHOTS_WAITING_MAX
-    once = view.snapshot()
+    once = items(view)
     view.settle(NEVER)
-    assert view.snapshot() == once
+    assert items(view) == once
     view.settle(lambda topic, topic_partition, offset: offset <= 1)
     assert view.slowest() == Slowest(1, "a")
     view.settle(ALWAYS)
@@ -218,10 +233,10 @@ def changes(revision, *, slowest=("a", 200), vector=(), includes=-1, kind=SlotCh
 def test_changes_replace_entries_of_the_vector_before_them(view):
     view.fold(snapshot(1, ("a", 100), vector=[("t", 0, 5), ("t", 1, 6)]), offset=0)
     view.fold(changes(2, slowest=("b", 150), vector=[("t", 0, 9)]), offset=1)
-    view.settle(lambda topic, number, offset: (number, offset) in {(0, 9), (1, 6)})
+    view.settle(lambda topic, number, offset: offset <= {0: 9, 1: 6}[number])
 
     assert view.slowest() == Slowest(150, "b")
-    assert view.current.vector == {"t": {0: 9, 1: 6}}
+    assert view.vector_in_effect == {("t", 0): 9, ("t", 1): 6}
 
 
 def test_changes_that_do_not_continue_the_slots_newest_revision_are_passed_over(view):
@@ -242,7 +257,7 @@ def test_a_watermark_makes_up_for_changes_that_compaction_removed(view):
     view.settle(lambda topic, number, offset: offset <= 7)
 
     assert view.slowest() == Slowest(400, "a")
-    assert view.current.vector == {"t": {0: 7}}
+    assert view.vector_in_effect == {("t", 0): 7}
 
 
 def test_a_watermark_that_repeats_the_newest_revision_says_nothing_new(view):
@@ -264,13 +279,103 @@ def test_a_slot_without_an_open_token_has_no_slowest_one(view):
     assert view.slowest() is None
 
 
-def test_a_state_from_before_version_2_is_continued(view):
-    view.fold(snapshot(1, ("a", 100), vector=[("t", 0, 5)]), offset=0)
-    old = view.snapshot()
-    del old["newest"]
-    restored = SlotView.restore(old)
-    restored.fold(changes(2, slowest=("a", 150)), offset=1)
-    restored.settle(ALWAYS)
+OF_FORMAT_1 = {
+    "slot": 3,
+    "folded_through": 4,
+    "finished_tokens": 2,
+    "current": {
+        "revision": 1, "includes": 0, "vector": {"t": {"0": 5, "1": 1}}, "tokens": 1,
+        "slowest": [100, "a"],
+    },
+    "waiting": [
+        {
+            "revision": 2, "includes": 0, "vector": {"t": {"0": 7, "1": 1}}, "tokens": 1,
+            "slowest": [150, "a"],
+        }
+    ],
+    "announced": [["b", "a", 3, 90]],
+    "open": {
+        "snapshot": {
+            "revision": 3, "includes": 3, "vector": {"t": {"0": 8}}, "tokens": 1,
+            "slowest": [170, "a"],
+        },
+        "next_chunk": 1,
+        "chunks": 2,
+    },
+}  # fmt: skip
 
-    assert restored.slowest() == Slowest(150, "a")
-    assert restored.current.vector == {"t": {0: 5}}
+
+@pytest.mark.parametrize("newest", [None, OF_FORMAT_1["waiting"][0]], ids=["version 1", "2"])
+def test_a_slot_of_an_older_programs_frontier_is_continued(newest):
+    stored = OF_FORMAT_1 | ({} if newest is None else {"newest": newest})
+    view = restored(SlotView.of_format_1(stored))
+    assert (view.slowest(), view.finished_tokens) == (Slowest(90, "b"), 2)
+
+    last = snapshot(3, ("b", 190), includes=3, vector=[("t", 1, 2)], chunk=1, chunks=2)
+    view.fold(last, offset=5)
+    view.fold(changes(4, slowest=("a", 200), includes=3), offset=6)
+    for reached, slowest in ((6, (90, "b")), (7, (90, "b")), (8, (200, "a"))):
+        view.settle(lambda topic, number, offset, reached=reached: offset <= reached)
+        assert view.slowest() == Slowest(*slowest)
+    assert view.vector_in_effect == {("t", 0): 8, ("t", 1): 2}
+
+
+def test_what_waits_is_thinned_by_its_entries_too(view):
+    for revision in range(1, 33):
+        vector = [("t", number, revision) for number in range(10)]
+        view.fold(snapshot(revision, ("a", revision), vector=vector), offset=revision)
+    view.settle(NEVER, entries_max=90)
+    assert 2 <= view.snapshots_waiting <= 9
+    view.settle(lambda topic, topic_partition, offset: offset <= 1, entries_max=90)
+    assert view.slowest() == Slowest(1, "a")
+    view.settle(NEVER, entries_max=1)
+    assert view.snapshots_waiting == 2
+    view.settle(ALWAYS)
+    assert view.slowest() == Slowest(32, "a")
+    assert view.vector_in_effect == {("t", number): 32 for number in range(10)}
+
+
+def test_a_vector_that_takes_something_back_is_compared_as_a_whole(view):
+    view.fold(snapshot(1, ("a", 1), vector=[("t", 0, 5), ("t", 1, 9)]), offset=0)
+    view.fold(snapshot(2, ("a", 2), vector=[("t", 0, 4)]), offset=1)
+    view.fold(changes(3, slowest=("a", 3), vector=[("t", 2, 6)]), offset=2)
+    view.settle(lambda topic, number, offset: offset <= 4)
+    assert view.slowest() == Slowest(2, "a")
+    assert view.vector_in_effect == {("t", 0): 4}
+    view.fold(changes(4, slowest=("a", 4), vector=[("t", 2, 3)]), offset=3)
+    view.settle(lambda topic, number, offset: offset <= 4)
+    assert view.slowest() == Slowest(4, "a")
+    assert view.vector_in_effect == {("t", 0): 4, ("t", 2): 3}
+
+
+def test_announcements_that_are_dropped_together_are_kept_as_the_lowest(view, monkeypatch):
+    monkeypatch.setattr(slot_view, "ANNOUNCEMENTS_MAX", 3)
+    view.fold(snapshot(1, ("a", 10), includes=-1), offset=0)
+    for offset, start_us in enumerate((70, 50, 60, 40, 90, 80), 1):
+        view.fold(announced(f"k{offset}", start_us=start_us), offset=offset)
+    late = [("t", 0, 9)]
+    view.fold(snapshot(2, ("a", 65), includes=2, vector=late), offset=10)
+    view.fold(snapshot(3, ("a", 66), includes=5, vector=[("t", 0, 20)]), offset=11)
+    view.settle(lambda topic, number, offset: offset < 9)
+    assert (view.current.revision, view.slowest_announced()) == (1, Slowest(39, "k4"))
+    assert len(view._announced) == 3
+    view.settle(lambda topic, number, offset: offset <= 9)
+    assert view.slowest_announced() == Slowest(39, "k4")
+    # Announced again, it takes nobody's place.
+    view.fold(announced("k4", start_us=95), offset=12)
+    view.settle(lambda topic, number, offset: offset <= 9)
+    assert view.slowest_announced() == Slowest(39, "k4")
+    view.settle(ALWAYS)
+    assert view.slowest() == Slowest(66, "a")
+    assert view.slowest_announced() == Slowest(79, "k6")
+
+
+def test_before_the_first_snapshot_is_in_effect_what_all_contain_is_left_out(view, monkeypatch):
+    monkeypatch.setattr(slot_view, "ANNOUNCEMENTS_MAX", 3)
+    for offset in range(9):
+        view.fold(announced(f"k{offset}", start_us=100 - offset), offset=offset)
+    view.fold(snapshot(1, ("a", 10), includes=6, vector=[("t", 0, 9)]), offset=10)
+    view.settle(NEVER)
+    assert [one.offset for one in view._announced.values()] == [7, 8]
+    view.settle(ALWAYS)
+    assert view.slowest_announced() == Slowest(91, "k8")
