@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidegate.schemas.change_schema import key_schema, value_schema
+from tidegate.schemas.change_schema import EXCLUSIONS, key_schema, value_schema
 from tidegate.schemas.errors import ConfigError, SchemaError
 from tidegate.schemas.instants import format_rfc3339
 
@@ -19,13 +19,19 @@ if TYPE_CHECKING:
 
     from tidegate.schemas.tables import TableSchema
 
-__all__ = ["GOOGLE_SQL", "StreamDescription", "check_start", "check_stream", "retention_ns"]
+__all__ = [
+    "GOOGLE_SQL",
+    "StreamDescription",
+    "check_start",
+    "check_stream",
+    "filters_of",
+    "retention_ns",
+]
 
 GOOGLE_SQL = "GOOGLE_STANDARD_SQL"
 
 _IMMUTABLE = "IMMUTABLE_KEY_RANGE"
 _CAPTURE_TYPES = ("OLD_AND_NEW_VALUES", "NEW_VALUES", "NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
-_FILTERS = ("exclude_insert", "exclude_update", "exclude_delete", "exclude_ttl_deletes")
 _RETENTION = re.compile(r"([0-9]{1,9})([smhd])")
 _UNIT_NS = {
     "s": 1_000_000_000,
@@ -52,7 +58,7 @@ class StreamDescription:
     @property
     def filters(self) -> tuple[str, ...]:
         """What the stream leaves out, as `StreamStarted` records it."""
-        return tuple(f"{name}=true" for name in _FILTERS if self._is_true(name))
+        return tuple(f"{name}=true" for name in filters_of(self.options))
 
     @property
     def value_capture_type(self) -> str:
@@ -60,7 +66,7 @@ class StreamDescription:
         return self.options.get("value_capture_type", _CAPTURE_TYPES[0])
 
     def _is_true(self, option: str) -> bool:
-        return self.options.get(option, "").lower() == "true"
+        return _is_true(self.options, option)
 
     def faults(self) -> list[str]:
         """Return everything that keeps Tidegate from reading this stream, each with its fix."""
@@ -96,6 +102,15 @@ class StreamDescription:
             except SchemaError as error:
                 found.append(f"table {table.name}: {error}; or do not watch this table")
         return found
+
+
+def filters_of(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the options of a change stream by which it leaves changes out."""
+    return tuple(name for name in EXCLUSIONS if _is_true(options, name))
+
+
+def _is_true(options: Mapping[str, str], option: str) -> bool:
+    return options.get(option, "").lower() == "true"
 
 
 def check_stream(description: StreamDescription) -> None:

@@ -5,6 +5,9 @@ epoch, because keys would move between topic partitions.  The value is the chang
 `docs/protocol.md`: kind of change, row after and before, captured columns, Spanner's coordinates.
 Every column is nullable with default null, so that a schema with another column is
 BACKWARD-compatible.  Versions only grow: `merged_row` and `with_row` make a later one.
+
+What the change stream leaves out is in two properties of the value schema, which other readers
+ignore: `watched` of a field of `Row` (false, or missing), and `excludes` of the record.
 """
 
 from __future__ import annotations
@@ -21,11 +24,15 @@ if TYPE_CHECKING:
     from tidegate.schemas.tables import ColumnType, TableSchema
 
 __all__ = [
+    "EXCLUSIONS",
+    "UNWATCHED_COLUMNS",
     "avro_type",
     "differ_in_timestamps",
+    "excludes",
     "key_schema",
     "merged_row",
     "row_fields",
+    "unwatched_columns",
     "value_schema",
     "with_row",
 ]
@@ -54,6 +61,21 @@ _TIMESTAMP_TYPES: dict[TimestampForm, dict[str, Any]] = {
     # No logical type of Avro's own: a reader that does not know it reads a string.
     TimestampForm.STRING: {"type": "string", "logicalType": "timestamp-rfc3339"},
 }
+
+EXCLUSIONS = (
+    "exclude_insert",
+    "exclude_update",
+    "exclude_delete",
+    "exclude_ttl_deletes",
+    # Each transaction decides whether it is left out.
+    "allow_txn_exclusion",
+)
+"""Options of a change stream by which it leaves changes out."""
+
+UNWATCHED_COLUMNS = "unwatched_columns"
+"""Name for columns that a reader has and the change stream no longer watches, in settings."""
+
+_UNWATCHED: Mapping[str, Any] = {"watched": False}
 
 _SOURCE_SCHEMA: dict[str, Any] = {
     "type": "record",
@@ -140,6 +162,7 @@ def value_schema(
                 "name": _field(c.name, table),
                 "type": ["null", avro_type(c.type, timestamps)],
                 "default": None,
+                **({} if c.is_watched else _UNWATCHED),
             }
             for c in table.columns
         ],
@@ -150,6 +173,7 @@ def value_schema(
         "type": "record",
         "name": "Change",
         "namespace": _namespace(topic),
+        **({"excludes": sorted(table.excludes)} if table.excludes else {}),
         "fields": [
             {"name": "mod_type", "type": mod_types},
             {"name": "new_values", "type": ["null", row], "default": None},
@@ -175,13 +199,34 @@ def row_fields(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def merged_row(newest_first: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the row fields of all value schemas: those of the first in their order, then others.
 
-    Where two have a field of one name, the earlier in the argument decides.
+    Where two have a field of one name, the earlier in the argument decides, but a column that one
+    of them does not watch stays so: no reader has all of its values.
     """
+    versions = list(newest_first)
     fields: dict[str, dict[str, Any]] = {}
-    for schema in newest_first:
+    for schema in versions:
         for name, field in row_fields(schema).items():
             fields.setdefault(name, field)
-    return fields
+    unwatched = unwatched_columns(versions)
+    return {
+        name: {**field, **_UNWATCHED} if name in unwatched else field
+        for name, field in fields.items()
+    }
+
+
+def unwatched_columns(versions: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """Return the columns that at least one of a topic's value schemas does not watch."""
+    return frozenset(
+        name
+        for schema in versions
+        for name, field in row_fields(schema).items()
+        if field.get("watched") is False
+    )
+
+
+def excludes(versions: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the options by which changes were left out under one of a topic's value schemas."""
+    return tuple(sorted({option for schema in versions for option in schema.get("excludes", ())}))
 
 
 def with_row(schema: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -76,20 +76,28 @@ class ColumnType:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column; `key_position` counts from 1 in primary key order and is None outside the key."""
+    """A column; `key_position` counts from 1 in primary key order and is None outside the key.
+
+    `is_watched` is false for a column whose values the change stream leaves out.
+    """
 
     name: str
     type: ColumnType
     ordinal: int
     key_position: int | None = None
+    is_watched: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """A table's columns, in ordinal order."""
+    """A table's columns, in ordinal order.
+
+    `excludes` names the options of the change stream that leave out some of the table's changes.
+    """
 
     name: str
     columns: tuple[Column, ...]
+    excludes: tuple[str, ...] = ()
 
     @property
     def key_columns(self) -> tuple[Column, ...]:

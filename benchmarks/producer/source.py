@@ -57,13 +57,15 @@ _CATALOGUE: dict[str, list[dict[str, Any]]] = {
     "SELECT option_name, ": [
         {"option_name": "value_capture_type", "option_value": "OLD_AND_NEW_VALUES"}
     ],
-    "SELECT table_schema, table_name FROM ": [_TABLE_NAME],
+    "SELECT table_schema, table_name, all_columns ": [{**_TABLE_NAME, "all_columns": True}],
+    "SELECT table_schema, table_name, column_name FROM ": [],
     "SELECT table_schema, table_name, column_name, spanner_type": [
         {
             **_TABLE_NAME,
             "column_name": column.name,
             "spanner_type": column.type.code,
             "ordinal_position": str(column.ordinal),
+            "is_generated": "NEVER",
         }
         for column in TABLE.columns
     ],

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.cloud.spanner_v1.types import ExecuteSqlRequest, TypeCode
 
-from tidegate.producer.description import GOOGLE_SQL, StreamDescription
+from tidegate.producer.description import GOOGLE_SQL, StreamDescription, filters_of
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
@@ -36,12 +36,16 @@ _OPTIONS = (
     "WHERE change_stream_name = @name"
 )
 _STREAM_TABLES = (
-    "SELECT table_schema, table_name FROM information_schema.change_stream_tables "
+    "SELECT table_schema, table_name, all_columns FROM information_schema.change_stream_tables "
+    "WHERE change_stream_name = @name"
+)
+_STREAM_COLUMNS = (
+    "SELECT table_schema, table_name, column_name FROM information_schema.change_stream_columns "
     "WHERE change_stream_name = @name"
 )
 _TABLES = "SELECT table_schema, table_name, table_type FROM information_schema.tables"
 _COLUMNS = (
-    "SELECT table_schema, table_name, column_name, spanner_type, ordinal_position "
+    "SELECT table_schema, table_name, column_name, spanner_type, ordinal_position, is_generated "
     "FROM information_schema.columns"
 )
 _KEYS = (
@@ -50,6 +54,8 @@ _KEYS = (
 )
 
 Row = Mapping[str, Any]
+_Watched = Mapping["_TableName", frozenset[str] | None]
+"""Of each table the columns that a stream lists, besides the key; None: it watches all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,35 +96,56 @@ class SpannerCatalogue:
         streams = {row["change_stream_name"]: row for row in self._rows(_STREAMS)}
         exists = stream in streams
         watches_all = exists and bool(streams[stream]["all"])
-        watched = self._watched(stream, watches_all=watches_all) if exists else set()
+        watched = self._watched(stream, watches_all=watches_all) if exists else {}
+        options = self._options(stream)
         return StreamDescription(
             name=stream,
             dialect=dialect,
             exists=exists,
             others=tuple(sorted(streams)),
             watches_all=watches_all,
-            options={
-                row["option_name"]: row["option_value"] for row in self._rows(_OPTIONS, name=stream)
-            },
-            tables=self._tables(watched) if watched else (),
+            options=options,
+            tables=self._tables(watched, filters_of(options)) if watched else (),
         )
 
-    def table(self, name: str) -> TableSchema | None:
-        """Return a table's columns as they are now; None if there is no such table."""
+    def table(self, name: str, *, stream: str) -> TableSchema | None:
+        """Return a table as a change stream watches it now; None if there is no such table.
+
+        A table that the stream no longer watches, or that exists no more, has records left: all of
+        its columns count as watched.
+        """
         schema, _, table = name.rpartition(".")
-        found = self._tables({_TableName(schema, table)}, only_table=table)
+        wanted = _TableName(schema, table)
+        watched = {wanted: self._watched(stream, watches_all=False).get(wanted)}
+        found = self._tables(watched, filters_of(self._options(stream)), only_table=table)
         return found[0] if found else None
 
-    def _watched(self, stream: str, *, watches_all: bool) -> set[_TableName]:
-        """Return the names of the tables that a stream watches."""
-        if not watches_all:
-            return {_TableName.of(row) for row in self._rows(_STREAM_TABLES, name=stream)}
-        names = {
-            _TableName.of(row) for row in self._rows(_TABLES) if row["table_type"] == "BASE TABLE"
+    def _options(self, stream: str) -> dict[str, str]:
+        return {
+            row["option_name"]: row["option_value"] for row in self._rows(_OPTIONS, name=stream)
         }
-        return {name for name in names if name.schema not in _SYSTEM_SCHEMAS}
 
-    def _tables(self, wanted: set[_TableName], *, only_table: str = "") -> tuple[TableSchema, ...]:
+    def _watched(self, stream: str, *, watches_all: bool) -> _Watched:
+        """Return the tables that a stream watches; those that it names, if not all."""
+        if watches_all:
+            names = [
+                _TableName.of(row)
+                for row in self._rows(_TABLES)
+                if row["table_type"] == "BASE TABLE"
+            ]
+            return {name: None for name in names if name.schema not in _SYSTEM_SCHEMAS}
+        columns: dict[_TableName, set[str]] = {}
+        for row in self._rows(_STREAM_COLUMNS, name=stream):
+            columns.setdefault(_TableName.of(row), set()).add(row["column_name"])
+        return {
+            name: None if row["all_columns"] else frozenset(columns.get(name, ()))
+            for row in self._rows(_STREAM_TABLES, name=stream)
+            for name in [_TableName.of(row)]
+        }
+
+    def _tables(
+        self, wanted: _Watched, excludes: tuple[str, ...], *, only_table: str = ""
+    ) -> tuple[TableSchema, ...]:
         """Return the wanted tables that exist, by name; `only_table` narrows the queries.
 
         Columns that no change stream can hold are left out.
@@ -139,16 +166,13 @@ class SpannerCatalogue:
             name = _TableName.of(row)
             if name in wanted and row["spanner_type"].upper() not in _NEVER_CAPTURED:
                 columns.setdefault(name, []).append(
-                    Column(
-                        name=row["column_name"],
-                        type=_column_type(name, row),
-                        ordinal=int(row["ordinal_position"]),
-                        key_position=key_positions.get((name, row["column_name"])),
-                    )
+                    _column(name, row, key_positions, listed=wanted[name])
                 )
         return tuple(
             TableSchema(
-                name.reported, tuple(sorted(columns[name], key=lambda column: column.ordinal))
+                name.reported,
+                tuple(sorted(columns[name], key=lambda column: column.ordinal)),
+                excludes=excludes,
             )
             for name in sorted(columns, key=lambda name: name.reported)
         )
@@ -164,6 +188,26 @@ class SpannerCatalogue:
         names = [field.name.lower() for field in result.metadata.row_type.fields]
         for row in result.rows:
             yield dict(zip(names, (_plain(value) for value in row.values), strict=True))
+
+
+def _column(
+    table: _TableName,
+    row: Row,
+    key_positions: Mapping[tuple[_TableName, str], int],
+    *,
+    listed: frozenset[str] | None,
+) -> Column:
+    name = row["column_name"]
+    key_position = key_positions.get((table, name))
+    # Spanner's change streams hold every key column, and no other generated one.
+    is_recorded = (listed is None or name in listed) and row["is_generated"] != "ALWAYS"
+    return Column(
+        name=name,
+        type=_column_type(table, row),
+        ordinal=int(row["ordinal_position"]),
+        key_position=key_position,
+        is_watched=is_recorded or key_position is not None,
+    )
 
 
 def _column_type(table: _TableName, row: Row) -> ColumnType:

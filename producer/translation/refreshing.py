@@ -85,7 +85,8 @@ class RefreshingTranslator:
 
     def _refreshed(self, record: DataChangeRecord) -> TableEncoding:
         name = record.table_name
-        known, current = self._translator.encoding(name), self._catalogue.table(name)
+        known = self._translator.encoding(name)
+        current = self._catalogue.table(name, stream=self._translator.change_stream)
         if known is not None:
             table = evolve(known.table, current, record.columns, table=name)
             return self._registrar.register(table)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.producer.errors import IncompatibleChange
 from tidegate.schemas.change_schema import (
     differ_in_timestamps,
+    excludes,
     merged_row,
     row_fields,
     with_row,
@@ -64,7 +65,10 @@ def evolve(
         columns.setdefault(seen.name, (Column(seen.name, seen.type, seen.ordinal), True))
     # A new column may have a dropped one's ordinal: the existing one comes first.
     ordered = sorted(columns.values(), key=lambda entry: (entry[0].ordinal, entry[1]))
-    return TableSchema(base.name, tuple(column for column, _ in ordered))
+    left_out = {*base.excludes, *(known.excludes if known is not None else ())}
+    return TableSchema(
+        base.name, tuple(column for column, _ in ordered), excludes=tuple(sorted(left_out))
+    )
 
 
 def grown(
@@ -73,8 +77,9 @@ def grown(
     """Return a table's own value schema with every field of its subject's versions.
 
     `versions` are the registered ones, the oldest first.  The fields of the newest come first, in
-    its order, so that a schema without news is the newest one; new columns come last.  Raises
-    IncompatibleChange for a column of another type than the field of its name.
+    its order, so that a schema without news is the newest one; new columns come last.  What one of
+    them leaves out stays left out.  Raises IncompatibleChange for a column of another type than the
+    field of its name.
     """
     fields = merged_row((*reversed(versions), own))
     for name, field in row_fields(own).items():
@@ -90,7 +95,8 @@ def grown(
                 registered=fields[name]["type"][-1],
                 type=field["type"][-1],
             )
-    return with_row(own, fields)
+    left_out = excludes((*versions, own))
+    return with_row({**own, "excludes": list(left_out)} if left_out else own, fields)
 
 
 def _dropped(name: str, shown: Iterable[RecordColumn], key_names: Sequence[str]) -> TableSchema:

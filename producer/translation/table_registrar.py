@@ -17,6 +17,7 @@ from tidegate.producer.translation.table_evolution import OTHER_TIMESTAMPS_HINT,
 from tidegate.producer.translation.translator import TableEncoding
 from tidegate.schemas.change_schema import (
     differ_in_timestamps,
+    excludes,
     key_schema,
     row_fields,
     value_schema,
@@ -89,7 +90,7 @@ class TableRegistrar:
         places = {name: place for place, name in enumerate(row_fields(value.schema))}
         ordered = sorted(table.columns, key=lambda column: places[column.name])
         return TableEncoding(
-            table=TableSchema(table.name, tuple(ordered)),
+            table=TableSchema(table.name, tuple(ordered), excludes=table.excludes),
             topic=topic,
             key=key,
             value=value,
@@ -150,8 +151,10 @@ class TableRegistrar:
         versions = self._registry.versions(self._topics.value_subject(topic))
         own = value_schema(topic, table, self._timestamps)
         schema = grown(own, [one.schema for one in versions], table=table.name)
-        wanted = row_fields(schema)
-        found = [one for one in versions if row_fields(one.schema) == wanted]
+        wanted = row_fields(schema), excludes((schema,))
+        found = [
+            one for one in versions if (row_fields(one.schema), excludes((one.schema,))) == wanted
+        ]
         return (found[-1] if found else None), schema
 
 

@@ -83,6 +83,7 @@ class Translator:
 
     def __init__(self, encodings: Mapping[str, TableEncoding], *, change_stream: str) -> None:
         self._encodings = dict(encodings)
+        self.change_stream = change_stream
         self._source = SourceWriter(change_stream)
         self._plans: dict[tuple[str, int], _Plan] = {}
         self._origins: dict[str, bytes] = {}

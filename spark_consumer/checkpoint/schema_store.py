@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tidegate.schemas.change_schema import excludes, unwatched_columns
+from tidegate.spark_consumer.core.files import schema_file
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, reader_schema
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ class SchemaStore:
     def schema(self, schema_id: int) -> Mapping[str, Any]:
         """Return the schema of an id, stored by now; raises what the registry raises."""
         if schema_id not in self._known:
-            name = f"schemas/{schema_id}.json"
+            name = schema_file(schema_id)
             stored = self._storage.read_json(name)
             if stored is None:
                 stored = self._registry.schema(schema_id)
@@ -56,9 +58,12 @@ class SchemaStore:
         return schemas
 
     def _read(self, ids: TopicIds, subscription: Subscription) -> TopicSchemas:
+        versions = [self.schema(n) for n in ids.value_ids]
         return TopicSchemas(
             table=subscription.table(ids.topic),
             key_schema=self.schema(ids.key_ids[-1]),
-            reader_schema=reader_schema([self.schema(n) for n in ids.value_ids]),
+            reader_schema=reader_schema(versions),
             writer_schemas={n: self.schema(n) for n in (*ids.key_ids, *ids.value_ids)},
+            unwatched=unwatched_columns(versions),
+            excludes=excludes(versions),
         )

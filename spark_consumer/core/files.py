@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "ADOPTED_FILE",
     "FOLDERS_OF_FEW_FILES",
     "FRONTIERS",
     "PLANS",
@@ -17,6 +18,7 @@ __all__ = [
     "frontiers_of_older_programs",
     "number_in",
     "plan_file",
+    "schema_file",
     "segment_file",
     "segment_name",
     "state_file",
@@ -24,6 +26,7 @@ __all__ = [
 
 QUERY_FILE = "query.json"
 START_FILE = "start.json"
+ADOPTED_FILE = "adopted.json"
 PLANS = "plans"
 STATES = "states"
 SEGMENTS = "segments"
@@ -80,6 +83,11 @@ def segment_file(name: str) -> str:
     """Return the folder of a segment, with what other runs have written for it."""
     planned, _, _ = name.partition("/")
     return f"{SEGMENTS}/{planned}"
+
+
+def schema_file(schema_id: int) -> str:
+    """Return the file of a schema of the registry."""
+    return f"schemas/{schema_id}.json"
 
 
 def number_in(file_name: str) -> int:

@@ -22,12 +22,17 @@ class TopicSchemas:
     returns: its `Row` holds every column that any of the writer schemas has.  `writer_schemas`
     holds, by schema id, every schema that a header of the release's rows names, **of keys and of
     values**, and may hold more.  An id that is missing fails the release.
+
+    `unwatched` are columns whose values the change stream left out at some time, and `excludes` its
+    options by which whole changes were.
     """
 
     table: str
     key_schema: Mapping[str, Any]
     reader_schema: Mapping[str, Any]
     writer_schemas: Mapping[int, Mapping[str, Any]]
+    unwatched: frozenset[str] = frozenset()
+    excludes: tuple[str, ...] = ()
 
 
 def reader_schema(versions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

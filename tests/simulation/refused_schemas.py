@@ -14,6 +14,7 @@ from typing import Any
 from tests.simulation.tables import SimTables
 from tidegate.schemas.change_schema import row_fields
 from tidegate.schemas.registry import InMemorySchemaRegistry
+from tidegate.schemas.tables import TableSchema
 from tidegate.schemas.topics import TopicNames
 
 __all__ = ["RefusedSchemas"]
@@ -56,16 +57,19 @@ class RefusedSchemas:
         self._refused.add(subject)
         self.subjects.add(subject)
         if topic != subject:
-            current = self._tables.table(self._names.table(topic) or "")
+            current = self._table(topic)
             present = {column.name for column in current.columns} if current else set()
             versions = self._registry.versions(subject)
             first = row_fields(versions[0].schema) if versions else {}
             self.columns[topic] |= row_fields(schema).keys() - (present & first.keys())
         return True
 
+    def _table(self, topic: str) -> TableSchema | None:
+        return self._tables.table(self._names.table(topic) or "", stream="s")
+
     def _is_known(self, topic: str) -> bool:
         """Whether every worker knows a topic's table from its start."""
-        is_there = self._tables.table(self._names.table(topic) or "") is not None
+        is_there = self._table(topic) is not None
         return is_there and topic in self._known_at_start
 
     def lift(self) -> None:

@@ -69,7 +69,7 @@ def test_what_answers_is_found_and_nothing_is_changed(place, exits):
     assert [table.name for table in found.description.tables] == ["Users"]
     assert found.topics.progress == "bank-progress"
     assert found.recorded is None
-    assert found.catalogue.table("Users") is not None
+    assert found.catalogue.table("Users", stream=place.config().change_stream) is not None
     assert place.topics() == set()
     assert {method for method, _ in place.registry.asked} == {"GET"}
 

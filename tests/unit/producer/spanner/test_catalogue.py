@@ -11,7 +11,9 @@ from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
-COLUMNS = ("table_schema", "table_name", "column_name", "spanner_type", "ordinal_position")
+COLUMNS = (
+    "table_schema", "table_name", "column_name", "spanner_type", "ordinal_position", "is_generated"
+)  # fmt: skip
 KEYS = ("table_schema", "table_name", "column_name", "ordinal_position")
 INT64, STRING = ColumnType("INT64"), ColumnType("STRING")
 LEDGER = TableSchema(
@@ -30,16 +32,20 @@ def views():
                                                            ("Nothing", False)]),
         "change_stream_options": (("change_stream_name", "option_name", "option_value"),
                                   [("Some", "retention_period", "36h")]),
-        "change_stream_tables": (("change_stream_name", "table_schema", "table_name"),
-                                 [("Some", "", "ledger")]),
+        "change_stream_tables": (("change_stream_name", "table_schema", "table_name",
+                                  "all_columns"), [("Some", "", "ledger", True)]),
+        "change_stream_columns": (("change_stream_name", "table_schema", "table_name",
+                                   "column_name"), []),
         "tables": (("table_schema", "table_name", "table_type"),
                    [("", "ledger", "BASE TABLE"), ("", "v", "VIEW"),
                     ("sales", "orders", "BASE TABLE"), ("SPANNER_SYS", "s", "BASE TABLE")]),
-        "columns": (COLUMNS, [("", "ledger", "y", "STRING(10)", "2"),
-                              ("", "ledger", "x", "INT64", "1"), ("", "v", "x", "INT64", "1"),
-                              ("sales", "orders", "id", "INT64", "1"),
-                              ("other", "orders", "id", "STRING(MAX)", "1"),
-                              ("INFORMATION_SCHEMA", "TABLES", "T", "STRING(MAX)", "1")]),
+        "columns": (COLUMNS, [("", "ledger", "y", "STRING(10)", "2", "NEVER"),
+                              ("", "ledger", "x", "INT64", "1", "NEVER"),
+                              ("", "v", "x", "INT64", "1", "NEVER"),
+                              ("sales", "orders", "id", "INT64", "1", "NEVER"),
+                              ("other", "orders", "id", "STRING(MAX)", "1", "NEVER"),
+                              ("INFORMATION_SCHEMA", "TABLES", "T", "STRING(MAX)", "1",
+                               "NEVER")]),
         "index_columns": (KEYS, [("", "ledger", "y", "1"), ("", "ledger", "x", "2"),
                                  ("sales", "orders", "id", "1"), ("", "ledger", "stored", None)]),
     }  # fmt: skip
@@ -102,20 +108,58 @@ def test_another_dialect_is_asked_nothing_else(catalogue, views, spanner):
 
 
 def test_columns_that_no_change_stream_holds_are_left_out(catalogue, views):
-    views["columns"][1].append(("", "ledger", "Tokens", "TOKENLIST", "3"))
+    views["columns"][1].append(("", "ledger", "Tokens", "TOKENLIST", "3", "NEVER"))
     assert catalogue.describe("Some").tables == (LEDGER,)
-    assert catalogue.table("ledger") == LEDGER
+    assert catalogue.table("ledger", stream="All") == LEDGER
 
 
 def test_a_single_table_by_its_reported_name(catalogue):
-    assert catalogue.table("ledger") == LEDGER
-    assert catalogue.table("sales.orders") == NAMED
-    assert catalogue.table("orders") is None
-    assert catalogue.table("nope") is None
+    assert catalogue.table("ledger", stream="All") == LEDGER
+    assert catalogue.table("sales.orders", stream="All") == NAMED
+    assert catalogue.table("orders", stream="All") is None
+    assert catalogue.table("nope", stream="All") is None
+
+
+def watched(table):
+    return {column.name: column.is_watched for column in table.columns}
+
+
+def test_columns_that_a_stream_does_not_list_are_not_watched_but_its_key_is(catalogue, views):
+    views["columns"][1].extend(
+        ("", "ledger", name, "INT64", str(n), "NEVER") for n, name in enumerate("abc", 3)
+    )
+    views["change_stream_tables"][1][0] = ("Some", "", "ledger", False)
+    views["change_stream_columns"][1].append(("Some", "", "ledger", "b"))
+    expected = {"x": True, "y": True, "a": False, "b": True, "c": False}
+    (ledger,) = catalogue.describe("Some").tables
+    assert watched(ledger) == expected
+    assert watched(catalogue.table("ledger", stream="Some")) == expected
+    assert all(watched(catalogue.table("ledger", stream="All")).values())
+
+
+def test_a_stream_may_list_no_column_of_a_table(catalogue, views):
+    views["columns"][1].append(("", "ledger", "a", "INT64", "3", "NEVER"))
+    views["change_stream_tables"][1][0] = ("Some", "", "ledger", False)
+    assert watched(catalogue.describe("Some").tables[0]) == {"x": True, "y": True, "a": False}
+
+
+def test_generated_columns_are_not_watched_unless_they_are_in_the_key(catalogue, views):
+    views["columns"][1].append(("", "ledger", "a", "INT64", "3", "ALWAYS"))
+    views["columns"][1][0] = ("", "ledger", "y", "STRING(10)", "2", "ALWAYS")
+    expected = {"x": True, "y": True, "a": False}
+    assert watched(catalogue.describe("All").tables[0]) == expected
+
+
+def test_tables_name_the_options_that_leave_changes_out(catalogue, views):
+    options = views["change_stream_options"][1]
+    options += [("Some", "exclude_delete", "true"), ("Some", "exclude_insert", "false")]
+    assert catalogue.describe("Some").tables[0].excludes == ("exclude_delete",)
+    assert catalogue.table("ledger", stream="Some").excludes == ("exclude_delete",)
+    assert catalogue.describe("All").tables[0].excludes == ()
 
 
 def test_a_type_that_cannot_be_read_names_its_column(catalogue, views):
-    views["columns"][1].append(("", "ledger", "odd", "<>", "3"))
+    views["columns"][1].append(("", "ledger", "odd", "<>", "3", "NEVER"))
     with pytest.raises(SchemaError, match="odd"):
         catalogue.describe("All")
 

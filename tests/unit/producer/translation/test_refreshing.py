@@ -43,7 +43,8 @@ class Catalogue:
         self.failures = list(failures)
         self.asked = []
 
-    def table(self, name):
+    def table(self, name, *, stream):
+        assert stream == "s"
         self.asked.append(name)
         if self.failures:
             raise self.failures.pop(0)

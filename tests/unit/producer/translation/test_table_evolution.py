@@ -10,8 +10,13 @@ from hypothesis import strategies as st
 
 from tidegate.producer.errors import IncompatibleChange
 from tidegate.producer.records import RecordColumn
-from tidegate.producer.translation.table_evolution import evolve
-from tidegate.schemas.change_schema import value_schema
+from tidegate.producer.translation.table_evolution import evolve, grown
+from tidegate.schemas.change_schema import (
+    excludes,
+    row_fields,
+    unwatched_columns,
+    value_schema,
+)
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
 INT64, STRING = ColumnType("INT64"), ColumnType("STRING")
@@ -48,6 +53,26 @@ def test_a_column_that_only_a_record_shows_is_kept():
 def test_the_catalogues_type_holds():
     known, current = table(Column("c", STRING, 2)), table(Column("c", ColumnType("BYTES"), 2))
     assert evolve(known, current, (), table="t").columns[1].type == ColumnType("BYTES")
+
+
+def test_what_a_stream_has_left_out_stays_left_out():
+    known = TableSchema("t", table(Column("c", STRING, 2)).columns, excludes=("exclude_delete",))
+    current = TableSchema("t", known.columns, excludes=("exclude_insert",))
+    assert evolve(known, current, (), table="t").excludes == ("exclude_delete", "exclude_insert")
+    hidden = table(Column("c", STRING, 2, is_watched=False))
+    versions = [value_schema("p.t", known), value_schema("p.t", hidden)]
+    schema = grown(value_schema("p.t", table(Column("c", STRING, 2))), versions, table="t")
+    assert excludes((schema,)) == ("exclude_delete",)
+    assert unwatched_columns((schema,)) == {"c"}
+    own = value_schema("p.t", hidden)
+    assert unwatched_columns((grown(own, versions[:1], table="t"),)) == {"c"}
+
+
+def test_a_stream_that_leaves_nothing_out_has_the_value_schema_of_before():
+    schema = value_schema("p.t", table(Column("c", STRING, 2)))
+    assert "excludes" not in schema
+    assert all(set(field) == {"name", "type", "default"} for field in row_fields(schema).values())
+    assert grown(schema, [schema], table="t") == schema
 
 
 def test_a_dropped_table_is_returned_as_it_was_known():

@@ -63,7 +63,7 @@ class Fleet:
         for worker in (0, 1):
             self.restart(worker)
 
-    def table(self, name):
+    def table(self, name, *, stream="s"):
         return TableSchema(name, tuple(self.columns))
 
     def restart(self, worker):
