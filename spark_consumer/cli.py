@@ -14,6 +14,7 @@ from rich.table import Table
 from tidegate.program.command_line import new_app, run_program
 from tidegate.program.logs import log_to_stderr
 from tidegate.program.settings_flags import ConfigFile, with_flags
+from tidegate.spark_consumer.commands import adopt as adopt_command
 from tidegate.spark_consumer.commands import run as run_command
 from tidegate.spark_consumer.commands import status as status_command
 from tidegate.spark_consumer.config import ConsumerConfig
@@ -33,6 +34,19 @@ def run(config: ConfigFile = None, **flags: Any) -> None:
     settings = ConsumerConfig.load(config, **flags)
     log_to_stderr(settings.log_level)
     run_command.run(settings, begun_us=begun_us)
+
+
+@app.command()
+@with_flags(ConsumerConfig)
+def adopt(
+    config: ConfigFile = None,
+    **flags: Any,
+) -> None:
+    """Go on with an output in which others have changed rows; prints a line for each change."""
+    settings = ConsumerConfig.load(config, **flags)
+    log_to_stderr(settings.log_level)
+    for change in adopt_command.adopt(settings):
+        sys.stdout.write(json.dumps(change) + "\n")
 
 
 @app.command()

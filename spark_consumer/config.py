@@ -12,6 +12,7 @@ from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from tidegate.program.settings_stream import StreamSettings
+from tidegate.schemas.change_schema import EXCLUSIONS, UNWATCHED_COLUMNS
 
 __all__ = ["KAFKA_OPTIONS", "SPARK_PACKAGES", "ConsumerConfig"]
 
@@ -101,6 +102,12 @@ class ConsumerConfig(StreamSettings):
     small_release_bytes_max: int = Field(
         default=16 * 1024**2, ge=1, description="Bytes of their keys and values, likewise"
     )
+    mirror_accepts: str = Field(
+        default="",
+        description="Options of the change stream by which it leaves changes out, such as "
+        f"exclude_ttl_deletes, and {UNWATCHED_COLUMNS}, comma-separated: mirrors are written in "
+        "spite of them; without this the run ends with FilteredMirror",
+    )
     until: Literal["", "caught-up"] = Field(
         default="",
         description="caught-up: stop when the watermark has passed the run's begin; empty: never",
@@ -125,6 +132,20 @@ class ConsumerConfig(StreamSettings):
         default="", description="Options of Spark's JVM; not under spark-submit"
     )
 
+    @field_validator("mirror_accepts")
+    @classmethod
+    def _refuse_unknown_exclusions(cls, value: str) -> str:
+        known = (*EXCLUSIONS, UNWATCHED_COLUMNS)
+        unknown = sorted(set(_names(value)).difference(known))
+        if unknown:
+            raise ValueError(f"{', '.join(unknown)}: not one of {', '.join(known)}")
+        return value
+
+    @property
+    def accepted_exclusions(self) -> tuple[str, ...]:
+        """What `mirror_accepts` names."""
+        return _names(self.mirror_accepts)
+
     @field_validator("kafka_options")
     @classmethod
     def _refuse_unknown(cls, value: dict[str, SecretStr]) -> dict[str, SecretStr]:
@@ -135,3 +156,7 @@ class ConsumerConfig(StreamSettings):
                 "client too; docs/operations.md lists those"
             )
         return value
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())

@@ -14,11 +14,15 @@ ConsumerError
 ├── CountsMissing           Spark has not reported what a job counted
 ├── WriterReplaced          a younger run has taken this checkpoint
 └── RunStopped              Spark started a batch while the run was stopping
+
+ConfigError
+├── FilteredMirror          the change stream leaves out what a mirror needs
+└── ForeignChange           others have changed the rows of a table
 """
 
 from __future__ import annotations
 
-from tidegate.schemas.errors import ConsumerError
+from tidegate.schemas.errors import ConfigError, ConsumerError
 
 __all__ = [
     "ChangesExpired",
@@ -27,6 +31,8 @@ __all__ = [
     "ConflictingCopies",
     "CountsMissing",
     "DataTopicChanged",
+    "FilteredMirror",
+    "ForeignChange",
     "NewerCheckpoint",
     "RunStopped",
     "SegmentDamaged",
@@ -77,3 +83,11 @@ class WriterReplaced(ConsumerError):  # noqa: N818 - named after what was found
 
 class RunStopped(ConsumerError):  # noqa: N818 - named after what happened
     """Spark started a batch while the run was stopping; the next run does it."""
+
+
+class FilteredMirror(ConfigError):  # noqa: N818 - named after what was found
+    """The change stream leaves out changes or columns: a mirror would not equal its table."""
+
+
+class ForeignChange(ConfigError):  # noqa: N818 - named after what was found
+    """Others have changed the rows of a table of the output, or may have undone a release."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import fastavro
 
-from tidegate.schemas.change_schema import key_schema, value_schema
+from tidegate.schemas.change_schema import excludes, key_schema, unwatched_columns, value_schema
 from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
@@ -79,12 +79,16 @@ class Topic:
     offset: int = 0
     hidden_ids: set = field(default_factory=set)
     """Schema ids that the plan does not name."""
+    unwatched: dict = field(default_factory=dict)
+    """By schema id, the columns that the change stream does not watch."""
+    excludes: tuple = ()
     schemas: dict = field(init=False)
 
     def __post_init__(self):
         self.topic = f"{self.prefix}.{self.table}"
         self.tables = {
-            i: table_schema(self.table, columns, self.keys) for i, columns in self.versions.items()
+            i: self._watched(i, table_schema(self.table, columns, self.keys))
+            for i, columns in self.versions.items()
         }
         self.schemas = {i: value_schema(self.topic, table) for i, table in self.tables.items()}
         self.newest = max(self.versions)
@@ -92,16 +96,26 @@ class Topic:
         written = {**self.schemas, self.key_id: self.key_schema}
         self.parsed = {i: fastavro.parse_schema(dict(schema)) for i, schema in written.items()}
 
+    def _watched(self, schema_id, table):
+        columns = [
+            replace(column, is_watched=column.name not in self.unwatched.get(schema_id, ()))
+            for column in table.columns
+        ]
+        return replace(table, columns=tuple(columns), excludes=self.excludes)
+
     def topic_schemas(self):
+        versions = [self.schemas[i] for i in sorted(self.schemas)]
         return TopicSchemas(
             self.table,
             self.key_schema,
-            reader_schema([self.schemas[i] for i in sorted(self.schemas)]),
+            reader_schema(versions),
             {
                 schema_id: schema
                 for schema_id, schema in {**self.schemas, self.key_id: self.key_schema}.items()
                 if schema_id not in self.hidden_ids
             },
+            unwatched=unwatched_columns(versions),
+            excludes=excludes(versions),
         )
 
     def row(self, change, *, ordinal):

@@ -89,6 +89,13 @@ class Batch:
                 if step != last:
                     self._log_step(step, loop, batch)
                 last = step
+        if loop.plan.repeated_rows:
+            self._log.info(
+                "changes that the adopted output has",
+                batch=batch,
+                rows=loop.plan.repeated_rows,
+                adopted_through_us=loop.plan.after_us,
+            )
         if loop.plan.code != self._parts.code:
             self._log.warning(
                 "executed a plan of another version",

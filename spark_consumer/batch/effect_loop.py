@@ -31,6 +31,7 @@ from tidegate.spark_consumer.core.batch_events import (
     BatchBegun,
     ChangesCounted,
     FrontierLoaded,
+    LateSetAside,
     PlanLoaded,
     ProgressRead,
     ReleaseCounted,
@@ -95,6 +96,7 @@ class EffectLoop:
             code=parts.code,
             sinks=tuple(sink.name for sink in parts.sinks),
             writer=parts.writer,
+            first=parts.first_state,
         )
         self._opened = ExitStack()
         self._release: Release | None = None
@@ -143,8 +145,7 @@ class EffectLoop:
                 yield LoopStep("late")
                 # Rows are written past the gate's files, which refuse a replaced run by themselves.
                 self._parts.files.require_writer()
-                self._rows.set_late_aside(self.plan)
-                return None
+                return LateSetAside(self._rows.set_late_aside(self.plan))
             case CountRelease() | InspectSegments():
                 return (yield from self._count(effect))
             case WriteRelease():

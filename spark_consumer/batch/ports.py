@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tidegate.lineage.subscription import Subscription
     from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
     from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
-    from tidegate.spark_consumer.core.batch_state import Segment
+    from tidegate.spark_consumer.core.batch_state import Segment, State
     from tidegate.spark_consumer.core.batch_stats import BatchStats
     from tidegate.spark_consumer.core.gate import Limits
     from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
@@ -53,8 +53,11 @@ class BatchRows(Protocol):
         """
         ...
 
-    def set_late_aside(self, plan: Plan) -> None:
-        """Append the data rows at or below `plan.after_us` to the table of late changes, once."""
+    def set_late_aside(self, plan: Plan) -> int:
+        """Append the data rows at or below `plan.after_us` to the table of late changes, once.
+
+        Returns how many rows of the batch the table holds.
+        """
         ...
 
     def store_segment(self, segment: Segment) -> tuple[RowSum, ...]:
@@ -110,5 +113,7 @@ class Parts:
     """
     writer: int
     """This run's number among the writers of the checkpoint."""
+    first_state: State | None = None
+    """The state before batch 0 where the checkpoint goes on with an adopted output."""
     complete_from_us: int | None = None
     """Where the output begins to be complete, for its manifests; None: at the first change."""

@@ -46,8 +46,11 @@ __all__ = ["LateRows", "SparkRows"]
 class LateRows(Protocol):
     """Where changes at or below the former watermark are kept."""
 
-    def write(self, rows: DataFrame, *, query_id: str, batch: int, watermark_us: int) -> None:
-        """Append a batch's late changes (the gate's columns); idempotent by the batch."""
+    def write(self, rows: DataFrame, *, query_id: str, batch: int, watermark_us: int) -> int:
+        """Append a batch's late changes (the gate's columns); idempotent by the batch.
+
+        Returns how many rows of the batch were written, by this call or an earlier one.
+        """
         ...
 
 
@@ -100,10 +103,10 @@ class SparkRows:
             return batch.count(after_us=after_us, through_us=through_us)
         return count_changes(self._persisted, after_us=after_us, through_us=through_us)
 
-    def set_late_aside(self, plan: Plan) -> None:
-        """Append the late rows to their table."""
+    def set_late_aside(self, plan: Plan) -> int:
+        """Append the late rows to their table; return how many it holds of the batch."""
         late = self._persisted.where(~F.col(IS_PROGRESS) & at_or_below(plan.after_us))
-        self._late.write(
+        return self._late.write(
             late.select(*CHANGE_COLUMNS),
             query_id=plan.query_id,
             batch=plan.batch,

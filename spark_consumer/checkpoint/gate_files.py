@@ -9,6 +9,7 @@ from uuid import uuid4
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.files import (
+    ADOPTED_FILE,
     PLANS,
     QUERY_FILE,
     START_FILE,
@@ -86,9 +87,23 @@ class GateFiles:
         """
         self._storage.write_json(START_FILE, {"complete_from_us": complete_from_us})
 
+    def adopted(self) -> State | None:
+        """Return the state before batch 0, if the checkpoint goes on with an adopted output."""
+        return self._load(ADOPTED_FILE, State.restore)
+
+    def store_adopted(self, state: State) -> None:
+        """Store the state before batch 0; raises CheckpointMismatch if there is one."""
+        if not self._storage.create_json(ADOPTED_FILE, state.snapshot()):
+            message = "the checkpoint has adopted an output already"
+            raise CheckpointMismatch(message)
+
     def release_max(self) -> int:
-        """Return the highest release that a state or plan names, -1 if none does."""
-        numbers = [-1]
+        """Return the highest release that a state or plan names, -1 if none does.
+
+        In a checkpoint that has adopted an output, tables may have begun the next one.
+        """
+        first = self.adopted()
+        numbers = [-1 if first is None else first.next_release]
         newest = newest_state(self._storage)
         if newest is not None:
             numbers.append(newest.next_release - 1)

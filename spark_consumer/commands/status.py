@@ -6,11 +6,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tidegate.schemas.change_schema import excludes, unwatched_columns
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import US_PER_SECOND
 from tidegate.spark_consumer.checkpoint.gate_files import complete_from_us, newest_state
 from tidegate.spark_consumer.checkpoint.json_files import LocalFolder
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US
+from tidegate.spark_consumer.core.files import schema_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,9 +28,11 @@ def status(checkpoint: str) -> Mapping[str, Any]:
     Raises ConfigError for a checkpoint that is not on this machine, cannot be read or is empty.
     """
     files = _folder(checkpoint)
+    state = _newest_state(files, checkpoint)
     return {
-        **_figures(_newest_state(files, checkpoint)),
+        **_figures(state),
         "complete_from_us": complete_from_us(files),
+        "left_out": _left_out(files, state),
     }
 
 
@@ -49,6 +53,18 @@ def _newest_state(files: LocalFolder, checkpoint: str) -> State:
         message = "there is no state in this checkpoint"
         raise ConfigError(message, hint="Check --checkpoint", checkpoint=checkpoint)
     return state
+
+
+def _left_out(files: LocalFolder, state: State) -> Mapping[str, Any]:
+    """Return what the change stream leaves out, by topic, as far as changes have shown it."""
+    found = {}
+    for topic in state.topics:
+        stored = [files.read_json(schema_file(schema_id)) for schema_id in topic.value_ids]
+        versions = [schema for schema in stored if schema is not None]
+        columns, options = unwatched_columns(versions), excludes(versions)
+        if columns or options:
+            found[topic.topic] = {"columns": sorted(columns), "options": list(options)}
+    return found
 
 
 def _figures(state: State) -> Mapping[str, Any]:

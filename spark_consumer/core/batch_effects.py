@@ -7,6 +7,7 @@ its list; the event beside it carries the answer:
     ReadProgress -> ProgressRead      CountChanges -> ChangesCounted  StoreState -> StateStored
     DescribeTopics -> TopicsDescribed ReadMoreProgress -> ProgressRead
     CountRelease -> ReleaseCounted    InspectSegments -> SegmentsInspected
+    SetLateAside -> LateSetAside
     StoreSegment -> SegmentStored     CompactSegments -> SegmentsJoined
 
 A kill between any two effects is safe: the batch starts again and repeats them.  The effects of a

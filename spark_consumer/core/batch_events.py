@@ -23,6 +23,7 @@ __all__ = [
     "BatchEvent",
     "ChangesCounted",
     "FrontierLoaded",
+    "LateSetAside",
     "PlanLoaded",
     "ProgressRead",
     "ReleaseCounted",
@@ -99,6 +100,13 @@ class ReleaseCounted:
 
 
 @dataclass(frozen=True, slots=True)
+class LateSetAside:
+    """How many of the batch's changes the table of late changes holds now."""
+
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentsInspected:
     """What each read found; None where the segment cannot be read."""
 
@@ -134,6 +142,7 @@ BatchEvent: TypeAlias = (
     | ProgressRead
     | ChangesCounted
     | ReleaseCounted
+    | LateSetAside
     | SegmentsInspected
     | SegmentStored
     | SegmentsJoined

@@ -42,6 +42,7 @@ from tidegate.spark_consumer.core.batch_events import (
     BatchEvent,
     ChangesCounted,
     FrontierLoaded,
+    LateSetAside,
     PlanLoaded,
     ProgressRead,
     ReleaseCounted,
@@ -101,11 +102,16 @@ class BatchRun:
         code: str,
         sinks: tuple[str, ...],
         writer: int,
+        first: State | None = None,
     ) -> None:
-        """Wait for `BatchBegun`.  `writer` is this run's number: it names the run's segments."""
+        """Wait for `BatchBegun`.  `writer` is this run's number: it names the run's segments.
+
+        `first` is the state before batch 0 where the checkpoint goes on with an adopted output.
+        """
         invariant(batch >= 0, "batches are numbered from 0", batch=batch)
         self._batch = batch
         self._empty = State(prefix=prefix, query_id=query_id, sinks=sinks)
+        self._first = first
         self._subscription = subscription
         self._limits = limits
         self._code = code
@@ -170,6 +176,10 @@ class BatchRun:
                 return self._fold(event.rows, is_last=event.is_last)
             case ChangesCounted():
                 return self._decide(event.stats)
+            case LateSetAside():
+                self._account.add_late(event.rows)
+                self._steps.pop(0)
+                return self._continue_plan()
             case ReleaseCounted():
                 return self._check_release(event.count)
             case SegmentsInspected():
@@ -205,6 +215,8 @@ class BatchRun:
 
     def _begin(self, end_offsets: EndOffsets) -> list[BatchEffect]:
         self._end_offsets = end_offsets
+        if self._batch == 0 and self._first is not None:
+            return self._continue(require_state(self._first, -1, like=self._empty))
         if self._batch == 0:
             return self._continue(self._empty)
         self._awaited = StateLoaded
@@ -292,7 +304,8 @@ class BatchRun:
             step = self._steps[0]
             match step:
                 case SetLateAside():
-                    effects.append(self._steps.pop(0))
+                    self._awaited = LateSetAside
+                    return [*effects, step]
                 case WriteRelease():
                     self._awaited = ReleaseCounted
                     return [*effects, CountRelease(step.bounds, self._reads_of(step))]

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.core.row_sums import RowSum
 
 __all__ = [
+    "ADOPTED_FORMAT",
     "BEFORE_EVERYTHING_US",
     "STATE_FORMAT",
+    "OutputProof",
     "Segment",
     "SegmentPart",
     "State",
@@ -38,6 +40,9 @@ STATE_FORMAT = 3
 
 1 had no number, and its segments were not counted.
 """
+
+ADOPTED_FORMAT = 3
+"""Of a state that adopts an output, until everything is read: 2 does not know of it."""
 
 _PARTS_MAX = 16
 """A release reads at most two parts of a segment that lie partly outside its bounds."""
@@ -117,6 +122,22 @@ class TopicIds:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputProof:
+    """What an output proves about itself: release `release` is whole in all of its tables.
+
+    `begun_through_us` is the end of the next release if some tables have it already; nothing in
+    them is later.  `complete_from_us` is that of the newest manifest.
+    """
+
+    query_id: str
+    release: int
+    through_us: int
+    sinks: tuple[str, ...]
+    begun_through_us: int | None = None
+    complete_from_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """What batch N + 1 must know of batch N and all before it."""
 
@@ -146,6 +167,24 @@ class State:
     dropped_frontiers: tuple[str, ...] = ()
     """Files and folders of frontiers that this batch was the last to need."""
     format: int = STATE_FORMAT
+    adopts_through_us: int | None = None
+    """The output was adopted, and this checkpoint reads again what was released up to its
+    watermark: nothing is released before the watermark of what was read has reached this time, at
+    which the first release ends if it is above.  None: everything is read."""
+
+    @classmethod
+    def adopted(cls, *, prefix: str, query_id: str, proof: OutputProof, code: str) -> State:
+        """Return the state before batch 0 of a new checkpoint that goes on with an output."""
+        return cls(
+            prefix=prefix,
+            query_id=query_id,
+            watermark_us=proof.through_us,
+            next_release=proof.release + 1,
+            sinks=proof.sinks,
+            code=code,
+            format=ADOPTED_FORMAT,
+            adopts_through_us=proof.begun_through_us or proof.through_us,
+        )
 
     def check_invariants(self) -> None:
         """Raise InvariantViolation if the state contradicts itself."""
@@ -181,7 +220,10 @@ class State:
         """Return plain data for `restore`."""
         offsets = None if self.end_offsets is None else end_offsets_to_json(self.end_offsets)
         segments = [segment.snapshot() for segment in self.segments]
-        return {**asdict(self), "end_offsets": offsets, "segments": segments}
+        content = {**asdict(self), "end_offsets": offsets, "segments": segments}
+        if self.adopts_through_us is None:
+            del content["adopts_through_us"]
+        return content
 
     @classmethod
     def restore(cls, data: Mapping[str, Any]) -> State:
@@ -189,7 +231,7 @@ class State:
 
         Raises NewerCheckpoint for a state that a newer program stored.
         """
-        found = require_known("state", data, newest=STATE_FORMAT)
+        found = require_known("state", data, newest=ADOPTED_FORMAT)
         if found == 1:
             # Its segments were not counted.
             waiting_rows = None if data["segments"] else 0

@@ -36,6 +36,7 @@ _CONFLICT_HINT = (
     "Only Tidegate's workers may write to data topics: compare the two records, and find the "
     "program that wrote the other one"
 )
+_LATE_HINT = "No release of the batch was written. Report it as a bug, with the table's history"
 _BUG_HINT = "Nothing of this release was written; a restart repeats the batch. Report it as a bug"
 
 
@@ -129,6 +130,18 @@ class Balance:
         known = self._state.waiting_rows
         if known is not None and self._waiting_due > known:
             self._fail_waiting(known - self._waiting_due, 0, known)
+
+    def add_late(self, rows: int) -> None:
+        """Take what the table of late changes holds of the batch."""
+        if rows != self._plan.late_rows:
+            message = "the table of late changes does not hold those that were read"
+            raise ChangesNotConserved(
+                message,
+                hint=_LATE_HINT,
+                batch=self._plan.batch,
+                read=self._plan.late_rows,
+                stored=rows,
+            )
 
     def add_segment(self, segment: Segment) -> None:
         """Take what was written to a segment of the batch's own changes."""

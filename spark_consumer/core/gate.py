@@ -11,19 +11,25 @@ Everything is a function of state N - 1, its frontier, and the rows and end offs
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tidegate.lineage.errors import ProtocolError
 from tidegate.schemas.errors import InvariantViolation, invariant
+from tidegate.schemas.instants import NS_PER_US
+from tidegate.schemas.progress import StreamStarted
 from tidegate.spark_consumer.core.batch_state import (
+    ADOPTED_FORMAT,
     BEFORE_EVERYTHING_US,
+    STATE_FORMAT,
     Segment,
     State,
     TopicIds,
 )
 from tidegate.spark_consumer.core.files import plan_file, segment_file, state_file
-from tidegate.spark_consumer.core.plan import PLAN_FORMAT, FreshRows, Plan
+from tidegate.spark_consumer.core.plan import PLAN_FORMAT, FreshRows, Plan, ReleaseBounds
 from tidegate.spark_consumer.core.read_limit import average_bytes
 from tidegate.spark_consumer.core.release import (
     compaction_of,
@@ -91,6 +97,7 @@ class Gate:
         self._through_us = state.watermark_us
         self._slowest: str | None = None
         self._has_ended = state.stream_has_ended
+        self._adopts_through_us = state.adopts_through_us
 
     @property
     def frontier(self) -> Frontier:
@@ -123,6 +130,7 @@ class Gate:
             _require_growth(self._state.end_offsets or {}, end_offsets)
         self._end_offsets = end_offsets
         portion = tuple(rows)
+        self._require_same_stream(portion)
         for row in portion:
             invariant(
                 row.offset > self._taken.get(row.slot, -1),
@@ -141,12 +149,31 @@ class Gate:
         Raises ProtocolError where the records contradict the protocol.
         """
         watermark = self._frontier.watermark()
+        adopts_us = self._state.adopts_through_us
+        if adopts_us is not None and (watermark is None or watermark.us < adopts_us):
+            self._slowest = None if watermark is None else watermark.slowest
+            return self._through_us
+        self._adopts_through_us = None
         self._require_no_fall(watermark)
         if watermark is not None:
             self._through_us = watermark.us
             self._slowest = watermark.slowest
             self._has_ended = watermark.slowest is None
         return self._through_us
+
+    def _require_same_stream(self, rows: Iterable[ProgressRow]) -> None:
+        """Raise CheckpointMismatch if the stream began after the end of an adopted output."""
+        if self._state.adopts_through_us is None:
+            return
+        through_us = self._state.watermark_us
+        for row in rows:
+            body = row.record.body
+            if isinstance(body, StreamStarted) and body.start_ns > (through_us + 1) * NS_PER_US:
+                message = "the stream began after the end of the adopted output"
+                hint = "Changes between the two are missing: start with a new output"
+                raise CheckpointMismatch(
+                    message, hint=hint, adopted_through_us=through_us, start_ns=body.start_ns
+                )
 
     def _require_no_fall(self, watermark: Watermark | None) -> None:
         """Raise ProtocolError if the watermark is below the former one, or is no longer known.
@@ -185,18 +212,8 @@ class Gate:
                 message, hint=hint, rows=stats.unordered_rows, first=stats.unordered_at
             )
         batch = state.batch + 1
-        releases = releases_of(
-            after_us=state.watermark_us,
-            through_us=self._through_us,
-            fresh=stats.due,
-            segments=state.segments,
-            first_number=state.next_release,
-            rows_max=limits.release_rows_max,
-            slice_rows=limits.slice_rows,
-            bytes_max=limits.release_bytes_max,
-            small_rows_max=limits.small_release_rows_max,
-            small_bytes_max=limits.small_release_bytes_max,
-        )
+        is_adopting = state.adopts_through_us is not None
+        releases = self._releases(stats)
         stored: tuple[Segment, ...] = ()
         if stats.early.rows and stats.early_min_us is not None:
             stored = segments_of(
@@ -225,7 +242,7 @@ class Gate:
             through_us=self._through_us,
             slowest=self._slowest,
             stream_has_ended=self._has_ended,
-            late_rows=stats.late_rows,
+            late_rows=0 if is_adopting else stats.late_rows,
             releases=releases,
             stored=stored,
             compaction=compaction,
@@ -239,7 +256,32 @@ class Gate:
                 size_bytes=(stats.due.size_bytes or 0) + (stats.early.size_bytes or 0),
             ),
             fresh=FreshRows(stats.due.rows, RowSum(stats.early.rows, stats.early_checksum)),
+            repeated_rows=stats.late_rows if is_adopting else 0,
+            adopts_through_us=self._adopts_through_us,
         )
+
+    def _releases(self, stats: BatchStats) -> tuple[ReleaseBounds, ...]:
+        """Return the batch's releases; the first ends where an adopted output has begun it."""
+        state, limits = self._state, self._limits
+        adopts_us = state.adopts_through_us
+        bounds = [state.watermark_us, self._through_us]
+        if adopts_us is not None and state.watermark_us < adopts_us < self._through_us:
+            bounds.insert(1, adopts_us)
+        releases: tuple[ReleaseBounds, ...] = ()
+        for after_us, through_us in pairwise(bounds):
+            releases += releases_of(
+                after_us=after_us,
+                through_us=through_us,
+                fresh=stats.due,
+                segments=state.segments,
+                first_number=state.next_release + len(releases),
+                rows_max=sys.maxsize if through_us == adopts_us else limits.release_rows_max,
+                bytes_max=0 if through_us == adopts_us else limits.release_bytes_max,
+                slice_rows=limits.slice_rows,
+                small_rows_max=limits.small_release_rows_max,
+                small_bytes_max=limits.small_release_bytes_max,
+            )
+        return releases
 
     def _merged(self, seen: Iterable[TopicIds]) -> tuple[TopicIds, ...]:
         merged: dict[str, TopicIds] = {known.topic: known for known in self._state.topics}
@@ -291,6 +333,8 @@ def after(
         sinks=plan.sinks,
         waiting_rows=waiting_rows,
         code=code,
+        format=STATE_FORMAT if plan.adopts_through_us is None else ADOPTED_FORMAT,
+        adopts_through_us=plan.adopts_through_us,
     )
     following.check_invariants()
     return following

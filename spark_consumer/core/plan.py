@@ -173,6 +173,10 @@ class Plan:
     """Bytes of key and value of a change, on average over this batch and those before it."""
     dropped_frontiers: tuple[str, ...] = ()
     """Files and folders of frontiers that this batch is the last to need."""
+    repeated_rows: int = 0
+    """Changes that an adopted output has already: they were read again and are left out."""
+    adopts_through_us: int | None = None
+    """As in the state that the plan leads to."""
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -229,6 +233,9 @@ class Plan:
         content["stored"] = [segment.snapshot() for segment in self.stored]
         if self.compaction is not None:
             content["compaction"] = self.compaction.snapshot()
+        if not self.repeated_rows and self.adopts_through_us is None:
+            # An older program knows neither.
+            del content["repeated_rows"], content["adopts_through_us"]
         return content
 
     @classmethod

@@ -64,7 +64,7 @@ class Manifest:
         """Read a manifest's JSON; raises SchemaError for anything else."""
         try:
             tables = {
-                table: {sink: TableVersion(**version) for sink, version in sinks.items()}
+                table: {sink: _table_version(version) for sink, version in sinks.items()}
                 for table, sinks in content["tables"].items()
             }
             return cls(**{**content, "tables": tables})
@@ -132,4 +132,12 @@ def _name(release: int) -> str:
 
 def _version_content(version: TableVersion) -> dict[str, Any]:
     content: dict[str, Any] = {"path": version.path, "version": version.version}
-    return content if version.rows is None else content | {"rows": version.rows}
+    if version.rows is not None:
+        content["rows"] = version.rows
+    if version.left_out:
+        content["left_out"] = list(version.left_out)
+    return content
+
+
+def _table_version(content: Mapping[str, Any]) -> TableVersion:
+    return TableVersion(**{**content, "left_out": tuple(content.get("left_out", ()))})

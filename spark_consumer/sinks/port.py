@@ -130,12 +130,14 @@ class TableVersion:
 
     `path` is relative to the output.  `version` is the version that this release made, or the last
     one before it if the release changed nothing.  `rows` counts what this release appended; None
-    where that is no meaningful number.
+    where that is no meaningful number.  `left_out` says what the table lacks because the change
+    stream leaves it out: `column <name>`, or an option of the stream.
     """
 
     path: str
     version: int
     rows: int | None = None
+    left_out: tuple[str, ...] = ()
 
 
 class Sink(Protocol):

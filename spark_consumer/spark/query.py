@@ -50,8 +50,8 @@ from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
 from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.spark.listener import MetricsListener
-from tidegate.spark_consumer.spark.requirements import is_submitted, require_data_sources
-from tidegate.spark_consumer.spark.session import local_session, submitted_session
+from tidegate.spark_consumer.spark.requirements import require_data_sources
+from tidegate.spark_consumer.spark.session import session_of
 from tidegate.spark_consumer.spark.standby import LeaseKeeper, wait_for_turn
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def _prepare(
     direct = find_direct_way(output.root, rows_max=config.small_release_rows_max)
     sinks = (
         DeltaChangelogSink(spark, output.root, direct=direct),
-        DeltaMirrorSink(spark, output.root, direct=direct),
+        DeltaMirrorSink(spark, output.root, direct=direct, accepted=config.accepted_exclusions),
     )
     release_max = files.release_max()
     for sink in sinks:
@@ -240,6 +240,7 @@ def _prepare(
         code=version("tidegate"),
         topic_ids=LiveTopicIds(config.bootstrap_servers, config.kafka_client_options()),
         writer=writer,
+        first_state=files.adopted(),
         complete_from_us=complete_from_us(gate),
     )
     batch = Batch(
@@ -274,6 +275,14 @@ def _begin(
         require_kept(read, kept)
         return
     begin_us = first_complete_us(kept, now_us=time.time_ns() // NS_PER_US)
+    if (adopted := files.adopted()) is not None:  # what is missing before its end was noted then
+        if begin_us is not None and begin_us > adopted.watermark_us:
+            message = "Kafka has removed changes after the end of the adopted output"
+            hint = "Start with a new output and a new checkpoint"
+            raise ChangesExpired(
+                message, hint=hint, through_us=adopted.watermark_us, complete_from_us=begin_us
+            )
+        return
     files.note_start(begin_us)
     if begin_us is not None:
         cut = sorted(topic for topic, of in kept.items() if any(one.offset for one in of.values()))
@@ -299,7 +308,7 @@ def run(
     `begun_us` is when the run began: `until = caught-up` ends it when the watermark has passed that
     time, or when the stream has ended.  Raises the error that ended the query.
     """
-    spark = _session(config)
+    spark = session_of(config)
     running: GateQuery | None = None
     goal = CaughtUp(begun_us, now_s=time.monotonic())
     try:
@@ -333,19 +342,6 @@ def run(
         with suppress(Exception):
             spark.stop()
     return goal.state
-
-
-def _session(config: ConsumerConfig) -> SparkSession:
-    app_name = f"tidegate-{config.prefix}"
-    if is_submitted():
-        return submitted_session(app_name=app_name)
-    return local_session(
-        master=config.master,
-        packages=config.packages,
-        jars=config.jars,
-        app_name=app_name,
-        java_options=config.java_options,
-    )
 
 
 def _reads(config: ConsumerConfig, state: State | None) -> int:

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from tidegate.schemas.errors import UnreachableError
 from tidegate.spark_consumer.sinks.delta.tables import DELTA_SESSION_SETTINGS
+from tidegate.spark_consumer.spark.requirements import is_submitted
 
-__all__ = ["local_session", "submitted_session"]
+if TYPE_CHECKING:
+    from tidegate.spark_consumer.config import ConsumerConfig
+
+__all__ = ["local_session", "session_of", "submitted_session"]
 
 _SETTINGS = {
     "spark.ui.enabled": "false",
@@ -37,6 +41,20 @@ _SETTINGS = {
 
 _FAILED_QUERIES_LOG = "org.apache.spark.sql.execution.streaming.MicroBatchExecution"
 """Prints the stack trace of a query that failed, an expected one too; the run reports the error."""
+
+
+def session_of(config: ConsumerConfig) -> SparkSession:
+    """Start the session that the settings ask for, or that spark-submit has prepared."""
+    app_name = f"tidegate-{config.prefix}"
+    if is_submitted():
+        return submitted_session(app_name=app_name)
+    return local_session(
+        master=config.master,
+        packages=config.packages,
+        jars=config.jars,
+        app_name=app_name,
+        java_options=config.java_options,
+    )
 
 
 def submitted_session(*, app_name: str) -> SparkSession:

@@ -32,7 +32,12 @@ from tidegate.spark_consumer.core.frontier_log import FrontierLog
 from tidegate.spark_consumer.core.gate import Gate
 from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
 from tidegate.spark_consumer.core.row_sums import RowSum
-from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog, WrittenCommit
+from tidegate.spark_consumer.sinks.delta.commit_log import (
+    Commit,
+    CommitLog,
+    TableCommit,
+    WrittenCommit,
+)
 
 __all__ = ["BROKEN_GATES"]
 
@@ -332,6 +337,15 @@ def _read_the_half(self: MemoryRows, reads: Any) -> Any:
 _read = MemoryRows._read
 
 
+def _lose_a_late_row(self: MemoryRows, plan: Plan) -> int:
+    _set_late_aside(self, plan)
+    del self._late[plan.batch][:1]
+    return len(self._late[plan.batch])
+
+
+_set_late_aside = MemoryRows.set_late_aside
+
+
 _NO_SELF_CHECK: Patches = (
     (BatchRun, "check_invariants", _silent),
     (Plan, "check_invariants", _silent),
@@ -340,6 +354,16 @@ _NO_SELF_CHECK: Patches = (
 )
 
 BROKEN_GATES = (
+    Mutant(
+        "a maintenance of a table taken for a change of its rows",
+        "soundness",
+        ((TableCommit, "is_harmless", False),),
+    ),
+    Mutant(
+        "late changes that are not counted in their table",
+        "nothing_lost",
+        ((MemoryRows, "set_late_aside", _lose_a_late_row), (Balance, "add_late", _silent)),
+    ),
     Mutant(
         "a snapshot in effect before its vector",
         "watermark",

@@ -17,6 +17,7 @@ from tests.simulation.disturbance import Disturbance
 from tidegate.spark_consumer.sinks.delta.commit_log import TableCommit
 
 __all__ = [
+    "MAINTENANCE",
     "ConcurrentCommit",
     "DeltaCommit",
     "DeltaTable",
@@ -27,6 +28,9 @@ __all__ = [
 ]
 
 TransactionId = tuple[str, int]
+
+MAINTENANCE = ("OPTIMIZE", "CHANGE COLUMN", "CLUSTER BY")
+"""What others do to a table without changing a row; all but the first change its metadata."""
 
 
 class ConcurrentCommit(Exception):
@@ -171,11 +175,14 @@ class DeltaTable:
         """Whether a version has the transaction or a higher one."""
         return self._has(transaction, version)
 
-    def optimize(self) -> None:
-        """Rewrite the files, as anybody may; no row changes."""
-        if self.head >= 0:
-            last = self.commits[-1]
-            self.commits.append(DeltaCommit("OPTIMIZE", None, last.columns, (), last.rows))
+    def maintain(self) -> str:
+        """Rewrite the files or comment on a column, as anybody may; return what was done."""
+        if self.head < 0:
+            return "nothing"
+        last = self.commits[-1]
+        operation = MAINTENANCE[self.head % len(MAINTENANCE)]
+        self.commits.append(DeltaCommit(operation, None, last.columns, (), last.rows))
+        return operation
 
     def _has(self, transaction: TransactionId, version: int) -> bool:
         application, number = transaction
@@ -196,12 +203,14 @@ class DeltaTable:
         for commit in self.commits[read + 1 :]:
             is_same = commit.transaction is not None and commit.transaction[0] == transaction[0]
             has_columns = commit.columns != self.commits[read].columns
-            if is_same or has_columns or not is_append:
+            has_metadata = commit.operation in MAINTENANCE[1:]
+            if is_same or has_columns or has_metadata or not is_append:
                 raise ConcurrentCommit
 
     def _described(self, version: int) -> TableCommit:
         commit = self.commits[version]
-        return TableCommit(version, commit.operation, commit.metadata, {})
+        changes_rows = commit.operation not in MAINTENANCE
+        return TableCommit(version, commit.operation, commit.metadata, {}, changes_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +234,5 @@ def at_point(disturbance: Disturbance | None, table: DeltaTable) -> None:
     if disturbance is None:
         return
     if disturbance.chance(disturbance.profile.optimizes):
-        table.optimize()
-        disturbance.tell("a foreign commit")
+        disturbance.tell(f"a foreign commit: {table.maintain()}")
     disturbance.point(is_in_commit=True)

@@ -113,9 +113,10 @@ class MemoryRows:
     def count_changes(self, *, after_us: int, through_us: int, offsets: int) -> BatchStats:
         return count_rows(self._rows, after_us, through_us)
 
-    def set_late_aside(self, plan: Plan) -> None:
+    def set_late_aside(self, plan: Plan) -> int:
         bound = first_key_after(plan.after_us)
-        self._late.setdefault(plan.batch, [row for row in self._rows if row.order_key < bound])
+        late = [row for row in self._rows if row.order_key < bound]
+        return len(self._late.setdefault(plan.batch, late))
 
     def store_segment(self, segment: Segment) -> tuple[RowSum, ...]:
         inside = rows_within(self._rows, segment.min_us - 1, segment.max_us)

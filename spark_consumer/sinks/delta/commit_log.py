@@ -4,6 +4,9 @@ The newest version of a table proves nothing: it may be a user's OPTIMIZE, or a 
 was killed too early to record.  So each of our commits names query, sink and release in its
 `userMetadata`, and this module finds it again.  It writes nothing and needs no Spark.  Invariant:
 versions grow with release numbers.
+
+Others may commit to our tables what changes no row.  A change of rows is refused until one of our
+commits adopts it, and what may undo a release (RESTORE, REPLACE) always.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.schemas.errors import ConfigError, invariant
+from tidegate.spark_consumer.errors import ForeignChange
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,24 +27,25 @@ __all__ = ["Commit", "CommitLog", "TableCommit", "TableHistory", "WrittenCommit"
 _RECENT = 256
 """Commits that are read first and kept in memory; a replay needs far fewer, those of its plan."""
 
-_MAINTENANCE = frozenset(
-    {
-        "OPTIMIZE",
-        "VACUUM START",
-        "VACUUM END",
-        "SET TBLPROPERTIES",
-        "UNSET TBLPROPERTIES",
-        "COMPUTE STATS",
-        "REORG",
-        "UPGRADE PROTOCOL",
-        "ADD DELETION VECTORS TOMBSTONES",
-    }
-)
-"""Delta's operations that do not change rows; anybody may run them on our tables."""
+_REPLACING = ("CREATE", "REPLACE", "RESTORE", "CLONE", "CONVERT")
+"""How Delta's names of operations begin that may undo releases, whatever rows they change."""
+
+_ADOPTABLE = frozenset({"DELETE", "UPDATE", "TRUNCATE", "MERGE"})
+"""Changes of rows that undo no release; so is an append."""
 
 _ANOTHER_TABLE = (
     "Give --output an empty folder (and a new --checkpoint), "
     "or restore the checkpoint of the query that wrote this table"
+)
+
+
+_LOST_CHECKPOINT = (
+    "Restore the checkpoint of the query that wrote this table; if it is lost, type "
+    "`tidegate-consumer adopt` with an empty --checkpoint, or give --output an empty folder"
+)
+_ADOPT = (
+    "If that was meant, stop the run and type `tidegate-consumer adopt` with its settings: it goes "
+    "on with the rows as they are"
 )
 
 
@@ -63,6 +68,11 @@ class Commit:
         """Text of `userMetadata` for a commit that only creates or widens the table."""
         return self._text({"prepares": self.release})
 
+    @staticmethod
+    def adoption(query_id: str, sink: str, *, version: int) -> str:
+        """Text of `userMetadata` for a commit that adopts the foreign ones up to a version."""
+        return json.dumps({"tidegate": {"query_id": query_id, "sink": sink, "adopts": version}})
+
     @property
     def application(self) -> str:
         """Name of Delta's own transaction identifier (`txnAppId`); its version is the release."""
@@ -74,12 +84,29 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class TableCommit:
-    """Any commit of a table, as Delta records it."""
+    """Any commit of a table, as Delta records it.
+
+    `changes_rows` says whether it added or removed rows; true where that is not known.  `mode` is
+    that of a WRITE.
+    """
 
     version: int
     operation: str
     user_metadata: str | None
     metrics: Mapping[str, str]
+    changes_rows: bool = True
+    mode: str | None = None
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether releases stay as they were written: a comment, a constraint, OPTIMIZE, VACUUM."""
+        return not self.changes_rows and not self.operation.startswith(_REPLACING)
+
+    @property
+    def is_adoptable(self) -> bool:
+        """Whether somebody changed rows on purpose and undid no release."""
+        is_append = self.operation == "WRITE" and self.mode == "Append"
+        return self.operation in _ADOPTABLE or is_append
 
 
 class TableHistory(Protocol):
@@ -116,6 +143,13 @@ class CommitLog:
         self._head = -1
         self._written: list[WrittenCommit] = []
         self._complete = True
+        self.foreign: list[TableCommit] = []
+        """Changes of rows by others that no commit of ours has adopted; `require_own` refuses."""
+
+    @property
+    def head(self) -> int:
+        """The newest version that was read; -1 without a table."""
+        return self._head
 
     @property
     def exists(self) -> bool:
@@ -125,22 +159,42 @@ class CommitLog:
     def load(self, *, limit: int | None = _RECENT) -> None:
         """Read the newest commits, or all without a limit.
 
-        Raises ConfigError if one of them is neither ours nor maintenance.
+        Raises ConfigError if one of them is of another query or sink, ForeignChange if one of them
+        has changed rows or may have undone a release.
         """
+        self.survey(limit=limit)
+        self.require_own()
+
+    def survey(self, *, limit: int | None = None) -> None:
+        """Do as `load`, but leave it to `require_own` to refuse what others have changed."""
         commits = self._history.recent(limit)
         self._head = max((commit.version for commit in commits), default=-1)
-        self._written = []
+        self._written, self.foreign = [], []
         self._complete = limit is None or len(commits) < limit
         for commit in sorted(commits, key=lambda commit: commit.version):
             self._take(commit)
 
     def follow(self) -> None:
-        """Read the commits that are new since the last call; raises ConfigError as `load` does."""
+        """Read the commits that are new since the last call; raises what `load` raises."""
         while (commit := self._history.commit(self._head + 1)) is not None:
             self._head += 1
             self._take(commit)
         del self._written[:-_RECENT]
         self._complete = self._complete and len(self._written) < _RECENT
+        self.require_own()
+
+    def require_own(self) -> None:
+        """Raise ForeignChange if others have changed rows that are not adopted."""
+        for commit in self.foreign[:1]:
+            hint = _ADOPT if commit.is_adoptable else _ANOTHER_TABLE
+            message = "others have changed the rows of a table"
+            raise ForeignChange(
+                message,
+                hint=hint,
+                table=self.path,
+                version=commit.version,
+                operation=commit.operation,
+            )
 
     def refuse_beyond(self, release_max: int) -> None:
         """Raise ConfigError if the table holds a release that the gate never planned."""
@@ -149,7 +203,7 @@ class CommitLog:
             message = "a table holds a later release than this checkpoint knows"
             raise ConfigError(
                 message,
-                hint=_ANOTHER_TABLE,
+                hint=_LOST_CHECKPOINT,
                 table=self.path,
                 release_in_table=newest,
                 release_in_checkpoint=release_max,
@@ -176,6 +230,11 @@ class CommitLog:
                 return known
         return None
 
+    @property
+    def commits(self) -> tuple[WrittenCommit, ...]:
+        """Our commits, oldest first; all of them after `survey` without a limit."""
+        return tuple(self._written)
+
     def version_at(self, release: int) -> int:
         """Return the table's version after a release: the last of our commits up to it."""
         self._reach_back(release)
@@ -189,18 +248,23 @@ class CommitLog:
 
     def _take(self, commit: TableCommit) -> None:
         ours = _ours(commit.user_metadata)
-        if commit.operation in _MAINTENANCE:
+        if ours is None:
+            if not commit.is_harmless:
+                self.foreign.append(commit)
             return
-        if ours is None or (ours["query_id"], ours["sink"]) != (self._query_id, self._sink):
+        if (ours["query_id"], ours["sink"]) != (self._query_id, self._sink):
             message = "a table holds commits of another writer"
             raise ConfigError(
                 message,
-                hint=_ANOTHER_TABLE,
+                hint=_LOST_CHECKPOINT,
                 table=self.path,
                 version=commit.version,
                 operation=commit.operation,
-                query_id=None if ours is None else ours["query_id"],
+                query_id=ours["query_id"],
             )
+        if (adopted := ours.get("adopts")) is not None:
+            self.foreign = [one for one in self.foreign if one.version > adopted]
+            return
         through_us = ours.get("through_us")
         release = ours["release"] if through_us is not None else ours["prepares"]
         if self._written:

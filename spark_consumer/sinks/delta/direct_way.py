@@ -79,6 +79,9 @@ class DirectWay:
         if not _holds(table.schema, schema):
             self._refuse(path, "the table spells its columns in another way")
             return None
+        if _has_more(table.schema, schema):
+            self._refuse(path, "the table has columns besides ours")
+            return None
         return table
 
     def mirror(
@@ -137,5 +140,16 @@ def _holds(have: Any, want: StructType) -> bool:
             not isinstance(field.dataType, Record)
             or _holds(fields[field.name].fields, field.dataType)
         )
+        for field in want
+    )
+
+
+def _has_more(have: Any, want: StructType) -> bool:
+    """Whether a table that holds each field has others too, which delta-rs would not leave null."""
+    from pyspark.sql.types import StructType as Record  # noqa: PLC0415 - where Spark runs
+
+    fields = {field.name: field.type for field in have}
+    return len(fields) > len(want) or any(
+        isinstance(field.dataType, Record) and _has_more(fields[field.name].fields, field.dataType)
         for field in want
     )

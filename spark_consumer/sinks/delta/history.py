@@ -13,9 +13,13 @@ from tidegate.spark_consumer.sinks.delta.commit_log import TableCommit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Row, SparkSession
 
 __all__ = ["DeltaHistory", "parse_commit"]
+
+
+_OURS = '{"tidegate"'
+"""How the metadata of our commits begin."""
 
 
 class DeltaHistory:
@@ -34,15 +38,14 @@ class DeltaHistory:
         table = DeltaTable.forPath(self._spark, self._path)
         history = table.history() if limit is None else table.history(limit)
         rows = history.select("version", "operation", "userMetadata", "operationMetrics").collect()
-        return [
-            TableCommit(
-                row["version"],
-                row["operation"],
-                row["userMetadata"],
-                row["operationMetrics"] or {},
-            )
-            for row in rows
-        ]
+        return [self._described(row) for row in rows]
+
+    def _described(self, row: Row) -> TableCommit:
+        """Return a commit of the history; what others have changed is in its file only."""
+        version, metadata = row["version"], row["userMetadata"]
+        if _OURS not in (metadata or "") and (of_file := self.commit(version)) is not None:
+            return of_file
+        return TableCommit(version, row["operation"], metadata, row["operationMetrics"] or {})
 
     def commit(self, version: int) -> TableCommit | None:
         """Return a commit from its file, which Delta's protocol names: no Spark job."""
@@ -53,11 +56,18 @@ class DeltaHistory:
 def parse_commit(version: int, text: bytes) -> TableCommit:
     """Read a commit file, one JSON action a line; a commit without `commitInfo` is "unknown"."""
     info: dict[str, Any] = {}
+    changes_rows = False
     for line in text.splitlines():
-        info = json.loads(line).get("commitInfo", info)
+        action = json.loads(line)
+        info = action.get("commitInfo", info)
+        changes_rows |= any(
+            action[kind].get("dataChange", True) for kind in ("add", "remove") if kind in action
+        )
     return TableCommit(
         version,
         info.get("operation", "unknown"),
         info.get("userMetadata"),
         info.get("operationMetrics") or {},
+        changes_rows,
+        (info.get("operationParameters") or {}).get("mode"),
     )

@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
+from tidegate.spark_consumer.sinks.delta.history import DeltaHistory
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["DeltaLateTable"]
 
 _FOLDER = "late"
+_RECENT = 16
+"""Commits that are looked at first; others may have committed since."""
 
 
 class DeltaLateTable:
@@ -26,9 +30,13 @@ class DeltaLateTable:
         """Take the output's folder."""
         self._path = f"{output}/{_FOLDER}"
 
-    def write(self, rows: DataFrame, *, query_id: str, batch: int, watermark_us: int) -> None:
-        """Append a batch's late changes; repeating the batch changes nothing."""
-        metadata = {"query_id": query_id, "sink": _FOLDER, "batch": batch}
+    def write(self, rows: DataFrame, *, query_id: str, batch: int, watermark_us: int) -> int:
+        """Append a batch's late changes; repeating the batch changes nothing.
+
+        Returns how many rows the commit of the batch has added, by Delta's own count.
+        """
+        ours = {"query_id": query_id, "sink": _FOLDER, "batch": batch}
+        metadata = json.dumps({"tidegate": ours})
         (
             rows.withColumn("batch", F.lit(batch).cast("long"))
             .withColumn("watermark_us", F.lit(watermark_us).cast("long"))
@@ -40,6 +48,15 @@ class DeltaLateTable:
             .option("mergeSchema", "true")  # an older program's table lacks later columns
             .option("txnAppId", f"{query_id}/{_FOLDER}")
             .option("txnVersion", batch)
-            .option("userMetadata", json.dumps({"tidegate": metadata}))
+            .option("userMetadata", metadata)
             .save(self._path)
         )
+        return _written(DeltaHistory(rows.sparkSession, self._path), metadata)
+
+
+def _written(history: DeltaHistory, metadata: str) -> int:
+    for limit in (_RECENT, None):
+        for commit in history.recent(limit):
+            if commit.user_metadata == metadata:
+                return int(commit.metrics.get("numOutputRows", "0"))
+    return 0

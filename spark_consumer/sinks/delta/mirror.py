@@ -9,16 +9,14 @@ again.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
 from delta.tables import DeltaTable
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
-from pyspark.sql.types import StructType
 
-from tidegate.schemas.errors import SchemaError
-from tidegate.spark_consumer.core.topic_schemas import row_columns
 from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog
 from tidegate.spark_consumer.sinks.delta.direct_merge import merge_folded, unmatched_updates
@@ -30,6 +28,12 @@ from tidegate.spark_consumer.sinks.delta.fold import (
     fold,
     folded_value,
 )
+from tidegate.spark_consumer.sinks.delta.mirror_scope import (
+    MirrorScope,
+    left_out,
+    mirror_columns,
+    mirror_schema,
+)
 from tidegate.spark_consumer.sinks.delta.row_fold import FoldedRow, fold_rows
 from tidegate.spark_consumer.sinks.delta.tables import (
     SinkTables,
@@ -40,7 +44,7 @@ from tidegate.spark_consumer.sinks.observed import observed
 from tidegate.spark_consumer.sinks.port import TableVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -71,10 +75,19 @@ class DeltaMirrorSink:
     name = "mirror"
 
     def __init__(
-        self, spark: SparkSession, output: str, *, direct: DirectWay | None = None
+        self,
+        spark: SparkSession,
+        output: str,
+        *,
+        direct: DirectWay | None = None,
+        accepted: Iterable[str] = (),
     ) -> None:
-        """Take the output's address, and how small releases are written without Spark."""
+        """Take the output's address, and how small releases are written without Spark.
+
+        `accepted` says what mirrors are written in spite of, as the setting `mirror_accepts`.
+        """
         self._spark = spark
+        self._scope = MirrorScope(accepted)
         self._tables = SinkTables(output, folder="mirror", sink=self.name, direct=direct)
         self._incomplete = SinkTables(output, folder="incomplete", sink="incomplete", direct=direct)
         self.incomplete_changes = 0
@@ -87,16 +100,18 @@ class DeltaMirrorSink:
     def write(self, release: Release) -> Mapping[str, TableVersion]:
         """Merge what the tables lack; return every table's version at this release.
 
-        Raises SchemaError for a column whose type changed.
+        Raises SchemaError for a column whose type changed, and FilteredMirror if the change stream
+        leaves out what a mirror needs.
         """
         if not release.tables:
             return {}
         commit = Commit(release.query_id, self.name, release.number, release.through_us)
         spark = next(iter(release.tables.values())).spark
         for one in release.tables.values():
-            if one.rows or not self._tables.log(spark, one.schemas.table).exists:
-                schema = _mirror_schema(one)
-                self._tables.prepare(spark, one.schemas.table, schema=schema, commit=commit)
+            schema, table = mirror_schema(one), one.schemas.table
+            if one.rows or not self._tables.log(spark, table).exists:
+                self._scope.require(one.schemas, partial(self._tables.columns, spark, table))
+                self._tables.prepare(spark, table, schema=schema, commit=commit)
         changed = [topic for topic, one in release.tables.items() if one.rows]
         rest = self._merge_directly(release, changed, commit=commit)
         if rest:
@@ -105,6 +120,7 @@ class DeltaMirrorSink:
             one.schemas.table: TableVersion(
                 self._tables.path(one.schemas.table),
                 self._tables.log(spark, one.schemas.table).version_at(release.number),
+                left_out=left_out(one.schemas),
             )
             for one in release.tables.values()
         }
@@ -136,14 +152,14 @@ class DeltaMirrorSink:
         direct, table = self._tables.direct, one.schemas.table
         if direct is None or not isinstance(one, CollectedTable):
             return None
-        keys, schema = _key_names(one.schemas), _mirror_schema(one)
+        keys, schema = _key_names(one.schemas), mirror_schema(one)
         return direct.mirror(self._tables.path(table), schema=schema, keys=keys, version=version)
 
     def _merge_rows(
         self, one: CollectedTable, mirror: DirectTable, *, commit: Commit
     ) -> list[FoldedRow]:
         """Merge one table by delta-rs; return its fold if an UPDATE in it matched no row."""
-        columns, keys = row_columns(one.schemas.reader_schema), _key_names(one.schemas)
+        columns, keys = mirror_columns(one.schemas), _key_names(one.schemas)
         log = self._tables.log(one.spark, one.schemas.table)
         folded = fold_rows(one.changes, columns)
         if log.written(commit) is None:
@@ -160,7 +176,7 @@ class DeltaMirrorSink:
         version = self._tables.log(one.spark, one.schemas.table).version_at(commit.release)
         mirror = self._opened(one, version=version)
         if mirror is None:
-            frame = fold(one.frame, row_columns(one.schemas.reader_schema))
+            frame = fold(one.frame, mirror_columns(one.schemas))
             self._set_aside(one, frame, commit=commit)
             return
         lost = unmatched_updates(mirror, folded, keys=_key_names(one.schemas))
@@ -213,7 +229,7 @@ class DeltaMirrorSink:
     def _merge_table(self, one: AnyTable, *, commit: Commit) -> DataFrame | None:
         """Merge one table; return its fold if an UPDATE in it matched no row."""
         spark, table = one.spark, one.schemas.table
-        columns = row_columns(one.schemas.reader_schema)
+        columns = mirror_columns(one.schemas)
         log = self._tables.log(spark, table)
         seen = Observation()
         folded = (
@@ -317,14 +333,6 @@ def _merge(
         .whenNotMatchedInsert(f"s.action = '{REPLACE}'", values=inserted)
         .execute()
     )
-
-
-def _mirror_schema(one: AnyTable) -> StructType:
-    row = one.schema["new_values"].dataType
-    if not isinstance(row, StructType):
-        message = "new_values is not a record"
-        raise SchemaError(message, type=row.simpleString())
-    return row
 
 
 def _key_names(schemas: TopicSchemas) -> list[str]:

@@ -100,6 +100,12 @@ class SinkTables:
         """Return a table's path as Spark takes it."""
         return f"{self._output}/{self.path(table)}"
 
+    def columns(self, spark: SparkSession, table: str) -> tuple[str, ...]:
+        """Return the names of a table's columns, none if it does not exist."""
+        if not self.log(spark, table).exists:
+            return ()
+        return tuple(DeltaTable.forPath(spark, self.address(table)).toDF().columns)
+
     def log(self, spark: SparkSession, table: str) -> CommitLog:
         """Return a table's commit log, loaded; the table may not exist."""
         if table not in self._logs:

@@ -9,7 +9,9 @@ import pytest
 import structlog
 
 from tidegate.lineage.errors import ProtocolError
+from tidegate.schemas.change_schema import value_schema
 from tidegate.schemas.errors import InvariantViolation
+from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.spark_consumer import cli
 from tidegate.spark_consumer.commands import run as run_command
 from tidegate.spark_consumer.core.batch_state import Segment, State, TopicIds
@@ -168,6 +170,23 @@ def test_status_says_from_when_on_the_output_is_complete(invoke, checkpoint):
     (checkpoint / "gate" / "start.json").write_text('{"complete_from_us": 70}')
     result = invoke("status", "--checkpoint", str(checkpoint), "--json")
     assert json.loads(result.stdout)["complete_from_us"] == 70
+
+
+def test_status_says_what_the_change_stream_leaves_out(invoke, checkpoint):
+    result = invoke("status", "--checkpoint", str(checkpoint), "--json")
+    assert json.loads(result.stdout)["left_out"] == {}
+    columns = (
+        Column("id", ColumnType("INT64"), 1, 1),
+        Column("b", ColumnType("INT64"), 2, is_watched=False),
+    )
+    schema = value_schema("p.t", TableSchema("t", columns, excludes=("exclude_delete",)))
+    state = json.loads((checkpoint / "gate" / "states" / "10.json").read_text())
+    (value_id,) = state["topics"][0]["value_ids"]
+    (checkpoint / "gate" / "schemas").mkdir()
+    (checkpoint / "gate" / "schemas" / f"{value_id}.json").write_text(json.dumps(schema))
+    result = invoke("status", "--checkpoint", str(checkpoint), "--json")
+    left_out = {"columns": ["b"], "options": ["exclude_delete"]}
+    assert json.loads(result.stdout)["left_out"] == {"bank.accounts": left_out}
 
 
 def test_status_is_a_table_for_people(invoke, checkpoint):

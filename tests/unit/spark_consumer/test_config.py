@@ -100,3 +100,11 @@ def test_secrets_are_never_printed(file):
     assert config.kafka_client_options() == {"sasl.password": "secret"}
     for shown in (repr(config), str(config), config.model_dump_json()):
         assert "secret" not in shown
+
+
+def test_exclusions_that_mirrors_accept_are_options_of_a_change_stream():
+    assert load().accepted_exclusions == ()
+    config = load(mirror_accepts="exclude_delete, exclude_ttl_deletes")
+    assert config.accepted_exclusions == ("exclude_delete", "exclude_ttl_deletes")
+    with pytest.raises(ConfigError, match="exclude_everything: not one of"):
+        load(mirror_accepts="exclude_delete,exclude_everything")

@@ -27,7 +27,7 @@ from tidegate.spark_consumer.batch.ports import Parts
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.core.gate import Limits
-from tidegate.spark_consumer.errors import CheckpointMismatch, WriterReplaced
+from tidegate.spark_consumer.errors import ChangesNotConserved, CheckpointMismatch, WriterReplaced
 
 TABLE = Topic("a", {2: {KEY: "INT64", "a": "INT64"}}, [KEY], key_id=1)
 PROGRESS, DATA = "bank-progress", TABLE.topic
@@ -200,3 +200,28 @@ def test_late_rows_go_to_their_table_and_nowhere_else():
     assert [one.commit_timestamp_us for one in gate.checkpoint.late[1]] == [15]
     assert gate.released() == [[10, 20]]
     assert SimpleNamespace(late=loop.plan.late_rows) == SimpleNamespace(late=1)
+
+
+class LosesLateRows(MemoryRows):
+    """Rows whose late table keeps one row less."""
+
+    def set_late_aside(self, plan):
+        super().set_late_aside(plan)
+        return len(self._late[plan.batch][1:])
+
+
+def test_a_late_row_that_its_table_lacks_ends_the_batch_before_anything_is_released():
+    gate = Gate(10, 20)
+    names(gate.loop())
+    later = LosesLateRows(
+        [row(4, 15), row(5, 16)],
+        progress(40),
+        segments=gate.checkpoint.segments,
+        late=gate.checkpoint.late,
+    )
+    loop = gate.loop(batch=1, rows=later)
+    loop._end_offsets = {PROGRESS: {0: 3}, DATA: {0: 6}}
+    with pytest.raises(ChangesNotConserved, match="read=2") as raised:
+        names(loop)
+    assert raised.value.fields["stored"] == 1
+    assert gate.released() == [[10, 20]]

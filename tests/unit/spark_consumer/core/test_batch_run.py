@@ -49,6 +49,7 @@ from tidegate.spark_consumer.core.batch_events import (
     BatchBegun,
     ChangesCounted,
     FrontierLoaded,
+    LateSetAside,
     PlanLoaded,
     ProgressRead,
     ReleaseCounted,
@@ -622,6 +623,7 @@ class Disk:
                 late = [us for us in changes if us <= effect.through_us]
                 assert len(late) == effect.rows
                 assert self.late.setdefault(batch, late) == late
+                return LateSetAside(len(late))
             case CountRelease():
                 low, high = effect.bounds.after_us, effect.bounds.through_us
                 read = self.read(effect.reads)

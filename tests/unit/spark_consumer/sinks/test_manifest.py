@@ -104,3 +104,13 @@ def test_where_the_first_releases_are_gone_the_newest_is_found_in_a_list():
 def test_what_is_no_manifest_is_refused(content):
     with pytest.raises(SchemaError, match="manifest"):
         Manifest.of(content)
+
+
+def test_a_manifest_names_what_a_table_leaves_out():
+    files = Files()
+    mirror = TableVersion("mirror/a", 3, left_out=("column b", "exclude_delete"))
+    written = Manifest(3, "q", 3, 40, 50, 10, {"a": {"mirror": mirror}})
+    write_manifest(files, written)
+    assert read_manifest(files, 3) == written
+    (content,) = map(json.loads, files.content.values())
+    assert content["tables"]["a"]["mirror"]["left_out"] == ["column b", "exclude_delete"]

@@ -83,8 +83,12 @@ def test_a_kafka_that_does_not_answer_hides_no_failure():
 class Starts:
     """Notes what is stored of a start."""
 
-    def __init__(self):
+    def __init__(self, adopted_us=None):
         self.noted = []
+        self.adopted_us = adopted_us
+
+    def adopted(self):
+        return None if self.adopted_us is None else SimpleNamespace(watermark_us=self.adopted_us)
 
     def note_start(self, complete_from_us):
         self.noted.append(complete_from_us)
@@ -110,6 +114,15 @@ def test_a_start_with_everything_is_noted_and_not_logged():
     with capture_logs() as lines:
         _begin(files, None, {"bank.a": {0: FirstRecord(0, 5_000)}}, structlog.get_logger())
     assert (files.noted, lines) == ([None], [])
+
+
+def test_an_adopted_output_keeps_its_own_beginning_while_kafka_has_what_follows_it():
+    kept = {"bank.a": {0: FirstRecord(3, 5_000)}}
+    files = Starts(adopted_us=5_000_000)
+    _begin(files, None, kept, structlog.get_logger())
+    assert files.noted == []
+    with pytest.raises(ChangesExpired, match="adopted output"):
+        _begin(Starts(adopted_us=4_999_999), None, kept, structlog.get_logger())
 
 
 def test_a_query_that_ended_without_failure_is_no_failure():

@@ -6,8 +6,9 @@ import pytest
 
 from tests.simulation.delta import DeltaCommit, DeltaTable
 from tidegate.schemas.errors import ConfigError, InvariantViolation
+from tidegate.spark_consumer.errors import ForeignChange
 from tidegate.spark_consumer.sinks.delta import commit_log
-from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog
+from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog, TableCommit
 
 
 def release(number, *, query_id="q", sink="mirror", through_us=None):
@@ -39,7 +40,7 @@ def test_a_table_that_does_not_exist_has_nothing():
 
 def test_each_release_has_the_version_of_its_own_commit(table):
     write(table, 0)
-    table.optimize()
+    table.maintain()
     write(table, 2)
     log = opened(table)
     assert [log.version_at(number) for number in (0, 1, 2, 3)] == [1, 1, 3, 3]
@@ -76,14 +77,105 @@ def test_commits_of_another_writer_are_refused(table, foreign):
         opened(table)
 
 
-@pytest.mark.parametrize("metadata", [None, "not JSON", "[]", json.dumps({"tidegate": 1})])
-def test_commits_without_our_metadata_are_refused_unless_they_are_maintenance(table, metadata):
-    log = opened(table)
-    table.commits.append(DeltaCommit("VACUUM END", metadata, ("a",)))
+class Foreign:
+    """A table's history in which one commit after ours is somebody else's."""
+
+    def __init__(self, table):
+        self.commits = list(table.recent(None))
+
+    def add(self, operation, *, metadata=None, changes_rows=True, mode=None):
+        version = len(self.commits)
+        self.commits.append(
+            TableCommit(version, operation, metadata, {}, changes_rows=changes_rows, mode=mode)
+        )
+        return version
+
+    def recent(self, limit):
+        return self.commits if limit is None else self.commits[-limit:]
+
+    def commit(self, version):
+        return self.commits[version] if version < len(self.commits) else None
+
+
+def history(table):
+    found = Foreign(table)
+    log = CommitLog(found, "mirror/t", query_id="q", sink="mirror")
+    log.load()
+    return found, log
+
+
+NOT_OURS = [None, "not JSON", "[]", json.dumps({"tidegate": 1})]
+
+
+@pytest.mark.parametrize("metadata", NOT_OURS)
+def test_commits_of_others_that_change_no_row_are_passed_over(table, metadata):
+    write(table, 0)
+    found, log = history(table)
+    for operation in ("OPTIMIZE", "CHANGE COLUMN", "CLUSTER BY", "ADD CONSTRAINT", "anything"):
+        found.add(operation, metadata=metadata, changes_rows=False)
     log.follow()
-    table.commits.append(DeltaCommit("DELETE", metadata, ("a",)))
-    with pytest.raises(ConfigError, match="operation='DELETE'"):
-        log.follow()
+    log.load()
+    assert log.head == 6
+    assert log.version_at(3) == 1
+
+
+@pytest.mark.parametrize("metadata", NOT_OURS)
+def test_changes_of_rows_by_others_are_refused_at_the_next_look_and_at_each_start(table, metadata):
+    found, log = history(table)
+    found.add("DELETE", metadata=metadata)
+    for look in (log.follow, log.load, log.require_own):
+        with pytest.raises(ForeignChange, match="operation='DELETE'") as raised:
+            look()
+        assert "tidegate-consumer adopt" in str(raised.value)
+
+
+def test_adopted_changes_are_passed_over_and_later_ones_are_not(table):
+    write(table, 0)
+    found, log = history(table)
+    version = found.add("DELETE")
+    found.add("SET TBLPROPERTIES", metadata=Commit.adoption("q", "mirror", version=version))
+    log.follow()
+    log.load()
+    assert log.version_at(0) == 1
+    found.add("UPDATE")
+    with pytest.raises(ForeignChange, match="operation='UPDATE'"):
+        log.load()
+
+
+def test_an_adoption_of_another_sink_counts_for_nothing(table):
+    found, log = history(table)
+    version = found.add("DELETE")
+    found.add("SET TBLPROPERTIES", metadata=Commit.adoption("q", "changelog", version=version))
+    with pytest.raises(ConfigError, match="another writer"):
+        log.load()
+
+
+@pytest.mark.parametrize("operation", ["RESTORE", "CREATE OR REPLACE TABLE", "CLONE"])
+def test_what_may_undo_releases_is_refused_even_without_rows(table, operation):
+    found, log = history(table)
+    found.add(operation, changes_rows=False)
+    with pytest.raises(ForeignChange, match="restore the checkpoint") as raised:
+        log.load()
+    assert "adopt" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("operation", "mode", "is_adoptable"),
+    [
+        ("DELETE", None, True),
+        ("UPDATE", None, True),
+        ("MERGE", None, True),
+        ("TRUNCATE", None, True),
+        ("WRITE", "Append", True),
+        ("WRITE", "Overwrite", False),
+        ("WRITE", None, False),
+        ("RESTORE", None, False),
+        ("CREATE OR REPLACE TABLE", None, False),
+        ("unknown", None, False),
+    ],
+)
+def test_what_can_be_adopted_undoes_no_release(operation, mode, is_adoptable):
+    assert TableCommit(1, operation, None, {}, mode=mode).is_adoptable == is_adoptable
 
 
 def test_a_table_ahead_of_the_checkpoint_is_refused(table):

@@ -1,0 +1,72 @@
+"""`tidegate-consumer adopt`: go on with an output that a run refuses.
+
+Others have changed rows on purpose; or the checkpoint was lost, or is older than the tables.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from tidegate.lineage.subscription import Subscription
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.instants import NS_PER_US
+from tidegate.schemas.topics import TopicNames
+from tidegate.spark_consumer.core.retention import complete_from_us
+from tidegate.spark_consumer.kafka.first_records import first_records
+from tidegate.spark_consumer.kafka.topic_ids import LiveTopicIds
+from tidegate.spark_consumer.spark.requirements import require_spark
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tidegate.spark_consumer.config import ConsumerConfig
+    from tidegate.spark_consumer.core.batch_state import OutputProof
+
+__all__ = ["adopt", "require_kafka_keeps"]
+
+
+def adopt(config: ConsumerConfig) -> Sequence[Mapping[str, Any]]:
+    """Return what was adopted, ready for JSON.
+
+    Raises ConfigError where the output's history or Kafka does not prove that nothing is lost, and
+    ForeignChange for a change that may have undone a release.
+    """
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    require_spark(jars=config.jars)
+    from tidegate.spark_consumer.spark import adopting  # noqa: PLC0415 - pyspark, checked above
+    from tidegate.spark_consumer.spark.session import session_of  # noqa: PLC0415
+
+    spark = session_of(config)
+    try:
+        if not adopting.is_unused(spark, config):
+            return adopting.reuse_checkpoint(spark, config)
+        proof = adopting.require_proof(spark, config)
+        require_kafka_keeps(config, proof)
+        return [adopting.adopt_output(spark, config, proof)]
+    finally:
+        with suppress(Exception):
+            spark.stop()
+
+
+def require_kafka_keeps(config: ConsumerConfig, proof: OutputProof) -> None:
+    """Raise ConfigError unless Kafka has every change after the output's end, and can tell copies.
+
+    A change that was parked and put back is older than the watermark, like those that the output
+    has; nothing says whether the former run has read it.
+    """
+    names, options = TopicNames(config.prefix), config.kafka_client_options()
+    hint = "Start with a new output and a new checkpoint"
+    kept = first_records(config.bootstrap_servers, options, Subscription(names))
+    from_us = complete_from_us(kept, now_us=time.time_ns() // NS_PER_US)
+    if not kept or (from_us is not None and from_us > proof.through_us):
+        message = "the output cannot be adopted: Kafka no longer has all changes after its end"
+        raise ConfigError(
+            message, hint=hint, through_us=proof.through_us, kafka_complete_from_us=from_us
+        )
+    ids = LiveTopicIds(config.bootstrap_servers, options)([names.dead_letter])
+    if ids.get(names.dead_letter, "unknown") is not None:
+        message = "the output cannot be adopted: changes were parked, and may have been put back"
+        raise ConfigError(message, hint=hint, topic=names.dead_letter)

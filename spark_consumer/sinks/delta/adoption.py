@@ -1,0 +1,86 @@
+"""Goes on with tables in which others have changed rows, where that undid no release.
+
+Somebody deleted rows on purpose (a request for erasure, for instance).  Nothing of that can be
+taken back, so the tables are left as they are; a commit of ours, which only sets a property, says
+up to which version the changes of others are accepted.  It is in the table's own log, so it holds
+for every later run and is lost with the table only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidegate.spark_consumer.checkpoint.storage import Storage
+from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog
+from tidegate.spark_consumer.sinks.delta.history import DeltaHistory
+from tidegate.spark_consumer.sinks.delta.tables import session_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+__all__ = ["AdoptedChange", "adopt_changes", "table_logs"]
+
+_SINKS = ("changelog", "mirror", "incomplete")
+"""Each has a folder of its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedChange:
+    """A commit of others that is accepted now; `table` is relative to the output."""
+
+    table: str
+    version: int
+    operation: str
+
+
+def adopt_changes(
+    spark: SparkSession, output: str, *, query_id: str, release_max: int
+) -> list[AdoptedChange]:
+    """Accept what others have changed in the tables of an output; repeating it changes nothing.
+
+    `release_max` is the highest release that the checkpoint names.  Raises ForeignChange, before
+    anything is accepted, if one of the changes may have undone a release, and ConfigError for a
+    table that is ahead of the checkpoint or of another query.
+    """
+    logs = list(table_logs(spark, output, query_id=query_id))
+    for _, _, log in logs:
+        log.survey()
+        log.foreign.sort(key=lambda commit: commit.is_adoptable)
+        if log.foreign and not log.foreign[0].is_adoptable:
+            log.require_own()
+        log.refuse_beyond(release_max)
+    adopted = []
+    for sink, table, log in logs:
+        adopted += [
+            AdoptedChange(f"{sink}/{table}", commit.version, commit.operation)
+            for commit in sorted(log.foreign, key=lambda commit: commit.version)
+        ]
+        if log.foreign:
+            _accept(spark, log, query_id=query_id, sink=sink)
+            log.load()
+    return adopted
+
+
+def table_logs(
+    spark: SparkSession, output: str, *, query_id: str
+) -> Iterator[tuple[str, str, CommitLog]]:
+    """Return the commit log of each table of an output, with its sink and name, not read yet."""
+    files = Storage(spark, output)
+    for sink in _SINKS:
+        for table in files.names(sink):
+            path = files.path(f"{sink}/{table}")
+            history = DeltaHistory(spark, path)
+            yield sink, table, CommitLog(history, path, query_id=query_id, sink=sink)
+
+
+def _accept(spark: SparkSession, log: CommitLog, *, query_id: str, sink: str) -> None:
+    """Commit the acceptance of everything up to the version that was read."""
+    metadata = Commit.adoption(query_id, sink, version=log.head)
+    with session_settings(spark, {"spark.databricks.delta.commitInfo.userMetadata": metadata}):
+        spark.sql(
+            f"ALTER TABLE delta.`{log.path}` "
+            f"SET TBLPROPERTIES ('tidegate.adoptedThrough' = '{log.head}')"
+        )

@@ -1,0 +1,87 @@
+"""What a mirror holds of its table, where the change stream leaves something out.
+
+A column that the stream does not watch is left out by name; if the mirror has it already, the
+settings must accept that its values go stale.  A stream that leaves out whole changes
+(its `excludes`) has no mirror that equals the table, so one is written only if the settings accept
+those options.  What is left out is in each manifest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+from pyspark.sql.types import StructType
+
+from tidegate.schemas.change_schema import UNWATCHED_COLUMNS
+from tidegate.schemas.errors import SchemaError
+from tidegate.spark_consumer.core.topic_schemas import row_columns
+from tidegate.spark_consumer.errors import FilteredMirror
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
+    from tidegate.spark_consumer.sinks.port import AnyTable
+
+__all__ = ["MirrorScope", "left_out", "mirror_columns", "mirror_schema"]
+
+_log = structlog.get_logger(__name__)
+
+
+class MirrorScope:
+    """Refuses mirrors that cannot equal their tables; logs once what each leaves out."""
+
+    def __init__(self, accepted: Iterable[str] = ()) -> None:
+        """Take what the settings accept: options of the change stream, `UNWATCHED_COLUMNS`."""
+        self._accepted = frozenset(accepted)
+        self._checked: dict[str, tuple[str, ...]] = {}
+
+    def require(self, schemas: TopicSchemas, existing: Callable[[], Iterable[str]]) -> None:
+        """Raise FilteredMirror for a mirror that cannot be written; cheap when nothing is new.
+
+        `existing` returns the columns that the mirror's table has, none if it does not exist.
+        """
+        found = left_out(schemas)
+        if self._checked.get(schemas.table, ()) == found:
+            return
+        refused = sorted(set(schemas.excludes) - self._accepted)
+        if refused:
+            message = "the change stream leaves changes out: the mirror would differ from its table"
+            hint = (
+                f'Set mirror_accepts = "{",".join(schemas.excludes)}" to write it all the same, or '
+                "read a change stream without these options from its start, into a new output"
+            )
+            raise FilteredMirror(message, hint=hint, table=schemas.table, options=refused)
+        known = {name.lower() for name in existing()}
+        stale = sorted(name for name in schemas.unwatched if name.lower() in known)
+        if stale and UNWATCHED_COLUMNS not in self._accepted:
+            message = "the change stream no longer watches columns that the mirror has"
+            hint = (
+                "Start with a new output and checkpoint, whose mirror leaves them out, or set "
+                f'mirror_accepts = "{UNWATCHED_COLUMNS}": they keep the values that they have'
+            )
+            raise FilteredMirror(message, hint=hint, table=schemas.table, columns=stale)
+        _log.warning("the mirror leaves out", table=schemas.table, left_out=list(found))
+        self._checked[schemas.table] = found
+
+
+def left_out(schemas: TopicSchemas) -> tuple[str, ...]:
+    """Return what a mirror leaves out: `column <name>`, and options of the change stream."""
+    return (*(f"column {name}" for name in sorted(schemas.unwatched)), *schemas.excludes)
+
+
+def mirror_columns(schemas: TopicSchemas) -> tuple[str, ...]:
+    """Return the columns of a table's mirror, in ordinal order."""
+    columns = row_columns(schemas.reader_schema)
+    return tuple(name for name in columns if name not in schemas.unwatched)
+
+
+def mirror_schema(one: AnyTable) -> StructType:
+    """Return the mirror's columns and their types; raises SchemaError for another schema."""
+    row = one.schema["new_values"].dataType
+    if not isinstance(row, StructType):
+        message = "new_values is not a record"
+        raise SchemaError(message, type=row.simpleString())
+    wanted = set(mirror_columns(one.schemas))
+    return StructType([field for field in row if field.name in wanted])

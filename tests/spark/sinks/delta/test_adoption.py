@@ -1,0 +1,173 @@
+"""What others may do to the tables of an output, and what the next release does then."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import deltalake
+import pytest
+
+from tidegate.schemas.errors import ConfigError, ExitCode
+from tidegate.spark_consumer.errors import ForeignChange
+from tidegate.spark_consumer.sinks.delta.adoption import AdoptedChange, adopt_changes
+from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
+from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
+from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = {"id": "INT64", "a": "STRING(MAX)"}
+CHANGELOG, MIRROR = "changelog/t", "mirror/t"
+
+
+@pytest.fixture(params=["spark", "delta-rs"])
+def small(request):
+    """Both ways of writing a release."""
+    return request.param == "delta-rs"
+
+
+@pytest.fixture
+def outlet(kit, small):
+    """An output with a release of two rows, and what tests do with it."""
+    topic = kit.Topic("t", {1: COLUMNS}, ["id"])
+    direct = find_direct_way(kit.output, rows_max=100)
+
+    def opened(release_max=100):
+        sinks = [
+            DeltaChangelogSink(kit.spark, kit.output, direct=direct),
+            DeltaMirrorSink(kit.spark, kit.output, direct=direct),
+        ]
+        for sink in sinks:
+            sink.open(query_id="query-1", release_max=release_max)
+        return sinks
+
+    def write(sinks, number, *history):
+        changes = [
+            (topic, kit.Change(mod, {"id": key}, new, us=number * 1_000 + n, every=False))
+            for n, (mod, key, new) in enumerate(history)
+        ]
+        release = kit.release(number, changes, topics=[topic], small=small)
+        for sink in sinks:
+            sink.write(release)
+
+    def sql(text, path):
+        kit.spark.sql(text.format(f"delta.`{kit.output}/{path}`")).collect()
+
+    def rows(path, *columns):
+        found = kit.read(path).select(list(columns)).to_pylist()
+        return sorted(tuple(row.values()) for row in found)
+
+    def adopt(release_max=100):
+        return adopt_changes(kit.spark, kit.output, query_id="query-1", release_max=release_max)
+
+    sinks = opened()
+    write(sinks, 0, ("INSERT", 1, {"a": "x"}), ("INSERT", 2, {"a": "y"}))
+    return SimpleNamespace(
+        sinks=sinks, opened=opened, write=write, sql=sql, rows=rows, adopt=adopt, kit=kit
+    )
+
+
+def comment(outlet, path):
+    column = "a" if path == MIRROR else "ordinal"
+    outlet.sql(f"ALTER TABLE {{}} ALTER COLUMN {column} COMMENT 'known to all'", path)
+
+
+def cluster(outlet, path):
+    outlet.sql(f"ALTER TABLE {{}} CLUSTER BY ({'id' if path == MIRROR else 'ordinal'})", path)
+
+
+def constrain(outlet, path):
+    column = "id" if path == MIRROR else "ordinal"
+    outlet.sql(f"ALTER TABLE {{}} ADD CONSTRAINT positive CHECK ({column} >= 0)", path)
+
+
+def optimize(outlet, path):
+    outlet.sql("OPTIMIZE {}", path)
+
+
+def compact_by_delta_rs(outlet, path):
+    deltalake.DeltaTable(f"{outlet.kit.output}/{path}").optimize.compact()
+
+
+def vacuum(outlet, path):
+    table = deltalake.DeltaTable(f"{outlet.kit.output}/{path}")
+    table.vacuum(retention_hours=1_000, dry_run=False)
+
+
+def add_column(outlet, path):
+    outlet.sql("ALTER TABLE {} ADD COLUMNS (note STRING)", path)
+
+
+def set_property(outlet, path):
+    outlet.sql("ALTER TABLE {} SET TBLPROPERTIES ('team' = 'others')", path)
+
+
+@pytest.mark.parametrize(
+    "operations",
+    [
+        [comment, optimize, compact_by_delta_rs, vacuum, set_property, add_column],
+        # From these on, a table has features that only Spark knows.
+        [constrain, cluster],
+    ],
+    ids=["plain", "features"],
+)
+def test_what_changes_no_row_changes_nothing_for_us(outlet, operations):
+    outlet.write(outlet.sinks, 1, ("UPDATE", 1, {"a": "x1"}))
+    for path in (CHANGELOG, MIRROR):
+        for operate in operations:
+            operate(outlet, path)
+    changes = ("UPDATE", 2, {"a": "y1"}), ("INSERT", 3, {"a": "z"}), ("DELETE", 1, None)
+    outlet.write(outlet.sinks, 2, *changes)
+    outlet.write(outlet.opened(), 2, *changes)
+    assert outlet.rows(MIRROR, "id", "a") == [(2, "y1"), (3, "z")]
+    numbers = [(0, 0), (0, 1), (1, 0), (2, 0), (2, 1), (2, 2)]
+    assert outlet.rows(CHANGELOG, "release", "ordinal") == numbers
+
+
+@pytest.mark.parametrize(
+    ("path", "operation", "text"),
+    [
+        (CHANGELOG, "DELETE", "DELETE FROM {} WHERE ordinal = 1"),
+        (MIRROR, "UPDATE", "UPDATE {} SET id = 7 WHERE id = 1"),
+    ],
+)
+def test_changes_of_rows_by_others_stop_the_output_until_they_are_adopted(
+    outlet, path, operation, text
+):
+    outlet.sql(text, path)
+    change = ("INSERT", 3, {"a": "z"})
+    with pytest.raises(ForeignChange, match=f"operation='{operation}'") as raised:
+        outlet.write(outlet.sinks, 1, change)
+    assert raised.value.exit_code == ExitCode.USAGE
+    with pytest.raises(ForeignChange, match="tidegate-consumer adopt"):
+        outlet.opened()
+    assert outlet.adopt() == [AdoptedChange(path, 2, operation)]
+    assert outlet.adopt() == []
+    outlet.write(outlet.opened(), 1, change)
+    assert (3, "z") in outlet.rows(MIRROR, "id", "a")
+    found = outlet.rows(CHANGELOG, "release", "ordinal")
+    assert [pair for pair in found if pair[0]] == [(1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("operation", "text"),
+    [
+        ("RESTORE", "RESTORE TABLE {} TO VERSION AS OF 1"),
+        ("WRITE", "INSERT OVERWRITE {} VALUES (9, 'theirs')"),
+    ],
+)
+def test_what_may_undo_a_release_is_not_adopted(outlet, operation, text):
+    outlet.write(outlet.sinks, 1, ("INSERT", 3, {"a": "z"}))
+    outlet.sql("DELETE FROM {} WHERE release = 0", CHANGELOG)
+    outlet.sql(text, MIRROR)
+    with pytest.raises(ForeignChange, match=f"operation='{operation}'"):
+        outlet.adopt()
+    with pytest.raises(ForeignChange, match="operation='DELETE'"):
+        outlet.opened()
+
+
+def test_a_table_ahead_of_the_checkpoint_is_not_adopted(outlet):
+    outlet.write(outlet.sinks, 1, ("INSERT", 3, {"a": "z"}))
+    outlet.sql("DELETE FROM {} WHERE id = 1", MIRROR)
+    with pytest.raises(ConfigError, match="later release"):
+        outlet.adopt(release_max=0)

@@ -1,0 +1,259 @@
+"""A checkpoint is lost at any step, and an empty one goes on with its output."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from tests.simulation.checkpoint import Checkpoint
+from tests.simulation.gate_rows import MemoryRows, Registry
+from tests.simulation.gate_sinks import ChangelogModel, MirrorModel
+from tests.unit.spark_consumer.batch.test_effect_loop import DATA, PROGRESS, SCHEMAS, row
+from tidegate.lineage.frontier import ProgressRow
+from tidegate.lineage.subscription import Subscription
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.order_key import OrderKey
+from tidegate.schemas.progress import (
+    ChildPartition,
+    PartitionAnnounced,
+    ProgressRecord,
+    SlotProgress,
+    StreamStarted,
+    TokenSnapshot,
+)
+from tidegate.schemas.topics import TopicNames
+from tidegate.spark_consumer.batch.effect_loop import EffectLoop
+from tidegate.spark_consumer.batch.ports import Parts
+from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
+from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
+from tidegate.spark_consumer.core.batch_state import State
+from tidegate.spark_consumer.core.gate import Limits
+from tidegate.spark_consumer.errors import CheckpointMismatch
+from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog
+from tidegate.spark_consumer.sinks.delta.output_proof import prove_output
+
+TIMES_US = (10, 20, 30, 40, 50, 60)
+# What each batch of the two checkpoints reads: up to which change, and the watermark at its end.
+BEFORE = ((3, 20), (5, 40), (6, 60))
+AFTER = ((2, 10), (4, 30), (6, 60))
+
+
+class Kafka:
+    """The topics, and the batches that a query cuts from them."""
+
+    def __init__(self, start_us=0):
+        self.start_us = start_us
+
+    def batches(self, cuts):
+        rows = [row(n, us) for n, us in enumerate(TIMES_US)]
+        child = ChildPartition("t", ("",), self.start_us * 1_000)
+        opening = (
+            StreamStarted(
+                "s", "g", self.start_us * 1_000, None, "bank-fleet", 1, "id", (), (child,)
+            ),
+            PartitionAnnounced(child, ""),
+        )
+        begin, offset = 0, 0
+        for number, (end, watermark_us) in enumerate(cuts):
+            tokens = (TokenSnapshot("t", 0, (), (), watermark_us),)
+            bodies = (*(opening if number == 0 else ()), SlotProgress(0, number, 0, 1, (), tokens))
+            progress = [
+                ProgressRow(0, offset + n, ProgressRecord("e", "w", body))
+                for n, body in enumerate(bodies)
+            ]
+            offset += len(bodies)
+            yield rows[begin:end], progress, {PROGRESS: {0: offset}, DATA: {0: end}}
+            begin = end
+
+
+def steps(checkpoint, cuts, *, limits, kafka):
+    """Run all batches on a checkpoint; yield before each step."""
+    folder = checkpoint.gate(lambda _name, _content: None)
+    writer = folder.take()
+    files = GateFiles(folder)
+    sinks = (ChangelogModel(checkpoint.changelog, None), MirrorModel(checkpoint.mirror, None))
+    for sink in sinks:
+        sink.open(query_id="q", release_max=files.release_max())
+    parts = Parts(
+        files=files,
+        schemas=SchemaStore(folder, Registry(SCHEMAS, None)),
+        sinks=sinks,
+        output=checkpoint.output(folder),
+        subscription=Subscription(TopicNames("bank")),
+        query_id="q",
+        limits=limits,
+        code="1",
+        topic_ids=lambda _topics: {},
+        writer=writer,
+        first_state=files.adopted(),
+    )
+    for batch, (rows, progress, ends) in enumerate(kafka.batches(cuts)):
+        if batch <= checkpoint.committed:
+            continue
+        memory = MemoryRows(rows, progress, segments=checkpoint.segments, late=checkpoint.late)
+        loop = EffectLoop(batch, memory, end_offsets=ends, parts=parts)
+        for step in loop.steps():
+            yield SimpleNamespace(step=step, loop=loop)
+        yield SimpleNamespace(step=None, loop=loop)
+        # Killed before this, Spark repeats the batch although its state is stored.
+        checkpoint.committed = batch
+
+
+def proof_of(checkpoint):
+    manifest = (checkpoint.manifests() or [None])[-1]
+    logs = {
+        (sink, name): CommitLog(table, name, query_id="q", sink=sink)
+        for sink, tables in (("changelog", checkpoint.changelog), ("mirror", checkpoint.mirror))
+        for name, table in tables.items()
+    }
+    return prove_output(manifest, logs)
+
+
+def adopted(former):
+    """An empty checkpoint with the former one's output, which it has adopted."""
+    proof = proof_of(former)
+    checkpoint = Checkpoint(changelog=former.changelog, mirror=former.mirror)
+    checkpoint.store.objects.update(
+        {name: text for name, text in former.store.objects.items() if name.startswith("output/")}
+    )
+    folder = checkpoint.gate(lambda _name, _content: None)
+    folder.take()
+    state = State.adopted(prefix="bank", query_id="q", proof=proof, code="1")
+    GateFiles(folder).store_adopted(state)
+    return checkpoint
+
+
+def times_us(checkpoint):
+    return [
+        OrderKey.decode(key).commit_timestamp_us
+        for release in checkpoint.released()
+        for key in release.order_keys
+    ]
+
+
+def mirrored(checkpoint):
+    table = checkpoint.mirror["a"]
+    return sorted(one["a"] for one in table.rows_at(table.head).values())
+
+
+def run_until(checkpoint, kill_at, *, limits):
+    """Run with the former cuts; return whether the run was killed before its end."""
+    running = steps(checkpoint, BEFORE, limits=limits, kafka=Kafka())
+    for _ in range(kill_at):
+        if next(running, None) is None:
+            return False
+    running.close()
+    return True
+
+
+@pytest.mark.parametrize("rows_max", [1, 2, 100])
+def test_at_whatever_step_a_checkpoint_is_lost_the_output_goes_on(rows_max):
+    limits = Limits(release_rows_max=rows_max)
+    refused = resumed = begun = kill_at = 0
+    while True:
+        former = Checkpoint()
+        killed = run_until(former, kill_at, limits=limits)
+        kill_at += 1
+        if not former.manifests():
+            with pytest.raises(ConfigError, match="no release manifest"):
+                proof_of(former)
+            refused += 1
+            continue
+        proof = proof_of(former)
+        begun += proof.begun_through_us is not None
+        checkpoint = adopted(former)
+        loops = [one.loop for one in steps(checkpoint, AFTER, limits=Limits(), kafka=Kafka())]
+        assert times_us(checkpoint) == list(TIMES_US)
+        assert mirrored(checkpoint) == list(TIMES_US)
+        assert checkpoint.late == {}
+        numbers = [one.release for one in checkpoint.manifests()]
+        assert numbers == list(range(len(numbers)))
+        edges = [(one.after_us, one.through_us) for one in checkpoint.manifests()]
+        assert [low for low, _ in edges[1:]] == [high for _, high in edges[:-1]]
+        assert loops[-1].state.adopts_through_us is None
+        resumed += 1
+        if not killed:
+            break
+    assert refused
+    assert resumed > begun > 0
+
+
+def test_a_run_that_goes_on_with_an_output_may_be_killed_at_any_step():
+    former = Checkpoint()
+    reached = 0
+    while not (former.manifests() and proof_of(former).begun_through_us):
+        former = Checkpoint()
+        reached += 1
+        run_until(former, reached, limits=Limits(release_rows_max=2))
+    whole = steps(adopted(copy.deepcopy(former)), AFTER, limits=Limits(), kafka=Kafka())
+    count = sum(1 for _ in whole)
+    for kill_at in range(count):
+        checkpoint = adopted(copy.deepcopy(former))
+        running = steps(checkpoint, AFTER, limits=Limits(), kafka=Kafka())
+        for _ in range(kill_at):
+            next(running)
+        running.close()
+        list(steps(checkpoint, AFTER, limits=Limits(), kafka=Kafka()))
+        assert times_us(checkpoint) == list(TIMES_US)
+        assert mirrored(checkpoint) == list(TIMES_US)
+
+
+def test_what_is_read_again_is_counted_and_not_late():
+    former = Checkpoint()
+    list(steps(former, BEFORE[:2], limits=Limits(), kafka=Kafka()))
+    assert proof_of(former).through_us == 40
+    plans = {
+        one.loop.plan.batch: one.loop.plan
+        for one in steps(adopted(former), AFTER, limits=Limits(), kafka=Kafka())
+        if one.step is None
+    }
+    assert [plans[n].repeated_rows for n in range(3)] == [2, 2, 0]
+    assert [plans[n].adopts_through_us for n in range(3)] == [40, 40, None]
+    assert [plans[n].late_rows for n in range(3)] == [0, 0, 0]
+    assert [len(plans[n].releases) for n in range(3)] == [0, 0, 1]
+
+
+def test_after_everything_was_read_a_late_change_is_late():
+    former = Checkpoint()
+    list(steps(former, BEFORE[:1], limits=Limits(), kafka=Kafka()))
+    checkpoint = adopted(former)
+    list(steps(checkpoint, ((1, 30), (6, 60)), limits=Limits(), kafka=Kafka()))
+    assert [us for rows in checkpoint.late.values() for us in map(_us, rows)] == [20, 30]
+
+
+def test_a_stream_that_began_after_the_output_ended_is_refused():
+    former = Checkpoint()
+    list(steps(former, BEFORE[:1], limits=Limits(), kafka=Kafka()))
+    with pytest.raises(CheckpointMismatch, match="began after the end"):
+        list(steps(adopted(former), AFTER, limits=Limits(), kafka=Kafka(start_us=25)))
+
+
+def test_tables_that_contradict_the_newest_manifest_prove_nothing():
+    former = Checkpoint()
+    list(steps(former, BEFORE[:2], limits=Limits(), kafka=Kafka()))
+    rolled_back = copy.deepcopy(former)
+    del rolled_back.mirror["a"].commits[-1:]
+    with pytest.raises(ConfigError, match="does not have the version"):
+        proof_of(rolled_back)
+    lost = copy.deepcopy(former)
+    del lost.changelog["a"]
+    with pytest.raises(ConfigError, match="does not have the version"):
+        proof_of(lost)
+    unmanifested = copy.deepcopy(former)
+    for name in [one for one in unmanifested.store.objects if one.endswith("1.json")]:
+        if name.startswith("output/"):
+            del unmanifested.store.objects[name]
+    assert proof_of(unmanifested).begun_through_us == 40
+    two_ahead = copy.deepcopy(unmanifested)
+    last = two_ahead.mirror["a"].commits[-1]
+    text = last.metadata.replace('"release": 1', '"release": 2').replace("40", "60")
+    two_ahead.mirror["a"].commits.append(replace(last, metadata=text))
+    with pytest.raises(ConfigError, match="that no manifest names"):
+        proof_of(two_ahead)
+
+
+def _us(one):
+    return one.commit_timestamp_us
