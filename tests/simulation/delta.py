@@ -175,14 +175,12 @@ class DeltaTable:
         """Whether a version has the transaction or a higher one."""
         return self._has(transaction, version)
 
-    def maintain(self) -> str:
-        """Rewrite the files or comment on a column, as anybody may; return what was done."""
-        if self.head < 0:
-            return "nothing"
-        last = self.commits[-1]
-        operation = MAINTENANCE[self.head % len(MAINTENANCE)]
-        self.commits.append(DeltaCommit(operation, None, last.columns, (), last.rows))
-        return operation
+    def maintain(self) -> None:
+        """Rewrite the files or comment on a column, as anybody may; no row changes."""
+        if self.head >= 0:
+            last = self.commits[-1]
+            operation = MAINTENANCE[self.head % len(MAINTENANCE)]
+            self.commits.append(DeltaCommit(operation, None, last.columns, (), last.rows))
 
     def _has(self, transaction: TransactionId, version: int) -> bool:
         application, number = transaction
@@ -234,5 +232,6 @@ def at_point(disturbance: Disturbance | None, table: DeltaTable) -> None:
     if disturbance is None:
         return
     if disturbance.chance(disturbance.profile.optimizes):
-        disturbance.tell(f"a foreign commit: {table.maintain()}")
+        table.maintain()
+        disturbance.tell("a foreign commit")
     disturbance.point(is_in_commit=True)
