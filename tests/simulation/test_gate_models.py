@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tests.simulation.delta import ConcurrentCommit, DeltaTable, SchemaMismatch
+from tests.simulation.delta import MAINTENANCE, ConcurrentCommit, DeltaTable, SchemaMismatch
 from tests.simulation.disturbance import Disturbance, GateProfile
 from tests.simulation.object_store import ObjectStore, StoreClient
 from tidegate.schemas.errors import UnreachableError
@@ -97,14 +97,18 @@ def test_two_writers_of_one_transaction_id_conflict(write):
 
 def test_an_append_goes_on_top_of_a_rewrite_and_a_merge_does_not():
     one = table()
-    add(one, 1, Meanwhile(one.optimize))
+    add(one, 1, Meanwhile(one.maintain))
     assert one.added_up_to(one.head) == [1]
     with pytest.raises(ConcurrentCommit):
-        merge(one, 2, Meanwhile(one.optimize))
+        merge(one, 2, Meanwhile(one.maintain))
 
 
-def test_nothing_goes_on_top_of_a_change_of_columns():
+def test_nothing_goes_on_top_of_a_change_of_columns_or_metadata():
     one = table()
+    one.maintain()
+    assert MAINTENANCE[one.head % len(MAINTENANCE)] != "OPTIMIZE"
+    with pytest.raises(ConcurrentCommit):
+        add(one, 1, Meanwhile(one.maintain))
     with pytest.raises(ConcurrentCommit):
         add(one, 1, Meanwhile(lambda: one.widen(["b"], "wider", None)))
     assert one.columns == ("a", "b")
