@@ -1,10 +1,9 @@
-"""What the consumer costs: small batches, large releases beside a plain copy, latency.
+"""What the consumer costs: small batches, and large releases beside a plain copy.
 
     python -m benchmarks.consumer small [--changes 500] [--rounds 10] [--idle-tables 40]
     python -m benchmarks.consumer large [--changes 250000] [--batches 4] [--runs 5] [--tables 1 5]
-    python -m benchmarks.consumer latency [--rates 100 1000] [--seconds 60]
 
-Each prints a line of JSON for what it measured.  `large` and `latency` start a Kafka broker.
+Each prints a line of JSON for what it measured.  `large` starts a Kafka broker.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ import sys
 import tempfile
 from typing import Any
 
-from benchmarks.consumer import large, latency, small
+from benchmarks.consumer import large, small
 
-_MEASURES = {"small": small.measure, "large": large.measure, "latency": latency.measure}
+_MEASURES = {"small": small.measure, "large": large.measure}
 
 
 def main(arguments: list[str]) -> None:
@@ -52,9 +51,6 @@ def _options(arguments: list[str]) -> Any:
     many.add_argument("--batches", type=int, default=4, help="in each run; the first is left out")
     many.add_argument("--runs", type=int, default=5, help="of each way, after one to warm up")
     many.add_argument("--tables", type=int, nargs="+", default=[1, 5])
-    steady = chosen.add_parser("latency")
-    steady.add_argument("--rates", type=int, nargs="+", default=[100, 1_000], help="changes/s")
-    steady.add_argument("--seconds", type=int, default=60, help="measured, after a warm-up")
     return parser.parse_args(arguments)
 
 
