@@ -164,7 +164,7 @@ def build_query(
         lease,
         frontier,
         reads,
-        unlisten=lambda: spark.streams.removeListener(listener),
+        unlisten=lambda: spark.streams.removeListener(listener) if config.metrics_port else None,
         require_kept=lambda: require_kept(read_offsets(checkpoint) or {}, _kept(config)),
     )
 

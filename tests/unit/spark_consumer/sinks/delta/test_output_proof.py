@@ -93,7 +93,7 @@ def steps(checkpoint, cuts, *, limits, kafka):
     for batch, (rows, progress, ends) in enumerate(kafka.batches(cuts)):
         if batch <= checkpoint.committed:
             continue
-        memory = MemoryRows(rows, progress, segments=checkpoint.segments, late=checkpoint.late)
+        memory = MemoryRows(rows, [progress], segments=checkpoint.segments, late=checkpoint.late)
         loop = EffectLoop(batch, memory, end_offsets=ends, parts=parts)
         for step in loop.steps():
             yield SimpleNamespace(step=step, loop=loop)
