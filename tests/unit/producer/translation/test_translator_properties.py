@@ -11,6 +11,7 @@ import struct
 import uuid
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from fractions import Fraction
 
 import fastavro
 from hypothesis import assume, given, settings
@@ -233,8 +234,9 @@ def decimals(value):
 
 def is_edge(value):
     """Whether the unscaled value is the lowest that some number of bytes can hold."""
-    unscaled = int(value.scaleb(9))
-    return unscaled == -(1 << unscaled.bit_length() - 1) and unscaled.bit_length() % 8 == 0
+    unscaled = int(Fraction(value) * 10**9)
+    bits = unscaled.bit_length()
+    return unscaled < 0 and bits % 8 == 0 and unscaled == -(1 << bits - 1)
 
 
 @settings(max_examples=40)
