@@ -23,6 +23,7 @@ from tidegate.producer.messages import (
 )
 from tidegate.program.kafka_clients import admin_config
 from tidegate.program.kafka_errors import AT_END, is_denied, kafka_failure
+from tidegate.program.kafka_offsets import listed_offset
 from tidegate.schemas.errors import SchemaError, UnreachableError
 from tidegate.schemas.topics import HEADERS_PARKED
 
@@ -116,7 +117,7 @@ class KafkaDeadLetters:
                 isolation_level=IsolationLevel.READ_UNCOMMITTED,
                 request_timeout=CALL_TIMEOUT_S,
             )
-            return {place.partition: int(one.result().offset) for place, one in answers.items()}
+            return {place.partition: listed_offset(one.result()) for place, one in answers.items()}
 
         return self._admin.call(ask, "cannot find the dead-letter topic's end", topic=self._topic)
 

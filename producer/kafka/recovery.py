@@ -8,6 +8,7 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from tidegate.producer.kafka.admin import CALL_TIMEOUT_S
+from tidegate.program.kafka_offsets import listed_offset
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -49,6 +50,6 @@ class SlotRecovery:
                 isolation_level=IsolationLevel.READ_UNCOMMITTED,
                 request_timeout=CALL_TIMEOUT_S,
             )
-            return int(answers[place].result().offset)
+            return listed_offset(answers[place].result())
 
         return self._admin.call(ask, "cannot find the slot's end", slot=slot)

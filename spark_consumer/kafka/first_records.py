@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tidegate.program.kafka_clients import admin_config, make_client
 from tidegate.program.kafka_errors import kafka_failure
+from tidegate.program.kafka_offsets import listed_offset
 from tidegate.spark_consumer.core.retention import FirstRecord
 
 if TYPE_CHECKING:
@@ -59,4 +60,4 @@ def _offsets(
         return {}
     answers = admin.list_offsets(dict.fromkeys(places, spec), request_timeout=_TIMEOUT_S)
     results = {(place.topic, place.partition): answer.result() for place, answer in answers.items()}
-    return {place: (one.offset, one.timestamp) for place, one in results.items()}
+    return {place: (listed_offset(one), one.timestamp) for place, one in results.items()}

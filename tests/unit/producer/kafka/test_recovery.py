@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException
 
 from tidegate.producer.kafka.recovery import SlotRecovery
 from tidegate.schemas.errors import UnreachableError
@@ -41,6 +41,13 @@ def test_the_end_includes_open_transactions(cluster, recovery):
     places, options = cluster.requests[-1]
     assert [(place.topic, place.partition) for place in places] == [("t", 3)]
     assert options["isolation_level"] is IsolationLevel.READ_UNCOMMITTED
+
+
+def test_an_answer_without_an_end_is_asked_for_again(cluster, recovery):
+    """librdkafka gives one, without an error, while a broker that was killed starts again."""
+    cluster.answers += [OFFSET_INVALID, 42]
+
+    assert recovery.uncommitted_end(3) == 42
 
 
 @pytest.mark.parametrize("call", ["fence_offset", "uncommitted_end"])
