@@ -138,7 +138,8 @@ class ConsumerConfig(StreamSettings):
         known = (*EXCLUSIONS, UNWATCHED_COLUMNS)
         unknown = sorted(set(_names(value)).difference(known))
         if unknown:
-            raise ValueError(f"{', '.join(unknown)}: not one of {', '.join(known)}")
+            # As Python writes them: a variable may hold bytes that are no text.
+            raise ValueError(f"{', '.join(map(repr, unknown))}: not one of {', '.join(known)}")
         return value
 
     @property

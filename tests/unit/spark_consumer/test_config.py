@@ -106,5 +106,7 @@ def test_exclusions_that_mirrors_accept_are_options_of_a_change_stream():
     assert load().accepted_exclusions == ()
     config = load(mirror_accepts="exclude_delete, exclude_ttl_deletes")
     assert config.accepted_exclusions == ("exclude_delete", "exclude_ttl_deletes")
-    with pytest.raises(ConfigError, match="exclude_everything: not one of"):
+    with pytest.raises(ConfigError, match="'exclude_everything': not one of"):
         load(mirror_accepts="exclude_delete,exclude_everything")
+    with pytest.raises(ConfigError, match=r"udc80"):
+        load(mirror_accepts="\udc80")

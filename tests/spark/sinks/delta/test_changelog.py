@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.schemas.errors import ConfigError, SchemaError
+from tidegate.spark_consumer.errors import ForeignChange
 from tidegate.spark_consumer.sinks.decoding import CHANGE_COLUMNS
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.port import DecodedTable
@@ -255,7 +256,7 @@ def test_another_query_a_foreign_table_and_a_checkpoint_behind_are_refused(kit):
     with pytest.raises(ConfigError, match="other bounds"):
         opened(kit).write(kit.release(2, [(accounts, insert(kit, 2))], through_us=1))
     kit.spark.range(1).write.format("delta").save(f"{kit.output}/changelog/other")
-    with pytest.raises(ConfigError, match=r"another writer.*changelog/other"):
+    with pytest.raises(ConfigError, match=r"others have changed the rows.*changelog/other"):
         opened(kit)
 
 
@@ -265,5 +266,5 @@ def test_a_foreign_write_while_running_is_refused(kit):
     sink.write(kit.release(0, [(accounts, insert(kit, 0))]))
     path = f"{kit.output}/changelog/accounts"
     kit.spark.sql(f"DELETE FROM delta.`{path}` WHERE true")
-    with pytest.raises(ConfigError, match=r"another writer"):
+    with pytest.raises(ForeignChange, match=r"changelog/accounts.*DELETE.*adopt"):
         sink.write(kit.release(1, [(accounts, insert(kit, 1))]))
