@@ -57,6 +57,8 @@ _FIRST_DEADLINE_S = 300.0
 _CATCH_UP_DEADLINE_S = 240.0
 _PROGRESS_VERSION = "TIDEGATE_PRODUCER_PROGRESS_VERSION"
 _SMALL_RELEASE = "TIDEGATE_CONSUMER_SMALL_RELEASE_ROWS_MAX"
+_READS_LITTLE = {"TIDEGATE_CONSUMER_BYTES_PER_BATCH_MAX": "400000"}
+"""So little that the first query is started again once the size of a change is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +208,8 @@ class _Run:
         Every second one lets Spark write small releases as well; what the one before had planned is
         replayed as it was planned.
         """
-        programs, self._consumers = self._programs, self._consumers + 1
+        self._consumers += 1
+        programs = replace(self._programs, more={**self._programs.more, **_READS_LITTLE})
         if self._consumers % 2 == 0:
             programs = replace(programs, more={**programs.more, _SMALL_RELEASE: "0"})
         return programs.consumer()
