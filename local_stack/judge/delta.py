@@ -129,7 +129,7 @@ class DeltaReader:
         rows: list[ChangelogRow] = []
         types: dict[str, pa.DataType] = {}
         for uri in _plain_files(delta):
-            content = pq.read_table(_local_path(uri), partitioning=None)
+            content = _read_file(uri)
             types |= {
                 field.name: field.type
                 for column in ("key", "new_values")
@@ -163,8 +163,30 @@ def read_delta(path: Path, *, version: int | None = None) -> pa.Table:
     do not say what its rows are.
     """
     delta = DeltaTable(str(path), version=version)
-    parts = [pq.read_table(_local_path(uri), partitioning=None) for uri in _plain_files(delta)]
+    parts = [_read_file(uri) for uri in _plain_files(delta)]
     return pa.concat_tables(parts, promote_options="default") if parts else pa.table({})
+
+
+def _read_file(uri: str) -> pa.Table:
+    """Return a file's rows with the types that Spark's files have.
+
+    delta-rs's MERGE notes Arrow's view types in its files; PyArrow joins them with no others.
+    """
+    content = pq.read_table(_local_path(uri), partitioning=None)
+    fields = [field.with_type(_without_views(field.type)) for field in content.schema]
+    return content.cast(pa.schema(fields))
+
+
+def _without_views(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_without_views(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_type(_without_views(one.type)) for one in kind])
+    return kind
 
 
 def _plain_files(delta: DeltaTable) -> list[str]:

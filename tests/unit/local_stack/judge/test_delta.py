@@ -10,10 +10,11 @@ from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from tidegate.local_stack.judge.delta import DeltaReader, table_rows
+from tidegate.local_stack.judge.delta import DeltaReader, read_delta, table_rows
 
 
 def manifest(release: int) -> str:
@@ -50,6 +51,21 @@ def test_manifests_come_by_number(tmp_path: Path):
     assert (first.number, second.number) == (9, 10)
     assert first.tables["t"].changelog_version is None
     assert first.tables["t"].mirror_version == 4
+
+
+def test_files_with_arrows_view_types_are_read_with_others(tmp_path: Path):
+    """delta-rs's MERGE writes them, and Spark does not."""
+    row = {"Id": "a", "Tags": ["b"], "Picture": b"c", "More": {"Name": "d"}}
+    folder = tmp_path / "t"
+    for text, raw in ((pa.string(), pa.binary()), (pa.string_view(), pa.binary_view())):
+        more = pa.struct({"Name": text})
+        kinds = {"Id": text, "Tags": pa.list_(text), "Picture": raw, "More": more}
+        before = set(folder.glob("*.parquet"))
+        write_deltalake(str(folder), pa.Table.from_pylist([row]), mode="append")
+        (file,) = set(folder.glob("*.parquet")) - before
+        pq.write_table(pa.Table.from_pylist([row], schema=pa.schema(list(kinds.items()))), file)
+
+    assert read_delta(folder).to_pylist() == [row, row]
 
 
 def test_a_mirror_is_read_as_it_was_at_a_version(tmp_path: Path):
