@@ -91,11 +91,12 @@ class WatchedCore(Worker):
         """Tell the world how long stream partitions are read too far ahead of the fleet's.
 
         Counted until the worker last knew the whole fleet: later it had no reason to stop them.
+        Where a topic is lost nothing can be published, so nothing that was read can be given back.
         """
         world, drift_us = self._world, self._world.weather.drift_us
         known_at_us = self._fleet._current_at_us
         since, self._ahead_since = self._ahead_since, {}
-        if not world.is_healing or not drift_us or known_at_us is None:
+        if not world.is_healing or not drift_us or known_at_us is None or world.history.ground:
             return
         slowest_us = world.slowest_us(self)
         if slowest_us is None:
