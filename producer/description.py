@@ -65,9 +65,6 @@ class StreamDescription:
         """What its records hold by default; each record states its own."""
         return self.options.get("value_capture_type", _CAPTURE_TYPES[0])
 
-    def _is_true(self, option: str) -> bool:
-        return _is_true(self.options, option)
-
     def faults(self) -> list[str]:
         """Return everything that keeps Tidegate from reading this stream, each with its fix."""
         if self.dialect != GOOGLE_SQL:
@@ -84,7 +81,7 @@ class StreamDescription:
                 f"change_stream: partition_mode {mode} is not supported: "
                 f"create a stream with {_IMMUTABLE}"
             )
-        if self._is_true("per_placement_tvf"):
+        if _is_true(self.options, "per_placement_tvf"):
             found.append(
                 "change_stream: per_placement_tvf is not supported: create a stream without it"
             )

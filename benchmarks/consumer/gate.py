@@ -104,7 +104,8 @@ class Gate:
     def batch(self, ends: Callable[[int], Any]) -> Batch:
         """Return the function of the batches; `ends` returns where each one ends."""
         segments = SegmentFiles(self.spark, self.gate.path(SEGMENTS))
-        schemas = SchemaStore(self.gate, self.feed)  # type: ignore[arg-type]
+        registry: Any = self.feed
+        schemas = SchemaStore(self.gate, registry)
         progress = ProgressReader(schemas.schema)
         late = DeltaLateTable(self.output.root)
         parts = Parts(

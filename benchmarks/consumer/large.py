@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 from pyspark import StorageLevel, inheritable_thread_target
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from benchmarks.consumer.feed import Feed, KafkaFeed
 from benchmarks.consumer.gate import Gate, new_session

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 
+from tidegate.producer.kafka.admin import CALL_TIMEOUT_S
+
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, GroupMetadata
 
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["describe_group", "group_members", "member_name"]
 
-_CALL_TIMEOUT_S = 5.0
 _UUID_SUFFIX = re.compile("-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 """What the broker adds to a static member's name to make a member id of it."""
 
@@ -31,7 +32,7 @@ def describe_group(client: AdminClient, group: str) -> GroupMetadata | None:
 
     Raises KafkaException.
     """
-    found = next(iter(client.list_groups(group, _CALL_TIMEOUT_S)), None)
+    found = next(iter(client.list_groups(group, CALL_TIMEOUT_S)), None)
     if found is not None and found.error is not None:
         raise KafkaException(found.error)
     return found

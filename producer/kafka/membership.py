@@ -53,7 +53,7 @@ _METADATA_MAGIC = b"CGMDv2:"
 _FATAL_ERRORS = (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID)  # noqa: SLF001 - public constants
 _OUT_OF_RANGE = (
     KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 - librdkafka's own codes; the constants are public
-    KafkaError._LOG_TRUNCATION,  # noqa: SLF001
+    KafkaError._LOG_TRUNCATION,  # noqa: SLF001 - the client's name
     KafkaError.OFFSET_OUT_OF_RANGE,
 )
 _log = structlog.get_logger()

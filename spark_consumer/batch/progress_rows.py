@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.window import Window
 
@@ -88,9 +88,8 @@ class ProgressReader:
 def _thinned(progress: DataFrame) -> DataFrame:
     """Return slot, offset and value of the rows that count in a long history."""
     progress = progress.withColumn("name", _name())
-    is_single = F.coalesce(
-        F.col("name.kind").isin("PARTITION_ANNOUNCED", "PARTITION_FINISHED"),
-        F.lit(False),  # noqa: FBT003
+    is_single = F.expr(
+        "coalesce(name.kind IN ('PARTITION_ANNOUNCED', 'PARTITION_FINISHED'), FALSE)"
     )
     newest = (
         progress.where(~is_single)
@@ -108,7 +107,7 @@ def _thinned(progress: DataFrame) -> DataFrame:
     interval = F.floor(F.col("rank") * MINUTES_KEPT / F.col("ranks"))
     before = F.floor((F.col("rank") - 1) * MINUTES_KEPT / F.col("ranks"))
     is_kept = F.col("minute").isNull() | (F.col("rank") == 1) | (interval > before)
-    kept = ranked.where(is_kept).select(*_PLACE, F.lit(True).alias("is_kept"))  # noqa: FBT003
+    kept = ranked.where(is_kept).select(*_PLACE, F.expr("TRUE").alias("is_kept"))
     chosen = progress.join(F.broadcast(kept), _PLACE, "left").where(
         (is_single | F.col("is_kept")) & F.col("value").isNotNull()
     )

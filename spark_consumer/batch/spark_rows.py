@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark import StorageLevel
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.schemas.order_key import first_key_after
 from tidegate.spark_consumer.batch.batch_stats import count_changes
@@ -105,7 +104,7 @@ class SparkRows:
 
     def set_late_aside(self, plan: Plan) -> int:
         """Append the late rows to their table; return how many it holds of the batch."""
-        late = self._persisted.where(~F.col(IS_PROGRESS) & at_or_below(plan.after_us))
+        late = self._persisted.where(at_or_below(plan.after_us))
         return self._late.write(
             late.select(*CHANGE_COLUMNS),
             query_id=plan.query_id,

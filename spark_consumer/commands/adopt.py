@@ -37,7 +37,7 @@ def adopt(config: ConsumerConfig) -> Sequence[Mapping[str, Any]]:
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     require_spark(jars=config.jars)
     from tidegate.spark_consumer.spark import adopting  # noqa: PLC0415 - pyspark, checked above
-    from tidegate.spark_consumer.spark.session import session_of  # noqa: PLC0415
+    from tidegate.spark_consumer.spark.session import session_of  # noqa: PLC0415 - it too
 
     spark = session_of(config)
     try:

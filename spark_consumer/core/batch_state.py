@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.core.row_sums import RowSum
 
 __all__ = [
-    "ADOPTED_FORMAT",
     "BEFORE_EVERYTHING_US",
     "STATE_FORMAT",
     "OutputProof",
@@ -36,13 +35,10 @@ BEFORE_EVERYTHING_US = -1
 """The watermark before the first one: no change has a commit time at or below it."""
 
 STATE_FORMAT = 3
-"""Of what `State.snapshot` returns; 2 had no `dropped_frontiers`.
+"""Of what `State.snapshot` returns; 2 had no `dropped_frontiers` and adopted no output.
 
 1 had no number, and its segments were not counted.
 """
-
-ADOPTED_FORMAT = 3
-"""Of a state that adopts an output, until everything is read: 2 does not know of it."""
 
 _PARTS_MAX = 16
 """A release reads at most two parts of a segment that lie partly outside its bounds."""
@@ -182,7 +178,6 @@ class State:
             next_release=proof.release + 1,
             sinks=proof.sinks,
             code=code,
-            format=ADOPTED_FORMAT,
             adopts_through_us=proof.begun_through_us or proof.through_us,
         )
 
@@ -231,7 +226,7 @@ class State:
 
         Raises NewerCheckpoint for a state that a newer program stored.
         """
-        found = require_known("state", data, newest=ADOPTED_FORMAT)
+        found = require_known("state", data, newest=STATE_FORMAT)
         if found == 1:
             # Its segments were not counted.
             waiting_rows = None if data["segments"] else 0

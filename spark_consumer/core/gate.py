@@ -21,9 +21,7 @@ from tidegate.schemas.errors import InvariantViolation, invariant
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import StreamStarted
 from tidegate.spark_consumer.core.batch_state import (
-    ADOPTED_FORMAT,
     BEFORE_EVERYTHING_US,
-    STATE_FORMAT,
     Segment,
     State,
     TopicIds,
@@ -333,7 +331,6 @@ def after(
         sinks=plan.sinks,
         waiting_rows=waiting_rows,
         code=code,
-        format=STATE_FORMAT if plan.adopts_through_us is None else ADOPTED_FORMAT,
         adopts_through_us=plan.adopts_through_us,
     )
     following.check_invariants()

@@ -214,7 +214,8 @@ class MemoryRows:
 
 def _table(changes: Changes, schemas: TopicSchemas) -> DecodedTable:
     frame: Any = changes
-    return DecodedTable(None, lambda: frame, len(changes.rows), schemas)  # type: ignore[arg-type]
+    no_session: Any = None
+    return DecodedTable(no_session, lambda: frame, len(changes.rows), schemas)
 
 
 def conflict_in(rows: Iterable[DataRow]) -> Conflict | None:

@@ -205,10 +205,12 @@ class SnapshotQueue:
         current = -1 if self.current is None else self.current.revision
         if self.current is not None and current > known:
             is_whole = mark is None or self._whole_since > known
-            yield _item(self.current, self._changed_since(-1 if is_whole else known), is_whole)
+            yield _item(
+                self.current, self._changed_since(-1 if is_whole else known), is_whole=is_whole
+            )
         for one in self._waiting:
             if one.snapshot.revision > known:
-                yield _item(one.snapshot, one.changes, one.is_whole)
+                yield _item(one.snapshot, one.changes, is_whole=one.is_whole)
         if mark is None or current != mark.current:
             yield ["current", current]
         if self._thinned_at > known:
@@ -264,10 +266,11 @@ class SnapshotQueue:
         """Drop all other snapshots; the next one takes over what was new in a dropped one."""
         kept: list[WaitingSnapshot] = []
         dropped: WaitingSnapshot | None = None
-        for one in self._waiting:
-            if dropped is not None and not one.is_whole:
-                changes = {**dropped.changes, **one.changes}
-                one = replace(one, changes=changes, is_whole=dropped.is_whole)  # noqa: PLW2901
+        for waiting in self._waiting:
+            one = waiting
+            if dropped is not None and not waiting.is_whole:
+                changes = {**dropped.changes, **waiting.changes}
+                one = replace(waiting, changes=changes, is_whole=dropped.is_whole)
             dropped = None if one.snapshot.revision in revisions else one
             if dropped is None:
                 kept.append(one)
@@ -285,7 +288,7 @@ class SnapshotQueue:
         return changed
 
 
-def _item(snapshot: Snapshot, changes: Vector, is_whole: bool) -> list[Any]:  # noqa: FBT001
+def _item(snapshot: Snapshot, changes: Vector, *, is_whole: bool) -> list[Any]:
     by_topic: dict[str, dict[str, int]] = {}
     for (topic, number), offset in changes.items():
         by_topic.setdefault(topic, {})[str(number)] = offset

@@ -18,7 +18,7 @@ AT_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - a public constant
 
 _TLS = (KafkaError._SSL,)  # noqa: SLF001 - librdkafka's own codes; the constants are public
 _LOGIN = (
-    KafkaError._AUTHENTICATION,  # noqa: SLF001
+    KafkaError._AUTHENTICATION,  # noqa: SLF001 - the client's names
     KafkaError.SASL_AUTHENTICATION_FAILED,
     KafkaError.UNSUPPORTED_SASL_MECHANISM,
     KafkaError.ILLEGAL_SASL_STATE,
@@ -29,7 +29,7 @@ _DENIED = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional ids",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "the cluster",
 }
-_NO_SUCH_HOST = (KafkaError._RESOLVE,)  # noqa: SLF001
+_NO_SUCH_HOST = (KafkaError._RESOLVE,)  # noqa: SLF001 - the client's name
 _TLS_MISMATCH = ("SSL handshake failed", "security.protocol")
 """In librdkafka's texts about a listener that hangs up: on TLS, and on a client without it."""
 

@@ -48,15 +48,13 @@ def adopt_changes(
     logs = list(table_logs(spark, output, query_id=query_id))
     for _, _, log in logs:
         log.survey()
-        log.foreign.sort(key=lambda commit: commit.is_adoptable)
-        if log.foreign and not log.foreign[0].is_adoptable:
-            log.require_own()
+        log.require_adoptable()
         log.refuse_beyond(release_max)
     adopted = []
     for sink, table, log in logs:
         adopted += [
             AdoptedChange(f"{sink}/{table}", commit.version, commit.operation)
-            for commit in sorted(log.foreign, key=lambda commit: commit.version)
+            for commit in log.foreign
         ]
         if log.foreign:
             _accept(spark, log, query_id=query_id, sink=sink)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from tidegate.schemas.errors import ConfigError, invariant
 from tidegate.spark_consumer.errors import ForeignChange
@@ -37,8 +37,6 @@ _ANOTHER_TABLE = (
     "Give --output an empty folder (and a new --checkpoint), "
     "or restore the checkpoint of the query that wrote this table"
 )
-
-
 _LOST_CHECKPOINT = (
     "Restore the checkpoint of the query that wrote this table; if it is lost, type "
     "`tidegate-consumer adopt` with an empty --checkpoint, or give --output an empty folder"
@@ -185,16 +183,14 @@ class CommitLog:
 
     def require_own(self) -> None:
         """Raise ForeignChange if others have changed rows that are not adopted."""
-        for commit in self.foreign[:1]:
-            hint = _ADOPT if commit.is_adoptable else _ANOTHER_TABLE
-            message = "others have changed the rows of a table"
-            raise ForeignChange(
-                message,
-                hint=hint,
-                table=self.path,
-                version=commit.version,
-                operation=commit.operation,
-            )
+        for commit in self.foreign:
+            self._refuse(commit)
+
+    def require_adoptable(self) -> None:
+        """Raise ForeignChange if one of these changes may have undone a release."""
+        for commit in self.foreign:
+            if not commit.is_adoptable:
+                self._refuse(commit)
 
     def refuse_beyond(self, release_max: int) -> None:
         """Raise ConfigError if the table holds a release that the gate never planned."""
@@ -241,6 +237,16 @@ class CommitLog:
         place = bisect_right([known.release for known in self._written], release)
         invariant(place > 0, "no commit of a table is as old as the release", table=self.path)
         return self._written[place - 1].version
+
+    def _refuse(self, commit: TableCommit) -> NoReturn:
+        message = "others have changed the rows of a table"
+        raise ForeignChange(
+            message,
+            hint=_ADOPT if commit.is_adoptable else _ANOTHER_TABLE,
+            table=self.path,
+            version=commit.version,
+            operation=commit.operation,
+        )
 
     def _reach_back(self, release: int) -> None:
         if not self._complete and (not self._written or self._written[0].release > release):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.spark_consumer.sinks.delta.history import DeltaHistory
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tests.topics import ROWS_SCHEMA, Change, Topic
 from tidegate.schemas.errors import InvariantViolation

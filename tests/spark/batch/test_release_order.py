@@ -6,7 +6,7 @@ import random
 from types import SimpleNamespace
 
 import pytest
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tests.spark.gate_rows import change
 from tests.topics import Topic

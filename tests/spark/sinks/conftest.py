@@ -20,7 +20,7 @@ def kit(spark, tmp_path):
 
         `alter` changes the rows before they are decoded; a `small` release is decoded in memory.
         """
-        from pyspark.sql import functions as F  # noqa: N812
+        from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
         from tidegate.spark_consumer.sinks.collected_table import CollectedTable
         from tidegate.spark_consumer.sinks.decoding import decode_changes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tests.simulation.gate_decoding import ChangeReader
 from tests.simulation.tables import KEY

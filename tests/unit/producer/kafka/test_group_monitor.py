@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from tidegate.producer.core.events import GroupDescribed
-from tidegate.producer.kafka import group_members, group_monitor
+from tidegate.producer.kafka import group_monitor
+from tidegate.producer.kafka.admin import CALL_TIMEOUT_S
 from tidegate.producer.kafka.group_monitor import GroupMonitor
 
 INTERVAL = group_monitor._INTERVAL_US
@@ -45,7 +46,7 @@ class Admins:
         return SimpleNamespace(start=lambda: self.asked.append(Question(target)))
 
     def list_groups(self, group, timeout):
-        assert (group, timeout) == ("g", group_members._CALL_TIMEOUT_S)
+        assert (group, timeout) == ("g", CALL_TIMEOUT_S)
         (outcome,) = [one.outcome for one in self.asked if hasattr(one, "outcome")][-1:]
         if isinstance(outcome, Exception):
             raise outcome

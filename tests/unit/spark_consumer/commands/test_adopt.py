@@ -12,7 +12,7 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer import cli
 from tidegate.spark_consumer.commands import adopt as adopt_command
 from tidegate.spark_consumer.config import ConsumerConfig
-from tidegate.spark_consumer.core.batch_state import ADOPTED_FORMAT, OutputProof, State
+from tidegate.spark_consumer.core.batch_state import STATE_FORMAT, OutputProof, State
 from tidegate.spark_consumer.core.retention import FirstRecord
 
 SETTINGS = {
@@ -95,7 +95,7 @@ def test_the_state_that_adopts_is_stored_and_other_states_do_not_show_it():
     state = State.adopted(prefix="bank", query_id="q", proof=PROOF, code="1")
     assert State.restore(json.loads(json.dumps(state.snapshot()))) == state
     assert (state.batch, state.watermark_us, state.next_release) == (-1, 40_000, 4)
-    assert (state.adopts_through_us, state.format) == (40_000, ADOPTED_FORMAT)
+    assert (state.adopts_through_us, state.format) == (40_000, STATE_FORMAT)
     state.check_invariants()
     plain = State(prefix="bank", query_id="q")
     assert "adopts_through_us" not in plain.snapshot()

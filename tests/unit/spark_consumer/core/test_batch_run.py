@@ -604,8 +604,11 @@ class Disk:
                 return PlanLoaded(self.load(plan_file(effect.batch), Plan.restore))
             case LoadFrontier():
                 index = json.loads(self.files[frontier_file(effect.name)])
-                read = lambda name: json.loads(self.files[name])  # noqa: E731
-                return FrontierLoaded(FrontierLog.restore(effect.name, index, read, SUBSCRIPTION))
+                return FrontierLoaded(
+                    FrontierLog.restore(
+                        effect.name, index, lambda name: json.loads(self.files[name]), SUBSCRIPTION
+                    )
+                )
             case ReadProgress():
                 return ProgressRead(progress)
             case CountChanges():

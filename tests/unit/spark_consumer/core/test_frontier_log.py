@@ -62,8 +62,10 @@ class Folder:
         self.written.append(sum(map(len, files.values())))
 
     def load(self, name=None):
+        def read(file):
+            return json.loads(self.files[file]) if file in self.files else None
+
         name = name or self.names[-1]
-        read = lambda file: json.loads(self.files[file]) if file in self.files else None  # noqa: E731
         return FrontierLog.restore(name, read(frontier_file(name)), read, SUBSCRIPTION)
 
 

@@ -55,8 +55,7 @@ def test_what_is_in_effect_is_reached_and_what_is_stored_in_parts_is_all(steps):
         else:
             queue.add(snapshot(revision), vector)
         reached_to = max(reached_to, reached)
-        has_reached = lambda _topic, _number, offset, to=reached_to: offset <= to  # noqa: E731
-        queue.settle(has_reached)
+        queue.settle(lambda _topic, _number, offset, to=reached_to: offset <= to)
         queue.thin(entries_max)
         queue.check_invariants(0)
         assert queue.waiting <= 4
