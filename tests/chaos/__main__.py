@@ -1,7 +1,8 @@
 """Chaos on real parts: `python -m tests.chaos --seed 7 --minutes 3 [--json]`.
 
 Kills, stops and replaces workers and consumer, restarts the broker, and checks what Kafka and Delta
-then hold.  Standard output gets the tables (or JSON), standard error what happens meanwhile.  Exit
+then hold; `--only consumer --rate 60` leaves the fleet alone and gives the consumer more to do.
+Standard output gets the tables (or JSON), standard error what happens meanwhile.  Exit
 code: 0 all figures 0, 1 not, 130 interrupted.
 """
 
@@ -12,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from tests.chaos.faults import KINDS
+from tests.chaos.faults import KINDS, LANES
 
 __all__ = ["main"]
 
@@ -22,20 +23,25 @@ def main(
     seed: Annotated[int, typer.Option(min=0, help="Decides faults, instants, victims, work.")] = 7,
     minutes: Annotated[float, typer.Option(min=0.2, help="How long faults go on.")] = 3.0,
     workers: Annotated[int, typer.Option(min=2, help="Producer workers.")] = 3,
-    only: Annotated[list[str] | None, typer.Option(help="Only this kind; may be repeated.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only this kind or lane; may be repeated.")
+    ] = None,
+    rate: Annotated[float, typer.Option(min=1.0, help="Transfers per second.")] = 15.0,
     keep: Annotated[bool, typer.Option("--keep", help="Keep output and logs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Break real parts for some minutes, let them heal, and check what they hold."""
-    kinds = tuple(kind for kind in KINDS if kind in (only or ()))
-    if len(kinds) < len(only or ()):
-        raise typer.BadParameter(f"the kinds are {', '.join(KINDS)}", param_hint="--only")
+    wanted = set(only or ())
+    if unknown := wanted - {*KINDS, *LANES}:
+        known = f"the kinds are {', '.join(KINDS)}; the lanes are {', '.join(LANES)}"
+        raise typer.BadParameter(f"no {min(unknown)}: {known}", param_hint="--only")
+    kinds = tuple(kind for kind, habit in KINDS.items() if wanted & {kind, habit.lane})
     # gRPC's core would write lines of its own among ours; it looks at this once, when imported.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from tests.chaos.program import run_program
     from tests.chaos.run import Options, run_chaos
 
-    options = Options(seed=seed, minutes=minutes, workers=workers, only=kinds)
+    options = Options(seed=seed, minutes=minutes, workers=workers, only=kinds, rate=rate)
     run_program(
         lambda folder, view: run_chaos(options, folder=folder, view=view),
         keep=keep,

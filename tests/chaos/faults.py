@@ -12,6 +12,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from tidegate.local_stack.demo.kills import CONSUMER_STEPS, WORKER_STEPS
+
 __all__ = [
     "KINDS",
     "LANES",
@@ -45,16 +47,6 @@ TRANSACTION_TIMEOUT_MS = 8_000
 _EXPIRED_AFTER_S = max(SESSION_TIMEOUT_MS, TRANSACTION_TIMEOUT_MS) / 1_000 + 2.5
 """The broker looks for expired transactions once a second."""
 
-WORKER_STEPS = ("begin", "publish", "snapshot", "fence", "commit")
-CONSUMER_STEPS = (
-    "plan",
-    "release",
-    "sink-changelog",
-    "sink-mirror",
-    "pending",
-    "manifest",
-    "state",
-)
 
 _GAP_S = (3.0, 8.0)
 _FIRST_AT_S = {"workers": 3.0, "consumer": 8.0, "broker": 15.0}
