@@ -120,6 +120,7 @@ STEPS: dict[str, Selection | Program] = {
     "smoke": Selection(("tests/integration",), "smoke", is_named=True),
     "integration": Selection(("tests/integration",), "integration and not smoke", is_named=True),
     "slow spark": Selection(("tests/spark",), "slow", is_named=True),
+    "s3": Selection(("tests/s3",), is_named=True),
     "seeds": Program(("python", "-m", "tests.simulation", "--seeds", "2000")),
     "mutants": Selection(("tests/simulation",), "deep", "worksteal", limit_s=None),
     "small worlds": Program(("python", "-m", "tests.simulation.exhaustive", "--deep")),
@@ -131,6 +132,7 @@ LANES: dict[str, tuple[str, ...]] = {
     "unit": ("unit",),
     "test": ("unit", "simulation", "spark", "smoke"),
     "test-real": ("integration", "spark", "slow spark"),
+    "test-s3": ("s3",),
     "test-deep": ("seeds", "mutants", "small worlds", "fuzz"),
     "test-simulator": ("simulator",),
 }

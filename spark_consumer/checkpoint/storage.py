@@ -1,7 +1,8 @@
 """Small files on any file system that Spark can write to, through Hadoop's FileSystem in its JVM.
 
 A folder has one writer (see `writers`), and every write first checks for a younger one.  A file
-appears whole or not at all: it is written under a temporary name and renamed.
+appears whole or not at all: it is written under a temporary name and renamed, or, in S3, put by one
+request.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from uuid import uuid4
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from tidegate.schemas.errors import UnreachableError
+from tidegate.spark_consumer.checkpoint.s3_objects import S3Objects
 from tidegate.spark_consumer.checkpoint.writers import Writers
 
 if TYPE_CHECKING:
@@ -53,6 +55,8 @@ class Storage:
         self._folder = self._jvm.org.apache.hadoop.fs.Path(root)
         self._files = self._call(lambda: self._folder.getFileSystem(self._conf))
         self.root = str(self._files.makeQualified(self._folder).toString())
+        is_s3 = self._files.getScheme() == "s3a"
+        self._objects = self._call(lambda: S3Objects(self._jvm, self._files)) if is_s3 else None
         self.writers: Writers = Writers(self) if guard is None else guard.writers
 
     def path(self, name: str) -> str:
@@ -86,8 +90,11 @@ class Storage:
     def write_json(self, name: str, content: object) -> None:
         """Write or replace a file; raises WriterReplaced if there is a younger writer."""
         self.require_writer()
-        temporary = self._write_temporary(name, _encoded(content))
-        self._rename(temporary, name, replace=True)
+        data = _encoded(content)
+        if (objects := self._objects) is not None:
+            self._call(lambda: objects.put(self._path(name), data))
+        else:
+            self._rename(self._write_temporary(name, data), name, replace=True)
 
     def create_json(self, name: str, content: object) -> bool:
         """Write a file if it does not exist; return whether this call wrote it."""
@@ -168,6 +175,8 @@ class Storage:
         return temporary
 
     def _create_new(self, name: str, data: bytes) -> bool:
+        if (objects := self._objects) is not None:
+            return self._call(lambda: objects.put_new(self._path(name), data))
         temporary = self._write_temporary(name, data)
         try:
             if self._files.getScheme() == "file":

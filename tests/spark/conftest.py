@@ -19,7 +19,7 @@ _NEEDED = (
 )
 
 
-def _jars() -> list[str]:
+def spark_jars() -> list[str]:
     """Jars that Spark needs beside its own: TIDEGATE_SPARK_JARS is a folder or a comma list."""
     named = os.environ.get("TIDEGATE_SPARK_JARS", "")
     if named and Path(named).is_dir():
@@ -40,7 +40,7 @@ def spark(tmp_path_factory):
 
     from tidegate.spark_consumer.sinks.delta.tables import DELTA_SESSION_SETTINGS
 
-    jars = _jars()
+    jars = spark_jars()
     if not jars:
         pytest.skip("Spark's jars are not fetched: ./dev setup, or TIDEGATE_SPARK_JARS=<folder>")
     os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.conftest import _jars
+from tests.spark.conftest import spark_jars
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -19,7 +19,7 @@ _PROGRAM = "tests.spark.local_cluster_program"
 
 @pytest.mark.timeout(600)
 def test_slices_on_two_executors_give_the_release_of_one_task(tmp_path):
-    jars = _jars()
+    jars = spark_jars()
     if not jars:
         pytest.skip("Spark's jars are not fetched: ./dev setup, or TIDEGATE_SPARK_JARS=<folder>")
     found = {}

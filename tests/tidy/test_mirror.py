@@ -65,12 +65,13 @@ def modules(*folders: str) -> list[str]:
 
 
 def places_of_tests(module: str) -> list[Path]:
-    """Return where a module's test file may be; tests with Spark have their own folder."""
+    """Return where a module's test file may be; tests with Spark, and with S3, have their own folders."""
     path = Path(module)
     places = [TESTS / "unit" / path.parent / f"test_{path.stem}.py"]
     if path.is_relative_to("spark_consumer"):
         within = path.relative_to("spark_consumer").parent
         places.append(TESTS / "spark" / within / f"test_{path.stem}.py")
+        places.append(TESTS / "s3" / f"test_{path.stem}.py")
     return places
 
 

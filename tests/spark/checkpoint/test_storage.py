@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.storage_contract import StorageContract
 from tidegate.schemas.errors import UnreachableError
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.errors import WriterReplaced
@@ -19,26 +20,10 @@ def storage(spark, tmp_path):
     return storage
 
 
-def test_what_was_written_is_read(storage):
-    content = {"text": "ü\n", "number": 1 << 60, "nested": [{"a": None}]}
-    storage.write_json("states/1.json", content)
-    assert storage.read_json("states/1.json") == content
-    storage.write_json("states/1.json", [1])
-    assert storage.read_json("states/1.json") == [1]
-    assert storage.names("states") == ["1.json"]
+class TestLocalStorage(StorageContract):
+    """On this machine's disk."""
 
-
-def test_a_missing_file_reads_as_none(storage):
-    assert storage.read_json("states/1.json") is None
-    assert storage.names("states") == []
-    storage.delete(["states/1.json", "states"])
-
-
-def test_a_file_is_created_once(storage):
-    assert storage.create_json("plans/1.json", 1)
-    assert not storage.create_json("plans/1.json", 2)
-    assert storage.read_json("plans/1.json") == 1
-    assert storage.names("plans") == ["1.json"]
+    races = 50
 
 
 def test_temporary_files_are_in_the_folder_of_their_file(storage, tmp_path):
@@ -64,33 +49,11 @@ def test_what_killed_writes_have_left_is_deleted_where_it_is_old_enough(spark, s
         storage.delete_unfinished(["plans"], written_before_ms=0)
 
 
-def test_a_folder_is_deleted_with_what_it_holds(storage):
-    storage.write_json("segments/a/part", 1)
-    storage.write_json("segments/b/part", 1)
-    storage.delete(["segments/a"])
-    assert storage.names("segments") == ["b"]
-
-
 def test_paths_are_whole_and_local_ones_may_be_given_bare(storage, tmp_path):
     assert storage.path("x/y").startswith("file:/")
     assert storage.path("x/y").endswith("/a folder/x/y")
     storage.write_json("x/y", 1)
     assert (tmp_path / "a folder" / "x" / "y").read_bytes() == b"1\n"
-
-
-def test_an_older_writer_stops_at_its_next_write(spark, storage):
-    storage.write_json("a", 1)
-    younger = Storage(spark, storage.root)
-    assert younger.take() == 2
-    for write in (
-        lambda: storage.write_json("a", 2),
-        lambda: storage.create_json("b", 2),
-        lambda: storage.delete(["a"]),
-    ):
-        with pytest.raises(WriterReplaced):
-            write()
-    younger.write_json("c", 3)
-    assert [younger.read_json(name) for name in ("a", "b", "c")] == [1, None, 3]
 
 
 def test_a_run_that_has_not_taken_the_folder_may_not_write(spark, tmp_path):
