@@ -65,7 +65,7 @@ def modules(*folders: str) -> list[str]:
 
 
 def places_of_tests(module: str) -> list[Path]:
-    """Return where a module's test file may be; tests with Spark, and with S3, have their own folders."""
+    """Return where a module's test file may be; those with Spark or S3 have their own folders."""
     path = Path(module)
     places = [TESTS / "unit" / path.parent / f"test_{path.stem}.py"]
     if path.is_relative_to("spark_consumer"):
