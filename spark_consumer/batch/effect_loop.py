@@ -183,7 +183,7 @@ class EffectLoop:
                 return None
             case StoreState():
                 yield LoopStep("state")
-                self._parts.files.store_state(effect.state)
+                self._parts.files.store_state(effect.state, effect.files)
                 return StateStored()
             case _:
                 assert_never(effect)

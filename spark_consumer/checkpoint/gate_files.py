@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
@@ -24,12 +25,13 @@ from tidegate.spark_consumer.core.plan import Plan
 from tidegate.spark_consumer.errors import CheckpointMismatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
     from tidegate.lineage.subscription import Subscription
     from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, JsonStorage
     from tidegate.spark_consumer.core.frontier_log import StoredFrontier
+    from tidegate.spark_consumer.core.part_log import StoredFile
 
 __all__ = ["GateFiles", "QueryIdentity", "complete_from_us", "newest_state"]
 
@@ -52,6 +54,8 @@ class GateFiles:
         """Take the `gate` folder."""
         self._storage = storage
         self._held: tuple[str, FrontierLog] | None = None
+        self._stored: tuple[Mapping[str, Any], State] | None = None
+        """The last state that was stored, with the content of its file."""
 
     def identify(
         self, *, prefix: str, output: str, new_id: Callable[[], object] = uuid4
@@ -113,12 +117,25 @@ class GateFiles:
         return max(numbers)
 
     def state(self, batch: int) -> State | None:
-        """Return the state after a batch, if it was stored."""
-        return self._load(state_file(batch), State.restore)
+        """Return the state after a batch, if it was stored.
 
-    def store_state(self, state: State) -> None:
-        """Store the state after a batch: its last write."""
-        self._storage.write_json(state_file(state.batch), state.snapshot())
+        Of the one that this object stored last, only the state's own file is read.
+        """
+        content = self._storage.read_json(state_file(batch))
+        if content is None:
+            return None
+        if self._stored is not None and self._stored[0] == content:
+            return self._stored[1]
+        return State.restore(content, self._storage.read_json)
+
+    def store_state(self, state: State, files: Iterable[StoredFile] = ()) -> None:
+        """Store the files that a state names, then the state after a batch: its last write."""
+        self._stored = None
+        for file, part in files:
+            self._storage.write_json(file, part)
+        content = state.snapshot()
+        self._storage.write_json(state_file(state.batch), content)
+        self._stored = json.loads(json.dumps(content)), state
 
     def plan(self, batch: int) -> Plan | None:
         """Return the plan of a batch, if it was stored."""
@@ -172,10 +189,23 @@ def complete_from_us(files: JsonFiles) -> int | None:
 
 
 def newest_state(files: JsonFiles) -> State | None:
-    """Return the newest state in a `gate` folder, or None before the first batch."""
-    batch = _newest(files, STATES, state_file)
-    content = None if batch is None else files.read_json(state_file(batch))
-    return None if content is None else State.restore(content)
+    """Return the newest state in a `gate` folder, or None before the first batch.
+
+    Raises CheckpointMismatch if a file that it names is missing.
+    """
+    tried: int | None = None
+    while True:
+        batch = _newest(files, STATES, state_file)
+        content = None if batch is None else files.read_json(state_file(batch))
+        if content is None:
+            return None
+        try:
+            return State.restore(content, files.read_json)
+        except CheckpointMismatch:
+            # A run may have stored the next states meanwhile, and deleted what they do not need.
+            if batch == tried:
+                raise
+            tried = batch
 
 
 def _newest(files: JsonFiles, folder: str, file: Callable[[int], str]) -> int | None:

@@ -29,6 +29,7 @@ from tidegate.spark_consumer.core.plan import (
 if TYPE_CHECKING:
     from tidegate.spark_consumer.core.batch_state import State, TopicIds
     from tidegate.spark_consumer.core.frontier_log import FrontierLog, StoredFrontier
+    from tidegate.spark_consumer.core.part_log import StoredFile
     from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
     from tidegate.spark_consumer.core.row_sums import SegmentRead
 
@@ -154,9 +155,10 @@ class StorePlan:
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """Store the state of its batch; replaces an equal one."""
+    """Store the files that a state names, then the state of its batch; replaces an equal one."""
 
     state: State
+    files: tuple[StoredFile, ...] = ()
 
 
 BatchEffect: TypeAlias = (

@@ -119,6 +119,7 @@ class BatchRun:
         self._awaited: type[BatchEvent] | None = BatchBegun
         self._end_offsets: EndOffsets = {}
         self._before = self._empty
+        self._checked: State | None = None
         self._log: FrontierLog | None = None
         self._gate: Gate | None = None
         self._has_described = self._is_folded = False
@@ -196,7 +197,9 @@ class BatchRun:
 
     def check_invariants(self) -> None:
         """Raise InvariantViolation if the batch contradicts itself, its state or its plan."""
-        self._before.check_invariants()
+        if self._before is not self._checked:  # it may name thousands of segments
+            self._before.check_invariants()
+            self._checked = self._before
         invariant(
             self._before is self._empty or self._before.batch == self._batch - 1,
             "the state is not the one before this batch",
@@ -325,15 +328,22 @@ class BatchRun:
     def _store_state(self) -> StoreState:
         before, plan = self._before, self._executing
         waiting = waiting_segments(before, plan, self._written)
+        listed, files = before.listed.write(
+            waiting,
+            batch=self._batch,
+            writer=self._writer,
+            own_max=self._limits.state_segments_max,
+        )
         self._following = after(
             before,
             plan,
             written=self._written,
             waiting_rows=self._account.close(waiting),
             code=self._code,
+            listed=listed,
         )
         self._awaited = StateStored
-        return StoreState(self._following)
+        return StoreState(self._following, files)
 
     def _check_release(self, count: ReleaseCount) -> list[BatchEffect]:
         """Let a release be written if everything that it should hold was found."""

@@ -5,22 +5,24 @@ State N is the last file that batch N writes; it follows from state N - 1 and pl
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tidegate.schemas.errors import invariant
 from tidegate.spark_consumer.core.files import frontiers_of_older_programs
 from tidegate.spark_consumer.core.formats import require_known
+from tidegate.spark_consumer.core.segment_list import ALL_IN_THE_STATE, SegmentList
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tidegate.lineage.frontier import EndOffsets
     from tidegate.spark_consumer.core.row_sums import RowSum
 
 __all__ = [
     "BEFORE_EVERYTHING_US",
+    "LISTED_FORMAT",
     "STATE_FORMAT",
     "OutputProof",
     "Segment",
@@ -39,6 +41,9 @@ STATE_FORMAT = 3
 
 1 had no number, and its segments were not counted.
 """
+
+LISTED_FORMAT = 4
+"""Of a state whose segments, or those before it, are stored in files beside it."""
 
 _PARTS_MAX = 16
 """A release reads at most two parts of a segment that lie partly outside its bounds."""
@@ -167,6 +172,10 @@ class State:
     """The output was adopted, and this checkpoint reads again what was released up to its
     watermark: nothing is released before the watermark of what was read has reached this time, at
     which the first release ends if it is above.  None: everything is read."""
+    listed: SegmentList = ALL_IN_THE_STATE
+    """How the segments are stored, as far as that is not in the state's own file."""
+    dropped_lists: tuple[str, ...] = ()
+    """Folders of stored segments' names and figures that this batch was the last to need."""
 
     @classmethod
     def adopted(cls, *, prefix: str, query_id: str, proof: OutputProof, code: str) -> State:
@@ -214,19 +223,31 @@ class State:
     def snapshot(self) -> dict[str, Any]:
         """Return plain data for `restore`."""
         offsets = None if self.end_offsets is None else end_offsets_to_json(self.end_offsets)
-        segments = [segment.snapshot() for segment in self.segments]
-        content = {**asdict(self), "end_offsets": offsets, "segments": segments}
+        content = {one.name: getattr(self, one.name) for one in fields(self)}
+        content |= {"end_offsets": offsets, "topics": [asdict(topic) for topic in self.topics]}
+        content |= self.listed.rest(self.segments)
+        del content["listed"]
+        if self.listed.parts or self.dropped_lists:
+            content["format"] = LISTED_FORMAT
+        else:
+            # An older program does not know it.
+            del content["dropped_lists"]
         if self.adopts_through_us is None:
             del content["adopts_through_us"]
         return content
 
     @classmethod
-    def restore(cls, data: Mapping[str, Any]) -> State:
-        """Rebuild what `snapshot` gave, also that of older programs.
+    def restore(
+        cls,
+        data: Mapping[str, Any],
+        read: Callable[[str], Mapping[str, Any] | None] = lambda _file: None,
+    ) -> State:
+        """Rebuild what `snapshot` gave, also that of older programs; `read` reads its files.
 
-        Raises NewerCheckpoint for a state that a newer program stored.
+        Raises NewerCheckpoint for a state that a newer program stored, CheckpointMismatch if a file
+        that it names is missing.
         """
-        found = require_known("state", data, newest=STATE_FORMAT)
+        found = require_known("state", data, newest=LISTED_FORMAT)
         if found == 1:
             # Its segments were not counted.
             waiting_rows = None if data["segments"] else 0
@@ -235,13 +256,17 @@ class State:
         dropped = data.get("dropped_frontiers")
         if dropped is None:
             dropped = frontiers_of_older_programs(data["batch"])
+        listed, segments = SegmentList.restore(data, read)
+        elsewhere = ("removed_segments", "segment_parts")
         return cls(
             **{
-                **data,
+                **{name: value for name, value in data.items() if name not in elsewhere},
                 "format": STATE_FORMAT,
                 "dropped_frontiers": tuple(dropped),
                 "end_offsets": None if offsets is None else end_offsets_from_json(offsets),
-                "segments": tuple(Segment.restore(segment) for segment in data["segments"]),
+                "segments": tuple(Segment.restore(segment) for segment in segments),
+                "listed": listed,
+                "dropped_lists": tuple(data.get("dropped_lists", ())),
                 "dropped_segments": tuple(data["dropped_segments"]),
                 "topics": tuple(TopicIds.restore(topic) for topic in data["topics"]),
                 "sinks": tuple(data["sinks"]),

@@ -6,16 +6,19 @@ __all__ = [
     "ADOPTED_FILE",
     "FOLDERS_OF_FEW_FILES",
     "FRONTIERS",
+    "LISTS",
     "PLANS",
     "QUERY_FILE",
     "SEGMENTS",
     "START_FILE",
     "STATES",
+    "folder_of",
     "frontier_file",
     "frontier_folder",
     "frontier_name",
     "frontier_part",
     "frontiers_of_older_programs",
+    "list_part",
     "number_in",
     "plan_file",
     "schema_file",
@@ -31,6 +34,7 @@ PLANS = "plans"
 STATES = "states"
 SEGMENTS = "segments"
 FRONTIERS = "frontiers"
+LISTS = "lists"
 FOLDERS_OF_FEW_FILES = (".", STATES, PLANS, FRONTIERS, "schemas", "leases")
 """Those that may be listed.  In `writers` there is a file for each start that there ever was."""
 
@@ -70,8 +74,19 @@ def frontier_folder(file: str) -> str:
 
     Older programs wrote one file for each batch: then it is the file.
     """
-    folder, _, _ = file.rpartition("/")
+    folder = folder_of(file)
     return file if folder == FRONTIERS else folder
+
+
+def list_part(batch: int, number: int, *, writer: int) -> str:
+    """Return a file of segments that a run stores for the state of a batch: no other run has it."""
+    return f"{LISTS}/{batch:012d}/{writer}-{number:03d}.json"
+
+
+def folder_of(file: str) -> str:
+    """Return the folder of a file."""
+    folder, _, _ = file.rpartition("/")
+    return folder
 
 
 def segment_name(planned: str, *, writer: int) -> str:

@@ -35,6 +35,7 @@ from tidegate.spark_consumer.core.release import (
     segments_of,
 )
 from tidegate.spark_consumer.core.row_sums import RowSum
+from tidegate.spark_consumer.core.segment_list import ALL_IN_THE_STATE
 from tidegate.spark_consumer.errors import CheckpointMismatch, DataTopicChanged, UnorderedChange
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         Watermark,
     )
     from tidegate.spark_consumer.core.batch_stats import BatchStats
+    from tidegate.spark_consumer.core.segment_list import SegmentList
 
 
 __all__ = [
@@ -79,6 +81,8 @@ class Limits:
     """Changes that one task sorts and writes, about: a large release is cut into such slices."""
     release_bytes_max: int = 0
     """Bytes of keys and values that a release or a segment holds, about; 0: any number."""
+    state_segments_max: int = 64
+    """Segments that the file of a state holds, about; more are in files beside it."""
 
 
 class Gate:
@@ -306,11 +310,13 @@ def after(
     written: Mapping[str, Segment],
     waiting_rows: int | None,
     code: str,
+    listed: SegmentList = ALL_IN_THE_STATE,
 ) -> State:
     """Return the state that an executed plan leads to.
 
     `written` holds the segments of the plan as they were written, by their planned names;
-    `waiting_rows` is how many changes wait; `code` is the version of this program.
+    `waiting_rows` is how many changes wait; `code` is the version of this program; `listed` is how
+    the waiting segments are stored.
     """
     waiting = waiting_segments(state, plan, written)
     kept = {segment.name for segment in waiting}
@@ -332,6 +338,8 @@ def after(
         waiting_rows=waiting_rows,
         code=code,
         adopts_through_us=plan.adopts_through_us,
+        listed=listed,
+        dropped_lists=tuple(sorted(state.listed.folders - listed.folders)),
     )
     following.check_invariants()
     return following
@@ -357,6 +365,7 @@ def no_longer_needed(state: State) -> tuple[str, ...]:
     The last `STATES_KEPT` states and plans stay for an operator who has to find a fault.
     """
     names = [*(segment_file(name) for name in state.dropped_segments), *state.dropped_frontiers]
+    names += state.dropped_lists
     if state.batch >= STATES_KEPT:
         names += [plan_file(state.batch - STATES_KEPT), state_file(state.batch - STATES_KEPT)]
     return tuple(names)

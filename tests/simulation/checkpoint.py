@@ -18,9 +18,16 @@ from tests.simulation.gate_rows import DataRow, Segments
 from tests.simulation.history import Manifested, Mirror, Released
 from tests.simulation.object_store import ObjectStore, StoreClient
 from tidegate.spark_consumer.core.files import SEGMENTS
+from tidegate.spark_consumer.core.gate import STATES_KEPT
 from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER, Manifest
 
 __all__ = ["Checkpoint", "Ends"]
+
+_FRONTIER_FILES_MAX = 40
+"""A few dozen: parts and their indices, and what killed attempts at the same batches have left."""
+
+_LIST_FILES_MAX = 24
+"""Parts, and what killed attempts at the same batches have left."""
 
 Ends = dict[str, dict[int, int]]
 
@@ -56,15 +63,12 @@ class Checkpoint:
         text = self.store.get(f"gate/{name}")
         return None if text is None else json.loads(text)
 
-    @property
-    def gate_files(self) -> int:
-        """Files that grow with batches: states and plans."""
-        return self._files("gate/states/", "gate/plans/")
-
-    @property
-    def frontier_files(self) -> int:
-        """Files of the frontier, with those of attempts that were killed."""
-        return self._files("gate/frontiers/")
+    def files_kept(self) -> Iterator[tuple[str, int, int]]:
+        """Yield what, how many files of it there are, and how many are allowed."""
+        states = self._files("gate/states/", "gate/plans/")
+        yield "files of the gate", states, 2 * STATES_KEPT + 2
+        yield "files of the frontier", self._files("gate/frontiers/"), _FRONTIER_FILES_MAX
+        yield "files of segment lists", self._files("gate/lists/"), _LIST_FILES_MAX
 
     def _files(self, *folders: str) -> int:
         """Return how many files there are, without temporary ones: a killed write leaves one."""

@@ -221,8 +221,8 @@ class Consumer:
             self._world.measure_frontier(loop.frontier)
             self._require_stored(loop.frontier, loop.state)
             self._world.ground.note_batch(batch, loop.frontier.topic_ids)
-        checkpoint = self._checkpoint
-        self._world.measure_state(loop.state, checkpoint.gate_files, checkpoint.frontier_files)
+        self._require_state(loop.state)
+        self._world.measure_files()
 
     def _require_stored(self, frontier: Frontier, state: State) -> None:
         """Raise InvariantViolation if what is stored of the frontier is not what the batch has."""
@@ -232,6 +232,15 @@ class Consumer:
         invariant(
             stored is not None and stored.frontier.watermark() == frontier.watermark(),
             "the stored frontier is another one",
+            batch=state.batch,
+        )
+
+    def _require_state(self, state: State) -> None:
+        """Raise InvariantViolation if the stored state is not the one that the batch has."""
+        stored = GateFiles(self._gate).state(state.batch)
+        invariant(
+            self.is_superseded or stored == state,
+            "the stored state is another one",
             batch=state.batch,
         )
 

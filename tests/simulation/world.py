@@ -81,8 +81,7 @@ from tidegate.schemas.errors import ConsumerError, SchemaError, TidegateError
 from tidegate.schemas.progress import PROGRESS_VERSION, DataTopic, TimestampForm
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.topics import TopicNames
-from tidegate.spark_consumer.core.batch_state import State
-from tidegate.spark_consumer.core.gate import STATES_KEPT, Limits
+from tidegate.spark_consumer.core.gate import Limits
 from tidegate.spark_consumer.errors import (
     ChangesNotConserved,
     ConflictingCopies,
@@ -101,8 +100,6 @@ _STALL_AFTER_US = 3_000_000
 _LIMITS = (500, 1_000, 2_000, 20_000)
 _LIFTED_PART = 0.6
 """Of the poison changes, those that an operator has made publishable before a redrive."""
-_FRONTIER_FILES_MAX = 40
-"""A few dozen: parts and their indices, and what killed attempts at the same batches have left."""
 _Core = TypeVar("_Core", bound=WatchedCore)
 _Trace = list[tuple[int, int, str, str, Any]]
 
@@ -394,6 +391,7 @@ class World:
             small_release_rows_max=weather.release_rows * (1, 100)[factor - 1],
             small_release_bytes_max=weather.release_rows * 100,
             slice_rows=max(1, weather.release_rows * factor // 3),
+            state_segments_max=weather.segments // 4,
         )
 
     def _some_node(self) -> Node | None:
@@ -781,9 +779,9 @@ class World:
                 self._views[slot] = revision
                 self.history.views.append(View(slot, revision, view.vector_in_effect))
 
-    def measure_state(self, state: State, files: int, frontier_files: int) -> None:
-        self.measure("files of the gate", files, 2 * STATES_KEPT + 2)
-        self.measure("files of the frontier", frontier_files, _FRONTIER_FILES_MAX)
+    def measure_files(self) -> None:
+        for kept in self.checkpoint.files_kept():
+            self.measure(*kept)
 
     def measure(self, what: str, size: int, bound: int) -> None:
         known = self.sizes.get(what)

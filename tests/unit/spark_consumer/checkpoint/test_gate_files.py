@@ -18,9 +18,10 @@ from tidegate.schemas.progress import (
 )
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, complete_from_us, newest_state
-from tidegate.spark_consumer.core.batch_state import State
+from tidegate.spark_consumer.core.batch_state import Segment, State
 from tidegate.spark_consumer.core.frontier_log import FrontierLog
 from tidegate.spark_consumer.core.plan import PLAN_FORMAT, Plan, ReleaseBounds
+from tidegate.spark_consumer.core.segment_list import ALL_IN_THE_STATE
 from tidegate.spark_consumer.errors import CheckpointMismatch, WriterReplaced
 
 SUBSCRIPTION = Subscription(TopicNames("bank"))
@@ -131,3 +132,51 @@ def test_where_the_output_begins_to_be_complete_is_kept(files, storage):
     assert complete_from_us(storage) == 9
     files.note_start(None)
     assert complete_from_us(storage) is None
+
+
+def segments(*numbers):
+    return tuple(Segment(f"{n}/1", n, n, 1, (n,)) for n in numbers)
+
+
+def listed(batch, *numbers, writer=1):
+    """A state that stores its segments in files beside it, and the files."""
+    parts, files = ALL_IN_THE_STATE.write(segments(*numbers), batch=batch, writer=writer, own_max=0)
+    return State("bank", "q", batch=batch, segments=segments(*numbers), listed=parts), files
+
+
+def test_a_state_is_loaded_with_the_segments_beside_it(files, storage):
+    state, parts = listed(3, 1, 2)
+    files.store_state(state, parts)
+    assert files.state(3) is state
+    assert GateFiles(storage).state(3) == state == newest_state(storage)
+
+
+def test_a_state_that_another_run_has_replaced_is_read_again(files, storage):
+    state, parts = listed(3, 1, 2)
+    files.store_state(state, parts)
+    other, parts = listed(3, 4, 5, writer=2)
+    GateFiles(storage).store_state(other, parts)
+    assert files.state(3) == other
+
+
+def test_the_newest_state_is_looked_for_again_if_its_files_are_gone(files, storage):
+    first, parts = listed(3, 1, 2)
+    files.store_state(first, parts)
+    second, more = listed(4, 3, 4)
+
+    class Overtaken:
+        """A folder whose run stores the next state once the newest one was read."""
+
+        names = storage.names
+
+        def read_json(self, name):
+            content = storage.read_json(name)
+            if name == "states/3.json" and files.state(4) is None:
+                files.store_state(second, more)
+                files.delete([file for file, _ in parts])
+            return content
+
+    assert newest_state(Overtaken()) == second
+    files.delete([file for file, _ in more])
+    with pytest.raises(CheckpointMismatch, match="not stored"):
+        newest_state(storage)

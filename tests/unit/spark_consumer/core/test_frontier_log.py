@@ -15,7 +15,7 @@ from tidegate.schemas.progress import (
     TopicOffset,
 )
 from tidegate.schemas.topics import TopicNames
-from tidegate.spark_consumer.core import frontier_log
+from tidegate.spark_consumer.core import part_log
 from tidegate.spark_consumer.core.files import frontier_file, frontier_name
 from tidegate.spark_consumer.core.frontier_log import FRONTIER_FORMAT, FrontierLog
 from tidegate.spark_consumer.errors import NewerCheckpoint
@@ -114,7 +114,7 @@ def test_a_batch_that_changes_nothing_writes_an_index(folder):
 
 
 def test_no_file_is_larger_than_its_limit(folder, monkeypatch):
-    monkeypatch.setattr(frontier_log, "FILE_BYTES_MAX", 9_000)
+    monkeypatch.setattr(part_log, "FILE_BYTES_MAX", 9_000)
     for revision in range(1, 60):
         folder.beat(revision, changed=TOPICS, read_through=-1)
     folder.store(1)
