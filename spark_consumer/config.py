@@ -102,6 +102,11 @@ class ConsumerConfig(StreamSettings):
     small_release_bytes_max: int = Field(
         default=16 * 1024**2, ge=1, description="Bytes of their keys and values, likewise"
     )
+    releases_kept: int = Field(
+        default=100_000,
+        ge=0,
+        description="Release manifests that are kept, about: as_of knows no older release; 0: all",
+    )
     mirror_accepts: str = Field(
         default="",
         description="Options of the change stream by which it leaves changes out, such as "

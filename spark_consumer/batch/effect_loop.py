@@ -16,6 +16,7 @@ from tidegate.spark_consumer.core.batch_effects import (
     CountRelease,
     DeleteFiles,
     DescribeTopics,
+    DropManifests,
     InspectSegments,
     LoadFrontier,
     LoadPlan,
@@ -49,6 +50,7 @@ from tidegate.spark_consumer.core.plan import (
     StoreSegment,
     WriteRelease,
 )
+from tidegate.spark_consumer.sinks.manifest import drop_manifests
 from tidegate.spark_consumer.sinks.release_writer import write_release
 
 if TYPE_CHECKING:
@@ -161,6 +163,10 @@ class EffectLoop:
             case DeleteFiles():
                 yield LoopStep("load")
                 self._parts.files.delete(effect.names)
+                return None
+            case DropManifests():
+                yield LoopStep("drop-manifests")
+                drop_manifests(self._parts.output, before=effect.before)
                 return None
             case DescribeTopics():
                 yield LoopStep("plan")

@@ -27,6 +27,8 @@ __all__ = ["Storage"]
 _Result = TypeVar("_Result")
 _OVERWRITE = _RECURSIVE = True
 _UNFINISHED = ".tmp"
+_HADOOP_PATTERN = frozenset("{}[]*?\\^")
+"""In a path that has one of these, Hadoop cannot be asked for names alone."""
 _EXISTS = frozenset(
     {
         "java.nio.file.FileAlreadyExistsException",
@@ -135,21 +137,28 @@ class Storage:
         self.require_writer()
 
         def find() -> list[str]:
-            found = []
-            for folder in folders:
-                path = self._path(folder)
-                files = self._files.listStatus(path) if self._files.exists(path) else []
-                found += [
-                    f"{folder}/{one.getPath().getName()}"
-                    for one in files
-                    if one.isFile() and one.getModificationTime() < written_before_ms
-                ]
-            return [name for name in found if name.endswith(_UNFINISHED)]
+            return [
+                f"{folder}/{one.getPath().getName()}"
+                for folder in folders
+                for one in self._temporary(folder)
+                if one.isFile() and one.getModificationTime() < written_before_ms
+            ]
 
         names = self._call(find)
         for name in names:
             self._delete(name)
         return len(names)
+
+    def _temporary(self, folder: str) -> list[Any]:
+        """Return the temporary files of a folder, which may hold a hundred thousand others."""
+        path = self._path(folder)
+        if not self._files.exists(path):
+            return []
+        if _HADOOP_PATTERN.isdisjoint(str(path.toString())):
+            pattern = self._jvm.org.apache.hadoop.fs.Path(path, f".*{_UNFINISHED}")
+            return list(self._files.globStatus(pattern) or ())
+        files = self._files.listStatus(path)
+        return [one for one in files if str(one.getPath().getName()).endswith(_UNFINISHED)]
 
     def require_writer(self) -> None:
         """Raise WriterReplaced if there is a younger writer, or `take` was never called."""

@@ -39,6 +39,7 @@ __all__ = [
     "CountRelease",
     "DeleteFiles",
     "DescribeTopics",
+    "DropManifests",
     "InspectSegments",
     "LoadFrontier",
     "LoadPlan",
@@ -64,6 +65,13 @@ class DeleteFiles:
     """Delete files and folders below the `gate` folder; missing ones are no error."""
 
     names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DropManifests:
+    """Delete the manifests of releases before one: no release of the batch is among them."""
+
+    before: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +172,7 @@ class StoreState:
 BatchEffect: TypeAlias = (
     LoadState
     | DeleteFiles
+    | DropManifests
     | LoadPlan
     | LoadFrontier
     | DescribeTopics

@@ -26,6 +26,7 @@ from tidegate.spark_consumer.core.batch_effects import (
     CountRelease,
     DeleteFiles,
     DescribeTopics,
+    DropManifests,
     InspectSegments,
     LoadFrontier,
     LoadPlan,
@@ -66,6 +67,7 @@ from tidegate.spark_consumer.core.gate import (
     require_state,
     waiting_segments,
 )
+from tidegate.spark_consumer.core.kept_releases import first_kept
 from tidegate.spark_consumer.core.plan import (
     CompactSegments,
     SetLateAside,
@@ -353,7 +355,16 @@ class BatchRun:
             return self._inspect(reads)
         self._account.add_release(count)
         self._steps.pop(0)
-        return [step, *self._continue_plan()]
+        return [step, *self._drop_manifests(step), *self._continue_plan()]
+
+    def _drop_manifests(self, step: Step) -> list[BatchEffect]:
+        """Return what is due after the batch's last release."""
+        releases = self._executing.releases
+        if not isinstance(step, WriteRelease) or step.bounds != releases[-1]:
+            return []
+        kept = self._limits.releases_kept
+        before = first_kept(releases[0].number, releases[-1].number, kept=kept)
+        return [] if before is None else [DropManifests(before)]
 
     def _check_join(self, event: SegmentsJoined) -> list[BatchEffect]:
         step = self._steps[0]

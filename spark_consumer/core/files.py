@@ -4,8 +4,8 @@ from __future__ import annotations
 
 __all__ = [
     "ADOPTED_FILE",
-    "FOLDERS_OF_FEW_FILES",
     "FRONTIERS",
+    "LISTED_FOLDERS",
     "LISTS",
     "PLANS",
     "QUERY_FILE",
@@ -35,8 +35,8 @@ STATES = "states"
 SEGMENTS = "segments"
 FRONTIERS = "frontiers"
 LISTS = "lists"
-FOLDERS_OF_FEW_FILES = (".", STATES, PLANS, FRONTIERS, "schemas", "leases")
-"""Those that may be listed.  In `writers` there is a file for each start that there ever was."""
+LISTED_FOLDERS = (".", STATES, PLANS, FRONTIERS, "schemas", "leases", "writers")
+"""Those in which killed writes leave files; the others are deleted as a whole."""
 
 
 def plan_file(batch: int) -> str:

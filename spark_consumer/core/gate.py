@@ -67,7 +67,7 @@ STATES_KEPT = 100
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Sizes: they change how the output is divided and written, never its content."""
+    """Sizes: they change how the output is divided, written and kept, never its content."""
 
     release_rows_max: int = 500_000
     segment_rows_max: int = 250_000
@@ -83,6 +83,8 @@ class Limits:
     """Bytes of keys and values that a release or a segment holds, about; 0: any number."""
     state_segments_max: int = 64
     """Segments that the file of a state holds, about; more are in files beside it."""
+    releases_kept: int = 0
+    """Release manifests that are kept, about; 0: all."""
 
 
 class Gate:

@@ -3,6 +3,10 @@
 It is written after all sinks, so a release with a manifest is complete in every table it names.
 It holds each table's version after the release, and paths relative to the output.  Invariant:
 numbers and `through_us` grow together, so the newest release at a time is found by bisection.
+
+Old manifests are dropped.  A file of its own says from which release on they are kept; it is
+written before any is deleted, so a reader that finds it unchanged after a search has searched among
+files that were all there.
 """
 
 from __future__ import annotations
@@ -12,11 +16,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.schemas.errors import SchemaError
+from tidegate.spark_consumer.core.kept_releases import DROPPED_AT_ONCE
 from tidegate.spark_consumer.core.last_number import last_number
 from tidegate.spark_consumer.sinks.port import TableVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from tidegate.spark_consumer.checkpoint.json_files import JsonFiles
 
@@ -24,12 +29,19 @@ __all__ = [
     "MANIFEST_FOLDER",
     "Manifest",
     "ManifestWriter",
+    "drop_manifests",
+    "first_manifest",
     "newest_manifest",
     "read_manifest",
     "write_manifest",
 ]
 
 MANIFEST_FOLDER = "_releases"
+_FIRST = f"{MANIFEST_FOLDER}/_first"
+"""`first` is the oldest release with a manifest, `before` what it was: what is between is dropped.
+
+A listing leaves it out by its name.
+"""
 
 
 class ManifestWriter(Protocol):
@@ -37,6 +49,14 @@ class ManifestWriter(Protocol):
 
     def write_json(self, name: str, content: object) -> None:
         """Write or replace a file, whole or not at all."""
+        ...
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """Return a file's content, or None if there is no such file."""
+        ...
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete files; missing ones are no error."""
         ...
 
 
@@ -103,20 +123,46 @@ def read_manifest(files: JsonFiles, release: int) -> Manifest | None:
     return None if content is None else Manifest.of(content)
 
 
-def newest_manifest(files: JsonFiles, *, watermark_us: int) -> Manifest | None:
-    """Return the newest release whose `through_us` is at most `watermark_us`, or None.
+def drop_manifests(files: ManifestWriter, *, before: int) -> None:
+    """Delete the manifests of the oldest releases, up to a limit; the rest comes with the next.
 
-    A hundred thousand releases cost some thirty small reads.  They are listed only where the first
-    ones are not there any more.
+    Repeated after a kill, it deletes what the kill has left.
     """
+    content = files.read_json(_FIRST) or {"first": 0, "before": 0}
+    first = min(before, content["first"] + DROPPED_AT_ONCE)
+    if first > content["first"]:
+        content = {"first": first, "before": content["first"]}
+        files.write_json(_FIRST, content)
+    files.delete(_name(release) for release in range(content["before"], content["first"]))
 
+
+def first_manifest(files: JsonFiles) -> int:
+    """Return the release from which on manifests are kept, 0 if none was dropped."""
+    first: int = (files.read_json(_FIRST) or {}).get("first", 0)
+    return first
+
+
+def newest_manifest(files: JsonFiles, *, watermark_us: int) -> Manifest | None:
+    """Return the newest kept release whose `through_us` is at most `watermark_us`, or None.
+
+    A hundred thousand releases cost some thirty small reads.  They are listed only where somebody
+    else has deleted some.
+    """
+    while True:
+        first = first_manifest(files)
+        found = _search(files, first, watermark_us=watermark_us)
+        if first_manifest(files) == first:
+            return found
+
+
+def _search(files: JsonFiles, first: int, *, watermark_us: int) -> Manifest | None:
     def is_due(release: int) -> bool:
         manifest = read_manifest(files, release)
         return manifest is not None and manifest.through_us <= watermark_us
 
-    if read_manifest(files, 0) is not None:
-        newest = last_number(0, is_due)
-        return read_manifest(files, newest) if newest >= 0 else None
+    if read_manifest(files, first) is not None:
+        newest = last_number(first, is_due)
+        return read_manifest(files, newest) if newest >= first else None
     numbers = sorted(
         int(name.removesuffix(".json"))
         for name in files.names(MANIFEST_FOLDER)

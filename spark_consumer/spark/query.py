@@ -35,7 +35,7 @@ from tidegate.spark_consumer.checkpoint.offsets import end_offsets, read_offsets
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.core.caught_up import CaughtUp
-from tidegate.spark_consumer.core.files import FOLDERS_OF_FEW_FILES, SEGMENTS
+from tidegate.spark_consumer.core.files import LISTED_FOLDERS, SEGMENTS
 from tidegate.spark_consumer.core.gate import Limits
 from tidegate.spark_consumer.core.read_limit import must_restart, offsets_per_batch
 from tidegate.spark_consumer.core.retention import complete_from_us as first_complete_us
@@ -49,6 +49,7 @@ from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
 from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER
 from tidegate.spark_consumer.spark.listener import MetricsListener
 from tidegate.spark_consumer.spark.requirements import require_data_sources
 from tidegate.spark_consumer.spark.session import session_of
@@ -193,7 +194,8 @@ def _prepare(
     checkpoint = Storage(spark, f"{config.checkpoint}/spark", guard=gate)
     files = GateFiles(gate)
     before_ms = round((time.time() - _UNFINISHED_S) * 1_000)
-    gate.delete_unfinished(FOLDERS_OF_FEW_FILES, written_before_ms=before_ms)
+    gate.delete_unfinished(LISTED_FOLDERS, written_before_ms=before_ms)
+    output.delete_unfinished([MANIFEST_FOLDER], written_before_ms=before_ms)
     identity = files.identify(prefix=config.prefix, output=output.root)
     log = _log().bind(query_id=identity.query_id)
     _begin(files, read_offsets(checkpoint), _kept(config), log)
@@ -215,6 +217,7 @@ def _prepare(
         release_bytes_max=config.release_bytes_max,
         small_release_rows_max=0 if direct is None else config.small_release_rows_max,
         small_release_bytes_max=config.small_release_bytes_max,
+        releases_kept=config.releases_kept,
     )
 
     def rows_of(frame: DataFrame) -> closing[SparkRows]:

@@ -27,12 +27,11 @@ from tidegate.spark_consumer.core import batch_run, conservation, gate, release
 from tidegate.spark_consumer.core.batch_run import BatchRun
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.conservation import Balance
-from tidegate.spark_consumer.core.files import folder_of, frontier_file, frontier_folder
+from tidegate.spark_consumer.core.files import frontier_file, frontier_folder
 from tidegate.spark_consumer.core.frontier_log import FrontierLog
 from tidegate.spark_consumer.core.gate import Gate
 from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
 from tidegate.spark_consumer.core.row_sums import RowSum
-from tidegate.spark_consumer.core.segment_list import SegmentList
 from tidegate.spark_consumer.sinks.delta.commit_log import (
     Commit,
     CommitLog,
@@ -124,33 +123,6 @@ def _write_since_the_last_but_one(self: FrontierLog, name: str, *, code: str) ->
     stored = _write_log(self, name, code=code)
     self._parts = before if len(before) > 1 else self._parts
     return stored
-
-
-def _folders_of_the_last_part(self: SegmentList) -> frozenset[str]:
-    return frozenset(folder_of(file) for part in self.parts[-1:] for file in part.files)
-
-
-_write_list = SegmentList.write
-
-
-def _write_without_the_first_part(self: SegmentList, *args: Any, **kwargs: Any) -> Any:
-    listed, files = _write_list(self, *args, **kwargs)
-    return replace(listed, parts=listed.parts[-1:]), files
-
-
-_rest = SegmentList.rest
-
-
-def _rest_without_removed(self: SegmentList, segments: Any) -> dict[str, Any]:
-    return {**_rest(self, segments), "removed_segments": []}
-
-
-_store_state = GateFiles.store_state
-
-
-def _store_the_state_first(self: GateFiles, state: State, files: Any = ()) -> None:
-    _store_state(self, state)
-    _store_state(self, state, files)
 
 
 _cut = release.cut
@@ -446,26 +418,6 @@ BROKEN_GATES = (
         "a part of the frontier left out of the next index",
         "soundness",
         ((FrontierLog, "write", _write_since_the_last_but_one),),
-    ),
-    Mutant(
-        "files of segments deleted that the newest state names",
-        "soundness",
-        ((SegmentList, "folders", property(_folders_of_the_last_part)),),
-    ),
-    Mutant(
-        "a part of the segments left out of the next state",
-        "soundness",
-        ((SegmentList, "write", _write_without_the_first_part), *_NO_SELF_CHECK),
-    ),
-    Mutant(
-        "segments that were released named again after a restart",
-        "soundness",
-        ((SegmentList, "rest", _rest_without_removed),),
-    ),
-    Mutant(
-        "a state stored before the files that it names",
-        "soundness",
-        ((GateFiles, "store_state", _store_the_state_first),),
     ),
     Mutant(
         "release bound off by one",

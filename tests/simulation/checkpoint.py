@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tests.simulation.damage import Damage
@@ -19,7 +20,7 @@ from tests.simulation.history import Manifested, Mirror, Released
 from tests.simulation.object_store import ObjectStore, StoreClient
 from tidegate.spark_consumer.core.files import SEGMENTS
 from tidegate.spark_consumer.core.gate import STATES_KEPT
-from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER, Manifest
+from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER, Manifest, first_manifest
 
 __all__ = ["Checkpoint", "Ends"]
 
@@ -28,6 +29,9 @@ _FRONTIER_FILES_MAX = 40
 
 _LIST_FILES_MAX = 24
 """Parts, and what killed attempts at the same batches have left."""
+
+_WRITER_FILES_MAX = 40
+"""Those that a search needs, the youngest, and what listings have lacked of late."""
 
 Ends = dict[str, dict[int, int]]
 
@@ -50,13 +54,17 @@ class Checkpoint:
     mirror: dict[str, DeltaTable] = field(default_factory=dict)
     late: dict[int, list[DataRow]] = field(default_factory=dict)
     """Batch -> its late rows."""
+    runs: list[int] = field(default_factory=list)
+    """The numbers that runs have taken."""
+    dropped: dict[str, str] = field(default_factory=dict)
+    """Manifests that the output has no longer: the checkers look at those as well."""
 
     def gate(self, on_create: Callable[[str, Any], None]) -> StoreClient:
         """Return a run's access to the gate's folder; it is not its writer yet."""
         return _GateFolder(self, on_create)
 
     def output(self, gate: StoreClient) -> StoreClient:
-        return StoreClient(self.store, "output", self.disturbance, guard=gate)
+        return _Output(self, gate)
 
     def read(self, name: str) -> Any:
         """Return a file of the gate."""
@@ -69,6 +77,10 @@ class Checkpoint:
         yield "files of the gate", states, 2 * STATES_KEPT + 2
         yield "files of the frontier", self._files("gate/frontiers/"), _FRONTIER_FILES_MAX
         yield "files of segment lists", self._files("gate/lists/"), _LIST_FILES_MAX
+        yield "files of writers", self._files("gate/writers/"), _WRITER_FILES_MAX
+        first = first_manifest(StoreClient(self.store, "output", None))
+        older = [name for name in self.kept_manifests() if Path(name).stem < f"{first:012d}"]
+        yield "manifests of dropped releases", len(older), 0
 
     def _files(self, *folders: str) -> int:
         """Return how many files there are, without temporary ones: a killed write leaves one."""
@@ -79,10 +91,15 @@ class Checkpoint:
     # ------------------------------------------------------------ what a reader of the output sees
 
     def manifests(self) -> list[Manifest]:
-        """Return the published releases, by number."""
-        head = f"output/{MANIFEST_FOLDER}/"
-        found = sorted(name for name in self.store.objects if name.startswith(f"{head}0"))
-        return [Manifest.of(json.loads(self.store.objects[name])) for name in found]
+        """Return the published releases, by number, also those whose manifest was dropped."""
+        found = {**self.dropped, **self.kept_manifests()}
+        return [Manifest.of(json.loads(found[name])) for name in sorted(found)]
+
+    def kept_manifests(self) -> dict[str, str]:
+        """Return the manifests that the output has, by name."""
+        head = f"output/{MANIFEST_FOLDER}/0"
+        objects = self.store.objects
+        return {name: text for name, text in objects.items() if name.startswith(head)}
 
     def manifested(self) -> list[Manifested]:
         return [
@@ -136,6 +153,18 @@ class Checkpoint:
             for row in self.changelog[table].added_up_to(sinks["changelog"].version):
                 if every or row.release == manifest.release:
                     yield row
+
+
+class _Output(StoreClient):
+    """The output's folder; what is deleted there is shown to the checkers all the same."""
+
+    def __init__(self, checkpoint: Checkpoint, gate: StoreClient) -> None:
+        super().__init__(checkpoint.store, "output", checkpoint.disturbance, guard=gate)
+        self._kept, self._dropped = checkpoint.kept_manifests, checkpoint.dropped
+
+    def delete(self, names: Any) -> None:
+        self._dropped.update(self._kept())
+        super().delete(names)
 
 
 class _GateFolder(StoreClient):

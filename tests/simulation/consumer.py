@@ -10,6 +10,7 @@ killed or replaced between any two steps, and disturbed inside of one.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -19,20 +20,23 @@ from tests.simulation.gate_decoding import signed
 from tests.simulation.gate_rows import DataRow, MemoryRows, Registry
 from tests.simulation.gate_sinks import ChangelogModel, MirrorModel
 from tests.simulation.history import Claim
+from tests.simulation.object_store import StoreClient
 from tidegate.lineage.frontier import ProgressRow
 from tidegate.lineage.subscription import Subscription
 from tidegate.producer.memory.log import TOMBSTONE
 from tidegate.producer.messages import ChangeMessage
-from tidegate.schemas.errors import TidegateError, UnreachableError, invariant
+from tidegate.schemas.errors import InvariantViolation, TidegateError, UnreachableError, invariant
 from tidegate.schemas.progress import SlotWatermark
 from tidegate.spark_consumer.batch.effect_loop import EffectLoop
 from tidegate.spark_consumer.batch.ports import Parts
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
+from tidegate.spark_consumer.checkpoint.writers import Writers
 from tidegate.spark_consumer.core.files import PLANS
 from tidegate.spark_consumer.core.gate import Limits
 from tidegate.spark_consumer.core.plan import Plan
 from tidegate.spark_consumer.errors import WriterReplaced
+from tidegate.spark_consumer.sinks.manifest import first_manifest, newest_manifest, read_manifest
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -105,6 +109,7 @@ class Consumer:
     def _run(self) -> Iterator[None]:
         checkpoint = self._checkpoint
         writer = self._gate.take()
+        self._require_only_writer(writer)
         yield
         parts = self._parts(writer)
         yield
@@ -151,6 +156,19 @@ class Consumer:
             topic_ids=self._world.topic_ids,
             writer=writer,
         )
+
+    def _require_only_writer(self, writer: int) -> None:
+        """Raise InvariantViolation if a former run could still write."""
+        runs = self._checkpoint.runs
+        for number in runs:
+            former = Writers(StoreClient(self._checkpoint.store, "gate", None))
+            former.number = number
+            with suppress(WriterReplaced):
+                former.require()
+                message = "a former run is not refused"
+                raise InvariantViolation(message, run=number)
+        invariant(writer > max(runs, default=0), "a run's number was taken before", run=writer)
+        runs.append(writer)
 
     def _require_turn(self, batch: int) -> None:
         """Spark's own logs take each batch once, and this run's turn may be over."""
@@ -222,6 +240,7 @@ class Consumer:
             self._require_stored(loop.frontier, loop.state)
             self._world.ground.note_batch(batch, loop.frontier.topic_ids)
         self._require_state(loop.state)
+        self._require_manifests(loop.state)
         self._world.measure_files()
 
     def _require_stored(self, frontier: Frontier, state: State) -> None:
@@ -243,6 +262,24 @@ class Consumer:
             "the stored state is another one",
             batch=state.batch,
         )
+
+    def _require_manifests(self, state: State) -> None:
+        """Raise InvariantViolation unless releases that are kept are found by their times."""
+        if self.is_superseded:
+            return
+        output = StoreClient(self._checkpoint.store, "output", None)
+        kept = range(first_manifest(output), state.next_release)
+        invariant(
+            not state.next_release or len(kept) >= min(self._limits.releases_kept, kept.stop),
+            "too many manifests were dropped",
+            kept=kept,
+        )
+        for release in {*kept[:1], *kept[len(kept) // 2 :][:1], *kept[-1:]}:
+            manifest = read_manifest(output, release)
+            found = None
+            if manifest is not None:
+                found = newest_manifest(output, watermark_us=manifest.through_us)
+            invariant(found is not None and found == manifest, "a manifest is lost", kept=kept)
 
     def _note_plan(self, name: str, content: Any) -> None:
         """Note each plan at the moment when it is stored: the gate's claims of the watermark."""

@@ -13,6 +13,7 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 
+from tests.simulation.broken_checkpoints import BROKEN_CHECKPOINTS
 from tests.simulation.broken_drivers import BROKEN_DRIVERS
 from tests.simulation.broken_fleets import BROKEN_FLEETS
 from tests.simulation.broken_gates import BROKEN_GATES
@@ -44,6 +45,7 @@ MUTANTS = (
     *BROKEN_GROUND,
     *BROKEN_TABLES,
     *BROKEN_GATES,
+    *BROKEN_CHECKPOINTS,
 )
 
 

@@ -76,7 +76,7 @@ class StoreClient:
         self._folder = folder
         self._disturbance = disturbance
         self._on_create = on_create
-        self.writers: Writers = Writers(self) if guard is None else guard.writers
+        self.writers: Writers = Writers(self, kept=1) if guard is None else guard.writers
 
     def take(self) -> int:
         return self.writers.take()

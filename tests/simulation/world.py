@@ -392,6 +392,7 @@ class World:
             small_release_bytes_max=weather.release_rows * 100,
             slice_rows=max(1, weather.release_rows * factor // 3),
             state_segments_max=weather.segments // 4,
+            releases_kept=weather.segments // 2,
         )
 
     def _some_node(self) -> Node | None:

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
-from tidegate.spark_consumer.sinks.manifest import newest_manifest
+from tidegate.spark_consumer.sinks.manifest import (
+    first_manifest,
+    newest_manifest,
+    read_manifest,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,15 +29,13 @@ def as_of(spark: SparkSession, output: str, time: datetime | int) -> dict[str, D
 
     `time` is a datetime with a time zone, or microseconds since 1970.  The tables agree with each
     other: a transaction is in all of them or in none.  Raises ConfigError for a datetime without a
-    time zone, and if no release ended at or before `time`.
+    time zone, and if no release that is kept ended at or before `time`.
     """
     time_us = _microseconds(time)
     files = Storage(spark, output)
     manifest = newest_manifest(files, watermark_us=time_us)
     if manifest is None:
-        message = "no release ended at or before this time"
-        hint = "Use a later time, or check the output's address"
-        raise ConfigError(message, hint=hint, output=output, time_us=time_us)
+        raise _without_release(files, output=output, time_us=time_us)
     reader = spark.read.format("delta")
     return {
         table: reader.option("versionAsOf", sinks["mirror"].version).load(
@@ -42,6 +44,20 @@ def as_of(spark: SparkSession, output: str, time: datetime | int) -> dict[str, D
         for table, sinks in manifest.tables.items()
         if "mirror" in sinks
     }
+
+
+def _without_release(files: Storage, *, output: str, time_us: int) -> ConfigError:
+    first = first_manifest(files)
+    oldest = read_manifest(files, first) if first else None
+    if oldest is not None:
+        message = "the manifests of releases at this time are no longer kept"
+        hint = "Use a later time; the setting releases_kept says how many are kept"
+        return ConfigError(
+            message, hint=hint, output=output, time_us=time_us, kept_from_us=oldest.through_us
+        )
+    message = "no release ended at or before this time"
+    hint = "Use a later time, or check the output's address"
+    return ConfigError(message, hint=hint, output=output, time_us=time_us)
 
 
 def _microseconds(time: datetime | int) -> int:

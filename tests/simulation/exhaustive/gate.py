@@ -157,7 +157,7 @@ class _Reader:
     def measure_frontier(self, frontier: Any) -> None:
         pass
 
-    def measure_state(self, state: Any, files: int, frontier_files: int) -> None:
+    def measure_files(self) -> None:
         pass
 
 

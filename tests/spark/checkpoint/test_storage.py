@@ -49,6 +49,21 @@ def test_what_killed_writes_have_left_is_deleted_where_it_is_old_enough(spark, s
         storage.delete_unfinished(["plans"], written_before_ms=0)
 
 
+@pytest.mark.parametrize("root", ["a folder", "of {a,b} and [c]"])
+def test_temporary_files_are_found_among_many_others(spark, tmp_path, root):
+    storage = Storage(spark, str(tmp_path / root))
+    storage.take()
+    for number in range(30):
+        storage.write_json(f"_releases/{number:012d}.json", number)
+    left = storage._write_temporary("_releases/000000000030.json", b"1")
+    claim = storage._write_temporary("writers/000000000002", b"1")
+    folders = ["_releases", "writers", "plans"]
+    assert storage.delete_unfinished(folders, written_before_ms=1 << 60) == 2
+    assert not any((tmp_path / root / one).exists() for one in (left, claim))
+    assert len(storage.names("_releases")) == 30
+    storage.require_writer()
+
+
 def test_paths_are_whole_and_local_ones_may_be_given_bare(storage, tmp_path):
     assert storage.path("x/y").startswith("file:/")
     assert storage.path("x/y").endswith("/a folder/x/y")

@@ -10,9 +10,10 @@ import pytest
 
 from tests.tidy.printed_commands import blocks
 from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.sinks.delta.as_of import as_of
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
-from tidegate.spark_consumer.sinks.manifest import Manifest, write_manifest
+from tidegate.spark_consumer.sinks.manifest import Manifest, drop_manifests, write_manifest
 
 pytestmark = pytest.mark.spark
 
@@ -82,3 +83,15 @@ def test_the_example_of_the_readme_runs(kit):
     exec("\n".join([*program, f"joined = {last}"]), names)
 
     assert [row.asDict() for row in names["joined"].collect()] == [{"AccountId": 7, "b": 3}]
+
+
+def test_a_time_whose_manifests_are_gone_is_refused_with_the_oldest_that_is_kept(kit):
+    files = Storage(kit.spark, kit.output)
+    files.take()
+    for number in range(3):
+        manifest = Manifest(number, "q", number, number * 10, number * 10 + 10, 0, {})
+        write_manifest(files, manifest)
+    drop_manifests(files, before=1)
+    assert as_of(kit.spark, kit.output, 20) == {}
+    with pytest.raises(ConfigError, match=r"no longer kept.*kept_from_us=20.*releases_kept"):
+        as_of(kit.spark, kit.output, 19)

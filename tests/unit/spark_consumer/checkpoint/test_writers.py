@@ -22,6 +22,16 @@ class Files:
         self.content[name] = content
         return True
 
+    def names(self, folder):
+        return sorted(name.removeprefix(f"{folder}/") for name in self.content)
+
+    def write_json(self, name, content):
+        self.content[name] = content
+
+    def delete(self, names):
+        for name in names:
+            del self.content[name]
+
 
 def test_the_youngest_run_is_the_writer():
     files = Files()
@@ -48,5 +58,95 @@ def test_a_run_takes_a_folder_once():
 def test_after_many_starts_the_writer_is_found_with_few_reads():
     files = Files()
     files.content = {f"writers/{number:012d}": {} for number in range(1, 5_001)}
-    assert Writers(files).take() == 5_001
+    assert Writers(files).newest() == 5_000
     assert files.reads < 30
+    for number in range(5_001, 5_008):
+        assert Writers(files).take() == number
+    assert len(files.content) < 130
+
+
+class Killed(Exception):
+    pass
+
+
+class Dying(Files):
+    """Dies before one of its changes, and counts them."""
+
+    def __init__(self, content, *, dies_at=None):
+        super().__init__()
+        self.content, self.changes, self.dies_at = content, 0, dies_at
+
+    def step(self):
+        self.changes += 1
+        if self.changes == self.dies_at:
+            raise Killed
+
+    def create(self, name, content):
+        self.step()
+        return super().create(name, content)
+
+    def write_json(self, name, content):
+        self.step()
+        self.content[name] = content
+
+    def delete(self, names):
+        for name in names:
+            self.step()
+            del self.content[name]
+
+
+def is_refused(run):
+    try:
+        run.require()
+    except WriterReplaced:
+        return True
+    return False
+
+
+def test_few_files_stay_and_every_former_run_is_refused():
+    files, runs = Files(), []
+    for number in range(1, 300):
+        runs.append(Writers(files, kept=5))
+        assert runs[-1].take() == number
+        assert Writers(files).newest() == number
+        assert [run for run in runs if not is_refused(run)] == [runs[-1]]
+        assert len(files.content) < 5 + 2 * number.bit_length()
+
+
+def test_a_kill_at_any_step_of_a_start_leaves_one_writer_and_the_next_start_tidies():
+    content, former = {}, []
+    for _ in range(40):  # files of a program that kept them all
+        former.append(Writers(Dying(content), kept=1_000))
+        former[-1].take()
+    counted = Dying(dict(content))
+    Writers(counted, kept=5).take()
+    assert counted.changes > 30
+    for dies_at in range(2, counted.changes + 1):
+        copy = dict(content)
+        with pytest.raises(Killed):
+            Writers(Dying(copy, dies_at=dies_at), kept=5).take()
+        seen = Dying(copy)
+        for run in former:
+            run._files = seen
+            assert is_refused(run)
+        assert Writers(seen).newest() == 41
+        assert Writers(seen, kept=5).take() == 42
+        assert len(copy) < 5 + 14
+
+
+def test_a_late_deletion_by_an_older_run_is_harmless():
+    files = Files()
+    for _ in range(60):
+        Writers(files, kept=5).take()
+    late = Writers(files, kept=5)
+    late.number = 20
+    late._delete_old(20)
+    assert Writers(files).newest() == 60
+    assert Writers(files, kept=5).take() == 61
+
+
+def test_files_that_the_listing_lacks_are_found():
+    files = Files()
+    files.names = lambda folder: []
+    for number in range(1, 50):
+        assert Writers(files, kept=1).take() == number

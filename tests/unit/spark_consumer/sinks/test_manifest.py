@@ -7,8 +7,11 @@ import json
 import pytest
 
 from tidegate.schemas.errors import SchemaError
+from tidegate.spark_consumer.sinks import manifest as module
 from tidegate.spark_consumer.sinks.manifest import (
     Manifest,
+    drop_manifests,
+    first_manifest,
     newest_manifest,
     read_manifest,
     write_manifest,
@@ -30,6 +33,10 @@ class Files:
 
     def write_json(self, name, content):
         self.content[name] = json.dumps(content)
+
+    def delete(self, names):
+        for name in names:
+            self.content.pop(name, None)
 
     def names(self, folder):
         self.lists += 1
@@ -83,7 +90,7 @@ def test_the_newest_release_at_a_time_is_found_in_few_reads(releases):
             files.reads = 0
             found = newest_manifest(files, watermark_us=time_us)
             assert found == manifest(number, 100 * (number + 1))
-            assert files.reads <= 2 * releases.bit_length() + 4
+            assert files.reads <= 2 * releases.bit_length() + 6
     assert files.lists == 0
     assert newest_manifest(files, watermark_us=10**18).release == releases - 1
 
@@ -114,3 +121,92 @@ def test_a_manifest_names_what_a_table_leaves_out():
     assert read_manifest(files, 3) == written
     (content,) = map(json.loads, files.content.values())
     assert content["tables"]["a"]["mirror"]["left_out"] == ["column b", "exclude_delete"]
+
+
+def published(releases):
+    files = Files()
+    for number in range(releases):
+        write_manifest(files, manifest(number, 100 * (number + 1)))
+    return files
+
+
+def kept(files):
+    return [int(name[-17:-5]) for name in sorted(files.content) if name.endswith(".json")]
+
+
+def test_dropped_manifests_are_gone_and_the_others_are_found_without_a_list():
+    files = published(70)
+    for before in (7, 30, 30, 64):
+        drop_manifests(files, before=before)
+        assert kept(files) == list(range(before, 70))
+        assert first_manifest(files) == before
+        for number in range(before, 70):
+            assert newest_manifest(files, watermark_us=100 * (number + 1)).release == number
+        assert newest_manifest(files, watermark_us=100 * before) is None
+    assert files.lists == 0
+
+
+def test_many_are_dropped_in_several_turns(monkeypatch):
+    monkeypatch.setattr(module, "DROPPED_AT_ONCE", 10)
+    files = published(50)
+    for first in (10, 20, 30, 33, 33):
+        drop_manifests(files, before=33)
+        assert kept(files)[0] == first_manifest(files) == first
+
+
+class Killed(Exception):
+    pass
+
+
+class Dying(Files):
+    """Dies before one of its changes."""
+
+    def __init__(self, content, dies_at):
+        super().__init__()
+        self.content, self._left = content, dies_at
+
+    def _step(self):
+        self._left -= 1
+        if self._left == 0:
+            raise Killed
+
+    def write_json(self, name, content):
+        self._step()
+        super().write_json(name, content)
+
+    def delete(self, names):
+        for name in names:
+            self._step()
+            super().delete([name])
+
+
+@pytest.mark.parametrize("dies_at", range(1, 12))
+def test_a_kill_at_any_step_leaves_what_is_kept_and_a_replay_ends_it(dies_at):
+    files = published(20)
+    drop_manifests(files, before=5)
+    with pytest.raises(Killed):
+        drop_manifests(Dying(files.content, dies_at), before=15)
+    for number in range(15, 20):
+        assert newest_manifest(files, watermark_us=100 * (number + 1)).release == number
+    drop_manifests(files, before=15)
+    assert kept(files) == list(range(15, 20))
+
+
+def test_a_search_during_which_manifests_are_dropped_is_repeated():
+    files = published(64)
+
+    class Overtaken:
+        """A reader whose first look at a manifest comes before those below 60 are dropped."""
+
+        def __init__(self):
+            self.names, self.looks = files.names, 0
+
+        def read_json(self, name):
+            content = files.read_json(name)
+            self.looks += 1
+            if self.looks == 3:
+                drop_manifests(files, before=60)
+            return content
+
+    assert newest_manifest(Overtaken(), watermark_us=10**18).release == 63
+    assert newest_manifest(published(64), watermark_us=10**18).release == 63

@@ -1,0 +1,24 @@
+"""Which release manifests are kept: the newest ones.  The others are dropped many at a time."""
+
+from __future__ import annotations
+
+__all__ = ["DROPPED_AT_ONCE", "first_kept"]
+
+DROPPED_AT_ONCE = 1_000
+"""Most manifests that a batch deletes, where a change of the setting leaves more to delete."""
+
+_STEP_MAX = 100
+
+
+def first_kept(first: int, last: int, *, kept: int) -> int | None:
+    """Return the release from which on manifests are kept, after a batch with these releases.
+
+    None if nothing is due.  It is never above the batch's own first release, which a replay writes
+    again; `kept` is about how many are kept, 0: all.
+    """
+    if not kept:
+        return None
+    step = max(1, min(_STEP_MAX, kept // 10))
+    before, after = ((end - kept) // step * step for end in (first, last + 1))
+    due = min(after, first)
+    return due if due > 0 and after > before else None
