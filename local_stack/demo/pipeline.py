@@ -30,10 +30,14 @@ _TAIL_LINES = 12
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The number of releases in the output, and the commit time that the last one ends at."""
+    """The number of releases in the output, and the commit time that the last one ends at.
+
+    `is_mirrored` says that the mirrors have all of them.
+    """
 
     releases: int
     through_us: int
+    is_mirrored: bool = True
 
 
 @dataclass(slots=True)
@@ -82,7 +86,13 @@ class Pipeline:
         paths = sorted(folder.glob("*.json")) if folder.is_dir() else []
         if not paths:
             return Released(0, 0)
-        return Released(len(paths), int(json.loads(paths[-1].read_bytes())["through_us"]))
+        newest = json.loads(paths[-1].read_bytes())
+        mirrors = [sinks.get("mirror") for sinks in newest["tables"].values()]
+        is_mirrored = all(
+            mirror and mirror.get("release", newest["release"]) == newest["release"]
+            for mirror in mirrors
+        )
+        return Released(len(paths), int(newest["through_us"]), is_mirrored)
 
     def batches(self) -> int:
         """Return how many batches the consumer has finished, in all its runs on this checkpoint."""
@@ -111,9 +121,14 @@ class Pipeline:
     def wait_released(
         self, through_us: int, *, deadline_s: float, tick: Callable[[], None] = lambda: None
     ) -> None:
-        """Wait until everything committed up to an instant has been released."""
+        """Wait until everything committed up to an instant is in changelog and mirrors."""
+
+        def is_released() -> bool:
+            released = self.released()
+            return released.through_us >= through_us and released.is_mirrored
+
         self.wait(
-            lambda: self.released().through_us >= through_us,
+            is_released,
             what=f"the consumer to release everything up to {through_us} us",
             deadline_s=deadline_s,
             tick=tick,

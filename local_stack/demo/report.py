@@ -94,6 +94,10 @@ class Report:
     worker_kills: tuple[Kill, ...]
     consumer_kills: tuple[Kill, ...]
     releases: int
+    mirror_cuts: int
+    """How many of them the mirrors stood at."""
+    mirror_behind_s_most: float
+    """By how much commit time mirrors were older than the release that names them, at most."""
     rows_outside_release: int
     releases_unlike_source: int
     releases_with_wrong_total: int
@@ -244,10 +248,13 @@ def proof_table(report: Report, asked: Asked) -> Table:
         "transactions_torn",
     )
     row(
-        "every release is a consistent cut: both mirrors equal the tables at its time",
-        f"{report.releases} releases; unlike the source {report.releases_unlike_source}, wrong "
+        "every release names a consistent cut: both mirrors equal the tables at its time",
+        f"{report.releases} releases, {report.mirror_cuts} cuts, {report.mirror_behind_s_most} s "
+        f"behind at most; unlike the source {report.releases_unlike_source}, wrong "
         f"total {report.releases_with_wrong_total}, rows outside {report.rows_outside_release}",
         "releases",
+        "mirror_cuts",
+        "mirror_behind_s_most",
         "releases_unlike_source",
         "releases_with_wrong_total",
         "rows_outside_release",

@@ -295,6 +295,8 @@ class _Run:
             worker_kills=tuple(conductor.worker_killer.kills),
             consumer_kills=tuple(conductor.consumer_killer.kills),
             releases=cuts.releases,
+            mirror_cuts=cuts.cuts,
+            mirror_behind_s_most=round(cuts.behind_us_most / 1_000_000, 1),
             rows_outside_release=changelog.outside_release,
             releases_unlike_source=cuts.unlike_source,
             releases_with_wrong_total=cuts.with_wrong_total,

@@ -1,7 +1,9 @@
 """Compares the mirrors at each release with the source tables at the release's watermark.
 
-The source is read again for each release, so that a mirror which lost an update and got it back
-later is found.  Rules about a whole cut (a bank's total) are passed in.
+Mirrors may stand at an older release, which the manifest names: they are then compared with the
+source at the end of that one, where they all have to stand.  The source is read again for each cut,
+so that a mirror which lost an update and got it back later is found.  Rules about a whole cut (a
+bank's total) are passed in.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tidegate.local_stack.judge.changelog import examples
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from tidegate.local_stack.judge.delta import ReleaseManifest, TableRows
 
@@ -47,9 +49,14 @@ class MirrorReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CutFigures:
-    """The faults of the releases; the counts after `releases` must be 0, the last figure true."""
+    """The faults of the releases; the last figure must be true, and the counts before it 0.
+
+    `releases` have that many different `cuts`, the mirrors being `behind_us_most` behind at most.
+    """
 
     releases: int
+    cuts: int
+    behind_us_most: int
     unlike_source: int
     with_wrong_total: int
     mirror_equals_source: bool
@@ -67,27 +74,33 @@ def compare_cuts(
     """Compare each release with the source at its time, then the newest mirrors with the source."""
     unlike: list[str] = []
     wrong: list[str] = []
-    unlike_count = wrong_count = 0
+    unlike_count = wrong_count = behind_us_most = 0
+    ends_us = {manifest.number: manifest.through_us for manifest in manifests}
+    compared: set[Hashable] = set()
     for done, manifest in enumerate(manifests):
         progress(done)
-        cut = _mirrors_of(manifest, mirrors=mirrors, source=source)
-        differences = [
-            f"release {manifest.number} (through {manifest.through_us} us): {difference}"
-            for table in source.tables()
-            for difference in [
-                table_difference(
-                    table,
-                    mirror=cut[table],
-                    source=source.read(table, at_us=manifest.through_us),
-                    key=source.primary_key(table),
-                )
+        stands_at, at_us, fault = _stands_at(manifest, ends_us)
+        behind_us_most = max(behind_us_most, manifest.through_us - at_us)
+        versions = [(name, one.mirror_version) for name, one in sorted(manifest.tables.items())]
+        differences, faults = [fault] if fault else [], []
+        if (stands_at, *versions) not in compared:
+            compared.add((stands_at, *versions))
+            cut = _mirrors_of(manifest, mirrors=mirrors, source=source)
+            where = f"release {manifest.number} (mirrors through {at_us} us)"
+            differences += [
+                f"{where}: {difference}"
+                for table in source.tables()
+                for difference in [
+                    table_difference(
+                        table,
+                        mirror=cut[table],
+                        source=source.read(table, at_us=at_us),
+                        key=source.primary_key(table),
+                    )
+                ]
+                if difference
             ]
-            if difference
-        ]
-        faults = [
-            f"release {manifest.number} (through {manifest.through_us} us): {fault}"
-            for fault in rule(cut, manifest.through_us)
-        ]
+            faults += [f"{where}: {broken}" for broken in rule(cut, at_us)]
         unlike_count += bool(differences)
         wrong_count += bool(faults)
         unlike += differences
@@ -107,6 +120,8 @@ def compare_cuts(
     ]
     return CutFigures(
         releases=len(manifests),
+        cuts=len(compared),
+        behind_us_most=behind_us_most,
         unlike_source=unlike_count,
         with_wrong_total=wrong_count,
         mirror_equals_source=not last,
@@ -116,6 +131,20 @@ def compare_cuts(
             *examples("mirror unlike the source", last),
         ),
     )
+
+
+def _stands_at(manifest: ReleaseManifest, ends_us: Mapping[int, int]) -> tuple[int, int, str]:
+    """Return the release that the mirrors stand at, its end, and what is wrong with that."""
+    found = {one.mirror_release for one in manifest.tables.values()} - {None}
+    stands_at = min((one for one in found if one is not None), default=manifest.number)
+    at_us = ends_us.get(stands_at)
+    if len(found) > 1:
+        fault = f"release {manifest.number}: mirrors stand at releases {sorted(map(str, found))}"
+    elif at_us is None or stands_at > manifest.number:
+        fault = f"release {manifest.number}: mirrors stand at release {stands_at}"
+    else:
+        fault = ""
+    return stands_at, manifest.through_us if at_us is None else at_us, fault
 
 
 def _mirrors_of(

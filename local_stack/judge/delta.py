@@ -44,12 +44,13 @@ TableRows = dict[str, tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class ManifestTable:
-    """One table at one release."""
+    """One table at one release; the mirror may stand at an older one, or be missing still."""
 
     changelog_path: str
     changelog_version: int | None
-    mirror_path: str
+    mirror_path: str | None
     mirror_version: int | None
+    mirror_release: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,10 +224,12 @@ def _manifest(content: Mapping[str, Any]) -> ReleaseManifest:
             name: ManifestTable(
                 changelog_path=entry["changelog"]["path"],
                 changelog_version=entry["changelog"]["version"],
-                mirror_path=entry["mirror"]["path"],
-                mirror_version=entry["mirror"]["version"],
+                mirror_path=mirror.get("path"),
+                mirror_version=mirror.get("version"),
+                mirror_release=mirror.get("release", int(content["release"])) if mirror else None,
             )
             for name, entry in content["tables"].items()
+            for mirror in [entry.get("mirror", {})]
         },
     )
 

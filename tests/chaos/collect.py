@@ -134,7 +134,7 @@ def collect(
     _collect_releases(places.output, changelogs, manifests=manifests, history=history)
     _collect_late(places.output / "late", history=history)
     if manifests:
-        history.mirrors.append(_mirror(reader, manifests[-1], names=names, keys=keys))
+        history.mirrors.append(_mirror(reader, manifests, names=names, keys=keys))
     return Found(history, changelogs, manifests)
 
 
@@ -322,16 +322,21 @@ def _collect_late(path: Path, *, history: History) -> None:
 
 def _mirror(
     reader: DeltaReader,
-    manifest: ReleaseManifest,
+    manifests: Sequence[ReleaseManifest],
     *,
     names: TopicNames,
     keys: Mapping[str, Sequence[str]],
 ) -> Mirror:
-    """Return all mirrors at the versions that a release's manifest names."""
+    """Return all mirrors at the versions that the newest manifest names."""
     rows: dict[tuple[str, bytes], dict[str, object]] = {}
-    for table, entry in manifest.tables.items():
+    newest, stands_at = manifests[-1], manifests[-1].number
+    for table, entry in newest.tables.items():
+        if entry.mirror_version is None:
+            continue
+        stands_at = newest.number if entry.mirror_release is None else entry.mirror_release
         columns = reader.mirror(table, version=entry.mirror_version)
         for values in zip(*columns.values(), strict=True):
             row = dict(zip(columns, values, strict=True))
             rows[names.data(table), _key([row[name] for name in keys[table]])] = row
-    return Mirror(manifest.through_us, rows)
+    (cut,) = (one for one in manifests if one.number == stands_at)
+    return Mirror(cut.through_us, rows)

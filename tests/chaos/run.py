@@ -245,8 +245,8 @@ class _Run:
         self._view.stage("waiting until the consumer has released the last commit")
         try:
             self._stage.wait(
-                lambda: self._released().through_us >= last_us,
-                what="the last commit to be released",
+                lambda: self._has_released(last_us),
+                what="the last commit to be released, and merged into the mirrors",
                 deadline_s=_CATCH_UP_DEADLINE_S,
             )
         except PartFailedError as error:
@@ -317,6 +317,10 @@ class _Run:
         self._recorder.look()
         if self._is_open and self._customers.has_finished:
             raise PartFailedError("the bank's customers have finished too early")
+
+    def _has_released(self, through_us: int) -> bool:
+        released = self._released()
+        return released.through_us >= through_us and released.is_mirrored
 
     def _figures(self) -> dict[str, object]:
         return {

@@ -124,9 +124,19 @@ def test_released_is_the_newest_manifest(pipeline: Pipeline):
     assert pipeline.released() == Released(0, 0)
     folder = pipeline.programs.output / "_releases"
     folder.mkdir(parents=True)
-    for number, through_us in ((0, 10), (1, 25)):
-        (folder / f"{number:012d}.json").write_text(json.dumps({"through_us": through_us}))
 
+    def publish(number: int, through_us: int, mirror: dict[str, int] | None) -> None:
+        sinks = {"changelog": {}} if mirror is None else {"changelog": {}, "mirror": mirror}
+        content = {"release": number, "through_us": through_us, "tables": {"t": sinks}}
+        (folder / f"{number:012d}.json").write_text(json.dumps(content))
+
+    publish(0, 10, {})
+    for mirror in (None, {"release": 0}):
+        publish(1, 25, mirror)
+        assert pipeline.released() == Released(2, 25, is_mirrored=False)
+        with pytest.raises(PartFailedError):
+            pipeline.wait_released(25, deadline_s=0.0)
+    publish(1, 25, {"release": 1})
     assert pipeline.released() == Released(2, 25)
     pipeline.wait_released(25, deadline_s=0.0)
     with pytest.raises(PartFailedError):
