@@ -14,6 +14,7 @@ from tidegate.schemas.errors import SchemaError
 
 __all__ = [
     "NS_PER_US",
+    "US_PER_MS",
     "US_PER_SECOND",
     "canonical_rfc3339",
     "format_rfc3339",
@@ -21,6 +22,7 @@ __all__ = [
 ]
 
 NS_PER_US = 1_000
+US_PER_MS = 1_000
 US_PER_SECOND = 1_000_000
 _NS_PER_SECOND = 1_000_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -107,6 +107,12 @@ class ConsumerConfig(StreamSettings):
         ge=0,
         description="Release manifests that are kept, about: as_of knows no older release; 0: all",
     )
+    mirror_interval_ms: int = Field(
+        default=10_000,
+        ge=0,
+        description="Time between two merges of the mirrors, at least: they take all releases of "
+        "that time at once; 0: each by itself",
+    )
     mirror_accepts: str = Field(
         default="",
         description="Options of the change stream by which it leaves changes out, such as "

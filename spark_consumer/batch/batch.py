@@ -123,6 +123,7 @@ class Batch:
         metrics.set("watermark_seconds", state.watermark_us / US_PER_SECOND)
         metrics.set("waiting_changes", sum(segment.rows for segment in state.segments))
         metrics.set("waiting_segments", len(state.segments))
+        metrics.set("mirror_releases_behind", state.next_release - 1 - state.mirrored)
         metrics.add("late_changes_total", loop.plan.late_rows)
         metrics.add("copies_total", loop.copies)
         metrics.add("releases_total", len(loop.plan.releases))

@@ -46,12 +46,17 @@ from tidegate.spark_consumer.core.batch_events import (
 from tidegate.spark_consumer.core.batch_run import BatchRun
 from tidegate.spark_consumer.core.plan import (
     CompactSegments,
+    MergeMirror,
     SetLateAside,
     StoreSegment,
     WriteRelease,
 )
 from tidegate.spark_consumer.sinks.manifest import drop_manifests
-from tidegate.spark_consumer.sinks.release_writer import write_release
+from tidegate.spark_consumer.sinks.release_writer import (
+    merge_mirror,
+    merging_sink,
+    write_release,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -131,7 +136,7 @@ class EffectLoop:
         Dropping the iterator between two steps is like a kill there: another attempt at the batch
         may follow.  Raises what the core and the parts raise.
         """
-        event: BatchEvent | None = BatchBegun(self._end_offsets)
+        event: BatchEvent | None = BatchBegun(self._end_offsets, self._parts.now_us())
         with self._opened:
             while event is not None:
                 effects = self._run.handle(event)
@@ -152,6 +157,9 @@ class EffectLoop:
                 return (yield from self._count(effect))
             case WriteRelease():
                 yield from self._write_release(effect)
+                return None
+            case MergeMirror():
+                yield from self._merge_mirror(effect)
                 return None
             case StoreSegment() | CompactSegments():
                 yield LoopStep("pending")
@@ -264,18 +272,39 @@ class EffectLoop:
         parts, release = self._parts, self._release
         if release is None:
             raise InvariantViolation("a release was not counted", release=step.bounds.number)
-        for name in write_release(
+        stands_at = step.mirror_at
+        writing = write_release(
             release,
             sinks=self._sinks(step.sinks),
             output=parts.output,
             complete_from_us=parts.complete_from_us,
-        ):
-            yield LoopStep(name, step.bounds.number)
-            parts.files.require_writer()
+            behind=None if stands_at is None else (merging_sink(parts.sinks), stands_at),
+        )
+        yield from self._as_writer(writing, step.bounds.number)
         self.released_rows += release.rows
         self.copies += release.copies
         self._release = None
         self._opened.close()
+
+    def _merge_mirror(self, step: MergeMirror) -> Iterator[LoopStep]:
+        parts = self._parts
+        merging = merge_mirror(
+            step,
+            plan=self.plan,
+            mirror=merging_sink(parts.sinks),
+            topics=parts.schemas.topics(step.topics, parts.subscription),
+            output=parts.output,
+        )
+        yield from self._as_writer(merging, step.through)
+
+    def _as_writer(self, steps: Iterator[str], release: int) -> Iterator[LoopStep]:
+        """Pass the steps on; before each is done, this run must be the checkpoint's writer still.
+
+        Tables are written past the gate's files, which refuse a replaced run by themselves.
+        """
+        for name in steps:
+            yield LoopStep(name, release)
+            self._parts.files.require_writer()
 
     def _sinks(self, names: Sequence[str]) -> list[Sink]:
         """Return the sinks that a plan names, in its order."""

@@ -5,8 +5,11 @@ Nothing here needs Spark, so the loop also runs over rows and files in memory.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+from tidegate.schemas.instants import NS_PER_US
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -94,6 +97,10 @@ class BatchRows(Protocol):
         ...
 
 
+def _wall_us() -> int:
+    return time.time_ns() // NS_PER_US
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What every batch of a query works with; built in `spark.query`."""
@@ -117,3 +124,5 @@ class Parts:
     """The state before batch 0 where the checkpoint goes on with an adopted output."""
     complete_from_us: int | None = None
     """Where the output begins to be complete, for its manifests; None: at the first change."""
+    now_us: Callable[[], int] = _wall_us
+    """The wall clock, in microseconds."""

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.core.batch_state import State
+from tidegate.spark_consumer.core.cadence import MIRROR
 from tidegate.spark_consumer.core.files import (
     ADOPTED_FILE,
     PLANS,
@@ -101,19 +102,22 @@ class GateFiles:
             message = "the checkpoint has adopted an output already"
             raise CheckpointMismatch(message)
 
-    def release_max(self) -> int:
-        """Return the highest release that a state or plan names, -1 if none does.
+    def release_max(self, sink: str = "") -> int:
+        """Return the highest release that a state or plan names for a sink, -1 if none does.
 
-        In a checkpoint that has adopted an output, tables may have begun the next one.
+        The mirror has those of its merges only.  In a checkpoint that has adopted an output, tables
+        may have begun the next one.
         """
         first = self.adopted()
         numbers = [-1 if first is None else first.next_release]
         newest = newest_state(self._storage)
         if newest is not None:
-            numbers.append(newest.next_release - 1)
+            numbers.append(newest.mirrored if sink == MIRROR else newest.next_release - 1)
         batch = _newest(self._storage, PLANS, plan_file)
         plan = None if batch is None else self.plan(batch)
-        numbers += [bounds.number for bounds in plan.releases] if plan is not None else []
+        if plan is not None:
+            released = tuple(bounds.number for bounds in plan.releases)
+            numbers += plan.merged if sink == MIRROR else released
         return max(numbers)
 
     def state(self, batch: int) -> State | None:

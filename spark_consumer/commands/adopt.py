@@ -54,6 +54,9 @@ def adopt(config: ConsumerConfig) -> Sequence[Mapping[str, Any]]:
 def require_kafka_keeps(config: ConsumerConfig, proof: OutputProof) -> None:
     """Raise ConfigError unless Kafka has every change after the output's end, and can tell copies.
 
+    Where mirrors stand at an older release, it must have what they lack too: they take it from the
+    changelog, and its schemas from Kafka.
+
     A change that was parked and put back is older than the watermark, like those that the output
     has; nothing says whether the former run has read it.
     """
@@ -61,10 +64,10 @@ def require_kafka_keeps(config: ConsumerConfig, proof: OutputProof) -> None:
     hint = "Start with a new output and a new checkpoint"
     kept = first_records(config.bootstrap_servers, options, Subscription(names))
     from_us = complete_from_us(kept, now_us=time.time_ns() // NS_PER_US)
-    if not kept or (from_us is not None and from_us > proof.through_us):
+    if not kept or (from_us is not None and from_us > proof.needs_after_us):
         message = "the output cannot be adopted: Kafka no longer has all changes after its end"
         raise ConfigError(
-            message, hint=hint, through_us=proof.through_us, kafka_complete_from_us=from_us
+            message, hint=hint, through_us=proof.needs_after_us, kafka_complete_from_us=from_us
         )
     ids = LiveTopicIds(config.bootstrap_servers, options)([names.dead_letter])
     if ids.get(names.dead_letter, "unknown") is not None:

@@ -78,9 +78,22 @@ def _figures(state: State) -> Mapping[str, Any]:
         "watermark_us": state.watermark_us,
         "watermark": watermark,
         "releases": state.next_release,
+        "mirror": _mirror(state),
         "waiting_segments": len(state.segments),
         "waiting_changes": sum(segment.rows for segment in state.segments),
         "late_changes": state.late_rows,
         "stream_has_ended": state.stream_has_ended,
         "topics": [topic.topic for topic in state.topics],
+    }
+
+
+def _mirror(state: State) -> Mapping[str, Any]:
+    """Return where the mirrors stand; `merged_at` is None where they take each release."""
+    merged_at_us = state.mirror_merged_at_us
+    return {
+        "release": state.mirrored,
+        "releases_behind": state.next_release - 1 - state.mirrored,
+        "merged_at": None
+        if merged_at_us is None
+        else datetime.fromtimestamp(merged_at_us / US_PER_SECOND, UTC).isoformat(),
     }

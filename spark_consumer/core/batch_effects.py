@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tidegate.spark_consumer.core.plan import (
     CompactSegments,
+    MergeMirror,
     SetLateAside,
     StoreSegment,
     WriteRelease,
@@ -186,6 +187,7 @@ BatchEffect: TypeAlias = (
     | StorePlan
     | SetLateAside
     | WriteRelease
+    | MergeMirror
     | StoreSegment
     | CompactSegments
     | StoreState

@@ -38,9 +38,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class BatchBegun:
-    """Spark starts the batch, for the first time or again; its rows end at these offsets."""
+    """Spark starts the batch, for the first time or again; its rows end at these offsets.
+
+    `now_us` is the wall time: only the cadence of the mirror goes by it.
+    """
 
     end_offsets: EndOffsets
+    now_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,7 @@ from tidegate.spark_consumer.core.gate import (
 from tidegate.spark_consumer.core.kept_releases import first_kept
 from tidegate.spark_consumer.core.plan import (
     CompactSegments,
+    MergeMirror,
     SetLateAside,
     StoreSegment,
     WriteRelease,
@@ -82,7 +83,7 @@ if TYPE_CHECKING:
 
     from tidegate.lineage.frontier import EndOffsets, ProgressRow
     from tidegate.lineage.subscription import Subscription
-    from tidegate.spark_consumer.core.batch_state import Segment
+    from tidegate.spark_consumer.core.batch_state import Segment, TopicIds
     from tidegate.spark_consumer.core.gate import Limits
     from tidegate.spark_consumer.core.plan import Plan, Step
     from tidegate.spark_consumer.core.row_sums import ReleaseCount, RowSum, SegmentRead
@@ -120,6 +121,7 @@ class BatchRun:
         self._writer = writer
         self._awaited: type[BatchEvent] | None = BatchBegun
         self._end_offsets: EndOffsets = {}
+        self._begun_us = 0
         self._before = self._empty
         self._checked: State | None = None
         self._log: FrontierLog | None = None
@@ -165,7 +167,7 @@ class BatchRun:
         )
         match event:
             case BatchBegun():
-                return self._begin(event.end_offsets)
+                return self._begin(event)
             case StateLoaded():
                 return self._continue(require_state(event.state, self._batch - 1, like=self._empty))
             case PlanLoaded():
@@ -218,8 +220,8 @@ class BatchRun:
         if self._following is not None:
             self._following.check_invariants()
 
-    def _begin(self, end_offsets: EndOffsets) -> list[BatchEffect]:
-        self._end_offsets = end_offsets
+    def _begin(self, event: BatchBegun) -> list[BatchEffect]:
+        self._end_offsets, self._begun_us = event.end_offsets, event.now_us
         if self._batch == 0 and self._first is not None:
             return self._continue(require_state(self._first, -1, like=self._empty))
         if self._batch == 0:
@@ -291,7 +293,7 @@ class BatchRun:
             raise InvariantViolation("batch step without a frontier", batch=self._batch)
         name = frontier_name(self._batch, writer=self._writer)
         stored = log.write(name, code=self._code)
-        plan = gate.decide(stats, frontier=name, dropped=stored.dropped)
+        plan = gate.decide(stats, frontier=name, dropped=stored.dropped, now_us=self._begun_us)
         schemas = [StoreSchemas(plan.topics)] if plan.topics else []
         frontier = StoreFrontier(name, log, stored)
         return [*schemas, frontier, StorePlan(plan), *self._execute(plan)]
@@ -314,6 +316,9 @@ class BatchRun:
                 case WriteRelease():
                     self._awaited = ReleaseCounted
                     return [*effects, CountRelease(step.bounds, self._reads_of(step))]
+                case MergeMirror():
+                    self._steps.pop(0)
+                    effects.append(replace(step, topics=self._topics_of(step)))
                 case StoreSegment():
                     self._awaited = SegmentStored
                     return [*effects, StoreSegment(self._named(step.segment))]
@@ -415,6 +420,15 @@ class BatchRun:
         segments = [known[name] for name in names]
         return reads_of(segments, after_us=after_us, through_us=through_us)
 
+    def _topics_of(self, step: MergeMirror) -> tuple[TopicIds, ...]:
+        """Return the schemas that the releases of a merge were written with.
+
+        A checkpoint that has adopted an output learns them as it reads the topics again.
+        """
+        before, plan = self._before, self._executing
+        is_older = step.through < before.next_release and before.adopts_through_us is None
+        return before.topics if is_older else plan.topics
+
     def _named(self, planned: Segment) -> Segment:
         return replace(planned, name=segment_name(planned.name, writer=self._writer))
 
@@ -464,6 +478,14 @@ def _check_against(before: State, plan: Plan) -> None:
         "release numbers have a gap",
         next_release=before.next_release,
         releases=[bounds.number for bounds in plan.releases],
+    )
+    newest = before.next_release + len(plan.releases) - 1
+    invariant(
+        plan.mirror_at in (None, before.mirrored) and all(n <= newest for n in plan.merges),
+        "the plan's merges do not continue where the mirror stands",
+        mirror=before.mirrored,
+        mirror_at=plan.mirror_at,
+        merges=plan.merges,
     )
     waiting = overlapping(before.segments, after_us=plan.after_us, through_us=plan.through_us)
     invariant(

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BEFORE_EVERYTHING_US",
-    "LISTED_FORMAT",
     "STATE_FORMAT",
     "OutputProof",
     "Segment",
@@ -36,14 +35,13 @@ __all__ = [
 BEFORE_EVERYTHING_US = -1
 """The watermark before the first one: no change has a commit time at or below it."""
 
-STATE_FORMAT = 3
-"""Of what `State.snapshot` returns; 2 had no `dropped_frontiers` and adopted no output.
+STATE_FORMAT = 4
+"""Of what `State.snapshot` returns; 3 had all segments itself and every release in the mirror.
 
+2 had no `dropped_frontiers` and adopted no output.
 1 had no number, and its segments were not counted.
 """
 
-LISTED_FORMAT = 4
-"""Of a state whose segments, or those before it, are stored in files beside it."""
 
 _PARTS_MAX = 16
 """A release reads at most two parts of a segment that lie partly outside its bounds."""
@@ -127,7 +125,8 @@ class OutputProof:
     """What an output proves about itself: release `release` is whole in all of its tables.
 
     `begun_through_us` is the end of the next release if some tables have it already; nothing in
-    them is later.  `complete_from_us` is that of the newest manifest.
+    them is later.  `complete_from_us` is that of the newest manifest.  `mirror_release` is the
+    release that its mirrors stand at, which ended at `mirror_through_us`; None: that one.
     """
 
     query_id: str
@@ -136,6 +135,13 @@ class OutputProof:
     sinks: tuple[str, ...]
     begun_through_us: int | None = None
     complete_from_us: int | None = None
+    mirror_release: int | None = None
+    mirror_through_us: int | None = None
+
+    @property
+    def needs_after_us(self) -> int:
+        """Changes after this commit time must be in Kafka: they, or their schemas, are needed."""
+        return self.through_us if self.mirror_through_us is None else self.mirror_through_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +182,10 @@ class State:
     """How the segments are stored, as far as that is not in the state's own file."""
     dropped_lists: tuple[str, ...] = ()
     """Folders of stored segments' names and figures that this batch was the last to need."""
+    mirror_release: int | None = None
+    """The release that all mirrors stand at; None: the newest one."""
+    mirror_merged_at_us: int | None = None
+    """Wall time of the decision to merge them last; None where they take each release."""
 
     @classmethod
     def adopted(cls, *, prefix: str, query_id: str, proof: OutputProof, code: str) -> State:
@@ -188,7 +198,13 @@ class State:
             sinks=proof.sinks,
             code=code,
             adopts_through_us=proof.begun_through_us or proof.through_us,
+            mirror_release=proof.mirror_release,
         )
+
+    @property
+    def mirrored(self) -> int:
+        """The release that all mirrors stand at; -1 before the first one."""
+        return self.next_release - 1 if self.mirror_release is None else self.mirror_release
 
     def check_invariants(self) -> None:
         """Raise InvariantViolation if the state contradicts itself."""
@@ -214,6 +230,12 @@ class State:
                 segment=segment.name,
                 cuts=cuts,
             )
+        invariant(
+            self.mirror_release is None or self.mirror_release < self.next_release - 1,
+            "the mirror is ahead of the releases",
+            mirror_release=self.mirror_release,
+            next_release=self.next_release,
+        )
         for topic in self.topics:
             ascending = all(
                 ids == tuple(sorted(set(ids))) for ids in (topic.key_ids, topic.value_ids)
@@ -227,11 +249,6 @@ class State:
         content |= {"end_offsets": offsets, "topics": [asdict(topic) for topic in self.topics]}
         content |= self.listed.rest(self.segments)
         del content["listed"]
-        if self.listed.parts or self.dropped_lists:
-            content["format"] = LISTED_FORMAT
-        else:
-            # An older program does not know it.
-            del content["dropped_lists"]
         if self.adopts_through_us is None:
             del content["adopts_through_us"]
         return content
@@ -247,7 +264,7 @@ class State:
         Raises NewerCheckpoint for a state that a newer program stored, CheckpointMismatch if a file
         that it names is missing.
         """
-        found = require_known("state", data, newest=LISTED_FORMAT)
+        found = require_known("state", data, newest=STATE_FORMAT)
         if found == 1:
             # Its segments were not counted.
             waiting_rows = None if data["segments"] else 0

@@ -46,10 +46,15 @@ class CaughtUp:
 
     @property
     def is_reached(self) -> bool:
-        """Whether the watermark has passed the begin of the run, or the stream has ended."""
+        """Whether the watermark has passed the begin of the run, or the stream has ended.
+
+        The mirror then has every release: the plan that reaches this end merges it.
+        """
         state = self._state
-        return state is not None and (
-            state.stream_has_ended or state.watermark_us >= self._begun_us
+        return (
+            state is not None
+            and (state.stream_has_ended or state.watermark_us >= self._begun_us)
+            and state.mirror_release is None
         )
 
     def resume(self, state: State | None) -> None:

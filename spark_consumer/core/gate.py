@@ -12,7 +12,7 @@ Everything is a function of state N - 1, its frontier, and the rows and end offs
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from tidegate.spark_consumer.core.batch_state import (
     State,
     TopicIds,
 )
+from tidegate.spark_consumer.core.cadence import CHANGELOG, MIRROR, Cadence, merges_due
 from tidegate.spark_consumer.core.files import plan_file, segment_file, state_file
 from tidegate.spark_consumer.core.plan import PLAN_FORMAT, FreshRows, Plan, ReleaseBounds
 from tidegate.spark_consumer.core.read_limit import average_bytes
@@ -39,7 +40,7 @@ from tidegate.spark_consumer.core.segment_list import ALL_IN_THE_STATE
 from tidegate.spark_consumer.errors import CheckpointMismatch, DataTopicChanged, UnorderedChange
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tidegate.lineage.frontier import (
         EndOffsets,
@@ -85,6 +86,8 @@ class Limits:
     """Segments that the file of a state holds, about; more are in files beside it."""
     releases_kept: int = 0
     """Release manifests that are kept, about; 0: all."""
+    cadence: Cadence = field(default_factory=Cadence)
+    """How often the mirror is merged."""
 
 
 class Gate:
@@ -196,11 +199,13 @@ class Gate:
             slowest=None if watermark is None else watermark.slowest,
         )
 
-    def decide(self, stats: BatchStats, *, frontier: str, dropped: tuple[str, ...] = ()) -> Plan:
+    def decide(
+        self, stats: BatchStats, *, frontier: str, dropped: tuple[str, ...] = (), now_us: int = 0
+    ) -> Plan:
         """Return the plan of the batch; `close` comes first.
 
         `frontier` is the name of the batch's frontier, `dropped` what no later one needs of those
-        before it.
+        before it.  `now_us` is the wall time, for the cadence of the mirror.
 
         Raises UnorderedChange for a row without order key, ProtocolError for a key schema that the
         epoch does not have.
@@ -235,6 +240,8 @@ class Gate:
             segments_max=limits.segments_max,
             rows_max=limits.compaction_rows_max,
         )
+        topics = self._merged(stats.topics)
+        merges = self._merges(releases, topics, now_us=now_us)
         return Plan(
             format=PLAN_FORMAT,
             code=self._code,
@@ -250,7 +257,7 @@ class Gate:
             releases=releases,
             stored=stored,
             compaction=compaction,
-            topics=self._merged(stats.topics),
+            topics=topics,
             sinks=state.sinks,
             frontier=frontier,
             dropped_frontiers=dropped,
@@ -262,6 +269,35 @@ class Gate:
             fresh=FreshRows(stats.due.rows, RowSum(stats.early.rows, stats.early_checksum)),
             repeated_rows=stats.late_rows if is_adopting else 0,
             adopts_through_us=self._adopts_through_us,
+            mirror_at=None if merges is None else state.mirrored,
+            merges=merges or (),
+            decided_at_us=None if merges is None else now_us,
+        )
+
+    def _merges(
+        self, releases: Sequence[ReleaseBounds], topics: tuple[TopicIds, ...], *, now_us: int
+    ) -> tuple[int, ...] | None:
+        """Return the releases through which the mirror is merged; None: it takes each of them.
+
+        Where an adopted output ends, the tables may hold a part of the next merge or release: each
+        is then repeated by itself, so that what was set aside with it is not set aside twice.
+        """
+        state, cadence = self._state, self._limits.cadence
+        newest = state.next_release - 1
+        if not {CHANGELOG, MIRROR} <= set(state.sinks):
+            return None
+        if self._adopts_through_us is not None:  # schemas of earlier releases may be unknown yet
+            return () if state.mirrored < newest else None
+        if not cadence.every_us and state.mirrored == newest:
+            return None
+        return merges_due(
+            stands_at=state.mirrored,
+            newest=newest,
+            releases=[bounds.number for bounds in releases],
+            has_new_schemas=topics != state.topics,
+            is_every_release_due=not cadence.every_us or state.adopts_through_us is not None,
+            is_due=cadence.is_due(merged_at_us=state.mirror_merged_at_us, now_us=now_us),
+            is_end=self._has_ended or cadence.is_at_end(self._through_us),
         )
 
     def _releases(self, stats: BatchStats) -> tuple[ReleaseBounds, ...]:
@@ -322,6 +358,7 @@ def after(
     """
     waiting = waiting_segments(state, plan, written)
     kept = {segment.name for segment in waiting}
+    kept_us = None if plan.mirror_at is None else state.mirror_merged_at_us
     following = replace(
         state,
         batch=plan.batch,
@@ -342,9 +379,18 @@ def after(
         adopts_through_us=plan.adopts_through_us,
         listed=listed,
         dropped_lists=tuple(sorted(state.listed.folders - listed.folders)),
+        mirror_release=_mirror_release(state, plan),
+        mirror_merged_at_us=plan.decided_at_us if plan.merges else kept_us,
     )
     following.check_invariants()
     return following
+
+
+def _mirror_release(state: State, plan: Plan) -> int | None:
+    """Return where the mirror stands after a plan, None at the newest release."""
+    newest = state.next_release + len(plan.releases) - 1
+    stands_at = plan.merges[-1] if plan.merges else plan.mirror_at
+    return None if stands_at == newest else stands_at
 
 
 def waiting_segments(

@@ -17,6 +17,7 @@ from tidegate.spark_consumer.core.batch_state import (
     end_offsets_from_json,
     end_offsets_to_json,
 )
+from tidegate.spark_consumer.core.cadence import MIRROR
 from tidegate.spark_consumer.core.files import frontiers_of_older_programs
 from tidegate.spark_consumer.core.formats import require_known
 from tidegate.spark_consumer.core.row_sums import RowSum, SegmentRead
@@ -32,6 +33,7 @@ __all__ = [
     "CompactSegments",
     "Compaction",
     "FreshRows",
+    "MergeMirror",
     "Plan",
     "ReleaseBounds",
     "SetLateAside",
@@ -40,8 +42,9 @@ __all__ = [
     "WriteRelease",
 ]
 
-PLAN_FORMAT = 4
-"""3 had neither `cuts_us` nor `dropped_frontiers`, 2 no `fresh` either; both are still executed.
+PLAN_FORMAT = 5
+"""4 merged each release into the mirror, 3 had neither `cuts_us` nor `dropped_frontiers`, 2 no
+`fresh` either; all are still executed.
 
 Nothing executes 1.
 """
@@ -117,10 +120,27 @@ class SetLateAside:
 
 @dataclass(frozen=True, slots=True)
 class WriteRelease:
-    """Write a release to these sinks, one after the other, then its manifest."""
+    """Write a release to these sinks, one after the other, then its manifest.
+
+    `mirror_at` is the release at which the mirror stands where it does not take this one.
+    """
 
     bounds: ReleaseBounds
     sinks: tuple[str, ...]
+    mirror_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MergeMirror:
+    """Merge the releases after `after` up to `through` into the mirror, at once.
+
+    Then name the new cut in the manifest of release `through`.
+    """
+
+    after: int
+    through: int
+    topics: tuple[TopicIds, ...] = ()
+    """The schemas of these releases; empty in a plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +160,7 @@ class CompactSegments:
     """What is read of each input; empty in a plan, which does not know the segments."""
 
 
-Step: TypeAlias = SetLateAside | WriteRelease | StoreSegment | CompactSegments
+Step: TypeAlias = SetLateAside | WriteRelease | MergeMirror | StoreSegment | CompactSegments
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +197,19 @@ class Plan:
     """Changes that an adopted output has already: they were read again and are left out."""
     adopts_through_us: int | None = None
     """As in the state that the plan leads to."""
+    mirror_at: int | None = None
+    """The release at which the mirror stands before the batch; None: it takes each release."""
+    merges: tuple[int, ...] = ()
+    """The releases through which the batch merges the mirror, ascending, if not each."""
+    decided_at_us: int | None = None
+    """When that was decided, as a wall time; None where the mirror takes each release."""
+
+    @property
+    def merged(self) -> tuple[int, ...]:
+        """The releases at which the mirror stands in turn, while the plan is executed."""
+        if self.mirror_at is None:
+            return tuple(bounds.number for bounds in self.releases)
+        return self.merges
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -184,14 +217,45 @@ class Plan:
         steps: list[Step] = []
         if self.late_rows:
             steps.append(SetLateAside(self.after_us, self.late_rows))
-        steps += [WriteRelease(bounds, self.sinks) for bounds in self.releases]
+        steps += self._release_steps()
         steps += [StoreSegment(segment) for segment in self.stored]
         if self.compaction is not None:
             steps.append(CompactSegments(self.compaction, self.through_us))
         return tuple(steps)
 
+    def _release_steps(self) -> list[Step]:
+        """Write each release; the mirror takes one as the others do where it has all before it."""
+        at = self.mirror_at
+        if at is None:
+            return [WriteRelease(bounds, self.sinks) for bounds in self.releases]
+        others = tuple(name for name in self.sinks if name != MIRROR)
+        steps: list[Step] = []
+        numbers = {bounds.number for bounds in self.releases}
+        for through in self.merges:
+            if through not in numbers:
+                steps.append(MergeMirror(at, through))
+                at = through
+        for bounds in self.releases:
+            is_merged = bounds.number in self.merges
+            if is_merged and at == bounds.number - 1:
+                steps.append(WriteRelease(bounds, self.sinks))
+            else:
+                steps.append(WriteRelease(bounds, others, at))
+                steps += [MergeMirror(at, bounds.number)] if is_merged else []
+            at = bounds.number if is_merged else at
+        return steps
+
     def check_invariants(self) -> None:
         """Raise InvariantViolation if the plan contradicts itself."""
+        stands_at = [] if self.mirror_at is None else [self.mirror_at]
+        invariant(
+            all(low < high for low, high in pairwise((*stands_at, *self.merges)))
+            and (stands_at or not self.merges),
+            "the merges of the mirror are out of order",
+            batch=self.batch,
+            mirror_at=self.mirror_at,
+            merges=self.merges,
+        )
         invariant(
             self.after_us <= self.through_us,
             "a plan's watermark moves backwards",
@@ -266,5 +330,6 @@ class Plan:
                 "compaction": None if compaction is None else Compaction.restore(compaction),
                 "topics": tuple(TopicIds.restore(topic) for topic in data["topics"]),
                 "sinks": tuple(data["sinks"]),
+                "merges": tuple(data.get("merges", ())),
             }
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tidegate.schemas.instants import US_PER_MS
 from tidegate.spark_consumer.errors import ChangesExpired
 
 if TYPE_CHECKING:
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from tidegate.lineage.frontier import EndOffsets
 
 __all__ = ["FirstRecord", "complete_from_us", "require_kept"]
-
-_US_PER_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ def complete_from_us(kept: Mapping[str, Mapping[int, FirstRecord]], *, now_us: i
     wrong make it wrong by as much.
     """
     cut = [
-        one.timestamp_ms * _US_PER_MS if one.timestamp_ms is not None else now_us
+        one.timestamp_ms * US_PER_MS if one.timestamp_ms is not None else now_us
         for of_topic in kept.values()
         for one in of_topic.values()
         if one.offset > 0

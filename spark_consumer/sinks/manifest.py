@@ -1,8 +1,9 @@
 """The manifest: one file per release, from which a reader finds a consistent cut over all tables.
 
 It is written after all sinks, so a release with a manifest is complete in every table it names.
-It holds each table's version after the release, and paths relative to the output.  Invariant:
-numbers and `through_us` grow together, so the newest release at a time is found by bisection.
+It holds each table's version after the release, and paths relative to the output.  Mirrors may
+stand at an older release, which it names: the same one in every table.  Invariant: numbers and
+`through_us` grow together, so the newest release at a time is found by bisection.
 
 Old manifests are dropped.  A file of its own says from which release on they are kept; it is
 written before any is deleted, so a reader that finds it unchanged after a search has searched among
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.schemas.errors import SchemaError
+from tidegate.spark_consumer.core.cadence import MIRROR
 from tidegate.spark_consumer.core.kept_releases import DROPPED_AT_ONCE
 from tidegate.spark_consumer.core.last_number import last_number
 from tidegate.spark_consumer.sinks.port import TableVersion
@@ -79,6 +81,22 @@ class Manifest:
     None: the output is complete from the first change of the stream on.
     """
 
+    @property
+    def mirror_release(self) -> int | None:
+        """The release that the mirrors stand at; None without a mirror.
+
+        Raises SchemaError if they stand at different ones.
+        """
+        found = {
+            self.release if sinks[MIRROR].release is None else sinks[MIRROR].release
+            for sinks in self.tables.values()
+            if MIRROR in sinks
+        }
+        if len(found) > 1:
+            message = "a manifest names mirrors of different releases"
+            raise SchemaError(message, release=self.release, mirrors=sorted(map(str, found)))
+        return next(iter(found), None)
+
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Manifest:
         """Read a manifest's JSON; raises SchemaError for anything else."""
@@ -117,7 +135,7 @@ def write_manifest(files: ManifestWriter, manifest: Manifest) -> None:
     files.write_json(_name(manifest.release), manifest.content())
 
 
-def read_manifest(files: JsonFiles, release: int) -> Manifest | None:
+def read_manifest(files: JsonFiles | ManifestWriter, release: int) -> Manifest | None:
     """Return a release's manifest, or None if it was not published."""
     content = files.read_json(_name(release))
     return None if content is None else Manifest.of(content)
@@ -182,6 +200,8 @@ def _version_content(version: TableVersion) -> dict[str, Any]:
         content["rows"] = version.rows
     if version.left_out:
         content["left_out"] = list(version.left_out)
+    if version.release is not None:
+        content["release"] = version.release
     return content
 
 

@@ -18,6 +18,8 @@ To write a sink, implement `Sink` and hand it to the query under a name of its o
 - The plan of a batch names the sinks that each release is written to, and the state names those
   that have every release so far.  So a query keeps its set of sinks; another set needs a new
   checkpoint and a new output.
+- A mirror may take several releases at once: it is then a `MergingSink`, and `merge` is to several
+  releases what `write` is to one.
 - `write` blocks until the release is durable.  It may raise any error: the run then ends, and the
   next run writes the release again.
 """
@@ -26,10 +28,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -38,7 +40,15 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
     from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 
-__all__ = ["AnyTable", "DecodedTable", "Release", "Sink", "TableVersion"]
+__all__ = [
+    "AnyTable",
+    "DecodedTable",
+    "Merge",
+    "MergingSink",
+    "Release",
+    "Sink",
+    "TableVersion",
+]
 
 
 class DecodedTable:
@@ -131,13 +141,30 @@ class TableVersion:
     `path` is relative to the output.  `version` is the version that this release made, or the last
     one before it if the release changed nothing.  `rows` counts what this release appended; None
     where that is no meaningful number.  `left_out` says what the table lacks because the change
-    stream leaves it out: `column <name>`, or an option of the stream.
+    stream leaves it out: `column <name>`, or an option of the stream.  `release` is the release
+    that a mirror stands at; None: the one that this is the version of.
     """
 
     path: str
     version: int
     rows: int | None = None
     left_out: tuple[str, ...] = ()
+    release: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """The releases after `after` up to `through`, which ended at `through_us` (microseconds).
+
+    `tables` has the schemas of every table that the last of them knows, by topic.
+    """
+
+    query_id: str
+    batch: int
+    after: int
+    through: int
+    through_us: int
+    tables: Mapping[str, TopicSchemas]
 
 
 class Sink(Protocol):
@@ -162,4 +189,20 @@ class Sink(Protocol):
 
         Returns a version for every table in `release.tables`, by table name (`schemas.table`).
         """
+        ...
+
+
+@runtime_checkable
+class MergingSink(Sink, Protocol):
+    """A sink that takes several releases at once, from where another sink keeps them."""
+
+    def merge(self, merge: Merge) -> Mapping[str, TableVersion]:
+        """Write several releases as one; idempotent by the number of the last.
+
+        Returns a version for every table in `merge.tables`, by table name.
+        """
+        ...
+
+    def versions(self, release: int, tables: Iterable[TopicSchemas]) -> Mapping[str, TableVersion]:
+        """Return the version of each of the tables at a release, of those that it had by then."""
         ...

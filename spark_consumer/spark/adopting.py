@@ -18,7 +18,7 @@ from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.core.batch_state import OutputProof, State
 from tidegate.spark_consumer.sinks.delta.adoption import adopt_changes, table_logs
 from tidegate.spark_consumer.sinks.delta.output_proof import prove_output
-from tidegate.spark_consumer.sinks.manifest import newest_manifest
+from tidegate.spark_consumer.sinks.manifest import newest_manifest, read_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,7 +62,11 @@ def require_proof(spark: SparkSession, config: ConsumerConfig) -> OutputProof:
     manifest = newest_manifest(output, watermark_us=sys.maxsize)
     query_id = "" if manifest is None else manifest.query_id
     found = table_logs(spark, output.root, query_id=query_id)
-    return prove_output(manifest, {(sink, table): log for sink, table, log in found})
+    return prove_output(
+        manifest,
+        {(sink, table): log for sink, table, log in found},
+        manifest_of=lambda release: read_manifest(output, release),
+    )
 
 
 def adopt_output(
@@ -93,6 +97,7 @@ def adopt_output(
         "release": proof.release,
         "through_us": proof.through_us,
         "begun_through_us": proof.begun_through_us,
+        "mirror_release": proof.release if proof.mirror_release is None else proof.mirror_release,
     }
 
 

@@ -17,7 +17,7 @@ import structlog
 from tidegate.lineage.subscription import Subscription
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.schemas.errors import TidegateError
-from tidegate.schemas.instants import NS_PER_US
+from tidegate.schemas.instants import NS_PER_US, US_PER_MS
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.batch.batch import Batch
 from tidegate.spark_consumer.batch.ports import Parts
@@ -34,6 +34,7 @@ from tidegate.spark_consumer.checkpoint.lease import Lease
 from tidegate.spark_consumer.checkpoint.offsets import end_offsets, read_offsets
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.checkpoint.storage import Storage
+from tidegate.spark_consumer.core.cadence import Cadence
 from tidegate.spark_consumer.core.caught_up import CaughtUp
 from tidegate.spark_consumer.core.files import LISTED_FOLDERS, SEGMENTS
 from tidegate.spark_consumer.core.gate import Limits
@@ -114,8 +115,12 @@ def build_query(
     *,
     registry: SchemaRegistry | None = None,
     metrics: ConsumerMetrics | None = None,
+    goal_us: int | None = None,
 ) -> GateQuery:
     """Start the query on a session; returns at once.
+
+    From a watermark of `goal_us` on, each batch brings the mirror up to date: the caller stops the
+    query there.  None: the caller stops it at any time, and the next run merges what is left.
 
     Takes the checkpoint: another run that works on it stops within seconds.  Raises ConfigError if
     checkpoint or output belong to another query, or the session lacks a data source; a checkpoint
@@ -141,6 +146,7 @@ def build_query(
             metrics=measured,
             writer=writer,
             reads=reads,
+            goal_us=goal_us,
         )
         _log().info(
             "start", run=writer, output=output.root, prefix=config.prefix, changes_per_batch=reads
@@ -188,6 +194,7 @@ def _prepare(
     metrics: ConsumerMetrics,
     writer: int,
     reads: int,
+    goal_us: int | None,
 ) -> tuple[Batch, DataStreamWriter]:
     """Return what starts the query, and the function of its batches."""
     subscription = Subscription(TopicNames(config.prefix))
@@ -199,14 +206,17 @@ def _prepare(
     identity = files.identify(prefix=config.prefix, output=output.root)
     log = _log().bind(query_id=identity.query_id)
     _begin(files, read_offsets(checkpoint), _kept(config), log)
-    direct = find_direct_way(output.root, rows_max=config.small_release_rows_max)
+    direct = find_direct_way(
+        output.root,
+        rows_max=config.small_release_rows_max,
+        bytes_max=config.small_release_bytes_max,
+    )
     sinks = (
         DeltaChangelogSink(spark, output.root, direct=direct),
         DeltaMirrorSink(spark, output.root, direct=direct, accepted=config.accepted_exclusions),
     )
-    release_max = files.release_max()
     for sink in sinks:
-        sink.open(query_id=identity.query_id, release_max=release_max)
+        sink.open(query_id=identity.query_id, release_max=files.release_max(sink.name))
     schemas = SchemaStore(gate, registry or _registry(config))
     segments = SegmentFiles(spark, gate.path(SEGMENTS))
     progress = ProgressReader(schemas.schema)
@@ -218,6 +228,7 @@ def _prepare(
         small_release_rows_max=0 if direct is None else config.small_release_rows_max,
         small_release_bytes_max=config.small_release_bytes_max,
         releases_kept=config.releases_kept,
+        cadence=Cadence(every_us=config.mirror_interval_ms * US_PER_MS, goal_us=goal_us),
     )
 
     def rows_of(frame: DataFrame) -> closing[SparkRows]:
@@ -321,7 +332,9 @@ def run(
         goal.resume(newest_state(gate))  # a stream that has ended gives no further batch
         is_over = False
         while not is_over:
-            former, running = running, build_query(spark, config, metrics=metrics)
+            goal_us = begun_us if config.until == "caught-up" else None
+            former = running
+            running = build_query(spark, config, metrics=metrics, goal_us=goal_us)
             if former is not None:
                 former.lease.stop()
             running.batch.finished = lambda state: goal.finish_batch(state, now_s=time.monotonic())

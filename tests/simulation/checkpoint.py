@@ -52,6 +52,8 @@ class Checkpoint:
     segments: Segments = field(default_factory=dict)
     changelog: dict[str, DeltaTable] = field(default_factory=dict)
     mirror: dict[str, DeltaTable] = field(default_factory=dict)
+    decided: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Batch -> when its plan was decided, and the cadence of the mirrors by then."""
     late: dict[int, list[DataRow]] = field(default_factory=dict)
     """Batch -> its late rows."""
     runs: list[int] = field(default_factory=list)
@@ -135,18 +137,30 @@ class Checkpoint:
         }
 
     def mirrors(self, topic: Callable[[str], str]) -> list[Mirror]:
-        """Return what the mirrors hold at each manifest's versions."""
+        """Return what the mirrors hold at each manifest's versions, and at which time they stand.
+
+        A table that no release up to there had is not named.
+        """
+        manifests = self.manifests()
+        ends_us = {one.release: one.through_us for one in manifests}
         return [
             Mirror(
-                one.through_us,
+                ends_us[one.mirror_release],
                 {
                     (topic(table), key): row
                     for table, sinks in one.tables.items()
+                    if "mirror" in sinks
                     for key, row in self.mirror[table].rows_at(sinks["mirror"].version).items()
                 },
             )
-            for one in self.manifests()
+            for one in manifests
+            if one.mirror_release is not None
         ]
+
+    def mirror_release(self, release: int) -> int | None:
+        """Return the release of the mirrors that a release's manifest names."""
+        text = self.store.get(f"output/{MANIFEST_FOLDER}/{release:012d}.json")
+        return None if text is None else Manifest.of(json.loads(text)).mirror_release
 
     def _changes(self, manifest: Manifest, *, every: bool = False) -> Iterator[DecodedRow]:
         for table, sinks in manifest.tables.items():

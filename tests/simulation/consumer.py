@@ -19,7 +19,7 @@ from tests.simulation.delta import ConcurrentCommit, SchemaMismatch
 from tests.simulation.gate_decoding import signed
 from tests.simulation.gate_rows import DataRow, MemoryRows, Registry
 from tests.simulation.gate_sinks import ChangelogModel, MirrorModel
-from tests.simulation.history import Claim
+from tests.simulation.history import Claim, MirrorSight
 from tests.simulation.object_store import StoreClient
 from tidegate.lineage.frontier import ProgressRow
 from tidegate.lineage.subscription import Subscription
@@ -63,6 +63,7 @@ class Consumer:
         self._topics: set[str] = set()
         self._gate = checkpoint.gate(self._note_plan)
         self._ended: Exception | None = None
+        self._begun_us = 0
         self._work = self._run()
 
     @property
@@ -139,11 +140,10 @@ class Consumer:
         )
         sinks = (
             ChangelogModel(checkpoint.changelog, disturbance),
-            MirrorModel(checkpoint.mirror, disturbance),
+            MirrorModel(checkpoint.mirror, disturbance, checkpoint.changelog),
         )
-        release_max = files.release_max()
         for sink in sinks:
-            sink.open(query_id=identity.query_id, release_max=release_max)
+            sink.open(query_id=identity.query_id, release_max=files.release_max(sink.name))
         return Parts(
             files=files,
             schemas=SchemaStore(self._gate, Registry(self._world.registry, disturbance)),  # type: ignore[arg-type]
@@ -155,6 +155,7 @@ class Consumer:
             code="code",
             topic_ids=self._world.topic_ids,
             writer=writer,
+            now_us=self._now_us,
         )
 
     def _require_only_writer(self, writer: int) -> None:
@@ -169,6 +170,11 @@ class Consumer:
                 raise InvariantViolation(message, run=number)
         invariant(writer > max(runs, default=0), "a run's number was taken before", run=writer)
         runs.append(writer)
+
+    def _now_us(self) -> int:
+        """Return the time at which a batch begins, which is when it is decided."""
+        self._begun_us = self._world.now_us
+        return self._begun_us
 
     def _require_turn(self, batch: int) -> None:
         """Spark's own logs take each batch once, and this run's turn may be over."""
@@ -241,6 +247,7 @@ class Consumer:
             self._world.ground.note_batch(batch, loop.frontier.topic_ids)
         self._require_state(loop.state)
         self._require_manifests(loop.state)
+        self._note_mirror(loop.state)
         self._world.measure_files()
 
     def _require_stored(self, frontier: Frontier, state: State) -> None:
@@ -281,6 +288,20 @@ class Consumer:
                 found = newest_manifest(output, watermark_us=manifest.through_us)
             invariant(found is not None and found == manifest, "a manifest is lost", kept=kept)
 
+    def _note_mirror(self, state: State) -> None:
+        """Note where the mirrors stand, unless a successor may have gone on already."""
+        newest = state.next_release - 1
+        if newest < 0 or self.is_superseded:
+            return
+        decided_us, every_us = self._checkpoint.decided[state.batch]
+        mirror = self._checkpoint.mirror_release(newest)
+        sight = MirrorSight(
+            state.batch, decided_us, every_us, newest, mirror, has_ended=state.stream_has_ended
+        )
+        self._world.history.mirror_sights.append(sight)
+        if mirror is not None and mirror < newest:
+            self._world.tell("consumer", "fault", "the mirror stands at an older release")
+
     def _note_plan(self, name: str, content: Any) -> None:
         """Note each plan at the moment when it is stored: the gate's claims of the watermark."""
         if name.startswith(f"{PLANS}/"):
@@ -288,6 +309,8 @@ class Consumer:
             self._world.tell("consumer", "event", plan)
             for step in plan.steps:
                 self._world.tell("consumer", "plans", step)
+            every_us = self._limits.cadence.every_us
+            self._checkpoint.decided[plan.batch] = (self._begun_us, every_us)
             attempt = self._gate.writers.number or 0
             self._world.claimed(Claim(plan.batch, attempt, plan.through_us, plan.end_offsets))
 

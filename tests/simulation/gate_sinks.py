@@ -2,7 +2,8 @@
 
 `CommitLog` finds the commit that carries a release, refuses a table that is ahead, and gives each
 release its version.  Around it stands what `sinks.delta` does with Spark: create or widen, skip a
-release that is there, append or merge under the release's transaction id.
+release that is there, append or merge under the release's transaction id.  A mirror that takes
+several releases at once finds them in the changelog.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from typing import Any
 
 from tests.simulation.delta import DeltaTable, DirectHandle, TransactionId, at_point
 from tests.simulation.disturbance import Disturbance
-from tests.simulation.gate_decoding import DecodedRow
+from tests.simulation.gate_decoding import ChangeReader, DecodedRow
+from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog
-from tidegate.spark_consumer.sinks.port import DecodedTable, Release, TableVersion
+from tidegate.spark_consumer.sinks.port import DecodedTable, Merge, Release, TableVersion
 
 __all__ = ["ChangelogModel", "Changes", "MirrorModel", "fold_row", "open_handle"]
 
@@ -105,6 +107,41 @@ class MirrorModel(_TableSink):
     """Merges the changes into the source's rows."""
 
     name = "mirror"
+
+    def __init__(
+        self,
+        tables: dict[str, DeltaTable],
+        disturbance: Disturbance | None,
+        changelog: dict[str, DeltaTable] | None = None,
+    ) -> None:
+        super().__init__(tables, disturbance)
+        self._changelog = {} if changelog is None else changelog
+
+    def merge(self, merge: Merge) -> Mapping[str, TableVersion]:
+        tables = {topic: self._changes(one, merge) for topic, one in merge.tables.items()}
+        rows = sum(one.rows for one in tables.values())
+        bounds = (merge.through_us, merge.through_us)
+        return self.write(
+            Release(merge.through, *bounds, merge.query_id, merge.batch, rows, tables)
+        )
+
+    def versions(self, release: int, tables: Iterable[TopicSchemas]) -> Mapping[str, TableVersion]:
+        found = {one.table: self._log(one.table).find_version(release) for one in tables}
+        return {
+            table: TableVersion(f"{self.name}/{table}", version)
+            for table, version in found.items()
+            if version is not None
+        }
+
+    def _changes(self, schemas: TopicSchemas, merge: Merge) -> DecodedTable:
+        """Return what the changelog's newest version holds of the merge's releases."""
+        kept = self._changelog.get(schemas.table, DeltaTable())
+        rows = [
+            row for row in kept.added_up_to(kept.head) if merge.after < row.release <= merge.through
+        ]
+        rows.sort(key=lambda row: (row.release, row.ordinal))
+        frame: Any = Changes(ChangeReader(schemas).columns, rows, is_small=len(rows) % 2 == 0)
+        return DecodedTable(None, lambda: frame, len(rows), schemas)  # type: ignore[arg-type]
 
     def _apply(
         self, table: DeltaTable, one: DecodedTable, transaction: TransactionId, commit: Commit

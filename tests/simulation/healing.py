@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidegate.spark_consumer.core.files import state_file
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -236,7 +238,16 @@ class Healing:
             return False
         if not self._has_settled():
             return False
-        return world.checkpoint.committed >= claims[-1].batch
+        batch = claims[-1].batch
+        return world.checkpoint.committed >= batch and self._has_mirrored(batch)
+
+    def _has_mirrored(self, batch: int) -> bool:
+        """Whether the mirrors have every release; a stream that has ended has no batch to wait for.
+
+        What they then lack they lack for good: `mirror_cadence` finds it.
+        """
+        state = self._world.checkpoint.read(state_file(batch)) or {}
+        return state.get("mirror_release") is None or state["stream_has_ended"]
 
     def _has_settled(self) -> bool:
         world = self._world

@@ -28,6 +28,7 @@ __all__ = [
     "LineageFact",
     "Manifested",
     "Mirror",
+    "MirrorSight",
     "Parked",
     "Published",
     "PutBack",
@@ -239,6 +240,21 @@ class Mirror:
 
 
 @dataclass(frozen=True, slots=True)
+class MirrorSight:
+    """Where the mirrors stood after a batch, by the manifest of its newest release."""
+
+    batch: int
+    decided_us: int
+    """When the batch was decided."""
+    every_us: int
+    """The least time between two merges, by the settings of the run that decided."""
+    newest: int
+    mirror: int | None
+    has_ended: bool = False
+    """Whether the stream has ended: no later batch may bring the mirrors up to date."""
+
+
+@dataclass(frozen=True, slots=True)
 class Manifested:
     """A release's manifest: its bounds, its size, and each table's version after it."""
 
@@ -392,6 +408,7 @@ class History:
     mirrors: list[Mirror] = field(default_factory=list)
     manifests: list[Manifested] = field(default_factory=list)
     """By number."""
+    mirror_sights: list[MirrorSight] = field(default_factory=list)
     captured: dict[bytes, Row] = field(default_factory=dict)
     """Order key -> the columns of the released change, as the changelog holds them."""
     ground: list[GroundFault] = field(default_factory=list)

@@ -19,6 +19,7 @@ from tests.simulation.broken_fleets import BROKEN_FLEETS
 from tests.simulation.broken_gates import BROKEN_GATES
 from tests.simulation.broken_ground import BROKEN_GROUND
 from tests.simulation.broken_heartbeats import BROKEN_HEARTBEATS
+from tests.simulation.broken_mirrors import BROKEN_MIRRORS
 from tests.simulation.broken_parking import BROKEN_PARKING
 from tests.simulation.broken_queries import BROKEN_QUERIES
 from tests.simulation.broken_redrives import BROKEN_REDRIVES
@@ -46,6 +47,7 @@ MUTANTS = (
     *BROKEN_TABLES,
     *BROKEN_GATES,
     *BROKEN_CHECKPOINTS,
+    *BROKEN_MIRRORS,
 )
 
 

@@ -24,6 +24,7 @@ from tests.simulation.history import (
     LineageFact,
     Manifested,
     Mirror,
+    MirrorSight,
     Parked,
     Published,
     PutBack,
@@ -143,6 +144,11 @@ def history():
             Mirror(20, {(TOPIC, b"k"): {"v": 2}, (TOPIC, b"l"): {"v": 3}}),
         ],
         manifests=[Manifested(0, -1, 15, 1, {"m/t": 1}), Manifested(1, 15, 20, 2, {"m/t": 2})],
+        mirror_sights=[
+            MirrorSight(0, 100, 50, 0, 0),
+            MirrorSight(1, 149, 50, 1, 0),
+            MirrorSight(2, 150, 50, 1, 1, has_ended=True),
+        ],
         value_schemas={TOPIC: {2: {"v": "long"}, 5: {"v": "long", "w": "string"}}},
         captured={ONE: {"v": 1}, TWO: {"v": 2}, THREE: {"v": 3}},
         sizes=[Size("things", 3, 3)],
@@ -234,6 +240,14 @@ WRONGS = [
     ("mirrored_rows", "another value", lambda h: changed(
         h.mirrors, 0, rows={(TOPIC, b"k"): {"v": 7}})),
     ("mirrored_rows", "a row is missing", lambda h: changed(h.mirrors, 0, rows={})),
+    ("mirror_cadence", "older than the setting says", lambda h: changed(
+        h.mirror_sights, 1, decided_us=150)),
+    ("mirror_cadence", "older at the end", lambda h: changed(
+        h.mirror_sights, 2, mirror=0, decided_us=149)),
+    ("mirror_cadence", "no cut", lambda h: changed(h.mirror_sights, 0, mirror=None)),
+    ("mirror_cadence", "ahead of the releases", lambda h: changed(h.mirror_sights, 1, mirror=2)),
+    ("mirror_cadence", "goes back", lambda h: h.mirror_sights.append(
+        MirrorSight(3, 160, 50, 1, 0))),
     ("captured_values", "another value", lambda h: h.captured.update({TWO: {"v": 1}})),
     ("captured_values", "a column is missing", lambda h: h.captured.update({TWO: {}})),
     ("manifests", "a table goes back", lambda h: changed(h.manifests, 1, versions={"m/t": 0})),

@@ -14,6 +14,7 @@ from tidegate.producer.core.parked_keys import PARKED_KEYS_MAX
 from tidegate.producer.core.query_scheduler import OPEN_QUERIES_MAX
 from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.progress_chunks import CHUNK_BYTES_MAX
+from tidegate.spark_consumer.core.cadence import Cadence
 
 __all__ = ["Weather"]
 
@@ -126,6 +127,16 @@ class Weather:
     """How many entries of their vectors, over all slots."""
     announcements: int
     """How many announcements of a slot a reader keeps apart."""
+    mirror_every_us: int
+    """The least time between two merges of the mirrors; 0: with every release."""
+
+    def cadence(self, random: Random, *, now_us: int) -> Cadence:
+        """Draw how often a run merges the mirrors: some merge each release, or stop at an end.
+
+        Whatever the end is, after the faults every run has passed it.
+        """
+        every_us = 0 if random.random() < 0.2 else self.mirror_every_us
+        return Cadence(every_us, goal_us=now_us if random.random() < 0.1 else None)
 
     @classmethod
     def drawn(
@@ -139,12 +150,14 @@ class Weather:
         registry: Random,
         timestamps: Random,
         waiting: Random,
+        mirrors: Random,
     ) -> Weather:
         """Return the weather of a seed.
 
         `sizes` draws what concerns the sizes of messages, `heartbeats` what slots say of
         themselves, `queries` how many run, `poison` what cannot be published,
-        `registry` what is refused, `timestamps` their form, `waiting` what a reader keeps.
+        `registry` what is refused, `timestamps` their form, `waiting` what a reader keeps,
+        `mirrors` how often they are merged.
         """
         is_poisoned = poison.random() < 0.35
         has_sizes = sizes.random() < 0.35
@@ -226,4 +239,5 @@ class Weather:
             snapshots_waiting=waiting.choice((2, 5)) if is_thinned else SNAPSHOTS_WAITING_MAX,
             entries_waiting=waiting.choice((6, 60)) if is_thinned else ENTRIES_WAITING_MAX,
             announcements=waiting.choice((0, 1, 3)) if is_thinned else ANNOUNCEMENTS_MAX,
+            mirror_every_us=mirrors.choice((0, 300_000, 1_000_000, 4_000_000)),
         )

@@ -120,6 +120,7 @@ class World:
             registry=Random(f"registry {seed}"),
             timestamps=Random(f"timestamps {seed}"),
             waiting=Random(f"waiting {seed}"),
+            mirrors=Random(f"mirrors {seed}"),
         )
         self.names = TopicNames("sim")
         self.slots = weather.slots
@@ -393,6 +394,7 @@ class World:
             slice_rows=max(1, weather.release_rows * factor // 3),
             state_segments_max=weather.segments // 4,
             releases_kept=weather.segments // 2,
+            cadence=weather.cadence(Random(f"cadence {self.now_us}"), now_us=self.now_us),
         )
 
     def _some_node(self) -> Node | None:

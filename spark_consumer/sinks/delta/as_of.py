@@ -25,10 +25,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def as_of(spark: SparkSession, output: str, time: datetime | int) -> dict[str, DataFrame]:
-    """Return each mirror, by table name, at the newest release at or before a commit time.
+    """Return each mirror, by table name, at its newest cut at or before a commit time.
 
     `time` is a datetime with a time zone, or microseconds since 1970.  The tables agree with each
-    other: a transaction is in all of them or in none.  Raises ConfigError for a datetime without a
+    other: a transaction is in all of them or in none.  They stand at a release that ended at or
+    before `time`, which may be an older one than the newest such release: the setting
+    `mirror_interval_ms` says by how much.  Raises ConfigError for a datetime without a
     time zone, and if no release that is kept ended at or before `time`.
     """
     time_us = _microseconds(time)

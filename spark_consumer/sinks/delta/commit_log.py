@@ -16,7 +16,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from tidegate.schemas.errors import ConfigError, invariant
+from tidegate.schemas.errors import ConfigError, InvariantViolation, invariant
 from tidegate.spark_consumer.errors import ForeignChange
 
 if TYPE_CHECKING:
@@ -141,6 +141,7 @@ class CommitLog:
         self._head = -1
         self._written: list[WrittenCommit] = []
         self._complete = True
+        self._adopted = -1
         self.foreign: list[TableCommit] = []
         """Changes of rows by others that no commit of ours has adopted; `require_own` refuses."""
 
@@ -167,7 +168,7 @@ class CommitLog:
         """Do as `load`, but leave it to `require_own` to refuse what others have changed."""
         commits = self._history.recent(limit)
         self._head = max((commit.version for commit in commits), default=-1)
-        self._written, self.foreign = [], []
+        self._written, self.foreign, self._adopted = [], [], -1
         self._complete = limit is None or len(commits) < limit
         for commit in sorted(commits, key=lambda commit: commit.version):
             self._take(commit)
@@ -233,10 +234,30 @@ class CommitLog:
 
     def version_at(self, release: int) -> int:
         """Return the table's version after a release: the last of our commits up to it."""
+        version = self.find_version(release)
+        if version is None:
+            message = "no commit of a table is as old as the release"
+            raise InvariantViolation(message, table=self.path)
+        return version
+
+    def find_version(self, release: int) -> int | None:
+        """Return what `version_at` does, or None if the table was created after the release."""
         self._reach_back(release)
         place = bisect_right([known.release for known in self._written], release)
-        invariant(place > 0, "no commit of a table is as old as the release", table=self.path)
-        return self._written[place - 1].version
+        return self._written[place - 1].version if place else None
+
+    def carriers(self, *, after: int, through: int) -> tuple[WrittenCommit, ...]:
+        """Return the commits that carry rows of the releases after `after` up to `through`."""
+        self._reach_back(after)
+        return tuple(
+            known
+            for known in self._written
+            if after < known.release <= through and known.through_us is not None
+        )
+
+    def has_adopted_since(self, version: int) -> bool:
+        """Whether changes of others were adopted that may concern the rows of a version."""
+        return self._adopted >= version
 
     def _refuse(self, commit: TableCommit) -> NoReturn:
         message = "others have changed the rows of a table"
@@ -270,6 +291,7 @@ class CommitLog:
             )
         if (adopted := ours.get("adopts")) is not None:
             self.foreign = [one for one in self.foreign if one.version > adopted]
+            self._adopted = max(self._adopted, adopted)
             return
         through_us = ours.get("through_us")
         release = ours["release"] if through_us is not None else ours["prepares"]

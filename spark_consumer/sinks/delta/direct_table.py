@@ -53,6 +53,33 @@ class DirectTable:
         """Paths of the version's data files."""
         return self._table.file_uris()
 
+    def files_of(self, column: str, *, above: int, through: int) -> list[tuple[str, int]]:
+        """Return files that may have numbers within the bounds in a column, and their sizes.
+
+        A file that does not say what it holds is one of them.
+        """
+        actions: Any = pyarrow.table(self._table.get_add_actions(flatten=True))
+        names = [f"min.{column}", f"max.{column}", "size_bytes"]
+        blank = [None] * actions.num_rows
+        columns = [
+            actions[name].to_pylist() if name in actions.column_names else blank for name in names
+        ]
+        # Both list the files in the order of the log.
+        rows = zip(self._table.file_uris(), *columns, strict=True)
+        return [
+            (file, size)
+            for file, low, high, size in rows
+            if (low is None or low <= through) and (high is None or high > above)
+        ]
+
+    @staticmethod
+    def content(file: str) -> list[dict[str, Any]]:
+        """Return the rows of one of the files."""
+        found: list[dict[str, Any]] = parquet.read_table(
+            file, partitioning=None, coerce_int96_timestamp_unit="us"
+        ).to_pylist()
+        return found
+
     def has(self, commit: Commit) -> bool:
         """Whether the version has the release's transaction, or a later one of the same writer."""
         number = self._table.transaction_version(commit.application)

@@ -25,6 +25,11 @@ __all__ = ["DirectWay", "find_direct_way"]
 _MIRROR_BYTES_MAX = 256 * 1024**2
 """delta-rs rewrites a mirror in this process; Spark spreads it over its tasks and to disk."""
 
+_ROWS_MAX, _BYTES_MAX = 10_000, 16 * 1024**2
+
+_COMPRESSION = 4
+"""How much smaller a changelog's files are than what they hold, at most by this estimate."""
+
 _KEYS_OF_SPARK = frozenset({"float", "double"})
 """For Spark, NaN equals NaN and 0 equals -0; not so in a join of delta-rs."""
 
@@ -33,10 +38,11 @@ _DECODED_BY_DELTA_RS = frozenset("%#?")
 _log = structlog.get_logger(__name__)
 
 
-def find_direct_way(output: str, *, rows_max: int) -> DirectWay | None:
+def find_direct_way(output: str, *, rows_max: int, bytes_max: int = _BYTES_MAX) -> DirectWay | None:
     """Return how small releases are written without Spark, or None; logs once what it found.
 
-    `output` is an absolute path or URI, `rows_max` the changes of the largest small release.
+    `output` is an absolute path or URI, `rows_max` the changes of the largest small release, and
+    `bytes_max` the size of their keys and values.
     """
     missing = [name for name in ("deltalake", "pyarrow") if not is_installed(name)]
     folder = _local(output)
@@ -47,7 +53,7 @@ def find_direct_way(output: str, *, rows_max: int) -> DirectWay | None:
     elif folder is None:
         reason = "output is not a plain path of this machine"
     else:
-        return DirectWay(folder)
+        return DirectWay(folder, rows_max=rows_max, bytes_max=bytes_max)
     _log.info("small releases are written by Spark", reason=reason)
     return None
 
@@ -55,8 +61,12 @@ def find_direct_way(output: str, *, rows_max: int) -> DirectWay | None:
 class DirectWay:
     """Opens the tables of an output for delta-rs; blocks while it reads their logs."""
 
-    def __init__(self, folder: str) -> None:
-        """Take the output's folder on this machine."""
+    def __init__(
+        self, folder: str, *, rows_max: int = _ROWS_MAX, bytes_max: int = _BYTES_MAX
+    ) -> None:
+        """Take the output's folder on this machine, and how large a small release is."""
+        self.rows_max = rows_max
+        self._bytes_max = bytes_max
         self._folder = folder
         self._known_files: set[str] = set()
         self._refused: set[tuple[str, str]] = set()
@@ -83,6 +93,29 @@ class DirectWay:
             self._refuse(path, "the table has columns besides ours")
             return None
         return table
+
+    def changes(self, path: str, *, after: int, through: int) -> list[dict[str, Any]] | None:
+        """Return a changelog's rows of the releases after one up to another, in any order.
+
+        Values are Python's.  None if only Spark may read them, or if there may be too many bytes.
+        """
+        from tidegate.spark_consumer.sinks.delta.direct_table import (  # noqa: PLC0415 - optional
+            DirectTable,
+        )
+
+        table = DirectTable(f"{self._folder}/{path}")
+        if not table.is_plain:
+            self._refuse(path, "the table has features of Delta's")
+            return None
+        files = table.files_of("release", above=after, through=through)
+        if sum(size for _, size in files) * _COMPRESSION > self._bytes_max:
+            return None
+        return [
+            row
+            for file, _ in files
+            for row in table.content(file)
+            if after < row["release"] <= through
+        ]
 
     def mirror(
         self, path: str, *, schema: StructType, keys: Sequence[str], version: int | None = None

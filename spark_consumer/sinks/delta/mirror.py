@@ -1,10 +1,11 @@
-"""Every source table as it was at the watermark: one MERGE per table and release.
+"""Every source table as it was at the watermark: one MERGE per table and release, or several.
 
 An INSERT replaces the row, a DELETE removes it, an UPDATE changes the columns that it captured.  An
 UPDATE of a row that the mirror lacks (the stream started after the row's INSERT) never creates one:
 its changes go to `<output>/incomplete/<table>`.  An UPDATE before an INSERT or DELETE of the same
-key and release has no effect.  Exactly once: a release that a table's commits name is not merged
-again.
+key and merge has no effect.  Exactly once: a release that a table's commits name is not merged
+again.  Where the mirror takes several releases at once, they come from the changelog, as one that
+has the number of the last.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from delta.tables import DeltaTable
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
+from tidegate.spark_consumer.core.cadence import MIRROR
 from tidegate.spark_consumer.sinks.collected_table import CollectedTable
+from tidegate.spark_consumer.sinks.delta.changelog_reader import ORDINALS, ChangelogReader
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog
 from tidegate.spark_consumer.sinks.delta.direct_merge import merge_folded, unmatched_updates
 from tidegate.spark_consumer.sinks.delta.fold import (
@@ -51,7 +54,7 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
     from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
     from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
-    from tidegate.spark_consumer.sinks.port import AnyTable, Release
+    from tidegate.spark_consumer.sinks.port import AnyTable, Merge, Release
 
 __all__ = ["DeltaMirrorSink"]
 
@@ -72,7 +75,7 @@ class DeltaMirrorSink:
     `incomplete_changes` counts the changes that went to the incomplete tables since `open`.
     """
 
-    name = "mirror"
+    name = MIRROR
 
     def __init__(
         self,
@@ -90,12 +93,32 @@ class DeltaMirrorSink:
         self._scope = MirrorScope(accepted)
         self._tables = SinkTables(output, folder="mirror", sink=self.name, direct=direct)
         self._incomplete = SinkTables(output, folder="incomplete", sink="incomplete", direct=direct)
+        self._changelog = ChangelogReader(spark, output, direct=direct)
         self.incomplete_changes = 0
 
     def open(self, *, query_id: str, release_max: int) -> None:
         """Refuse tables of another query, or ahead of this one's checkpoint, with ConfigError."""
         for tables in (self._tables, self._incomplete):
             tables.open(self._spark, query_id=query_id, release_max=release_max)
+        self._changelog.open(query_id=query_id)
+
+    def merge(self, merge: Merge) -> Mapping[str, TableVersion]:
+        """Merge several releases as `write` does one; raises also ChangesNotConserved.
+
+        That is for a changelog that does not hold what was released.
+        """
+        return self.write(self._changelog.release(merge))
+
+    def versions(self, release: int, tables: Iterable[TopicSchemas]) -> Mapping[str, TableVersion]:
+        """Return the version of each of the tables at a release, of those that it had by then."""
+        found = {}
+        for schemas in tables:
+            log = self._tables.log(self._spark, schemas.table)
+            version = log.find_version(release) if log.exists else None
+            if version is not None:
+                path = self._tables.path(schemas.table)
+                found[schemas.table] = TableVersion(path, version, left_out=left_out(schemas))
+        return found
 
     def write(self, release: Release) -> Mapping[str, TableVersion]:
         """Merge what the tables lack; return every table's version at this release.
@@ -181,18 +204,19 @@ class DeltaMirrorSink:
             return
         lost = unmatched_updates(mirror, folded, keys=_key_names(one.schemas))
         bases = {tuple(row.key.values()): row for row in lost}
-        rows = [
+        changes = [
             change
             for change in one.changes
             if change["mod_type"] == "UPDATE"
             and (base := bases.get(tuple(change["key"].values()))) is not None
             and base.is_after_base(change["ordinal"])
         ]
+        rows = [{**change, "ordinal": change["ordinal"] % ORDINALS} for change in changes]
         self._append_aside(
             one,
             len(rows),
             lambda aside: self._incomplete.append_changes(
-                one, rows, commit=aside, frame=lambda: _only(one.frame, rows)
+                one, rows, commit=aside, frame=lambda: _as_released(_only(one.frame, changes))
             ),
             commit=commit,
         )
@@ -262,22 +286,23 @@ class DeltaMirrorSink:
         version = self._tables.log(spark, table).version_at(commit.release)
         mirror = spark.read.format("delta").option("versionAsOf", version)
         known = mirror.load(self._tables.address(table)).select(_key_struct(_key_names(schemas)))
-        patched = folded.where(F.col("action") == PATCH).select("key", "base_ordinal").alias("p")
-        unknown = patched.join(known.alias("m"), F.expr("p.key <=> m.key"), "left_anti")
+        # Under names of their own: Spark takes columns that both sides of a join have for one.
+        base = (F.col("key").alias("of_key"), F.col("base_ordinal").alias("after_ordinal"))
+        patched = folded.where(F.col("action") == PATCH).select(*base).alias("p")
+        unknown = patched.join(known.alias("m"), F.expr("p.of_key <=> m.key"), "left_anti")
         after_delete = folded.where((F.col("action") == DELETE) & F.col("updated_after_base"))
-        lost = unknown.unionByName(after_delete.select("key", "base_ordinal")).alias("lost")
-        rows = (
+        lost = unknown.unionByName(after_delete.select(*base)).alias("lost")
+        rows = _as_released(
             changes.alias("c")
             .where("c.mod_type = 'UPDATE'")
             .join(
                 lost,
-                F.expr("c.key <=> lost.key and c.ordinal > coalesce(lost.base_ordinal, -1)"),
+                F.expr("c.key <=> lost.of_key and c.ordinal > coalesce(lost.after_ordinal, -1)"),
                 "left_semi",
             )
             .coalesce(1)
             .sortWithinPartitions("ordinal")
-            .localCheckpoint(eager=True)
-        )
+        ).localCheckpoint(eager=True)
         self._append_aside(
             one,
             rows.count(),
@@ -341,6 +366,11 @@ def _key_names(schemas: TopicSchemas) -> list[str]:
 
 def _key_struct(keys: Sequence[str]) -> Column:
     return F.struct(*(F.col(f"`{key}`") for key in keys)).alias("key")
+
+
+def _as_released(changes: DataFrame) -> DataFrame:
+    """Return changes of several releases with the ordinals that they were released with."""
+    return changes.withColumn("ordinal", F.col("ordinal") % ORDINALS)
 
 
 def _only(frame: DataFrame, rows: Sequence[Mapping[str, Any]]) -> DataFrame:

@@ -1,9 +1,10 @@
 """What an output proves about itself, when its checkpoint is lost or older than its tables.
 
 The newest manifest is written after everything that it names, and the commits of the tables name
-releases.  Both together say which release is whole, and whether the next one was begun.  Where they
-contradict each other, or history is missing, nothing is proved.  It writes nothing and needs no
-Spark.
+releases.  Both together say which release is whole, and whether the next one was begun.  Mirrors
+may stand at an older release, and some of them may have taken the rest already: the next run
+repeats that merge.  Where manifest and tables contradict each other, or history is missing, nothing
+is proved.  It writes nothing and needs no Spark.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.core.batch_state import OutputProof
+from tidegate.spark_consumer.core.cadence import CHANGELOG
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog
@@ -27,12 +29,15 @@ _HINT = "Start with a new output and a new checkpoint"
 
 
 def prove_output(
-    manifest: Manifest | None, logs: Mapping[tuple[str, str], CommitLog]
+    manifest: Manifest | None,
+    logs: Mapping[tuple[str, str], CommitLog],
+    *,
+    manifest_of: Callable[[int], Manifest | None] = lambda _: None,
 ) -> OutputProof:
     """Return what the newest manifest and all tables prove together.
 
-    `logs` are by sink and table, and not read yet.  Raises ConfigError where they prove nothing,
-    and what `CommitLog.load` raises.
+    `logs` are by sink and table, and not read yet; `manifest_of` reads the manifest of an earlier
+    release.  Raises ConfigError where they prove nothing, and what `CommitLog.load` raises.
     """
     if manifest is None:
         raise _unproven("the output has no release manifest")
@@ -47,6 +52,7 @@ def prove_output(
         for commit in log.commits
         if commit.release > manifest.release and commit.through_us is not None
     }
+    cut = _mirror_cut(manifest, logs, manifest_of)
     return OutputProof(
         query_id=manifest.query_id,
         release=manifest.release,
@@ -54,11 +60,45 @@ def prove_output(
         sinks=_sinks_of(manifest),
         begun_through_us=_begun(manifest, ahead),
         complete_from_us=manifest.complete_from_us,
+        mirror_release=None if cut is None else cut.release,
+        mirror_through_us=None if cut is None else cut.through_us,
     )
 
 
+def _mirror_cut(
+    manifest: Manifest,
+    logs: Mapping[tuple[str, str], CommitLog],
+    manifest_of: Callable[[int], Manifest | None],
+) -> Manifest | None:
+    """Return the manifest of the release that the mirrors stand at, None if that is the newest.
+
+    A merge takes everything up to the newest manifest, and until it is done no later release is
+    written to mirrors: they hold nothing else after their cut.
+    """
+    stands_at = manifest.mirror_release
+    if stands_at is None or stands_at == manifest.release:
+        return None
+    later = {
+        commit.release
+        for (sink, _), log in logs.items()
+        if sink != CHANGELOG
+        for commit in log.commits
+        if commit.release > stands_at
+    }
+    cut = manifest_of(stands_at)
+    if cut is None or later - {manifest.release}:
+        raise _unproven(
+            "the mirrors stand at a release without a manifest, or hold others after it",
+            release=manifest.release,
+            mirror_release=stands_at,
+            releases_in_mirrors=sorted(later),
+        )
+    return cut
+
+
 def _require_version(log: CommitLog | None, manifest: Manifest, named: TableVersion) -> None:
-    found = [] if log is None else [c for c in log.commits if c.release <= manifest.release]
+    stands_at = manifest.release if named.release is None else named.release
+    found = [] if log is None else [c for c in log.commits if c.release <= stands_at]
     if not found or found[-1].version != named.version:
         raise _unproven(
             "the history of a table does not have the version that the newest manifest names",

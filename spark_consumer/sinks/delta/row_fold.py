@@ -56,5 +56,5 @@ def fold_rows(changes: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> l
         if (new := change["new_values"]) is not None:
             names = change["new_columns"]
             captured = columns if names is None else known.intersection(names)
-            one.values.update((name, new[name]) for name in captured)
+            one.values.update((name, new.get(name)) for name in captured)
     return list(folded.values())

@@ -115,12 +115,14 @@ class _Reader:
 
     is_healing = True
     thinning = 0.0
+    now_us = BEGIN_US
     names: TopicNames = NAMES
     data_topics = (TOPIC,)
 
     def __init__(self, picture: Picture, gate: _Gate, topic_partitions: int) -> None:
         self.random = FixedAnswers()
-        self.broker = self.registry = self.ground = self
+        self.broker = self.registry = self.ground = self.history = self
+        self.mirror_sights: list[Any] = []
         self.logs = {
             place: _ShownLog(shown, picture.end(place)) for place, shown in picture.records.items()
         }

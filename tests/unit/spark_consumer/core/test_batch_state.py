@@ -7,7 +7,6 @@ import pytest
 
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.spark_consumer.core.batch_state import (
-    LISTED_FORMAT,
     STATE_FORMAT,
     Segment,
     SegmentPart,
@@ -87,7 +86,7 @@ def test_where_nothing_waited_nothing_is_unknown():
 
 
 def test_a_state_of_a_newer_program_names_the_version_to_install():
-    stored = STATE.snapshot() | {"format": LISTED_FORMAT + 1, "code": "9.1.0", "something": "new"}
+    stored = STATE.snapshot() | {"format": STATE_FORMAT + 1, "code": "9.1.0", "something": "new"}
     with pytest.raises(NewerCheckpoint, match=r"Install Tidegate 9\.1\.0 or newer"):
         State.restore(stored)
 

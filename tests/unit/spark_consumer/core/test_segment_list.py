@@ -8,8 +8,6 @@ import pytest
 
 from tidegate.spark_consumer.core import part_log
 from tidegate.spark_consumer.core.batch_state import (
-    LISTED_FORMAT,
-    STATE_FORMAT,
     Segment,
     SegmentPart,
     State,
@@ -123,19 +121,16 @@ def test_segments_that_are_gone_leave_nothing():
     assert folder.lists == []
 
 
-def test_a_few_segments_are_stored_as_older_programs_know_them():
+def test_a_few_segments_are_in_the_state_alone():
     folder = Folder(own_max=4)
     folder.store([segment(number) for number in range(4)])
-    content = folder.state.snapshot()
-    assert content["format"] == STATE_FORMAT
-    assert not {"segment_parts", "removed_segments", "dropped_lists"} & content.keys()
+    assert not {"segment_parts", "removed_segments"} & folder.state.snapshot().keys()
     folder.store([segment(number) for number in range(5)])
-    assert folder.state.snapshot()["format"] == LISTED_FORMAT
-    # The folder is named until it was deleted: an older program would leave it.
+    # The folder is named until it was deleted.
     folder.store([segment(number) for number in range(2)])
-    assert folder.state.snapshot()["format"] == LISTED_FORMAT
+    assert folder.state.snapshot()["dropped_lists"]
     folder.store([segment(number) for number in range(2)])
-    assert folder.state.snapshot()["format"] == STATE_FORMAT
+    assert not folder.state.snapshot()["dropped_lists"]
 
 
 def test_a_file_that_is_missing_is_a_named_error():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -30,6 +31,7 @@ from tidegate.spark_consumer.batch.ports import Parts
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.core.batch_state import State
+from tidegate.spark_consumer.core.cadence import Cadence
 from tidegate.spark_consumer.core.gate import Limits
 from tidegate.spark_consumer.errors import CheckpointMismatch
 from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog
@@ -39,6 +41,8 @@ TIMES_US = (10, 20, 30, 40, 50, 60)
 # What each batch of the two checkpoints reads: up to which change, and the watermark at its end.
 BEFORE = ((3, 20), (5, 40), (6, 60))
 AFTER = ((2, 10), (4, 30), (6, 60))
+EVERY_SECOND_BATCH = Cadence(every_us=2)
+NEVER_AGAIN = Cadence(every_us=1_000)
 
 
 class Kafka:
@@ -74,9 +78,12 @@ def steps(checkpoint, cuts, *, limits, kafka):
     folder = checkpoint.gate(lambda _name, _content: None)
     writer = folder.take()
     files = GateFiles(folder)
-    sinks = (ChangelogModel(checkpoint.changelog, None), MirrorModel(checkpoint.mirror, None))
+    sinks = (
+        ChangelogModel(checkpoint.changelog, None),
+        MirrorModel(checkpoint.mirror, None, checkpoint.changelog),
+    )
     for sink in sinks:
-        sink.open(query_id="q", release_max=files.release_max())
+        sink.open(query_id="q", release_max=files.release_max(sink.name))
     parts = Parts(
         files=files,
         schemas=SchemaStore(folder, Registry(SCHEMAS, None)),
@@ -89,6 +96,7 @@ def steps(checkpoint, cuts, *, limits, kafka):
         topic_ids=lambda _topics: {},
         writer=writer,
         first_state=files.adopted(),
+        now_us=itertools.count().__next__,
     )
     for batch, (rows, progress, ends) in enumerate(kafka.batches(cuts)):
         if batch <= checkpoint.committed:
@@ -103,13 +111,14 @@ def steps(checkpoint, cuts, *, limits, kafka):
 
 
 def proof_of(checkpoint):
-    manifest = (checkpoint.manifests() or [None])[-1]
+    manifests = {one.release: one for one in checkpoint.manifests()}
+    manifest = ([None, *manifests.values()])[-1]
     logs = {
         (sink, name): CommitLog(table, name, query_id="q", sink=sink)
         for sink, tables in (("changelog", checkpoint.changelog), ("mirror", checkpoint.mirror))
         for name, table in tables.items()
     }
-    return prove_output(manifest, logs)
+    return prove_output(manifest, logs, manifest_of=manifests.get)
 
 
 def adopted(former):
@@ -149,10 +158,20 @@ def run_until(checkpoint, kill_at, *, limits):
     return True
 
 
+def cuts(checkpoint):
+    """Where the mirrors stand by each manifest, and the changes that they hold there."""
+    return [
+        (mirror.through_us, sorted(row["a"] for row in mirror.rows.values()))
+        for mirror in checkpoint.mirrors(lambda table: table)
+    ]
+
+
+@pytest.mark.parametrize("after", [Cadence(), EVERY_SECOND_BATCH, NEVER_AGAIN], ids=str)
+@pytest.mark.parametrize("before", [Cadence(), EVERY_SECOND_BATCH, NEVER_AGAIN], ids=str)
 @pytest.mark.parametrize("rows_max", [1, 2, 100])
-def test_at_whatever_step_a_checkpoint_is_lost_the_output_goes_on(rows_max):
-    limits = Limits(release_rows_max=rows_max)
-    refused = resumed = begun = kill_at = 0
+def test_at_whatever_step_a_checkpoint_is_lost_the_output_goes_on(rows_max, before, after):
+    limits = Limits(release_rows_max=rows_max, cadence=before)
+    refused = resumed = begun = behind = kill_at = 0
     while True:
         former = Checkpoint()
         killed = run_until(former, kill_at, limits=limits)
@@ -164,9 +183,13 @@ def test_at_whatever_step_a_checkpoint_is_lost_the_output_goes_on(rows_max):
             continue
         proof = proof_of(former)
         begun += proof.begun_through_us is not None
+        behind += proof.mirror_release is not None
         checkpoint = adopted(former)
-        loops = [one.loop for one in steps(checkpoint, AFTER, limits=Limits(), kafka=Kafka())]
+        then = Limits(cadence=replace(after, goal_us=TIMES_US[-1]))
+        loops = [one.loop for one in steps(checkpoint, AFTER, limits=then, kafka=Kafka())]
         assert times_us(checkpoint) == list(TIMES_US)
+        for through_us, held in cuts(checkpoint):
+            assert held == [us for us in TIMES_US if us <= through_us]
         assert mirrored(checkpoint) == list(TIMES_US)
         assert checkpoint.late == {}
         numbers = [one.release for one in checkpoint.manifests()]
@@ -179,15 +202,17 @@ def test_at_whatever_step_a_checkpoint_is_lost_the_output_goes_on(rows_max):
             break
     assert refused
     assert resumed > begun > 0
+    assert bool(behind) is bool(before.every_us)
 
 
-def test_a_run_that_goes_on_with_an_output_may_be_killed_at_any_step():
+@pytest.mark.parametrize("cadence", [Cadence(), EVERY_SECOND_BATCH, NEVER_AGAIN], ids=str)
+def test_a_run_that_goes_on_with_an_output_may_be_killed_at_any_step(cadence):
     former = Checkpoint()
     reached = 0
-    while not (former.manifests() and proof_of(former).begun_through_us):
+    while not (former.manifests() and is_begun(former, cadence)):
         former = Checkpoint()
         reached += 1
-        run_until(former, reached, limits=Limits(release_rows_max=2))
+        run_until(former, reached, limits=Limits(release_rows_max=2, cadence=cadence))
     whole = steps(adopted(copy.deepcopy(former)), AFTER, limits=Limits(), kafka=Kafka())
     count = sum(1 for _ in whole)
     for kill_at in range(count):
@@ -199,6 +224,47 @@ def test_a_run_that_goes_on_with_an_output_may_be_killed_at_any_step():
         list(steps(checkpoint, AFTER, limits=Limits(), kafka=Kafka()))
         assert times_us(checkpoint) == list(TIMES_US)
         assert mirrored(checkpoint) == list(TIMES_US)
+
+
+def is_begun(checkpoint, cadence):
+    """Whether a release, and where there is a cadence also a merge, is done in part."""
+    proof = proof_of(checkpoint)
+    return proof.begun_through_us and bool(cadence.every_us) is (proof.mirror_release is not None)
+
+
+def test_a_merge_that_some_mirrors_have_begun_is_proved_and_repeated():
+    limits = Limits(cadence=EVERY_SECOND_BATCH)
+    former = Checkpoint()
+    for one in steps(former, BEFORE, limits=limits, kafka=Kafka()):
+        step = one.step
+        table = former.mirror.get("a")
+        if table and '"release": 2' in (table.commits[-1].metadata or ""):
+            break  # merged, and not yet named by the manifest
+    assert (step.name, step.release) == ("manifest", 2)
+    proof = proof_of(former)
+    assert (proof.release, proof.mirror_release, proof.mirror_through_us) == (2, 0, 20)
+    assert proof.needs_after_us == 20
+    commits = len(former.mirror["a"].commits)
+    checkpoint = adopted(former)
+    list(steps(checkpoint, AFTER, limits=Limits(), kafka=Kafka()))
+    assert len(checkpoint.mirror["a"].commits) == commits
+    assert checkpoint.manifests()[-1].mirror_release == 2
+    assert mirrored(checkpoint) == list(TIMES_US)
+
+
+@pytest.mark.parametrize("loses", ["the manifest of its cut", "a merge"])
+def test_a_mirror_whose_cut_is_not_proved_is_not_adopted(loses):
+    former = Checkpoint()
+    list(steps(former, BEFORE, limits=Limits(cadence=NEVER_AGAIN), kafka=Kafka()))
+    assert proof_of(former).mirror_release == 0
+    if loses == "a merge":
+        last = former.mirror["a"].commits[-1]
+        text = last.metadata.replace('"release": 0', '"release": 1').replace("20", "40")
+        former.mirror["a"].commits.append(replace(last, metadata=text))
+    else:
+        del former.store.objects["output/_releases/000000000000.json"]
+    with pytest.raises(ConfigError, match="without a manifest, or hold others"):
+        proof_of(former)
 
 
 def test_what_is_read_again_is_counted_and_not_late():

@@ -1,0 +1,183 @@
+"""Several releases of the changelog read again, for a mirror that takes them at once.
+
+A release's rows stay in the changelog, so a mirror that is behind needs nothing else, however long
+it was: neither the run that released them, nor Kafka.  They are compared with what the changelog's
+own commits have added; where others have changed its rows and `adopt` accepted that, the mirror
+takes the rows as they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+from pyspark.sql.types import StructType
+
+from tidegate.schemas.errors import invariant
+from tidegate.spark_consumer.core.cadence import CHANGELOG
+from tidegate.spark_consumer.errors import ChangesNotConserved
+from tidegate.spark_consumer.sinks.change_types import change_type
+from tidegate.spark_consumer.sinks.collected_table import CollectedTable
+from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog
+from tidegate.spark_consumer.sinks.delta.history import DeltaHistory
+from tidegate.spark_consumer.sinks.port import DecodedTable, Release
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
+    from tidegate.spark_consumer.sinks.delta.commit_log import WrittenCommit
+    from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
+    from tidegate.spark_consumer.sinks.port import AnyTable, Merge
+
+__all__ = ["ORDINALS", "ChangelogReader"]
+
+ORDINALS = 2**36
+"""More than the changes of a release: ordinals of later releases follow those of earlier ones."""
+
+_ROWS_ADDED = ("numOutputRows", "num_added_rows")
+"""The same in a commit of Spark's and of delta-rs."""
+
+
+class ChangelogReader:
+    """Reads `<output>/changelog/<table>`."""
+
+    def __init__(
+        self, spark: SparkSession, output: str, *, direct: DirectWay | None = None
+    ) -> None:
+        """Take the output's address, and how few changes are read without Spark."""
+        self._spark = spark
+        self._output = output.rstrip("/")
+        self._direct = direct
+        self._query_id = ""
+        self._logs: dict[str, CommitLog] = {}
+
+    def open(self, *, query_id: str) -> None:
+        """Take the query whose changelog it is; reads nothing yet."""
+        self._query_id = query_id
+        self._logs = {}
+
+    def release(self, merge: Merge) -> Release:
+        """Return the merge's releases as one that has the number of the last.
+
+        Ordinals number the changes in commit order, with gaps.  Raises ChangesNotConserved if the
+        changelog lacks changes, or has too many.
+        """
+        tables = {name: self._table(one, merge) for name, one in merge.tables.items()}
+        return Release(
+            number=merge.through,
+            after_us=merge.through_us,
+            through_us=merge.through_us,
+            query_id=merge.query_id,
+            batch=merge.batch,
+            rows=sum(one.rows for one in tables.values()),
+            tables=tables,
+        )
+
+    def _table(self, schemas: TopicSchemas, merge: Merge) -> AnyTable:
+        log = self._log(schemas.table)
+        carriers = log.carriers(after=merge.after, through=merge.through)
+        if not carriers:
+            return DecodedTable(self._spark, lambda: self._frame(schemas, merge), 0, schemas)
+        expected = None
+        if not log.has_adopted_since(carriers[0].version):
+            expected = _rows_added(carriers)
+        few = self._few(schemas, merge, expected)
+        if few is not None:
+            _require(len(few.changes), expected, schemas, merge)
+            return few
+        frame = self._frame(schemas, merge)
+        found = frame.select("release").count()
+        _require(found, expected, schemas, merge)
+        return DecodedTable(self._spark, lambda: frame, found, schemas)
+
+    def _few(
+        self, schemas: TopicSchemas, merge: Merge, expected: int | None
+    ) -> CollectedTable | None:
+        """Return the changes in memory if they are few, and may be read without Spark."""
+        direct = self._direct
+        if direct is None or expected is None or expected > direct.rows_max:
+            return None
+        path = f"{CHANGELOG}/{schemas.table}"
+        found = direct.changes(path, after=merge.after, through=merge.through)
+        if found is None:
+            return None
+        changes = [
+            {**one, "ordinal": _place(one["release"] - merge.after - 1, one["ordinal"])}
+            for one in found
+        ]
+        changes.sort(key=lambda one: one["ordinal"])
+        frame = lambda: self._frame(schemas, merge)  # noqa: E731 - a callback
+        return CollectedTable(self._spark, frame, changes, schemas)
+
+    def _frame(self, schemas: TopicSchemas, merge: Merge) -> DataFrame:
+        rows = self._spark.read.format("delta").load(self._address(schemas.table))
+        inside = (F.col("release") > merge.after) & (F.col("release") <= merge.through)
+        first = (F.col("release") - F.lit(merge.after + 1)) * F.lit(ORDINALS)
+        changes = rows.where(inside).withColumn("ordinal", first + F.col("ordinal"))
+        return changes.select(*_fields(changes.schema, change_type(schemas)))
+
+    def _address(self, table: str) -> str:
+        return f"{self._output}/{CHANGELOG}/{table}"
+
+    def _log(self, table: str) -> CommitLog:
+        """Return a changelog's commits, with those that were added a moment ago."""
+        if table in self._logs:
+            self._logs[table].follow()
+        else:
+            history, address = DeltaHistory(self._spark, self._address(table)), self._address(table)
+            log = CommitLog(history, address, query_id=self._query_id, sink=CHANGELOG)
+            log.load()
+            self._logs[table] = log
+        return self._logs[table]
+
+
+def _place(release: int, ordinal: int) -> int:
+    invariant(ordinal < ORDINALS, "a release has too many changes", ordinal=ordinal)
+    return release * ORDINALS + ordinal
+
+
+def _rows_added(commits: Sequence[WrittenCommit]) -> int | None:
+    """Return how many rows the commits have added, None if one of them does not say."""
+    found = [
+        next((one.metrics[name] for name in _ROWS_ADDED if name in one.metrics), None)
+        for one in commits
+    ]
+    return None if None in found else sum(int(rows or 0) for rows in found)
+
+
+def _require(found: int, expected: int | None, schemas: TopicSchemas, merge: Merge) -> None:
+    if expected is None or found == expected:
+        return
+    message = "the changelog does not hold the changes that the mirror has yet to take"
+    hint = "Nothing was merged; restore the changelog table, or start with a new output"
+    raise ChangesNotConserved(
+        message,
+        hint=hint,
+        table=schemas.table,
+        after_release=merge.after,
+        through_release=merge.through,
+        rows=found,
+        expected=expected,
+    )
+
+
+def _fields(have: StructType, want: StructType, above: Column | None = None) -> list[Column]:
+    """Return columns that make rows of one type from rows of another, field by field by name."""
+    known = {field.name: field.dataType for field in have}
+    columns = []
+    for field in want:
+        kind, wanted = known.get(field.name), field.dataType
+        value = F.col(f"`{field.name}`") if above is None else above.getField(field.name)
+        if kind is None:
+            value = F.lit(None).cast(wanted)
+        elif (
+            isinstance(kind, StructType)
+            and isinstance(wanted, StructType)
+            and kind.fieldNames() != wanted.fieldNames()
+        ):
+            value = F.when(value.isNotNull(), F.struct(*_fields(kind, wanted, value)))
+        columns.append(value.alias(field.name))
+    return columns

@@ -1,0 +1,220 @@
+"""When the mirror takes releases, what a plan does for that, and that every history ends whole."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.spark_consumer.core.test_plan import PLAN
+from tidegate.schemas.errors import InvariantViolation
+from tidegate.spark_consumer.core.batch_state import State
+from tidegate.spark_consumer.core.cadence import Cadence, merges_due
+from tidegate.spark_consumer.core.gate import after
+from tidegate.spark_consumer.core.plan import MergeMirror, Plan, ReleaseBounds, WriteRelease
+
+
+def due(stands_at, newest, releases=(), **changes):
+    facts = {
+        "has_new_schemas": False, "is_every_release_due": False, "is_due": False, "is_end": False,
+    }  # fmt: skip
+    return merges_due(stands_at=stands_at, newest=newest, releases=releases, **(facts | changes))
+
+
+@pytest.mark.parametrize(
+    ("facts", "merges"),
+    [
+        ({}, ()),
+        ({"is_due": True}, (8,)),
+        ({"is_end": True}, (8,)),
+        ({"has_new_schemas": True}, (6,)),
+        ({"has_new_schemas": True, "is_due": True}, (6,)),
+        ({"has_new_schemas": True, "is_end": True}, (6, 8)),
+        ({"is_every_release_due": True}, (6, 7, 8)),
+    ],
+    ids=str,
+)
+def test_a_mirror_that_is_behind_takes_all_at_once_up_to_a_change_of_schemas(facts, merges):
+    assert due(4, 6, (7, 8), **facts) == merges
+
+
+@pytest.mark.parametrize(
+    ("facts", "merges"),
+    [
+        ({}, ()),
+        ({"is_due": True}, (8,)),
+        ({"has_new_schemas": True}, ()),
+        ({"has_new_schemas": True, "is_due": True}, (8,)),
+        ({"is_every_release_due": True}, (7, 8)),
+    ],
+    ids=str,
+)
+def test_a_mirror_that_has_all_before_takes_the_batchs_releases(facts, merges):
+    assert due(6, 6, (7, 8), **facts) == merges
+
+
+@pytest.mark.parametrize("facts", [{"is_due": True}, {"is_end": True}], ids=str)
+def test_without_a_release_a_mirror_catches_up_and_then_rests(facts):
+    assert due(4, 6, **facts) == (6,)
+    assert due(6, 6, **facts) == ()
+
+
+def test_the_first_release_is_merged_by_itself():
+    assert due(-1, -1, (0, 1), is_due=True) == (0,)
+    assert due(-1, -1, (0, 1), is_end=True) == (0, 1)
+    assert due(-1, -1, (0,), is_end=True) == (0,)
+    assert due(-1, -1) == ()
+
+
+@pytest.mark.parametrize(
+    ("merged_at_us", "now_us", "is_due"),
+    [(None, 5, True), (100, 109, False), (100, 110, True), (100, 99, True)],
+)
+def test_it_is_due_after_its_time_and_when_the_clock_was_set_back(merged_at_us, now_us, is_due):
+    cadence = Cadence(every_us=10)
+    assert cadence.is_due(merged_at_us=merged_at_us, now_us=now_us) is is_due
+
+
+def test_a_run_without_a_goal_has_no_end():
+    assert not Cadence(10).is_at_end(10**18)
+    assert [Cadence(10, goal_us=7).is_at_end(us) for us in (6, 7)] == [False, True]
+
+
+FIRST, SECOND = PLAN.releases
+OTHERS, ALL = ("changelog",), ("changelog", "mirror")
+
+
+@pytest.mark.parametrize(
+    ("mirror_at", "merges", "steps"),
+    [
+        (1, (2, 3), [WriteRelease(FIRST, ALL), WriteRelease(SECOND, ALL)]),
+        (1, (), [WriteRelease(FIRST, OTHERS, 1), WriteRelease(SECOND, OTHERS, 1)]),
+        (1, (2,), [WriteRelease(FIRST, ALL), WriteRelease(SECOND, OTHERS, 2)]),
+        (
+            1,
+            (3,),
+            [WriteRelease(FIRST, OTHERS, 1), WriteRelease(SECOND, OTHERS, 1), MergeMirror(1, 3)],
+        ),
+        (
+            0,
+            (2,),
+            [WriteRelease(FIRST, OTHERS, 0), MergeMirror(0, 2), WriteRelease(SECOND, OTHERS, 2)],
+        ),
+        (
+            0,
+            (1,),
+            [MergeMirror(0, 1), WriteRelease(FIRST, OTHERS, 1), WriteRelease(SECOND, OTHERS, 1)],
+        ),
+        (
+            0,
+            (1, 2, 3),
+            [MergeMirror(0, 1), WriteRelease(FIRST, ALL), WriteRelease(SECOND, ALL)],
+        ),
+    ],
+)
+def test_a_release_is_merged_as_it_is_written_where_the_mirror_has_all_before(
+    mirror_at, merges, steps
+):
+    plan = replace(PLAN, mirror_at=mirror_at, merges=merges, decided_at_us=5)
+    plan.check_invariants()
+    found = [step for step in plan.steps if isinstance(step, WriteRelease | MergeMirror)]
+    assert found == steps
+    assert Plan.restore(json.loads(json.dumps(plan.snapshot()))) == plan
+
+
+def test_a_batch_without_releases_merges_what_is_left():
+    plan = replace(PLAN, releases=(), mirror_at=0, merges=(1,), through_us=PLAN.after_us)
+    assert MergeMirror(0, 1) in plan.steps
+
+
+@pytest.mark.parametrize(("mirror_at", "merges"), [(2, (2,)), (1, (3, 2)), (None, (2,))])
+def test_merges_that_do_not_ascend_are_a_contradiction(mirror_at, merges):
+    with pytest.raises(InvariantViolation, match="out of order"):
+        replace(PLAN, mirror_at=mirror_at, merges=merges).check_invariants()
+
+
+def test_a_plan_of_an_older_program_merges_each_release():
+    stored = PLAN.snapshot() | {"format": 4}
+    for name in ("mirror_at", "merges", "decided_at_us"):
+        del stored[name]
+    assert Plan.restore(json.loads(json.dumps(stored))).steps == PLAN.steps
+    assert PLAN.merged == (2, 3)
+
+
+def test_a_state_of_an_older_program_has_every_release_in_the_mirror():
+    stored = State(prefix="bank", query_id="q", next_release=7).snapshot() | {"format": 3}
+    for name in ("mirror_release", "mirror_merged_at_us"):
+        del stored[name]
+    assert State.restore(stored).mirrored == 6
+
+
+batches = st.lists(
+    st.tuples(
+        st.integers(0, 3),  # releases
+        st.booleans(),  # new schemas
+        st.sampled_from((0, 10)),  # the setting
+        st.integers(0, 15),  # time until the next batch
+        st.booleans(),  # an end
+    ),
+    max_size=20,
+)
+
+
+@given(batches=batches)
+def test_whatever_comes_each_release_is_merged_once_and_none_is_held_longer_than_the_setting(
+    batches,
+):
+    state, now_us = State(prefix="bank", query_id="q", sinks=ALL), 100
+    taken: list[int] = []
+    schemas_of: dict[int, int] = {}
+    schemas = 0
+    for count, is_new, every_us, pause_us, is_end in batches:
+        schemas += is_new
+        cadence = Cadence(every_us)
+        newest = state.next_release - 1
+        releases = range(newest + 1, newest + 1 + count)
+        schemas_of |= dict.fromkeys(releases, schemas)
+        is_one_by_one = not every_us and state.mirrored == newest
+        merges = merges_due(
+            stands_at=state.mirrored,
+            newest=newest,
+            releases=releases,
+            has_new_schemas=is_new,
+            is_every_release_due=not every_us,
+            is_due=cadence.is_due(merged_at_us=state.mirror_merged_at_us, now_us=now_us),
+            is_end=is_end,
+        )
+        plan = replace(
+            PLAN,
+            batch=state.batch + 1,
+            after_us=state.watermark_us,
+            through_us=state.watermark_us + count,
+            late_rows=0,
+            stored=(),
+            compaction=None,
+            releases=tuple(
+                ReleaseBounds(n, state.watermark_us + i, state.watermark_us + i + 1, ())
+                for i, n in enumerate(releases)
+            ),
+            mirror_at=None if is_one_by_one else state.mirrored,
+            merges=() if is_one_by_one else merges,
+            decided_at_us=now_us,
+        )
+        plan.check_invariants()
+        for step in plan.steps:
+            if isinstance(step, MergeMirror):
+                several = range(step.after + 1, step.through + 1)
+                assert len({schemas_of[n] for n in several}) == 1
+                taken += several
+            elif isinstance(step, WriteRelease) and "mirror" in step.sinks:
+                taken.append(step.bounds.number)
+            elif isinstance(step, WriteRelease):
+                assert step.mirror_at == taken[-1]
+        state = after(state, plan, written={}, waiting_rows=0, code="1")
+        assert taken == list(range(state.mirrored + 1))
+        if state.mirror_release is not None:
+            assert not is_end
+            assert every_us
+            assert now_us - state.mirror_merged_at_us < every_us
+        now_us += pause_us
