@@ -125,6 +125,16 @@ def test_the_releases_of_an_unfinished_plan_count(files):
     assert files.release_max() == 3
 
 
+def test_the_mirror_has_the_releases_of_its_merges_only(files):
+    state = replace(State("bank", "q"), batch=0, next_release=5)
+    files.store_state(replace(state, mirror_release=2))
+    assert (files.release_max("changelog"), files.release_max("mirror")) == (4, 2)
+    files.store_plan(replace(plan(1, 5, 6), mirror_at=2, merges=()))
+    assert (files.release_max("changelog"), files.release_max("mirror")) == (6, 2)
+    files.store_plan(replace(plan(2, 7, 8), mirror_at=2, merges=(8,)))
+    assert (files.release_max("changelog"), files.release_max("mirror")) == (8, 8)
+
+
 def test_where_the_output_begins_to_be_complete_is_kept(files, storage):
     assert complete_from_us(storage) is None
     files.note_start(7)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 import structlog
@@ -54,8 +55,8 @@ def kafka(monkeypatch):
     monkeypatch.setattr(adopt_command, "first_records", lambda *_: kept)
     monkeypatch.setattr(adopt_command, "LiveTopicIds", lambda *_: lambda _topics: dead_letter)
 
-    def require():
-        adopt_command.require_kafka_keeps(ConsumerConfig.load(None, **SETTINGS), PROOF)
+    def require(proof=PROOF):
+        adopt_command.require_kafka_keeps(ConsumerConfig.load(None, **SETTINGS), proof)
 
     require.kept, require.dead_letter = kept, dead_letter
     return require
@@ -75,6 +76,19 @@ def test_topics_that_are_cut_after_the_outputs_end_are_refused(kafka, first):
     kafka.kept["bank.a"][0] = first
     with pytest.raises(ConfigError, match="no longer has all changes"):
         kafka()
+
+
+def test_what_mirrors_lack_must_be_in_kafka_too(kafka):
+    assert PROOF.needs_after_us == 40_000
+    behind = replace(PROOF, mirror_release=1, mirror_through_us=20_000)
+    kafka.kept["bank.a"] = {0: FirstRecord(7, 30)}
+    kafka()
+    with pytest.raises(ConfigError, match="no longer has all changes"):
+        kafka(behind)
+    kafka.kept["bank.a"] = {0: FirstRecord(7, 20)}
+    kafka(behind)
+    state = State.adopted(prefix="bank", query_id="q", proof=behind, code="1")
+    assert (state.mirrored, state.next_release) == (1, 4)
 
 
 def test_topics_that_do_not_exist_are_refused(kafka):

@@ -25,6 +25,8 @@ def frontier(watermark):
         (state(0, BEGUN_US - 1), False),
         (state(0, BEGUN_US), True),
         (state(0, 5, stream_has_ended=True), True),
+        (state(0, BEGUN_US, next_release=3, mirror_release=1), False),
+        (state(0, 5, stream_has_ended=True, next_release=3, mirror_release=1), False),
     ],
 )
 def test_it_ends_with_the_watermark_or_with_the_stream(seen, is_reached):

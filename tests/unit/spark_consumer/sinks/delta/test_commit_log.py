@@ -47,6 +47,40 @@ def test_each_release_has_the_version_of_its_own_commit(table):
     assert [log.written(release(n)) is not None for n in range(3)] == [True, False, True]
 
 
+def test_a_table_that_is_younger_than_a_release_has_no_version_of_it():
+    table = DeltaTable()
+    table.create(["a"], release(3).preparation, None)
+    log = opened(table)
+    assert (log.find_version(2), log.find_version(3)) == (None, 0)
+    with pytest.raises(InvariantViolation, match="as old as the release"):
+        log.version_at(2)
+
+
+@pytest.mark.parametrize("limit", [2, 256])
+def test_the_commits_that_carry_releases_are_found_however_old(table, monkeypatch, limit):
+    monkeypatch.setattr(commit_log, "_RECENT", limit)
+    table.widen(["a", "b"], release(1).preparation, None)
+    for number in (1, 2, 5):
+        write(table, number)
+    log = CommitLog(table, "mirror/t", query_id="q", sink="mirror")
+    log.load(limit=limit)
+    assert [one.release for one in log.carriers(after=0, through=5)] == [1, 2, 5]
+    assert [one.release for one in log.carriers(after=1, through=4)] == [2]
+    assert log.carriers(after=5, through=9) == ()
+
+
+def test_what_was_adopted_may_concern_the_versions_before_it(table):
+    write(table, 1)
+    log = opened(table)
+    assert not log.has_adopted_since(0)
+    text = Commit.adoption("q", "mirror", version=2)
+    table.commits.append(DeltaCommit("DELETE", None, ("a",)))
+    table.commits.append(DeltaCommit("SET TBLPROPERTIES", text, ("a",)))
+    write(table, 2)
+    log = opened(table)
+    assert [log.has_adopted_since(version) for version in (1, 2, 3)] == [True, True, False]
+
+
 def test_a_preparation_is_no_release(table):
     assert opened(table).written(release(0)) is None
 
