@@ -72,7 +72,6 @@ class SparkRows:
         `limits`; otherwise Spark counts, makes and writes them too.
         """
         self._frame = frame
-        self._changes = frame.where(f"NOT {IS_PROGRESS}")
         self._segments = segments
         self._progress = progress
         self._late = late
@@ -80,12 +79,12 @@ class SparkRows:
         self._limits = limits or Limits()
         self._batch: CollectedBatch | None = None
         self._is_left_to_spark = not collects
-        self._is_persisted = False
+        self._kept: DataFrame | None = None
 
     def close(self) -> None:
         """Free the memory that Spark keeps the rows in."""
-        if self._is_persisted:
-            self._changes.unpersist()
+        if self._kept is not None:
+            self._kept.unpersist()
 
     def read_progress(self, *, offsets: int, data_offsets: int) -> Iterator[Sequence[ProgressRow]]:
         """Yield the batch's progress rows: one Spark job, also for the changes if they are few."""
@@ -93,7 +92,9 @@ class SparkRows:
             self._is_left_to_spark = True
         if (batch := self._collected(data_offsets)) is not None:
             return self._progress.decode(batch.progress)
-        # Not from what is kept: a long history is as large as it is, and is read once or twice.
+        # With changes beside it, so that Kafka is read once; but a long history is never kept.
+        if data_offsets and offsets <= ROWS_TAKEN_WHOLE_MAX:
+            self._keep(self._frame)
         return self._progress.read(self._frame, offsets=offsets)
 
     def count_changes(self, *, after_us: int, through_us: int, offsets: int) -> BatchStats:
@@ -192,7 +193,10 @@ class SparkRows:
     @property
     def _persisted(self) -> DataFrame:
         """The changes, kept by Spark from their first use on: most batches read them often."""
-        if not self._is_persisted:
-            self._changes.persist(StorageLevel.MEMORY_AND_DISK)
-            self._is_persisted = True
-        return self._changes
+        if self._kept is None:
+            self._keep(self._frame.where(f"NOT {IS_PROGRESS}"))
+        return self._frame.where(f"NOT {IS_PROGRESS}")
+
+    def _keep(self, rows: DataFrame) -> None:
+        rows.persist(StorageLevel.MEMORY_AND_DISK)
+        self._kept = rows

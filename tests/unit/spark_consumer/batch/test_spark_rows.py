@@ -76,10 +76,22 @@ def test_changes_are_persisted_by_the_first_reader_only():
     assert frame.calls == ["persist", "unpersist"]
 
 
-def test_progress_is_read_from_kafka_as_it_comes():
+@pytest.mark.usefixtures("jobs")
+def test_progress_and_changes_are_read_from_kafka_once():
     frame = Frame()
     one = rows(frame)
     assert one.read_progress(offsets=3, data_offsets=1) == [(frame, 3)]
+    assert frame.calls == ["persist"]
+    assert counted(one, 1) == "counted by Spark"
+    one.close()
+    assert frame.calls == ["persist", "unpersist"]
+
+
+@pytest.mark.parametrize(("offsets", "data_offsets"), [(3, 0), (ROWS_TAKEN_WHOLE_MAX + 1, 1)])
+def test_progress_alone_and_a_long_history_are_read_as_they_come(offsets, data_offsets):
+    frame = Frame()
+    one = rows(frame)
+    assert one.read_progress(offsets=offsets, data_offsets=data_offsets) == [(frame, offsets)]
     one.close()
     assert frame.calls == []
 
