@@ -1,9 +1,10 @@
-"""What the consumer costs: small batches, and large releases beside a plain copy.
+"""What the consumer costs: small batches, large releases beside a plain copy, and a steady stream.
 
     python -m benchmarks.consumer small [--changes 500] [--rounds 10] [--idle-tables 40]
     python -m benchmarks.consumer large [--changes 250000] [--batches 4] [--runs 5] [--tables 1 5]
+    python -m benchmarks.consumer steady [--rates 100 1000] [--seconds 120] [--warm-up 60]
 
-Each prints a line of JSON for what it measured.  `large` starts a Kafka broker.
+Each prints a line of JSON for what it measured.  `large` and `steady` start a Kafka broker.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import sys
 import tempfile
 from typing import Any
 
-from benchmarks.consumer import large, small
+from benchmarks.consumer import large, small, steady
 
-_MEASURES = {"small": small.measure, "large": large.measure}
+_MEASURES = {"small": small.measure, "large": large.measure, "steady": steady.measure}
 
 
 def main(arguments: list[str]) -> None:
@@ -51,6 +52,10 @@ def _options(arguments: list[str]) -> Any:
     many.add_argument("--batches", type=int, default=4, help="in each run; the first is left out")
     many.add_argument("--runs", type=int, default=5, help="of each way, after one to warm up")
     many.add_argument("--tables", type=int, nargs="+", default=[1, 5])
+    even = chosen.add_parser("steady")
+    even.add_argument("--rates", type=int, nargs="+", default=[100, 1_000], help="changes a second")
+    even.add_argument("--seconds", type=float, default=120.0, help="that are measured")
+    even.add_argument("--warm-up", type=float, default=60.0, help="seconds before them")
     return parser.parse_args(arguments)
 
 
