@@ -17,7 +17,8 @@ ConsumerError
 
 ConfigError
 ├── FilteredMirror          the change stream leaves out what a mirror needs
-└── ForeignChange           others have changed the rows of a table
+├── ForeignChange           others have changed the rows of a table
+└── TableMissing            a table of the output was deleted, or is an older copy
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ __all__ = [
     "NewerCheckpoint",
     "RunStopped",
     "SegmentDamaged",
+    "TableMissing",
     "UnorderedChange",
     "WriterReplaced",
 ]
@@ -91,3 +93,7 @@ class FilteredMirror(ConfigError):  # noqa: N818 - named after what was found
 
 class ForeignChange(ConfigError):  # noqa: N818 - named after what was found
     """Others have changed the rows of a table of the output, or may have undone a release."""
+
+
+class TableMissing(ConfigError):  # noqa: N818 - named after what was found
+    """A table of the output is not there any more, or lacks releases that a manifest names."""

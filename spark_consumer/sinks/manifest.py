@@ -110,6 +110,11 @@ class Manifest:
             message = "invalid release manifest"
             raise SchemaError(message, release=content.get("release"), cause=str(error)) from error
 
+    def versions(self, sink: str) -> dict[str, int]:
+        """Return the version of each table of a sink."""
+        found = ((table, sinks.get(sink)) for table, sinks in self.tables.items())
+        return {table: version.version for table, version in found if version is not None}
+
     def content(self) -> dict[str, Any]:
         """Return what `of` reads, for JSON, without unknown numbers of rows, and without zeros."""
         copies = {"copies": self.copies} if self.copies else {}

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from tidegate.schemas.errors import ConfigError, InvariantViolation, invariant
-from tidegate.spark_consumer.errors import ForeignChange
+from tidegate.spark_consumer.errors import ForeignChange, TableMissing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,6 +44,11 @@ _LOST_CHECKPOINT = (
 _ADOPT = (
     "If that was meant, stop the run and type `tidegate-consumer adopt` with its settings: it goes "
     "on with the rows as they are"
+)
+
+_MISSING = (
+    "Restore the table's folder, as it was; if it is lost, begin with an empty --output and an "
+    "empty --checkpoint"
 )
 
 
@@ -192,6 +197,30 @@ class CommitLog:
         for commit in self.foreign:
             if not commit.is_adoptable:
                 self._refuse(commit)
+
+    def require_present(self) -> None:
+        """Raise TableMissing if the table lacks a version that was read, and what `load` raises."""
+        known = self._head
+        if not self.exists or self._history.commit(known) is not None:
+            return
+        self.load()  # Delta may have deleted the commit's file, as one of an old version
+        if self._head < known:
+            message = "a table of the output was deleted while the run used it"
+            raise TableMissing(message, hint=_MISSING, table=self.path, version=known)
+
+    def require_version(self, version: int, *, release: int) -> None:
+        """Raise TableMissing unless the table has the version that a release's manifest names."""
+        if self._head < version:
+            found = None if self._head < 0 else self._head
+            message = "a table of the output was deleted, or replaced by an older copy"
+            raise TableMissing(
+                message,
+                hint=_MISSING,
+                table=self.path,
+                version=found,
+                version_in_manifest=version,
+                release=release,
+            )
 
     def refuse_beyond(self, release_max: int) -> None:
         """Raise ConfigError if the table holds a release that the gate never planned."""

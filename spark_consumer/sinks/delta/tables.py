@@ -6,6 +6,7 @@ Invariant: exactly one commit per table and release carries rows, and its metada
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from tidegate.schemas.errors import SchemaError, invariant
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog
 from tidegate.spark_consumer.sinks.delta.history import DeltaHistory
+from tidegate.spark_consumer.sinks.manifest import newest_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -85,12 +87,21 @@ class SinkTables:
         self._schemas: dict[str, StructType] = {}
 
     def open(self, spark: SparkSession, *, query_id: str, release_max: int) -> None:
-        """Check every existing table; raises ConfigError for one of another query."""
+        """Check every existing table; raises ConfigError for one of another query.
+
+        Raises TableMissing if one that the newest manifest names is not there as it was.
+        """
         self._query_id = query_id
         self._logs = {}
         self._schemas = {}
-        for name in Storage(spark, self._output).names(self._folder):
+        files = Storage(spark, self._output)
+        for name in files.names(self._folder):
             self.log(spark, name).refuse_beyond(release_max)
+        newest = newest_manifest(files, watermark_us=sys.maxsize)
+        if newest is None or newest.query_id != query_id:
+            return
+        for name, version in newest.versions(self._sink).items():
+            self.log(spark, name).require_version(version, release=newest.release)
 
     def path(self, table: str) -> str:
         """Return a table's path relative to the output."""
@@ -133,9 +144,11 @@ class SinkTables:
     ) -> None:
         """Create the table, or add the columns that it lacks; cheap when it fits.
 
-        Raises SchemaError if a column exists with another type.
+        Raises SchemaError if a column exists with another type, and TableMissing if the table was
+        deleted since the last release.
         """
         wanted = as_nullable(schema)
+        self.log(spark, table).require_present()
         if self._schemas.get(table) == wanted:
             return
         log, address = self.log(spark, table), self.address(table)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from tidegate.spark_consumer.checkpoint.storage import Storage
+from tidegate.spark_consumer.errors import TableMissing
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.delta.tables import session_settings
+from tidegate.spark_consumer.sinks.release_writer import write_release
 
 pytestmark = pytest.mark.spark
 
@@ -84,3 +88,35 @@ def test_timestamps_are_written_in_a_form_that_holds_every_year(kit):
     schema = pq.ParquetFile(file).schema
     kinds = {column.name: column.physical_type for column in map(schema.column, range(3))}
     assert kinds == {"id": "INT64", "n": "INT64", "at": "INT64"}
+
+
+@pytest.mark.parametrize("sink_type", [DeltaChangelogSink, DeltaMirrorSink])
+def test_a_table_whose_folder_was_deleted_is_named_and_not_created_again(kit, sink_type):
+    topic = kit.Topic("t", {1: COLUMNS}, ["id"])
+    idle = kit.Topic("u", {2: COLUMNS}, ["id"], key_id=101)
+    storage = Storage(kit.spark, kit.output)
+    storage.take()
+
+    def write(sink, number):
+        row = kit.Change("INSERT", {"id": number}, {"n": 1, "at": None})
+        release = kit.release(number, [(topic, row)], topics=[idle])
+        list(write_release(release, sinks=[sink], output=storage))
+
+    def opened():
+        sink = sink_type(kit.spark, kit.output)
+        sink.open(query_id="query-1", release_max=10)
+        return sink
+
+    first = opened()
+    write(first, 0)
+    folder = Path(kit.output, sink_type.name, "t")
+    kept = folder.rename(Path(kit.output, "elsewhere"))
+    for attempt in (lambda: write(first, 1), opened):
+        with pytest.raises(TableMissing, match=f"{sink_type.name}/t"):
+            attempt()
+        assert not folder.exists()
+    kept.rename(folder)
+    write(opened(), 1)
+    shutil.rmtree(Path(kit.output, sink_type.name, "u"))
+    with pytest.raises(TableMissing, match=f"{sink_type.name}/u"):
+        opened()

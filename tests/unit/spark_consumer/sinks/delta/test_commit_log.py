@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.delta import DeltaCommit, DeltaTable
 from tidegate.schemas.errors import ConfigError, InvariantViolation
-from tidegate.spark_consumer.errors import ForeignChange
+from tidegate.spark_consumer.errors import ForeignChange, TableMissing
 from tidegate.spark_consumer.sinks.delta import commit_log
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog, TableCommit
 
@@ -235,3 +235,31 @@ def test_releases_out_of_order_are_a_bug(table):
 
 def test_a_transaction_is_named_by_query_and_sink():
     assert release(4).application == "q/mirror"
+
+
+def test_a_table_that_is_deleted_or_older_than_its_manifest_is_named(table):
+    write(table, 0)
+    write(table, 1)
+    opened(table).require_version(2, release=1)
+    for commits in ([], table.commits[:2]):
+        with pytest.raises(TableMissing, match=r"mirror/t.*version_in_manifest=2.*--output"):
+            opened(DeltaTable(list(commits))).require_version(2, release=1)
+
+
+def test_a_table_that_is_deleted_while_it_is_used_is_named(table):
+    write(table, 0)
+    log = opened(table)
+    log.require_present()
+    table.commits.clear()
+    with pytest.raises(TableMissing, match="version=1"):
+        log.require_present()
+    opened(table).require_present()
+
+
+def test_a_version_that_delta_has_cleaned_up_is_no_deletion(table):
+    found, log = history(table)
+    found.add("OPTIMIZE", changes_rows=False)
+    cleaned = found.commit
+    found.commit = lambda version: None if version == 0 else cleaned(version)
+    log.require_present()
+    assert log.head == 1
