@@ -293,6 +293,18 @@ def _topics_as_first_seen(self: SchemaStore, known: Any, subscription: Any) -> A
     return {topic: cache.setdefault(topic, schemas) for topic, schemas in found.items()}
 
 
+def _topics_of_a_replay(self: SchemaStore, known: Any, subscription: Any) -> Any:
+    """Look at the registry in a run that has decided nothing yet: its first batch is a replay."""
+    if self._of_topics:
+        return _topics(self, known, subscription)
+    newest = []
+    for ids in known:
+        subjects: dict[str, list[int]] = self._registry._registry.subjects  # type: ignore[attr-defined]
+        found = subjects.get(f"{ids.topic}-value", [])
+        newest.append(replace(ids, value_ids=tuple(sorted({*ids.value_ids, *found}))))
+    return _topics(self, newest, subscription)
+
+
 def _merge_what_is_seen(self: Gate, seen: Any) -> Any:
     return tuple(sorted(seen, key=lambda ids: ids.topic))
 
@@ -557,6 +569,11 @@ BROKEN_GATES = (
         "a new column's rows written before the table has it",
         "soundness",
         ((DeltaTable, "widen", _widen_nothing),),
+    ),
+    Mutant(
+        "a replay that reads with the newest schema of the registry",
+        "soundness",
+        ((SchemaStore, "topics", _topics_of_a_replay),),
     ),
     Mutant(
         "schemas kept as first seen",

@@ -13,7 +13,7 @@ from tests.simulation.gate_decoding import ChangeReader
 from tests.simulation.gate_sinks import Changes
 from tidegate.lineage.frontier import ProgressRow
 from tidegate.schemas.checksums import xxhash_64
-from tidegate.schemas.errors import UnreachableError
+from tidegate.schemas.errors import UnreachableError, invariant
 from tidegate.schemas.order_key import OrderKey, first_key_after
 from tidegate.schemas.registry import SchemaRegistry
 from tidegate.schemas.wire_format import unframe
@@ -146,6 +146,19 @@ class MemoryRows:
         plan: Plan,
         topics: Mapping[str, TopicSchemas],
     ) -> Iterator[tuple[Release, ReleaseCount]]:
+        for named in plan.topics:
+            # Also where the registry and the source have newer schemas by the time of a replay.
+            found_ids = (
+                topics[named.topic].writer_schemas.keys() if named.topic in topics else set()
+            )
+            wanted = {*named.key_ids, *named.value_ids} if named.value_ids else set()
+            invariant(
+                found_ids == wanted,
+                "a release is read with schemas that are not those of its plan",
+                topic=named.topic,
+                schemas=sorted(found_ids),
+                plan=named,
+            )
         pending, waiting = self._read(reads)
         due = list(rows_within(pending, bounds.after_us, bounds.through_us))
         found = [*rows_within(self._rows, bounds.after_us, bounds.through_us), *due]
