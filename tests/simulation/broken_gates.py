@@ -358,6 +358,26 @@ def _lose_a_late_row(self: MemoryRows, plan: Plan) -> int:
 _set_late_aside = MemoryRows.set_late_aside
 
 
+def _collect_one_less(self: MemoryRows, **bounds: Any) -> Any:
+    """Where rows are collected, count without the last that is due."""
+    stats = _count_changes(self, **bounds)
+    if not self._collects or not stats.due.rows:
+        return stats
+    return replace(stats, due=replace(stats.due, rows=stats.due.rows - 1))
+
+
+def _collect_rounded_times(self: MemoryRows, **bounds: Any) -> Any:
+    """Where rows are collected, take commit times in tens of microseconds."""
+    stats = _count_changes(self, **bounds)
+    if not self._collects or stats.early_max_us is None:
+        return stats
+    last_us = stats.early_max_us // 10 * 10
+    return replace(stats, early_max_us=max(last_us, stats.early_min_us or 0))
+
+
+_count_changes = MemoryRows.count_changes
+
+
 _NO_SELF_CHECK: Patches = (
     (BatchRun, "check_invariants", _silent),
     (Plan, "check_invariants", _silent),
@@ -490,6 +510,16 @@ BROKEN_GATES = (
         "segments named without their writer",
         "soundness",
         ((batch_run, "segment_name", _name_without_writer),),
+    ),
+    Mutant(
+        "a collected batch that counts a change less",
+        "soundness",
+        ((MemoryRows, "count_changes", _collect_one_less),),
+    ),
+    Mutant(
+        "a collected batch with rounded times",
+        "soundness",
+        ((MemoryRows, "count_changes", _collect_rounded_times),),
     ),
     Mutant(
         "waiting changes read and not released",

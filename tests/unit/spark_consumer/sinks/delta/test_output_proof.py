@@ -6,6 +6,7 @@ import copy
 import itertools
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.simulation.gate_sinks import ChangelogModel, MirrorModel
 from tests.unit.spark_consumer.batch.test_effect_loop import DATA, PROGRESS, SCHEMAS, row
 from tidegate.lineage.frontier import ProgressRow
 from tidegate.lineage.subscription import Subscription
-from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.errors import ConfigError, TidegateError
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.progress import (
     ChildPartition,
@@ -34,6 +35,7 @@ from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.cadence import Cadence
 from tidegate.spark_consumer.core.gate import Limits
 from tidegate.spark_consumer.errors import CheckpointMismatch
+from tidegate.spark_consumer.sinks.delta import output_proof
 from tidegate.spark_consumer.sinks.delta.commit_log import CommitLog
 from tidegate.spark_consumer.sinks.delta.output_proof import prove_output
 
@@ -323,3 +325,86 @@ def test_tables_that_contradict_the_newest_manifest_prove_nothing():
 
 def _us(one):
     return one.commit_timestamp_us
+
+
+_adopted, _begun = State.adopted, output_proof._begun
+
+
+def _adopts(**changes):
+    """A way to adopt that changes the state before batch 0; values are functions of that state."""
+
+    def adopted(**kwargs):
+        state = _adopted(**kwargs)
+        return replace(state, **{name: change(state) for name, change in changes.items()})
+
+    return State, "adopted", staticmethod(adopted)
+
+
+BROKEN = {
+    "goes on above the output's end": _adopts(watermark_us=lambda state: state.watermark_us + 10),
+    "goes on below the output's end": _adopts(watermark_us=lambda state: state.watermark_us - 10),
+    "releases at once": _adopts(adopts_through_us=lambda _state: None),
+    "repeats a number": _adopts(next_release=lambda state: state.next_release - 1),
+    "leaves a number out": _adopts(next_release=lambda state: state.next_release + 1),
+    "ends a release that was begun elsewhere": (output_proof, "_begun", lambda *_args: None),
+    "begins before the manifest's end": (
+        output_proof,
+        "_begun",
+        lambda manifest, ahead: _begun(manifest, ahead) and manifest.through_us - 10,
+    ),
+    "takes a table for whole that is not": (output_proof, "_require_version", lambda *_args: None),
+}
+
+
+def goes_on(former):
+    """Whether an adoption ends with each change once, in order, under numbers without a gap."""
+    try:
+        checkpoint = adopted(former)
+        list(steps(checkpoint, AFTER, limits=Limits(), kafka=Kafka()))
+    except TidegateError:
+        return False
+    numbers = [one.release for one in checkpoint.manifests()]
+    return (
+        times_us(checkpoint) == mirrored(checkpoint) == list(TIMES_US)
+        and numbers == list(range(len(numbers)))
+        and not checkpoint.late
+    )
+
+
+def is_refused(former):
+    try:
+        proof_of(former)
+    except ConfigError:
+        return True
+    return False
+
+
+def outputs():
+    """What is left at every step of a run, and whether it can be adopted."""
+    kill_at, killed = 0, True
+    while killed:
+        former = Checkpoint()
+        killed = run_until(former, kill_at, limits=Limits(release_rows_max=1))
+        kill_at += 1
+        if former.manifests():
+            yield former, True
+            older = copy.deepcopy(former)
+            named = former.manifests()[-1].tables["a"]["mirror"].version
+            del older.mirror["a"].commits[named:]
+            yield older, False
+
+
+def test_every_output_that_proves_its_end_goes_on_and_no_other():
+    assert {(goes_on(former), is_whole) for former, is_whole in outputs()} == {
+        (True, True),
+        (False, False),
+    }
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_an_adoption_that_is_broken_on_purpose_is_noticed(name):
+    with patch.object(*BROKEN[name]):
+        assert any(
+            goes_on(former) != is_whole or (not is_whole and not is_refused(former))
+            for former, is_whole in outputs()
+        )
