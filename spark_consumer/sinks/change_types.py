@@ -74,6 +74,7 @@ def change_type(schemas: TopicSchemas) -> StructType:
         "topic_partition": IntegerType(),
         "offset": LongType(),
         "origin": LongType(),
+        "value_bytes": LongType(),
     }
     return StructType([StructField(name, kind) for name, kind in columns.items()])
 

@@ -45,6 +45,7 @@ CHANGE_COLUMNS = (
     "topic_partition",
     "offset",
     "origin",
+    "value_bytes",
 )
 """The columns of a decoded change, in order; also those of every changelog table."""
 
@@ -69,7 +70,7 @@ def decode_changes(rows: DataFrame, schemas: TopicSchemas, *, topic: str) -> Dat
         "order_key",
         "ordinal",
         "origin",
-        "value",
+        F.length("value").cast("long").alias("value_bytes"),
         _decoded("key", schemas, schemas.key_schema).alias("key"),
         _decoded("value", schemas, schemas.reader_schema).alias("change"),
     )
@@ -91,6 +92,7 @@ def decode_changes(rows: DataFrame, schemas: TopicSchemas, *, topic: str) -> Dat
         "topic_partition",
         "offset",
         _origin(schemas).alias("origin"),
+        "value_bytes",
     ).select(*CHANGE_COLUMNS)
 
 

@@ -93,6 +93,7 @@ class _Decoder:
             "topic_partition": row["topic_partition"],
             "offset": row["offset"],
             "origin": self._origin(row, source["partition_token"]),
+            "value_bytes": len(row["value"]),
         }
 
     def _captured(self, side: str, change: Mapping[str, Any], value_id: int) -> list[str] | None:

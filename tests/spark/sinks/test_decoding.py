@@ -60,6 +60,7 @@ def test_a_change_has_the_columns_that_its_writer_captured(spark):
         assert captured == dict(simulated.columns) == (change.new or {})
         assert (real["mod_type"][0], b"%d" % real["key"][KEY]) == (simulated.mod, simulated.key)
         assert real["origin"] == simulated.origin == change.origin
+        assert real["value_bytes"] == len(value)
         assert (real["release"], real["ordinal"]) == (simulated.release, simulated.ordinal)
 
 

@@ -27,8 +27,10 @@ def decoded(topic, *rows):
 
 
 def test_values_are_the_numbers_that_avro_stores(topic):
-    (found,) = decoded(topic, row(topic, Change("INSERT", {"id": 1}, {"a": "x"}, us=5)))
+    one = row(topic, Change("INSERT", {"id": 1}, {"a": "x"}, us=5))
+    (found,) = decoded(topic, one)
     assert tuple(found) == CHANGE_COLUMNS
+    assert found["value_bytes"] == len(one["value"])
     assert (found["release"], found["commit_timestamp"], found["key"]) == (7, 5, {"id": 1})
     assert found["new_values"] == {"id": 1, "a": "x", "at": None, "u": None, "b": None}
 
