@@ -9,12 +9,15 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from tidegate.program.command_line import new_app, run_program
 from tidegate.program.logs import log_to_stderr
 from tidegate.program.settings_flags import ConfigFile, with_flags
+from tidegate.schemas.errors import ExitCode
 from tidegate.spark_consumer.commands import adopt as adopt_command
+from tidegate.spark_consumer.commands import audit as audit_command
 from tidegate.spark_consumer.commands import run as run_command
 from tidegate.spark_consumer.commands import status as status_command
 from tidegate.spark_consumer.config import ConsumerConfig
@@ -47,6 +50,30 @@ def adopt(
     log_to_stderr(settings.log_level)
     for change in adopt_command.adopt(settings):
         sys.stdout.write(json.dumps(change) + "\n")
+
+
+@app.command()
+@with_flags(ConsumerConfig)
+def audit(
+    config: ConfigFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    **flags: Any,
+) -> None:
+    """Prove the output complete against the stream's completion markers; exit 1 if it is not."""
+    settings = ConsumerConfig.load(config, **flags)
+    log_to_stderr(settings.log_level)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=None)
+        report = audit_command.audit(
+            settings, step=lambda name: progress.update(task, description=name)
+        )
+    if as_json:
+        sys.stdout.write(json.dumps(report.content()) + "\n")
+    else:
+        for table in audit_command.tables_of(report):
+            Console().print(table)
+    raise typer.Exit(ExitCode.DONE if report.is_proved else ExitCode.FAILURE)
 
 
 @app.command()

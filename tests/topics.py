@@ -55,6 +55,8 @@ class Change:
     every: bool = True
     value_id: int | None = None
     token: str = "token"
+    records: int = 1
+    """How many records its transaction has, as each of them states."""
     is_older: bool = False
     """Written by a program that put the token into the value, and named it in no header."""
 
@@ -155,7 +157,7 @@ class Topic:
                 "record_sequence": f"{change.sequence:08d}",
                 "mod_number": change.mod_number,
                 "is_last_record_in_transaction_in_partition": True,
-                "number_of_records_in_transaction": 1,
+                "number_of_records_in_transaction": change.records,
                 "number_of_partitions_in_transaction": 1,
                 "transaction_tag": "",
                 "is_system_transaction": False,

@@ -30,7 +30,13 @@ if TYPE_CHECKING:
 
     _Row = tuple[int, int, bytes | None]
 
-__all__ = ["MINUTES_KEPT", "PORTION_BYTES", "ROWS_TAKEN_WHOLE_MAX", "ProgressReader"]
+__all__ = [
+    "MINUTES_KEPT",
+    "PORTION_BYTES",
+    "ROWS_TAKEN_WHOLE_MAX",
+    "ProgressReader",
+    "name_of_record",
+]
 
 ROWS_TAKEN_WHOLE_MAX = 5_000
 """Up to this many offsets, choosing would cost more than collecting all rows."""
@@ -87,7 +93,7 @@ class ProgressReader:
 
 def _thinned(progress: DataFrame) -> DataFrame:
     """Return slot, offset and value of the rows that count in a long history."""
-    progress = progress.withColumn("name", _name())
+    progress = progress.withColumn("name", name_of_record())
     is_single = F.expr(
         "coalesce(name.kind IN ('PARTITION_ANNOUNCED', 'PARTITION_FINISHED'), FALSE)"
     )
@@ -114,7 +120,7 @@ def _thinned(progress: DataFrame) -> DataFrame:
     return chosen.select(*_PLACE, "value")
 
 
-def _name() -> Column:
+def name_of_record() -> Column:
     """Return the decoded Kafka key; null where it is of a later version."""
     body = F.expr(f"substring(key, {HEADER_BYTES + 1})")
     return from_avro(body, json.dumps(KEY_SCHEMA), {"mode": "PERMISSIVE"})
@@ -122,6 +128,6 @@ def _name() -> Column:
 
 def _minute() -> Column:
     """Return the minute that a heartbeat's key names; null for all other keys."""
-    name = _name()
+    name = name_of_record()
     of_minutes = (name["kind"] == "SLOT_WATERMARK") | (name["kind"] == "SLOT_PROGRESS")
     return F.when(of_minutes, name["detail"].try_cast("long"))

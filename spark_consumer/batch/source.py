@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tidegate.lineage.subscription import Subscription
 
-__all__ = ["kafka_rows", "source_options"]
+__all__ = ["kafka_rows", "source_options", "topic_rows"]
 
 
 def source_options(bootstrap_servers: str, options: Mapping[str, str]) -> dict[str, str]:
@@ -60,3 +60,14 @@ def kafka_rows(
     )
     changes = kafka_columns(data, is_progress=False)
     return kafka_columns(progress, is_progress=True).unionByName(changes)
+
+
+def topic_rows(
+    spark: SparkSession, topic: str, *, bootstrap_servers: str, options: Mapping[str, str]
+) -> DataFrame:
+    """Return what is committed in a topic, up to its end when the frame is run.
+
+    `options` as for the sources.  The columns are those of Spark's source.
+    """
+    reader = spark.read.format("kafka").options(**source_options(bootstrap_servers, options))
+    return reader.option("subscribe", topic).option("endingOffsets", "latest").load()

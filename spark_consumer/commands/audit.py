@@ -1,0 +1,103 @@
+"""`tidegate-consumer audit`: prove an output complete against the stream's completion markers.
+
+It reads manifests, changelogs and the progress topic, and writes nothing; a run may go on beside
+it.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from tidegate.lineage.subscription import Subscription
+from tidegate.program.registry_http import HttpSchemaRegistry
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.topics import TopicNames
+from tidegate.spark_consumer.kafka.java_options import java_options
+from tidegate.spark_consumer.kafka.topic_ids import LiveTopicIds
+from tidegate.spark_consumer.kafka.topics import find_missing_topics
+from tidegate.spark_consumer.spark.requirements import require_data_sources, require_spark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from tidegate.spark_consumer.config import ConsumerConfig
+    from tidegate.spark_consumer.core.proof import AuditReport
+
+__all__ = ["audit", "tables_of"]
+
+
+def audit(config: ConsumerConfig, *, step: Callable[[str], None]) -> AuditReport:
+    """Audit the output that the settings name; `step` is called with the name of each step.
+
+    Raises ConfigError for what cannot be audited, and UnreachableError for what does not answer.
+    """
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    require_spark(jars=config.jars)
+    step("Kafka and schema registry")
+    names, options = TopicNames(config.prefix), config.kafka_client_options()
+    spark_options = java_options(options)
+    registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
+    registry.require_reachable()
+    missing = find_missing_topics(config.bootstrap_servers, Subscription(names), options=options)
+    if missing:
+        message = "there is no progress topic"
+        hint = "Check --prefix: without the stream's progress topic nothing can be proved"
+        raise ConfigError(message, hint=hint, topic=names.progress)
+    # Without an answer the topic may exist.
+    ids = LiveTopicIds(config.bootstrap_servers, options)([names.dead_letter])
+    has_dead_letters = ids.get(names.dead_letter, "unknown") is not None
+    step("Spark")
+    from tidegate.spark_consumer.batch.source import topic_rows  # noqa: PLC0415 - pyspark
+    from tidegate.spark_consumer.spark.auditing import audit_output  # noqa: PLC0415
+    from tidegate.spark_consumer.spark.session import session_of  # noqa: PLC0415
+
+    spark = session_of(config)
+    try:
+        require_data_sources(spark)
+        return audit_output(
+            spark,
+            config.output,
+            checkpoint=config.checkpoint,
+            prefix=config.prefix,
+            progress=lambda: topic_rows(
+                spark,
+                names.progress,
+                bootstrap_servers=config.bootstrap_servers,
+                options=spark_options,
+            ),
+            schema_of=registry.schema,
+            has_dead_letters=has_dead_letters,
+            step=step,
+        )
+    finally:
+        with suppress(Exception):
+            spark.stop()
+
+
+def tables_of(report: AuditReport) -> list[Table]:
+    """Return the report for people: its figures, and the mismatches if there are some."""
+    figures = Table("figure", "value", title="proved" if report.is_proved else "NOT proved")
+    for name, value in report.figures.items():
+        figures.add_row(name, _text(value if isinstance(value, dict) else {"": value}))
+    if report.is_proved:
+        return [figures]
+    mismatches = Table("what", "which", "fault", "expected", "found", title="mismatches")
+    for one in report.mismatches:
+        fields = (_text(one.subject), one.fault, _text(one.expected), _text(one.found))
+        mismatches.add_row(one.what, *fields)
+    if report.mismatches_not_listed:
+        mismatches.add_row("…", f"{report.mismatches_not_listed} more")
+    return [figures, mismatches]
+
+
+def _text(fields: Mapping[str, Any]) -> Text:
+    """Return lines that rich takes as they are: a token may hold its markup."""
+    return Text(
+        "\n".join(f"{name}: {value}" if name else str(value) for name, value in fields.items())
+    )

@@ -1,0 +1,155 @@
+"""Findings of an audit: what the completion markers prove of an output, and what contradicts them.
+
+The rules are those of `docs/protocol.md`, 6.4.  What cannot be judged is counted by its reason and
+is no contradiction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["AuditReport", "Fault", "Findings", "Mismatch", "Verdict"]
+
+
+class Verdict(StrEnum):
+    """What an audit says of a stream partition, a transaction or a release."""
+
+    PROVED = "proved"
+    MISMATCHED = "mismatched"
+    OPEN = "open"
+    """The stream partition, or another one with its `origin`, has not finished."""
+    NOT_RELEASED = "not_released"
+    """It has finished above the watermark."""
+    BEGUN_BEFORE = "begun_before"
+    """It began when the output was not yet complete (`complete_from_us`)."""
+    LEFT_OUT = "left_out"
+    """Changes may be absent, or there a second time, on purpose: the change stream leaves some
+    out, or changes were parked or put back."""
+    NO_MANIFEST = "no_manifest"
+    """The release has rows and no manifest; its rows are numbered and in order."""
+
+
+class Fault(StrEnum):
+    """What is wrong, in the words of the report."""
+
+    MISSING = "changes are missing"
+    TOO_MANY = "too many changes"
+    OTHER_CHANGES = "as many changes, but not the same"
+    OTHER_VALUES = "the same changes with values of another size"
+    NOT_ANNOUNCED = "changes of a stream partition that was never announced"
+    ALTERED = "rows that do not agree with their own order keys"
+    OTHER_COUNT = "not as many changes as the manifest says"
+    NOT_DENSE = "ordinals are not 0, 1, 2, …"
+    OUT_OF_ORDER = "changes are not in commit order, or there twice"
+    OUT_OF_BOUNDS = "changes outside the bounds of the release"
+    NO_TABLE = "the table is missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """One contradiction; `subject` names it, `expected` and `found` are what was compared."""
+
+    what: str
+    """`stream partition`, `transaction`, `release` or `table`."""
+    subject: Mapping[str, Any]
+    fault: Fault
+    expected: Mapping[str, Any] = field(default_factory=dict)
+    found: Mapping[str, Any] = field(default_factory=dict)
+
+    def content(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {
+            "what": self.what,
+            **self.subject,
+            "fault": str(self.fault),
+            "expected": dict(self.expected),
+            "found": dict(self.found),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What one of an audit's comparisons has found.
+
+    `counts` is by verdict; `mismatches` holds the first ones of `faults`, which counts them all.
+    """
+
+    counts: Mapping[Verdict, int]
+    mismatches: tuple[Mismatch, ...]
+    faults: int
+
+    @property
+    def content(self) -> dict[str, int]:
+        """Return the counts for JSON, proved ones and mismatches always."""
+        always = dict.fromkeys((Verdict.PROVED, Verdict.MISMATCHED), 0)
+        return {str(verdict): number for verdict, number in {**always, **self.counts}.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """An audit of the output up to a release; everything up to `through_us` is released.
+
+    `without_checksum` and `without_value_bytes` count the pairs of an origin and a topic that were
+    compared without that figure, because an older program wrote the marker or the rows.
+    """
+
+    release: int
+    through_us: int
+    complete_from_us: int | None
+    changes: int
+    late_changes: int
+    stream_partitions: Findings
+    transactions: Findings
+    releases: Findings
+    tables: Findings
+    without_checksum: int = 0
+    without_value_bytes: int = 0
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether nothing contradicts the markers and the manifests."""
+        return not any(findings.faults for findings in self._all)
+
+    @property
+    def mismatches(self) -> tuple[Mismatch, ...]:
+        """The first mismatches of each comparison."""
+        return tuple(one for findings in self._all for one in findings.mismatches)
+
+    @property
+    def mismatches_not_listed(self) -> int:
+        """How many mismatches are not among `mismatches`."""
+        return sum(findings.faults for findings in self._all) - len(self.mismatches)
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """Return everything but the mismatches."""
+        return {
+            "release": self.release,
+            "through_us": self.through_us,
+            "complete_from_us": self.complete_from_us,
+            "changes": self.changes,
+            "late_changes": self.late_changes,
+            "stream_partitions": self.stream_partitions.content,
+            "transactions": self.transactions.content,
+            "releases": self.releases.content,
+            "without_checksum": self.without_checksum,
+            "without_value_bytes": self.without_value_bytes,
+        }
+
+    def content(self) -> dict[str, Any]:
+        """Return the report for JSON."""
+        return {
+            "proved": self.is_proved,
+            **self.figures,
+            "mismatches": [one.content() for one in self.mismatches],
+            "mismatches_not_listed": self.mismatches_not_listed,
+        }
+
+    @property
+    def _all(self) -> tuple[Findings, ...]:
+        return self.tables, self.stream_partitions, self.transactions, self.releases

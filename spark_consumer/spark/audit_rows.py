@@ -1,0 +1,141 @@
+"""The rows of an output's changelogs as an audit compares them, all tables together.
+
+Tables of an older program lack columns: `origin` then follows from the token in `source`, and
+`value_bytes` is null.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+from pyspark.sql.window import Window
+
+from tidegate.schemas.order_key import TIMESTAMP_BYTES
+from tidegate.spark_consumer.spark.audit_sums import half_sums, halves_of, joined_halves
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column, SparkSession
+
+__all__ = ["read_rows", "sums_by_origin", "sums_by_release", "sums_by_transaction"]
+
+
+def read_rows(
+    spark: SparkSession, tables: Mapping[str, str], *, release_max: int
+) -> tuple[DataFrame | None, tuple[str, ...]]:
+    """Return the rows of these changelogs (paths by topic), and the topics without a table.
+
+    Rows of later releases are left out; those without a release stay.  None without any table.
+    """
+    missing = tuple(sorted(t for t, path in tables.items() if not _exists(spark, path)))
+    frames = [
+        _rows(spark.read.format("delta").load(path), topic=topic, release_max=release_max)
+        for topic, path in sorted(tables.items())
+        if topic not in missing
+    ]
+    return (reduce(DataFrame.unionByName, frames) if frames else None), missing
+
+
+def _exists(spark: SparkSession, path: str) -> bool:
+    return DeltaTable.isDeltaTable(spark, path)
+
+
+def _rows(table: DataFrame, *, topic: str, release_max: int) -> DataFrame:
+    token = F.col("source.partition_token")
+    origin = F.when(token != "", F.xxhash64(token))
+    if "origin" in table.columns:
+        origin = F.coalesce("origin", origin)
+    value_bytes = F.col("value_bytes") if "value_bytes" in table.columns else F.lit(None)
+    inside = table.where(F.coalesce("release", F.lit(-1)) <= release_max)
+    return inside.select(
+        F.lit(topic).alias("topic"),
+        "release",
+        "ordinal",
+        "order_key",
+        F.conv(F.hex(F.substring("order_key", 1, TIMESTAMP_BYTES)), 16, 10)
+        .cast("long")
+        .alias("commit_us"),
+        "server_transaction_id",
+        "record_sequence",
+        F.col("source.number_of_records_in_transaction").alias("records"),
+        origin.alias("origin"),
+        value_bytes.cast("long").alias("value_bytes"),
+        _is_altered().alias("is_altered"),
+    )
+
+
+def _is_altered() -> Column:
+    """Whether a row's columns are not those that its order key was made of."""
+    commit_us = F.lpad(F.hex(F.unix_micros("commit_timestamp")), 2 * TIMESTAMP_BYTES, "0")
+    begin = F.concat(
+        F.unhex(commit_us),
+        F.encode("server_transaction_id", "UTF-8"),
+        F.lit(bytearray(b"\0")),
+    )
+    end = F.unhex(F.lpad(F.hex("mod_number"), 8, "0"))
+    agrees = F.startswith("order_key", begin) & F.endswith("order_key", end)
+    return ~F.coalesce(agrees, F.lit(False))  # noqa: FBT003
+
+
+def sums_by_origin(rows: DataFrame) -> DataFrame:
+    """Return what markers state: `mods`, `value_bytes` (null if a row lacks it), `checksum`.
+
+    `altered` counts the rows that do not agree with their order keys.
+    """
+    summed = rows.withColumn("hash", F.xxhash64("order_key"))
+    return (
+        summed.withColumns(halves_of("hash"))
+        .groupBy("origin", "topic")
+        .agg(
+            F.count("*").alias("mods"),
+            F.when(F.count("value_bytes") == F.count("*"), F.sum("value_bytes")).alias(
+                "value_bytes"
+            ),
+            F.count_if("is_altered").alias("altered"),
+            *half_sums(),
+        )
+        .select(
+            "origin", "topic", "mods", "value_bytes", joined_halves().alias("checksum"), "altered"
+        )
+    )
+
+
+def sums_by_transaction(rows: DataFrame) -> DataFrame:
+    """Return for each transaction how many records it has, and how many its records state."""
+    place = ["commit_us", "server_transaction_id"]
+    return (
+        rows.groupBy(*place, "record_sequence")
+        .agg(F.min("records").alias("least"), F.max("records").alias("most"))
+        .groupBy(*place)
+        .agg(
+            F.count("*").alias("found"),
+            F.min("least").alias("least"),
+            F.max("most").alias("most"),
+        )
+    )
+
+
+def sums_by_release(rows: DataFrame) -> DataFrame:
+    """Return for each release its rows, where they break its numbers or order, and its times."""
+    before = Window.partitionBy("release").orderBy("ordinal", "order_key")
+    neighbours = rows.select(
+        "release",
+        "ordinal",
+        "order_key",
+        "commit_us",
+        F.lag("ordinal").over(before).alias("ordinal_before"),
+        F.lag("order_key").over(before).alias("order_key_before"),
+    )
+    is_next = F.coalesce("ordinal", F.lit(-1)) == F.coalesce("ordinal_before", F.lit(-1)) + 1
+    return neighbours.groupBy("release").agg(
+        F.count("*").alias("found"),
+        F.count_if(~is_next).alias("not_dense"),
+        F.count_if(F.col("order_key") <= F.col("order_key_before")).alias("out_of_order"),
+        F.min("commit_us").alias("first_us"),
+        F.max("commit_us").alias("last_us"),
+    )

@@ -1,0 +1,186 @@
+"""`audit` on a session: an output against its completion markers, its manifests and itself.
+
+Both sides are summed and joined where the rows are; what comes to the driver is counts and the
+first mismatches.  The newest manifest is read first and the progress topic after it, so that the
+markers of everything that was released are there.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from delta.tables import DeltaTable
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+
+from tidegate.schemas.errors import ConfigError, UnreachableError
+from tidegate.schemas.topics import TopicNames
+from tidegate.spark_consumer.checkpoint.gate_files import newest_state
+from tidegate.spark_consumer.checkpoint.storage import Storage
+from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US
+from tidegate.spark_consumer.core.proof import AuditReport, Fault, Findings, Mismatch
+from tidegate.spark_consumer.sinks.delta.tables import session_settings
+from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER, newest_manifest
+from tidegate.spark_consumer.spark.audit_judgement import (
+    AuditScope,
+    judge_origins,
+    judge_releases,
+    judge_transactions,
+    kept,
+)
+from tidegate.spark_consumer.spark.audit_markers import marker_records, read_markers
+from tidegate.spark_consumer.spark.audit_rows import (
+    read_rows,
+    sums_by_release,
+    sums_by_transaction,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tidegate.spark_consumer.core.batch_state import State
+    from tidegate.spark_consumer.sinks.manifest import Manifest
+
+__all__ = ["audit_output", "released_through_us"]
+
+_CHANGELOG = "changelog"
+_LATE = "late"
+_COLUMN = "column "
+
+_CAUSE_MAX = 300
+_ROWS_OF_A_TASK = 250_000
+_TASKS_MAX = 2_000
+
+_MANIFEST_COLUMNS = "release long, after_us long, through_us long, rows long"
+
+
+def audit_output(
+    spark: SparkSession,
+    output: str,
+    *,
+    checkpoint: str,
+    prefix: str,
+    progress: Callable[[], DataFrame],
+    schema_of: Callable[[int], Mapping[str, Any]],
+    has_dead_letters: bool,
+    step: Callable[[str], None],
+) -> AuditReport:
+    """Compare an output with its stream; writes nothing.
+
+    The checkpoint may be gone: it only says how far the watermark is above the newest release.
+    `progress` makes a frame of the progress topic (`key`, `value`, `offset`); `has_dead_letters`
+    says that changes were parked; `step` is called with the name of each step before the step.
+    Raises ConfigError for an output without a release and for a topic without a stream, and
+    UnreachableError where Spark fails.
+    """
+    step("manifests")
+    folder = Storage(spark, output)
+    # The state before the manifest: a run may go on in between.
+    state = newest_state(Storage(spark, f"{checkpoint}/gate"))
+    manifest = newest_manifest(folder, watermark_us=sys.maxsize)
+    if manifest is None:
+        message = "the output has no release manifest"
+        raise ConfigError(message, hint="Check --output", output=output)
+    through_us = released_through_us(manifest, state)
+    names = TopicNames(prefix)
+    paths = {
+        names.data(table): folder.path(sinks[_CHANGELOG].path)
+        for table, sinks in manifest.tables.items()
+        if _CHANGELOG in sinks
+    }
+    manifests = _manifests(spark, folder, release_max=manifest.release)
+    with _named_failures(), session_settings(spark, _settings(spark, manifests)):
+        rows, missing = read_rows(spark, paths, release_max=manifest.release)
+        if rows is None:
+            message = "the output has no changelog"
+            raise ConfigError(message, hint="Check --output", output=output)
+        step("completion markers")
+        with kept(marker_records(progress())) as records:
+            markers = read_markers(records, schema_of)
+            may_lack = has_dead_letters or bool(markers.filters) or _leaves_out(manifest)
+            begin_us = manifest.complete_from_us
+            scope = AuditScope(
+                BEFORE_EVERYTHING_US if begin_us is None else begin_us, through_us, may_lack
+            )
+            step("stream partitions")
+            stream_partitions, without = judge_origins(markers, rows, scope)
+        step("transactions")
+        transactions = judge_transactions(sums_by_transaction(rows), scope)
+        step("releases")
+        releases, changes = judge_releases(sums_by_release(rows), manifests)
+        late = _count(spark, folder.path(_LATE))
+    return AuditReport(
+        release=manifest.release,
+        through_us=through_us,
+        complete_from_us=manifest.complete_from_us,
+        changes=changes,
+        late_changes=late,
+        stream_partitions=stream_partitions,
+        transactions=transactions,
+        releases=releases,
+        tables=_missing(missing),
+        without_checksum=without["checksum"],
+        without_value_bytes=without["value_bytes"],
+    )
+
+
+def released_through_us(manifest: Manifest, state: State | None) -> int:
+    """Return up to which commit time everything is released: a watermark makes no empty release."""
+    is_its = state is not None and state.query_id == manifest.query_id
+    if state is None or not is_its or state.next_release > manifest.release + 1:
+        return manifest.through_us
+    return max(manifest.through_us, state.watermark_us)
+
+
+@contextmanager
+def _named_failures() -> Iterator[None]:
+    """Report what Spark raises as one line, with an exit code that is not that of a mismatch."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        message = "Spark did not finish the audit"
+        hint = "Start it again; if it fails again, the cause is in what it read"
+        text = str(getattr(error, "java_exception", error)).strip()
+        cause = text.partition("\n")[0][:_CAUSE_MAX]
+        raise UnreachableError(message, hint=hint, cause=cause) from error
+
+
+def _leaves_out(manifest: Manifest) -> bool:
+    """Whether the change stream leaves changes out, as far as value schemas have said."""
+    return any(
+        not what.startswith(_COLUMN)
+        for sinks in manifest.tables.values()
+        for version in sinks.values()
+        for what in version.left_out
+    )
+
+
+def _manifests(spark: SparkSession, folder: Storage, *, release_max: int) -> DataFrame:
+    reader = spark.read.schema(_MANIFEST_COLUMNS).option("multiLine", "true")
+    # A run may delete old ones meanwhile.
+    found = reader.option("ignoreMissingFiles", "true").json(folder.path(MANIFEST_FOLDER))
+    return found.where(F.col("release") <= release_max)
+
+
+def _settings(spark: SparkSession, manifests: DataFrame) -> Mapping[str, str]:
+    """Return as many shuffle partitions as the changes need: a session has 2, or Spark's 200."""
+    changes = manifests.agg(F.sum("rows").alias("rows")).collect()[0]["rows"] or 0
+    least = spark.sparkContext.defaultParallelism
+    tasks = min(max(least, changes // _ROWS_OF_A_TASK), _TASKS_MAX)
+    return {"spark.sql.shuffle.partitions": str(tasks)}
+
+
+def _count(spark: SparkSession, path: str) -> int:
+    if not DeltaTable.isDeltaTable(spark, path):
+        return 0
+    return spark.read.format("delta").load(path).count()
+
+
+def _missing(topics: tuple[str, ...]) -> Findings:
+    faults = tuple(Mismatch("table", {"topic": topic}, Fault.NO_TABLE) for topic in topics)
+    return Findings({}, faults, len(faults))
