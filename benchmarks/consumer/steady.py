@@ -1,9 +1,9 @@
 """Latency in a steady stream: from a change's commit to the Delta commits that hold it.
 
 A thread publishes changes at an even rate, each with the time of that moment as its commit time,
-and a heartbeat every tenth of a second, as a fleet does.  The gate reads them from a real broker and
-writes changelog and mirror.  Times of Delta commits are those of the files of the tables' logs.  The
-fleet's own part, from Spanner to Kafka, is measured in `benchmarks.producer`.
+and a heartbeat every tenth of a second, as a fleet does.  The gate reads them from a real broker
+and writes changelog and mirror.  Times of Delta commits are those of the files of the tables' logs.
+The fleet's own part, from Spanner to Kafka, is measured in `benchmarks.producer`.
 """
 
 from __future__ import annotations
