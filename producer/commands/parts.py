@@ -9,6 +9,8 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+import structlog
+
 from tidegate.producer.commands.environment import open_root_slot
 from tidegate.producer.core.heartbeat import HeartbeatLimits
 from tidegate.producer.core.queries import QueryLimits
@@ -24,8 +26,10 @@ from tidegate.producer.kafka.progress_follower import ProgressFollower
 from tidegate.producer.kafka.publisher import KafkaPublisher
 from tidegate.producer.kafka.topics import KafkaDataTopics
 from tidegate.producer.translation.limited import LimitedTranslator
+from tidegate.producer.translation.parking import POISON
 from tidegate.producer.translation.refreshing import RefreshingTranslator
 from tidegate.producer.translation.subjects import register
+from tidegate.producer.translation.table_evolution import OTHER_TIMESTAMPS_HINT
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
 from tidegate.schemas.progress import PROGRESS_VERSION, DataTopic, StreamStarted
@@ -33,13 +37,18 @@ from tidegate.schemas.progress_codec import KEY_SCHEMAS, RECORD_SCHEMAS
 from tidegate.schemas.progress_decoder import ProgressDecoder
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from tidegate.producer.commands.environment import Environment
     from tidegate.producer.config import ProducerConfig
     from tidegate.producer.driver.loop import FleetWorker
     from tidegate.producer.ports import StreamStartFinder
     from tidegate.producer.translation.translator import TableEncoding
+    from tidegate.schemas.tables import TableSchema
 
-__all__ = ["Parts", "prepare"]
+__all__ = ["Parts", "prepare", "registered"]
+
+_log = structlog.get_logger()
 
 _Worker = TypeVar("_Worker", bound=Worker)
 
@@ -148,7 +157,8 @@ def prepare(config: ProducerConfig, found: Environment) -> Parts:
     Raises ConfigError, UnreachableError and StreamChangedError; `docs/operations.md` lists them.
     """
     registrar = TableRegistrar(found.topics, found.registry, config.timestamp_form)
-    encodings = [registrar.register(table) for table in found.description.tables]
+    parks = config.poison == "park"
+    encodings = list(registered(registrar, found.description.tables, parks=parks))
     progress_ids = _register_progress(found)
     identity = _identity(config, found, registrar, encodings)
     if found.recorded is not None and isinstance(found.recorded.body, StreamStarted):
@@ -191,6 +201,25 @@ def prepare(config: ProducerConfig, found: Environment) -> Parts:
         progress_ids=progress_ids,
         dead_letter=dead_letter,
     )
+
+
+def registered(
+    registrar: TableRegistrar, tables: Iterable[TableSchema], *, parks: bool
+) -> Iterator[TableEncoding]:
+    """Yield the encodings of tables; with `parks` without those whose values are refused for good.
+
+    Such a table stays unknown, as one that is created later: its first record registers it, or is
+    parked.  Raises as `TableRegistrar.register` does, for such a table too if its key is refused,
+    or if the reason is the setting `timestamps`.
+    """
+    for table in tables:
+        try:
+            yield registrar.register(table)
+        except POISON as error:
+            if not parks or error.hint == OTHER_TIMESTAMPS_HINT:
+                raise
+            registrar.register_key(table)
+            _log.warning("table not registered", table=table.name, error=str(error))
 
 
 def _identity(

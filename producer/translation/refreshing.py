@@ -18,6 +18,7 @@ import structlog
 
 from tidegate.producer.errors import IncompatibleChange, TableChanged
 from tidegate.producer.translation.table_evolution import evolve
+from tidegate.schemas.errors import SchemaError
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -92,7 +93,13 @@ class RefreshingTranslator:
             return self._registrar.register(table)
         key_names = () if current is not None else self._registrar.key_names(name)
         table = evolve(None, current, record.columns, table=name, key_names=key_names)
-        encoding = self._registrar.register(table)
+        try:
+            encoding = self._registrar.register(table)
+        except (SchemaError, IncompatibleChange):
+            # Its changes can be parked if their keys can be written as those of later ones will be.
+            with suppress(SchemaError, IncompatibleChange):
+                self._translator.know_keys(self._registrar.register_key(table))
+            raise
         self._topics.ensure(encoding.topic, key_schema_id=encoding.key.schema_id)
         _log.info("new table", table=name, topic=encoding.topic)
         return encoding

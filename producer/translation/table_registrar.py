@@ -97,6 +97,18 @@ class TableRegistrar:
             timestamps=self._timestamps,
         )
 
+    def register_key(self, table: TableSchema) -> TableEncoding:
+        """Register a table's key only; return an encoding of its key columns, for `place` alone.
+
+        For a table whose value schema is refused.  Raises as `register` does.
+        """
+        topic = self._topics.data(table.name)
+        keys = TableSchema(table.name, table.key_columns)
+        # Nothing is written with this value schema, so it has no id.
+        value = RegisteredSchema(0, value_schema(topic, keys, self._timestamps))
+        key = self._register_key(topic, keys)
+        return TableEncoding(keys, topic, key, value, self._timestamps)
+
     def _register_key(self, topic: str, table: TableSchema) -> RegisteredSchema:
         """Return the registered version with the table's key, or register the first one."""
         subject = self._topics.key_subject(topic)

@@ -83,6 +83,7 @@ class Translator:
 
     def __init__(self, encodings: Mapping[str, TableEncoding], *, change_stream: str) -> None:
         self._encodings = dict(encodings)
+        self._keys_only: dict[str, TableEncoding] = {}
         self.change_stream = change_stream
         self._source = SourceWriter(change_stream)
         self._plans: dict[tuple[str, int], _Plan] = {}
@@ -95,6 +96,10 @@ class Translator:
     def replace(self, encoding: TableEncoding) -> None:
         """Use a table's new encoding for all records translated from now on."""
         self._encodings[encoding.table.name] = encoding
+
+    def know_keys(self, encoding: TableEncoding) -> None:
+        """Find the place of an unknown table's changes from its registered key; publish none."""
+        self._keys_only[encoding.table.name] = encoding
 
     def translate_now(self, record: DataChangeRecord, *, token: str) -> PublishableRecord:
         """Return as `translate` does, which never blocks."""
@@ -127,11 +132,12 @@ class Translator:
     def place(self, record: DataChangeRecord) -> ChangePlace:
         """Return the place of a record's only change, which may be one that cannot be published.
 
-        Under the schemas that are known; reads none again.  Raises TableChanged for an unknown
-        table or a key column of another type, SchemaError for a key or coordinates that cannot be
-        written.
+        Under the schemas that are known; reads none again.  Raises TableChanged for a table whose
+        key is unknown or a key column of another type, SchemaError for a key or coordinates that
+        cannot be written.
         """
-        encoding = self._encodings.get(record.table_name)
+        name = record.table_name
+        encoding = self._encodings.get(name) or self._keys_only.get(name)
         if encoding is None:
             raise TableChanged("the table is unknown", table=record.table_name)
         types = {column.name: column.type for column in encoding.table.key_columns}

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.unit.producer.translation.test_refreshing import INT64, STRING, Catalogue, Topics
 from tests.unit.producer.translation.test_refreshing import RECORD as WITH_UNKNOWN_COLUMN
+from tidegate.producer.commands.parts import registered
 from tidegate.producer.errors import IncompatibleChange, MessageTooLarge, QueryInterrupted
 from tidegate.producer.messages import FORM_RECORD
 from tidegate.producer.records import Mod, RecordColumn, UnreadableValues
@@ -19,6 +20,7 @@ from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
 from tidegate.schemas.errors import SchemaError, UnreachableError
 from tidegate.schemas.order_key import OrderKey
+from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.topics import TopicNames
@@ -35,7 +37,7 @@ COLUMNS = tuple(RecordColumn(c.name, c.type, c.ordinal == 1, c.ordinal) for c in
 RECORD = WITH_UNKNOWN_COLUMN._replace(
     columns=COLUMNS, mods=(), mod_type="UPDATE", commit_timestamp_ns=7_000_123
 )
-ODD = (COLUMNS[0], RecordColumn("odd", ColumnType("ODD"), False, 2))
+ODD_KEY = (RecordColumn("id", ColumnType("ODD"), True, 1),)
 LIMIT = 2_000
 DEAD_LETTER = "p-dead-letter"
 DAMAGE = '{"note":'
@@ -77,8 +79,8 @@ class Limits:
 class Bench:
     """The translators of a worker that parks, over a catalogue and a registry in memory."""
 
-    def __init__(self, *, known=TABLE, catalogue=None, limits=None):
-        registrar = TableRegistrar(TopicNames("p"), InMemorySchemaRegistry())
+    def __init__(self, *, known=TABLE, catalogue=None, limits=None, registry=None):
+        registrar = TableRegistrar(TopicNames("p"), registry or InMemorySchemaRegistry())
         encodings = {known.name: registrar.register(known)} if known is not None else {}
         self.plain = Translator(encodings, change_stream="s")
         self.catalogue = catalogue or Catalogue(known)
@@ -188,6 +190,78 @@ def test_a_table_that_its_schema_cannot_follow_is_read_once_for_all_changes_of_a
     assert len(bench.catalogue.asked) == 2  # for the record, and for its first change
 
 
+class Refusing(InMemorySchemaRegistry):
+    """Refuses the subjects that it holds for good."""
+
+    def __init__(self, *refused):
+        super().__init__()
+        self.refused = set(refused)
+
+    def register(self, subject, schema):
+        if subject in self.refused:
+            raise SchemaError("the schema registry rejects a version", subject=subject)
+        return super().register(subject, schema)
+
+
+def test_changes_of_an_unknown_table_are_parked_while_its_values_are_refused():
+    registry = Refusing("p.t-value")
+    bench = Bench(known=None, catalogue=Catalogue(TABLE), registry=registry)
+    record = record_of("good", "unreadable")
+
+    refused = bench.translate(record)
+
+    assert refused.messages == ()
+    assert [change.reason for change in refused.parked] == ["SchemaError"] * 2
+    assert bench.plain.encoding("t") is None
+    # Their places are those that the same changes have once the values are accepted.
+    registry.refused.clear()
+    accepted = bench.translate(record_of("good", "good"))
+    assert [(m.topic, m.key, m.order_key, m.mod) for m in accepted.messages] == [
+        (c.topic, c.key, c.order_key, c.mod) for c in refused.parked
+    ]
+
+
+def test_an_unknown_table_whose_key_is_refused_stops_as_without_parking():
+    bench = Bench(known=None, catalogue=Catalogue(TABLE), registry=Refusing("p.t-key"))
+
+    with pytest.raises(SchemaError, match=r"cannot be parked either.*unknown") as caught:
+        bench.translate(record_of("good"))
+    assert caught.value.fields["subject"] == "p.t-key"
+
+
+def test_a_registry_that_does_not_answer_parks_nothing_of_an_unknown_table():
+    class Away(InMemorySchemaRegistry):
+        def register(self, subject, schema):
+            raise UnreachableError("no registry")
+
+    bench = Bench(known=None, catalogue=Catalogue(TABLE), registry=Away())
+    with pytest.raises(UnreachableError):
+        bench.translate(record_of("good"))
+    assert not bench.reports
+
+
+def test_a_start_leaves_refused_tables_out_only_where_their_changes_are_parked():
+    other = TableSchema("other", TABLE.columns)
+    registrar = TableRegistrar(TopicNames("p"), Refusing("p.t-value"))
+
+    (found,) = registered(registrar, [TABLE, other], parks=True)
+    assert found.table.name == "other"
+    with pytest.raises(SchemaError):
+        list(registered(registrar, [TABLE, other], parks=False))
+    registrar = TableRegistrar(TopicNames("p"), Refusing("p.t-key"))
+    with pytest.raises(SchemaError):
+        list(registered(registrar, [TABLE, other], parks=True))
+
+
+def test_a_start_with_the_other_form_of_timestamps_is_an_error_where_changes_are_parked_too():
+    registry = InMemorySchemaRegistry()
+    TableRegistrar(TopicNames("p"), registry).register(TABLE)
+    other = TableRegistrar(TopicNames("p"), registry, TimestampForm.STRING)
+    with pytest.raises(IncompatibleChange) as caught:
+        list(registered(other, [TABLE], parks=True))
+    assert "timestamps" in caught.value.hint
+
+
 def test_a_column_type_that_tidegate_does_not_know_parks_the_changes():
     bench = Bench(catalogue=Catalogue(None, *[SchemaError("an unknown column type")] * 9))
 
@@ -213,7 +287,7 @@ def test_what_may_pass_parks_nothing(error):
         ({}, (Mod({}, unreadable(), {}),), "primary key"),
         ({}, (Mod({"id": "1", "more": "2"}, unreadable(), {}),), "primary key"),
         ({"columns": (RecordColumn("id", STRING, True, 1),)}, (mod("good", 1),), "another type"),
-        ({"table_name": "other", "columns": ODD}, (mod("good", 1),), "table is unknown"),
+        ({"table_name": "other", "columns": ODD_KEY}, (mod("good", 1),), "table is unknown"),
         ({"record_sequence": "x"}, (mod("good", 1),), "record sequence"),
         ({"server_transaction_id": "\0"}, (mod("good", 1),), "NUL"),
         ({"commit_timestamp_ns": -1_000}, (mod("good", 1),), "order key"),
