@@ -15,7 +15,7 @@ from tidegate.schemas.errors import UnreachableError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["CALL_TIMEOUT_S", "RetryingAdmin", "RetryingClient"]
+__all__ = ["CALL_TIMEOUT_S", "RetryingAdmin", "RetryingClient", "SharedAdmin"]
 
 CALL_TIMEOUT_S = 5.0
 """For one call; a retry follows."""
@@ -76,3 +76,25 @@ class RetryingAdmin(RetryingClient[AdminClient]):
         """Take the client's options; nothing is sent yet."""
         options = dict(config)
         super().__init__(lambda: make_client(AdminClient, options))
+
+
+class SharedAdmin:
+    """An admin client for several users of one thread; each may replace it for all of them.
+
+    A user that was left without an answer replaces the client that it asked, and no newer one.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """Take the client's options; it is made when it is asked for."""
+        self._config = dict(config)
+        self._client: AdminClient | None = None
+
+    def client(self) -> AdminClient:
+        """Return the client in use."""
+        self._client = self._client or AdminClient(self._config)
+        return self._client
+
+    def replace(self, client: AdminClient | None) -> None:
+        """Drop a client, unless another one has taken its place."""
+        if self._client is client:
+            self._client = None

@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from tidegate.producer.core.events import GroupDescribed
 from tidegate.producer.kafka.group_members import describe_group, member_name
 from tidegate.schemas.instants import US_PER_SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from confluent_kafka.admin import AdminClient, GroupMetadata
 
-    from confluent_kafka.admin import GroupMetadata
+    from tidegate.producer.kafka.admin import SharedAdmin
 
 __all__ = ["GroupMonitor"]
 
@@ -36,15 +35,13 @@ _log = structlog.get_logger()
 class GroupMonitor:
     """Delivers a description of one consumer group every ten seconds; for one thread."""
 
-    def __init__(
-        self, config: Mapping[str, Any], *, group: str, worker: str, client_id: str
-    ) -> None:
-        """Prepare; `config` is an admin client's, `client_id` that of this worker's consumer."""
-        self._config = dict(config)
+    def __init__(self, admin: SharedAdmin, *, group: str, worker: str, client_id: str) -> None:
+        """Prepare; `client_id` is that of this worker's consumer."""
+        self._admin = admin
         self._group = group
         self._worker = worker
         self._client_id = client_id
-        self._admin: AdminClient | None = None
+        self._asked: AdminClient | None = None
         self._answer: Future[GroupMetadata | None] | None = None
         self._asked_us: int | None = None
 
@@ -59,16 +56,17 @@ class GroupMonitor:
         age_us = now_us - self._asked_us
         if self._answer is not None and (self._answer.done() or age_us >= _AGE_MAX_US):
             answer, self._answer = self._answer, None
+            asked, self._asked = self._asked, None  # another user may drop it meanwhile
             if age_us < _AGE_MAX_US:
-                return self._described(answer)
-            self._admin = None  # it took longer than its own time-out: it may be stuck
+                return self._described(answer, asked)
+            self._admin.replace(asked)  # longer than its own time-out: it may be stuck
         if self._answer is None and age_us >= _INTERVAL_US:
             self._asked_us = now_us
             self._answer = self._ask()
         return None
 
     def _ask(self) -> Future[GroupMetadata | None]:
-        admin = self._admin = self._admin or AdminClient(self._config)
+        admin = self._asked = self._admin.client()
         answer: Future[GroupMetadata | None] = Future()
 
         def ask() -> None:
@@ -80,12 +78,15 @@ class GroupMonitor:
         Thread(target=ask, name="group-monitor", daemon=True).start()
         return answer
 
-    def _described(self, answer: Future[GroupMetadata | None]) -> GroupDescribed | None:
+    def _described(
+        self, answer: Future[GroupMetadata | None], asked: AdminClient | None
+    ) -> GroupDescribed | None:
         try:
             group: Any = answer.result()  # its fields have no types
         except KafkaException as error:
             _log.debug("group description failed", reason=str(error))
-            self._admin = None  # a client that saw a broker disconnect may never answer again
+            # A client that saw a broker disconnect may never answer again.
+            self._admin.replace(asked)
             return None
         if group is None:
             return None  # its coordinator is just moving

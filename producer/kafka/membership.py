@@ -26,7 +26,7 @@ from tidegate.producer.core.events import (
     SlotRecoveryStarted,
     TablesRead,
 )
-from tidegate.producer.kafka.admin import RetryingAdmin
+from tidegate.producer.kafka.admin import RetryingAdmin, SharedAdmin
 from tidegate.producer.kafka.committed_offsets import CommittedOffsets
 from tidegate.producer.kafka.group_monitor import GroupMonitor
 from tidegate.producer.kafka.leave_group import leave_group
@@ -95,11 +95,12 @@ class KafkaMembership:
         self._name = NameClaim(claims, topic=topic, process=client_id)
         self._recovery = SlotRecovery(admin, offsets, topic=topic)
         self._rarely_used = (admin, claims, offsets)
-        self._monitor = GroupMonitor(config, group=group, worker=worker, client_id=client_id)
+        shared = SharedAdmin(config)
+        self._monitor = GroupMonitor(shared, group=group, worker=worker, client_id=client_id)
         self._root_slot = root_slot
         self._open_follower = open_follower
         self._follower: ProgressFollower | None = None
-        self._topic_monitor = TopicMonitor(config, progress=topic, data=data_topics)
+        self._topic_monitor = TopicMonitor(shared, progress=topic, data=data_topics)
         self._config = {
             "bootstrap.servers": bootstrap_servers,
             **(options or {}),

@@ -5,11 +5,10 @@ A client whose answer is late is dropped with it, for the reason that `group_mon
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
 
 from tidegate.producer.core.events import AccessDenied, TopicsObserved, TopicState
 from tidegate.program.kafka_errors import is_denied
@@ -19,7 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from concurrent.futures import Future
 
-    from confluent_kafka.admin import TopicDescription
+    from confluent_kafka.admin import AdminClient, TopicDescription
+
+    from tidegate.producer.kafka.admin import SharedAdmin
 
 __all__ = ["TopicMonitor"]
 
@@ -32,11 +33,11 @@ _log = structlog.get_logger()
 class TopicMonitor:
     """Delivers a description of the topics every ten seconds; for one thread."""
 
-    def __init__(self, config: Mapping[str, Any], *, progress: str, data: Sequence[str]) -> None:
-        """Prepare; `config` is an admin client's."""
-        self._config = dict(config)
+    def __init__(self, admin: SharedAdmin, *, progress: str, data: Sequence[str]) -> None:
+        """Prepare; nothing is sent yet."""
+        self._admin = admin
         self._topics = [progress, *data]
-        self._admin: AdminClient | None = None
+        self._asked: AdminClient | None = None
         self._answers: Mapping[str, Future[TopicDescription]] = {}
         self._asked_us: int | None = None
 
@@ -55,21 +56,22 @@ class TopicMonitor:
         age_us = now_us - self._asked_us
         if self._answers and all(answer.done() for answer in self._answers.values()):
             answers, self._answers = self._answers, {}
+            asked, self._asked = self._asked, None  # another user may drop it meanwhile
             if age_us < _AGE_MAX_US:
-                return self._observed(answers)
-            self._admin = None  # as the module's text says
+                return self._observed(answers, asked)
+            self._admin.replace(asked)  # as the module's text says
         if age_us >= _INTERVAL_US:
             if self._answers:
-                self._admin = None
+                self._admin.replace(self._asked)
             self._asked_us = now_us
-            self._admin = self._admin or AdminClient(self._config)
-            self._answers = self._admin.describe_topics(
+            self._asked = self._admin.client()
+            self._answers = self._asked.describe_topics(
                 TopicCollection(self._topics), request_timeout=_TIMEOUT_S
             )
         return None
 
     def _observed(
-        self, answers: Mapping[str, Future[TopicDescription]]
+        self, answers: Mapping[str, Future[TopicDescription]], asked: AdminClient | None
     ) -> TopicsObserved | AccessDenied | None:
         states = []
         for topic in answers:
@@ -81,7 +83,8 @@ class TopicMonitor:
                     return AccessDenied(f"topic {topic}", reason.str())
                 if reason.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     _log.debug("topic description failed", topic=topic, reason=reason.str())
-                    self._admin = None  # a client that saw a broker disconnect may never answer
+                    # A client that saw a broker disconnect may never answer.
+                    self._admin.replace(asked)
                     return None
                 states.append(TopicState(topic, None, 0))
             else:

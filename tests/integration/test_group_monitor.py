@@ -14,6 +14,7 @@ from tidegate.local_stack.config import load_config
 from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.producer.core.events import GroupDescribed
 from tidegate.producer.kafka import group_monitor
+from tidegate.producer.kafka.admin import SharedAdmin
 from tidegate.producer.kafka.group_monitor import GroupMonitor
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -23,10 +24,12 @@ PATIENCE_S = 120.0
 ASKING = """
 import sys, time
 from tidegate.producer.kafka import group_monitor
+from tidegate.producer.kafka.admin import SharedAdmin
 group_monitor._INTERVAL_US = 10_000
 monitors = [
     group_monitor.GroupMonitor(
-        {"bootstrap.servers": sys.argv[1], "log_level": 0}, group="g", worker="w", client_id="w-1"
+        SharedAdmin({"bootstrap.servers": sys.argv[1], "log_level": 0}),
+        group="g", worker="w", client_id="w-1",
     )
     for _ in range(10)
 ]
@@ -71,7 +74,7 @@ def test_a_static_member_is_described_by_its_name(kafka, monkeypatch):
         {**servers, "group.id": "g", "group.instance.id": "w-of-7", "client.id": "w-of-7-now"}
     )
     member.subscribe(["slots"])
-    monitor = GroupMonitor(servers, group="g", worker="w-of-7", client_id="w-of-7-now")
+    monitor = GroupMonitor(SharedAdmin(servers), group="g", worker="w-of-7", client_id="w-of-7-now")
     whole = GroupDescribed(True, True, {"w-of-7": frozenset(range(3))})
     found = None
     give_up_at = time.monotonic() + PATIENCE_S

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from tidegate.producer.kafka import admin as kafka_admin
 from tidegate.schemas.errors import ConfigError, UnreachableError
 
 GONE = KafkaException(KafkaError(KafkaError._TRANSPORT))
@@ -45,3 +46,16 @@ def test_a_missing_acl_is_reported_at_once(cluster, admin):
     with pytest.raises(ConfigError, match="cannot ask: Kafka denies access to consumer groups"):
         admin.call(script(denied), "cannot ask")
     assert cluster.made == 1
+
+
+def test_a_shared_client_is_replaced_by_who_was_left_without_an_answer(monkeypatch):
+    monkeypatch.setattr(kafka_admin, "AdminClient", lambda _config: object())
+    shared = kafka_admin.SharedAdmin({})
+    first = shared.client()
+    assert shared.client() is first
+
+    shared.replace(first)
+    second = shared.client()
+    assert second is not first
+    shared.replace(first)  # another user's late finding about the former one
+    assert shared.client() is second

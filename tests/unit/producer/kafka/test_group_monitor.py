@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from tidegate.producer.core.events import GroupDescribed
+from tidegate.producer.kafka import admin as kafka_admin
 from tidegate.producer.kafka import group_monitor
 from tidegate.producer.kafka.admin import CALL_TIMEOUT_S
 from tidegate.producer.kafka.group_monitor import GroupMonitor
@@ -56,7 +57,7 @@ class Admins:
 @pytest.fixture
 def admins(monkeypatch):
     made = Admins()
-    monkeypatch.setattr(group_monitor, "AdminClient", made.client)
+    monkeypatch.setattr(kafka_admin, "AdminClient", made.client)
     monkeypatch.setattr(group_monitor, "Thread", made.thread)
     return made
 
@@ -64,7 +65,7 @@ def admins(monkeypatch):
 @pytest.fixture
 def monitor(admins):
     """A worker's monitor, first polled at 0."""
-    made = GroupMonitor({}, group="g", worker="w", client_id="w-1")
+    made = GroupMonitor(kafka_admin.SharedAdmin({}), group="g", worker="w", client_id="w-1")
     assert made.poll(0) is None
     return made
 

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from tidegate.producer.core.events import AccessDenied, TopicsObserved, TopicState
+from tidegate.producer.kafka import admin as kafka_admin
 from tidegate.producer.kafka import topic_monitor
 from tidegate.producer.kafka.topic_monitor import TopicMonitor
 
@@ -47,7 +48,7 @@ class Admins:
 @pytest.fixture
 def admins(monkeypatch):
     made = Admins()
-    monkeypatch.setattr(topic_monitor, "AdminClient", made)
+    monkeypatch.setattr(kafka_admin, "AdminClient", made)
     monkeypatch.setattr(topic_monitor, "TopicCollection", list)
     return made
 
@@ -55,7 +56,7 @@ def admins(monkeypatch):
 @pytest.fixture
 def monitor(admins):
     """A worker's monitor, first polled at 0."""
-    made = TopicMonitor({}, progress="p", data=["a", "b"])
+    made = TopicMonitor(kafka_admin.SharedAdmin({}), progress="p", data=["a", "b"])
     assert made.poll(0) is None
     return made
 
