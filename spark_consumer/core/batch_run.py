@@ -75,7 +75,7 @@ from tidegate.spark_consumer.core.plan import (
     StoreSegment,
     WriteRelease,
 )
-from tidegate.spark_consumer.core.release import overlapping
+from tidegate.spark_consumer.core.plan_check import check_plan
 from tidegate.spark_consumer.errors import ChangesNotConserved, CheckpointMismatch
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class BatchRun:
             invariant(self._following is None, "a batch has a state without a plan")
             return
         self._plan.check_invariants()
-        _check_against(self._before, self._plan)
+        check_plan(self._plan, before=self._before)
         if self._following is not None:
             self._following.check_invariants()
 
@@ -463,41 +463,3 @@ class BatchRun:
             topic: sum(end - before.get(topic, {}).get(p, 0) for p, end in ends.items())
             for topic, ends in self._end_offsets.items()
         }
-
-
-def _check_against(before: State, plan: Plan) -> None:
-    """Raise InvariantViolation if a plan does not continue where the state before it ended."""
-    invariant(
-        (plan.batch, plan.after_us) == (before.batch + 1, before.watermark_us),
-        "the plan does not continue where the batch before ended",
-        plan=(plan.batch, plan.after_us),
-        state=(before.batch, before.watermark_us),
-    )
-    invariant(
-        all(bounds.number == before.next_release + n for n, bounds in enumerate(plan.releases)),
-        "release numbers have a gap",
-        next_release=before.next_release,
-        releases=[bounds.number for bounds in plan.releases],
-    )
-    newest = before.next_release + len(plan.releases) - 1
-    invariant(
-        plan.mirror_at in (None, before.mirrored) and all(n <= newest for n in plan.merges),
-        "the plan's merges do not continue where the mirror stands",
-        mirror=before.mirrored,
-        mirror_at=plan.mirror_at,
-        merges=plan.merges,
-    )
-    waiting = overlapping(before.segments, after_us=plan.after_us, through_us=plan.through_us)
-    invariant(
-        plan.releases or not waiting or plan.through_us == plan.after_us,
-        "segments hold due changes and no release is planned",
-        segments=[segment.name for segment in waiting],
-    )
-    for bounds in plan.releases:
-        due = overlapping(waiting, after_us=bounds.after_us, through_us=bounds.through_us)
-        invariant(
-            set(bounds.segments) == {segment.name for segment in due},
-            "a release does not read the segments that may hold its changes",
-            release=bounds.number,
-            reads=bounds.segments,
-        )

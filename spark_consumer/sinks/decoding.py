@@ -70,6 +70,7 @@ def decode_changes(rows: DataFrame, schemas: TopicSchemas, *, topic: str) -> Dat
         "order_key",
         "ordinal",
         "origin",
+        "value",
         F.length("value").cast("long").alias("value_bytes"),
         _decoded("key", schemas, schemas.key_schema).alias("key"),
         _decoded("value", schemas, schemas.reader_schema).alias("change"),
