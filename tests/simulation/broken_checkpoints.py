@@ -87,7 +87,7 @@ BROKEN_CHECKPOINTS = (
     Mutant(
         "a part of the segments left out of the next state",
         "soundness",
-        ((SegmentList, "write", _write_without_the_first_part)),
+        ((SegmentList, "write", _write_without_the_first_part),),
     ),
     Mutant(
         "segments that were released named again after a restart",
