@@ -367,8 +367,12 @@ class BatchRun:
         releases = self._executing.releases
         if not isinstance(step, WriteRelease) or step.bounds != releases[-1]:
             return []
-        kept = self._limits.releases_kept
-        before = first_kept(releases[0].number, releases[-1].number, kept=kept)
+        before = first_kept(
+            releases[0].number,
+            releases[-1].number,
+            mirrored=self._before.mirrored,
+            kept=self._limits.releases_kept,
+        )
         return [] if before is None else [DropManifests(before)]
 
     def _check_join(self, event: SegmentsJoined) -> list[BatchEffect]:

@@ -10,15 +10,16 @@ DROPPED_AT_ONCE = 1_000
 _STEP_MAX = 100
 
 
-def first_kept(first: int, last: int, *, kept: int) -> int | None:
+def first_kept(first: int, last: int, *, mirrored: int, kept: int) -> int | None:
     """Return the release from which on manifests are kept, after a batch with these releases.
 
     None if nothing is due.  It is never above the batch's own first release, which a replay writes
-    again; `kept` is about how many are kept, 0: all.
+    again, nor above the one that the mirrors stood at before, whose manifest proves their cut;
+    `kept` is about how many are kept, 0: all.
     """
     if not kept:
         return None
     step = max(1, min(_STEP_MAX, kept // 10))
     before, after = ((end - kept) // step * step for end in (first, last + 1))
-    due = min(after, first)
+    due = min(after, first, mirrored)
     return due if due > 0 and after > before else None

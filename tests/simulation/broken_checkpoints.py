@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -56,6 +57,10 @@ def _one_too_many(*args: Any, **kwargs: Any) -> int | None:
     return None if first is None else first + kwargs["kept"]
 
 
+def _whatever_the_mirrors_need(*args: Any, mirrored: int, **kwargs: Any) -> int | None:
+    return _first_kept(*args, mirrored=sys.maxsize, **kwargs)
+
+
 _drop_manifests = effect_loop.drop_manifests
 
 
@@ -103,6 +108,11 @@ BROKEN_CHECKPOINTS = (
         "more manifests dropped than the setting says",
         "soundness",
         ((batch_run, "first_kept", _one_too_many),),
+    ),
+    Mutant(
+        "a manifest dropped whose release the mirrors stand at",
+        "soundness",
+        ((batch_run, "first_kept", _whatever_the_mirrors_need),),
     ),
     Mutant(
         "old manifests left behind",

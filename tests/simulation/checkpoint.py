@@ -139,7 +139,8 @@ class Checkpoint:
     def mirrors(self, topic: Callable[[str], str]) -> list[Mirror]:
         """Return what the mirrors hold at each manifest's versions, and at which time they stand.
 
-        A table that no release up to there had is not named.
+        A table that no release up to there had is not named.  Left out is a manifest whose mirrors
+        stand at a release of which no manifest is kept: nothing says any more when it ended.
         """
         manifests = self.manifests()
         ends_us = {one.release: one.through_us for one in manifests}
@@ -154,7 +155,7 @@ class Checkpoint:
                 },
             )
             for one in manifests
-            if one.mirror_release is not None
+            if one.mirror_release in ends_us
         ]
 
     def mirror_release(self, release: int) -> int | None:

@@ -281,7 +281,8 @@ class Consumer:
             "too many manifests were dropped",
             kept=kept,
         )
-        for release in {*kept[:1], *kept[len(kept) // 2 :][:1], *kept[-1:]}:
+        mirrors = {state.mirrored} if state.next_release else set()
+        for release in {*kept[:1], *kept[len(kept) // 2 :][:1], *kept[-1:], *mirrors}:
             manifest = read_manifest(output, release)
             found = None
             if manifest is not None:
