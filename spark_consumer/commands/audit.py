@@ -54,8 +54,8 @@ def audit(config: ConsumerConfig, *, step: Callable[[str], None]) -> AuditReport
     has_dead_letters = ids.get(names.dead_letter, "unknown") is not None
     step("Spark")
     from tidegate.spark_consumer.batch.source import topic_rows  # noqa: PLC0415 - pyspark
-    from tidegate.spark_consumer.spark.auditing import audit_output  # noqa: PLC0415
-    from tidegate.spark_consumer.spark.session import session_of  # noqa: PLC0415
+    from tidegate.spark_consumer.spark.auditing import audit_output  # noqa: PLC0415 - pyspark, checked above
+    from tidegate.spark_consumer.spark.session import session_of  # noqa: PLC0415 - it too
 
     spark = session_of(config)
     try:

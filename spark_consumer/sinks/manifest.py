@@ -191,7 +191,7 @@ def _search(files: JsonFiles, first: int, *, watermark_us: int) -> Manifest | No
         for name in files.names(MANIFEST_FOLDER)
         if name.endswith(".json") and name.removesuffix(".json").isdecimal()
     )
-    due = bisect_left(numbers, True, key=lambda release: not is_due(release))  # noqa: FBT003
+    due = bisect_left(numbers, True, key=lambda release: not is_due(release))  # noqa: FBT003 - what is sought
     return read_manifest(files, numbers[due - 1]) if due else None
 
 

@@ -154,7 +154,7 @@ def _origins(announced: DataFrame, finished: DataFrame) -> DataFrame:
         F.min("start_us").alias("start_us"),
         F.max("end_us").alias("end_us"),
         F.coalesce(F.sum("parked"), F.lit(0)).alias("parked"),
-        F.coalesce(F.bool_and("has_checksum"), F.lit(False)).alias("has_checksum"),  # noqa: FBT003
+        F.coalesce(F.bool_and("has_checksum"), F.lit(False)).alias("has_checksum"),  # noqa: FBT003 - a literal
     )
 
 

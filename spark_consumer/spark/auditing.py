@@ -21,6 +21,7 @@ from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.checkpoint.gate_files import newest_state
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US
+from tidegate.spark_consumer.core.cadence import CHANGELOG
 from tidegate.spark_consumer.core.proof import AuditReport, Fault, Findings, Mismatch
 from tidegate.spark_consumer.sinks.delta.tables import session_settings
 from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER, newest_manifest
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 
 __all__ = ["audit_output", "released_through_us"]
 
-_CHANGELOG = "changelog"
 _LATE = "late"
 _COLUMN = "column "
 
@@ -89,9 +89,9 @@ def audit_output(
     through_us = released_through_us(manifest, state)
     names = TopicNames(prefix)
     paths = {
-        names.data(table): folder.path(sinks[_CHANGELOG].path)
+        names.data(table): folder.path(sinks[CHANGELOG].path)
         for table, sinks in manifest.tables.items()
-        if _CHANGELOG in sinks
+        if CHANGELOG in sinks
     }
     manifests = _manifests(spark, folder, release_max=manifest.release)
     with _named_failures(), session_settings(spark, _settings(spark, manifests)):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidegate.spark_consumer.core.cadence import CHANGELOG
 from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 from tidegate.spark_consumer.sinks.delta.tables import SinkTables, for_each_table
@@ -32,7 +33,7 @@ _ROWS_OF_SEVERAL_FILES = 100_000
 class DeltaChangelogSink:
     """Appends to `<output>/changelog/<table>`."""
 
-    name = "changelog"
+    name = CHANGELOG
 
     def __init__(
         self, spark: SparkSession, output: str, *, direct: DirectWay | None = None
