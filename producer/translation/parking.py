@@ -87,7 +87,7 @@ class ParkingTranslator:
     def _by_change(self, record: DataChangeRecord, token: str) -> PublishableRecord:
         messages: list[ChangeMessage] = []
         parked: list[ParkedChange] = []
-        refused: IncompatibleChange | None = None
+        refused: _Poison | None = None
         for position in range(len(record.mods)):
             part = record.part(position)
             try:
@@ -98,7 +98,7 @@ class ParkingTranslator:
                         raise refused
                     translated = self._translator.translate(part, token=token)
             except POISON as error:
-                refused = error if isinstance(error, IncompatibleChange) else refused
+                refused = error if self._is_of_the_table(error, part, token) else refused
                 parked.append(self._park(part, error, token))
             else:
                 messages.extend(translated.messages)
@@ -109,6 +109,15 @@ class ParkingTranslator:
             messages=tuple(messages),
             parked=tuple(parked),
         )
+
+    def _is_of_the_table(self, error: _Poison, record: DataChangeRecord, token: str) -> bool:
+        """Whether the record's table could not be refreshed, and asking again would be in vain."""
+        if isinstance(error, MessageTooLarge):
+            return False
+        try:
+            return self._translator.translate_now(record, token=token) is None
+        except POISON:
+            return False
 
     def _park(self, record: DataChangeRecord, error: _Poison, token: str) -> ParkedChange:
         """Return the only change of a record, parked; raises the error if it cannot be."""

@@ -221,6 +221,19 @@ def test_changes_of_an_unknown_table_are_parked_while_its_values_are_refused():
     ]
 
 
+def test_a_version_that_the_registry_refuses_is_asked_for_once_for_all_changes_of_a_record():
+    registry = Refusing("p.t-value")
+    asked = []
+    register = registry.register
+    registry.register = lambda subject, schema: asked.append(subject) or register(subject, schema)
+    bench = Bench(known=None, catalogue=Catalogue(TABLE), registry=registry)
+
+    parked = bench.translate(record_of("good", "good", "good")).parked
+
+    assert [change.reason for change in parked] == ["SchemaError"] * 3
+    assert asked.count("p.t-value") == 2  # for the record, and for its first change
+
+
 def test_an_unknown_table_whose_key_is_refused_stops_as_without_parking():
     bench = Bench(known=None, catalogue=Catalogue(TABLE), registry=Refusing("p.t-key"))
 
