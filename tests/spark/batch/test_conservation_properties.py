@@ -14,7 +14,7 @@ from tidegate.spark_consumer.checkpoint.json_files import LocalFolder
 from tidegate.spark_consumer.core.batch_state import STATE_FORMAT
 from tidegate.spark_consumer.errors import SegmentDamaged
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

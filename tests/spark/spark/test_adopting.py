@@ -14,7 +14,7 @@ from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.manifest import Manifest, write_manifest
 from tidegate.spark_consumer.spark import adopting
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 @pytest.fixture

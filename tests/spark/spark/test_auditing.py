@@ -25,7 +25,7 @@ from tidegate.spark_consumer.sinks.manifest import Manifest
 from tidegate.spark_consumer.sinks.port import TableVersion
 from tidegate.spark_consumer.spark import auditing
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 MANY = [f"token-{number}" for number in range(12)]
 

@@ -22,7 +22,7 @@ from tidegate.spark_consumer.sinks.manifest import newest_manifest
 from tidegate.spark_consumer.sinks.port import Merge
 from tidegate.spark_consumer.sinks.release_writer import merge_mirror, write_release
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 COLUMNS = {"id": "INT64", "a": "STRING(MAX)", "b": "INT64"}
 

@@ -21,7 +21,7 @@ from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay, find_direc
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.delta.tables import SinkTables, session_settings
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 FOLDERS = ("changelog", "mirror", "incomplete")
 COLUMNS = {

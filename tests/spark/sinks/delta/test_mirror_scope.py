@@ -10,7 +10,7 @@ from tidegate.spark_consumer.errors import FilteredMirror
 from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 COLUMNS = {"id": "INT64", "a": "STRING(MAX)", "b": "INT64"}
 
