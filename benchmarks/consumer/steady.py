@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 from deltalake import DeltaTable
 
 from benchmarks.consumer.feed import Feed, KafkaFeed
-from benchmarks.consumer.gate import Gate, jobs_of, new_session
+from benchmarks.consumer.gate import Gate, new_session
 from benchmarks.consumer.large import broker
+from tidegate.spark_consumer.core.cadence import Cadence
+from tidegate.spark_consumer.core.gate import Limits
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 _TICK_S = 0.01
 _TICKS_PER_BEAT = 10
 _TABLES = 2
+_MIRROR_EVERY_US = 10_000_000
 
 
 def measure(options: argparse.Namespace, folder: str) -> list[dict[str, Any]]:
@@ -57,7 +60,12 @@ def _at(
         kafka.send(record)
     kafka.flush()
     place = f"{folder}/{feed.prefix}"
-    gate = Gate(spark, place, feed, sinks=(DeltaChangelogSink, DeltaMirrorSink))
+    limits = Limits(
+        small_release_rows_max=10_000,
+        small_release_bytes_max=16 * 1024**2,
+        cadence=Cadence(every_us=_MIRROR_EVERY_US),
+    )
+    gate = Gate(spark, place, feed, sinks=(DeltaChangelogSink, DeltaMirrorSink), limits=limits)
     has_ended = threading.Event()
     publishing = threading.Thread(target=_publish, args=(kafka, rate, has_ended))
     query = gate.start(bootstrap_servers, changes_per_batch_max=250_000)
@@ -69,7 +77,6 @@ def _at(
         ended_us = time.time_ns() // 1000
         # What was committed last is still on its way.
         time.sleep(options.warm_up)
-        progress = query.lastProgress
         if query.exception() is not None:
             raise RuntimeError(query.exception())
     finally:
@@ -83,7 +90,7 @@ def _at(
             for table in feed.topics
             for latency in _latencies(place, sink, table.table, begun_us, ended_us)
         )
-    return found | {"jobs_of_the_last_batch": jobs_of(spark, str(progress["runId"]))}
+    return found
 
 
 def _publish(kafka: KafkaFeed, rate: int, has_ended: threading.Event) -> None:
@@ -115,8 +122,10 @@ def _latencies(place: str, sink: str, table: str, begun_us: int, ended_us: int) 
     for us, release in zip(times, changes["release"].to_pylist(), strict=True):
         if begun_us <= us < ended_us:
             # A mirror's commit may hold several releases.
-            _, committed_ns = commits[bisect_left(releases, release)]
-            yield committed_ns / 1e9 - us / 1e6
+            place_of_commit = bisect_left(releases, release)
+            if place_of_commit == len(commits):
+                raise RuntimeError(f"{sink}/{table} has not reached release {release}")
+            yield commits[place_of_commit][1] / 1e9 - us / 1e6
 
 
 def _commits(log: Path) -> list[tuple[int, int]]:
