@@ -111,7 +111,7 @@ class ParkingTranslator:
         )
 
     def _is_of_the_table(self, error: _Poison, record: DataChangeRecord, token: str) -> bool:
-        """Whether the record's table could not be refreshed, and asking again would be in vain."""
+        """Whether the table could not be refreshed, so that asking again would change nothing."""
         if isinstance(error, MessageTooLarge):
             return False
         try:
