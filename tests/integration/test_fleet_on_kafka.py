@@ -213,7 +213,8 @@ class Fleet:
         try:
             loop.run()
         except Exception as error:  # noqa: BLE001 - the test looks at how each worker ended
-            self.endings[name] = error
+            # Its traceback would keep the worker and its clients alive.
+            self.endings[name] = error.with_traceback(None)
         else:
             self.endings[name] = None
 
