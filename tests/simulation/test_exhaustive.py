@@ -12,7 +12,7 @@ from tests.simulation.exhaustive.search import explore
 from tests.simulation.exhaustive.stage import Stage
 from tests.simulation.mutants import MUTANTS
 
-BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
+BY_NAME = {scenario.name: scenario for scenario in (*SCENARIOS, *DEEP)}
 CAUGHT = {
     "forget one parent of a merge": ("merge, crash", "lineage"),
     "drop a marker": ("split, crash", "lineage"),

@@ -3,6 +3,10 @@
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
 FAILING_RUN = """
 import sys
 from tidegate.spark_consumer.spark.session import local_session

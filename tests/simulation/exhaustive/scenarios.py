@@ -46,12 +46,12 @@ SCENARIOS = (
     Scenario("split, consumer crash", _split(), consumer_crashes=True),
     Scenario("split, markers apart", _split(), apart=True),
     Scenario("split away, markers apart", _split(slots=(0, 1, 1)), apart=True),
-    Scenario("merge, crash", _merge(), crashes=("A",)),
     Scenario("split and merge", _split_and_merge()),
 )
-"""Together about a minute of one core."""
+"""Together less than a minute of one core."""
 
 DEEP = (
+    Scenario("merge, crash", _merge(), crashes=("A",)),
     Scenario("opening, crash", _split(), crashes=_ANY, opening=True),
     Scenario("split, expelled", _split(), expulsions=_ANY),
     Scenario("split, finer steps, crash", _split(apart=True), crashes=("A",), thirds=True),
@@ -62,4 +62,4 @@ DEEP = (
     Scenario("merge, markers apart", _merge(), apart=True),
     Scenario("split and merge, crash", _split_and_merge(), crashes=("A",)),
 )
-"""Minutes each."""
+"""One minute or several each."""

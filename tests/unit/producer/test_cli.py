@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from dataclasses import asdict, replace
+from functools import partial
 
 import pytest
 import structlog
@@ -18,11 +19,12 @@ from tidegate.lineage.fleet_status import (
     SlotStatus,
 )
 from tidegate.producer.cli import main
+from tidegate.producer.commands import environment, worker_counts
 from tidegate.producer.commands import redrive as redrive_command
 from tidegate.producer.commands import status as status_command
-from tidegate.producer.commands import worker_counts
 from tidegate.producer.commands.redrive import LeftKey, RedriveReport
 from tidegate.producer.commands.worker_counts import WorkerCounts
+from tidegate.program.kafka_clients import list_topics
 
 GOOD = {
     "bootstrap-servers": "127.0.0.1:1",
@@ -89,6 +91,13 @@ def test_an_unknown_setting_in_a_file_is_named(run, tmp_path):
     assert "secret" not in output
 
 
+@pytest.fixture
+def impatient(monkeypatch):
+    """Let nothing wait long for a broker that is not there."""
+    monkeypatch.setattr(environment, "list_topics", partial(list_topics, timeout_s=0.5))
+
+
+@pytest.mark.usefixtures("impatient")
 def test_a_broker_that_does_not_answer_is_named(run):
     code, output, _ = run("check", *flags())
 
@@ -139,6 +148,7 @@ def test_a_redrive_reports_what_it_did_and_what_stays(run, monkeypatch, name, co
     assert json.loads(output)["left"] == ([asdict(LEFT)] if REPORTS[name].left else [])
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_redrive_without_a_broker_changes_nothing(run):
     code, output, printed = run("redrive", *flags())
 

@@ -6,6 +6,7 @@ import threading
 import time
 from contextlib import ExitStack, closing
 from dataclasses import fields, replace
+from functools import partial
 
 import pytest
 from confluent_kafka import Consumer
@@ -17,6 +18,7 @@ from tidegate.producer.errors import StreamChangedError
 from tidegate.producer.kafka import from_beginning
 from tidegate.producer.kafka.message_limits import KafkaMessageLimits
 from tidegate.producer.spanner import channel
+from tidegate.program.kafka_clients import list_topics
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.schemas.progress import (
     ChildPartition,
@@ -162,6 +164,7 @@ def test_a_start_before_the_retention_is_refused_but_not_of_a_stream_that_runs(p
 )
 def test_a_system_that_does_not_answer_is_named(place, setting, address, named, monkeypatch):
     monkeypatch.setattr(channel, "_SESSION_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(environment, "list_topics", partial(list_topics, timeout_s=0.5))
 
     with pytest.raises(UnreachableError, match=named):
         find_environment(place.config(**{setting: address}))
