@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
-from tidegate.schemas.order_key import TIMESTAMP_BYTES
 from tidegate.schemas.wire_format import HEADER_BYTES, unframe
 from tidegate.spark_consumer.batch.row_sums import read_sum, sum_of, with_hash
-from tidegate.spark_consumer.batch.rows import IS_PROGRESS, at_or_below, within
+from tidegate.spark_consumer.batch.rows import IS_PROGRESS, at_or_below, commit_us, within
 from tidegate.spark_consumer.core.batch_state import TopicIds
 from tidegate.spark_consumer.core.batch_stats import BatchStats
 from tidegate.spark_consumer.core.release import NO_CHANGES, QUANTILES, Distribution
@@ -39,7 +38,6 @@ def count_changes(rows: DataFrame, *, after_us: int, through_us: int) -> BatchSt
     is_late = is_ordered & at_or_below(after_us)
     is_due = is_ordered & within(after_us=after_us, through_us=through_us)
     is_early = is_ordered & ~at_or_below(max(after_us, through_us))
-    commit_us = F.conv(F.hex(F.substring("order_key", 1, TIMESTAMP_BYTES)), 16, 10).cast("long")
     size = F.coalesce(F.length("key"), F.lit(0)) + F.coalesce(F.length("value"), F.lit(0))
     place = F.concat_ws("/", "topic", F.col("topic_partition"), F.col("offset"))
     # Columns first: each aggregate would compute what it takes for itself.
@@ -49,7 +47,7 @@ def count_changes(rows: DataFrame, *, after_us: int, through_us: int) -> BatchSt
         "is_early": is_early,
         "unordered": F.when(~is_ordered, place),
         "size": size,
-        "commit_us": F.when(is_ordered, commit_us),
+        "commit_us": F.when(is_ordered, commit_us()),
         "frame": F.struct("topic", _frame("key").alias("key"), _frame("value").alias("value")),
     }
     due, early = F.col("is_due"), F.col("is_early")
@@ -92,9 +90,9 @@ def count_changes(rows: DataFrame, *, after_us: int, through_us: int) -> BatchSt
     )
 
 
-def _quantiles(commit_us: Column) -> Column:
+def _quantiles(times_us: Column) -> Column:
     shares = [(part + 1) / QUANTILES for part in range(QUANTILES)]
-    return F.percentile_approx(commit_us, shares, _ACCURACY)
+    return F.percentile_approx(times_us, shares, _ACCURACY)
 
 
 def _frame(column: str) -> Column:

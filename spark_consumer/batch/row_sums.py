@@ -20,13 +20,23 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["HASH", "part_sums_of", "read_part_sums", "read_sum", "sum_of", "with_hash"]
+__all__ = [
+    "HALF_BITS",
+    "HASH",
+    "high_half",
+    "low_half",
+    "part_sums_of",
+    "read_part_sums",
+    "read_sum",
+    "sum_of",
+    "with_hash",
+]
 
 HASH = "row_hash"
 """Name of the column that `with_hash` adds."""
 
-_HALF_BITS = 32
-_LOW = (1 << _HALF_BITS) - 1
+HALF_BITS = 32
+"""Of a hash of 64."""
 
 
 def with_hash(frame: DataFrame) -> DataFrame:
@@ -34,21 +44,29 @@ def with_hash(frame: DataFrame) -> DataFrame:
     return frame.withColumn(HASH, F.xxhash64(*CHANGE_COLUMNS))
 
 
+def low_half(number: str) -> Column:
+    """Return the lower half of the bits of a column of longs, from 0 to 2^32 - 1."""
+    return F.col(number).bitwiseAND(F.lit((1 << HALF_BITS) - 1))
+
+
+def high_half(number: str) -> Column:
+    """Return the upper half, likewise."""
+    return F.shiftrightunsigned(number, HALF_BITS)
+
+
 def sum_of(condition: Column, name: str) -> list[Column]:
     """Return the aggregates that `read_sum` reads under a name: of rows that meet a condition."""
-    low = F.col(HASH).bitwiseAND(F.lit(_LOW))
-    high = F.shiftrightunsigned(HASH, _HALF_BITS)
     return [
         F.count_if(condition).alias(f"{name}_rows"),
-        F.sum(F.when(condition, low)).alias(f"{name}_low"),
-        F.sum(F.when(condition, high)).alias(f"{name}_high"),
+        F.sum(F.when(condition, low_half(HASH))).alias(f"{name}_low"),
+        F.sum(F.when(condition, high_half(HASH))).alias(f"{name}_high"),
     ]
 
 
 def read_sum(found: Mapping[str, Any], name: str) -> RowSum:
     """Return what the aggregates of `sum_of` found."""
     low, high = found[f"{name}_low"] or 0, found[f"{name}_high"] or 0
-    return RowSum(found[f"{name}_rows"] or 0, (low + (high << _HALF_BITS)) % CHECKSUM_MODULUS)
+    return RowSum(found[f"{name}_rows"] or 0, (low + (high << HALF_BITS)) % CHECKSUM_MODULUS)
 
 
 def part_sums_of(cuts_us: Sequence[int]) -> list[Column]:

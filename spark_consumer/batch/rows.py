@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from tidegate.schemas.order_key import first_key_after
+from tidegate.schemas.order_key import TIMESTAMP_BYTES, first_key_after
 from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, HEADER_ORIGIN
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ __all__ = [
     "CHANGE_SCHEMA",
     "IS_PROGRESS",
     "at_or_below",
+    "commit_us",
     "kafka_columns",
     "within",
 ]
@@ -81,6 +82,11 @@ def within(*, after_us: int, through_us: int) -> Column:
 def at_or_below(through_us: int) -> Column:
     """Condition: commit timestamp <= `through_us`."""
     return F.col("order_key") < F.lit(bytearray(first_key_after(through_us)))
+
+
+def commit_us() -> Column:
+    """Return the commit timestamp that `order_key` begins with, in microseconds since 1970."""
+    return F.conv(F.hex(F.substring("order_key", 1, TIMESTAMP_BYTES)), 16, 10).cast("long")
 
 
 def _signed(eight_bytes: Column) -> Column:

@@ -8,15 +8,16 @@ Hadoop has made: endpoint, credentials, encryption and proxy are those of the se
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError  # type: ignore[import-untyped]
 
 from tidegate.schemas.errors import ConfigError, UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 __all__ = ["S3Objects"]
 
@@ -30,6 +31,7 @@ _NO_CONDITION = (
     "runs can take one checkpoint"
 )
 _MARK = "tidegate-write"
+_CAUSE_MAX = 300
 
 
 class S3Objects:
@@ -40,10 +42,14 @@ class S3Objects:
     """
 
     def __init__(self, jvm: Any, files: Any) -> None:
-        """Take the gateway's view of the JVM, and the file system in it."""
+        """Take the gateway's view of the JVM, and the file system in it.
+
+        Raises ConfigError if this is another generation of `hadoop-aws` than the module knows.
+        """
         self._jvm = jvm
         self._files = files
-        self._client = files.getS3AInternals().getAmazonS3Client("Tidegate's checkpoint")
+        with _fitting_hadoop():
+            self._client = files.getS3AInternals().getAmazonS3Client("Tidegate's checkpoint")
         self._is_proved = False
 
     def put(self, path: Any, data: bytes) -> None:
@@ -83,10 +89,7 @@ class S3Objects:
         raise UnreachableError(message, bucket=self._bucket, object=key)
 
     def _put(self, key: str, data: bytes, *, headers: Mapping[str, str], mark: str | None) -> None:
-        # Hadoop's factory, for the encryption, the storage class and the access list it sets.
-        options = self._jvm.org.apache.hadoop.fs.s3a.impl.PutObjectOptions.keepingDirs()
-        factory = self._files.getRequestFactory()
-        request = factory.newPutObjectRequestBuilder(key, options, len(data), False)  # noqa: FBT003 - a call of Java
+        request = self._request(key, len(data))
         if mark is not None:
             request = request.metadata({_MARK: mark})
         more = self._jvm.software.amazon.awssdk.awscore.AwsRequestOverrideConfiguration.builder()
@@ -94,6 +97,13 @@ class S3Objects:
             more = more.putHeader(name, value)
         body = self._jvm.software.amazon.awssdk.core.sync.RequestBody.fromBytes(bytearray(data))
         self._client.putObject(request.overrideConfiguration(more.build()).build(), body)
+
+    def _request(self, key: str, size: int) -> Any:
+        """Ask Hadoop's factory, for the encryption, storage class and access list that it sets."""
+        with _fitting_hadoop():
+            options = self._jvm.org.apache.hadoop.fs.s3a.impl.PutObjectOptions.keepingDirs()
+            factory = self._files.getRequestFactory()
+            return factory.newPutObjectRequestBuilder(key, options, size, False)  # noqa: FBT003 - a call of Java
 
     def _mark(self, key: str) -> str | None:
         head = self._jvm.software.amazon.awssdk.services.s3.model.HeadObjectRequest.builder()
@@ -114,3 +124,16 @@ def _status(error: Py4JJavaError) -> int | None:
     if not str(thrown.getClass().getName()).endswith(".S3Exception"):
         return None
     return int(thrown.statusCode())
+
+
+@contextmanager
+def _fitting_hadoop() -> Iterator[None]:
+    """Name what py4j says of a class or method that the JVM does not have."""
+    try:
+        yield
+    except (Py4JJavaError, Py4JNetworkError):
+        raise
+    except (Py4JError, TypeError) as error:
+        message = "hadoop-aws has not what a checkpoint in S3 needs"
+        hint = "Use Spark 4.0 with the hadoop-aws of its own Hadoop, 3.4.1"
+        raise ConfigError(message, hint=hint, cause=str(error)[:_CAUSE_MAX]) from error

@@ -8,6 +8,7 @@ request.
 from __future__ import annotations
 
 import json
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
@@ -57,9 +58,14 @@ class Storage:
         self._folder = self._jvm.org.apache.hadoop.fs.Path(root)
         self._files = self._call(lambda: self._folder.getFileSystem(self._conf))
         self.root = str(self._files.makeQualified(self._folder).toString())
-        is_s3 = self._files.getScheme() == "s3a"
-        self._objects = self._call(lambda: S3Objects(self._jvm, self._files)) if is_s3 else None
         self.writers: Writers = Writers(self) if guard is None else guard.writers
+
+    @cached_property
+    def _objects(self) -> S3Objects | None:
+        """What puts objects where the folder is in S3.  One that is only read needs nothing."""
+        if self._files.getScheme() != "s3a":
+            return None
+        return self._call(lambda: S3Objects(self._jvm, self._files))
 
     def path(self, name: str) -> str:
         """Return the whole path of a name, for Spark's readers and writers."""

@@ -16,7 +16,7 @@ from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.core.retention import complete_from_us
 from tidegate.spark_consumer.kafka.first_records import first_records
-from tidegate.spark_consumer.kafka.topic_ids import LiveTopicIds
+from tidegate.spark_consumer.kafka.topic_ids import may_exist
 from tidegate.spark_consumer.spark.requirements import require_spark
 
 if TYPE_CHECKING:
@@ -69,7 +69,6 @@ def require_kafka_keeps(config: ConsumerConfig, proof: OutputProof) -> None:
         raise ConfigError(
             message, hint=hint, through_us=proof.needs_after_us, kafka_complete_from_us=from_us
         )
-    ids = LiveTopicIds(config.bootstrap_servers, options)([names.dead_letter])
-    if ids.get(names.dead_letter, "unknown") is not None:
+    if may_exist(names.dead_letter, bootstrap_servers=config.bootstrap_servers, options=options):
         message = "the output cannot be adopted: changes were parked, and may have been put back"
         raise ConfigError(message, hint=hint, topic=names.dead_letter)

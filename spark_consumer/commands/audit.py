@@ -18,7 +18,7 @@ from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.kafka.java_options import java_options
-from tidegate.spark_consumer.kafka.topic_ids import LiveTopicIds
+from tidegate.spark_consumer.kafka.topic_ids import may_exist
 from tidegate.spark_consumer.kafka.topics import find_missing_topics
 from tidegate.spark_consumer.spark.requirements import require_data_sources, require_spark
 
@@ -49,9 +49,9 @@ def audit(config: ConsumerConfig, *, step: Callable[[str], None]) -> AuditReport
         message = "there is no progress topic"
         hint = "Check --prefix: without the stream's progress topic nothing can be proved"
         raise ConfigError(message, hint=hint, topic=names.progress)
-    # Without an answer the topic may exist.
-    ids = LiveTopicIds(config.bootstrap_servers, options)([names.dead_letter])
-    has_dead_letters = ids.get(names.dead_letter, "unknown") is not None
+    has_dead_letters = may_exist(
+        names.dead_letter, bootstrap_servers=config.bootstrap_servers, options=options
+    )
     step("Spark")
     from tidegate.spark_consumer.batch.source import topic_rows  # noqa: PLC0415 - pyspark
     from tidegate.spark_consumer.spark.auditing import audit_output  # noqa: PLC0415 - pyspark, checked above

@@ -42,7 +42,6 @@ STATE_FORMAT = 4
 1 had no number, and its segments were not counted.
 """
 
-
 _PARTS_MAX = 16
 """A release reads at most two parts of a segment that lie partly outside its bounds."""
 

@@ -13,7 +13,7 @@ from tidegate.program.kafka_clients import admin_config, make_client
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["LiveTopicIds"]
+__all__ = ["LiveTopicIds", "may_exist"]
 
 _TIMEOUT_S = 5.0
 
@@ -49,3 +49,9 @@ class LiveTopicIds:
                 # A client that saw a broker disconnect may never answer.
                 self._admin = None
         return found
+
+
+def may_exist(topic: str, *, bootstrap_servers: str, options: Mapping[str, str]) -> bool:
+    """Whether a topic exists, or no broker says that it does not; blocks for some seconds."""
+    ids = LiveTopicIds(bootstrap_servers, options)([topic])
+    return ids.get(topic, "unknown") is not None

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.window import Window
 
 from tidegate.schemas.order_key import TIMESTAMP_BYTES
+from tidegate.spark_consumer.batch.rows import commit_us
 from tidegate.spark_consumer.spark.audit_sums import half_sums, halves_of, joined_halves
 
 if TYPE_CHECKING:
@@ -57,9 +58,7 @@ def _rows(table: DataFrame, *, topic: str, release_max: int) -> DataFrame:
         "release",
         "ordinal",
         "order_key",
-        F.conv(F.hex(F.substring("order_key", 1, TIMESTAMP_BYTES)), 16, 10)
-        .cast("long")
-        .alias("commit_us"),
+        commit_us().alias("commit_us"),
         "server_transaction_id",
         "record_sequence",
         F.col("source.number_of_records_in_transaction").alias("records"),
@@ -71,9 +70,9 @@ def _rows(table: DataFrame, *, topic: str, release_max: int) -> DataFrame:
 
 def _is_altered() -> Column:
     """Whether a row's columns are not those that its order key was made of."""
-    commit_us = F.lpad(F.hex(F.unix_micros("commit_timestamp")), 2 * TIMESTAMP_BYTES, "0")
+    timestamp = F.lpad(F.hex(F.unix_micros("commit_timestamp")), 2 * TIMESTAMP_BYTES, "0")
     begin = F.concat(
-        F.unhex(commit_us),
+        F.unhex(timestamp),
         F.encode("server_transaction_id", "UTF-8"),
         F.lit(bytearray(b"\0")),
     )

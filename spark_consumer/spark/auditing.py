@@ -23,6 +23,7 @@ from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US
 from tidegate.spark_consumer.core.cadence import CHANGELOG
 from tidegate.spark_consumer.core.proof import AuditReport, Fault, Findings, Mismatch
+from tidegate.spark_consumer.sinks.delta.mirror_scope import leaves_changes_out
 from tidegate.spark_consumer.sinks.delta.tables import session_settings
 from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER, newest_manifest
 from tidegate.spark_consumer.spark.audit_judgement import (
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
 __all__ = ["audit_output", "released_through_us"]
 
 _LATE = "late"
-_COLUMN = "column "
-
 _CAUSE_MAX = 300
 _ROWS_OF_A_TASK = 250_000
 _TASKS_MAX = 2_000
@@ -153,10 +152,9 @@ def _named_failures() -> Iterator[None]:
 def _leaves_out(manifest: Manifest) -> bool:
     """Whether the change stream leaves changes out, as far as value schemas have said."""
     return any(
-        not what.startswith(_COLUMN)
+        leaves_changes_out(version.left_out)
         for sinks in manifest.tables.values()
         for version in sinks.values()
-        for what in version.left_out
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.spark.conftest import spark_jars
+from tests.spark.conftest import local_spark
 
 _PATIENCE_S = 60.0
 
@@ -82,32 +81,9 @@ def hadoop_aws() -> str:
 @pytest.fixture(scope="session")
 def spark(server, hadoop_aws, tmp_path_factory):
     """Start Spark as a user would, who lets it fetch S3A (600 MB, once)."""
-    from pyspark.sql import SparkSession
-
-    from tidegate.spark_consumer.sinks.delta.tables import DELTA_SESSION_SETTINGS
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    folder = tmp_path_factory.mktemp("spark")
-    builder = SparkSession.builder.master("local[2]").appName("tidegate-tests")
-    settings = {
-        **DELTA_SESSION_SETTINGS,
-        **server.settings,
-        "spark.jars": ",".join(spark_jars()),
-        "spark.jars.packages": hadoop_aws,
-        "spark.ui.enabled": "false",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "1g",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.local.dir": str(folder / "local"),
-        "spark.log.level": "ERROR",
-    }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    session = local_spark(
+        tmp_path_factory.mktemp("spark"), {**server.settings, "spark.jars.packages": hadoop_aws}
+    )
     yield session
     session.stop()
 

@@ -34,21 +34,17 @@ def spark_jars() -> list[str]:
     return [str(jar) for jar in found if jar.name.startswith(_NEEDED)]
 
 
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory):
+def local_spark(folder: Path, settings: dict[str, str]):
+    """Start a session on two cores whose files stay in a folder."""
     from pyspark.sql import SparkSession
 
     from tidegate.spark_consumer.sinks.delta.tables import DELTA_SESSION_SETTINGS
 
-    jars = spark_jars()
-    if not jars:
-        pytest.skip("Spark's jars are not fetched: ./dev setup, or TIDEGATE_SPARK_JARS=<folder>")
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    folder = tmp_path_factory.mktemp("spark")
     builder = SparkSession.builder.master("local[2]").appName("tidegate-tests")
-    settings = {
+    own = {
         **DELTA_SESSION_SETTINGS,
-        "spark.jars": ",".join(jars),
+        "spark.jars": ",".join(spark_jars()),
         "spark.ui.enabled": "false",
         # As inside a streaming query, which switches it off.
         "spark.sql.adaptive.enabled": "false",
@@ -61,8 +57,15 @@ def spark(tmp_path_factory):
         "spark.local.dir": str(folder / "local"),
         "spark.log.level": "ERROR",
     }
-    for name, value in settings.items():
+    for name, value in {**own, **settings}.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    return builder.getOrCreate()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    if not spark_jars():
+        pytest.skip("Spark's jars are not fetched: ./dev setup, or TIDEGATE_SPARK_JARS=<folder>")
+    session = local_spark(tmp_path_factory.mktemp("spark"), {})
     yield session
     session.stop()

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
     from tidegate.spark_consumer.sinks.port import AnyTable
 
-__all__ = ["MirrorScope", "left_out", "mirror_columns", "mirror_schema"]
+__all__ = ["MirrorScope", "leaves_changes_out", "left_out", "mirror_columns", "mirror_schema"]
+
+_COLUMN = "column "
 
 _log = structlog.get_logger(__name__)
 
@@ -68,7 +70,12 @@ class MirrorScope:
 
 def left_out(schemas: TopicSchemas) -> tuple[str, ...]:
     """Return what a mirror leaves out: `column <name>`, and options of the change stream."""
-    return (*(f"column {name}" for name in sorted(schemas.unwatched)), *schemas.excludes)
+    return (*(f"{_COLUMN}{name}" for name in sorted(schemas.unwatched)), *schemas.excludes)
+
+
+def leaves_changes_out(what: Iterable[str]) -> bool:
+    """Whether whole changes are among what `left_out` returned, and not columns only."""
+    return not all(one.startswith(_COLUMN) for one in what)
 
 
 def mirror_columns(schemas: TopicSchemas) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from tidegate.spark_consumer.commands import adopt as adopt_command
 from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.core.batch_state import STATE_FORMAT, OutputProof, State
 from tidegate.spark_consumer.core.retention import FirstRecord
+from tidegate.spark_consumer.kafka import topic_ids
 
 SETTINGS = {
     "bootstrap_servers": "127.0.0.1:1",
@@ -53,7 +54,7 @@ def kafka(monkeypatch):
     kept = {"bank.a": {0: FirstRecord(0, 1), 1: FirstRecord(0, None)}}
     dead_letter = {"bank-dead-letter": None}
     monkeypatch.setattr(adopt_command, "first_records", lambda *_: kept)
-    monkeypatch.setattr(adopt_command, "LiveTopicIds", lambda *_: lambda _topics: dead_letter)
+    monkeypatch.setattr(topic_ids, "LiveTopicIds", lambda *_: lambda _topics: dead_letter)
 
     def require(proof=PROOF):
         adopt_command.require_kafka_keeps(ConsumerConfig.load(None, **SETTINGS), proof)

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.kafka import topic_ids
-from tidegate.spark_consumer.kafka.topic_ids import LiveTopicIds
+from tidegate.spark_consumer.kafka.topic_ids import LiveTopicIds, may_exist
 
 
 def answered(answer):
@@ -58,6 +58,20 @@ def test_a_topic_that_does_not_exist_has_no_id_and_one_without_an_answer_is_left
     assert ids(["bank.a"]) == ids(["bank.a"]) == {"bank.a": "one"}
     assert len(made) == 2
     assert {config["client.id"] for config in made} == {"x"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("one", True),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, False),
+        (KafkaError._TIMED_OUT, True),
+    ],
+)
+def test_a_topic_may_exist_unless_kafka_says_that_it_does_not(admins, answer, expected):
+    admin, _ = admins
+    admin.answers = {"bank.a": answer}
+    assert may_exist("bank.a", bootstrap_servers="broker:9092", options={}) is expected
 
 
 def test_options_that_the_client_rejects_are_an_error_at_once():
