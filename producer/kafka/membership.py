@@ -160,7 +160,11 @@ class KafkaMembership:
         events: list[Event] = [event for event in described if event is not None]
         for message in self._consumer.consume(_BATCH_MAX, timeout_s):
             error = message.error()
-            if error is not None and (error.fatal() or error.code() in _FATAL_ERRORS):
+            if error is not None and (
+                error.fatal()
+                or error.code() in _FATAL_ERRORS
+                or (error.code() in _OUT_OF_RANGE and message.partition() in self._seeking)
+            ):
                 self._replace_consumer(error.str())
                 return [event for event in events if isinstance(event, TablesRead | FleetRead)]
             event = self._event_of(message)
@@ -254,6 +258,9 @@ class KafkaMembership:
 
     def _seek(self) -> None:
         """Seek in the slots that must be read from elsewhere; what is refused is retried later.
+
+        A client that found an offset out of range reads that slot no more and refuses every seek in
+        it: `poll` replaces it then, with which reading begins at the new place.
 
         By seeking, not by assigning again: an assignment outside of the rebalance callback comes
         between the client and a rebalance that it has not delivered yet, after which the client

@@ -28,6 +28,8 @@ from tidegate.schemas.registry import InMemorySchemaRegistry
 
 TURNS_MAX = 200
 PATIENCE_S = 60
+BEHIND_S = 2
+"""Ten fetches of a client."""
 SESSION_TIMEOUT_MS = 6_000
 PROGRESS = "bank-progress"
 DEAD_LETTER = "bank-dead-letter"
@@ -64,6 +66,9 @@ class MemoryStage:
 
     def truncate(self, slot, below):
         self._broker.logs[PROGRESS, slot].expire(below)
+
+    def let_pass(self):
+        """Nothing goes on behind the models."""
 
     def until(self, condition, *workers):
         for _ in range(TURNS_MAX):
@@ -133,6 +138,9 @@ class KafkaStage:
         for answer in admin.incremental_alter_configs([resource]).values():
             answer.result(PATIENCE_S)
         self.until(lambda: _deletes(admin, TopicPartition(self._topic, slot, below)))
+
+    def let_pass(self):
+        time.sleep(BEHIND_S)
 
     def until(self, condition, *workers):
         give_up_at = time.monotonic() + PATIENCE_S

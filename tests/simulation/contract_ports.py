@@ -100,6 +100,10 @@ class PortStage(Protocol):
         """Delete a slot's records below an offset, as `kafka-delete-records` does."""
         ...
 
+    def let_pass(self) -> None:
+        """Let what goes on behind the ports happen, while nobody polls."""
+        ...
+
     def until(self, condition: Callable[[], bool], *workers: TestWorker) -> None:
         """Let time pass, and poll these workers; fails if the condition never holds."""
         ...
@@ -210,6 +214,20 @@ def an_offset_that_is_gone_is_reported_and_nothing_is_read_instead(stage: PortSt
     assert not worker.read(2)
     (failed, *_) = (event for event in worker.events if isinstance(event, on.SlotOutOfRange))
     assert (failed.slot, failed.incarnation) == (2, 100)
+
+
+def a_slot_whose_reading_has_failed_can_be_recovered_again(stage: PortStage) -> None:
+    worker = _owner(stage)
+    _commit(worker, 2, "child")
+    stage.truncate(2, worker.membership.recover(2, 99).end_offset)
+    worker.membership.recover(2, 100)
+    stage.let_pass()
+    worker.incarnations = 101
+    worker.events.append(worker.membership.recover(2, worker.incarnations))
+    stage.until(lambda: on.SlotOutOfRange in map(type, worker.events), worker)
+
+    (failed, *_) = (event for event in worker.events if isinstance(event, on.SlotOutOfRange))
+    assert (failed.slot, failed.incarnation) == (2, worker.recoveries(2)[-1].incarnation)
 
 
 def a_fence_with_old_metadata_aborts(stage: PortStage) -> None:
@@ -365,6 +383,7 @@ CASES: tuple[Callable[[PortStage], None], ...] = (
     without_a_membership_nothing_is_published,
     a_recovery_starts_at_the_committed_offset,
     an_offset_that_is_gone_is_reported_and_nothing_is_read_instead,
+    a_slot_whose_reading_has_failed_can_be_recovered_again,
     a_fence_with_old_metadata_aborts,
     a_rejoin_revokes_the_slots_and_assigns_them_again,
     a_new_client_loses_the_slots_and_is_assigned_them_again,
