@@ -1,10 +1,11 @@
-"""What the consumer costs: small batches, large releases beside a plain copy, and a steady stream.
+"""What the consumer costs: small batches, large releases, a steady stream, and its start.
 
     python -m benchmarks.consumer small [--changes 500] [--rounds 10] [--idle-tables 40]
     python -m benchmarks.consumer large [--changes 250000] [--batches 4] [--runs 5] [--tables 1 5]
     python -m benchmarks.consumer steady [--rates 100 1000] [--seconds 120] [--warm-up 60]
+    python -m benchmarks.consumer start [--changes 500] [--runs 3]
 
-Each prints a line of JSON for what it measured.  `large` and `steady` start a Kafka broker.
+Each prints a line of JSON for what it measured.  All but `small` start a Kafka broker.
 """
 
 from __future__ import annotations
@@ -17,9 +18,14 @@ import sys
 import tempfile
 from typing import Any
 
-from benchmarks.consumer import large, small, steady
+from benchmarks.consumer import large, small, start, steady
 
-_MEASURES = {"small": small.measure, "large": large.measure, "steady": steady.measure}
+_MEASURES = {
+    "small": small.measure,
+    "large": large.measure,
+    "steady": steady.measure,
+    "start": start.measure,
+}
 
 
 def main(arguments: list[str]) -> None:
@@ -56,6 +62,9 @@ def _options(arguments: list[str]) -> Any:
     even.add_argument("--rates", type=int, nargs="+", default=[100, 1_000], help="changes a second")
     even.add_argument("--seconds", type=float, default=120.0, help="that are measured")
     even.add_argument("--warm-up", type=float, default=60.0, help="seconds before them")
+    first = chosen.add_parser("start")
+    first.add_argument("--changes", type=int, default=500, help="in the topics at each start")
+    first.add_argument("--runs", type=int, default=3, help="of a new and a continued checkpoint")
     return parser.parse_args(arguments)
 
 
