@@ -1,6 +1,7 @@
 """What the consumer costs: small batches, large releases, a steady stream, and its start.
 
     python -m benchmarks.consumer small [--changes 500] [--rounds 10] [--idle-tables 40]
+        [--waiting 10000 5000000]
     python -m benchmarks.consumer large [--changes 250000] [--batches 4] [--runs 5] [--tables 1 5]
     python -m benchmarks.consumer steady [--rates 100 1000] [--seconds 120] [--warm-up 60]
     python -m benchmarks.consumer start [--changes 500] [--runs 3]
@@ -53,6 +54,9 @@ def _options(arguments: list[str]) -> Any:
     few.add_argument("--changes", type=int, default=500, help="in each batch, over two tables")
     few.add_argument("--rounds", type=int, default=10)
     few.add_argument("--idle-tables", type=int, default=40)
+    few.add_argument(
+        "--waiting", type=int, nargs="*", default=[], help="later changes that wait meanwhile"
+    )
     many = chosen.add_parser("large")
     many.add_argument("--changes", type=int, default=250_000, help="in each batch")
     many.add_argument("--batches", type=int, default=4, help="in each run; the first is left out")
