@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from tidegate.producer.accelerator import describe_accelerator
 from tidegate.producer.commands.environment import find_environment
 from tidegate.producer.kafka.write_access import denied_topics
 from tidegate.producer.translation.subjects import is_registered
@@ -25,7 +26,10 @@ _DEAD_LETTER_RIGHTS: tuple[tuple[Right, str], ...] = (
 
 
 def check(config: ProducerConfig) -> list[str]:
-    """Return one line for each system that `run` would use; raises what `run` would raise."""
+    """Return a line for each system that `run` would use, and one for the accelerator.
+
+    Raises what `run` would raise.
+    """
     with closing(find_environment(config)) as found:
         return _lines(config, found)
 
@@ -41,6 +45,7 @@ def _lines(config: ProducerConfig, found: Environment) -> list[str]:
         f"Spanner: {config.stream_path}, {found.description.dialect}, watches {tables}",
         f"Kafka: {config.bootstrap_servers}, {kafka}",
         f"registry: {config.registry_url}, {schemas}",
+        f"accelerator: {describe_accelerator()}",
     ]
 
 

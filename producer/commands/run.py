@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from tidegate.producer.accelerator import describe_accelerator
 from tidegate.producer.commands.environment import find_environment
 from tidegate.producer.commands.parts import prepare
 from tidegate.producer.core.worker import Worker
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["run", "start"]
 
+_log = structlog.get_logger()
+
 
 def run(config: ProducerConfig) -> None:
     """Run one worker until SIGTERM or SIGINT, which drain it; a second signal ends it at once.
@@ -41,6 +44,7 @@ def run(config: ProducerConfig) -> None:
     Raises what stopped the worker.
     """
     structlog.contextvars.bind_contextvars(worker=config.worker, prefix=config.prefix)
+    _log.info("accelerator", state=describe_accelerator())
     metrics, health = producer_metrics(), Health()
     with ExitStack() as exits, serve_status(config, registry=metrics.registry, health=health):
         worker = start(config, metrics=metrics, health=health, exits=exits)

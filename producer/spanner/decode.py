@@ -10,9 +10,11 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import orjson
 from google.cloud.spanner_v1.types import ResultSetMetadata, TypeCode
 from google.protobuf.message import DecodeError
 
+from tidegate.producer.accelerator import accelerator
 from tidegate.producer.records import (
     ChildPartitionsRecord,
     DataChangeRecord,
@@ -21,7 +23,13 @@ from tidegate.producer.records import (
     RecordColumn,
     StreamRecord,
 )
-from tidegate.producer.spanner.raw_values import TEXT, content_of, parse_response, parse_value
+from tidegate.producer.spanner.raw_values import (
+    TEXT,
+    content_of,
+    elements,
+    parse_response,
+    parse_value,
+)
 from tidegate.producer.spanner.values import (
     flag,
     integer,
@@ -40,7 +48,7 @@ from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.tables import ColumnType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from google.protobuf.struct_pb2 import Value
 
@@ -121,9 +129,10 @@ class ResponseDecoder:
 
     def __init__(self, columns: ColumnTypesCache) -> None:
         self._column_lists = columns
+        self._accelerator = accelerator()
         self._layout: _Layout | None = None
         self._unfinished: Value | None = None
-        self._repeated: dict[tuple[bytes, ...], _Repeated] = {}
+        self._repeated: dict[tuple[bytes, ...] | bytes, _Repeated] = {}
         self._last_timestamp = (b"", 0)
 
     def decode(self, message: bytes) -> list[StreamRecord]:
@@ -131,6 +140,10 @@ class ResponseDecoder:
 
         Raises SchemaError if the message or a record in it is not of the known form.
         """
+        if self._accelerator is not None and self._layout and self._unfinished is None:
+            rows = self._accelerator.records(message, *self._layout.roles, orjson.loads, Mod)
+            if rows is not None:
+                return self._records(rows, self._layout)
         response = parse_response(message)
         if self._layout is None and (metadata := b"".join(response.metadata)):
             self._layout = _Layout.of(_row_type(metadata))
@@ -179,14 +192,44 @@ class ResponseDecoder:
                 if _holds_record(start, children, "child_partitions"):
                     records.append(self._children(fields, layout))
 
+    def _records(self, rows: Sequence[Any], layout: _Layout) -> list[StreamRecord]:
+        """Return the records of what the accelerator made of a response's rows."""
+        records: list[StreamRecord] = []
+        for row in rows:
+            if row.__class__ is bytes:
+                self._add_row(row, layout, records)
+                continue
+            commit_timestamp_ns, sequence, transaction, content, mods = row
+            repeated = self._repeated.get(content)
+            if repeated is None:
+                fields = dict(zip(layout.repeated_at, elements(content), strict=True))
+                repeated = self._keep_repeated(content, fields, layout)
+            records.append(
+                # By position, which takes half the time.
+                DataChangeRecord(
+                    commit_timestamp_ns,
+                    sequence,
+                    transaction,
+                    repeated.is_last_record,
+                    repeated.table_name,
+                    repeated.columns,
+                    mods,
+                    repeated.mod_type,  # type: ignore[arg-type]  # one of the three
+                    repeated.value_capture_type,
+                    repeated.number_of_records,
+                    repeated.number_of_partitions,
+                    repeated.transaction_tag,
+                    repeated.is_system_transaction,
+                )
+            )
+        return records
+
     def _data_change(self, fields: Sequence[bytes], layout: _Layout) -> DataChangeRecord:
         at = layout.data
         identity = layout.repeated(fields)
         repeated = self._repeated.get(identity)
         if repeated is None:
-            if len(self._repeated) >= _REPEATED_MAX:
-                self._repeated.clear()
-            repeated = self._repeated[identity] = self._decode_repeated(fields, layout)
+            repeated = self._keep_repeated(identity, fields, layout)
         return DataChangeRecord(
             commit_timestamp_ns=self._instant(fields[at[0]], "commit_timestamp"),
             record_sequence=text_of(fields[at[1]], "record_sequence"),
@@ -203,7 +246,21 @@ class ResponseDecoder:
             is_system_transaction=repeated.is_system_transaction,
         )
 
-    def _decode_repeated(self, fields: Sequence[bytes], layout: _Layout) -> _Repeated:
+    def _keep_repeated(
+        self,
+        identity: tuple[bytes, ...] | bytes,
+        fields: Sequence[bytes] | Mapping[int, bytes],
+        layout: _Layout,
+    ) -> _Repeated:
+        """Decode the fields that many records have in common, and keep them for the next ones."""
+        if len(self._repeated) >= _REPEATED_MAX:
+            self._repeated.clear()
+        repeated = self._repeated[identity] = self._decode_repeated(fields, layout)
+        return repeated
+
+    def _decode_repeated(
+        self, fields: Sequence[bytes] | Mapping[int, bytes], layout: _Layout
+    ) -> _Repeated:
         at = layout.data
         mod_type = text_of(fields[at[7]], "mod_type")
         if mod_type not in _MOD_TYPES:
@@ -252,7 +309,8 @@ class _Layout:
         self.data_at, self.heartbeat_at, self.children_at = at
         data, heartbeat, children = (_struct(kind, what=name) for name, kind in kinds.items())
         self.data_size, data_types, self.data = _positions(data, _DATA_FIELDS)
-        self.repeated = itemgetter(*(self.data[place] for place in _REPEATED_FIELDS))
+        self.repeated_at = sorted(self.data[place] for place in _REPEATED_FIELDS)
+        self.repeated = itemgetter(*self.repeated_at)
         self.heartbeat_size, _, (self.timestamp_at,) = _positions(heartbeat, ("timestamp",))
         self.children_size, child_types, self.children = _positions(children, _CHILDREN_FIELDS)
         column = _struct(data_types["column_types"], what="column_types")
@@ -261,6 +319,12 @@ class _Layout:
         self.mod_size, _, self.mod = _positions(mod, _MOD_FIELDS)
         child = _struct(child_types["child_partitions"], what="child_partitions")
         self.child_size, _, self.child = _positions(child, _CHILD_FIELDS)
+        self.roles = (
+            _roles(self.size, at, (1, 2, 2)),
+            _roles(self.data_size, self.data, (2, 3, 4, 1, 1, 1, 5, 1, 1, 1, 1, 1, 1)),
+            _roles(self.mod_size, self.mod, (1, 2, 3)),
+        )
+        """What the accelerator does with each field of the three structs."""
 
     @classmethod
     def of(cls, row_type: Any) -> _Layout:
@@ -320,6 +384,14 @@ def _positions(struct: Any, names: tuple[str, ...]) -> tuple[int, dict[str, Any]
         raise SchemaError("a change record's type lacks fields", missing=missing)
     types = {name: fields[position[name]].type_ for name in names}
     return len(fields), types, tuple(position[name] for name in names)
+
+
+def _roles(size: int, places: tuple[int, ...], roles: tuple[int, ...]) -> bytes:
+    """Return a byte for each field of a struct, 0 for those that are not read."""
+    found = bytearray(size)
+    for place, role in zip(places, roles, strict=True):
+        found[place] = role
+    return bytes(found)
 
 
 def _holds_record(timestamp: bytes, content: bytes, name: str) -> bool:

@@ -31,6 +31,7 @@ __all__ = [
     "PRESENT",
     "FieldWriter",
     "field_writer",
+    "usual_form",
     "write_boolean",
     "write_long",
     "write_text",
@@ -70,6 +71,18 @@ def field_writer(
     if common is None or avro_type(column_type) != avro_type(type(column_type)(column_type.code)):
         return general
     return common(general)
+
+
+def usual_form(column_type: ColumnType, timestamps: TimestampForm = TimestampForm.MICROS) -> str:
+    """Return the form that the values of a column usually have, as the accelerator names it.
+
+    Empty where it has none of these types.
+    """
+    form = _USUAL_FORMS.get(column_type.code, "")
+    plain = type(column_type)(column_type.code)
+    if not form or avro_type(column_type, timestamps) != avro_type(plain):
+        return ""
+    return form
 
 
 def _general(column_type: ColumnType, timestamps: TimestampForm) -> FieldWriter:
@@ -194,6 +207,18 @@ def _is_integer(text: str) -> bool:
 
 
 _POWERS = [10 ** (NUMERIC_SCALE - digits) for digits in range(NUMERIC_SCALE + 1)]
+
+_USUAL_FORMS = {
+    "INT64": "INT64",
+    "ENUM": "INT64",
+    "STRING": "STRING",
+    "JSON": "STRING",
+    "INTERVAL": "STRING",
+    "NUMERIC": "NUMERIC",
+    "DATE": "DATE",
+    "TIMESTAMP": "TIMESTAMP",
+    "BOOL": "BOOL",
+}
 
 _COMMON: dict[str, Callable[[FieldWriter], FieldWriter]] = {
     "INT64": _integer,

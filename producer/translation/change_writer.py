@@ -24,6 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tidegate.producer.accelerator import accelerator
 from tidegate.producer.errors import TableChanged
 from tidegate.producer.records import UnreadableValues
 from tidegate.producer.translation.avro_fields import (
@@ -31,6 +32,7 @@ from tidegate.producer.translation.avro_fields import (
     NULL,
     PRESENT,
     field_writer,
+    usual_form,
     write_long,
     write_text,
 )
@@ -43,6 +45,7 @@ from tidegate.schemas.wire_format import frame_prefix
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from tidegate.producer import accelerator as accelerated
     from tidegate.producer.records import Mod
     from tidegate.producer.translation.avro_fields import FieldWriter
     from tidegate.schemas.registry import RegisteredSchema
@@ -52,6 +55,7 @@ __all__ = ["ChangeWriter"]
 
 _MOD_TYPES = ["INSERT", "UPDATE", "DELETE"]
 _FIELDS = ["mod_type", "new_values", "old_values", "new_columns", "old_columns", "source"]
+_DOCUMENTS = ["keys", "new", "old"]
 _SHAPES_MAX = 256
 """Compiled functions of one table; where updates touch any set of columns, there is no end of
 shapes, and compiling one takes as long as writing a hundred changes."""
@@ -64,6 +68,8 @@ class _Piece:
     document: str
     column: str
     write: FieldWriter
+    form: str
+    """The usual form of its values (`usual_form`)."""
 
 
 _Pieces: TypeAlias = list[bytes | _Piece]
@@ -89,7 +95,9 @@ class ChangeWriter:
         self._fields = {
             column.name: field_writer(column.type, timestamps) for column in table.columns
         }
+        self._forms = {column.name: usual_form(column.type, timestamps) for column in table.columns}
         self._keys = [column.name for column in table.key_columns]
+        self._accelerator = accelerator()
         self._compiled: dict[tuple[object, ...], Callable[..., tuple[bytes, bytes]]] = {}
 
     def write(
@@ -109,7 +117,7 @@ class ChangeWriter:
                 return write(keys, new, old, before, number, after)
             key, value = self._pieces(mod_type, mod)
             if len(self._compiled) < _SHAPES_MAX:
-                write = self._compiled[shape] = _compile(key, value)
+                write = self._compiled[shape] = self._compile(key, value)
                 return write(keys, new, old, before, number, after)
             documents = {"keys": keys, "new": new, "old": old}
             return (
@@ -163,7 +171,14 @@ class ChangeWriter:
         return pieces, _name_list(names, self._row)
 
     def _piece(self, document: str, column: str) -> _Piece:
-        return _Piece(document, column, self._fields[column])
+        return _Piece(document, column, self._fields[column], self._forms[column])
+
+    def _compile(
+        self, key: Sequence[bytes | _Piece], value: Sequence[bytes | _Piece]
+    ) -> Callable[..., tuple[bytes, bytes]]:
+        if self._accelerator is None:
+            return _compile(key, value)
+        return self._accelerator.shape_writer([*map(_described, key)], [*map(_described, value)])
 
     def _require_primary_key(self, keys: Mapping[str, Any]) -> None:
         for name in self._keys:
@@ -219,6 +234,13 @@ def _written(pieces: Sequence[bytes | _Piece], documents: Mapping[str, Any]) -> 
             for piece in pieces
         ]
     )
+
+
+def _described(piece: bytes | _Piece) -> accelerated.Piece:
+    """Return a piece as the accelerator takes it."""
+    if isinstance(piece, bytes):
+        return "fixed", 0, piece, None
+    return piece.form, _DOCUMENTS.index(piece.document), piece.column, piece.write
 
 
 def _compile(

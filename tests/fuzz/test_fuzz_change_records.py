@@ -167,6 +167,8 @@ SCHEMAS = [
 def decode(assert_reportable, *messages):
     """As a query does: what it yields before it fails counts too."""
     decoder, records = ResponseDecoder(ColumnTypesCache()), []
+    # The accelerator reads the messages after the one with the metadata.
+    decoder.decode(message().SerializeToString())
     try:
         for one in messages:
             records += decoder.decode(one.SerializeToString())

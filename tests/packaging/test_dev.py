@@ -222,6 +222,14 @@ def test_the_stamp_follows_the_simulators_dependencies(dev, monkeypatch, tmp_pat
     assert before != dev.stamp()
 
 
+def test_the_stamp_follows_the_accelerators_sources(dev, monkeypatch, tmp_path):
+    (tmp_path / "module.c").write_text("/* another */\n")
+    before = dev.stamp()
+    monkeypatch.setattr(dev, "ACCELERATOR", tmp_path)
+
+    assert before != dev.stamp()
+
+
 def test_a_failed_step_shows_its_output(dev, capfd):
     with pytest.raises(dev.Stop, match="making failed"):
         dev.shown("making", [sys.executable, "-c", "raise SystemExit('the reason')"])

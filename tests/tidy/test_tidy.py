@@ -33,11 +33,14 @@ def shown(path: Path) -> str:
     return str(path.relative_to(REPOSITORY))
 
 
-SOURCES = files(*PACKAGES, "tests", "docker", "spanner_simulator", suffixes=(".py",))
+SOURCES = files(
+    *PACKAGES, "accelerator", "tests", "docker", "spanner_simulator", suffixes=(".py", ".c", ".h")
+)
 TEXTS = [
     *SOURCES,
     *files(
         *PACKAGES,
+        "accelerator",
         "docs",
         "docker",
         "requirements",
@@ -77,6 +80,7 @@ def test_no_path_of_one_machine(path):
         REPOSITORY / "local_stack" / "parts" / "ivy.xml",
         REPOSITORY / "pyproject.toml",
         REPOSITORY / "spanner_simulator" / "pyproject.toml",
+        REPOSITORY / "accelerator" / "pyproject.toml",
     ],
     ids=shown,
 )

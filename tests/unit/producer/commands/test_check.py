@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.producer.commands.test_environment import started
+from tidegate.producer.accelerator import describe_accelerator
 from tidegate.producer.commands import check as check_command
 from tidegate.producer.commands.check import check
 from tidegate.producer.kafka.topics import KafkaTopics
@@ -12,7 +13,7 @@ from tidegate.schemas.errors import ConfigError
 
 
 def test_each_system_has_a_line(place):
-    spanner, kafka, registry = check(place.config())
+    spanner, kafka, registry, accelerator = check(place.config())
 
     path = place.config().stream_path
     assert spanner == f"Spanner: {path}, GOOGLE_STANDARD_SQL, watches Users"
@@ -22,6 +23,7 @@ def test_each_system_has_a_line(place):
         f"registry: {place.settings['registry_url']}, would register bank.Users-key, "
         "bank.Users-value, bank-progress-key, bank-progress-value"
     )
+    assert accelerator == f"accelerator: {describe_accelerator()}"
     assert {method for method, _ in place.registry.asked} == {"GET"}
 
 

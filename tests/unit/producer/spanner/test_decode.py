@@ -4,9 +4,11 @@ import copy
 import json
 
 import pytest
+from google.cloud.spanner_v1.types import PartialResultSet
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tidegate.producer.accelerator import accelerator
 from tidegate.producer.records import (
     ChildPartitionsRecord,
     DataChangeRecord,
@@ -18,6 +20,8 @@ from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.tables import ColumnType
+
+pytestmark = pytest.mark.usefixtures("each_way")
 
 FUZZ = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 SECOND_NS = 1_704_164_645_000_000_000
@@ -43,6 +47,9 @@ INSERTED = DataChangeRecord(
 
 def decode(*messages, cache=None):
     decoder = ResponseDecoder(cache or ColumnTypesCache())
+    if accelerator() is not None and messages:
+        # It reads the messages after the one with the metadata.
+        decoder.decode(PartialResultSet.pb()(metadata=messages[0].metadata).SerializeToString())
     records = [
         record for message in messages for record in decoder.decode(message.SerializeToString())
     ]

@@ -18,6 +18,8 @@ from tidegate.schemas.registry import RegisteredSchema
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.wire_format import unframe
 
+pytestmark = pytest.mark.usefixtures("each_way")
+
 INT64, STRING = ColumnType("INT64"), ColumnType("STRING")
 TABLE = TableSchema(
     "t",
@@ -211,8 +213,8 @@ def test_a_column_that_only_other_versions_know_is_null():
 def test_names_are_data():
     """What is compiled has them as literals, whatever they hold."""
     name = "x']); raise SystemExit #{0}\n\\"
-    key = [change_writer._Piece("keys", name, lambda value: value)]
-    value = [change_writer._Piece("new", name, lambda value: value), *key]
+    key = [change_writer._Piece("keys", name, lambda value: value, "")]
+    value = [change_writer._Piece("new", name, lambda value: value, ""), *key]
     write = change_writer._compile(key, value)
     assert write({name: b"k"}, {name: b"n"}, {}, b"b", b"0", b"a") == (b"k", b"nkb0a")
 

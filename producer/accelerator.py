@@ -1,0 +1,76 @@
+"""The compiled steps of the producer, where the distribution `tidegate-accelerator` is installed.
+
+It is optional, and what it does is what the Python code beside its callers does: it reads usual
+input only, and leaves all other input, every error included, to that code.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["SWITCH", "Accelerator", "Piece", "accelerator", "describe_accelerator"]
+
+SWITCH = "TIDEGATE_ACCELERATOR"
+"""The environment variable that turns it off, with the value `off`."""
+
+_MODULE = "tidegate_accelerator"
+_INTERFACE = 1
+"""What the module has to have as its own; another one takes other arguments."""
+
+Piece: TypeAlias = tuple[str, int, bytes | str, Callable[[Any], bytes] | None]
+"""Of a change: ("fixed", 0, bytes, None), or a column's value: the usual form of its type, the
+place of its document, its name, and what writes it in any form."""
+
+
+class Accelerator(Protocol):
+    """The compiled module; its docstrings say what its functions take."""
+
+    def records(  # noqa: PLR0917 - C's functions take arguments by position
+        self,
+        message: bytes,
+        kinds: bytes,
+        data: bytes,
+        mod: bytes,
+        loads: Callable[[bytes], Any],
+        mod_type: type[tuple[Any, ...]],
+        /,
+    ) -> list[Any] | None:
+        """Return what the rows of a response hold, None for an unusual one."""
+
+    def shape_writer(
+        self, key: list[Piece], value: list[Piece], /
+    ) -> Callable[..., tuple[bytes, bytes]]:
+        """Return the writer of the changes of one shape."""
+
+
+def accelerator() -> Accelerator | None:
+    """Return the compiled module if it is used."""
+    return _ACCELERATOR
+
+
+def describe_accelerator() -> str:
+    """Return in a few words whether the compiled module is used, and why not."""
+    return _STATE
+
+
+def _found(
+    environ: Mapping[str, str] = os.environ,
+) -> tuple[Accelerator | None, Literal["used", "turned off", "not installed", "another version"]]:
+    if environ.get(SWITCH, "").lower() == "off":
+        return None, "turned off"
+    try:
+        module = importlib.import_module(_MODULE)
+    except ImportError:
+        return None, "not installed"
+    if getattr(module, "INTERFACE", None) != _INTERFACE:
+        return None, "another version"
+    return cast("Accelerator", module), "used"
+
+
+_ACCELERATOR, _STATE = _found()

@@ -1,0 +1,281 @@
+"""Responses decoded by the accelerator, against the Python code beside it: records and errors."""
+
+import copy
+import gc
+import json
+import sys
+
+import pytest
+from google.cloud.spanner_v1.types import PartialResultSet
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tidegate.producer.records import DataChangeRecord, Mod, UnreadableValues
+from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
+from tidegate.schemas.errors import SchemaError
+
+pytestmark = pytest.mark.usefixtures("compiled")
+
+BOTH_WAYS = settings(
+    max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+
+
+def decoder_of(wire, *, is_compiled, record=None):
+    """A decoder that has read the metadata, as it is from a query's second message on."""
+    decoder = ResponseDecoder(ColumnTypesCache())
+    if not is_compiled:
+        decoder._accelerator = None
+    kind = wire.row_type() if record is None else wire.row_type(record)
+    decoder.decode(wire.message(metadata=kind).SerializeToString())
+    return decoder
+
+
+def plain(record):
+    """A record, its unreadable values by what they say."""
+    if not isinstance(record, DataChangeRecord):
+        return record
+    mods = [
+        [(one.text, one.error.message) if isinstance(one, UnreadableValues) else one for one in mod]
+        for mod in record.mods
+    ]
+    assert all(type(mod) is Mod for mod in record.mods)
+    return record._replace(mods=mods)
+
+
+def outcome(decoder, messages):
+    """The records of all messages, or the error and where it came."""
+    found = []
+    for message in messages:
+        try:
+            found += map(plain, decoder.decode(message))
+        except SchemaError as error:
+            return found, error.message, error.fields
+    return found, decoder.unfinished_bytes
+
+
+def assert_equal_both_ways(wire, *messages, record=None):
+    ways = [
+        outcome(decoder_of(wire, is_compiled=is_compiled, record=record), messages)
+        for is_compiled in (False, True)
+    ]
+    assert ways[0] == ways[1]
+    return ways[1]
+
+
+TEXTS = st.sampled_from(
+    ["", "null", "[]", "{", "{}", '{"id":"7"}', '{"a":1,"a":2}', "9" * 30, "é", "INSERT", "UPDATE"]
+) | st.text(max_size=6)
+TIMES = st.sampled_from(
+    [
+        "2024-02-29T23:59:59Z", "2023-02-29T00:00:00Z", "1900-02-29T00:00:00Z",
+        "2000-02-29T00:00:00.1Z", "0001-01-01T00:00:00Z", "0000-01-01T00:00:00Z",
+        "9999-12-31T23:59:59.999999999Z", "1677-09-21T00:12:43.145224192Z",
+        "1682-01-01T00:00:00.000000001Z", "2255-12-31T00:00:00.999999999Z",
+        "1969-12-31T23:59:59.5Z",
+        "2024-01-02T03:04:60Z", "2024-01-02T24:00:00Z", "2024-01-02T03:60:00Z",
+        "2024-13-01T00:00:00Z", "2024-00-01T00:00:00Z", "2024-04-31T00:00:00Z",
+        "2024-04-00T00:00:00Z", "2024-01-02T03:04:05.Z", "2024-01-02T03:04:05.1234567890Z",
+        "2024-01-02t03:04:05z", "2024-01-02T03:04:05+01:00", "2024-01-02 03:04:05Z",
+        "2024-01-02T03:04:05.12x4Z", "+024-01-02T03:04:05Z", "2024-01-02T03:04:05", "",
+    ]
+) | st.datetimes().map(lambda at: f"{at.isoformat()}Z")  # fmt: skip
+SCALARS = st.none() | st.booleans() | st.floats(allow_nan=False) | TEXTS | TIMES
+PLAIN = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=4), max_leaves=8)
+
+
+def places(plain_value, path=()):
+    if path:
+        yield path
+    if isinstance(plain_value, list):
+        for index, item in enumerate(plain_value):
+            yield from places(item, (*path, index))
+
+
+def damaged_row(row, data):
+    """A row with some places replaced, left out or doubled."""
+    row = copy.deepcopy(row)
+    for _ in range(data.draw(st.integers(0, 2))):
+        choices = list(places(row))
+        if not choices:
+            break
+        path = data.draw(st.sampled_from(choices))
+        target = row
+        for index in path[:-1]:
+            target = target[index]
+        match data.draw(st.sampled_from(["replace", "remove", "repeat"])):
+            case "replace":
+                target[path[-1]] = data.draw(PLAIN)
+            case "remove":
+                del target[path[-1]]
+            case _:
+                target.insert(path[-1], copy.deepcopy(target[path[-1]]))
+    return row
+
+
+def rows(wire):
+    mods = [
+        ['{"id":"7"}', json.dumps({"v": ["x" * 200, None], "w": 1.5}), "{}"],
+        ['{"id":"8"}', None, '{"v":null}'],
+    ]
+    two = [*wire.data_row(), *wire.data_row(record_sequence="00000002")]
+    return [
+        wire.data_row(mods=mods, mod_type="UPDATE"),
+        wire.data_row(),
+        two,
+        [[[*wire.data_row()[0][0], *wire.data_row()[0][0]], [], []]],
+        [[wire.data_row()[0][0], [], None]],
+        [[wire.data_row()[0][0], wire.heartbeat_row()[0][1], []]],
+        wire.data_row(mods=None),
+        wire.data_row(mods=[]),
+        wire.heartbeat_row(),
+        wire.children_row(["child", ["left"]]),
+        [],
+        None,
+    ]
+
+
+@BOTH_WAYS
+@given(data=st.data())
+def test_any_rows_are_decoded_alike(wire, data):
+    chosen = data.draw(st.lists(st.sampled_from(range(len(rows(wire)))), max_size=4))
+    damaged = [damaged_row(rows(wire)[place], data) for place in chosen]
+    chunked = data.draw(st.booleans() if damaged else st.just(value=False))
+    assert_equal_both_ways(wire, wire.message(*damaged, chunked=chunked).SerializeToString())
+
+
+@BOTH_WAYS
+@given(at=TIMES)
+def test_any_commit_timestamp_is_read_alike(wire, at):
+    assert_equal_both_ways(
+        wire, wire.message(wire.data_row(commit_timestamp=at)).SerializeToString()
+    )
+
+
+@BOTH_WAYS
+@given(data=st.data())
+def test_any_damage_of_the_bytes_is_decoded_or_refused_alike(wire, data):
+    whole = wire.message(*rows(wire)[:4]).SerializeToString()
+    message = bytearray(whole)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(message)))
+        match data.draw(st.sampled_from(["flip", "cut", "end", "insert"])):
+            case "flip" if at < len(message):
+                message[at] ^= 1 << data.draw(st.integers(0, 7))
+            case "cut":
+                del message[at : at + data.draw(st.integers(1, 9))]
+            case "end":
+                del message[at:]
+            case _:
+                message[at:at] = data.draw(st.binary(max_size=6))
+    after = wire.message(wire.data_row()).SerializeToString()
+    assert_equal_both_ways(wire, bytes(message), after)
+
+
+def test_every_truncation_is_refused_or_read_alike(wire):
+    whole = wire.message(wire.data_row(), wire.data_row()).SerializeToString()
+    for size in range(len(whole)):
+        assert_equal_both_ways(wire, whole[:size])
+
+
+def test_every_flipped_bit_is_refused_or_read_alike(wire):
+    whole = wire.message(wire.data_row()).SerializeToString()
+    ways = [decoder_of(wire, is_compiled=is_compiled) for is_compiled in (False, True)]
+    for bit in range(len(whole) * 8):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        found = [outcome(decoder, [bytes(flipped)]) for decoder in ways]
+        assert found[0] == found[1]
+        for decoder in ways:
+            decoder._unfinished = None
+
+
+def test_other_fields_of_a_message_are_passed_over(wire):
+    built = wire.message(wire.data_row(), metadata=wire.row_type())
+    built.resume_token = b"token"
+    built.last = True
+    built.stats.row_count_exact = 3
+    found, _ = assert_equal_both_ways(wire, built.SerializeToString())
+    assert len(found) == 1
+
+
+def test_unknown_fields_are_passed_over_wherever_they_stand(wire):
+    data = {"later": wire.array(wire.STRING), **wire.DATA, "last": wire.BOOL}
+    mod = {"later": wire.JSON, **wire.MOD}
+    data["mods"] = wire.array(wire.struct(**mod))
+    record = {**wire.RECORD, "data_change_record": wire.array(wire.struct(**data))}
+    record = {"other": wire.array(wire.STRING), **record}
+    fields = {"later": ["x"], **wire.INSERT, "last": None}
+    fields["mods"] = [["unread", *one] for one in wire.INSERT["mods"]]
+    row = [[["unread"], [list(fields.values())], [], []]]
+    found, _ = assert_equal_both_ways(wire, wire.message(row).SerializeToString(), record=record)
+    assert len(found) == 1
+
+
+def test_the_usual_rows_are_taken_apart_and_no_others(wire, compiled):
+    """Or the tests above would compare the Python code with itself."""
+    layout = decoder_of(wire, is_compiled=True)._layout
+    for place, row in enumerate(rows(wire)):
+        message = wire.message(row).SerializeToString()
+        found = compiled.records(message, *layout.roles, json.loads, Mod)
+        expected = [[tuple], [tuple], [tuple] * 2, [tuple] * 2, [tuple], [bytes], [tuple], [tuple]]
+        expected += [[bytes], [bytes], [], []]
+        assert [type(one) for one in found] == expected[place]
+
+
+def test_an_unfinished_value_is_left_to_python(wire, compiled):
+    layout = decoder_of(wire, is_compiled=True)._layout
+    message = wire.message(wire.data_row(), chunked=True).SerializeToString()
+    assert compiled.records(message, *layout.roles, json.loads, Mod) is None
+
+
+def test_other_errors_of_the_json_parser_are_raised(wire, compiled):
+    layout = decoder_of(wire, is_compiled=True)._layout
+    message = wire.message(wire.data_row()).SerializeToString()
+
+    def loads(_text):
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        compiled.records(message, *layout.roles, loads, Mod)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        (2, bytes(13)),
+        (2, b""),
+        (2, bytes((2, 3, 4, 1, 1, 1, 6, 1))),
+        (3, b"\1\2"),
+        (3, b"\1\2\3\4"),
+        (3, b"\1\2\3\xff"),
+        (5, int),
+    ],
+)
+def test_a_layout_that_is_not_complete_is_refused(wire, compiled, change):
+    layout = decoder_of(wire, is_compiled=True)._layout
+    arguments = [wire.message().SerializeToString(), *layout.roles, json.loads, Mod]
+    at, value = change
+    arguments[at] = value
+    with pytest.raises(ValueError, match="not complete"):
+        compiled.records(*arguments)
+
+
+def test_nothing_is_kept(wire):
+    """As many objects after thousands of messages, good and bad, as before."""
+    whole = wire.message(*rows(wire)).SerializeToString()
+    bad = PartialResultSet.pb()(values=[wire.value([[[["x"]], [], []]])]).SerializeToString()
+    decoder = decoder_of(wire, is_compiled=True)
+
+    def read(times):
+        for _ in range(times):
+            decoder.decode(whole)
+            for message in (bad, whole[:-1]):
+                with pytest.raises(SchemaError):
+                    decoder.decode(message)
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    read(100)
+    before = read(100)
+    assert read(2_000) - before < 500

@@ -1,0 +1,193 @@
+"""Changes written by the accelerator, against the Python code beside it: bytes and errors."""
+
+import gc
+import math
+import sys
+from decimal import Decimal
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tidegate.producer.accelerator import accelerator
+from tidegate.producer.translation.avro_fields import field_writer, usual_form
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.progress import TimestampForm
+from tidegate.schemas.tables import ColumnType
+
+pytestmark = pytest.mark.usefixtures("compiled")
+
+SCALARS = [
+    "INT64", "FLOAT64", "FLOAT32", "BOOL", "STRING", "JSON", "BYTES", "NUMERIC", "DATE", "UUID",
+    "TIMESTAMP", "ENUM", "PROTO", "INTERVAL",
+]  # fmt: skip
+TYPES = [
+    *map(ColumnType, SCALARS),
+    ColumnType("NUMERIC", annotation="PG_NUMERIC"),
+    *(ColumnType("ARRAY", ColumnType(code)) for code in ("INT64", "STRING", "TIMESTAMP")),
+]
+CASES = [(one, form) for one in TYPES for form in TimestampForm]
+
+DIGITS = st.integers(0, 40).flatmap(
+    lambda size: st.text("0123456789", min_size=size, max_size=size)
+)
+NUMBERS = st.builds(
+    lambda sign, whole, dot, fraction: sign + whole + dot + fraction,
+    st.sampled_from(["", "-", "+", "--"]),
+    DIGITS,
+    st.sampled_from(["", ".", ".", ".-", ".."]),
+    DIGITS,
+)
+EXACT_NUMBERS = st.integers(-(10**38) + 1, 10**38 - 1).map(lambda n: f"{Decimal(f'{n}e-9'):f}")
+INTEGERS = st.integers(-(2**64), 2**64).map(str)
+SMALL_INTEGERS = st.integers(-300, 40_000).map(str)
+DATES = st.dates().map(lambda day: day.isoformat())
+TIMES = st.datetimes().map(lambda at: f"{at.isoformat()}Z")
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**65), 2**65),
+    st.floats(),
+    st.text(),
+    st.text(max_size=3).map(lambda text: text * 500),
+    st.text(st.characters(categories=["Cs", "Nd", "Lo"]), max_size=4),
+    NUMBERS,
+    EXACT_NUMBERS,
+    INTEGERS,
+    SMALL_INTEGERS,
+    DATES,
+    TIMES,
+    st.builds(lambda text, at, c: text[:at] + c + text[at + 1 :], DATES | TIMES,
+              st.integers(0, 30), st.sampled_from(["", "x", "-", "0", "9", "é", "\0", "¹", "٣"])),
+    st.lists(st.none() | st.text(max_size=3) | SMALL_INTEGERS | TIMES, max_size=3),
+    st.just({}),
+)  # fmt: skip
+
+
+def written(write, value):
+    try:
+        return write(value)
+    except SchemaError as error:
+        return error.message, error.fields
+
+
+def compiled_writer(column_type, timestamps):
+    """The accelerator's writer of one column."""
+    general = field_writer(column_type, timestamps)
+    piece = (usual_form(column_type, timestamps), 1, "c", general)
+    write = accelerator().shape_writer([("fixed", 0, b"key", None)], [piece])
+
+    def field(value):
+        key, found = write({}, {"c": value}, {}, b"", b"", b"")
+        assert key == b"key"
+        return found
+
+    return field
+
+
+@settings(max_examples=600)
+@given(st.sampled_from(CASES), VALUES)
+@example((ColumnType("INT64"), TimestampForm.MICROS), "-0")
+@example((ColumnType("INT64"), TimestampForm.MICROS), "-")
+@example((ColumnType("INT64"), TimestampForm.MICROS), "")
+@example((ColumnType("INT64"), TimestampForm.MICROS), "0" * 18)
+@example((ColumnType("INT64"), TimestampForm.MICROS), "9" * 18)
+@example((ColumnType("INT64"), TimestampForm.MICROS), str(-(2**63)))
+@example((ColumnType("INT64"), TimestampForm.MICROS), 5)
+@example((ColumnType("NUMERIC"), TimestampForm.MICROS), ".")
+@example((ColumnType("NUMERIC"), TimestampForm.MICROS), "-.")
+@example((ColumnType("NUMERIC"), TimestampForm.MICROS), "5.")
+@example((ColumnType("NUMERIC"), TimestampForm.MICROS), "-.5")
+@example((ColumnType("NUMERIC"), TimestampForm.MICROS), ".-5")
+@example((ColumnType("NUMERIC"), TimestampForm.MICROS), "-0")
+@example((ColumnType("NUMERIC"), TimestampForm.MICROS), "9" * 29 + "." + "9" * 9)
+@example((ColumnType("NUMERIC"), TimestampForm.MICROS), "-" + "9" * 29 + "." + "9" * 9)
+@example((ColumnType("NUMERIC"), TimestampForm.MICROS), "9" * 30)
+@example((ColumnType("FLOAT64"), TimestampForm.MICROS), math.nan)
+@example((ColumnType("TIMESTAMP"), TimestampForm.MICROS), "2024-01-02T03:04:05.678901001Z")
+@example((ColumnType("TIMESTAMP"), TimestampForm.MICROS), "0001-01-01T00:00:00.000001Z")
+@example((ColumnType("TIMESTAMP"), TimestampForm.MICROS), "1969-12-31T23:59:59.999999Z")
+@example((ColumnType("STRING"), TimestampForm.MICROS), "\ud800")
+@example((ColumnType("STRING"), TimestampForm.MICROS), "x" * 20_000)
+@example((ColumnType("STRING"), TimestampForm.MICROS), "é" * 20_000)
+def test_any_value_of_any_type_is_written_or_refused_alike(case, value):
+    assert written(compiled_writer(*case), value) == written(field_writer(*case), value)
+
+
+@given(st.integers(-(10**38) + 1, 10**38 - 1))
+@example(-(2**63) * 10**9)
+def test_numbers_of_every_length_are_written_alike(unscaled):
+    numeric = (ColumnType("NUMERIC"), TimestampForm.MICROS)
+    for number in (unscaled, *(sign * 2**bits for sign in (1, -1) for bits in (7, 8, 63, 64, 126))):
+        text = f"{Decimal(f'{number}e-9'):f}"
+        assert compiled_writer(*numeric)(text) == field_writer(*numeric)(text)
+
+
+def test_the_usual_forms_take_no_other_writer():
+    """Or the tests above would compare the Python code with itself."""
+    usual = {
+        "INT64": "12", "BOOL": True, "STRING": "é", "NUMERIC": "-1.5", "DATE": "2024-02-29",
+        "TIMESTAMP": "2024-01-02T03:04:05.678901Z",
+    }  # fmt: skip
+    for code, value in usual.items():
+        expected = field_writer(ColumnType(code))(value)
+        piece = (usual_form(ColumnType(code)), 2, "c", pytest.fail)
+        write = accelerator().shape_writer([], [piece])
+        assert write({}, {}, {"c": value}, b"", b"", b"") == (b"", expected)
+        assert write({}, {}, {"c": None}, b"", b"", b"") == (b"", b"\0")
+
+
+def test_a_type_with_another_avro_type_has_no_usual_form():
+    assert usual_form(ColumnType("NUMERIC", annotation="PG_NUMERIC")) == ""
+    assert usual_form(ColumnType("TIMESTAMP"), TimestampForm.STRING) == ""
+    assert usual_form(ColumnType("ARRAY", ColumnType("INT64"))) == ""
+
+
+@pytest.mark.parametrize("sizes", [(0, 0, 0), (1_000, 24, 1), (1_023, 1, 0), (5_000, 1, 100_000)])
+def test_changes_of_every_size_are_put_together(sizes):
+    pieces = [("fixed", 0, b"x" * size, None) for size in sizes]
+    write = accelerator().shape_writer(pieces[:1], pieces)
+    found = write({}, {}, {}, b"before", b"0", b"a" * 2_000)
+    assert found == (b"x" * sizes[0], b"x" * sum(sizes) + b"before0" + b"a" * 2_000)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        ("other", 0, "c", None), ("INT64", 3, "c", None), ("INT64", -1, "c", None),
+        ("fixed", 0, "text", None), ("fixed", 0, b"x"), "fixed",
+    ],
+)  # fmt: skip
+def test_a_piece_of_another_form_is_refused(piece):
+    with pytest.raises((ValueError, TypeError)):
+        accelerator().shape_writer([], [piece])
+
+
+def test_arguments_of_another_kind_are_refused():
+    write = accelerator().shape_writer([], [("", 0, "c", lambda _value: "text")])
+    for arguments in [
+        ({}, {}, {}),
+        ({}, {}, {}, b"", b"", "text"),
+        ({"c": 1}, {}, {}, b"", b"", b""),
+    ]:
+        with pytest.raises(TypeError):
+            write(*arguments)
+    with pytest.raises(KeyError):
+        write({}, {}, {}, b"", b"", b"")
+
+
+def test_nothing_is_kept():
+    """As many objects after thousands of changes, written and refused, as before."""
+
+    def run(times):
+        for _ in range(times):
+            for case in CASES[:8]:
+                write = compiled_writer(*case)
+                for value in ("1", "é" * 600, None, "x" * 3_000):
+                    written(write, value)
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    run(20)
+    before = run(20)
+    assert run(200) - before < 500
