@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
     from google.protobuf.struct_pb2 import Value
 
+    from tidegate.producer.spanner.raw_values import Serialised
+
 __all__ = ["ColumnTypesCache", "ResponseDecoder"]
 
 _COLUMN_SETS_MAX = 4096
@@ -94,11 +96,11 @@ class ColumnTypesCache:
     def get(
         self,
         layout: tuple[int, ...],
-        value: bytes,
-        decode: Callable[[bytes], tuple[RecordColumn, ...]],
+        value: Serialised,
+        decode: Callable[[Serialised], tuple[RecordColumn, ...]],
     ) -> tuple[RecordColumn, ...]:
         """Return the decoded list of a `column_types` value whose structs have this layout."""
-        identity = (layout, value)
+        identity = (layout, bytes(value))
         known = self._lists.get(identity)
         if known is None:
             if len(self._lists) >= _COLUMN_SETS_MAX:
@@ -133,7 +135,7 @@ class ResponseDecoder:
         self._layout: _Layout | None = None
         self._unfinished: Value | None = None
         self._repeated: dict[tuple[bytes, ...] | bytes, _Repeated] = {}
-        self._last_timestamp = (b"", 0)
+        self._last_timestamp: tuple[Serialised, int] = (b"", 0)
 
     def decode(self, message: bytes) -> list[StreamRecord]:
         """Return the records that a serialised `PartialResultSet` completes.
@@ -173,7 +175,7 @@ class ResponseDecoder:
         if self._unfinished is not None:
             raise SchemaError("a response ended in the middle of a value")
 
-    def _add_row(self, value: bytes, layout: _Layout, records: list[StreamRecord]) -> None:
+    def _add_row(self, value: Serialised, layout: _Layout, records: list[StreamRecord]) -> None:
         """Read one row: an array of structs with one of three arrays filled."""
         for change_record in items(value, "ChangeRecord"):
             kinds = struct_fields(change_record, layout.size, "ChangeRecord")
@@ -224,12 +226,13 @@ class ResponseDecoder:
             )
         return records
 
-    def _data_change(self, fields: Sequence[bytes], layout: _Layout) -> DataChangeRecord:
+    def _data_change(self, fields: Sequence[Serialised], layout: _Layout) -> DataChangeRecord:
         at = layout.data
         identity = layout.repeated(fields)
         repeated = self._repeated.get(identity)
         if repeated is None:
-            repeated = self._keep_repeated(identity, fields, layout)
+            copied = tuple([bytes(field) for field in identity])
+            repeated = self._keep_repeated(copied, fields, layout)
         return DataChangeRecord(
             commit_timestamp_ns=self._instant(fields[at[0]], "commit_timestamp"),
             record_sequence=text_of(fields[at[1]], "record_sequence"),
@@ -249,7 +252,7 @@ class ResponseDecoder:
     def _keep_repeated(
         self,
         identity: tuple[bytes, ...] | bytes,
-        fields: Sequence[bytes] | Mapping[int, bytes],
+        fields: Sequence[Serialised] | Mapping[int, Serialised],
         layout: _Layout,
     ) -> _Repeated:
         """Decode the fields that many records have in common, and keep them for the next ones."""
@@ -259,7 +262,7 @@ class ResponseDecoder:
         return repeated
 
     def _decode_repeated(
-        self, fields: Sequence[bytes] | Mapping[int, bytes], layout: _Layout
+        self, fields: Sequence[Serialised] | Mapping[int, Serialised], layout: _Layout
     ) -> _Repeated:
         at = layout.data
         mod_type = text_of(fields[at[7]], "mod_type")
@@ -277,7 +280,7 @@ class ResponseDecoder:
             is_system_transaction=flag(fields[at[12]], "is_system_transaction"),
         )
 
-    def _children(self, fields: Sequence[bytes], layout: _Layout) -> ChildPartitionsRecord:
+    def _children(self, fields: Sequence[Serialised], layout: _Layout) -> ChildPartitionsRecord:
         start_ns = self._instant(fields[layout.children[0]], "start_timestamp")
         children = []
         for child in items(fields[layout.children[2]], "child_partitions"):
@@ -293,7 +296,7 @@ class ResponseDecoder:
         sequence = text_of(fields[layout.children[1]], "record_sequence")
         return ChildPartitionsRecord(start_ns, sequence, tuple(children))
 
-    def _instant(self, value: bytes, name: str) -> int:
+    def _instant(self, value: Serialised, name: str) -> int:
         """Return nanoseconds since 1970; the records of one transaction share their text."""
         if value != self._last_timestamp[0]:
             self._last_timestamp = (value, parse_rfc3339_ns(text_of(value, name)))
@@ -337,7 +340,7 @@ class _Layout:
             )
         return cls(_struct(columns[0].type_, what=columns[0].name))
 
-    def columns(self, value: bytes) -> tuple[RecordColumn, ...]:
+    def columns(self, value: Serialised) -> tuple[RecordColumn, ...]:
         """Read a `column_types` value."""
         columns = []
         for item in items(value, "column_types"):
@@ -394,7 +397,7 @@ def _roles(size: int, places: tuple[int, ...], roles: tuple[int, ...]) -> bytes:
     return bytes(found)
 
 
-def _holds_record(timestamp: bytes, content: bytes, name: str) -> bool:
+def _holds_record(timestamp: Serialised, content: Serialised, name: str) -> bool:
     """Whether a struct holds a record: without a timestamp it is absent.
 
     Content without a timestamp would be lost silently, so it is a SchemaError.
@@ -406,7 +409,7 @@ def _holds_record(timestamp: bytes, content: bytes, name: str) -> bool:
     return False
 
 
-def _mod(value: bytes, layout: _Layout) -> Mod:
+def _mod(value: Serialised, layout: _Layout) -> Mod:
     fields = struct_fields(value, layout.mod_size, "mods")
     keys, new_values, old_values = layout.mod
     return Mod(

@@ -9,11 +9,14 @@ equal bytes, and what is not asked for is not read.
 A serialised value is one tag, one length and the content, unless its sender did something unusual
 that the encoding allows too (a kind that comes twice, an unknown field): then the generated class
 reads it.
+
+What is large is not copied from level to level: it is a view of the message that it came in.  Copy
+a value that is kept for longer than its message.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -27,15 +30,46 @@ from tidegate.schemas.errors import SchemaError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["LIST", "NULL", "TEXT", "content_of", "elements", "parse_response", "parse_value"]
+__all__ = [
+    "LIST",
+    "NULL",
+    "TEXT",
+    "Serialised",
+    "content_of",
+    "elements",
+    "parse_response",
+    "parse_value",
+]
+
+Serialised: TypeAlias = bytes | memoryview
+"""Bytes of a message; a view where they are many."""
 
 # The first byte of a serialised Value, by its kind.
 TEXT, LIST = 0x1A, 0x32
 NULL = b"\x08\x00"
 """The serialised Value null."""
 
+_LARGE_BYTES = 1 << 16
+"""Values from this size on are views."""
+
+_METADATA, _ROW, _IS_CHUNKED, _ELEMENT = 0x0A, 0x12, 0x18, 0x0A
+"""Tags of the fields of a response and of a list."""
+
+_SIZED = frozenset((_METADATA, _ROW, 0x22, 0x2A))
+"""Tags of fields with a length: beside the two, a response's resume token and statistics."""
+_SINGLE = frozenset((_IS_CHUNKED, 0x48))
+"""Tags of fields with a number: of a response, whether it is chunked and whether it is the last."""
+
 _TWO_BYTES_MAX = 3 + (1 << 14) - 1
 """The size of the largest Value whose length takes two bytes."""
+
+
+class _Response(NamedTuple):
+    """What is read of a `PartialResultSet`, as `_parse_response` gives it."""
+
+    metadata: list[Serialised]
+    values: list[Serialised]
+    chunked_value: bool
 
 
 def parse_response(message: bytes) -> Any:
@@ -44,21 +78,26 @@ def parse_response(message: bytes) -> Any:
     `metadata` is a list of what is one message when it is joined: protobuf merges a message that
     comes twice.  Raises SchemaError for other bytes.
     """
+    if len(message) >= _LARGE_BYTES and (fields := _fields_of(message)) is not None:
+        metadata = [content for tag, content in fields if tag == _METADATA]
+        values = [content for tag, content in fields if tag == _ROW]
+        chunked = [content for tag, content in fields if tag == _IS_CHUNKED]
+        return _Response(metadata, values, bool(chunked) and chunked[-1] != b"\0")
     try:
         return _parse_response(message)
     except DecodeError as error:
         raise _malformed(error) from error
 
 
-def parse_value(value: bytes) -> Value:
+def parse_value(value: Serialised) -> Value:
     """Return a serialised Value as protobuf's own message; raises SchemaError for other bytes."""
     try:
-        return Value.FromString(value)
+        return Value.FromString(bytes(value))
     except DecodeError as error:
         raise _malformed(error) from error
 
 
-def content_of(value: bytes, kind: int) -> bytes | None:
+def content_of(value: Serialised, kind: int) -> Serialised | None:
     """Return the content of a serialised Value of this kind, a text or a list.
 
     None for a value of another kind; raises SchemaError for bytes that are no Value.
@@ -72,13 +111,15 @@ def content_of(value: bytes, kind: int) -> bytes | None:
         elif size <= _TWO_BYTES_MAX:
             if size > 2 and length - 128 + (value[2] << 7) == size - 3:
                 return value[3:]
-        elif value[3] < 128 and length - 128 + (value[2] - 128 << 7) + (value[3] << 14) == size - 4:
-            return value[4:]
+        elif (found := _take(value, 1)) is not None and found[1] == size:
+            return value[found[0] :]
     return None if value == NULL else _content_of_unusual(value, kind)
 
 
-def elements(content: bytes) -> list[bytes]:
+def elements(content: Serialised) -> list[Serialised]:
     """Return the values of a list, serialised; raises SchemaError for other bytes."""
+    if len(content) >= _LARGE_BYTES and (fields := _fields_of(content)) is not None:
+        return [value for tag, value in fields if tag == _ELEMENT]
     try:
         # A slice is made at once; an iteration asks for each element.
         return _parse_list(content).values[:]  # type: ignore[no-any-return]
@@ -86,7 +127,46 @@ def elements(content: bytes) -> list[bytes]:
         raise _malformed(error) from error
 
 
-def _content_of_unusual(value: bytes, kind: int) -> bytes | None:
+def _fields_of(data: Serialised) -> list[tuple[int, Serialised]] | None:
+    """Return the tag and the content of each field, in their order; those that are small copied.
+
+    None for an encoding with a tag or a number of more than one byte, or of another kind: it is
+    left to protobuf's own parser, and so is what cannot be read.
+    """
+    view, at, end = memoryview(data), 0, len(data)
+    found: list[tuple[int, Serialised]] = []
+    while at < end:
+        tag = view[at]
+        if tag in _SIZED:
+            bounds = _take(view, at + 1)
+        elif tag in _SINGLE and at + 1 < end and view[at + 1] < 128:
+            bounds = at + 1, at + 2
+        else:
+            return None
+        if bounds is None:
+            return None
+        start, at = bounds
+        content = view[start:at]
+        found.append((tag, content if at - start >= _LARGE_BYTES else bytes(content)))
+    return found
+
+
+def _take(data: Serialised, at: int) -> tuple[int, int] | None:
+    """Return where what follows its length begins and ends; None if it does not end in `data`."""
+    length = 0
+    for shift in (0, 7, 14, 21):
+        if at >= len(data):
+            return None
+        byte = data[at]
+        at += 1
+        length |= (byte & 127) << shift
+        if byte < 128:
+            end = at + length
+            return (at, end) if end <= len(data) else None
+    return None
+
+
+def _content_of_unusual(value: Serialised, kind: int) -> bytes | None:
     """Return the content of any Value, as protobuf's own class reads it."""
     parsed = parse_value(value)
     if kind == TEXT and parsed.HasField("string_value"):
@@ -100,7 +180,7 @@ def _malformed(error: DecodeError) -> SchemaError:
     return SchemaError("a response is not a PartialResultSet", cause=str(error))
 
 
-def _make_parsers() -> tuple[Callable[[bytes], Any], Callable[[bytes], Any]]:
+def _make_parsers() -> tuple[Callable[[bytes], Any], Callable[[Serialised], Any]]:
     """Return the parsers of a response and of a list."""
     file = FileDescriptorProto(name="tidegate/raw.proto", package="tidegate", syntax="proto3")
     response, values = file.message_type.add(name="Response"), file.message_type.add(name="List")

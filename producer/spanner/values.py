@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from google.protobuf.struct_pb2 import Value
 
+    from tidegate.producer.spanner.raw_values import Serialised
+
 __all__ = [
     "flag",
     "integer",
@@ -67,12 +69,12 @@ def merge(value: Value, rest: Value) -> None:
         value, rest = last, first
 
 
-def is_null(value: bytes) -> bool:
+def is_null(value: Serialised) -> bool:
     """Whether a value is NULL; a value without a kind counts as NULL."""
     return value == NULL or parse_value(value).WhichOneof("kind") in (None, "null_value")
 
 
-def items(value: bytes, name: str) -> Sequence[bytes]:
+def items(value: Serialised, name: str) -> Sequence[Serialised]:
     """Return an array's elements; NULL counts as empty."""
     content = content_of(value, LIST)
     if content:
@@ -82,7 +84,7 @@ def items(value: bytes, name: str) -> Sequence[bytes]:
     raise _unreadable(value, name, "an array")
 
 
-def struct_fields(value: bytes, size: int, name: str) -> Sequence[bytes]:
+def struct_fields(value: Serialised, size: int, name: str) -> Sequence[Serialised]:
     """Return a struct's fields."""
     content = content_of(value, LIST)
     if content is None:
@@ -93,23 +95,23 @@ def struct_fields(value: bytes, size: int, name: str) -> Sequence[bytes]:
     return fields
 
 
-def text_of(value: bytes, name: str) -> str:
+def text_of(value: Serialised, name: str) -> str:
     """Read a STRING or TIMESTAMP."""
     content = content_of(value, TEXT)
     if content is None:
         raise _unreadable(value, name, "text")
     try:
-        return content.decode()
+        return content.decode() if content.__class__ is bytes else str(content, "utf-8")
     except UnicodeDecodeError as error:
         raise SchemaError("a text that is not UTF-8", field=name) from error
 
 
-def text_or_empty(value: bytes, name: str) -> str:
+def text_or_empty(value: Serialised, name: str) -> str:
     """Read a STRING; NULL counts as empty."""
     return "" if is_null(value) else text_of(value, name)
 
 
-def flag(value: bytes, name: str) -> bool:
+def flag(value: Serialised, name: str) -> bool:
     """Read a BOOL."""
     parsed = parse_value(value)
     if not parsed.HasField("bool_value"):
@@ -117,19 +119,19 @@ def flag(value: bytes, name: str) -> bool:
     return bool(parsed.bool_value)
 
 
-def integer(value: bytes, name: str) -> int:
+def integer(value: Serialised, name: str) -> int:
     """Read an INT64: decimal text, or a number as in the documentation's example."""
     text = content_of(value, TEXT)
     if text is None:
         parsed = parse_value(value)
         if parsed.HasField("number_value") and parsed.number_value.is_integer():
             return int(parsed.number_value)
-    elif len(text) <= _INTEGER_BYTES_MAX and text.removeprefix(b"-").isdigit():
-        return int(text)
+    elif len(text) <= _INTEGER_BYTES_MAX and bytes(text).removeprefix(b"-").isdigit():
+        return int(bytes(text))
     raise _unreadable(value, name, "an integer")
 
 
-def json_object(value: bytes, name: str) -> dict[str, Any]:
+def json_object(value: Serialised, name: str) -> dict[str, Any]:
     """Read a JSON value that holds an object; NULL counts as an empty one."""
     text = content_of(value, TEXT)
     if text is None:
@@ -139,7 +141,7 @@ def json_object(value: bytes, name: str) -> dict[str, Any]:
     return _parse_object(text, name)
 
 
-def json_values(value: bytes, name: str) -> Mapping[str, Any]:
+def json_values(value: Serialised, name: str) -> Mapping[str, Any]:
     """Read the JSON object of a change's values; a text that holds none is `UnreadableValues`.
 
     Raises SchemaError for a value that is neither text nor NULL.
@@ -150,7 +152,7 @@ def json_values(value: bytes, name: str) -> Mapping[str, Any]:
         text = content_of(value, TEXT)
         if text is None:
             raise
-        return UnreadableValues(text.decode(errors="backslashreplace"), error)
+        return UnreadableValues(str(text, "utf-8", "backslashreplace"), error)
 
 
 def values_of_text(text: str, name: str) -> Mapping[str, Any]:
@@ -161,7 +163,7 @@ def values_of_text(text: str, name: str) -> Mapping[str, Any]:
         return UnreadableValues(text, error)
 
 
-def _parse_object(text: bytes, name: str) -> dict[str, Any]:
+def _parse_object(text: Serialised, name: str) -> dict[str, Any]:
     try:
         parsed = orjson.loads(text)
     except orjson.JSONDecodeError as error:
@@ -171,7 +173,7 @@ def _parse_object(text: bytes, name: str) -> dict[str, Any]:
     return parsed
 
 
-def _unreadable(value: bytes, name: str, wanted: str) -> SchemaError:
+def _unreadable(value: Serialised, name: str, wanted: str) -> SchemaError:
     return SchemaError(
         f"a change record's field is not {wanted}",
         field=name,

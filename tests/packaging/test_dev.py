@@ -230,6 +230,19 @@ def test_the_stamp_follows_the_accelerators_sources(dev, monkeypatch, tmp_path):
     assert before != dev.stamp()
 
 
+def test_an_environment_without_a_compiler_is_complete(dev, monkeypatch, tmp_path, capsys):
+    commands = []
+    monkeypatch.setattr(dev, "STAMP", tmp_path / "stamp")
+    monkeypatch.setattr(dev, "_right_python", lambda: True)
+    monkeypatch.setattr(dev, "shown", lambda _title, command: commands.append(command))
+    monkeypatch.setattr(dev, "_succeeds", commands.append)
+    dev.install_venv()
+
+    assert commands[-1][-1] == str(dev.ACCELERATOR)
+    assert capsys.readouterr().err.startswith("accelerator: not built")
+    assert (tmp_path / "stamp").read_text() == dev.stamp()
+
+
 def test_a_failed_step_shows_its_output(dev, capfd):
     with pytest.raises(dev.Stop, match="making failed"):
         dev.shown("making", [sys.executable, "-c", "raise SystemExit('the reason')"])

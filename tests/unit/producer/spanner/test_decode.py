@@ -16,12 +16,22 @@ from tidegate.producer.records import (
     Mod,
     RecordColumn,
 )
+from tidegate.producer.spanner import raw_values
 from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.tables import ColumnType
 
 pytestmark = pytest.mark.usefixtures("each_way")
+
+
+@pytest.fixture(scope="module", params=[1 << 16, 0], ids=["copies", "views"], autouse=True)
+def large_bytes(request):
+    """The size from which on values are views of their message; with 0 all of them are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(raw_values, "_LARGE_BYTES", request.param)
+        yield
+
 
 FUZZ = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 SECOND_NS = 1_704_164_645_000_000_000
@@ -399,3 +409,18 @@ def test_records_that_differ_in_one_field_are_not_taken_for_each_other(wire, nam
 
     assert together == alone
     assert together[0] != together[1]
+
+
+def test_what_is_kept_for_later_records_keeps_no_message_alive(wire):
+    decoder = ResponseDecoder(ColumnTypesCache())
+    tag = "x" * 100_000
+    (record,) = decoder.decode(
+        wire.message(
+            wire.data_row(transaction_tag=tag), metadata=wire.row_type()
+        ).SerializeToString()
+    )
+    assert record.transaction_tag == tag
+    kept = [field for identity in decoder._repeated for field in identity]
+    assert kept
+    assert {type(field) for field in kept} == {bytes}
+    assert all(type(value) is bytes for _, value in decoder._column_lists._lists)

@@ -2,7 +2,7 @@
 
 import gc
 import math
-import sys
+import tracemalloc
 from decimal import Decimal
 
 import pytest
@@ -93,7 +93,11 @@ def compiled_writer(column_type, timestamps):
 @example((ColumnType("INT64"), TimestampForm.MICROS), "0" * 18)
 @example((ColumnType("INT64"), TimestampForm.MICROS), "9" * 18)
 @example((ColumnType("INT64"), TimestampForm.MICROS), str(-(2**63)))
+@example((ColumnType("INT64"), TimestampForm.MICROS), "9" * 19)
+@example((ColumnType("INT64"), TimestampForm.MICROS), "9" * 20)
 @example((ColumnType("INT64"), TimestampForm.MICROS), 5)
+@example((ColumnType("NUMERIC"), TimestampForm.MICROS), "1.0000000001")
+@example((ColumnType("NUMERIC"), TimestampForm.MICROS), "1.0000000000")
 @example((ColumnType("NUMERIC"), TimestampForm.MICROS), ".")
 @example((ColumnType("NUMERIC"), TimestampForm.MICROS), "-.")
 @example((ColumnType("NUMERIC"), TimestampForm.MICROS), "5.")
@@ -177,17 +181,27 @@ def test_arguments_of_another_kind_are_refused():
 
 
 def test_nothing_is_kept():
-    """As many objects after thousands of changes, written and refused, as before."""
+    """As many bytes after thousands of changes, written and refused, as before."""
+
+    integer = ("INT64", 1, "c", field_writer(ColumnType("INT64")))
+    refused = accelerator().shape_writer([], [("fixed", 0, b"x" * 5_000, None), integer])
 
     def run(times):
         for _ in range(times):
+            # Refused after what comes before it was too long for the buffer on the stack.
+            with pytest.raises(SchemaError):
+                refused({}, {"c": "x"}, {}, b"", b"", b"")
             for case in CASES[:8]:
                 write = compiled_writer(*case)
                 for value in ("1", "é" * 600, None, "x" * 3_000):
                     written(write, value)
         gc.collect()
-        return sys.getallocatedblocks()
+        return tracemalloc.get_traced_memory()[0]
 
-    run(20)
-    before = run(20)
-    assert run(200) - before < 500
+    tracemalloc.start()
+    try:
+        run(20)
+        before = run(20)
+        assert run(200) - before < 50_000
+    finally:
+        tracemalloc.stop()
