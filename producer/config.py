@@ -177,8 +177,8 @@ class ProducerConfig(StreamSettings):
         default=64 << 20,
         ge=1 << 20,
         description=(
-            "Bytes received and not yet committed, above which reading waits; what is on its way "
-            "comes on top, and is much where many silent queries receive large messages at once"
+            "Bytes received and not yet committed, above which reading waits; a message that is "
+            "being decoded counts twelvefold; 4 KiB for each open query and 4 MiB come on top"
         ),
     )
 

@@ -296,10 +296,8 @@ class StreamStartFinder(Protocol):
 class Response(Protocol):
     """One response message of a query, as it was received."""
 
-    @property
-    def size_bytes(self) -> int:
-        """Its size as it was received."""
-        ...
+    size_bytes: int
+    """Its size as it was received."""
 
     def decode(self) -> tuple[list[StreamRecord], int]:
         """Return the records that it completes, and the bytes kept for one that it does not.
@@ -312,15 +310,18 @@ class Response(Protocol):
 class RunningQuery(Protocol):
     """One change stream query, read by one task (`driver.tasks`)."""
 
-    async def receive(self) -> Response | None:
-        """Return the next response message, in order; the first call sends the query.
+    async def next_size(self) -> int | None:
+        """Wait for the next response message to begin; return the bytes that it takes.
 
-        Every response is decoded before the next one is asked for.  Nothing is received but while
-        a response is asked for, or what the connection buffers.  Returns None only when the
-        service ended the query with OK, or after `cancel`.  Otherwise it raises a `QueryError`, or
-        a SchemaError for a query that ended in the middle of a value.  After `cancel` it raises or
-        returns soon.  Nothing may follow None or an error but `cancel`.
+        That is its size and its copies until it is translated, beyond an unfinished value of the
+        message before.  The first call sends the query.  Little of a large message comes before
+        `receive`.  Returns None only when the service ended the query with OK, or after `cancel`.
+        Raises `QueryError`, or SchemaError for an end within a value.  Only `cancel` may follow.
         """
+        ...
+
+    async def receive(self) -> Response:
+        """Return the message that has begun, once for each size; raises as `next_size` does."""
         ...
 
     def cancel(self) -> None:
@@ -334,7 +335,7 @@ class ChangeStream(Protocol):
     def query(
         self, *, token: str, start_ns: int, end_ns: int | None, heartbeat_ms: int
     ) -> RunningQuery:
-        """Prepare a query, which its first `receive` sends.  Does not block.
+        """Prepare a query, which its first `next_size` sends.  Does not block.
 
         The empty token asks for the stream partitions active at `start_ns`.  Both bounds are
         inclusive, in nanoseconds since 1970.

@@ -17,10 +17,14 @@ __all__ = ["decoded", "received"]
 def received(query: RunningQuery, tasks: TaskThread) -> Iterator[Response]:
     """Yield a query's responses; cancel it when the caller stops reading."""
     try:
-        while (response := tasks.run(query.receive)) is not None:
+        while (response := tasks.run(lambda: _next(query))) is not None:
             yield response
     finally:
         query.cancel()
+
+
+async def _next(query: RunningQuery) -> Response | None:
+    return None if await query.next_size() is None else await query.receive()
 
 
 def decoded(query: RunningQuery, tasks: TaskThread) -> Iterator[list[StreamRecord]]:

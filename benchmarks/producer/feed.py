@@ -71,8 +71,19 @@ class _LocalResponses:
         self._is_active = True
         self._is_initial = request.params["partition_token"] is None
         self._messages = iter(feed.initial if self._is_initial else feed.messages)
+        self._next = b""
 
-    async def read(self) -> bytes | None:
+    async def next_size(self) -> int | None:
+        message = await self._following()
+        if message is None:
+            return None
+        self._next = message
+        return len(message)
+
+    async def read(self) -> bytes:
+        return self._next
+
+    async def _following(self) -> bytes | None:
         await asyncio.sleep(0)  # as a connection does: other queries have their turn
         while self._is_active:
             if self._is_initial or self._feed.go.is_set():

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MEMORY", "measure_memory"]
 
-MEMORY = {"memory, backlog": 1_000, "memory, silent": 100}
-"""How many readers; the silent ones together may hold a message each, and its copies."""
+MEMORY = {"memory, backlog": 1_000, "memory, silent": 1_000}
+"""How many readers."""
 
 _SESSION = "projects/p/instances/i/databases/d/sessions/s"
 _SERVICE = "google.spanner.v1.Spanner"

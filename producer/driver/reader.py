@@ -1,9 +1,11 @@
 """One running change stream query: a task that reads, translates and delivers.
 
-Readers of a worker share a budget in bytes.  What was received counts against it until the worker
-releases it, after its commit; a reader that finds no room waits, and with it the stream.  A reader
-decides nothing: it delivers records in order, then exactly one end or one failure, and after `stop`
-nothing.  It says when it waits for the budget, since its query is not silent then.
+Readers of a worker share a budget in bytes.  A message counts against it from before it is received
+until the worker releases it, after its commit: first with what decoding needs, then with the size
+of its records.  A reader that finds no room waits, and with it the stream.
+
+A reader decides nothing: it delivers records in order, then exactly one end or one failure, and
+after `stop` nothing.  It says when it waits for the budget, since its query is not silent then.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from tidegate.schemas.errors import InvariantViolation, TidegateError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tidegate.producer.driver.byte_budget import ByteBudget, Expectation
+    from tidegate.producer.driver.byte_budget import ByteBudget
     from tidegate.producer.ports import (
         ChangeStream,
         RecordTranslator,
@@ -78,7 +80,6 @@ class PartitionReader:
         self._query: RunningQuery = stream.query(
             token=token, start_ns=start_ns, end_ns=None, heartbeat_ms=heartbeat_ms
         )
-        self._expected_bytes: int | None = None
         self._held = 0
         """Bytes that were taken and not delivered."""
         self._is_paused = False
@@ -117,38 +118,16 @@ class PartitionReader:
 
     async def _receive(self) -> Response | None:
         """Return the next response, its bytes taken; None at the end, or once stopped."""
-        expectation = await self._budget.expect(
-            self._expected_bytes,
-            carried=self._held,
-            is_cancelled=self._was_stopped,
-            on_wait=self._pause,
-        )
-        if expectation is None:
+        size = await self._query.next_size()
+        if size is None or not await self._take(size):
             return None
         self._resume()
-        guess, response = expectation.size, None
-        try:
-            response = await self._query.receive()
-        finally:
-            if response is None:
-                self._budget.end(expectation)
-        if response is None:
-            return None
-        # A query that had much to say may go on so; with each small message it is less likely.
-        self._expected_bytes = max(response.size_bytes, guess // 2)
-        if not await self._take(response.size_bytes, expectation):
-            return None
-        self._resume()
-        return response
+        return await self._query.receive()
 
-    async def _take(self, size: int, expectation: Expectation | None = None) -> bool:
+    async def _take(self, size: int) -> bool:
         """Wait until bytes fit, and hold them; return False once stopped."""
         is_taken = await self._budget.take(
-            size,
-            expectation=expectation,
-            carried=self._held,
-            is_cancelled=self._was_stopped,
-            on_wait=self._pause,
+            size, carried=self._held, is_cancelled=self._was_stopped, on_wait=self._pause
         )
         if is_taken:
             self._held += size
@@ -169,7 +148,10 @@ class PartitionReader:
         unfinished = 0
         try:
             records, unfinished = response.decode()
-            for record in records:
+            left = records[::-1]
+            del records
+            while left:
+                record = left.pop()  # dropped as soon as it is translated
                 if isinstance(record, DataChangeRecord):
                     items.append(await self._translate(record))
                 else:
@@ -187,24 +169,22 @@ class PartitionReader:
         )
 
     async def _hand_over(self, items: list[ReadItem], *, unfinished: int) -> None:
-        """Deliver items with the bytes that are held for them, or release the bytes.
+        """Deliver items with the bytes that they need; release what decoding needed beyond them.
 
-        Waits until the budget has room for what the items need beyond what their response weighed,
-        and delivers nothing if the reader is stopped meanwhile.
+        Waits until the budget has room if the items need more, and delivers nothing if the reader
+        is stopped meanwhile.
         """
-        size = self._held - unfinished
-        if not items:
-            self._held = unfinished
-            self._budget.release(size)
-            return
-        more = sum(size_bytes(item) for item in items) - size
+        size = sum(size_bytes(item) for item in items)
+        more = size + unfinished - self._held
         if more > 0:
             if not await self._take(more):
                 return
             self._resume()
-            size += more
+        else:
+            self._budget.release(-more)
         self._held = unfinished
-        self._report(RecordsRead(self._token, self._query_id, items, size), size=size)
+        if items:
+            self._report(RecordsRead(self._token, self._query_id, items, size), size=size)
 
     def _report(self, output: ReaderOutput, *, size: int = 0) -> None:
         """Deliver, unless the reader was stopped."""

@@ -165,9 +165,19 @@ class _MemoryQuery:
         self._served: int | None = None
         """Records that were returned, or lie before the query; None before it began."""
         self._is_over = False
+        self._next: MemoryResponse | None = None
 
-    async def receive(self) -> MemoryResponse | None:
-        """Return a response; None when the stream partition ended, or past the query's end."""
+    async def next_size(self) -> int | None:
+        """Return a response's size; None at the end of the stream partition or of the query."""
+        self._next = await self._following()
+        return None if self._next is None else self._next.size_bytes
+
+    async def receive(self) -> MemoryResponse:
+        """Return the response whose size was returned."""
+        assert self._next is not None, "`next_size` comes first"  # noqa: S101 - see the port
+        return self._next
+
+    async def _following(self) -> MemoryResponse | None:
         if self.token == ROOT_TOKEN:
             return self._receive_active()
         if self._served is None:

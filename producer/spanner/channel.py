@@ -2,7 +2,7 @@
 
 Calls the service with the generated messages over plain gRPC channels, because the client library
 decodes every value several times and its `Client()` sends requests on its own.  Unary calls have a
-connection of their own; those of streaming queries are in `stream_channels`.
+connection of their own, gRPC's; those of streaming queries are in `stream_channels`.
 """
 
 from __future__ import annotations
@@ -21,17 +21,21 @@ from google.cloud.spanner_v1.types import (
 )
 
 from tidegate.producer.errors import QueryError, QueryInterrupted, QueryRefused
+from tidegate.producer.spanner.authorization import Authorization
+from tidegate.producer.spanner.call import ReadAhead
+from tidegate.producer.spanner.connection import Connection
+from tidegate.producer.spanner.endpoint import Endpoint
 from tidegate.producer.spanner.stream_channels import StreamChannels
-from tidegate.schemas.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tidegate.producer.spanner.stream_channels import ResponseStream
 
 __all__ = ["SpannerChannels", "rpc_error"]
 
 _SERVICE = "/google.spanner.v1.Spanner/"
 _ENDPOINT = "spanner.googleapis.com:443"
-_SCOPES = ("https://www.googleapis.com/auth/spanner.data",)
 _SESSION_TIMEOUT_S = 20.0
 _KEEPALIVE_MS = 120_000
 """As the client libraries: servers end connections that ping much more often."""
@@ -80,14 +84,16 @@ class SpannerChannels:
         self.database = database
         self._emulator_host = emulator_host
         self._database_role = database_role
-        self._credentials: grpc.ChannelCredentials | None = None
+        self._authorization = Authorization(f"https://{_ENDPOINT.partition(':')[0]}/")
         self._unary_channel: grpc.Channel | None = None
-        self._streams = StreamChannels(lambda: self._open(grpc.aio))
+        self._ahead = ReadAhead()
+        self._streams = StreamChannels(lambda: Connection(self._endpoint(), self._ahead))
+        self._endpoint_of_streams: Endpoint | None = None
         self._session = ""
         self._lock = threading.Lock()
         self._session_lock = threading.Lock()
         self._session_turn = asyncio.Lock()
-        """Of the queries that start together one asks for the session."""
+        """Of the queries that start together one asks for the session, with one thread."""
 
     def execute_sql(self, request: Any, *, timeout_s: float) -> Any:
         """Run a query and return its `ResultSet`; raises QueryError."""
@@ -101,12 +107,12 @@ class SpannerChannels:
             raise self.failed(error, session, what="query Spanner") from error
 
     def stream_sql(self, request: Any, session: str) -> ResponseStream:
-        """Begin a streaming query without a deadline, on the running asyncio loop."""
+        """Prepare a streaming query without a deadline, on the running asyncio loop."""
         request.session = session
         return self._streams.call(
             _SERVICE + "ExecuteStreamingSql",
             request.SerializeToString(),
-            metadata=self._metadata(session),
+            lambda: self._signed(self._metadata(session)),
         )
 
     def session(self, *, timeout_s: float = _SESSION_TIMEOUT_S) -> str:
@@ -126,18 +132,7 @@ class SpannerChannels:
     async def stream_session(self) -> str:
         """Return as `session` does, for a query on the running asyncio loop."""
         async with self._session_turn:
-            if not self._session:
-                try:
-                    answer = await self._streams.call_once(
-                        _SERVICE + "CreateSession",
-                        self._session_request().SerializeToString(),
-                        self._metadata_of_the_database(),
-                        timeout_s=_SESSION_TIMEOUT_S,
-                    )
-                except grpc.RpcError as error:
-                    raise self._no_session(error) from error
-                self._session = Session.pb().FromString(answer).name
-            return self._session
+            return self._session or await asyncio.to_thread(self.session)
 
     def failed(
         self, error: grpc.RpcError, session: str, *, what: str, **fields: object
@@ -180,7 +175,7 @@ class SpannerChannels:
     def _unary(self, method: str, request: Any, response: Any) -> Any:
         with self._lock:
             if self._unary_channel is None:
-                self._unary_channel = self._open(grpc)
+                self._unary_channel = self._open()
             channel = self._unary_channel
         return channel.unary_unary(
             _SERVICE + method,
@@ -188,45 +183,31 @@ class SpannerChannels:
             response_deserializer=response.pb().FromString,
         )
 
-    def _open(self, api: Any) -> Any:
-        """Return a channel of `grpc` or `grpc.aio` with a connection of its own."""
+    def _open(self) -> grpc.Channel:
+        """Return the channel for unary calls."""
         options: list[tuple[str, int]] = [
             ("grpc.max_receive_message_length", -1),
             ("grpc.max_send_message_length", -1),
-            # Channels with equal options would share one connection, and its limit of streams.
-            ("grpc.use_local_subchannel_pool", 1),
-            # Else a stream's window grows with the speed of the line, to hundreds of megabytes that
-            # the reader did not ask for yet.
-            ("grpc.http2.bdp_probe", 0),
-            # A connection that a network dropped without a word ends the calls on it. Pings go on
-            # however long nothing is sent: a query sends its request once and only reads then.
+            # A connection that a network dropped without a word ends the calls on it.
             ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
             ("grpc.http2.max_pings_without_data", 0),
         ]
         if self._emulator_host:
-            return api.insecure_channel(self._emulator_host, options=options)
-        return api.secure_channel(_ENDPOINT, self._channel_credentials(), options=options)
+            return grpc.insecure_channel(self._emulator_host, options=options)
+        return grpc.secure_channel(
+            _ENDPOINT, self._authorization.channel_credentials(), options=options
+        )
 
-    def _channel_credentials(self) -> grpc.ChannelCredentials:
-        """Return TLS with the host's default credentials, found once."""
-        if self._credentials is None:
-            # Only where credentials are used: these modules reach for the network and the disk.
-            import google.auth  # noqa: PLC0415
-            import google.auth.exceptions  # noqa: PLC0415
-            import google.auth.transport.grpc  # noqa: PLC0415
-            import google.auth.transport.requests  # noqa: PLC0415
+    def _endpoint(self) -> Endpoint:
+        """Return where streaming queries connect to."""
+        if self._endpoint_of_streams is None:
+            self._endpoint_of_streams = Endpoint(
+                self._emulator_host or _ENDPOINT, is_secure=not self._emulator_host
+            )
+        return self._endpoint_of_streams
 
-            try:
-                found, _ = google.auth.default(scopes=_SCOPES)
-            except google.auth.exceptions.DefaultCredentialsError as error:
-                raise ConfigError(
-                    "no credentials for Spanner were found",
-                    hint="Set GOOGLE_APPLICATION_CREDENTIALS, or SPANNER_EMULATOR_HOST",
-                ) from error
-            plugin = google.auth.transport.grpc.AuthMetadataPlugin(  # type: ignore[no-untyped-call]
-                found, google.auth.transport.requests.Request()
-            )
-            self._credentials = grpc.composite_channel_credentials(
-                grpc.ssl_channel_credentials(), grpc.metadata_call_credentials(plugin)
-            )
-        return self._credentials
+    async def _signed(self, metadata: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+        """Return a call's metadata with the token of the credentials; raises `grpc.RpcError`."""
+        if self._emulator_host:
+            return metadata
+        return (*metadata, *await self._authorization.headers())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 from google.cloud.spanner_v1.types import ExecuteSqlRequest, TypeCode
@@ -18,7 +18,6 @@ from google.cloud.spanner_v1.types import ExecuteSqlRequest, TypeCode
 from tidegate.producer.errors import (
     PositionExpired,
     QueryError,
-    QueryInterrupted,
     QueryRefused,
     TokenRefused,
 )
@@ -27,12 +26,21 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import format_rfc3339
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from tidegate.producer.records import StreamRecord
     from tidegate.producer.spanner.channel import SpannerChannels
     from tidegate.producer.spanner.stream_channels import ResponseStream
 
 __all__ = ["SpannerChangeStream", "SpannerQuery", "SpannerResponse"]
 
+_T = TypeVar("_T")
+_DECODING_FACTOR = 12
+"""What a message takes until it is decoded and translated, itself included, by its size.
+
+A value is copied at each level of its lists: 11 for one large value, 5.6 to 7.9 for many rows
+(`benchmarks/results/producer.md`); the rest is for what the allocator keeps.
+"""
 _STREAM_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,117}")
 _OF_THE_TOKEN = re.compile(
     "partition_token is invalid|does not belong to the (Change Stream|placement)", re.IGNORECASE
@@ -62,7 +70,7 @@ class SpannerChangeStream:
     def query(
         self, *, token: str, start_ns: int, end_ns: int | None, heartbeat_ms: int
     ) -> SpannerQuery:
-        """Prepare a query; its first `receive` sends it."""
+        """Prepare a query; its first `next_size` sends it."""
         request = ExecuteSqlRequest.pb()(sql=self._sql)
         request.transaction.single_use.read_only.strong = True
         for name, code, value in (
@@ -116,32 +124,29 @@ class SpannerQuery:
         self._session = ""
         self._is_cancelled = False
 
-    async def receive(self) -> SpannerResponse | None:
-        """Return the next response message, None at the end; raises QueryError."""
+    async def next_size(self) -> int | None:
+        """Return what the next response message takes, None at the end; raises QueryError.
+
+        In bytes, until it is decoded, beyond the value that the message before left unfinished.
+        """
         if self._responses is None:
             self._session = await self._channels.stream_session()
             with self._lock:
                 if self._is_cancelled:
                     return None
                 self._responses = self._channels.stream_sql(self._request, self._session)
-        message: bytes | None = None
-        try:
-            message = await self._responses.read()
-        except grpc.RpcError as error:
-            raise self._failed(error, self._session) from error
-        except asyncio.CancelledError:
-            if not self._is_cancelled:  # the task itself is cancelled
-                raise
-            raise QueryInterrupted(
-                "the query was cancelled", code="CANCELLED", **self._interval
-            ) from None
-        finally:
-            if message is None:
-                self._responses.close()
-        if message is None:
+        size = await self._attempt(self._responses.next_size())
+        if size is None:
+            self._responses.close()
             self._decoder.end()
             return None
-        return SpannerResponse(message, self._decoder)
+        unfinished = self._decoder.unfinished_bytes
+        return (size + unfinished) * _DECODING_FACTOR - unfinished
+
+    async def receive(self) -> SpannerResponse:
+        """Return the response message whose size was returned; raises QueryError."""
+        assert self._responses is not None, "`next_size` comes first"  # noqa: S101 - see the port
+        return SpannerResponse(await self._attempt(self._responses.read()), self._decoder)
 
     def cancel(self) -> None:
         """End the query; does not block."""
@@ -149,6 +154,17 @@ class SpannerQuery:
             self._is_cancelled = True
             if self._responses is not None:
                 self._responses.cancel()
+
+    async def _attempt(self, step: Awaitable[_T]) -> _T:
+        assert self._responses is not None  # noqa: S101 - its callers have it
+        try:
+            return await step
+        except grpc.RpcError as error:
+            self._responses.close()
+            raise self._failed(error, self._session) from error
+        except asyncio.CancelledError:
+            self._responses.close()
+            raise
 
     def _failed(self, error: grpc.RpcError, session: str) -> QueryError:
         fields: dict[str, Any] = dict(self._interval)

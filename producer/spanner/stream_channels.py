@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tidegate.producer.spanner.call import cancelled
+from tidegate.producer.spanner.connection import NotSentError
 from tidegate.program.freed_memory import return_freed_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
-    import grpc
+    from tidegate.producer.spanner.call import Call
+    from tidegate.producer.spanner.connection import Connection
 
 __all__ = ["STREAMS_PER_CHANNEL_MAX", "ResponseStream", "StreamChannels"]
 
@@ -25,22 +28,31 @@ STREAMS_PER_CHANNEL_MAX = 90
 _SPARE_PLACES = 10
 """With fewer left elsewhere an empty connection stays open: the next queries would need it."""
 _CLOSE_PATIENCE_S = 5.0
+_MOVES_MAX = 3
+"""A server that accepts no calls is not connected to again and again."""
 _LARGE_BYTES = 256 << 10
-_RETURN_EVERY_BYTES = 8 << 20
-"""Messages received at once leave that much behind in gRPC's own blocks; each return costs time."""
+_RETURN_EVERY_BYTES = 4 << 20
+"""Messages received at once leave freed blocks behind; each return costs time."""
 
 
 @dataclass(slots=True, eq=False)
 class _Place:
     """One connection and the number of response streams on it."""
 
-    channel: grpc.aio.Channel
+    connection: Connection
     streams: int = 0
+
+    @property
+    def room(self) -> int:
+        """How many more streams it takes."""
+        if not self.connection.is_usable:
+            return 0
+        return min(STREAMS_PER_CHANNEL_MAX, self.connection.streams_max) - self.streams
 
 
 @dataclass(slots=True)
 class _ReceivedBytes:
-    """The bytes of large messages since the memory of gRPC's copies was last returned."""
+    """The bytes of large messages since freed memory was last returned."""
 
     since: int = 0
 
@@ -56,20 +68,35 @@ class _ReceivedBytes:
 class ResponseStream:
     """The response messages of one streaming query."""
 
-    def __init__(self, call: Any, give_back: Callable[[], None], received: _ReceivedBytes) -> None:
-        self._call = call
+    def __init__(
+        self,
+        begin: Callable[[], Awaitable[Call]],
+        give_back: Callable[[], None],
+        received: _ReceivedBytes,
+    ) -> None:
+        self._begin = begin
         self._received = received
         self._give_back: Callable[[], None] | None = give_back
+        self._call: Call | None = None
         self._loop = asyncio.get_running_loop()
 
-    async def read(self) -> bytes | None:
-        """Return the next serialised `PartialResultSet`, None at the end.
+    async def next_size(self) -> int | None:
+        """Wait for the next message to begin; return its size in bytes, None at the end.
 
-        Raises `grpc.RpcError` if the call fails, and CancelledError after `cancel`.
+        Raises `grpc.RpcError` if the call fails, CANCELLED after `cancel`.
         """
+        if self._call is None:
+            call = await self._begin()
+            if self._give_back is None:  # closed meanwhile
+                call.cancel()
+                raise cancelled()
+            self._call = call
+        return await self._call.next_size()
+
+    async def read(self) -> bytes:
+        """Let the message come that has begun; return it.  Raises `grpc.RpcError`."""
+        assert self._call is not None, "`next_size` comes first"  # noqa: S101 - the port says so
         message = await self._call.read()
-        if not isinstance(message, bytes):  # grpc.aio.EOF
-            return None
         self._received.add(len(message))
         return message
 
@@ -80,51 +107,69 @@ class ResponseStream:
 
     def close(self) -> None:
         """End the call if it still runs and leave the connection; may be called more than once."""
-        self._call.cancel()
+        if self._call is not None:
+            self._call.cancel()
         if self._give_back is not None:
             self._give_back()
             self._give_back = None
 
 
-class StreamChannels:
-    """Connections from `open_channel`, each with up to `STREAMS_PER_CHANNEL_MAX` streams."""
+class _Seat:
+    """A response stream's place on a connection, until it is left."""
 
-    def __init__(self, open_channel: Callable[[], grpc.aio.Channel]) -> None:
-        self._open_channel = open_channel
+    def __init__(self, channels: StreamChannels) -> None:
+        self._channels = channels
+        self._place: _Place | None = channels.enter()
+
+    async def call(self, method: str, request: bytes, metadata: Sequence[tuple[str, str]]) -> Call:
+        """Begin the call, on another connection if the own one takes it no more."""
+        for _ in range(_MOVES_MAX):
+            try:
+                return await self._connection().call(method, request, metadata)
+            except NotSentError:
+                if self._place is not None:
+                    left, self._place = self._place, self._channels.enter()
+                    self._channels.leave(left)
+        return await self._connection().call(method, request, metadata)
+
+    def leave(self) -> None:
+        """Give the place back; may be called more than once."""
+        if self._place is not None:
+            self._channels.leave(self._place)
+            self._place = None
+
+    def _connection(self) -> Connection:
+        if self._place is None:
+            raise cancelled()
+        return self._place.connection
+
+
+class StreamChannels:
+    """Connections from `open_connection`, each with up to `STREAMS_PER_CHANNEL_MAX` streams."""
+
+    def __init__(self, open_connection: Callable[[], Connection]) -> None:
+        self._open_connection = open_connection
         self._places: list[_Place] = []
         self._received = _ReceivedBytes()
-        self._closing: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def call(
-        self, method: str, request: bytes, metadata: Sequence[tuple[str, str]]
+        self,
+        method: str,
+        request: bytes,
+        metadata: Callable[[], Awaitable[Sequence[tuple[str, str]]]],
     ) -> ResponseStream:
-        """Begin a streaming call without a deadline."""
-        self._loop = asyncio.get_running_loop()
-        place = self._place()
-        call = place.channel.unary_stream(
-            method,
-            # Neither is decoded here: a response is, once there is room for it.
-            request_serializer=None,
-            response_deserializer=None,
-        )(request, metadata=metadata)
-        place.streams += 1
-        return ResponseStream(call, lambda: self._leave(place), self._received)
+        """Prepare a streaming call without a deadline; its first `next_size` sends it.
 
-    async def call_once(
-        self, method: str, request: bytes, metadata: Sequence[tuple[str, str]], *, timeout_s: float
-    ) -> bytes:
-        """Return the serialised answer of a unary call; raises `grpc.RpcError`."""
+        `metadata` is asked then.
+        """
         self._loop = asyncio.get_running_loop()
-        place = self._place()
-        place.streams += 1
-        try:
-            answer = await place.channel.unary_unary(
-                method, request_serializer=None, response_deserializer=None
-            )(request, metadata=metadata, timeout=timeout_s)
-        finally:
-            self._leave(place)
-        return bytes(answer)
+        seat = _Seat(self)
+
+        async def begin() -> Call:
+            return await seat.call(method, request, await metadata())
+
+        return ResponseStream(begin, seat.leave, self._received)
 
     def close(self) -> None:
         """Close all connections; calls that still run end.  Not for the loop's own thread."""
@@ -134,30 +179,29 @@ class StreamChannels:
         with suppress(RuntimeError, TimeoutError):  # the loop has ended meanwhile
             asyncio.run_coroutine_threadsafe(self._close_all(), loop).result(_CLOSE_PATIENCE_S)
 
-    # ------------------------------------------------------------ inside
+    # ------------------------------------------------------------ places
 
-    def _place(self) -> _Place:
-        """Return the fullest connection with room, so that others empty; else a new one."""
-        with_room = [one for one in self._places if one.streams < STREAMS_PER_CHANNEL_MAX]
+    def enter(self) -> _Place:
+        """Take a place on the fullest connection with room, so that others empty, or a new one."""
+        with_room = [one for one in self._places if one.room > 0]
         if not with_room:
-            self._places.append(_Place(self._open_channel()))
-            return self._places[-1]
-        return max(with_room, key=lambda one: one.streams)
+            with_room = [_Place(self._open_connection())]
+            self._places += with_room
+        place = max(with_room, key=lambda one: one.streams)
+        place.streams += 1
+        return place
 
-    def _leave(self, place: _Place) -> None:
+    def leave(self, place: _Place) -> None:
+        """Give a place back; connections that are not needed are closed."""
         place.streams -= 1
         for empty in [one for one in self._places if not one.streams]:
-            room = sum(STREAMS_PER_CHANNEL_MAX - one.streams for one in self._places)
-            if room - STREAMS_PER_CHANNEL_MAX < _SPARE_PLACES:
-                return
+            others = sum(one.room for one in self._places if one is not empty)
+            if empty.connection.is_usable and others < _SPARE_PLACES:
+                continue
             self._places.remove(empty)
-            task = asyncio.create_task(empty.channel.close(None))
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            empty.connection.close()
 
     async def _close_all(self) -> None:
         places, self._places = self._places, []
         for place in places:
-            await place.channel.close(None)
-        if self._closing:
-            await asyncio.wait(self._closing)
+            place.connection.close()

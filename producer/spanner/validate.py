@@ -57,7 +57,7 @@ async def _probe(stream: ChangeStream, *, instant_ns: int) -> None:
         heartbeat_ms=_PROBE_HEARTBEAT_MS,
     )
     try:
-        await query.receive()
+        await query.next_size()
     except PositionExpired:
         # Only the instant does not fit (a new stream, this host's clock): the right to read is
         # checked before it.

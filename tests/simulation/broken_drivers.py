@@ -14,7 +14,7 @@ from tidegate.producer.driver.byte_budget import ByteBudget
 from tidegate.producer.driver.effect_runner import EffectRunner
 from tidegate.producer.driver.inbox import Inbox
 from tidegate.producer.driver.loop import FleetWorker
-from tidegate.producer.driver.reader import PartitionReader
+from tidegate.producer.driver.reader import PartitionReader, size_bytes
 from tidegate.producer.memory.group import MemberMetadata
 from tidegate.producer.ports import Clock
 
@@ -44,15 +44,30 @@ def _may_take_what_fits(self: ByteBudget, size: int) -> bool:
     return self._taken + size <= self._bytes_max
 
 
-async def _take_the_rest_at_once(self: PartitionReader, size: int, expectation: Any = None) -> bool:
+async def _take_the_rest_at_once(self: PartitionReader, size: int) -> bool:
     """Hold what becomes of a message, and do not wait until it fits."""
-    if expectation is not None:
-        return await _take(self, size, expectation)
+    if not self._held:
+        return await _take(self, size)
     self._budget._taken += size
     self._held += size
     return True
 
 
+async def _receive_first(self: PartitionReader) -> Any:
+    if await self._query.next_size() is None:
+        return None
+    response = await self._query.receive()
+    return response if await self._take(response.size_bytes) else None
+
+
+async def _forget_what_decoding_took(
+    self: PartitionReader, items: list[Any], *, unfinished: int
+) -> None:
+    self._held = min(self._held, unfinished + sum(size_bytes(item) for item in items))
+    await _hand_over(self, items, unfinished=unfinished)
+
+
+_hand_over = PartitionReader._hand_over
 _take = PartitionReader._take
 
 
@@ -129,9 +144,19 @@ BROKEN_DRIVERS = (
         "a byte budget that never waits", "bounded_memory", ((ByteBudget, "_may_take", _always),)
     ),
     Mutant(
+        "a message received before its bytes are taken",
+        "bounded_memory",
+        ((PartitionReader, "_receive", _receive_first),),
+    ),
+    Mutant(
         "what becomes larger than it came held without waiting",
         "bounded_memory",
         ((PartitionReader, "_take", _take_the_rest_at_once),),
+    ),
+    Mutant(
+        "what decoding took not given back",
+        "bounded_memory",
+        ((PartitionReader, "_hand_over", _forget_what_decoding_took),),
     ),
     Mutant(
         "the bytes of repeats not released",

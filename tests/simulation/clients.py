@@ -384,8 +384,17 @@ class _RunningQuery:
         self._query = query
         self._calls = calls
         self._is_cancelled = False
+        self._next: MemoryResponse | None = None
 
-    async def receive(self) -> MemoryResponse | None:
+    async def next_size(self) -> int | None:
+        self._next = self._following()
+        return None if self._next is None else self._next.size_bytes
+
+    async def receive(self) -> MemoryResponse:
+        assert self._next is not None
+        return self._next
+
+    def _following(self) -> MemoryResponse | None:
         while True:
             self._process.pause()
             if self._is_cancelled:

@@ -32,6 +32,7 @@ from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
+    from tidegate.producer.ports import Response, RunningQuery
 
 __all__ = ["MOVABLE", "UNFINISHED", "Node", "WatchedCore", "WatchedWorker"]
 
@@ -127,17 +128,35 @@ class WatchedBudget(ByteBudget):
         self.granted -= size if is_taken else 0
         return is_taken
 
-    def _leave(self, line: Any, size: int) -> None:
-        if line is self._to_take:
-            self.granted += size
-            self.bound = max(self.bound, self._bytes_max, self._carried + size)
-        super()._leave(line, size)
+    def _leave(self) -> None:
+        size = self._waiting[0].size
+        self.granted += size
+        self.bound = max(self.bound, self._bytes_max, self._carried + size)
+        super()._leave()
+
+
+class _WatchedQuery:
+    """A query; measures what is received and was not taken from the budget before."""
+
+    def __init__(self, world: World, reader: WatchedReader, query: RunningQuery) -> None:
+        self._world, self._reader, self._query = world, reader, query
+        self.next_size, self.cancel = query.next_size, query.cancel
+
+    async def receive(self) -> Response:
+        response = await self._query.receive()
+        untaken = max(0, response.size_bytes - self._reader._held)
+        self._world.measure("bytes received and not taken", untaken, 0)
+        return response
 
 
 class WatchedReader(PartitionReader):
     """The production reader; says when it has ended, and holds nothing any more."""
 
     has_ended = False
+
+    def __init__(self, world: World, stream: WorkerStream, *args: Any, **options: Any) -> None:
+        super().__init__(stream, *args, **options)
+        self._query = _WatchedQuery(world, self, self._query)
 
     async def _run(self) -> None:
         await super()._run()
@@ -158,9 +177,7 @@ class Node:
         self.client_id = client_id
         self.process = Process(world, name)
         self._readers: list[WatchedReader] = []
-        self.budget = WatchedBudget(
-            world.weather.budget_bytes, tasks=self.process, clock=self.process.clock
-        )
+        self.budget = WatchedBudget(world.weather.budget_bytes, tasks=self.process)
         self.publisher = WorkerPublisher(
             world.broker, name=name, progress_topic=world.names.progress,
             dead_letter=world.names.dead_letter, process=self.process,
@@ -325,7 +342,7 @@ class Node:
         self._readers = [reader for reader in self._readers if not reader.has_ended]
         self._readers.append(
             WatchedReader(
-                self._stream, self._translator, token=query.token, query_id=query.query_id,
+                world, self._stream, self._translator, token=query.token, query_id=query.query_id,
                 start_ns=query.start_ns, heartbeat_ms=1_000, deliver=deliver,
                 budget=self.budget, tasks=self.process,
             )

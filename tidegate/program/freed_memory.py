@@ -1,8 +1,8 @@
 """Memory that was freed, given back to the operating system; of glibc's allocator.
 
-gRPC receives a message in small blocks and Python copies it into one.  glibc keeps freed blocks in
-the arena of the thread that allocated them, where the other side cannot use them, so that a process
-that receives large messages grows to twice what it holds.  With another allocator nothing is done.
+A large message is copied several times while it is read.  glibc keeps freed blocks, those below
+others in use for good, so that a process that receives large messages grows beyond what it holds.
+With another allocator nothing is done.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The benchmark of memory still runs: readers take no more than the budget, and hold it."""
+"""The benchmark of memory still runs: readers hold what leaves room for no other message."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from benchmarks.producer.memory import MEMORY, measure_memory
 
 
 @pytest.mark.parametrize("name", MEMORY)
-def test_readers_fill_the_budget_and_no_more(name):
+def test_readers_hold_what_fits_beside_the_copies_of_one_message(name):
     found = measure_memory(name, readers=20, settle_s=4.0)
 
     assert 0 < found["base_mib"]
     assert 0 < found["above_base_mib"]
-    assert 48 < found["taken_mib"] <= 64
+    assert 12 < found["taken_mib"] <= 20  # one of 4 MB takes 48 until it is decoded

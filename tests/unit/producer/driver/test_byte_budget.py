@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from tidegate.producer.driver.byte_budget import ByteBudget
-from tidegate.producer.memory.clock import ManualClock
 from tidegate.schemas.errors import InvariantViolation
 
 WAIT_S = 30
@@ -27,9 +26,6 @@ class Budget(ByteBudget):
 
     def take_now(self, size, **options):
         return self._runner.run(lambda: self.take(size, **options))
-
-    def expect_now(self, size, **options):
-        return self._runner.run(lambda: self.expect(size, **options))
 
 
 @pytest.fixture
@@ -99,12 +95,12 @@ def test_waking_disturbs_only_those_that_are_cancelled(new_budget):
     budget, cancelled = new_budget(10), threading.Event()
     budget.take_now(10, is_cancelled=never)
     stays, stays_answers = taking(budget, 1)
-    waiting(budget, "_to_take")
+    waiting(budget)
     leaves, leaves_answers = taking(budget, 1, cancelled.is_set)
-    while len(budget._to_take) < 2:
+    while len(budget._waiting) < 2:
         stays.join(0.001)
     notified = []
-    for number, waiter in enumerate(budget._to_take):
+    for number, waiter in enumerate(budget._waiting):
         changed, waiter.changed = waiter.changed, SimpleNamespace()
         waiter.changed.notify = lambda n=number, c=changed: (notified.append(n), c.notify())
     cancelled.set()
@@ -126,11 +122,11 @@ def test_releasing_more_than_was_taken_is_a_bug(new_budget):
         budget.release(4)
 
 
-def waiting(budget, line):
-    """Wait until a line of the budget has a reader in it."""
+def waiting(budget):
+    """Wait until the budget's line has a reader in it."""
     give_up = threading.Event()
     for _ in range(WAIT_S * 100):
-        if getattr(budget, line):
+        if budget._waiting:
             return
         give_up.wait(0.01)
     pytest.fail("nobody waits")
@@ -140,7 +136,7 @@ def test_first_come_first_served_whatever_the_size(new_budget):
     budget = new_budget(10)
     budget.take_now(10, is_cancelled=never)
     large, large_answers = taking(budget, 50)
-    waiting(budget, "_to_take")
+    waiting(budget)
     small, small_answers = taking(budget, 1)
     small.join(0.05)
     budget.release(5)
@@ -169,7 +165,7 @@ def test_readers_that_wait_with_part_of_a_value_do_not_wait_for_each_other(new_b
     threads = [threading.Thread(target=go_on, daemon=True) for _ in range(2)]
     for thread in threads:
         thread.start()
-    waiting(budget, "_to_take")
+    waiting(budget)
     while not answers:
         threads[0].join(0.01)
     budget.release(10)  # the first one's value is complete, and committed
@@ -177,71 +173,3 @@ def test_readers_that_wait_with_part_of_a_value_do_not_wait_for_each_other(new_b
         thread.join(WAIT_S)
 
     assert answers == [True, True]
-
-
-class TestArriving:
-    """What is on its way fills a quarter of the budget at most."""
-
-    @pytest.fixture
-    def clock(self):
-        return ManualClock(0)
-
-    @pytest.fixture
-    def budget(self, clock, new_budget):
-        return new_budget(400, clock=clock)
-
-    def test_no_more_than_a_quarter_is_expected(self, budget):
-        first = budget.expect_now(60, is_cancelled=never)
-        assert first.size == 60
-        assert budget.expect_now(50, is_cancelled=lambda: len(budget._to_expect) > 0) is None
-        assert budget.expect_now(40, is_cancelled=never) is not None
-
-    def test_a_large_one_is_expected_alone(self, budget):
-        large = budget.expect_now(1_000, is_cancelled=never)
-        assert budget.expect_now(1, is_cancelled=lambda: len(budget._to_expect) > 0) is None
-        budget.end(large)
-        assert budget.expect_now(1, is_cancelled=never) is not None
-
-    def test_nobody_receives_while_somebody_waits_to_take(self, budget):
-        budget.take_now(400, is_cancelled=never)
-        thread, _ = taking(budget, 1)
-        waiting(budget, "_to_take")
-
-        assert budget.expect_now(1, is_cancelled=lambda: len(budget._to_expect) > 0) is None
-        budget.release(400)
-        thread.join(WAIT_S)
-
-    def test_what_arrived_takes_the_place_of_what_was_expected(self, budget):
-        expectation = budget.expect_now(100, is_cancelled=never)
-        budget.take_now(10, expectation=expectation, is_cancelled=never)
-
-        assert budget.taken == 10
-        assert budget.expect_now(100, is_cancelled=never) is not None
-
-    def test_a_silent_query_keeps_its_room_for_a_moment_only(self, budget, clock):
-        budget.expect_now(100, is_cancelled=never)
-        assert budget.expect_now(100, is_cancelled=lambda: len(budget._to_expect) > 0) is None
-        clock.advance(250_000)
-
-        assert budget.expect_now(100, is_cancelled=never) is not None
-
-    def test_many_silent_queries_begin_within_moments(self, budget, clock):
-        """A first message may be large; each that stays away makes the next guess smaller."""
-        begun = rounds = 0
-        while begun < 1_000:
-            rounds += 1
-            while budget.expect_now(None, is_cancelled=lambda: len(budget._to_expect) > 0):
-                begun += 1
-                if begun >= 1_000:
-                    break
-            clock.advance(5_000_000)
-
-        assert rounds < 20
-
-    def test_the_first_messages_of_others_tell_how_large_one_may_be(self, budget):
-        for _ in range(3):
-            expectation = budget.expect_now(None, is_cancelled=never)
-            budget.take_now(90, expectation=expectation, is_cancelled=never)
-            budget.release(90)
-
-        assert budget.expect_now(None, is_cancelled=never).size == 90

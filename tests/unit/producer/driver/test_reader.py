@@ -58,12 +58,21 @@ class Stream:
         self.cancelled = threading.Event()
         self.asked = None
         self.steps = None
+        self.received = 0
 
     def query(self, **arguments):
         self.asked = arguments
         return self
 
+    async def next_size(self):
+        self.next = await self.following()
+        return None if self.next is None else self.next.size_bytes
+
     async def receive(self):
+        self.received += 1
+        return self.next
+
+    async def following(self):
         if self.steps is None:
             self.steps = iter(self.script)
         step = next(self.steps, None)
@@ -132,7 +141,7 @@ def test_records_in_order_then_the_end(read, inbox, budget):
     first, second, end = take(inbox, 3)
     assert [type(item) for item in first.items] == [HeartbeatRecord, PublishableRecord]
     assert first.items[1].messages[0].key == b"k"
-    assert second == RecordsRead("k", 3, [CHILDREN], 1_000)
+    assert second == RecordsRead("k", 3, [CHILDREN], size_bytes(CHILDREN))
     assert end == QueryEnded("k", 3)
     assert stream.asked == {"token": "k", "start_ns": 1, "end_ns": None, "heartbeat_ms": 300}
     assert budget.taken == first.size_bytes + second.size_bytes
@@ -183,7 +192,7 @@ def test_a_reader_waits_for_the_budget_and_goes_on_when_bytes_are_given_back(rea
     read(Stream([BEAT], [BEAT], [BEAT]), budget=budget)
     for _ in range(3):
         output = read_only(inbox)
-        assert budget.taken == output.size_bytes == 1_000
+        assert budget.taken == output.size_bytes
         budget.release(output.size_bytes)
     assert read_only(inbox) == QueryEnded("k", 3)
     assert budget.taken == 0
@@ -191,7 +200,7 @@ def test_a_reader_waits_for_the_budget_and_goes_on_when_bytes_are_given_back(rea
 
 def test_a_reader_says_when_it_waits_and_when_no_longer(read, inbox, tasks):
     budget = ByteBudget(1_000, tasks=tasks)
-    read(Stream([BEAT], [BEAT], size_bytes=600), budget=budget)
+    read(Stream([BEAT], [BEAT], size_bytes=1_000), budget=budget)
     first, paused = take(inbox, 2)
     assert paused == QueryPaused("k", 3)
     budget.release(first.size_bytes)
@@ -207,27 +216,31 @@ def test_what_fits_never_is_let_in_alone(read, inbox, tasks):
     assert read_only(inbox).items == [BEAT]
 
 
-class Unread(MemoryResponse):
-    """A response that says whether it was decoded."""
-
-    was_decoded = False
-
-    def decode(self):
-        self.was_decoded = True
-        return super().decode()
-
-
-def test_nothing_is_decoded_before_its_bytes_are_taken(read, inbox, tasks):
+def test_nothing_is_received_before_its_bytes_are_taken(read, inbox, tasks):
+    """Of a message that is not received its query has little, whatever its size."""
     budget = ByteBudget(1_000, tasks=tasks)
     assert tasks.run(lambda: budget.take(1_000, is_cancelled=lambda: False))
-    response = Unread([BEAT], size_bytes=500)
-    read(Stream(response), budget=budget)
+    stream = Stream([BEAT], size_bytes=500)
+    read(stream, budget=budget)
     assert take(inbox, 1) == [QueryPaused("k", 3)]
-    assert not response.was_decoded
+    assert stream.received == 0
 
     budget.release(1_000)
-    assert read_only(inbox).size_bytes == 500
-    assert response.was_decoded
+    assert read_only(inbox).items == [BEAT]
+    assert stream.received == 1
+
+
+def test_what_decoding_took_is_given_back_before_the_records_are_delivered(read, inbox, tasks):
+    """So only as many messages are decoded at once as fit, and what is left of them is held."""
+    budget = ByteBudget(1_000, tasks=tasks)
+    taken = []
+    stream = Stream([data("1")], size_bytes=900)
+    read(stream, budget=budget, deliver=lambda output: taken.append((output, budget.taken)))
+    while len(taken) < 2:
+        threading.Event().wait(0.001)
+
+    (output, held), _ = taken
+    assert held == output.size_bytes == size_bytes(output.items[0]) < 900
 
 
 class Part(MemoryResponse):
@@ -238,10 +251,18 @@ class Part(MemoryResponse):
 
 
 def test_part_of_a_value_is_held_until_its_rest_came(read, inbox, budget):
-    read(Stream(Part([], size_bytes=500), MemoryResponse([BEAT], size_bytes=100)))
+    taken = []
 
-    assert take(inbox, 1) == [RecordsRead("k", 3, [BEAT], 500)]
-    assert budget.taken == 500
+    class Rest(MemoryResponse):
+        def decode(self):
+            taken.append(budget.taken)
+            return super().decode()
+
+    read(Stream(Part([], size_bytes=500), Rest([BEAT], size_bytes=100)))
+
+    assert take(inbox, 1) == [RecordsRead("k", 3, [BEAT], size_bytes(BEAT))]
+    assert taken == [400 + 100]
+    assert budget.taken == size_bytes(BEAT)
 
 
 def test_more_is_held_for_what_becomes_larger_than_it_came(read, inbox, budget):

@@ -1,12 +1,18 @@
 """Change stream responses as the service writes them."""
 
 import copy
+import datetime
+import ipaddress
 import json
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import grpc
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from google.cloud.spanner_v1.types import (
     CreateSessionRequest,
     ExecuteSqlRequest,
@@ -206,3 +212,33 @@ def channels(spanner):
     )
     yield opened
     opened.close()
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A file with a key and a certificate of 127.0.0.1 that no authority signed."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a test")])
+    now = datetime.datetime.now(datetime.UTC)
+    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    built = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(names, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    path = tmp_path_factory.mktemp("tls") / "both.pem"
+    path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        + built.public_bytes(serialization.Encoding.PEM)
+    )
+    return path

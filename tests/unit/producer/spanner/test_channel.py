@@ -1,13 +1,14 @@
 """Channels: unary calls, errors by code, and credentials for the real service."""
 
 import asyncio
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import grpc
 import pytest
 from google.cloud.spanner_v1.types import ExecuteSqlRequest
 
 from tidegate.producer.errors import QueryInterrupted, QueryRefused
+from tidegate.producer.spanner.authorization import Authorization
 from tidegate.producer.spanner.channel import SpannerChannels, rpc_error
 from tidegate.schemas.errors import ConfigError
 
@@ -94,21 +95,42 @@ def test_without_credentials_it_says_what_to_set(monkeypatch):
 
 
 @pytest.mark.parametrize("emulator_host", ["127.0.0.1:1", ""])
-def test_every_connection_is_kept_alive(monkeypatch, emulator_host):
+def test_the_connection_of_unary_calls_is_kept_alive(monkeypatch, emulator_host):
     opened = []
 
     def note(*_target, options):
         opened.append(dict(options))
 
-    channels = SpannerChannels(database="d", emulator_host=emulator_host)
-    monkeypatch.setattr(channels, "_channel_credentials", lambda: None)
-    channels._open(SimpleNamespace(insecure_channel=note, secure_channel=note))
+    monkeypatch.setattr(grpc, "insecure_channel", note)
+    monkeypatch.setattr(grpc, "secure_channel", note)
+    monkeypatch.setattr(Authorization, "channel_credentials", lambda _self: None)
+    SpannerChannels(database="d", emulator_host=emulator_host)._open()
 
     (options,) = opened
     assert options["grpc.keepalive_time_ms"] == 120_000
     assert options["grpc.http2.max_pings_without_data"] == 0
-    assert options["grpc.http2.bdp_probe"] == 0
-    assert options["grpc.use_local_subchannel_pool"] == 1
+
+
+@pytest.mark.parametrize(
+    ("emulator_host", "address", "scheme"),
+    [("127.0.0.1:1", "127.0.0.1:1", "http"), ("", "spanner.googleapis.com:443", "https")],
+)
+def test_where_streaming_queries_go(emulator_host, address, scheme):
+    channels = SpannerChannels(database="d", emulator_host=emulator_host)
+    endpoint = channels._endpoint()
+    assert (endpoint.address, endpoint.scheme) == (address, scheme)
+    assert channels._endpoint() is endpoint
+
+
+def test_only_the_service_gets_the_hosts_token(monkeypatch):
+    async def headers(_self):
+        return [("authorization", "Bearer token")]
+
+    monkeypatch.setattr(Authorization, "headers", headers)
+    for emulator_host, added in (("127.0.0.1:1", []), ("", [("authorization", "Bearer token")])):
+        channels = SpannerChannels(database="d", emulator_host=emulator_host)
+        sent = asyncio.run(channels._signed((("a", "b"),)))
+        assert list(sent) == [("a", "b"), *added]
 
 
 def test_queries_that_start_together_ask_for_one_session(spanner, channels, tasks):

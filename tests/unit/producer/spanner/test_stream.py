@@ -1,7 +1,10 @@
 """Queries over the wire: what is asked, what comes back, and how each end is reported."""
 
 import asyncio
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import grpc
 import pytest
@@ -13,6 +16,7 @@ from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
 from tidegate.producer.spanner.stream import SpannerChangeStream, SpannerResponse
 from tidegate.schemas.errors import ConfigError, SchemaError
 
+REPOSITORY = Path(__file__).parents[4]
 SECOND_NS = 1_704_164_645_000_000_000
 ARGUMENTS = {"token": "token", "start_ns": SECOND_NS + 1, "end_ns": None, "heartbeat_ms": 1000}
 
@@ -213,6 +217,49 @@ def test_a_response_is_weighed_as_it_came_and_decoded_later(stream, spanner, wir
     assert 0 < kept <= second.size_bytes
 
 
+def test_what_a_message_takes_counts_the_copies_of_what_it_completes(stream, spanner, wire, tasks):
+    """A value that came in parts is copied as a whole when its last part is decoded."""
+    begun = wire.message([], metadata=wire.row_type(), chunked=True)
+    rest = wire.message([])
+    spanner.on_stream = lambda *_: iter([begun, rest])
+
+    async def run():
+        query, found = stream.query(**ARGUMENTS), []
+        while (size := await query.next_size()) is not None:
+            found.append((size, (await query.receive()).decode()[1]))
+        return found
+
+    (first, kept), (second, left) = tasks.run(run)
+    assert first == 12 * begun.ByteSize()
+    assert kept > 0
+    assert second == 12 * (rest.ByteSize() + kept) - kept
+    assert left == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_large_value_takes_no_more_than_is_counted_while_it_is_decoded():
+    program = """if True:
+        from pathlib import Path
+        from benchmarks.producer.responses import Case, large_response, responses
+        from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
+
+        def memory(name):
+            lines = Path("/proc/self/status").read_text().splitlines()
+            return next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024
+
+        decoder, message = ResponseDecoder(ColumnTypesCache()), large_response(16 << 20)
+        decoder.decode(responses(Case(1, 1), 1)[0])
+        Path("/proc/self/clear_refs").write_text("5")  # the most is what is held now
+        before = memory("VmRSS")
+        decoder.decode(message)
+        print((memory("VmHWM") - before) / len(message) + 1)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert 5 < float(done.stdout) < 12, done.stdout
+
+
 def test_bytes_that_are_no_response_are_a_schema_error():
     with pytest.raises(SchemaError):
         SpannerResponse(b"\xff\xff", ResponseDecoder(ColumnTypesCache())).decode()
@@ -286,7 +333,7 @@ def test_places_on_a_channel_are_given_back_however_a_query_ends(
 def test_a_cancelled_query_gives_its_place_back(stream, channels, beats, tasks):
     query = stream.query(**ARGUMENTS)
     beats()
-    assert tasks.run(query.receive) is not None
+    assert tasks.run(query.next_size) is not None
     query.cancel()
     query.cancel()
     tasks.run(lambda: asyncio.sleep(0))

@@ -40,11 +40,12 @@ class Source:
         self.asked.append(arguments)
         return self
 
-    async def receive(self):
+    async def next_size(self):
         if self.errors["query"]:
             raise self.errors["query"]
         assert not self.received, "more was read than the first response"
         self.received = True
+        return 1
 
     def cancel(self):
         self.cancelled = True

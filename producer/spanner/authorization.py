@@ -1,0 +1,81 @@
+"""The host's default credentials, as gRPC's credentials and as headers of a call."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from tidegate.producer.spanner.call import CallError
+from tidegate.schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Authorization"]
+
+_SCOPES = ("https://www.googleapis.com/auth/spanner.data",)
+
+
+class Authorization:
+    """Credentials of the host for one service, `https://host/`; found at their first use."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._found: tuple[Any, Any] | None = None
+        self._lock = threading.Lock()
+        self._turn = asyncio.Lock()
+        """Of the calls that start together one refreshes the token."""
+
+    def channel_credentials(self) -> grpc.ChannelCredentials:
+        """Return TLS with the credentials; raises ConfigError if there are none."""
+        # Only where credentials are used: these modules reach for the network and the disk.
+        import google.auth.transport.grpc  # noqa: PLC0415
+
+        plugin = google.auth.transport.grpc.AuthMetadataPlugin(*self._default())  # type: ignore[no-untyped-call]
+        return grpc.composite_channel_credentials(
+            grpc.ssl_channel_credentials(), grpc.metadata_call_credentials(plugin)
+        )
+
+    async def headers(self) -> Sequence[tuple[str, str]]:
+        """Return a call's headers; refreshes the token beside the running loop.
+
+        Raises ConfigError without credentials, and CallError if the token cannot be refreshed.
+        """
+        async with self._turn:
+            if self._found is not None and self._found[0].valid:
+                return self._signed()
+            return await asyncio.to_thread(self._signed)
+
+    def _signed(self) -> Sequence[tuple[str, str]]:
+        import google.auth.exceptions  # noqa: PLC0415
+
+        credentials, request = self._default()
+        headers: dict[str, str] = {}
+        try:
+            credentials.before_request(request, "POST", self._url, headers)
+        except google.auth.exceptions.GoogleAuthError as error:
+            details = f"the credentials' token could not be refreshed: {error}"
+            raise CallError(grpc.StatusCode.UNAVAILABLE, details) from error
+        return [(name.lower(), value) for name, value in headers.items()]
+
+    def _default(self) -> tuple[Any, Any]:
+        """Return the credentials and what refreshes them."""
+        import google.auth  # noqa: PLC0415
+        import google.auth.exceptions  # noqa: PLC0415
+        import google.auth.transport.requests  # noqa: PLC0415
+
+        with self._lock:
+            if self._found is None:
+                try:
+                    credentials, _ = google.auth.default(scopes=_SCOPES)
+                except google.auth.exceptions.DefaultCredentialsError as error:
+                    raise ConfigError(
+                        "no credentials for Spanner were found",
+                        hint="Set GOOGLE_APPLICATION_CREDENTIALS, or SPANNER_EMULATOR_HOST",
+                    ) from error
+                request = google.auth.transport.requests.Request()
+                self._found = credentials, request
+            return self._found

@@ -1,0 +1,264 @@
+"""One streaming call of gRPC over HTTP/2: its response messages, and how much of them may come.
+
+A message begins with its size.  The server may send a little ahead on each stream
+(`AHEAD_BYTES`), which holds the size of the next message and all of a small one; it may send the
+rest only once the reader asked for the message, which it does when there is room.  So the memory of
+many silent calls does not depend on what they will be sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import grpc
+from h2.errors import ErrorCodes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["AHEAD_BYTES", "Call", "CallError", "ReadAhead", "cancelled", "framed", "of_error_code"]
+
+AHEAD_BYTES = 4 << 10
+"""What the server may send on a stream that nobody reads, and on one that is silent."""
+_BUSY_AHEAD_BYTES = 64 << 10
+"""The same on a stream whose messages are being read, as long as there is allowance."""
+
+_WINDOW_BYTES_MAX = (1 << 31) - 1
+"""HTTP/2's limit."""
+
+_PREFIX = struct.Struct(">BI")
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+_OF_HTTP = {
+    "400": grpc.StatusCode.INTERNAL,
+    "401": grpc.StatusCode.UNAUTHENTICATED,
+    "403": grpc.StatusCode.PERMISSION_DENIED,
+    "404": grpc.StatusCode.UNIMPLEMENTED,
+    **dict.fromkeys(("429", "502", "503", "504"), grpc.StatusCode.UNAVAILABLE),
+}
+_OF_ERROR_CODE: dict[int, grpc.StatusCode] = {
+    ErrorCodes.REFUSED_STREAM: grpc.StatusCode.UNAVAILABLE,
+    ErrorCodes.CANCEL: grpc.StatusCode.CANCELLED,
+    ErrorCodes.ENHANCE_YOUR_CALM: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ErrorCodes.INADEQUATE_SECURITY: grpc.StatusCode.PERMISSION_DENIED,
+}
+
+
+class CallError(grpc.RpcError):
+    """A call that failed, as gRPC's own errors are read."""
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(f"{code.name}: {details}")
+        self._code, self._details = code, details
+
+    def code(self) -> grpc.StatusCode:
+        """Return the status."""
+        return self._code
+
+    def details(self) -> str:
+        """Return the status's text."""
+        return self._details
+
+
+def framed(message: bytes) -> bytes:
+    """Return a request message as gRPC sends it."""
+    return _PREFIX.pack(0, len(message)) + message
+
+
+def cancelled() -> CallError:
+    """Return the error of a call that this side ended."""
+    return CallError(grpc.StatusCode.CANCELLED, "the call was cancelled")
+
+
+def of_error_code(code: int, what: str) -> CallError:
+    """Return the error for a stream that ended with a code of HTTP/2."""
+    status = _OF_ERROR_CODE.get(code, grpc.StatusCode.INTERNAL)
+    return CallError(status, f"{what} with HTTP/2's error code {code}")
+
+
+def _cut_short() -> CallError:
+    return CallError(grpc.StatusCode.INTERNAL, "the response ended within a message")
+
+
+@dataclass(slots=True)
+class ReadAhead:
+    """The bytes beyond `AHEAD_BYTES` that all calls together may let their servers send ahead."""
+
+    left: int = 4 << 20
+
+    def take(self, size: int) -> int:
+        """Return what there is of `size`, and take it."""
+        taken = min(size, self.left)
+        self.left -= taken
+        return taken
+
+
+class Call:
+    """A call's response; for one reader, on one asyncio loop.
+
+    `widen` lets the server send so many more bytes; `cancel` ends the call at the server.
+    """
+
+    def __init__(
+        self,
+        *,
+        widen: Callable[[int], None],
+        cancel: Callable[[], None],
+        ahead: ReadAhead,
+    ) -> None:
+        self._widen = widen
+        self._cancel = cancel
+        self._ahead = ahead
+        self._extra = 0
+        """What this call took of the allowance."""
+        self._window = AHEAD_BYTES
+        """What the server may still send."""
+        self._received = bytearray()
+        self._next = 0
+        """The bytes of the message whose size was returned, with its prefix."""
+        self._is_begun = False
+        self._is_over = False
+        self._error: CallError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    # ------------------------------------------------------------ the reader's side
+
+    async def next_size(self) -> int | None:
+        """Wait for the next message to begin; return its size, None after the last.
+
+        Raises CallError if the call failed; complete messages come before that.
+        """
+        while len(self._received) < _PREFIX.size:
+            if self._is_over:
+                self._end()
+                return None
+            await self._change()
+        is_compressed, size = _PREFIX.unpack_from(self._received)
+        if is_compressed:
+            error = CallError(grpc.StatusCode.INTERNAL, "a compressed message, not asked for")
+            self.fail(error)
+            raise error
+        self._next = _PREFIX.size + size
+        return int(size)
+
+    async def read(self) -> bytes:
+        """Let the message come whose size was returned, and return it; raises CallError."""
+        last = self._next
+        while (missing := last - len(self._received)) > 0:
+            if self._is_over:
+                raise self._error or _cut_short()
+            if missing > self._window:
+                self._grant(missing - self._window)
+            await self._change()
+        with memoryview(self._received) as view:
+            message = bytes(view[_PREFIX.size : last])
+        if len(self._received) == last:
+            self._received = bytearray()  # a large one's memory is not kept
+        else:
+            del self._received[:last]
+        self._refill()
+        return message
+
+    def cancel(self) -> None:
+        """End the call; may be called more than once."""
+        self.fail(cancelled())
+
+    # ------------------------------------------------------------ the connection's side
+
+    def begin(self, headers: dict[str, str]) -> None:
+        """Take the response's first headers."""
+        status, kind = headers.get(":status", ""), headers.get("content-type", "")
+        if status != "200":
+            code = _OF_HTTP.get(status, grpc.StatusCode.UNKNOWN)
+            self.fail(CallError(code, f"the server answered with HTTP status {status}"))
+        elif not kind.startswith("application/grpc"):
+            self.fail(CallError(grpc.StatusCode.UNKNOWN, f"an answer of the type {kind!r}"))
+        self._is_begun = True
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the first headers have come: others are trailers."""
+        return self._is_begun
+
+    def add(self, content: bytes, size: int) -> None:
+        """Take received bytes, which were `size` with their padding."""
+        self._window -= size
+        self._received += content
+        if size > len(content):  # padding is nothing that a reader could ask for
+            self._grant(size - len(content))
+        self._wake()
+
+    def end(self, trailers: dict[str, str]) -> None:
+        """Take the status."""
+        try:
+            code = _CODES.get(int(trailers["grpc-status"]), grpc.StatusCode.UNKNOWN)
+        except (KeyError, ValueError):
+            self.stop(CallError(grpc.StatusCode.UNKNOWN, "the response ended without a status"))
+            return
+        details = unquote(trailers.get("grpc-message", ""))
+        self.stop(None if code is grpc.StatusCode.OK else CallError(code, details))
+
+    def stop(self, error: CallError | None) -> None:
+        """Take the end of the stream: nothing comes any more."""
+        if not self._is_over:
+            self._is_over, self._error, self._window = True, error, 0
+            self._give_back()
+            self._wake()
+
+    def fail(self, error: CallError) -> None:
+        """End the call at once; what came and was not read is dropped."""
+        self._received = bytearray()
+        if self._is_over:
+            self._error = error
+            self._give_back()
+        else:
+            self.stop(error)
+            self._cancel()
+
+    # ------------------------------------------------------------ inside
+
+    def _end(self) -> None:
+        """Return if the call ended with OK and a whole message; raises CallError."""
+        if self._error is not None:
+            raise self._error
+        if self._received:
+            raise _cut_short()
+
+    def _refill(self) -> None:
+        """Let the server send ahead again, once half of that is used."""
+        if self._is_over:
+            self._give_back()
+            return
+        open_bytes = self._window + len(self._received)
+        if open_bytes > (AHEAD_BYTES + self._extra) // 2:
+            return
+        if not self._window:  # the server may have had more to send
+            self._extra += self._ahead.take(_BUSY_AHEAD_BYTES - AHEAD_BYTES - self._extra)
+        elif len(self._received) < self._next:  # it had not
+            self._give_back()
+        if open_bytes < AHEAD_BYTES + self._extra:
+            self._grant(AHEAD_BYTES + self._extra - open_bytes)
+
+    def _give_back(self) -> None:
+        """Return what is not needed of the allowance for what came or may come."""
+        needed = max(0, self._window + len(self._received) - AHEAD_BYTES)
+        if needed < self._extra:
+            self._ahead.left += self._extra - needed
+            self._extra = needed
+
+    def _grant(self, size: int) -> None:
+        size = min(size, _WINDOW_BYTES_MAX - self._window)
+        if size > 0:
+            self._window += size
+            self._widen(size)
+
+    async def _change(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        await self._waiter
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

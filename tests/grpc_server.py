@@ -1,0 +1,83 @@
+"""gRPC's own server with one streaming method, and connections to it on one asyncio loop."""
+
+import asyncio
+
+import grpc
+
+from tidegate.producer.spanner.call import ReadAhead
+from tidegate.producer.spanner.connection import Connection
+from tidegate.producer.spanner.endpoint import Endpoint
+from tidegate.producer.spanner.stream_channels import StreamChannels
+
+__all__ = ["PATIENCE_S", "read", "run", "sizes"]
+
+PATIENCE_S = 60
+
+
+class Server:
+    """A gRPC server whose only method is a generator of bytes, given the request."""
+
+    def __init__(self, respond, *, certificate=None, options=()):
+        self.respond = respond
+        self.certificate = certificate
+        self.options = options
+        self.metadata = []
+
+    async def __aenter__(self):
+        self.server = grpc.aio.server(options=self.options)
+        handler = grpc.unary_stream_rpc_method_handler(self._respond)
+        self.server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler("service", {"method": handler}),)
+        )
+        address = "127.0.0.1:0"
+        if self.certificate is None:
+            port = self.server.add_insecure_port(address)
+        else:
+            both = self.certificate.read_bytes()
+            port = self.server.add_secure_port(address, grpc.ssl_server_credentials([(both, both)]))
+        await self.server.start()
+        self.endpoint = Endpoint(f"127.0.0.1:{port}", is_secure=self.certificate is not None)
+        self.opened = []
+        self.channels = StreamChannels(self._open)
+        return self
+
+    async def __aexit__(self, *_):
+        for one in self.opened:
+            one.close()
+        await self.server.stop(None)
+
+    def _open(self):
+        self.opened.append(Connection(self.endpoint, ReadAhead()))
+        return self.opened[-1]
+
+    async def _respond(self, request, context):
+        self.metadata.append(dict(context.invocation_metadata()))
+        async for message in self.respond(request, context):
+            yield message
+
+    def call(self, request=b"request"):
+        async def metadata():
+            return [("name", "value")]
+
+        return self.channels.call("/service/method", request, metadata)
+
+
+async def read(stream, count=None):
+    found = []
+    while len(found) != count and await stream.next_size() is not None:
+        found.append(await stream.read())
+    return found
+
+
+def run(use, respond, **options):
+    async def whole():
+        async with asyncio.timeout(PATIENCE_S), Server(respond, **options) as server:
+            return await use(server)
+
+    return asyncio.run(whole())
+
+
+async def sizes(request, _context):
+    """Messages of the sizes that the request names."""
+    for size in request.split(b","):
+        yield bytes(int(size))

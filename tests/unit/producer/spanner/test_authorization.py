@@ -1,0 +1,80 @@
+"""The host's credentials: found once, refreshed beside the loop, and in each call's headers."""
+
+import asyncio
+import threading
+from types import SimpleNamespace
+
+import google.auth
+import google.auth.exceptions
+import grpc
+import pytest
+
+from tidegate.producer.spanner.authorization import Authorization
+from tidegate.producer.spanner.call import CallError
+from tidegate.schemas.errors import ConfigError
+
+
+class Credentials:
+    valid = False
+
+    def __init__(self, error=None):
+        self.error = error
+        self.refreshed_on = []
+
+    def before_request(self, _request, method, url, headers):
+        assert (method, url) == ("POST", "https://spanner.example/")
+        if not self.valid:
+            self.refreshed_on.append(threading.current_thread())
+            if self.error:
+                raise self.error
+            self.valid = True
+        headers["Authorization"] = "Bearer token"
+
+
+@pytest.fixture
+def authorization():
+    return Authorization("https://spanner.example/")
+
+
+def use(monkeypatch, credentials):
+    found = []
+    monkeypatch.setattr(
+        google.auth, "default", lambda scopes: found.append(scopes) or (credentials, "project")
+    )
+    return found
+
+
+def test_a_token_is_refreshed_once_and_not_on_the_loops_thread(authorization, monkeypatch):
+    credentials = Credentials()
+    found = use(monkeypatch, credentials)
+
+    async def ask():
+        return await asyncio.gather(*[authorization.headers() for _ in range(5)])
+
+    assert asyncio.run(ask()) == [[("authorization", "Bearer token")]] * 5
+    assert len(found) == len(credentials.refreshed_on) == 1
+    assert credentials.refreshed_on[0] is not threading.current_thread()
+
+
+def test_a_token_that_cannot_be_refreshed_may_be_later(authorization, monkeypatch):
+    use(monkeypatch, Credentials(google.auth.exceptions.RefreshError("offline")))
+    with pytest.raises(CallError, match="offline") as caught:
+        asyncio.run(authorization.headers())
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_without_credentials_it_says_what_to_set(authorization, monkeypatch):
+    def none_found(**_):
+        raise google.auth.exceptions.DefaultCredentialsError("none")
+
+    monkeypatch.setattr(google.auth, "default", none_found)
+    with pytest.raises(ConfigError, match="credentials") as caught:
+        asyncio.run(authorization.headers())
+    assert "GOOGLE_APPLICATION_CREDENTIALS" in caught.value.hint
+
+
+def test_unary_calls_use_the_same_credentials(authorization, monkeypatch):
+    found = use(monkeypatch, SimpleNamespace(token="t"))
+    assert isinstance(authorization.channel_credentials(), grpc.ChannelCredentials)
+    authorization.channel_credentials()
+    assert len(found) == 1

@@ -1,0 +1,670 @@
+"""A connection against a server of gRPC, and against one that sends what a test scripts."""
+
+import asyncio
+
+import grpc
+import pytest
+from h2.errors import ErrorCodes
+from hpack import Decoder, Encoder
+from hyperframe.frame import (
+    AltSvcFrame,
+    ContinuationFrame,
+    DataFrame,
+    Frame,
+    GoAwayFrame,
+    HeadersFrame,
+    PingFrame,
+    PushPromiseFrame,
+    RstStreamFrame,
+    SettingsFrame,
+    WindowUpdateFrame,
+)
+
+from tidegate.producer.spanner import connection as connections
+from tidegate.producer.spanner.call import AHEAD_BYTES, CallError, ReadAhead, framed
+from tidegate.producer.spanner.connection import Connection, NotSentError
+from tidegate.producer.spanner.endpoint import Endpoint
+
+PATIENCE_S = 30
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+BEGUN = [(":status", "200"), ("content-type", "application/grpc")]
+OK = [("grpc-status", "0")]
+
+
+def data(stream, content, *, is_last=False, padding=None):
+    flags = [*(["END_STREAM"] if is_last else []), *(["PADDED"] if padding is not None else [])]
+    return DataFrame(stream, content, pad_length=padding or 0, flags=flags)
+
+
+def goaway(last, *, code=0, said=b""):
+    return GoAwayFrame(0, last_stream_id=last, error_code=code, additional_data=said)
+
+
+class Raw:
+    """Bytes that are no frame of hyperframe's."""
+
+    def __init__(self, content):
+        self.content = content
+
+    def serialize(self):
+        return self.content
+
+
+class Peer:
+    """One accepted connection: what the client sent, and what the test answers."""
+
+    def __init__(self, reader, writer, settings):
+        self.reader, self.writer = reader, writer
+        self.settings = settings
+        self.received = b""
+        self.decoder, self.encoder = Decoder(), Encoder()
+
+    async def start(self):
+        assert await self.reader.readexactly(len(PREFACE)) == PREFACE
+        self.send(SettingsFrame(0, settings=self.settings))
+
+    def send(self, *frames):
+        self.writer.write(b"".join(one.serialize() for one in frames))
+
+    def headers(self, stream, headers, *, is_last=False):
+        flags = ["END_HEADERS", *(["END_STREAM"] if is_last else [])]
+        return HeadersFrame(stream, self.encoder.encode(headers), flags=flags)
+
+    async def answer(self, *messages, stream=1):
+        """Answer a call with messages, as far as they fit into what may be sent ahead."""
+        await self.next(DataFrame)
+        self.send(self.headers(stream, BEGUN), *[data(stream, framed(one)) for one in messages])
+        self.send(self.headers(stream, OK, is_last=True))
+
+    async def next(self, kind):
+        """Return the next frame of a kind; others, and what acknowledges, are passed over."""
+        while True:
+            while len(self.received) >= 9:
+                found, size = Frame.parse_frame_header(memoryview(self.received[:9]))
+                if len(self.received) < 9 + size:
+                    break
+                found.parse_body(memoryview(self.received[9 : 9 + size]))
+                self.received = self.received[9 + size :]
+                if type(found) is kind and (kind is PingFrame or "ACK" not in found.flags):
+                    return found
+            piece = await self.reader.read(1 << 16)
+            assert piece, "the client ended the connection"
+            self.received += piece
+
+    async def closed(self):
+        while await self.reader.read(1 << 16):
+            pass
+
+
+@pytest.fixture
+def against():
+    """Run a client's coroutine function against a scripted peer."""
+
+    def run(script, use, *, settings=None):
+        async def whole():
+            done = asyncio.get_running_loop().create_future()
+
+            async def serve(reader, writer):
+                try:
+                    peer = Peer(reader, writer, settings or {})
+                    await peer.start()
+                    await script(peer)
+                    done.set_result(None)
+                    await peer.closed()
+                except Exception as error:  # noqa: BLE001 - raised in the test
+                    if not done.done():
+                        done.set_exception(error)
+                finally:
+                    writer.close()
+
+            server = await asyncio.start_server(serve, "127.0.0.1", 0)
+            port = server.sockets[0].getsockname()[1]
+            client = Connection(Endpoint(f"127.0.0.1:{port}", is_secure=False), ReadAhead())
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    found = await use(client)
+                    client.close()
+                    await done
+                    return found
+            finally:
+                client.close()
+                server.close()
+
+        return asyncio.run(whole())
+
+    return run
+
+
+async def call(client, message=b"request"):
+    return await client.call("/service/method", message, [("name", "value")])
+
+
+async def rest_of(one):
+    found = []
+    while await one.next_size() is not None:
+        found.append(await one.read())
+    return found
+
+
+async def all_of(client):
+    return await rest_of(await call(client))
+
+
+async def fails(one):
+    with pytest.raises(CallError) as caught:
+        await rest_of(one)
+    return caught.value.code().name
+
+
+def test_a_request_and_its_response(against):
+    sent = {}
+
+    async def script(peer):
+        sent["settings"] = (await peer.next(SettingsFrame)).settings
+        sent["headers"] = dict(peer.decoder.decode((await peer.next(HeadersFrame)).data))
+        sent["body"] = await peer.next(DataFrame)
+        peer.send(
+            AltSvcFrame(0, origin=b"x", field=b"clear"),
+            peer.headers(1, BEGUN),
+            Raw(b"\0\0\4\x63\0\0\0\0\1some"),  # a frame of an unknown kind
+            data(1, framed(b"one"), padding=2),
+            data(1, b""),
+            data(1, framed(b"two")),
+            peer.headers(1, OK, is_last=True),
+        )
+
+    assert against(script, all_of) == [b"one", b"two"]
+    assert sent["settings"][SettingsFrame.INITIAL_WINDOW_SIZE] == AHEAD_BYTES
+    assert sent["settings"][SettingsFrame.ENABLE_PUSH] == 0
+    assert sent["headers"][":path"] == "/service/method"
+    assert sent["headers"]["te"] == "trailers"
+    assert sent["headers"]["name"] == "value"
+    assert sent["headers"]["user-agent"].startswith("grpc-")
+    assert sent["body"].data == framed(b"request")
+    assert "END_STREAM" in sent["body"].flags
+
+
+def test_a_message_whose_size_comes_byte_by_byte_in_padded_frames(against):
+    """Padding takes more than a stream has ahead: the client lets more come."""
+
+    async def script(peer):
+        await peer.next(DataFrame)
+        peer.send(peer.headers(1, BEGUN))
+        for byte in framed(b"m" * 40):
+            peer.send(data(1, bytes([byte]), padding=200))
+            await peer.next(WindowUpdateFrame)
+        peer.send(peer.headers(1, OK, is_last=True))
+
+    assert against(script, all_of) == [b"m" * 40]
+
+
+def test_messages_of_no_bytes(against):
+    async def script(peer):
+        await peer.answer(b"", b"", b"x", b"")
+
+    assert against(script, all_of) == [b"", b"", b"x", b""]
+
+
+@pytest.mark.parametrize("size", [300_000, 20_000_000])
+def test_a_large_message_is_let_through_once_it_is_asked_for(against, size):
+    async def script(peer):
+        await peer.next(DataFrame)
+        whole = framed(bytes(size))
+        peer.send(peer.headers(1, BEGUN), data(1, whole[:AHEAD_BYTES]))
+        while (wider := await peer.next(WindowUpdateFrame)).stream_id != 1:
+            pass
+        assert wider.window_increment == len(whole) - AHEAD_BYTES
+        for at in range(AHEAD_BYTES, len(whole), 16_000):
+            peer.send(data(1, whole[at : at + 16_000]))
+            await peer.writer.drain()
+        peer.send(peer.headers(1, OK, is_last=True))
+
+    async def use(client):
+        return [len(one) for one in await all_of(client)]
+
+    assert against(script, use) == [size]
+
+
+def test_a_connection_itself_holds_nothing_back(against):
+    """Else calls that nobody reads would keep the others waiting."""
+
+    async def script(peer):
+        assert (await peer.next(WindowUpdateFrame)).window_increment > 10 << 20
+        await peer.next(DataFrame)
+        peer.send(peer.headers(1, BEGUN))
+        received = 0
+        while received < connections._WINDOW_BYTES // 2:
+            message = framed(bytes(4_000))
+            received += len(message)
+            peer.send(data(1, message))
+            await peer.next(WindowUpdateFrame)
+        while (await peer.next(WindowUpdateFrame)).stream_id:
+            peer.send(data(1, framed(bytes(4_000))))
+        peer.send(peer.headers(1, OK, is_last=True))
+
+    async def use(client):
+        return len(await all_of(client))
+
+    assert against(script, use) > 2_000
+
+
+def test_a_request_waits_for_the_servers_windows(against):
+    body = framed(bytes(50_000))
+
+    async def script(peer):
+        await peer.next(HeadersFrame)
+        got = b""
+        while len(got) < len(body):
+            peer.send(WindowUpdateFrame(1, window_increment=20_000))
+            part = await peer.next(DataFrame)
+            assert len(part.data) <= 20_010
+            got += part.data
+        assert got == body
+        assert "END_STREAM" in part.flags
+        peer.send(peer.headers(1, BEGUN), peer.headers(1, OK, is_last=True))
+
+    async def use(client):
+        return await rest_of(await call(client, bytes(50_000)))
+
+    assert against(script, use, settings={SettingsFrame.INITIAL_WINDOW_SIZE: 10}) == []
+
+
+def test_a_server_that_answers_before_it_has_the_request(against):
+    """The request's rest is not wanted: the stream is reset, and the connection goes on."""
+
+    async def script(peer):
+        await peer.next(DataFrame)
+        headers = [*BEGUN, ("grpc-status", "8")]
+        peer.send(peer.headers(1, headers, is_last=True))
+        assert (await peer.next(RstStreamFrame)).stream_id == 1
+        await peer.next(HeadersFrame)
+        peer.send(WindowUpdateFrame(3, window_increment=100))
+        await peer.answer(b"next", stream=3)
+
+    async def use(client):
+        return await fails(await call(client, bytes(50_000))), await all_of(client)
+
+    settings = {SettingsFrame.INITIAL_WINDOW_SIZE: 10}
+    assert against(script, use, settings=settings) == ("RESOURCE_EXHAUSTED", [b"next"])
+
+
+def test_an_error_alone_is_an_answer(against):
+    async def script(peer):
+        await peer.next(DataFrame)
+        headers = [*BEGUN, ("grpc-status", "7"), ("grpc-message", "no")]
+        peer.send(peer.headers(1, headers, is_last=True))
+
+    async def use(client):
+        return await fails(await call(client))
+
+    assert against(script, use) == "PERMISSION_DENIED"
+
+
+def test_an_interim_answer_is_passed_over(against):
+    async def script(peer):
+        await peer.next(DataFrame)
+        peer.send(peer.headers(1, [(":status", "103"), ("link", "x")]), peer.headers(1, BEGUN))
+        peer.send(data(1, framed(b"m")), peer.headers(1, OK, is_last=True))
+
+    assert against(script, all_of) == [b"m"]
+
+
+def test_an_end_without_trailers_is_no_good_end(against):
+    async def script(peer):
+        await peer.next(DataFrame)
+        peer.send(peer.headers(1, BEGUN), data(1, framed(b"m"), is_last=True))
+
+    async def use(client):
+        one = await call(client)
+        assert await one.next_size() == 1
+        assert await one.read() == b"m"
+        return await fails(one)
+
+    assert against(script, use) == "UNKNOWN"
+
+
+def test_headers_in_pieces(against):
+    async def script(peer):
+        await peer.next(DataFrame)
+        block = peer.encoder.encode([*BEGUN, *OK])
+        peer.send(
+            HeadersFrame(1, block[:3], flags=["END_STREAM"]),
+            ContinuationFrame(1, block[3:5]),
+            ContinuationFrame(1, block[5:], flags=["END_HEADERS"]),
+        )
+
+    assert against(script, all_of) == []
+
+
+def test_a_server_that_leaves_finishes_the_calls_it_took(against):
+    async def script(peer):
+        for _ in range(2):
+            await peer.next(DataFrame)
+        # What the client prepares because of what came before is sent, and so is what comes later.
+        peer.send(PingFrame(0, b"before.."), goaway(1, said=b"bye"), PingFrame(0, b"after..."))
+        for said in (b"before..", b"after..."):
+            assert (await peer.next(PingFrame)).opaque_data == said
+        whole = framed(bytes(10_000))
+        peer.send(peer.headers(1, BEGUN), data(1, whole[:AHEAD_BYTES]))
+        while (wider := await peer.next(WindowUpdateFrame)).stream_id != 1:
+            pass
+        assert wider.window_increment == len(whole) - AHEAD_BYTES
+        peer.send(data(1, whole[AHEAD_BYTES:]), peer.headers(1, OK, is_last=True))
+
+    async def use(client):
+        first, second = await call(client), await call(client)
+        refused = await fails(second)
+        assert not client.is_usable
+        with pytest.raises(NotSentError):
+            await call(client)
+        return refused, await rest_of(first)
+
+    assert against(script, use) == ("UNAVAILABLE", [bytes(10_000)])
+
+
+def test_a_server_that_announces_that_it_leaves_takes_the_calls_on_their_way(against):
+    """First with the highest number of all, then, a round trip later, with the last it took."""
+
+    async def script(peer):
+        for _ in range(2):
+            await peer.next(DataFrame)
+        peer.send(goaway((1 << 31) - 1), peer.headers(1, BEGUN), data(1, framed(b"m")))
+        peer.send(goaway(1), peer.headers(1, OK, is_last=True))
+
+    async def use(client):
+        first, second = await call(client), await call(client)
+        return await rest_of(first), await fails(second)
+
+    assert against(script, use) == ([b"m"], "UNAVAILABLE")
+
+
+def test_no_more_calls_than_the_server_accepts(against):
+    async def script(peer):
+        await peer.next(DataFrame)
+
+    async def use(client):
+        await call(client)
+        assert client.streams_max == 1
+        with pytest.raises(NotSentError, match="no more calls"):
+            await call(client)
+
+    against(script, use, settings={SettingsFrame.MAX_CONCURRENT_STREAMS: 1})
+
+
+def test_a_call_after_the_last_number_goes_elsewhere(against):
+    async def script(peer):
+        await peer.answer()
+
+    async def use(client):
+        assert await all_of(client) == []
+        client._http2.highest_outbound_stream_id = (1 << 31) - 1
+        with pytest.raises(NotSentError):
+            await call(client)
+        assert not client.is_usable
+
+    against(script, use)
+
+
+def test_a_call_that_the_server_ends(against):
+    async def script(peer):
+        await peer.next(DataFrame)
+        peer.send(RstStreamFrame(1, error_code=ErrorCodes.REFUSED_STREAM))
+
+    async def use(client):
+        return await fails(await call(client))
+
+    assert against(script, use) == "UNAVAILABLE"
+
+
+def test_a_call_that_the_server_ends_within_a_message(against):
+    async def script(peer):
+        await peer.next(DataFrame)
+        peer.send(peer.headers(1, BEGUN), data(1, framed(b"whole") + framed(b"cut")[:6]))
+        peer.send(RstStreamFrame(1, error_code=ErrorCodes.INTERNAL_ERROR))
+
+    async def use(client):
+        one = await call(client)
+        assert await one.next_size() == 5
+        assert await one.read() == b"whole"
+        return await fails(one)
+
+    assert against(script, use) == "INTERNAL"
+
+
+def test_a_cancelled_call_is_reset_and_what_still_comes_is_dropped(against):
+    async def script(peer):
+        await peer.next(DataFrame)
+        reset = await peer.next(RstStreamFrame)
+        assert (reset.stream_id, reset.error_code) == (1, ErrorCodes.CANCEL)
+        peer.send(peer.headers(1, BEGUN), data(1, framed(b"late")))
+        await peer.next(DataFrame)
+        # The decoder has read the headers of the first: these refer to them.
+        peer.send(peer.headers(3, BEGUN), peer.headers(3, OK, is_last=True))
+
+    async def use(client):
+        one = await call(client)
+        one.cancel()
+        return await all_of(client)
+
+    assert against(script, use) == []
+
+
+def test_pings_are_answered(against):
+    async def script(peer):
+        await peer.next(DataFrame)
+        peer.send(PingFrame(0, b"12345678"))
+        answer = await peer.next(PingFrame)
+        assert (answer.opaque_data, answer.flags) == (b"12345678", {"ACK"})
+        peer.send(peer.headers(1, BEGUN), peer.headers(1, OK, is_last=True))
+
+    assert against(script, all_of) == []
+
+
+def test_a_server_that_pings_and_reads_no_answer_is_read_no_further(against):
+    """Else the answers would fill the memory."""
+
+    async def script(peer):
+        await peer.next(DataFrame)
+        peer.writer.transport.pause_reading()
+        flood = PingFrame(0, bytes(8)).serialize() * 5_000
+        client, sent = peer.client, 0
+        while not client.is_held_back:
+            peer.writer.write(flood)
+            sent += len(flood)
+            await asyncio.sleep(0)
+        assert client._transport.get_write_buffer_size() < 1 << 20
+        peer.writer.transport.resume_reading()
+        answered = 0
+        while answered < sent // 17:
+            await peer.next(PingFrame)
+            answered += 1
+        peer.send(peer.headers(1, BEGUN), peer.headers(1, OK, is_last=True))
+
+    async def use(client):
+        holding = client.pause_writing
+
+        def note():
+            client.is_held_back = True
+            holding()
+
+        client.is_held_back = False
+        client.pause_writing = note
+        Peer.client = client
+        return await all_of(client)
+
+    assert against(script, use) == []
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_a_server_that_answers_no_ping_is_given_up(against, monkeypatch, is_answered):
+    monkeypatch.setattr(connections, "_KEEPALIVE_S", 0.0)
+    monkeypatch.setattr(connections, "_KEEPALIVE_TIMEOUT_S", 0.2 if is_answered else 0.01)
+
+    async def script(peer):
+        await peer.next(PingFrame)
+        if is_answered:
+            for _ in range(3):
+                peer.send(PingFrame(0, bytes(8), flags=["ACK"]))
+                await peer.next(PingFrame)
+            peer.send(peer.headers(1, BEGUN), peer.headers(1, OK, is_last=True))
+
+    async def use(client):
+        one = await call(client)
+        return await (rest_of(one) if is_answered else fails(one))
+
+    assert against(script, use) == ([] if is_answered else "UNAVAILABLE")
+
+
+def test_a_server_that_sends_something_is_not_pinged(against, monkeypatch):
+    """Servers end connections that ping often: only a silence needs one."""
+    monkeypatch.setattr(connections, "_KEEPALIVE_S", 3_600.0)
+
+    async def use(client):
+        one = await call(client)
+        assert await one.next_size() == 1
+        asked = []
+        client._http2.ping = asked.append
+        client._keep_alive()
+        assert not asked
+        client._received_at -= 3_601
+        client._keep_alive()
+        assert asked == [bytes(8)]
+
+    async def script(peer):
+        await peer.next(DataFrame)
+        peer.send(peer.headers(1, BEGUN), data(1, framed(b"m")))
+
+    against(script, use)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        data(1, bytes(AHEAD_BYTES + 1)),
+        data(77, b"of no call"),
+        HeadersFrame(1, b"\xff\xff\xff\xff\xff\xff", flags=["END_HEADERS"]),
+        Raw(HeadersFrame(1, b"").serialize() + PingFrame(0, bytes(8)).serialize()),
+        ContinuationFrame(1, b""),
+        PushPromiseFrame(1, promised_stream_id=2, flags=["END_HEADERS"]),
+        Raw(b"\0\0\1\4\0\0\0\0\0x"),  # SETTINGS of one byte
+        Raw(b"\0\0\1\7\0\0\0\0\0x"),  # GOAWAY of one byte
+        Raw(b"\1\0\0\0\0\0\0\0\1" + bytes(1 << 16)),  # DATA of 64 KiB
+        Raw(b"HTTP/1.1 400 Bad Request\r\n\r\n" + bytes(5_000_000)),
+    ],
+)
+def test_a_server_that_breaks_the_rules_is_left(against, broken):
+    async def script(peer):
+        await peer.next(DataFrame)
+        peer.send(peer.headers(1, BEGUN), broken)
+        await peer.next(GoAwayFrame)
+
+    async def use(client):
+        found = await fails(await call(client))
+        assert not client.is_usable
+        return found
+
+    assert against(script, use) == "INTERNAL"
+
+
+def test_a_header_block_without_an_end_is_refused(against):
+    async def script(peer):
+        await peer.next(DataFrame)
+        peer.send(HeadersFrame(1, bytes(10)))
+        peer.send(*[ContinuationFrame(1, bytes(10)) for _ in range(100)])
+        await peer.next(GoAwayFrame)
+
+    async def use(client):
+        return await fails(await call(client))
+
+    assert against(script, use) == "INTERNAL"
+
+
+def test_a_connection_that_breaks_ends_its_calls_after_what_came(against):
+    async def script(peer):
+        await peer.next(DataFrame)
+        peer.send(peer.headers(1, BEGUN), data(1, framed(b"whole") + b"\0\0"))
+        await peer.writer.drain()
+        peer.writer.close()
+
+    async def use(client):
+        one = await call(client)
+        assert await one.next_size() == 5
+        assert await one.read() == b"whole"
+        return await fails(one)
+
+    assert against(script, use) == "UNAVAILABLE"
+
+
+def test_a_connection_that_breaks_within_a_large_message(against):
+    async def script(peer):
+        await peer.next(DataFrame)
+        peer.send(peer.headers(1, BEGUN), data(1, framed(bytes(100_000))[:AHEAD_BYTES]))
+        while (await peer.next(WindowUpdateFrame)).stream_id != 1:
+            pass
+        peer.send(data(1, bytes(10_000)))
+        await peer.writer.drain()
+        peer.writer.close()
+
+    async def use(client):
+        return await fails(await call(client))
+
+    assert against(script, use) == "UNAVAILABLE"
+
+
+def test_nobody_listens_and_all_who_wait_hear_it():
+    async def run():
+        client = Connection(Endpoint("127.0.0.1:1", is_secure=False), ReadAhead())
+        found = await asyncio.gather(*[call(client) for _ in range(3)], return_exceptions=True)
+        assert not client.is_usable
+        return {error.code() for error in found}
+
+    assert asyncio.run(run()) == {grpc.StatusCode.UNAVAILABLE}
+
+
+def test_a_server_that_accepts_and_says_nothing_is_given_up(monkeypatch):
+    monkeypatch.setattr(connections, "_CONNECT_TIMEOUT_S", 0.1)
+
+    async def run():
+        async def serve(reader, writer):
+            await reader.read()
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        client = Connection(Endpoint(f"127.0.0.1:{port}", is_secure=False), ReadAhead())
+        with pytest.raises(CallError) as caught:
+            await call(client)
+        server.close()
+        return caught.value.code()
+
+    assert asyncio.run(run()) is grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_secret_is_kept_out_of_the_header_table(against):
+    async def script(peer):
+        tables = []
+        for _ in range(2):
+            request = await peer.next(HeadersFrame)
+            headers = dict(peer.decoder.decode(request.data))
+            assert headers["authorization"] == "Bearer secret"
+            tables.append([name for name, _ in peer.decoder.header_table.dynamic_entries])
+        assert b":path" in tables[1]
+        assert b"authorization" not in tables[1]
+
+    async def use(client):
+        for _ in range(2):
+            await client.call("/path", b"", [("authorization", "Bearer secret")])
+
+    against(script, use)
+
+
+def test_metadata_that_http2_refuses_fails_its_call(against):
+    async def script(peer):
+        await peer.next(SettingsFrame)
+
+    async def use(client):
+        with pytest.raises(CallError, match="metadata") as caught:
+            await client.call("/path", b"", [(":unknown", "x")])
+        return caught.value.code()
+
+    assert against(script, use) is grpc.StatusCode.INTERNAL
