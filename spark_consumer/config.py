@@ -123,6 +123,12 @@ class ConsumerConfig(StreamSettings):
         default="",
         description="caught-up: stop when the watermark has passed the run's begin; empty: never",
     )
+    on_mismatch: Literal["stop", "record"] = Field(
+        default="stop",
+        description="What follows where a transaction has not as many records as they state. stop: "
+        "the run ends with TransactionIncomplete before anything of the release is written; "
+        "record: it is written, and its manifest, the log and status say so",
+    )
     take_over: bool = Field(
         default=False,
         description="Take the checkpoint at once from a run that works on it, instead of standing "

@@ -11,6 +11,7 @@ ConsumerError
 ├── ConflictingCopies       two records with one order key that are not the same change
 ├── SegmentDamaged          a pending segment is not as it was written
 ├── ChangesNotConserved     changes that were read are neither released nor waiting
+├── TransactionIncomplete   a transaction has not as many records as they state
 ├── CountsMissing           Spark has not reported what a job counted
 ├── WriterReplaced          a younger run has taken this checkpoint
 └── RunStopped              Spark started a batch while the run was stopping
@@ -38,6 +39,7 @@ __all__ = [
     "RunStopped",
     "SegmentDamaged",
     "TableMissing",
+    "TransactionIncomplete",
     "UnorderedChange",
     "WriterReplaced",
 ]
@@ -73,6 +75,10 @@ class SegmentDamaged(ConsumerError):  # noqa: N818 - named after what was found
 
 class ChangesNotConserved(ConsumerError):  # noqa: N818 - named after what was found
     """The counts of a batch do not agree: continuing could lose changes."""
+
+
+class TransactionIncomplete(ConsumerError):  # noqa: N818 - named after what was found
+    """A transaction has not as many records as they state; nothing of its release was written."""
 
 
 class CountsMissing(ConsumerError):  # noqa: N818 - named after what was found

@@ -9,7 +9,11 @@ from tidegate.program.metrics import Metric, Metrics
 __all__ = ["METRICS", "ConsumerMetrics", "CounterName", "GaugeName", "consumer_metrics"]
 
 CounterName: TypeAlias = Literal[
-    "released_changes_total", "releases_total", "late_changes_total", "copies_total"
+    "released_changes_total",
+    "releases_total",
+    "late_changes_total",
+    "copies_total",
+    "mismatches_total",
 ]
 GaugeName: TypeAlias = Literal[
     "watermark_seconds",
@@ -28,6 +32,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("releases_total", "counter", "Releases written since this process started"),
     Metric("late_changes_total", "counter", "Changes set aside as late since this process started"),
     Metric("copies_total", "counter", "Records left out since start: they repeat a change"),
+    Metric("mismatches_total", "counter", "Transactions released since start that are not whole"),
     Metric("waiting_changes", "gauge", "Changes in segments, partly released segments included"),
     Metric("waiting_segments", "gauge", "Segments that hold changes above the watermark"),
     Metric("waiting_snapshots", "gauge", "Snapshots of slots that are read and not in effect"),

@@ -96,6 +96,8 @@ class Batch:
                 rows=loop.plan.repeated_rows,
                 adopted_through_us=loop.plan.after_us,
             )
+        for mismatch in loop.mismatches:
+            self._log.warning("mismatch recorded", batch=batch, **mismatch.content())
         if loop.plan.code != self._parts.code:
             self._log.warning(
                 "executed a plan of another version",
@@ -126,6 +128,7 @@ class Batch:
         metrics.set("mirror_releases_behind", state.next_release - 1 - state.mirrored)
         metrics.add("late_changes_total", loop.plan.late_rows)
         metrics.add("copies_total", loop.copies)
+        metrics.add("mismatches_total", loop.recorded)
         metrics.add("releases_total", len(loop.plan.releases))
         metrics.add("released_changes_total", loop.released_rows)
         if loop.frontier is not None:

@@ -44,6 +44,7 @@ from tidegate.spark_consumer.core.batch_events import (
     TopicsDescribed,
 )
 from tidegate.spark_consumer.core.batch_run import BatchRun
+from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US
 from tidegate.spark_consumer.core.plan import (
     CompactSegments,
     MergeMirror,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.core.batch_events import BatchEvent
     from tidegate.spark_consumer.core.batch_state import State
     from tidegate.spark_consumer.core.plan import Plan
+    from tidegate.spark_consumer.core.proof import Mismatch
     from tidegate.spark_consumer.sinks.port import Release, Sink
 
 __all__ = ["EffectLoop", "LoopStep"]
@@ -104,6 +106,10 @@ class EffectLoop:
             sinks=tuple(sink.name for sink in parts.sinks),
             writer=parts.writer,
             first=parts.first_state,
+            complete_from_us=BEFORE_EVERYTHING_US
+            if parts.complete_from_us is None
+            else parts.complete_from_us,
+            records_mismatches=parts.records_mismatches,
         )
         self._opened = ExitStack()
         self._release: Release | None = None
@@ -113,6 +119,10 @@ class EffectLoop:
         self.released_rows = 0
         self.copies = 0
         """Records that were left out of the releases because they repeat a change."""
+        self.recorded = 0
+        """Mismatches of the batch's releases, which were written all the same."""
+        self.mismatches: list[Mismatch] = []
+        """The first of them, of each release."""
         self.frontier: Frontier | None = None
         """The frontier that the batch stored; None in a replay that executes a stored plan."""
 
@@ -246,10 +256,15 @@ class EffectLoop:
                 topics = parts.schemas.topics(self.plan.topics, parts.subscription)
                 self._release, count = self._opened.enter_context(
                     self._rows.release(
-                        effect.bounds, reads=effect.reads, plan=self.plan, topics=topics
+                        effect.bounds,
+                        reads=effect.reads,
+                        plan=self.plan,
+                        topics=topics,
+                        complete_from_us=effect.complete_from_us,
                     )
                 )
-                return ReleaseCounted(count)
+                leaves_out = any(schemas.excludes for schemas in topics.values())
+                return ReleaseCounted(count, leaves_out)
             case InspectSegments():
                 yield LoopStep("inspect")
                 return SegmentsInspected(self._rows.inspect_segments(effect.reads))
@@ -279,7 +294,10 @@ class EffectLoop:
             output=parts.output,
             complete_from_us=parts.complete_from_us,
             behind=None if stands_at is None else (merging_sink(parts.sinks), stands_at),
+            transactions=step.transactions,
         )
+        self.recorded += step.transactions.number
+        self.mismatches += [one.mismatch() for one in step.transactions.listed]
         yield from self._as_writer(writing, step.bounds.number)
         self.released_rows += release.rows
         self.copies += release.copies

@@ -88,8 +88,11 @@ class BatchRows(Protocol):
         reads: Sequence[SegmentRead],
         plan: Plan,
         topics: Mapping[str, TopicSchemas],
+        complete_from_us: int,
     ) -> AbstractContextManager[tuple[Release, ReleaseCount]]:
         """Return a release's changes, decoded and counted; its frames are valid within the block.
+
+        Transactions up to `complete_from_us` are not counted.
 
         Raises InvariantViolation if the rows are not those that the bounds promise, and
         SegmentDamaged if a segment cannot be read.
@@ -124,5 +127,7 @@ class Parts:
     """The state before batch 0 where the checkpoint goes on with an adopted output."""
     complete_from_us: int | None = None
     """Where the output begins to be complete, for its manifests; None: at the first change."""
+    records_mismatches: bool = False
+    """Whether releases that contradict their own figures are written, and say so."""
     now_us: Callable[[], int] = _wall_us
     """The wall clock, in microseconds."""

@@ -21,6 +21,7 @@ from tidegate.spark_consumer.batch.rows import (
     within,
 )
 from tidegate.spark_consumer.batch.segments import COUNTED
+from tidegate.spark_consumer.batch.transaction_sums import count_collected, count_decoded
 from tidegate.spark_consumer.core.gate import Limits
 
 if TYPE_CHECKING:
@@ -135,18 +136,23 @@ class SparkRows:
         reads: Sequence[SegmentRead],
         plan: Plan,
         topics: Mapping[str, TopicSchemas],
+        complete_from_us: int,
     ) -> Iterator[tuple[Release, ReleaseCount]]:
-        """Return a release's changes: one Spark job counts them, or collects what is missing."""
+        """Return a release's changes: counted in two Spark jobs, or in one that collects them."""
         with ExitStack() as opened:
             with self._segments.readable(reads):
                 if bounds.is_small and self._collects:
-                    counted = self._small_release(bounds, reads=reads, plan=plan, topics=topics)
+                    release, count = self._small_release(
+                        bounds, reads=reads, plan=plan, topics=topics
+                    )
+                    found = count_collected(release, complete_from_us=complete_from_us)
                 else:
                     rows = self._segments.release(self._persisted, bounds, reads=reads)
-                    counted = opened.enter_context(
+                    release, count = opened.enter_context(
                         decoded_release(rows, bounds, plan=plan, topics=topics)
                     )
-            yield counted
+                    found = count_decoded(release, complete_from_us=complete_from_us)
+            yield release, replace(count, transactions=found)
 
     def _small_release(
         self,

@@ -82,6 +82,7 @@ def _figures(state: State) -> Mapping[str, Any]:
         "waiting_segments": len(state.segments),
         "waiting_changes": sum(segment.rows for segment in state.segments),
         "late_changes": state.late_rows,
+        "mismatches": state.mismatches,
         "stream_has_ended": state.stream_has_ended,
         "topics": [topic.topic for topic in state.topics],
     }

@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US
 from tidegate.spark_consumer.core.plan import (
     CompactSegments,
     MergeMirror,
@@ -130,6 +131,8 @@ class CountRelease:
 
     bounds: ReleaseBounds
     reads: tuple[SegmentRead, ...]
+    complete_from_us: int = BEFORE_EVERYTHING_US
+    """Transactions up to this commit time may lack records: they are not counted."""
 
 
 @dataclass(frozen=True, slots=True)

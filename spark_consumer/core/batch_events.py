@@ -98,9 +98,14 @@ class ChangesCounted:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseCounted:
-    """The release is made and not yet written."""
+    """The release is made and not yet written.
+
+    `leaves_out` says whether the change stream leaves changes out, as far as the value schemas of
+    the plan say.
+    """
 
     count: ReleaseCount
+    leaves_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)

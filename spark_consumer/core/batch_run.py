@@ -6,7 +6,8 @@
     plan N -> its steps -> state N
 
 Each release is counted before it is written, and each segment as it is written: what does not agree
-with the plan or the state ends the batch before the sink's commit (`conservation`).
+with the plan or the state ends the batch before the sink's commit (`conservation`), and so does a
+transaction that is not whole (`transactions`), unless mismatches are recorded.
 
 The plan is stored before the first effect that it names and the state after the last, so that a
 kill between any two effects leads to the same batch again.  A replay that finds a plan executes it
@@ -54,7 +55,7 @@ from tidegate.spark_consumer.core.batch_events import (
     StateStored,
     TopicsDescribed,
 )
-from tidegate.spark_consumer.core.batch_state import State
+from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State
 from tidegate.spark_consumer.core.batch_stats import BatchStats
 from tidegate.spark_consumer.core.conservation import Balance, is_whole, reads_of, require_whole
 from tidegate.spark_consumer.core.files import frontier_name, segment_name
@@ -76,17 +77,18 @@ from tidegate.spark_consumer.core.plan import (
     WriteRelease,
 )
 from tidegate.spark_consumer.core.plan_check import check_plan
+from tidegate.spark_consumer.core.transactions import TransactionJudge
 from tidegate.spark_consumer.errors import ChangesNotConserved, CheckpointMismatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tidegate.lineage.frontier import EndOffsets, ProgressRow
     from tidegate.lineage.subscription import Subscription
     from tidegate.spark_consumer.core.batch_state import Segment, TopicIds
     from tidegate.spark_consumer.core.gate import Limits
     from tidegate.spark_consumer.core.plan import Plan, Step
-    from tidegate.spark_consumer.core.row_sums import ReleaseCount, RowSum, SegmentRead
+    from tidegate.spark_consumer.core.row_sums import RowSum, SegmentRead
 
 __all__ = ["BatchRun"]
 
@@ -106,10 +108,14 @@ class BatchRun:
         sinks: tuple[str, ...],
         writer: int,
         first: State | None = None,
+        complete_from_us: int = BEFORE_EVERYTHING_US,
+        records_mismatches: bool = False,
     ) -> None:
         """Wait for `BatchBegun`.  `writer` is this run's number: it names the run's segments.
 
         `first` is the state before batch 0 where the checkpoint goes on with an adopted output.
+        Changes up to `complete_from_us` may be missing.  `records_mismatches`: a release whose
+        transactions are not whole is written, and says so.
         """
         invariant(batch >= 0, "batches are numbered from 0", batch=batch)
         self._batch = batch
@@ -119,6 +125,8 @@ class BatchRun:
         self._limits = limits
         self._code = code
         self._writer = writer
+        self._complete_from_us = complete_from_us
+        self._judge = TransactionJudge(records=records_mismatches)
         self._awaited: type[BatchEvent] | None = BatchBegun
         self._end_offsets: EndOffsets = {}
         self._begun_us = 0
@@ -155,7 +163,8 @@ class BatchRun:
 
         Raises CheckpointMismatch if what was loaded is not of this batch, ProtocolError (also
         MixedEpochs) where the progress contradicts the protocol, UnorderedChange for a change
-        without order key, SegmentDamaged and ChangesNotConserved where changes are missing.
+        without order key, SegmentDamaged, ChangesNotConserved and TransactionIncomplete where
+        changes are missing.
         After an error this attempt is over; start a new one.
         """
         invariant(
@@ -174,6 +183,8 @@ class BatchRun:
                 return self._find_plan(event.plan)
             case FrontierLoaded():
                 return self._look(event.log)
+            case TopicsDescribed() if self._plan is not None:
+                return self._write_release(event.ids)
             case TopicsDescribed():
                 self._deciding.require_topics(event.ids)
                 return self._count() if self._is_folded else self._read_progress()
@@ -186,7 +197,7 @@ class BatchRun:
                 self._steps.pop(0)
                 return self._continue_plan()
             case ReleaseCounted():
-                return self._check_release(event.count)
+                return self._check_release(event)
             case SegmentsInspected():
                 return self._find_damage(event.found)
             case SegmentStored():
@@ -315,7 +326,8 @@ class BatchRun:
                     return [*effects, step]
                 case WriteRelease():
                     self._awaited = ReleaseCounted
-                    return [*effects, CountRelease(step.bounds, self._reads_of(step))]
+                    reads = self._reads_of(step)
+                    return [*effects, CountRelease(step.bounds, reads, self._complete_from_us)]
                 case MergeMirror():
                     self._steps.pop(0)
                     effects.append(replace(step, topics=self._topics_of(step)))
@@ -348,18 +360,37 @@ class BatchRun:
             waiting_rows=self._account.close(waiting),
             code=self._code,
             listed=listed,
+            mismatches=self._judge.recorded,
         )
         self._awaited = StateStored
         return StoreState(self._following, files)
 
-    def _check_release(self, count: ReleaseCount) -> list[BatchEffect]:
+    def _check_release(self, event: ReleaseCounted) -> list[BatchEffect]:
         """Let a release be written if everything that it should hold was found."""
-        step = self._steps[0]
-        reads = self._reads_of(step)
+        count = event.count
+        reads = self._reads_of(self._steps[0])
         if not is_whole(reads, count.waiting):
             return self._inspect(reads)
         self._account.add_release(count)
-        self._steps.pop(0)
+        if self._judge.take(count.transactions, leaves_out=event.leaves_out):
+            # Only now: no batch asks for what it does not need.
+            self._awaited = TopicsDescribed
+            return [DescribeTopics((self._subscription.names.dead_letter,))]
+        return self._write_release()
+
+    def _write_release(
+        self, topic_ids: Mapping[str, str | None] | None = None
+    ) -> list[BatchEffect]:
+        """Write a release whose transactions are whole, or lack what may be parked.
+
+        The topic of parked changes is there before the watermark passes one, or not answered for.
+        """
+        step = self._steps.pop(0)
+        if isinstance(step, WriteRelease):
+            dead_letter = self._subscription.names.dead_letter
+            may_be_parked = (topic_ids or {}).get(dead_letter, "unknown") is not None
+            found = self._judge.settle(release=step.bounds.number, may_be_parked=may_be_parked)
+            step = replace(step, transactions=found)
         return [step, *self._drop_manifests(step), *self._continue_plan()]
 
     def _drop_manifests(self, step: Step) -> list[BatchEffect]:

@@ -35,9 +35,10 @@ __all__ = [
 BEFORE_EVERYTHING_US = -1
 """The watermark before the first one: no change has a commit time at or below it."""
 
-STATE_FORMAT = 4
-"""Of what `State.snapshot` returns; 3 had all segments itself and every release in the mirror.
+STATE_FORMAT = 5
+"""Of what `State.snapshot` returns; 4 had no `mismatches`.
 
+3 had all segments itself and every release in the mirror.
 2 had no `dropped_frontiers` and adopted no output.
 1 had no number, and its segments were not counted.
 """
@@ -185,6 +186,9 @@ class State:
     """The release that all mirrors stand at; None: the newest one."""
     mirror_merged_at_us: int | None = None
     """Wall time of the decision to merge them last; None where they take each release."""
+    mismatches: int = 0
+    """What releases hold although it contradicts their own figures, over all batches since this
+    is counted."""
 
     @classmethod
     def adopted(cls, *, prefix: str, query_id: str, proof: OutputProof, code: str) -> State:

@@ -349,12 +349,13 @@ def after(
     waiting_rows: int | None,
     code: str,
     listed: SegmentList = ALL_IN_THE_STATE,
+    mismatches: int = 0,
 ) -> State:
     """Return the state that an executed plan leads to.
 
     `written` holds the segments of the plan as they were written, by their planned names;
     `waiting_rows` is how many changes wait; `code` is the version of this program; `listed` is how
-    the waiting segments are stored.
+    the waiting segments are stored; `mismatches` is how many the batch has recorded.
     """
     waiting = waiting_segments(state, plan, written)
     kept = {segment.name for segment in waiting}
@@ -381,6 +382,7 @@ def after(
         dropped_lists=tuple(sorted(state.listed.folders - listed.folders)),
         mirror_release=_mirror_release(state, plan),
         mirror_merged_at_us=plan.decided_at_us if plan.merges else kept_us,
+        mismatches=state.mismatches + mismatches,
     )
     following.check_invariants()
     return following

@@ -21,6 +21,7 @@ from tidegate.spark_consumer.core.cadence import MIRROR
 from tidegate.spark_consumer.core.files import frontiers_of_older_programs
 from tidegate.spark_consumer.core.formats import require_known
 from tidegate.spark_consumer.core.row_sums import RowSum, SegmentRead
+from tidegate.spark_consumer.core.transactions import ALL_WHOLE, TransactionFaults
 from tidegate.spark_consumer.errors import CheckpointMismatch
 
 if TYPE_CHECKING:
@@ -128,6 +129,8 @@ class WriteRelease:
     bounds: ReleaseBounds
     sinks: tuple[str, ...]
     mirror_at: int | None = None
+    transactions: TransactionFaults = ALL_WHOLE
+    """Those that are not whole, for the manifest; none in a plan, which has not counted them."""
 
 
 @dataclass(frozen=True, slots=True)

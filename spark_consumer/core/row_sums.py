@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tidegate.spark_consumer.core.transactions import ALL_WHOLE, TransactionFaults
+
 __all__ = ["CHECKSUM_MODULUS", "NO_ROWS", "Conflict", "ReleaseCount", "RowSum", "SegmentRead"]
 
 CHECKSUM_MODULUS = 1 << 64
@@ -63,3 +65,4 @@ class ReleaseCount:
     waiting_due: int = 0
     """Rows of all its segments within the release's bounds."""
     conflict: Conflict | None = None
+    transactions: TransactionFaults = ALL_WHOLE

@@ -80,6 +80,10 @@ class Manifest:
 
     None: the output is complete from the first change of the stream on.
     """
+    mismatches: int = 0
+    """Transactions of the release that have not as many records as they state."""
+    first_mismatches: tuple[Mapping[str, Any], ...] = ()
+    """The first of them, as an audit names them."""
 
     @property
     def mirror_release(self) -> int | None:
@@ -105,7 +109,8 @@ class Manifest:
                 table: {sink: _table_version(version) for sink, version in sinks.items()}
                 for table, sinks in content["tables"].items()
             }
-            return cls(**{**content, "tables": tables})
+            listed = tuple(content.get("first_mismatches", ()))
+            return cls(**{**content, "tables": tables, "first_mismatches": listed})
         except (AttributeError, KeyError, TypeError) as error:
             message = "invalid release manifest"
             raise SchemaError(message, release=content.get("release"), cause=str(error)) from error
@@ -119,8 +124,13 @@ class Manifest:
         """Return what `of` reads, for JSON, without unknown numbers of rows, and without zeros."""
         copies = {"copies": self.copies} if self.copies else {}
         begin_us = self.complete_from_us
+        mismatches: dict[str, Any] = {}
+        if self.mismatches:
+            listed = [dict(one) for one in self.first_mismatches]
+            mismatches = {"mismatches": self.mismatches, "first_mismatches": listed}
         return {
             **copies,
+            **mismatches,
             **({} if begin_us is None else {"complete_from_us": begin_us}),
             "release": self.release,
             "query_id": self.query_id,

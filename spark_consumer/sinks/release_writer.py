@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.spark_consumer.core.cadence import MIRROR
+from tidegate.spark_consumer.core.transactions import ALL_WHOLE, TransactionFaults
 from tidegate.spark_consumer.errors import CheckpointMismatch
 from tidegate.spark_consumer.sinks.manifest import Manifest, read_manifest, write_manifest
 from tidegate.spark_consumer.sinks.port import Merge, MergingSink
@@ -34,11 +35,13 @@ def write_release(
     output: ManifestWriter,
     complete_from_us: int | None = None,
     behind: tuple[MergingSink, int] | None = None,
+    transactions: TransactionFaults = ALL_WHOLE,
 ) -> Iterator[str]:
     """Write a release and its manifest; yields the name of each step before the step.
 
-    `behind` is a mirror that does not take this release, and the one that it stands at.  A caller
-    that stops between two steps leaves a release without a manifest: it is not published.
+    `behind` is a mirror that does not take this release, and the one that it stands at.
+    `transactions` are those that are not whole.  A caller that stops between two steps leaves a
+    release without a manifest: it is not published.
     """
     tables: dict[str, dict[str, TableVersion]] = {}
     for sink in sinks:
@@ -68,6 +71,8 @@ def write_release(
         tables=tables,
         copies=release.copies,
         complete_from_us=complete_from_us,
+        mismatches=transactions.number,
+        first_mismatches=tuple(one.mismatch().content() for one in transactions.listed),
     )
     write_manifest(output, manifest)
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
+from tidegate.spark_consumer.batch.transaction_sums import is_whole
 from tidegate.spark_consumer.core.proof import Fault, Findings, Mismatch, Verdict
+from tidegate.spark_consumer.core.transactions import TransactionCount
 from tidegate.spark_consumer.spark.audit_rows import sums_by_origin
 
 if TYPE_CHECKING:
@@ -156,25 +158,21 @@ def _figures(found: Row | None) -> dict[str, Any]:
 
 def judge_transactions(sums: DataFrame, scope: AuditScope) -> Findings:
     """Compare the records of each transaction with the number that they state."""
-    found, most = F.col("found"), F.col("most")
-    is_whole = (found == most) & (F.col("least") == most)
     verdict = (
         F.when(F.col("commit_us") <= scope.begin_us, Verdict.BEGUN_BEFORE.value)
-        .when(F.coalesce(is_whole, F.lit(False)), Verdict.PROVED.value)  # noqa: FBT003 - a literal
-        .when((found < most) & F.lit(scope.may_lack), Verdict.LEFT_OUT.value)
+        .when(is_whole(), Verdict.PROVED.value)
+        .when((F.col("found") < F.col("most")) & F.lit(scope.may_lack), Verdict.LEFT_OUT.value)
         .otherwise(Verdict.MISMATCHED.value)
     )
 
     def mismatch(row: Row) -> Mismatch:
-        subject = {name: row[name] for name in ("commit_us", "server_transaction_id")}
-        fault = Fault.MISSING if row["found"] < (row["most"] or 0) else Fault.TOO_MANY
-        return Mismatch(
-            "transaction",
-            subject,
-            fault,
-            expected={"records": row["most"]},
-            found={"records": row["found"]},
-        )
+        return TransactionCount(
+            row["commit_us"],
+            row["server_transaction_id"],
+            found=row["found"],
+            least=row["least"] or 0,
+            most=row["most"] or 0,
+        ).mismatch()
 
     return _findings(
         sums.withColumn("verdict", verdict), ["commit_us", "server_transaction_id"], mismatch

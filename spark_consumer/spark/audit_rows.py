@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, SparkSession
 
-__all__ = ["read_rows", "sums_by_origin", "sums_by_release", "sums_by_transaction"]
+__all__ = ["read_rows", "sums_by_origin", "sums_by_release"]
 
 
 def read_rows(
@@ -100,21 +100,6 @@ def sums_by_origin(rows: DataFrame) -> DataFrame:
         )
         .select(
             "origin", "topic", "mods", "value_bytes", joined_halves().alias("checksum"), "altered"
-        )
-    )
-
-
-def sums_by_transaction(rows: DataFrame) -> DataFrame:
-    """Return for each transaction how many records it has, and how many its records state."""
-    place = ["commit_us", "server_transaction_id"]
-    return (
-        rows.groupBy(*place, "record_sequence")
-        .agg(F.min("records").alias("least"), F.max("records").alias("most"))
-        .groupBy(*place)
-        .agg(
-            F.count("*").alias("found"),
-            F.min("least").alias("least"),
-            F.max("most").alias("most"),
         )
     )
 

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.schemas.topics import TopicNames
+from tidegate.spark_consumer.batch.transaction_sums import sums_by_transaction
 from tidegate.spark_consumer.checkpoint.gate_files import newest_state
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US
@@ -34,11 +35,7 @@ from tidegate.spark_consumer.spark.audit_judgement import (
     kept,
 )
 from tidegate.spark_consumer.spark.audit_markers import marker_records, read_markers
-from tidegate.spark_consumer.spark.audit_rows import (
-    read_rows,
-    sums_by_release,
-    sums_by_transaction,
-)
+from tidegate.spark_consumer.spark.audit_rows import read_rows, sums_by_release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

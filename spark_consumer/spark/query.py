@@ -256,6 +256,7 @@ def _prepare(
         writer=writer,
         first_state=files.adopted(),
         complete_from_us=complete_from_us(gate),
+        records_mismatches=config.on_mismatch == "record",
     )
     batch = Batch(
         parts,

@@ -17,6 +17,7 @@ from tests.simulation.disturbance import Disturbance
 from tests.simulation.gate_decoding import DecodedRow
 from tests.simulation.gate_rows import DataRow, Segments
 from tests.simulation.history import Manifested, Mirror, Released
+from tests.simulation.losses import Losses
 from tests.simulation.object_store import ObjectStore, StoreClient
 from tidegate.spark_consumer.core.files import SEGMENTS
 from tidegate.spark_consumer.core.gate import STATES_KEPT
@@ -42,6 +43,7 @@ class Checkpoint:
 
     disturbance: Disturbance | None = None
     damage: Damage | None = None
+    losses: Losses | None = None
     offsets: dict[int, Ends] = field(default_factory=dict)
     """Spark's offset log: batch -> end offsets, written before the batch runs."""
     firsts: dict[tuple[str, int], int] = field(default_factory=dict)

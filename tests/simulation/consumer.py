@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from tidegate.lineage.subscription import Subscription
 from tidegate.producer.memory.log import TOMBSTONE
 from tidegate.producer.messages import ChangeMessage
 from tidegate.schemas.errors import InvariantViolation, TidegateError, UnreachableError, invariant
+from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.progress import SlotWatermark
 from tidegate.spark_consumer.batch.effect_loop import EffectLoop
 from tidegate.spark_consumer.batch.ports import Parts
@@ -227,14 +229,19 @@ class Consumer:
     # ------------------------------------------------------------ one batch
 
     def _batch(self, batch: int, ends: Ends, parts: Parts) -> Iterator[None]:
-        begins = self._checkpoint.offsets.get(batch - 1, {})
+        checkpoint = self._checkpoint
+        begins = checkpoint.offsets.get(batch - 1, {})
+        read = self._rows(begins, ends)
+        if checkpoint.losses is not None:
+            read = checkpoint.losses.read(read)
         rows = MemoryRows(
-            list(self._rows(begins, ends)), list(self._progress(begins, ends)),
+            list(read), list(self._progress(begins, ends)),
             segments=self._checkpoint.segments, late=self._checkpoint.late,
             disturbance=self._disturbance,
             # Every third run lacks delta-rs, whatever the plan says.
             collects=bool((self._gate.writers.number or 0) % 3),
         )  # fmt: skip
+        parts = replace(parts, complete_from_us=self._complete_from_us())
         loop = EffectLoop(batch, rows, end_offsets=ends, parts=parts)
         for step in loop.steps():
             self._world.tell("consumer", "step", step)
@@ -249,6 +256,12 @@ class Consumer:
         self._require_manifests(loop.state)
         self._note_mirror(loop.state)
         self._world.measure_files()
+
+    def _complete_from_us(self) -> int | None:
+        """Return the time up to which changes had expired when the query began."""
+        skipped = self._world.history.skipped
+        times_us = (OrderKey.decode(key).commit_timestamp_us for key in skipped)
+        return max(times_us, default=None)
 
     def _require_stored(self, frontier: Frontier, state: State) -> None:
         """Raise InvariantViolation if what is stored of the frontier is not what the batch has."""

@@ -18,6 +18,7 @@ import fastavro
 from tests.simulation.tables import KEY
 from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.wire_format import unframe
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, full_name, row_columns
 
@@ -41,6 +42,8 @@ class DecodedRow:
     columns: tuple[tuple[str, Any], ...]
     """The captured columns without the key."""
     origin: int
+    record: tuple[int, str, str, int] = (0, "", "", 0)
+    """Commit time, transaction, record sequence, and the number of records that it states."""
 
 
 class ChangeReader:
@@ -93,7 +96,15 @@ class ChangeReader:
         if number is None:
             message = "a change names no stream partition"
             raise SchemaError(message, table=self._schemas.table)
-        return DecodedRow(release, ordinal, order_key, text, change["mod_type"][0], columns, number)
+        source = change["source"]
+        record = (
+            OrderKey.decode(order_key).commit_timestamp_us,
+            source["server_transaction_id"],
+            source["record_sequence"],
+            source["number_of_records_in_transaction"],
+        )
+        mod = change["mod_type"][0]
+        return DecodedRow(release, ordinal, order_key, text, mod, columns, number, record)
 
 
 def _writer(schema: Mapping[str, Any]) -> tuple[Any, tuple[str, ...]]:

@@ -31,6 +31,7 @@ from tidegate.spark_consumer.core.row_sums import (
     SegmentRead,
 )
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
+from tidegate.spark_consumer.core.transactions import count_transactions
 from tidegate.spark_consumer.sinks.port import DecodedTable, Release
 
 __all__ = [
@@ -145,6 +146,7 @@ class MemoryRows:
         reads: Sequence[SegmentRead],
         plan: Plan,
         topics: Mapping[str, TopicSchemas],
+        complete_from_us: int,
     ) -> Iterator[tuple[Release, ReleaseCount]]:
         for named in plan.topics:
             # Also where the registry and the source have newer schemas by the time of a replay.
@@ -186,7 +188,11 @@ class MemoryRows:
         tables = {topic: _table(changes, topics[topic]) for topic, changes in decoded.items()}
         release = Release.of(bounds, tables, plan=plan, rows=len(ordered), records=len(found))
         conflict = conflict_in(found)
-        yield release, ReleaseCount(len(ordered), len(found), waiting, len(due), conflict)
+        records = [
+            (*row.record, topic) for topic, changes in decoded.items() for row in changes.rows
+        ]
+        faults = count_transactions(records, after_us=complete_from_us)
+        yield release, ReleaseCount(len(ordered), len(found), waiting, len(due), conflict, faults)
 
     def _write(self, rows: Sequence[DataRow], segment: Segment) -> tuple[RowSum, ...]:
         """Overwrite what has this name; the process may be replaced before, and die in between."""

@@ -26,6 +26,7 @@ from tests.simulation.broken_redrives import BROKEN_REDRIVES
 from tests.simulation.broken_schedulers import BROKEN_SCHEDULERS
 from tests.simulation.broken_sizes import BROKEN_SIZES
 from tests.simulation.broken_tables import BROKEN_TABLES
+from tests.simulation.broken_transactions import BROKEN_TRANSACTIONS
 from tests.simulation.broken_translators import BROKEN_TRANSLATORS
 from tests.simulation.mutant import Mutant
 from tests.simulation.runner import run_seed
@@ -48,6 +49,7 @@ MUTANTS = (
     *BROKEN_GATES,
     *BROKEN_CHECKPOINTS,
     *BROKEN_MIRRORS,
+    *BROKEN_TRANSACTIONS,
 )
 
 

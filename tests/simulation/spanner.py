@@ -114,12 +114,17 @@ class SimSpanner:
             part = next(p for p in self.active if p.low <= key < p.high)
             grouped.setdefault((part.token, table), []).append(key)
         sequence = 0
+        written: list[tuple[list[DataChangeRecord], int]] = []
         for (token, table), group in grouped.items():
             for change in self._changes(table, group, at_us):
                 sequence += chance.choice((0, 1, 3))
                 part, number = self.parts[token], f"{sequence:08d}"
                 self._record(part, table, change, at_us=at_us, name=transaction, sequence=number)
+                written.append((part.records, len(part.records) - 1))
                 sequence += 1
+        for records, place in written:
+            found = records[place]
+            records[place] = found._replace(number_of_records_in_transaction=len(written))
 
     def churn(self, now_us: int) -> None:
         """Split, merge or move stream partitions at a time after all that was promised."""

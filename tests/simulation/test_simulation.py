@@ -79,6 +79,8 @@ WANTED = [
     "fault segment swapped", "fault segment changed", "a damaged segment refused",
     "fault killed in the middle of a segment",
     "fault a copy with other content", "a conflict of copies refused",
+    "fault a record lost after Kafka", "fault a record added after Kafka",
+    "a transaction that is not whole refused",
 ]  # fmt: skip
 """What the simulation has to do, as the test below counts it."""
 _SEEDS_MAX = 400
@@ -143,6 +145,9 @@ def test_every_fault_and_every_way_of_going_on_is_met():
         )
         met["a conflict of copies refused"] += any(
             "same order key" in text for text in history.reported_losses
+        )
+        met["a transaction that is not whole refused"] += any(
+            "records than they state" in text for text in history.reported_losses
         )
         met["data skipped by the reader"] += bool(history.skipped)
 

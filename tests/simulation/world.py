@@ -41,11 +41,13 @@ from tests.simulation.history import (
     TooLargeStop,
     View,
 )
+from tests.simulation.losses import Losses
 from tests.simulation.node import MOVABLE, UNFINISHED, Node, WatchedCore
 from tests.simulation.older_programs import OlderTranslator
 from tests.simulation.poison import TOO_FINE, Poison
 from tests.simulation.redrive import NAME as REDRIVE
 from tests.simulation.redrive import Redrive
+from tests.simulation.refusals import REFUSALS, is_explained
 from tests.simulation.refused_schemas import RefusedSchemas
 from tests.simulation.silence import silenced
 from tests.simulation.spanner import SimSpanner, StreamQuery
@@ -82,12 +84,6 @@ from tidegate.schemas.progress import PROGRESS_VERSION, DataTopic, TimestampForm
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.core.gate import Limits
-from tidegate.spark_consumer.errors import (
-    ChangesNotConserved,
-    ConflictingCopies,
-    DataTopicChanged,
-    SegmentDamaged,
-)
 
 __all__ = ["World"]
 
@@ -194,6 +190,7 @@ class World:
             ),
             damage=Damage(seed, lambda what: self.tell("consumer", "fault", what)),
         )
+        self.checkpoint.losses = Losses(self, seed)
         self.ground = Ground(self, seed)
         self.fleet_sights = FleetSights(self)
         self._consumer: Consumer | None = None
@@ -337,9 +334,7 @@ class World:
             self.tell("consumer", "failed", error)
             self.ground.end_consumer(error)
             return True
-        except (
-            ChangesNotConserved, ConflictingCopies, DataTopicChanged, SegmentDamaged,
-        ) as error:  # fmt: skip
+        except REFUSALS as error:
             self.tell("consumer", "failed", error)
             if not consumer.is_superseded:
                 self._end_consumer(error)
@@ -354,15 +349,7 @@ class World:
 
     def _end_consumer(self, error: ConsumerError) -> None:
         """Note that the gate refused rows, which damage explains; a restart refuses again."""
-        damage = self.checkpoint.damage
-        if isinstance(error, ConflictingCopies):
-            is_explained = self.copies.are_damaged
-        elif isinstance(error, DataTopicChanged | ChangesNotConserved):
-            # A replay follows its plan, and what it reads of the new topic is something else.
-            is_explained = any(map(self.ground.has_changed, self.data_topics))
-        else:
-            is_explained = damage is not None and damage.is_done
-        if is_explained:
+        if is_explained(self, error):
             self.ground.end_consumer(error)
         else:
             self.history.broken.append(f"consumer: {type(error).__name__}: {error}")
@@ -760,7 +747,9 @@ class World:
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str | None]:
         """Return the ids that topics have now, as a consumer asks for them."""
         ids = {topic: self.broker.describe_topic(topic).topic_id for topic in topics}
-        return {topic: None if one is None else str(one) for topic, one in ids.items()}
+        if not any(True for _ in self.ground.entries(self.names.dead_letter)):
+            ids[self.names.dead_letter] = None  # created with the first change that is parked
+        return {topic: None if (one := ids[topic]) is None else str(one) for topic in topics}
 
     def consumers(self) -> list[Consumer]:
         """Return the consumer processes that live."""

@@ -118,6 +118,7 @@ class _Reader:
     now_us = BEGIN_US
     names: TopicNames = NAMES
     data_topics = (TOPIC,)
+    skipped: frozenset[bytes] = frozenset()
 
     def __init__(self, picture: Picture, gate: _Gate, topic_partitions: int) -> None:
         self.random = FixedAnswers()

@@ -93,10 +93,12 @@ class Log:
         tokens = (TokenSnapshot("t", 0, (), (), watermark_us),)
         self.progress(SlotProgress(0, self.revision, 0, 1, vector, tokens), **changes)
 
-    def change(self, commit_us, *, topic=ACCOUNTS, transaction="x", sequence=0, mod=0, copies=1):
+    def change(
+        self, commit_us, *, topic=ACCOUNTS, transaction="x", sequence=0, mod=0, copies=1, records=1
+    ):
         change = Change(
             "INSERT", {"id": commit_us}, {}, us=commit_us,
-            transaction=transaction, sequence=sequence, mod_number=mod,
+            transaction=transaction, sequence=sequence, mod_number=mod, records=records,
         )  # fmt: skip
         for _ in range(copies):
             key, value = map(bytearray, self.topics[topic].framed(change))
@@ -159,6 +161,7 @@ class GateWorld:
     def __init__(self, spark, folder, **limits):
         self.spark, self.folder, self.limits = spark, folder, Limits(**limits)
         self.collects = True
+        self.records_mismatches = False
         self.released, self.late, self.cuts = {}, {}, []
         self.log = Log()
 
@@ -188,8 +191,9 @@ class GateWorld:
             query_id="q",
             limits=self.limits,
             code=code,
-            topic_ids=lambda _topics: {},
+            topic_ids=dict.fromkeys,
             writer=writer,
+            records_mismatches=self.records_mismatches,
         )
         return Batch(
             parts,

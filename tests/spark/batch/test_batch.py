@@ -20,6 +20,7 @@ from tidegate.spark_consumer.errors import (
     CheckpointMismatch,
     ConflictingCopies,
     RunStopped,
+    TransactionIncomplete,
     UnorderedChange,
 )
 
@@ -58,8 +59,11 @@ def test_changes_wait_for_the_watermark_and_come_in_commit_order(world):
 
 
 def test_equal_timestamps_stay_together_in_their_own_order(world):
+    stated = {"a": 2, "b": 1}
     for transaction, sequence, mod in (("b", 0, 0), ("a", 1, 1), ("a", 1, 0), ("a", 0, 0)):
-        world.log.change(10, transaction=transaction, sequence=sequence, mod=mod)
+        world.log.change(
+            10, transaction=transaction, sequence=sequence, mod=mod, records=stated[transaction]
+        )
     world.log.beat(10)
     world.run(world.start())
     keys = [OrderKey.decode(key) for key, *_ in world.released[0]]
@@ -91,6 +95,32 @@ def test_two_changes_with_one_order_key_stop_the_gate_before_anything_is_publish
     with pytest.raises(ConflictingCopies, match=r"first='bank\.accounts/0/1', last='.*/0/2'"):
         world.run(world.start())
     assert (world.released, world.manifest(0)) == ({}, None)
+
+
+@pytest.mark.parametrize("rows_max", [0, 100], ids=["large", "small"])
+def test_a_transaction_without_its_other_table_stops_the_gate_or_is_recorded(
+    spark, tmp_path, rows_max
+):
+    world = GateWorld(
+        spark, tmp_path, small_release_rows_max=rows_max, small_release_bytes_max=10_000
+    )
+    world.log.change(10, records=2)
+    world.log.change(10, records=2, topic=LEDGER, sequence=1)
+    world.log.change(11, records=2)
+    world.log.beat(50)
+    with pytest.raises(TransactionIncomplete, match="expected=2, found=1") as caught:
+        world.run(world.start())
+    fields = caught.value.fields
+    assert (fields["commit_timestamp_us"], fields["topics"]) == (11, (ACCOUNTS,))
+    assert (world.released, world.manifest(0)) == ({}, None)
+    # The same batch once more, under the other setting.
+    world.records_mismatches = True
+    batch, states = world.start(), []
+    batch.finished = states.append
+    world.ask(batch, 0)
+    assert world.order_us(0) == [10, 10, 11]
+    assert (world.manifest(0).mismatches, states[0].mismatches) == (1, 1)
+    assert world.manifest(0).first_mismatches[0]["found"] == {"records": 1, "topics": [ACCOUNTS]}
 
 
 def test_a_small_release_goes_either_way_with_the_same_rows(spark, tmp_path):

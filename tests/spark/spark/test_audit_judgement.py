@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.spark.spark.audited_stream import name_of
+from tidegate.spark_consumer.batch.transaction_sums import sums_by_transaction
 from tidegate.spark_consumer.core.proof import Fault, Verdict
 from tidegate.spark_consumer.spark import audit_judgement, audit_rows, auditing
 
@@ -27,7 +28,7 @@ def test_a_transaction_is_judged_by_the_number_that_its_records_state(spark):
         for _ in range(2)
     ]
     columns = "commit_us long, server_transaction_id string, record_sequence string, records long"
-    sums = audit_rows.sums_by_transaction(spark.createDataFrame(rows, columns))
+    sums = sums_by_transaction(spark.createDataFrame(rows, columns))
     strict = audit_judgement.judge_transactions(sums, scope(complete_from_us=100, may_lack=False))
     assert strict.counts == {Verdict.BEGUN_BEFORE: 1, Verdict.PROVED: 1, Verdict.MISMATCHED: 3}
     assert [name_of(one) for one in strict.mismatches] == [

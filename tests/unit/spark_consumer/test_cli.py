@@ -56,6 +56,7 @@ def checkpoint(tmp_path):
         watermark_us=1_500_000,
         next_release=4,
         late_rows=1,
+        mismatches=2,
         segments=(Segment("a", 1_600_000, 1_700_000, 5, (1_700_000,)),),
         topics=(TopicIds("bank.accounts", (1,), (2,)),),
     )
@@ -162,6 +163,7 @@ def test_status_shows_the_newest_state(invoke, checkpoint):
     assert figures["watermark"] == "1970-01-01T00:00:01.500000+00:00"
     assert figures["releases"] == 4
     assert figures["waiting_changes"] == 5
+    assert figures["mismatches"] == 2
     assert figures["topics"] == ["bank.accounts"]
     assert figures["complete_from_us"] is None
 

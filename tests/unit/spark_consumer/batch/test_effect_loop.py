@@ -27,7 +27,13 @@ from tidegate.spark_consumer.batch.ports import Parts
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.core.gate import Limits
-from tidegate.spark_consumer.errors import ChangesNotConserved, CheckpointMismatch, WriterReplaced
+from tidegate.spark_consumer.errors import (
+    ChangesNotConserved,
+    CheckpointMismatch,
+    TransactionIncomplete,
+    WriterReplaced,
+)
+from tidegate.spark_consumer.sinks.manifest import read_manifest
 
 TABLE = Topic("a", {2: {KEY: "INT64", "a": "INT64"}}, [KEY], key_id=1)
 PROGRESS, DATA = "bank-progress", TABLE.topic
@@ -35,9 +41,9 @@ SCHEMAS = SimpleNamespace(schema={**TABLE.schemas, TABLE.key_id: TABLE.key_schem
 ENDS = {PROGRESS: {0: 3}, DATA: {0: 4}}
 
 
-def row(offset, commit_us):
+def row(offset, commit_us, records=1):
     order_key = OrderKey(commit_us, "t", (0, 0), 0).encode()
-    change = Change("INSERT", {KEY: commit_us}, {"a": commit_us})
+    change = Change("INSERT", {KEY: commit_us}, {"a": commit_us}, records=records)
     return DataRow(order_key, DATA, 0, offset, *TABLE.framed(change), change.origin)
 
 
@@ -59,6 +65,7 @@ class Gate:
     def __init__(self, *commit_times_us, watermark_us=20):
         self.checkpoint = Checkpoint()
         self.topic_ids = {}
+        self.records_mismatches = False
         rows = [row(n, us) for n, us in enumerate(commit_times_us or (10, 20, 30, 40))]
         self.rows = MemoryRows(
             rows, [progress(watermark_us)],
@@ -74,17 +81,19 @@ class Gate:
         )
         for sink in made:
             sink.open(query_id="q", release_max=99)
+        self.output = self.checkpoint.output(folder)
         parts = Parts(
             files=GateFiles(folder),
             schemas=SchemaStore(folder, Registry(SCHEMAS, None)),
             sinks=[sink for sink in made if sink.name in sinks],
-            output=self.checkpoint.output(folder),
+            output=self.output,
             subscription=Subscription(TopicNames("bank")),
             query_id="q",
             limits=limits or Limits(),
             code="1",
             topic_ids=lambda topics: self.topic_ids,
             writer=writer,
+            records_mismatches=self.records_mismatches,
         )
         return EffectLoop(batch, rows or self.rows, end_offsets=ENDS, parts=parts)
 
@@ -200,6 +209,27 @@ def test_late_rows_go_to_their_table_and_nowhere_else():
     assert [one.commit_timestamp_us for one in gate.checkpoint.late[1]] == [15]
     assert gate.released() == [[10, 20]]
     assert SimpleNamespace(late=loop.plan.late_rows) == SimpleNamespace(late=1)
+
+
+@pytest.mark.parametrize("records_mismatches", [False, True])
+def test_a_transaction_that_lacks_a_record_stops_the_gate_or_is_recorded(records_mismatches):
+    gate = Gate(10, 20)
+    gate.records_mismatches = records_mismatches
+    gate.topic_ids = {"bank-dead-letter": None}
+    gate.rows._rows[1] = row(1, 20, records=2)
+    loop = gate.loop()
+    if not records_mismatches:
+        with pytest.raises(TransactionIncomplete, match="expected=2, found=1"):
+            names(loop)
+        assert (gate.released(), gate.checkpoint.manifested()) == ([], [])
+        return
+    names(loop)
+    assert gate.released() == [[10, 20]]
+    (manifest,) = [read_manifest(gate.output, 0)]
+    assert (manifest.mismatches, loop.recorded, loop.state.mismatches) == (1, 1, 1)
+    (listed,) = manifest.first_mismatches
+    assert listed == loop.mismatches[0].content()
+    assert (listed["commit_us"], listed["fault"]) == (20, "changes are missing")
 
 
 class LosesLateRows(MemoryRows):

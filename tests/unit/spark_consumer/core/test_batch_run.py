@@ -71,7 +71,7 @@ from tidegate.spark_consumer.core.files import (
     state_file,
 )
 from tidegate.spark_consumer.core.frontier_log import FrontierLog
-from tidegate.spark_consumer.core.gate import Limits, no_longer_needed
+from tidegate.spark_consumer.core.gate import Limits, after, no_longer_needed
 from tidegate.spark_consumer.core.plan import (
     CompactSegments,
     Plan,
@@ -81,12 +81,14 @@ from tidegate.spark_consumer.core.plan import (
 )
 from tidegate.spark_consumer.core.release import Distribution
 from tidegate.spark_consumer.core.row_sums import NO_ROWS, Conflict, ReleaseCount, RowSum
+from tidegate.spark_consumer.core.transactions import ALL_WHOLE, TransactionCount, TransactionFaults
 from tidegate.spark_consumer.errors import (
     ChangesNotConserved,
     CheckpointMismatch,
     ConflictingCopies,
     DataTopicChanged,
     SegmentDamaged,
+    TransactionIncomplete,
     UnorderedChange,
 )
 
@@ -116,7 +118,9 @@ def ends(progress, data=0):
     return {PROGRESS: {0: progress}, DATA: {0: data}}
 
 
-def begin(batch=0, *, query_id="q", limits=None, code="1", sinks=("changelog", "mirror"), writer=1):
+def begin(
+    batch=0, *, query_id="q", limits=None, code="1", sinks=("changelog", "mirror"), writer=1, **more
+):
     return BatchRun(
         batch=batch,
         prefix="bank",
@@ -126,6 +130,7 @@ def begin(batch=0, *, query_id="q", limits=None, code="1", sinks=("changelog", "
         code=code,
         sinks=sinks,
         writer=writer,
+        **more,
     )
 
 
@@ -520,6 +525,64 @@ def test_records_that_are_no_copies_end_the_batch_before_the_release_is_written(
     conflict = Conflict(3, 15, "bank.a/0/1", "bank.b/0/7")
     with pytest.raises(ConflictingCopies, match=r"bank\.a/0/1.*bank\.b/0/7.*changes=3"):
         releasing(ReleaseCount(1, 2, RowSum(1, 7), 1, conflict))
+
+
+LACKING = TransactionFaults(1, 0, (TransactionCount(8, "t", 1, 2, 2, (DATA,)),))
+DEAD_LETTER = "bank-dead-letter"
+
+
+def with_faults(*, leaves_out=False, **changes):
+    """A batch whose release holds a transaction that lacks a record, and what it does then."""
+    run = begin(**changes)
+    rows = ProgressRead((*opening(), beat(2, watermark_us=20, data=2)))
+    handle(run, BatchBegun(ends(3, 2)), PlanLoaded(None), rows, ChangesCounted(DUE))
+    count = ReleaseCount(2, 2, transactions=LACKING)
+    return run, run.handle(ReleaseCounted(count, leaves_out))
+
+
+def test_a_transaction_that_lacks_records_ends_the_batch_before_the_release_is_written():
+    run, effects = with_faults()
+    assert effects == [DescribeTopics((DEAD_LETTER,))]
+    with pytest.raises(TransactionIncomplete, match=r"transaction='t'.*expected=2, found=1"):
+        run.handle(TopicsDescribed({DEAD_LETTER: None}))
+
+
+@pytest.mark.parametrize("found", [{}, {DEAD_LETTER: "id"}], ids=["no answer", "there"])
+def test_what_may_be_parked_is_not_missing(found):
+    run, _ = with_faults()
+    written, stored = run.handle(TopicsDescribed(found))
+    assert (written.transactions, stored.state.mismatches) == (ALL_WHOLE, 0)
+
+
+def test_where_the_change_stream_leaves_changes_out_nothing_is_asked():
+    _, (written, stored) = with_faults(leaves_out=True)
+    assert (written.transactions, stored.state.mismatches) == (ALL_WHOLE, 0)
+
+
+def test_a_recorded_mismatch_is_written_with_the_release_and_counted_by_the_state():
+    run, _ = with_faults(records_mismatches=True)
+    written, stored = run.handle(TopicsDescribed({DEAD_LETTER: None}))
+    assert (written.transactions, stored.state.mismatches) == (LACKING, 1)
+    run.handle(StateStored())
+    nothing_new = replace(run.plan, releases=())
+    assert after(run.state, nothing_new, written={}, waiting_rows=0, code="1").mismatches == 1
+
+
+def test_a_replay_judges_again_what_it_releases():
+    first, _ = with_faults(records_mismatches=True)
+    first.handle(TopicsDescribed({DEAD_LETTER: None}))
+    again = begin()
+    handle(again, BatchBegun(ends(3, 2)), PlanLoaded(first.plan))
+    again.handle(ReleaseCounted(ReleaseCount(2, 2, transactions=LACKING)))
+    with pytest.raises(TransactionIncomplete):
+        again.handle(TopicsDescribed({DEAD_LETTER: None}))
+
+
+def test_the_beginning_that_may_be_missing_is_not_counted():
+    run = begin(complete_from_us=7)
+    rows = ProgressRead((*opening(), beat(2, watermark_us=20, data=2)))
+    effects = handle(run, BatchBegun(ends(3, 2)), PlanLoaded(None), rows, ChangesCounted(DUE))
+    assert effects[-1].complete_from_us == 7
 
 
 @pytest.mark.parametrize("copies", [1, 3])

@@ -80,6 +80,14 @@ def test_a_state_of_the_program_before_continues_uncounted():
     assert found.format == STATE_FORMAT
 
 
+def test_a_state_of_format_4_has_counted_no_mismatches():
+    state = replace(STATE, mismatches=3)
+    assert State.restore(json.loads(json.dumps(state.snapshot()))) == state
+    stored = json.loads(json.dumps(state.snapshot())) | {"format": 4}
+    del stored["mismatches"]
+    assert State.restore(stored) == STATE
+
+
 def test_where_nothing_waited_nothing_is_unknown():
     found = State.restore(of_the_program_before(replace(STATE, segments=())))
     assert found.waiting_rows == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -52,6 +53,15 @@ def manifest(number, through_us):
         }
     }
     return Manifest(number, "q", number, through_us - 10, through_us, 10, tables)
+
+
+def test_what_is_wrong_with_a_release_stands_in_its_manifest_and_nothing_where_it_is_whole():
+    files = Files()
+    wrong = replace(manifest(3, 50), mismatches=7, first_mismatches=({"fault": "few"},))
+    write_manifest(files, wrong)
+    write_manifest(files, manifest(4, 60))
+    assert read_manifest(files, 3) == wrong
+    assert not {"mismatches", "first_mismatches"} & manifest(4, 60).content().keys()
 
 
 def test_a_manifest_is_read_as_it_was_written():

@@ -1,0 +1,188 @@
+"""Whether a release holds its transactions whole: what each of their records states is counted.
+
+A release ends at a commit timestamp, so all records of a transaction are in one release.  Each
+record states how many its transaction has, over all tables (`docs/protocol.md`, 6.4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from tidegate.spark_consumer.core.proof import Fault, Mismatch
+from tidegate.spark_consumer.errors import TransactionIncomplete
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = [
+    "ALL_WHOLE",
+    "LISTED_MAX",
+    "RecordOfChange",
+    "TransactionCount",
+    "TransactionFaults",
+    "TransactionJudge",
+    "count_transactions",
+    "faults_in",
+]
+
+LISTED_MAX = 20
+"""Transactions of each kind that are named; all are counted."""
+
+_HINT = (
+    "Nothing of this release was written, and a restart finds the same. Records are missing from "
+    "Kafka, or others were added: look for who deletes from the data topics or writes to them. "
+    'on_mismatch = "record" releases them as they are, and counts them'
+)
+
+RecordOfChange: TypeAlias = tuple[int, str, str, int, str]
+"""Of a change: commit time, transaction, record sequence, the stated number, topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionCount:
+    """A transaction with another number of records than its records state.
+
+    `least` and `most` are what they state; they differ only where they contradict each other.
+    `topics` are those that its changes were found in, empty if that was not asked.
+    """
+
+    commit_us: int
+    server_transaction_id: str
+    found: int
+    least: int
+    most: int
+    topics: tuple[str, ...] = ()
+
+    @property
+    def lacks_records(self) -> bool:
+        """Whether records may be absent on purpose: there are fewer than stated."""
+        return self.found < self.most
+
+    def mismatch(self) -> Mismatch:
+        """Return it as an audit names it."""
+        topics = {"topics": list(self.topics)} if self.topics else {}
+        return Mismatch(
+            "transaction",
+            {"commit_us": self.commit_us, "server_transaction_id": self.server_transaction_id},
+            Fault.MISSING if self.lacks_records else Fault.TOO_MANY,
+            expected={"records": self.most},
+            found={"records": self.found, **topics},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionFaults:
+    """The transactions of a release that are not whole: how many, and the first of each kind."""
+
+    lacking: int = 0
+    """With fewer records than stated."""
+    others: int = 0
+    """With more, or whose records state different numbers."""
+    listed: tuple[TransactionCount, ...] = ()
+    """In the order of their commit times."""
+
+    def without_lacking(self) -> TransactionFaults:
+        """Return what stays where records may be absent on purpose."""
+        listed = tuple(one for one in self.listed if not one.lacks_records)
+        return TransactionFaults(0, self.others, listed)
+
+    @property
+    def number(self) -> int:
+        """How many there are."""
+        return self.lacking + self.others
+
+
+ALL_WHOLE = TransactionFaults()
+
+
+def count_transactions(
+    changes: Iterable[RecordOfChange], *, after_us: int = -1
+) -> TransactionFaults:
+    """Count the records of each transaction with a commit time above `after_us`."""
+    stated: dict[tuple[int, str], dict[str, int]] = {}
+    others: dict[tuple[int, str], set[int]] = {}
+    topics: dict[tuple[int, str], set[str]] = {}
+    for commit_us, transaction, sequence, records, topic in changes:
+        if commit_us <= after_us:
+            continue
+        place = (commit_us, transaction)
+        known = stated.setdefault(place, {})
+        if known.setdefault(sequence, records) != records:
+            others.setdefault(place, set()).add(records)
+        topics.setdefault(place, set()).add(topic)
+    counts = [
+        TransactionCount(
+            *place,
+            found=len(known),
+            least=min(numbers),
+            most=max(numbers),
+            topics=tuple(sorted(topics[place])),
+        )
+        for place, known in stated.items()
+        if (numbers := {*known.values(), *others.get(place, ())}) != {len(known)}
+    ]
+    return faults_in(sorted(counts, key=lambda one: (one.commit_us, one.server_transaction_id)))
+
+
+def faults_in(
+    counts: Iterable[TransactionCount], *, lacking: int | None = None, others: int | None = None
+) -> TransactionFaults:
+    """Return faults, of which the first are listed; numbers are those of `counts` if not given."""
+    found = tuple(counts)
+    of_lacking = [one for one in found if one.lacks_records]
+    of_others = [one for one in found if not one.lacks_records]
+    named = {*of_lacking[:LISTED_MAX], *of_others[:LISTED_MAX]}
+    return TransactionFaults(
+        len(of_lacking) if lacking is None else lacking,
+        len(of_others) if others is None else others,
+        tuple(one for one in found if one in named),
+    )
+
+
+class TransactionJudge:
+    """What becomes of the releases of a batch in which transactions are not whole."""
+
+    def __init__(self, *, records: bool) -> None:
+        """`records`: they are written all the same, and what is wrong with them is counted."""
+        self._records = records
+        self._faults = ALL_WHOLE
+        self.recorded = 0
+        """How many transactions of the batch were not whole and released."""
+
+    def take(self, faults: TransactionFaults, *, leaves_out: bool) -> bool:
+        """Take those of the next release; return whether `settle` must know of parked changes.
+
+        `leaves_out` says whether the change stream leaves changes out.
+        """
+        self._faults = faults.without_lacking() if leaves_out else faults
+        return bool(self._faults.lacking)
+
+    def settle(self, *, release: int, may_be_parked: bool = True) -> TransactionFaults:
+        """Return what the manifest says of the release; raise TransactionIncomplete if it ends."""
+        faults = self._faults.without_lacking() if may_be_parked else self._faults
+        if faults.number and not self._records:
+            raise _incomplete(faults, release=release)
+        self.recorded += faults.number
+        return faults
+
+
+def _incomplete(faults: TransactionFaults, *, release: int) -> TransactionIncomplete:
+    """Return the error that names the first of the transactions."""
+    first = faults.listed[0]
+    message = (
+        "a transaction has fewer records than they state"
+        if first.lacks_records
+        else "a transaction has another number of records than they state"
+    )
+    return TransactionIncomplete(
+        message,
+        hint=_HINT,
+        transaction=first.server_transaction_id,
+        commit_timestamp_us=first.commit_us,
+        expected=first.most,
+        found=first.found,
+        topics=first.topics,
+        release=release,
+        transactions=faults.number,
+    )
