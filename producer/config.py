@@ -178,7 +178,7 @@ class ProducerConfig(StreamSettings):
         ge=1 << 20,
         description=(
             "Bytes received and not yet committed, above which reading waits; a message that is "
-            "being decoded counts twelvefold; 4 KiB for each open query and 4 MiB come on top"
+            "being decoded counts eightfold; 4 KiB for each open query and 4 MiB come on top"
         ),
     )
 

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 __all__ = ["SpannerChangeStream", "SpannerQuery", "SpannerResponse"]
 
 _T = TypeVar("_T")
-_DECODING_FACTOR = 12
+_DECODING_FACTOR = 8
 """What a message takes until it is decoded and translated, itself included, by its size.
 
-A value is copied at each level of its lists: 11 for one large value, 5.6 to 7.9 for many rows
-(`benchmarks/results/producer.md`); the rest is for what the allocator keeps.
+2 to 4 for one large value, which is not copied at each level of its lists; 5.6 to 7.9 for many rows
+(`benchmarks/results/producer.md`).
 """
 _STREAM_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,117}")
 _OF_THE_TOKEN = re.compile(
