@@ -192,6 +192,7 @@ def _numeric(general: FieldWriter) -> FieldWriter:
             if (
                 len(whole) <= NUMERIC_WHOLE_DIGITS
                 and places <= NUMERIC_SCALE
+                and fraction[:1] != "-"
                 and _is_integer(digits := whole + fraction)
             ):
                 data = unscaled_bytes(int(digits) * _POWERS[places])
