@@ -9,7 +9,7 @@ from tidegate.spark_consumer.batch.transaction_sums import sums_by_transaction
 from tidegate.spark_consumer.core.proof import Fault, Verdict
 from tidegate.spark_consumer.spark import audit_judgement, audit_rows, auditing
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def test_a_transaction_is_judged_by_the_number_that_its_records_state(spark):

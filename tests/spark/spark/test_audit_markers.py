@@ -13,7 +13,7 @@ from tidegate.schemas.progress import ChecksumKind
 from tidegate.schemas.progress_codec import RECORD_SCHEMAS
 from tidegate.spark_consumer.spark import audit_markers
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def markers(made):

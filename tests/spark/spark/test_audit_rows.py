@@ -10,7 +10,7 @@ from tests.topics import Change
 from tidegate.schemas.checksums import CHECKSUM_MODULUS, xxhash_64
 from tidegate.spark_consumer.spark.audit_rows import read_rows, sums_by_origin
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 COLUMNS = (
     "release long, ordinal long, commit_timestamp timestamp, server_transaction_id string,"

@@ -8,7 +8,7 @@ import pytest
 
 from tidegate.spark_consumer.spark.audit_sums import half_sums, halves_of, joined_halves
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def test_sums_wrap_at_2_to_the_64(spark):
