@@ -58,6 +58,7 @@ def collect(world: World) -> None:
         )  # fmt: skip
     history.poison = world.poison.marked
     history.refused_columns = world.refused_schemas.columns
+    history.refused_tables = world.refused_schemas.tables
     history.parked_keys_max = world.weather.parked_keys_max
     kept = list(world.ground.entries(world.names.progress))
     for slot in range(world.slots):

@@ -387,6 +387,8 @@ class History:
     """Order keys of changes whose values could not be read, or not be written as Avro."""
     refused_columns: Mapping[str, Collection[str]] = field(default_factory=dict)
     """Data topic -> columns for which the registry may have refused a version, for a time."""
+    refused_tables: Collection[str] = ()
+    """Data topics for which the registry may have refused every version that a worker asked for."""
     parked_keys_max: int | None = None
     """So many keys a stream partition may park; None where the collector does not say."""
     full: list[Full] = field(default_factory=list)
@@ -466,15 +468,17 @@ class History:
 
     @property
     def all_poison(self) -> set[bytes]:
-        """The poison changes, and those that name a column of which the registry refused a version.
+        """The poison changes, and those that need a version that the registry refused.
 
-        It may be more than there are: each worker needs versions for the columns that it lacks.
+        It may be more than there are: each worker needs versions for the columns that it lacks, and
+        one for every change of a table that it does not know.
         """
         none: frozenset[str] = frozenset()
         return self.poison | {
             change.order_key
             for change in self.within
-            if set(change.columns or ()) & set(self.refused_columns.get(change.topic, none))
+            if change.topic in self.refused_tables
+            or set(change.columns or ()) & set(self.refused_columns.get(change.topic, none))
         }
 
     @property

@@ -2,7 +2,8 @@
 
 From the first refusal on it refuses every further version of the subject, until `lift`.  A worker
 asks for a version with all columns of a table whenever a change names one that it does not know, so
-a refusal concerns every column but those that each worker knows from its start.
+a refusal concerns every column but those that each worker knows from its start, and every change of
+a table that some worker does not know.
 """
 
 from __future__ import annotations
@@ -46,17 +47,22 @@ class RefusedSchemas:
         """All of which a version was ever refused."""
         self.columns: defaultdict[str, set[str]] = defaultdict(set)
         """Data topic -> those that some worker may not have known at a refusal."""
+        self.tables: set[str] = set()
+        """Data topics of the tables that some worker may not have known at all at a refusal."""
 
     def refuses(self, subject: str, schema: dict[str, Any]) -> bool:
         """Whether a version is refused."""
-        topic = subject.removesuffix("-value")
-        if self.takes_unknown_tables and not self._is_known(topic.removesuffix("-key")):
+        topic = subject.removesuffix("-value").removesuffix("-key")
+        is_known = self._is_known(topic)
+        if self.takes_unknown_tables and not is_known:
             return False
         if subject not in self._refused and self._random.random() >= self._chance:
             return False
         self._refused.add(subject)
         self.subjects.add(subject)
-        if topic != subject:
+        if not is_known:
+            self.tables.add(topic)
+        if subject.endswith("-value"):
             current = self._table(topic)
             present = {column.name for column in current.columns} if current else set()
             versions = self._registry.versions(subject)

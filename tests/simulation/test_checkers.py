@@ -324,6 +324,8 @@ WRONGS = [
             TokenSnapshot("child", 1, (), (), 5, parked=1),))))),
     ("parking", "parked for a column that was refused in another topic", lambda h: (
         h.poison.clear(), setattr(h, "refused_columns", {"u": {"v"}}))),
+    ("parking", "parked for another table that was refused", lambda h: (
+        h.poison.clear(), setattr(h, "refused_tables", {"u"}))),
     ("parked_limit", "a key of its own beyond the limit", lambda h: h.progress.append(
         entry(4, SlotProgress(0, 3, 0, -1, (), (
             TokenSnapshot("child", 1, (), (), 5, parked_keys=(1, 2, 3)),))))),
@@ -365,6 +367,14 @@ def test_what_names_a_refused_column_is_poison():
     refused = history()
     refused.poison.clear()
     refused.refused_columns = {TOPIC: {"v"}}
+
+    assert not list(CHECKERS["parking"](refused))
+
+
+def test_a_change_of_a_refused_table_is_poison():
+    refused = history()
+    refused.poison.clear()
+    refused.refused_tables = {TOPIC}
 
     assert not list(CHECKERS["parking"](refused))
 
