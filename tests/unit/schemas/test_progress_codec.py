@@ -1,6 +1,7 @@
 """Progress records: to bytes and back."""
 
 import copy
+import hashlib
 import io
 import json
 import tracemalloc
@@ -417,3 +418,18 @@ def test_chunks_are_put_together_again(body, items_max):
     if not isinstance(body, PartitionAnnounced | TableAdded):
         assert [chunk.chunk for chunk in chunks] == list(range(len(chunks)))
         assert {chunk.chunks for chunk in chunks} == {len(chunks)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "fingerprint"),
+    [
+        ("progress_key", 1, "bf27f9a0d7387647"),
+        ("progress_key", 2, "069fb266995666dc"),
+        ("progress_record", 1, "644683ff7ee05b3b"),
+        ("progress_record", 2, "6a151526d89f084b"),
+    ],
+)
+def test_a_schema_that_topics_hold_never_changes(kind, version, fingerprint):
+    """A change of what is written needs another version, whose readers know both."""
+    digest = hashlib.sha256(schema_text(kind, version).encode()).hexdigest()
+    assert digest.startswith(fingerprint)
