@@ -65,6 +65,7 @@ def test_insert_update_delete_over_releases_and_again(kit):
     assert restarted.incomplete_changes == 0
 
 
+@pytest.mark.slow
 def test_an_update_of_an_unknown_row_goes_to_the_side_table_once(kit):
     topic = kit.Topic("t", {1: COLUMNS}, ["id"])
     sink = opened(kit)

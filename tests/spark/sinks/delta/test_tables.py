@@ -32,6 +32,7 @@ def data_files(kit, path):
 
 
 @pytest.mark.usefixtures("submitted")
+@pytest.mark.slow
 def test_every_write_of_a_release_is_one_file(kit):
     topic = kit.Topic("t", {1: COLUMNS}, ["id"])
     sinks = [sink(kit.spark, kit.output) for sink in (DeltaChangelogSink, DeltaMirrorSink)]
