@@ -32,9 +32,9 @@ class Authorization:
     def channel_credentials(self) -> grpc.ChannelCredentials:
         """Return TLS with the credentials; raises ConfigError if there are none."""
         # Only where credentials are used: these modules reach for the network and the disk.
-        import google.auth.transport.grpc  # noqa: PLC0415
+        import google.auth.transport.grpc  # noqa: PLC0415 - see above
 
-        plugin = google.auth.transport.grpc.AuthMetadataPlugin(*self._default())  # type: ignore[no-untyped-call]
+        plugin = google.auth.transport.grpc.AuthMetadataPlugin(*self._default())  # type: ignore[no-untyped-call]  # it has no types
         return grpc.composite_channel_credentials(
             grpc.ssl_channel_credentials(), grpc.metadata_call_credentials(plugin)
         )
@@ -50,7 +50,7 @@ class Authorization:
             return await asyncio.to_thread(self._signed)
 
     def _signed(self) -> Sequence[tuple[str, str]]:
-        import google.auth.exceptions  # noqa: PLC0415
+        import google.auth.exceptions  # noqa: PLC0415 - as in `channel_credentials`
 
         credentials, request = self._default()
         headers: dict[str, str] = {}
@@ -63,9 +63,9 @@ class Authorization:
 
     def _default(self) -> tuple[Any, Any]:
         """Return the credentials and what refreshes them."""
-        import google.auth  # noqa: PLC0415
-        import google.auth.exceptions  # noqa: PLC0415
-        import google.auth.transport.requests  # noqa: PLC0415
+        import google.auth  # noqa: PLC0415 - as in `channel_credentials`
+        import google.auth.exceptions  # noqa: PLC0415 - as in `channel_credentials`
+        import google.auth.transport.requests  # noqa: PLC0415 - as in `channel_credentials`
 
         with self._lock:
             if self._found is None:

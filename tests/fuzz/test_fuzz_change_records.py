@@ -18,6 +18,7 @@ from google.protobuf.struct_pb2 import ListValue, Value
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.damage import damaged_row
 from tidegate.producer.errors import IncompatibleChange, TableChanged
 from tidegate.producer.records import (
     ChildPartitionsRecord,
@@ -252,39 +253,10 @@ PLAIN = st.recursive(
 )
 
 
-def places(plain, path=()):
-    """Every place in nested lists."""
-    if path:
-        yield path
-    if isinstance(plain, list):
-        for index, item in enumerate(plain):
-            yield from places(item, (*path, index))
-
-
-def with_damage(row, data):
-    """The row with one to three of its places replaced, left out or doubled."""
-    row = copy.deepcopy(row)
-    for _ in range(data.draw(st.integers(1, 3))):
-        choices = list(places(row))
-        if not choices:
-            break
-        path = data.draw(st.sampled_from(choices))
-        target = row
-        for index in path[:-1]:
-            target = target[index]
-        match data.draw(st.sampled_from(["replace", "remove", "repeat"])):
-            case "replace":
-                target[path[-1]] = data.draw(PLAIN)
-            case "remove":
-                del target[path[-1]]
-            case _:
-                target.insert(path[-1], copy.deepcopy(target[path[-1]]))
-    return row
-
-
 @given(st.sampled_from(sorted(ROWS)), st.data())
 def test_damaged_values(assert_reportable, kind, data):
-    follow(assert_reportable, decode(assert_reportable, message(with_damage(ROWS[kind], data)))[0])
+    row = damaged_row(ROWS[kind], data, PLAIN, times=(1, 3))
+    follow(assert_reportable, decode(assert_reportable, message(row))[0])
 
 
 @given(st.sampled_from(range(len(WHOLE))), st.data())

@@ -302,6 +302,20 @@ def test_a_program_that_fails_after_ctrl_c_has_code_130(dev, tmp_path):
     assert dev.run([sys.executable, str(program), "0"]) == 0
 
 
+@pytest.mark.usefixtures("ctrl_c_is_heeded")
+def test_ctrl_c_while_the_exit_code_is_taken_does_not_hide_it(dev, monkeypatch):
+    waitpid = os.waitpid
+
+    def taken(*arguments):
+        found = waitpid(*arguments)
+        signal.raise_signal(signal.SIGINT)
+        return found
+
+    monkeypatch.setattr(os, "waitpid", taken)
+
+    assert dev.run([sys.executable, "-c", "raise SystemExit(2)"]) == 130
+
+
 def test_a_program_over_its_limit_is_ended_and_shows_where_each_thread_is(dev, capfd):
     """It is in a call that keeps the GIL: no handler in Python would run."""
     code = (

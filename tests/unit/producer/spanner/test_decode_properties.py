@@ -1,6 +1,5 @@
 """Responses decoded by the accelerator, against the Python code beside it: records and errors."""
 
-import copy
 import gc
 import json
 import sys
@@ -10,6 +9,7 @@ from google.cloud.spanner_v1.types import PartialResultSet
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.damage import damaged_row
 from tidegate.producer.records import DataChangeRecord, Mod, UnreadableValues
 from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
 from tidegate.schemas.errors import SchemaError
@@ -84,35 +84,6 @@ SCALARS = st.none() | st.booleans() | st.floats(allow_nan=False) | TEXTS | TIMES
 PLAIN = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=4), max_leaves=8)
 
 
-def places(plain_value, path=()):
-    if path:
-        yield path
-    if isinstance(plain_value, list):
-        for index, item in enumerate(plain_value):
-            yield from places(item, (*path, index))
-
-
-def damaged_row(row, data):
-    """A row with some places replaced, left out or doubled."""
-    row = copy.deepcopy(row)
-    for _ in range(data.draw(st.integers(0, 2))):
-        choices = list(places(row))
-        if not choices:
-            break
-        path = data.draw(st.sampled_from(choices))
-        target = row
-        for index in path[:-1]:
-            target = target[index]
-        match data.draw(st.sampled_from(["replace", "remove", "repeat"])):
-            case "replace":
-                target[path[-1]] = data.draw(PLAIN)
-            case "remove":
-                del target[path[-1]]
-            case _:
-                target.insert(path[-1], copy.deepcopy(target[path[-1]]))
-    return row
-
-
 def rows(wire):
     mods = [
         ['{"id":"7"}', json.dumps({"v": ["x" * 200, None], "w": 1.5}), "{}"],
@@ -145,7 +116,7 @@ def test_each_of_the_rows_is_decoded_alike(wire):
 @given(data=st.data())
 def test_any_rows_are_decoded_alike(wire, data):
     chosen = data.draw(st.lists(st.sampled_from(range(len(rows(wire)))), max_size=4))
-    damaged = [damaged_row(rows(wire)[place], data) for place in chosen]
+    damaged = [damaged_row(rows(wire)[place], data, PLAIN, times=(0, 2)) for place in chosen]
     chunked = data.draw(st.booleans() if damaged else st.just(value=False))
     assert_equal_both_ways(wire, wire.message(*damaged, chunked=chunked).SerializeToString())
 
