@@ -206,7 +206,8 @@ class Membership(Protocol):
         - `ProgressRead`: committed records of own slots, by offset within a slot, each with the
           incarnation given to `recover`.  Records read from before a `recover` are not returned
           after it.
-        - `SlotPositionAdvanced`: reading of a slot passed control records or reached its end.
+        - `SlotPositionAdvanced`: reading of a slot passed control records, or records that are not
+          wanted after `read_announcements`, or reached its end.
         - `SlotOutOfRange`: the log of a slot does not hold the offset to be read next; reading goes
           on nowhere else.
         - `GroupDescribed`: the group as its coordinator described it a few seconds ago; comes
@@ -237,6 +238,13 @@ class Membership(Protocol):
         Blocks until no open transaction can move that offset and until the slot's end, open
         transactions included, is known.  Raises UnreachableError if the broker does not answer
         within a minute.
+        """
+        ...
+
+    def read_announcements(self, slot: int, incarnation: int) -> None:
+        """Return of an own slot's records only the announcements from now on; does not block.
+
+        Until the slot's next `recover`.  Void for another incarnation than that of the last one.
         """
         ...
 

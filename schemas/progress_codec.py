@@ -47,6 +47,7 @@ __all__ = [
     "decode_record",
     "encode_key",
     "encode_record",
+    "is_announcement_key",
     "is_table_key",
     "schema_text",
 ]
@@ -125,6 +126,11 @@ def is_table_key(key: bytes) -> bool:
     return key[:1] == _TABLE_KEY_START
 
 
+def is_announcement_key(key: bytes) -> bool:
+    """Whether the Avro body of a key is that of a `PartitionAnnounced`, of any version."""
+    return key[:1] == _ANNOUNCEMENT_KEY_START
+
+
 def encode_record(record: ProgressRecord) -> bytes | None:
     """Return the Avro body of a record's value, None for one that removes another.
 
@@ -170,6 +176,7 @@ def _written(schema: Any, make: Callable[[], dict[str, Any]]) -> bytes:
 
 
 _TABLE_KEY_START = encode_key(TableAdded(DataTopic("", "", 0, 0)))[:1]
+_ANNOUNCEMENT_KEY_START = encode_key(PartitionAnnounced(ChildPartition("", (), 0), ""))[:1]
 
 
 def decode_record(

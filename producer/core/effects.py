@@ -21,6 +21,7 @@ __all__ = [
     "LocalEffect",
     "PublishProgress",
     "PublishRecords",
+    "ReadAnnouncements",
     "RecoverSlot",
     "RejoinGroup",
     "ReleaseBudget",
@@ -41,6 +42,18 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class RecoverSlot:
     """Read a slot from its committed offset on; answered at once by `SlotRecoveryStarted`."""
+
+    slot: int
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAnnouncements:
+    """Return only the announcements among what this incarnation reads in an own slot from now on.
+
+    The rest of an own slot is what its owner wrote itself.  Only the position has to pass it: to
+    decode it would cost as much as to write it, for every commit.
+    """
 
     slot: int
     incarnation: int
@@ -217,6 +230,7 @@ TransactionEffect: TypeAlias = (
 
 LocalEffect: TypeAlias = (
     RecoverSlot
+    | ReadAnnouncements
     | FindStreamStart
     | StartQuery
     | StopQuery

@@ -373,6 +373,7 @@ class Worker:
         if self.epoch is not None:
             try:
                 slot.own(self.epoch)
+                effects.append(do.ReadAnnouncements(slot.number, slot.incarnation))
             except ProgressLost as error:
                 effects.append(do.Stop(error))
             self._queries.delay(slot.tokens.values())

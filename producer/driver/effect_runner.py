@@ -188,6 +188,8 @@ class EffectRunner:
         match effect:
             case do.RecoverSlot():
                 return self.membership.recover(effect.slot, effect.incarnation)
+            case do.ReadAnnouncements():
+                self.membership.read_announcements(effect.slot, effect.incarnation)
             case do.FindStreamStart():
                 if self.stream_start is not None:
                     self.stream_start.close()

@@ -36,6 +36,8 @@ from tidegate.producer.kafka.worker_names import NameClaim
 from tidegate.program.kafka_clients import admin_config, make_client
 from tidegate.program.kafka_errors import AT_END, is_denied
 from tidegate.schemas.errors import ProducerError
+from tidegate.schemas.progress_codec import is_announcement_key
+from tidegate.schemas.wire_format import unframe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -128,6 +130,8 @@ class KafkaMembership:
         """Whether the next poll joins with a new client, without an error of the present one."""
         self._incarnations: dict[int, int] = {}
         """Slot -> the incarnation that reads it now."""
+        self._announcements_only: dict[int, int] = {}
+        """Slot -> the incarnation that wants no other records any more."""
 
     def start(self) -> None:
         """Claim the worker's name and join the group; raises UnreachableError."""
@@ -192,6 +196,10 @@ class KafkaMembership:
         end = self._recovery.uncommitted_end(slot)
         return SlotRecoveryStarted(slot, incarnation, committed_offset=fence, end_offset=end)
 
+    def read_announcements(self, slot: int, incarnation: int) -> None:
+        """Return only the announcements of an own slot from now on; the rest is not decoded."""
+        self._announcements_only[slot] = incarnation
+
     def rejoin(self) -> None:
         """Leave the group and join it again, which starts a rebalance.
 
@@ -244,8 +252,11 @@ class KafkaMembership:
             return None
         if error is not None:
             return SlotPositionAdvanced(slot, incarnation, offset)
-        value = message.value()
-        if value is None:  # removes an earlier record, for compaction
+        key, value = message.key(), message.value()
+        is_wanted = self._announcements_only.get(slot) != incarnation or (
+            key is not None and is_announcement_key(unframe(key)[1])
+        )
+        if value is None or not is_wanted:  # without a value it removes an earlier one
             return SlotPositionAdvanced(slot, incarnation, offset + 1)
         return ProgressRead(slot, incarnation, offset, self._decoder.decode(value))
 

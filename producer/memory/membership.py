@@ -20,7 +20,7 @@ from tidegate.producer.memory.log import TOMBSTONE
 from tidegate.producer.memory.progress_follower import MemoryProgressFollower
 from tidegate.schemas.errors import ProducerError, UnreachableError
 from tidegate.schemas.instants import US_PER_SECOND
-from tidegate.schemas.progress import ProgressRecord, StreamStarted, TableAdded
+from tidegate.schemas.progress import PartitionAnnounced, ProgressRecord, StreamStarted, TableAdded
 from tidegate.schemas.progress_chunks import ProgressAssembler
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
@@ -70,6 +70,8 @@ class MemoryMembership:
         self._describe_every_us = describe_every_us
         self.positions: dict[int, tuple[int, int]] = {}
         """Slot -> (incarnation, next offset to read)."""
+        self._announcements_only: set[tuple[int, int]] = set()
+        """Slots with their incarnations."""
         self._described: list[Event] = []
         self._describe_at_us = 0
         self._tables_position = 0
@@ -120,6 +122,7 @@ class MemoryMembership:
                 raise UnreachableError("a slot's offsets cannot be read", slot=slot)
             self._clock.sleep(_ASK_AGAIN_S)
         begin = self.broker.offsets.get(slot)
+        self._announcements_only = {one for one in self._announcements_only if one[0] != slot}
         self.positions[slot] = incarnation, begin or 0
         return SlotRecoveryStarted(
             slot,
@@ -127,6 +130,10 @@ class MemoryMembership:
             committed_offset=begin,
             end_offset=log.uncommitted_end,
         )
+
+    def read_announcements(self, slot: int, incarnation: int) -> None:
+        """Return only the announcements of an own slot from now on."""
+        self._announcements_only.add((slot, incarnation))
 
     def rejoin(self) -> None:
         """Leave and join again; void while a rebalance is in progress anyway."""
@@ -172,7 +179,7 @@ class MemoryMembership:
         events: list[Event] = []
         for entry in log.read(position):
             position = entry.offset + 1
-            if entry.value is TOMBSTONE:
+            if self._is_passed_over(slot, incarnation, entry.value):
                 events.append(SlotPositionAdvanced(slot, incarnation, position))
             else:
                 assert isinstance(entry.value, ProgressRecord)  # noqa: S101 - the topic holds no other
@@ -184,6 +191,11 @@ class MemoryMembership:
         events.append(SlotPositionAdvanced(slot, incarnation, position))
         self.positions[slot] = incarnation, position
         return events
+
+    def _is_passed_over(self, slot: int, incarnation: int, value: object) -> bool:
+        if isinstance(value, ProgressRecord) and isinstance(value.body, PartitionAnnounced):
+            return False
+        return value is TOMBSTONE or (slot, incarnation) in self._announcements_only
 
     def read_tables(self) -> list[Event]:
         """Read on in the root's slot: the records of later tables, from its beginning."""

@@ -73,6 +73,15 @@ class TestWorker:
             and (event.slot, event.incarnation) == (slot, newest)
         ]
 
+    def position(self, slot: int) -> int:
+        """Return the newest position of a slot that was reported by itself; -1 without one."""
+        positions = [
+            event.position
+            for event in self.events
+            if isinstance(event, on.SlotPositionAdvanced) and event.slot == slot
+        ]
+        return positions[-1] if positions else -1
+
     def recoveries(self, slot: int) -> list[on.SlotRecoveryStarted]:
         return [
             event
@@ -149,6 +158,23 @@ def committed_records_are_read_with_their_incarnation(stage: PortStage) -> None:
     stage.until(lambda: len(worker.read(2)) == 2, worker)
 
     assert worker.read(2) == [(offset - 1, _announced("child")), (offset, _snapshot(2))]
+
+
+def announcements_alone_are_read_until_the_slot_is_recovered_again(stage: PortStage) -> None:
+    worker = _owner(stage)
+    incarnation = worker.recoveries(2)[-1].incarnation
+    worker.membership.read_announcements(2, incarnation - 100)  # another one's
+    first = _commit(worker, 2, "first")
+    stage.until(lambda: len(worker.read(2)) == 2, worker)
+    worker.membership.read_announcements(2, incarnation)
+    second = _commit(worker, 2, "second")
+    stage.until(lambda: worker.position(2) > second, worker)
+    assert [offset for offset, _ in worker.read(2)] == [first - 1, first, second - 1]
+    assert worker.read(2)[-1][1] == _announced("second")
+
+    worker.events.append(worker.membership.recover(2, 99))
+    stage.until(lambda: bool(worker.read(2)), worker)
+    assert worker.read(2) == [(second, _snapshot(2))]
 
 
 def a_delivery_is_cumulative_and_names_the_last_offsets(stage: PortStage) -> None:
@@ -382,6 +408,7 @@ def _confirmations(worker: TestWorker, begin: int) -> int:
 
 CASES: tuple[Callable[[PortStage], None], ...] = (
     committed_records_are_read_with_their_incarnation,
+    announcements_alone_are_read_until_the_slot_is_recovered_again,
     a_delivery_is_cumulative_and_names_the_last_offsets,
     an_aborted_transaction_is_never_read,
     without_a_membership_nothing_is_published,

@@ -45,6 +45,7 @@ from tidegate.schemas.progress_codec import (
     decode_record,
     encode_key,
     encode_record,
+    is_announcement_key,
     is_table_key,
     schema_text,
 )
@@ -228,6 +229,19 @@ def test_a_reader_of_version_1_refuses_a_later_table():
 @given(BODIES)
 def test_a_later_table_is_known_by_its_key(body):
     assert is_table_key(encode_key(body)) == isinstance(body, TableAdded)
+
+
+@given(BODIES)
+def test_an_announcement_is_known_by_its_key(body):
+    assert is_announcement_key(encode_key(body)) == isinstance(body, PartitionAnnounced)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_keys_of_every_version_tell_announcements(version):
+    announced = PartitionAnnounced(ChildPartition("t", (), 1), "p")
+
+    assert is_announcement_key(encode_key(announced, version))
+    assert not is_announcement_key(encode_key(SlotProgress(1, 1, 0, -1, (), ()), version))
 
 
 def schema_with(change):

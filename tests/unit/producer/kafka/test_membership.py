@@ -24,8 +24,13 @@ from tidegate.producer.core.events import (
 from tidegate.producer.kafka import membership as kafka_membership
 from tidegate.producer.kafka.membership import KafkaMembership
 from tidegate.schemas.errors import ProducerError, UnreachableError
-from tidegate.schemas.progress import ChildPartition, PartitionAnnounced, ProgressRecord
-from tidegate.schemas.progress_codec import encode_record
+from tidegate.schemas.progress import (
+    ChildPartition,
+    PartitionAnnounced,
+    ProgressRecord,
+    SlotProgress,
+)
+from tidegate.schemas.progress_codec import encode_key, encode_record
 from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.wire_format import frame
@@ -34,6 +39,7 @@ NO_OFFSET = -1001
 PATIENCE_S = 20.0
 FENCED = KafkaError(KafkaError._FATAL, fatal=True)
 RECORD = ProgressRecord("e", "w", PartitionAnnounced(ChildPartition("a", (), 1), ""))
+OWN = ProgressRecord("e", "w", SlotProgress(3, 1, 0, -1, (), ()))
 
 
 class Consumer:
@@ -117,11 +123,16 @@ def end_of(slot, offset):
     return SimpleNamespace(error=lambda: error, partition=lambda: slot, offset=lambda: offset)
 
 
-def message(slot, offset):
+def message(slot, offset, record=None):
     """Return a record of a slot."""
-    value = frame(1, encode_record(RECORD))
+    record = record or RECORD
+    key, value = frame(1, encode_key(record.body)), frame(1, encode_record(record))
     return SimpleNamespace(
-        error=lambda: None, partition=lambda: slot, offset=lambda: offset, value=lambda: value
+        error=lambda: None,
+        partition=lambda: slot,
+        offset=lambda: offset,
+        key=lambda: key,
+        value=lambda: value,
     )
 
 
@@ -231,6 +242,23 @@ class TestRecovery:
 
         assert owner.poll(0.0) == [ProgressRead(3, 9, 41, RECORD), SlotPositionAdvanced(3, 9, 42)]
         assert consumer.places == [(3, 7)]
+
+    def test_after_recovery_what_the_owner_wrote_is_not_decoded(self, owner, cluster):
+        consumer = owner._consumer
+        cluster.answers += [7, 42, 7, 50]
+        owner.recover(3, 9)
+        owner.read_announcements(3, 9)
+        undecodable = message(3, 43, OWN)
+        undecodable.value = lambda: b"not decoded"
+        consumer.messages = [message(3, 42), undecodable]
+        assert owner.poll(0.0) == [
+            ProgressRead(3, 9, 42, RECORD),
+            SlotPositionAdvanced(3, 9, 44),
+        ]
+
+        owner.recover(3, 10)
+        consumer.messages = [message(3, 42, OWN)]
+        assert owner.poll(0.0) == [ProgressRead(3, 10, 42, OWN)]
 
     def test_a_slot_that_is_gone_is_not_sought(self, member, cluster):
         cluster.answers += [7, 42]

@@ -1,6 +1,7 @@
 """A connection against a server of gRPC, and against one that sends what a test scripts."""
 
 import asyncio
+import socket
 
 import grpc
 import pytest
@@ -465,6 +466,9 @@ def test_a_server_that_pings_and_reads_no_answer_is_read_no_further(against):
 
     async def script(peer):
         await peer.next(DataFrame)
+        for transport in (peer.writer.transport, peer.client._transport):
+            for size in (socket.SO_SNDBUF, socket.SO_RCVBUF):  # by itself the system lets them grow
+                transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, size, 1 << 16)
         peer.writer.transport.pause_reading()
         flood = PingFrame(0, bytes(8)).serialize() * 5_000
         client, sent = peer.client, 0
