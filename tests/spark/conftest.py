@@ -48,6 +48,10 @@ def local_spark(folder: Path, settings: dict[str, str]):
         "spark.ui.enabled": "false",
         # As inside a streaming query, which switches it off.
         "spark.sql.adaptive.enabled": "false",
+        # Most plans of tests run once, over a few rows: to compile them is a fifth of the CPU time.
+        # The programs' own sessions in tests/integration compile.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",
