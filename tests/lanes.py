@@ -106,7 +106,7 @@ class Program:
     command: tuple[str, ...]
 
 
-_FOLDERS = ("unit", "tidy", "packaging", "fuzz", "chaos", "integration")
+_FOLDERS = ("unit", "tidy", "packaging", "fuzz", "chaos", "mutants", "integration")
 
 STEPS: dict[str, Selection | Program] = {
     "unit": Selection(
@@ -125,7 +125,7 @@ STEPS: dict[str, Selection | Program] = {
     "slow spark": Selection(("tests/spark",), "slow", is_named=True),
     "s3": Selection(("tests/s3",), is_named=True),
     "seeds": Program(("python", "-m", "tests.simulation", "--seeds", "2000")),
-    "mutants": Selection(("tests/simulation",), "deep", "worksteal", limit_s=None),
+    "mutants": Selection(("tests/simulation", "tests/mutants"), "deep", "worksteal", limit_s=None),
     "small worlds": Program(("python", "-m", "tests.simulation.exhaustive", "--deep")),
     "fuzz": Program(("python", "-m", "tests.fuzz", "--minutes", "5")),
     "simulator": Selection((f"{SIMULATOR}/tests",), dist="loadfile"),

@@ -8,10 +8,19 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-__all__ = ["Mutant", "Patches"]
+__all__ = ["Mutant", "Patches", "patched"]
 
 Patches = tuple[tuple[Any, str, Any], ...]
 """(owner, attribute, replacement) each."""
+
+
+@contextmanager
+def patched(patches: Patches) -> Iterator[None]:
+    """Be wrong for a while."""
+    with ExitStack() as stack:
+        for owner, name, replacement in patches:
+            stack.enter_context(patch.object(owner, name, replacement))
+        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +34,5 @@ class Mutant:
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Be wrong for a while."""
-        with ExitStack() as stack:
-            for owner, name, replacement in self.patches:
-                stack.enter_context(patch.object(owner, name, replacement))
+        with patched(self.patches):
             yield

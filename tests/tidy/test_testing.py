@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tests.mutants.mutants import MUTANTS
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 PAGE = (REPOSITORY / "docs" / "testing.md").read_text()
@@ -45,22 +47,43 @@ def test_a_test_that_does_not_exist_is_noticed():
 
 
 def test_every_group_of_mutants_is_on_the_page():
-    groups = {path.name for path in (REPOSITORY / "tests" / "simulation").glob("broken_*.py")}
+    simulated = {path.name for path in (REPOSITORY / "tests" / "simulation").glob("broken_*.py")}
+    others = {path.name for path in (REPOSITORY / "tests" / "mutants").glob("broken_*.py")}
 
-    assert groups == set(re.findall(r"^\| `(broken_\w+\.py)` \|", PAGE, re.MULTILINE))
-
-
-def test_every_mutant_that_the_page_names_exists():
-    named = re.findall(r"\| mutant: (.+) \|$", PAGE, re.MULTILINE)
-    groups = (REPOSITORY / "tests" / "simulation").glob("broken_*.py")
-    known = {name for group in groups for name in re.findall(r'"([^"\n]+)"', group.read_text())}
-
-    assert len(named) > 4
-    assert [name for name in named if name not in known] == []
+    assert simulated == set(re.findall(r"^\| `(broken_\w+\.py)` \|", PAGE, re.MULTILINE))
+    named = re.findall(r"^\| `tests/mutants/(broken_\w+\.py)` \|", PAGE, re.MULTILINE)
+    assert others == set(named)
 
 
-def test_every_blind_spot_has_a_test_and_a_proof():
+def blind_spots() -> list[tuple[str, set[str], list[str]]]:
+    """Fault, tests and mutants of each row."""
     rows = re.findall(r"^\| ([^|]+) \| (`tests/unit/[^|]+) \| ([^|]+) \|$", PAGE, re.MULTILINE)
+    return [
+        (
+            fault,
+            set(re.findall(r"`([^`]+)`", tests)),
+            re.sub(r"^mutants?: ", "", shown_by).split("; "),
+        )
+        for fault, tests, shown_by in rows
+    ]
+
+
+def test_every_blind_spot_has_a_test_and_a_mutant():
+    groups = (REPOSITORY / "tests" / "simulation").glob("broken_*.py")
+    simulated = {name for group in groups for name in re.findall(r'"([^"\n]+)"', group.read_text())}
+    known = simulated | {mutant.name for mutant in MUTANTS}
+    rows = blind_spots()
 
     assert len(rows) > 20
-    assert [row for row in rows if row[2] != "by hand" and not row[2].startswith("mutant: ")] == []
+    assert [(row[0], name) for row in rows for name in row[2] if name not in known] == []
+
+
+def test_mutants_of_unit_tests_are_caught_by_the_tests_of_their_row():
+    rows = {name: tests for _, tests, names in blind_spots() for name in names}
+
+    assert [mutant.name for mutant in MUTANTS if mutant.name not in rows] == []
+    assert [one.name for one in MUTANTS if not set(one.tests) <= rows[one.name]] == []
+    by_name = {mutant.name: mutant for mutant in MUTANTS}
+    for fault, tests, names in blind_spots():
+        if set(names) <= by_name.keys():
+            assert tests == {test for name in names for test in by_name[name].tests}, fault

@@ -1,0 +1,93 @@
+"""Parts that are broken on purpose: who opens a stream, and what proves that it is open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.mutants.mutant import UnitMutant
+from tidegate.producer.core import stream_identity
+from tidegate.producer.core.slot import Slot
+from tidegate.producer.core.stream_start_search import StreamStartSearch
+from tidegate.producer.kafka import from_beginning
+from tidegate.producer.translation import table_registrar
+
+__all__ = ["BROKEN_OPENINGS"]
+
+_WORKER = "tests/unit/producer/core/test_worker.py::TestOwnership"
+
+
+def _lacks_in_spite_of_records(self: Any) -> bool:
+    recovery = self._recovery
+    return self.has_caught_up and recovery is not None and recovery.committed_offset is None
+
+
+def _lacks_in_spite_of_a_fence(self: Any) -> bool:
+    recovery = self._recovery
+    return self.has_caught_up and recovery is not None and recovery.is_empty
+
+
+def _any_search_decides(self: StreamStartSearch, search_id: int) -> bool:
+    return True
+
+
+_make_client = from_beginning.make_client
+
+
+def _read_uncommitted(kind: Any, config: Mapping[str, Any]) -> Any:
+    return _make_client(kind, {**config, "isolation.level": "read_uncommitted"})
+
+
+_differences = stream_identity._differences
+
+
+def _differences_but_the_form(recorded: Any, current: Mapping[str, object]) -> list[str]:
+    compared = {name: value for name, value in current.items() if name != "timestamps"}
+    return _differences(recorded, compared)
+
+
+def _forms_are_alike(registered: Any, own: Any) -> bool:
+    return False
+
+
+BROKEN_OPENINGS = (
+    UnitMutant(
+        "a stream opened in a slot that holds records",
+        (f"{_WORKER}::test_nobody_opens_a_stream_in_a_slot_that_holds_records",),
+        ((Slot, "lacks_stream_start", property(_lacks_in_spite_of_records)),),
+    ),
+    UnitMutant(
+        "a stream opened in a slot that has a fence",
+        (
+            "tests/unit/producer/core/test_slot.py::TestRecovery::test_only_a_slot_read_from_its_beginning_can_lack_the_stream_start",
+        ),
+        ((Slot, "lacks_stream_start", property(_lacks_in_spite_of_a_fence)),),
+    ),
+    UnitMutant(
+        "a search for the start that decides however early it began",
+        (f"{_WORKER}::test_a_search_that_ended_before_the_stream_started_proves_nothing",),
+        ((StreamStartSearch, "is_decided_by", _any_search_decides),),
+    ),
+    UnitMutant(
+        "a search for the start that reads what is not committed",
+        (
+            "tests/unit/producer/kafka/test_from_beginning.py::test_it_reads_committed_records_from_the_beginning_and_joins_nothing",
+        ),
+        ((from_beginning, "make_client", _read_uncommitted),),
+    ),
+    UnitMutant(
+        "the recorded form of timestamps not compared",
+        (
+            "tests/unit/producer/core/test_stream_identity.py::test_another_form_of_timestamps_is_named_as_the_setting_has_it",
+            "tests/unit/producer/commands/test_environment.py::test_another_form_of_timestamps_is_refused_before_anything_is_written",
+        ),
+        ((stream_identity, "_differences", _differences_but_the_form),),
+    ),
+    UnitMutant(
+        "the form of timestamps in a key schema not compared",
+        (
+            "tests/unit/producer/translation/test_table_registrar_properties.py::test_the_other_form_of_timestamps_is_refused_by_the_settings_name",
+        ),
+        ((table_registrar, "differ_in_timestamps", _forms_are_alike),),
+    ),
+)

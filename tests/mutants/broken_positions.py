@@ -1,0 +1,76 @@
+"""Parts that are broken on purpose: positions in a stream partition, and a stream's bounded end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.mutants.mutant import UnitMutant
+from tidegate.producer.core import stream_partition
+from tidegate.producer.core.stream_partition import StreamPartition
+from tidegate.producer.messages import PublishableRecord
+from tidegate.producer.records import HeartbeatRecord
+from tidegate.schemas import order_key
+from tidegate.schemas.instants import NS_PER_US
+
+__all__ = ["BROKEN_POSITIONS"]
+
+_TESTS = "tests/unit/producer/core/test_stream_partition.py"
+
+_sequence_pair = order_key.sequence_pair
+
+
+def _low_before_high(record_sequence: str) -> tuple[int, int]:
+    high, low = _sequence_pair(record_sequence)
+    return (low, high) if "-" in record_sequence else (high, low)
+
+
+_lies_past = stream_partition._lies_past
+
+
+def _past_within_the_microsecond(item: Any, end_ns: int) -> bool:
+    if isinstance(item, HeartbeatRecord):
+        return item.timestamp_ns > end_ns
+    return _lies_past(item, end_ns)
+
+
+def _past_at_the_end_itself(item: Any, end_ns: int) -> bool:
+    if isinstance(item, PublishableRecord):
+        return item.commit_timestamp_us >= end_ns // NS_PER_US
+    return _lies_past(item, end_ns)
+
+
+def _repeats_without_end(self: Any, record: PublishableRecord, query: Any) -> bool:
+    return bool(query.resumed_at.covers(record))
+
+
+BROKEN_POSITIONS = (
+    UnitMutant(
+        "record sequences compared as text",
+        (f"{_TESTS}::TestPosition::test_sequences_of_any_width_are_compared_as_numbers",),
+        ((stream_partition, "sequence_pair", str),),
+    ),
+    UnitMutant(
+        "the halves of a record sequence exchanged",
+        (
+            "tests/unit/schemas/test_order_key.py::test_record_sequences_of_one_notation_sort_as_their_numbers",
+        ),
+        ((order_key, "sequence_pair", _low_before_high),),
+    ),
+    UnitMutant(
+        "an end proved by a heartbeat of its own microsecond",
+        (f"{_TESTS}::TestLife::test_an_end_between_two_microseconds_closes_none_of_its_instant",),
+        ((stream_partition, "_lies_past", _past_within_the_microsecond),),
+    ),
+    UnitMutant(
+        "an end that leaves out the commits of its instant",
+        (f"{_TESTS}::TestLife::test_what_lies_past_a_bounded_end_proves_it",),
+        ((stream_partition, "_lies_past", _past_at_the_end_itself),),
+    ),
+    UnitMutant(
+        "a resumed query whose repetition never ends",
+        (
+            f"{_TESTS}::TestPublishing::test_a_source_that_breaks_its_order_after_a_resume_is_refused",
+        ),
+        ((StreamPartition, "_is_repeated", _repeats_without_end),),
+    ),
+)

@@ -1,0 +1,88 @@
+"""Parts that are broken on purpose: when a transaction runs, how it ends, where its records go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.mutants.mutant import UnitMutant
+from tidegate.producer.core import effects as do
+from tidegate.producer.core.events import CommitOutcomeUnknown, CommitUnanswered
+from tidegate.producer.core.transaction_cycle import TransactionCycle
+from tidegate.producer.kafka.publisher import KafkaPublisher
+from tidegate.schemas import partitioner
+
+__all__ = ["BROKEN_PUBLISHING"]
+
+_CYCLE = "tests/unit/producer/core/test_transaction_cycle.py"
+
+_commit_cycle = TransactionCycle.commit
+
+
+def _commit_without_interval(self: Any, now_us: int) -> Any:
+    outcome = _commit_cycle(self, now_us)
+    self._due_us = now_us
+    return outcome
+
+
+def _retry_commit_without_end(self: Any, now_us: int) -> list[do.Effect]:
+    self.open.is_commit_unanswered = True
+    return [do.CommitTransaction()]
+
+
+_commit_publisher = KafkaPublisher.commit
+
+
+def _take_refusal_for_silence(self: Any) -> Any:
+    outcome = _commit_publisher(self)
+    if isinstance(outcome, CommitOutcomeUnknown):
+        return CommitUnanswered(outcome.reason)
+    return outcome
+
+
+def _murmur2_of_signed_bytes(data: bytes) -> int:
+    """Forget `& 0xff`, without which Java's bytes beyond 127 are negative."""
+    factor, mask = 0x5BD1E995, 0xFFFFFFFF
+    size = len(data)
+    hashed = 0x9747B28C ^ size
+    whole = size & ~3
+    for at in range(0, whole, 4):
+        mixed = int.from_bytes(data[at : at + 4], "little") * factor & mask
+        hashed = (hashed * factor ^ (mixed ^ mixed >> 24) * factor) & mask
+    tail = data[whole:]
+    if tail:
+        signed = int.from_bytes(tail, "little", signed=True)
+        hashed = (hashed ^ signed) * factor & mask
+    hashed = (hashed ^ hashed >> 13) * factor & mask
+    return hashed ^ hashed >> 15
+
+
+BROKEN_PUBLISHING = (
+    UnitMutant(
+        "transactions without the interval between them",
+        (f"{_CYCLE}::TestDue::test_a_commit_is_followed_by_the_interval_unless_much_is_pending",),
+        ((TransactionCycle, "commit", _commit_without_interval),),
+    ),
+    UnitMutant(
+        "an unanswered commit retried without end",
+        (
+            f"{_CYCLE}::TestOutcomes::test_a_commit_without_an_answer_is_retried_for_a_minute",
+            "tests/unit/producer/core/test_worker.py::TestTransaction::test_an_unanswered_commit_is_asked_for_again_until_patience_ends",
+        ),
+        ((TransactionCycle, "retry_commit", _retry_commit_without_end),),
+    ),
+    UnitMutant(
+        "a commit that was refused taken for one without an answer",
+        (
+            "tests/unit/producer/kafka/test_publisher.py::test_a_commit_error_that_is_neither_fatal_nor_retriable_leaves_the_outcome_open",
+        ),
+        ((KafkaPublisher, "commit", _take_refusal_for_silence),),
+    ),
+    UnitMutant(
+        "a hash over signed bytes",
+        (
+            "tests/unit/schemas/test_partitioner.py::test_framed_avro_keys_stand_where_javas_client_puts_them",
+            "tests/unit/producer/kafka/test_partitioner.py::test_a_key_is_placed_as_the_contract_says",
+        ),
+        ((partitioner, "murmur2", _murmur2_of_signed_bytes),),
+    ),
+)

@@ -1,0 +1,12 @@
+"""All parts that are broken on purpose for the tests of that part."""
+
+from __future__ import annotations
+
+from tests.mutants.broken_decoding import BROKEN_DECODING
+from tests.mutants.broken_openings import BROKEN_OPENINGS
+from tests.mutants.broken_positions import BROKEN_POSITIONS
+from tests.mutants.broken_publishing import BROKEN_PUBLISHING
+
+__all__ = ["MUTANTS"]
+
+MUTANTS = (*BROKEN_PUBLISHING, *BROKEN_POSITIONS, *BROKEN_OPENINGS, *BROKEN_DECODING)
