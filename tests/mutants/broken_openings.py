@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.mutants.mutant import UnitMutant
+from tidegate.producer.core import effects as do
 from tidegate.producer.core import stream_identity
 from tidegate.producer.core.slot import Slot
 from tidegate.producer.core.stream_start_search import StreamStartSearch
+from tidegate.producer.core.transaction_cycle import TransactionCycle
 from tidegate.producer.kafka import from_beginning
 from tidegate.producer.translation import table_registrar
 
@@ -29,6 +31,16 @@ def _lacks_in_spite_of_a_fence(self: Any) -> bool:
 
 def _any_search_decides(self: StreamStartSearch, search_id: int) -> bool:
     return True
+
+
+_deliver = TransactionCycle.deliver
+
+
+def _open_without_a_fence(self: Any, *args: Any) -> list[do.Effect]:
+    effects = _deliver(self, *args)
+    if self.open is None or self.open.start is None:
+        return effects
+    return [effect for effect in effects if not isinstance(effect, do.SendOffsets)]
 
 
 _make_client = from_beginning.make_client
@@ -62,6 +74,13 @@ BROKEN_OPENINGS = (
             "tests/unit/producer/core/test_slot.py::TestRecovery::test_only_a_slot_read_from_its_beginning_can_lack_the_stream_start",
         ),
         ((Slot, "lacks_stream_start", property(_lacks_in_spite_of_a_fence)),),
+    ),
+    UnitMutant(
+        "a stream opened without a fence",
+        (
+            "tests/unit/producer/core/test_stream_opening_properties.py::test_one_opens_the_stream_and_the_other_takes_it_over",
+        ),
+        ((TransactionCycle, "deliver", _open_without_a_fence),),
     ),
     UnitMutant(
         "a search for the start that decides however early it began",
