@@ -32,6 +32,9 @@ _REPLACED = (
 )
 """What a program may say that another one of its name, or on its checkpoint, has replaced."""
 
+_BEFORE_SIGNALS = '"event": "accelerator"'
+"""The line of a worker that begins to connect; after that it handles signals."""
+
 _NO_BROKER = ("no Kafka broker answers", "init_transactions failed")
 """What a program may say that was started while there was no broker."""
 
@@ -94,8 +97,8 @@ def explanation_of(
         return "killed"
     if is_stopping and code == 0:
         return "stopped"
-    if is_stopping and code == _TERMINATED and not words:
-        return "stopped while it was still loading, before it handled signals"
+    if is_stopping and code == _TERMINATED and (not words or _BEFORE_SIGNALS in words):
+        return "stopped while it was still starting, before it handled signals"
     if is_replaced and any(text in words for text in _REPLACED):
         return "replaced by another process"
     if no_broker and any(text in words for text in _NO_BROKER):

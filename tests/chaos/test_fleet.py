@@ -33,6 +33,8 @@ NOTHING = {"is_killed": False, "is_replaced": False, "is_stopping": False, "no_b
         (0, "", {}, False),
         (1, "", {"is_stopping": True}, False),
         (143, "", {"is_stopping": True}, True),
+        (143, '{"state": "used", "event": "accelerator"}', {"is_stopping": True}, True),
+        (143, '{"state": "used", "event": "accelerator"}', {}, False),
         (143, "a line of a worker that works", {"is_stopping": True}, False),
         (143, "", {}, False),
         (1, REPLACED, {"is_replaced": True}, True),
