@@ -16,12 +16,15 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600
 DEADLINE_S = 540
 
 
-def test_a_minute_of_faults_leaves_every_figure_at_0(tmp_path: Path, repository: Path):
+@pytest.mark.parametrize("more", [[], ["--mixed"]], ids=["one version", "two versions"])
+def test_a_minute_of_faults_leaves_every_figure_at_0(
+    tmp_path: Path, repository: Path, more: list[str]
+):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     command = [sys.executable, "-m", "tests.chaos.producer", "--json"]
     done = subprocess.run(
-        [*command, "--seed", "2", "--minutes", "1", "--setting", "heartbeat_ms=500"],
+        [*command, "--seed", "2", "--minutes", "1", "--setting", "heartbeat_ms=500", *more],
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,
@@ -46,10 +49,14 @@ def test_a_minute_of_faults_leaves_every_figure_at_0(tmp_path: Path, repository:
     counts = report["counts"]
     assert counts["changes_published"] + counts["changes_parked"] == counts["changes_committed"]
     assert counts["changes_committed"] > 500
-    assert counts["changes_parked"] >= counts["poison_changes"] > 0
+    assert counts["changes_parked"] >= counts["poison_changes"]
+    assert (counts["poison_changes"] > 0) is not bool(more)
+    assert (counts["heartbeats_of_version_1"] > 0) is bool(more)
+    assert counts["heartbeats_of_version_2"] > 0
     assert counts["rescales"] == 3
     assert counts["faults_of_the_source"] >= 10
-    assert {"schema_ADD COLUMN", "schema_CREATE TABLE", "schema_DROP COLUMN"} <= counts.keys()
+    changed = ("ADD COLUMN", "DROP COLUMN", "CREATE TABLE", "DROP TABLE")
+    assert {f"schema_{verb}" for verb in changed} <= counts.keys()
     assert report["faults"]
     # The run's folder is gone, and so is everything that ran below it.
     assert list(temporary.glob("tidegate-chaos-*")) == []

@@ -35,17 +35,25 @@ def main(
         list[str] | None,
         typer.Option(help="A setting of the workers, NAME=VALUE; may be repeated."),
     ] = None,
+    mixed: Annotated[
+        bool,
+        typer.Option(
+            "--mixed", help="Every second process writes version 1 of the progress records."
+        ),
+    ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the logs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Break a fleet and what it depends on for some minutes, let it heal, and check its topics."""
     settings = settings_of(setting or [])
+    if mixed and settings.get("poison") == "park":
+        raise typer.BadParameter("version 1 cannot hold parked keys", param_hint="--mixed")
     # gRPC's core would write lines of its own among ours; it looks at this once, when imported.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from tests.chaos.producer.run import Options, run_chaos
     from tests.chaos.program import run_program
 
-    options = Options(seed=seed, minutes=minutes, settings=settings)
+    options = Options(seed=seed, minutes=minutes, settings=settings, is_mixed=mixed)
     run_program(
         lambda folder, view: run_chaos(options, folder=folder, view=view),
         keep=keep,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -52,6 +52,7 @@ _PREFIX = "chaos"
 _RATE = 15.0
 _CATCH_UP_DEADLINE_S = 240.0
 _SETTING = "TIDEGATE_PRODUCER_"
+_PROGRESS_VERSION = f"{_SETTING}PROGRESS_VERSION"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,11 @@ class Options:
     minutes: float
     settings: Mapping[str, str] = field(default_factory=dict)
     """Settings of the workers, by name.  Unless it says otherwise, workers park poison changes."""
+    is_mixed: bool = False
+    """Every second process writes version 1 of the progress records.
+
+    Version 1 cannot hold parked keys, so nothing is committed that cannot be published.
+    """
 
 
 def run_chaos(options: Options, *, folder: Path, view: RunView) -> Report:
@@ -89,7 +95,8 @@ class _Run:
         """Nothing breaks any more."""
         self._quiet = threading.Event()
         """Nothing is committed any more."""
-        settings = {"poison": "park", **options.settings}
+        settings = {"poison": "stop" if options.is_mixed else "park", **options.settings}
+        self._started = Counter[str]()
         self._programs = Programs(
             folder=folder,
             bootstrap_servers=stack.bootstrap_servers,
@@ -183,8 +190,18 @@ class _Run:
     # ------------------------------------------------------------ stages
 
     def _worker(self, name: str) -> Program:
+        """Return a process of the fleet; in a mixed one versions 1 and 2 take turns.
+
+        The first worker begins with version 1, so that no slot begins with a later one: a slot
+        never goes back.  Its neighbours begin with another version than it has.
+        """
+        programs = self._programs
+        number = int(name.removeprefix("w")) + self._started[name]
+        self._started[name] += 1
+        if self._options.is_mixed and number % 2 == 1:
+            programs = replace(programs, more={**programs.more, _PROGRESS_VERSION: "1"})
         start = self._start.isoformat().replace("+00:00", "Z")
-        return self._programs.worker(name, start=start)
+        return programs.worker(name, start=start)
 
     def _follow_workers(self, began_s: float, seconds: float) -> None:
         """Bring the fleet to each size in turn, and break its workers in between."""
@@ -246,6 +263,12 @@ class _Run:
         report.add("unhealed", self._breaker.unhealed)
         report.add_endings(self._fleet.endings, tracebacks=self._fleet.tracebacks)
         report.faults = self._breaker.applied
+        versions = Counter(
+            entry.heartbeat_version
+            for log in logs.values()
+            for entry in log
+            if isinstance(entry, ProgressEntry)
+        )
         dead = sum(entry.topic == self._topics.dead_letters for entry in data)
         report.counts = {
             "transactions": len(transactions),
@@ -258,6 +281,7 @@ class _Run:
             "progress_records": sum(
                 isinstance(entry, ProgressEntry) for log in logs.values() for entry in log
             ),
+            **{f"heartbeats_of_version_{version}": versions[version] for version in (1, 2)},
             "stream_partitions": len(self._lineage.born),
             **{f"{verb}s": count for verb, count in self._lineage.done.items()},
             "faults_of_the_source": self._source.done.total(),

@@ -16,6 +16,7 @@ import pytest
 from tests.chaos.producer.topic_log import (
     Decoder,
     ForeignRecord,
+    ProgressEntry,
     Topics,
     order_key_of,
     origin_of,
@@ -108,6 +109,20 @@ def test_a_dead_letter_names_the_topic_that_it_belongs_to(decoder):
 def test_what_no_producer_may_write_is_foreign(decoder, changed):
     with pytest.raises(ForeignRecord, match=r"p\.t/3@9"):
         decoder.decode(Message("p.t", **{**GOOD, **changed}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "tokens", "version"),
+    [
+        ("SLOT_PROGRESS", [{"token": "a"}], 1),
+        ("SLOT_PROGRESS", [{"token": "a", "number": 0}], 2),
+        ("SLOT_PROGRESS", [], None),
+        ("SLOT_CHANGES", [], 2),
+        ("PARTITION_FINISHED", [], None),
+    ],
+)
+def test_a_heartbeat_tells_its_version(kind, tokens, version):
+    assert ProgressEntry(0, 0, 0, kind, "e", {"tokens": tokens}).heartbeat_version == version
 
 
 def test_the_names_of_the_topics():

@@ -22,7 +22,7 @@ TYPES = ("INT64", "STRING(MAX)", "FLOAT64", "BOOL", "BYTES(MAX)", "TIMESTAMP", "
 @pytest.mark.parametrize("seed", range(20))
 def test_columns_and_tables_come_and_go_and_no_name_comes_back(seed):
     changes = list(islice(schema_changes_of(seed), 60))
-    columns, tables = set(), {"items", "counts"}
+    columns, tables, ended = set(), {"items", "counts"}, []
     for change in changes:
         match change.verb:
             case "ADD COLUMN":
@@ -30,12 +30,18 @@ def test_columns_and_tables_come_and_go_and_no_name_comes_back(seed):
                 columns.add((change.table, change.adds))
             case "DROP COLUMN":
                 assert (change.table, change.drops) in columns
-            case _:
+            case "CREATE TABLE":
                 assert change.table not in tables
                 tables.add(change.table)
-        assert change.table in tables
+            case _:
+                ended.append(change.table)
+                continue
+        assert change.table in tables - set(ended)
 
     assert {change.verb for change in changes[:3]} == {"ADD COLUMN", "DROP COLUMN", "CREATE TABLE"}
+    assert changes[3].verb == "DROP TABLE"
+    assert set(ended) <= tables - {"items"}
+    assert len(set(ended)) == len(ended)
     dropped = [(change.table, change.drops) for change in changes if change.drops]
     assert len(set(dropped)) == len(dropped) > 1
 
@@ -47,6 +53,13 @@ def test_a_column_gets_values_and_nulls(kind):
 
     assert None in values
     assert len({str(value) for value in values}) > 2
+
+
+def test_first_tables_and_later_ones_are_dropped():
+    seeds = [islice(schema_changes_of(seed), 4) for seed in range(20)]
+    ended = {change.table for changes in seeds for change in changes if change.is_end}
+
+    assert ended == {"counts", "late2"}
 
 
 def logged(*, new=None, old=None):

@@ -115,6 +115,19 @@ class ProgressEntry:
     epoch: str
     body: Mapping[str, Any]
 
+    @property
+    def heartbeat_version(self) -> int | None:
+        """The version of the progress records, as far as a heartbeat tells it.
+
+        Only version 2 has heartbeats of changes and numbers its tokens; a snapshot without tokens
+        may be of either.
+        """
+        if self.kind == "SLOT_CHANGES":
+            return 2
+        if self.kind != "SLOT_PROGRESS" or not self.body["tokens"]:
+            return None
+        return 2 if "number" in self.body["tokens"][0] else 1
+
 
 def order_key_of(place: Place) -> bytes:
     """Return the order key of a change at a place in the commit order."""

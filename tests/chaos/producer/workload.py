@@ -2,7 +2,7 @@
 
 Some values cannot be published: a TIMESTAMP with nanoseconds, a text that no topic takes.  Writers
 commit transactions over several tables and keys; beside them the schema changes: ADD
-COLUMN, DROP COLUMN, CREATE TABLE.  Keys are few, so that each has many changes.
+COLUMN, DROP COLUMN, CREATE TABLE, DROP TABLE.  Keys are few, so that each has many changes.
 """
 
 from __future__ import annotations
@@ -38,10 +38,12 @@ STREAM = "everything"
 _KEY = ("Shop", "Sku")
 _KEYS = 120
 _WRITERS = 3
-_SCHEMA_EVERY_S = (8.0, 16.0)
+_SCHEMA_EVERY_S = (6.0, 12.0)
 _COLUMNS_MAX = 4
 """Columns that a table gets beside its first ones; then one is dropped first."""
 _TABLES_MAX = 5
+_KEPT = "items"
+"""The table that is never dropped."""
 _ADDED_TYPES = ("INT64", "STRING(MAX)", "FLOAT64", "BOOL", "BYTES(MAX)", "TIMESTAMP")
 _NEW_TABLE = {"Amount": "INT64", "Text": "STRING(MAX)"}
 _DDL_TIMEOUT_S = 60
@@ -83,17 +85,21 @@ class SchemaChange:
     drops: str = ""
     kind: str = ""
     """The added column's type."""
+    is_end: bool = False
+    """Whether the table itself is dropped."""
 
     @property
     def verb(self) -> str:
         """What it does, for the report."""
+        if self.is_end:
+            return "DROP TABLE"
         return "ADD COLUMN" if self.adds else "DROP COLUMN" if self.drops else "CREATE TABLE"
 
 
 def initial_tables() -> list[Table]:
     """Return the tables that there are before the run."""
     every = {f"C{n}": kind for n, kind in enumerate((*_ADDED_TYPES, "NUMERIC"))}
-    return [Table("items", every), Table("counts", {"Amount": "INT64"})]
+    return [Table(_KEPT, every), Table("counts", {"Amount": "INT64"})]
 
 
 def initial_ddl() -> list[str]:
@@ -113,12 +119,19 @@ def schema_changes_of(seed: int) -> Iterator[SchemaChange]:
     while True:
         number += 1
         # A new table early, so that a short run has one as well.
-        is_table = number == 2 or (number > 3 and chance.random() < 0.2)
+        is_table = number == 2 or (number > 4 and chance.random() < 0.2)
         if is_table and len(added) < _TABLES_MAX:
             table = Table(f"late{number}", dict(_NEW_TABLE))
             added[table.name] = []
             yield SchemaChange(table.ddl, table.name)
             continue
+        # Of the first tables as well as of later ones; what they hold is still to be published.
+        if number == 4 or (number > 4 and chance.random() < 0.1):
+            ended = chance.choice([name for name in added if name != _KEPT] or [""])
+            if ended:
+                del added[ended]
+                yield SchemaChange(f"DROP TABLE {ended}", ended, is_end=True)
+                continue
         grown = [one for one, columns in added.items() if columns]
         name = chance.choice(list(added))
         if grown and (number == 3 or chance.random() < 0.35):
@@ -235,9 +248,11 @@ class Workload:
     # ------------------------------------------------------------ inside
 
     def _carry_out(self, change: SchemaChange) -> bool:
-        # Writers stop naming a dropped column before it goes, and name a new one after it came.
-        if change.drops:
-            with self._lock:
+        # Writers stop naming what is dropped before it goes, and name what is new after it came.
+        with self._lock:
+            if change.is_end:
+                self._tables.pop(change.table, None)
+            elif change.drops:
                 self._tables[change.table].columns.pop(change.drops, None)
         try:
             self.database.update_ddl([change.ddl]).result(timeout=_DDL_TIMEOUT_S)
@@ -248,7 +263,7 @@ class Workload:
         with self._lock:
             if change.adds:
                 self._tables[change.table].columns[change.adds] = change.kind
-            elif not change.drops:
+            elif not change.drops and not change.is_end:
                 self._tables[change.table] = Table(change.table, dict(_NEW_TABLE))
             self.schema_changes[change.verb] = self.schema_changes.get(change.verb, 0) + 1
         self.say(change.ddl)
