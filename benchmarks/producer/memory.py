@@ -180,7 +180,7 @@ def _read(address: str, readers: int, kind: str) -> None:
             os._exit(1)
         if isinstance(output, RecordsRead):
             if kind != "backlog" and output.query_id not in begun:  # the heartbeat
-                budget.release(output.size_bytes)
+                budget.release([(output.token, output.size_bytes)])
             else:
                 held.append(output)
             begun.add(output.query_id)

@@ -167,7 +167,7 @@ def _join(parts: Parts, exits: ExitStack, progress: Callable[[str, int], None]) 
         publisher=parts.publisher(redrives=True),
         open_reader=open_no_reader,
         open_stream_start=parts.open_stream_start,
-        release_budget=lambda _size: None,
+        release_budget=lambda _sizes: None,
     )
     fleet_worker.attach(parts.membership(fleet_worker))
     redriver = Redriver(fleet_worker, core, patience_s=_JOIN_PATIENCE_S)

@@ -94,7 +94,8 @@ class StopQuery:
 class ReleaseBudget:
     """Release bytes of the byte budget; those of each `RecordsRead` are released exactly once."""
 
-    size_bytes: int
+    sizes: tuple[tuple[str, int], ...]
+    """(token, bytes); never empty."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,14 +128,15 @@ class PartitionIndex:
         """Let the least watermark of other workers' slots count for the limit of the drift."""
         self._scheduler.others_us = others_us
 
-    def remove(self, partitions: Iterable[StreamPartition]) -> int:
+    def remove(self, partitions: Iterable[StreamPartition]) -> tuple[tuple[str, int], ...]:
         """Forget the stream partitions of a slot that is gone; return their pending bytes."""
-        pending_bytes = 0
+        pending = []
         for partition in partitions:
-            pending_bytes += partition.pending_bytes
+            if partition.pending_bytes:
+                pending.append((partition.child.token, partition.pending_bytes))
             self.changed.pop(partition.child.token, None)
             self._replace(partition, None)
-        return pending_bytes
+        return tuple(pending)
 
     def _update(self) -> None:
         while self.changed:

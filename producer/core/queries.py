@@ -139,7 +139,7 @@ class Queries:
             effects += self.fail(partition, error, now_us)
         if partition.pending_bytes and not partition.has_news:
             # Repeats only: no commit would release their bytes, and readers would wait forever.
-            effects.append(do.ReleaseBudget(partition.drop_bytes()))
+            effects.append(do.ReleaseBudget(((event.token, partition.drop_bytes()),)))
         return effects
 
     def end(self, partition: StreamPartition, now_us: int) -> None:

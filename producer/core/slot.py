@@ -332,8 +332,11 @@ class Slot:
 
     def confirm(
         self, heartbeat: Heartbeat, offset: int, publications: dict[str, Publication]
-    ) -> int:
-        """Apply a committed heartbeat, `offset` is its first; return the bytes that it releases."""
+    ) -> list[tuple[str, int]]:
+        """Apply a committed heartbeat, `offset` is its first.
+
+        Returns the bytes that it releases, by token.
+        """
         after = heartbeat.after
         invariant(after.revision == self.revision + 1, "revision skipped", slot=self.number)
         self.revision = after.revision
@@ -341,14 +344,16 @@ class Slot:
         if isinstance(heartbeat.body, SlotProgress):
             self.chain_offset = offset
         self.vector.update(after.vector)
-        size_bytes = 0
+        released = []
         for token, publication in publications.items():
-            size_bytes += self.tokens[token].confirm(publication)
+            size_bytes = self.tokens[token].confirm(publication)
+            if size_bytes:
+                released.append((token, size_bytes))
             if publication.finish is not None:
                 del self.tokens[token]
         self.heartbeat.confirm(heartbeat, self.tokens, publications)
         self._unsaid &= self.heartbeat.undescribed
-        return size_bytes
+        return released
 
     def fence_offset(self, heartbeat: Heartbeat, first_offset: int) -> int:
         """Return where the next owner starts to read: the chain, or an announcement it lacks.

@@ -71,4 +71,6 @@ class StreamOpening:
         if root is None:
             return []
         effects = self._queries.stop(root)
-        return [*effects, do.ReleaseBudget(root.pending_bytes)] if root.pending_bytes else effects
+        if root.pending_bytes:
+            effects.append(do.ReleaseBudget(((root.child.token, root.pending_bytes),)))
+        return effects

@@ -250,15 +250,15 @@ class TransactionCycle:
         self._counters.counts["committed"] += 1
         self._tables.confirm(one.tables)
         self._due_us = now_us + self._limits.commit_interval_us
-        size_bytes = 0
+        released: list[tuple[str, int]] = []
         for number, heartbeat in one.heartbeats.items():
             slot = self._slots.get(number)
             if slot is None or slot.incarnation != one.incarnations[number]:
                 continue  # lost during the commit: its next owner reads the slot
             publications = one.publications[number]
             self._counters.add(slot.tokens, publications)
-            size_bytes += slot.confirm(heartbeat, one.snapshot_offsets[number], publications)
-        return ([do.ReleaseBudget(size_bytes)] if size_bytes else []), one.start
+            released += slot.confirm(heartbeat, one.snapshot_offsets[number], publications)
+        return ([do.ReleaseBudget(tuple(released))] if released else []), one.start
 
     def abort(self, now_us: int) -> None:
         """Drop the aborted transaction; its records stay pending."""

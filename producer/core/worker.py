@@ -281,7 +281,7 @@ class Worker:
     def _on_records(self, event: on.RecordsRead, now_us: int) -> list[do.Effect]:
         partition = self._running(event.token, event.query_id)
         if partition is None:
-            return [do.ReleaseBudget(event.size_bytes)]
+            return [do.ReleaseBudget(((event.token, event.size_bytes),))]
         return self._queries.add_records(partition, event, end_ns=self._bound_ns(), now_us=now_us)
 
     def _on_query_ended(self, event: on.QueryEnded, now_us: int) -> None:
@@ -420,9 +420,9 @@ class Worker:
         slot = self.slots.pop(number)
         slot.move(SlotChange.DROPPED)
         effects = self._stop_queries(slot)
-        size = self._index.remove(slot.tokens.values())
-        if size:
-            effects.append(do.ReleaseBudget(size))
+        sizes = self._index.remove(slot.tokens.values())
+        if sizes:
+            effects.append(do.ReleaseBudget(sizes))
         return effects + self._opening.drop() if number == self._root_slot else effects
 
     @property

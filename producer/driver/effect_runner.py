@@ -19,7 +19,7 @@ from tidegate.producer.driver.line_rate import LineRate
 from tidegate.schemas.errors import InvariantViolation, invariant
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from tidegate.producer.core.worker import Worker
     from tidegate.producer.ports import (
@@ -52,7 +52,7 @@ class EffectRunner:
         open_reader: OpenReader,
         open_stream_start: Callable[[], StreamStartFinder],
         deliver: Callable[[on.ReaderOutput], None],
-        release_budget: Callable[[int], None],
+        release_budget: Callable[[Iterable[tuple[str, int]]], None],
         clock: Clock,
         observe: Callable[[on.Event, Worker], None] = lambda _event, _worker: None,
     ) -> None:
@@ -203,7 +203,7 @@ class EffectRunner:
             case do.StopQuery():
                 self._stop_reader(effect.query_id)
             case do.ReleaseBudget():
-                self._release_budget(effect.size_bytes)
+                self._release_budget(effect.sizes)
             case do.RestartProducer():
                 _log.warning("producer restarted after a commit of unknown outcome")
                 self._publisher.start()

@@ -18,7 +18,7 @@ from tidegate.producer.driver.inbox import Inbox
 from tidegate.schemas.instants import US_PER_SECOND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from tidegate.producer.core.worker import Worker
     from tidegate.producer.ports import (
@@ -59,7 +59,7 @@ class FleetWorker:
         publisher: Publisher,
         open_reader: OpenReader,
         open_stream_start: Callable[[], StreamStartFinder],
-        release_budget: Callable[[int], None],
+        release_budget: Callable[[Iterable[tuple[str, int]]], None],
         clock: Clock | None = None,
         threads: Threads | None = None,
         revoke_patience_s: float = 60.0,
@@ -161,7 +161,7 @@ class FleetWorker:
     def _discard(self, output: on.ReaderOutput | on.TableFound) -> None:
         """Return the bytes of what nobody will read; called on any thread."""
         if isinstance(output, on.RecordsRead):
-            self._release_budget(output.size_bytes)
+            self._release_budget([(output.token, output.size_bytes)])
 
     def _note_interruption(self, event: on.Event) -> None:
         """Log what interrupts reading, once for as long as it stays the same."""

@@ -111,7 +111,7 @@ class PartitionReader:
             self._report(QueryFailed(self._token, self._query_id, bug))
         finally:
             self._query.cancel()
-            self._budget.release(self._held)
+            self._release(self._held)
 
     def _was_stopped(self) -> bool:
         return self._is_stopped
@@ -127,11 +127,15 @@ class PartitionReader:
     async def _take(self, size: int) -> bool:
         """Wait until bytes fit, and hold them; return False once stopped."""
         is_taken = await self._budget.take(
-            size, carried=self._held, is_cancelled=self._was_stopped, on_wait=self._pause
-        )
+            self._token, size, carried=self._held,
+            is_cancelled=self._was_stopped, on_wait=self._pause,
+        )  # fmt: skip
         if is_taken:
             self._held += size
         return is_taken
+
+    def _release(self, size: int) -> None:
+        self._budget.release([(self._token, size)])
 
     def _pause(self) -> None:
         self._is_paused = True
@@ -181,7 +185,7 @@ class PartitionReader:
                 return
             self._resume()
         else:
-            self._budget.release(-more)
+            self._release(-more)
         self._held = unfinished
         if items:
             self._report(RecordsRead(self._token, self._query_id, items, size), size=size)
@@ -193,7 +197,7 @@ class PartitionReader:
                 self._deliver(output)
                 return
         if size:
-            self._budget.release(size)
+            self._release(size)
 
 
 def size_bytes(item: ReadItem) -> int:

@@ -7,10 +7,10 @@ from typing import Any
 from tests.simulation.mutant import Mutant
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
+from tidegate.producer.core.budget_line import BudgetLine, Request, _Account
 from tidegate.producer.core.now import Now
 from tidegate.producer.core.queries import Queries
 from tidegate.producer.driver import effect_runner, inbox
-from tidegate.producer.driver.byte_budget import ByteBudget
 from tidegate.producer.driver.effect_runner import EffectRunner
 from tidegate.producer.driver.inbox import Inbox
 from tidegate.producer.driver.loop import FleetWorker
@@ -36,19 +36,26 @@ def _fence_after_releasing(self: EffectRunner, effect: do.TransactionEffect) -> 
     return _publish(self, effect)
 
 
-def _always(self: ByteBudget, size: int) -> bool:
+def _always(self: BudgetLine, size: int) -> bool:
     return True
 
 
-def _may_take_what_fits(self: ByteBudget, size: int) -> bool:
-    return self._taken + size <= self._bytes_max
+def _may_take_what_fits(self: BudgetLine, size: int) -> bool:
+    return self.taken + size <= self.bytes_max
+
+
+def _first_come(self: BudgetLine) -> Request | None:
+    """Give nobody's share a thought."""
+    return self._line[0] if self._line else None
 
 
 async def _take_the_rest_at_once(self: PartitionReader, size: int) -> bool:
     """Hold what becomes of a message, and do not wait until it fits."""
     if not self._held:
         return await _take(self, size)
-    self._budget._taken += size
+    line = self._budget._line
+    line.taken += size
+    line._accounts.setdefault(self._token, _Account()).taken += size
     self._held += size
     return True
 
@@ -133,7 +140,7 @@ BROKEN_DRIVERS = (
     Mutant(
         "a message larger than the budget never admitted",
         "liveness",
-        ((ByteBudget, "_may_take", _may_take_what_fits),),
+        ((BudgetLine, "may_take", _may_take_what_fits),),
     ),
     Mutant(
         "slots released, and group metadata refreshed, inside the transaction",
@@ -141,8 +148,9 @@ BROKEN_DRIVERS = (
         ((EffectRunner, "_publish", _fence_after_releasing),),
     ),
     Mutant(
-        "a byte budget that never waits", "bounded_memory", ((ByteBudget, "_may_take", _always),)
+        "a byte budget that never waits", "bounded_memory", ((BudgetLine, "may_take", _always),)
     ),
+    Mutant("a byte budget without shares", "bounded_memory", ((BudgetLine, "_next", _first_come),)),
     Mutant(
         "a message received before its bytes are taken",
         "bounded_memory",

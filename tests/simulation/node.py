@@ -17,6 +17,7 @@ from tests.simulation.history import QueryStart
 from tests.simulation.process import Process
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
+from tidegate.producer.core.budget_line import BudgetLine, Request
 from tidegate.producer.core.fleet_alignment import STALE_AFTER_US
 from tidegate.producer.core.lifecycle import PartitionState
 from tidegate.producer.core.now import Now
@@ -123,16 +124,37 @@ class WatchedBudget(ByteBudget):
     granted = 0
     """Bytes of readers that were admitted and have not gone on yet."""
 
-    async def take(self, size: int, **options: Any) -> bool:
-        is_taken = await super().take(size, **options)
+    unfair = 0
+    """The most that was held beyond its share by a stream partition that passed another by."""
+
+    def __init__(self, bytes_max: int, **options: Any) -> None:
+        super().__init__(bytes_max, **options)
+        self._line = _WatchedLine(self, bytes_max)
+
+    async def take(self, token: str, size: int, **options: Any) -> bool:
+        is_taken = await super().take(token, size, **options)
         self.granted -= size if is_taken else 0
         return is_taken
 
-    def _leave(self) -> None:
-        size = self._waiting[0].size
-        self.granted += size
-        self.bound = max(self.bound, self._bytes_max, self._carried + size)
-        super()._leave()
+
+class _WatchedLine(BudgetLine):
+    """The production line; notes what is admitted."""
+
+    def __init__(self, budget: WatchedBudget, bytes_max: int) -> None:
+        super().__init__(bytes_max)
+        self._budget = budget
+
+    def admit(self) -> Request | None:
+        waiting, carried = self.waiting, self.carried
+        beyond = {one.token: max(0, self.delivered(one.token) - self.share) for one in waiting}
+        request = super().admit()
+        if request is not None:
+            budget = self._budget
+            budget.granted += request.size
+            budget.bound = max(budget.bound, self.bytes_max, carried + request.size)
+            if not all(beyond.values()):
+                budget.unfair = max(budget.unfair, beyond[request.token])
+        return request
 
 
 class _WatchedQuery:
@@ -252,7 +274,13 @@ class Node:
         partitions = [p for slot in worker.slots.values() for p in slot.tokens.values()]
         pending = sum(p.pending_bytes for p in (*partitions, worker._opening.root) if p is not None)
         readers = sum(reader._held for reader in self._readers if not reader.has_ended)
-        return self.budget._taken - self.budget.granted - readers - pending - self.bytes_in_transit
+        return (
+            self.budget._line.taken
+            - self.budget.granted
+            - readers
+            - pending
+            - self.bytes_in_transit
+        )
 
     # ------------------------------------------------------------ what happens to it
 
@@ -265,7 +293,8 @@ class Node:
         if thread.is_alive():
             thread.go_on()
         world = self.world
-        world.measure("bytes held by readers", self.budget._taken, self.budget.bound)
+        world.measure("bytes held by readers", self.budget._line.taken, self.budget.bound)
+        world.measure("bytes beyond a share that passed others by", self.budget.unfair, 0)
         if not self.loop._runner.is_stopped:
             world.measure("bytes taken that nobody holds, or held and not taken", abs(self.leak), 0)
         if not self._main.is_alive():

@@ -195,7 +195,7 @@ class Node:
         self.queries[query.query_id] = query.token, self.world.open_query(self, query)
         return _Query(self, query.query_id)
 
-    def _release(self, size_bytes: int) -> None:
+    def _release(self, _sizes: Any) -> None:
         pass
 
     def _note_stop(self) -> None:

@@ -73,7 +73,9 @@ def test_the_bytes_of_repeats_are_released(queries, partition):
     queries.fail(partition, QueryInterrupted("gone"), 0)
     queries.start(partition)
 
-    assert read(queries, partition, record(START_US + 10), size=7) == [do.ReleaseBudget(7)]
+    assert read(queries, partition, record(START_US + 10), size=7) == [
+        do.ReleaseBudget((("token", 7),))
+    ]
 
 
 def test_an_end_without_children_is_counted(queries, partition, counters):
@@ -122,7 +124,7 @@ class TestBytes:
     """Everything that was counted for a query is released once."""
 
     def released(self, effects):
-        return sum(e.size_bytes for e in effects if isinstance(e, do.ReleaseBudget))
+        return sum(size for e in effects if isinstance(e, do.ReleaseBudget) for _, size in e.sizes)
 
     def test_repeats_that_are_read_during_a_transaction_are_released_with_it(self, bench):
         bench.open_stream("a")

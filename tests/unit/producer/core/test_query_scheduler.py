@@ -419,7 +419,7 @@ class TestWorker:
         late = crowded.change(START_US + 2_500_000)
 
         effects = crowded.give(on.RecordsRead(first, stopped.query_id, [late], 77))
-        assert do.ReleaseBudget(77) in effects
+        assert do.ReleaseBudget(((first, 77),)) in effects
 
     def test_a_slot_with_a_queued_one_is_released(self, crowded):
         (running,) = crowded.queries

@@ -58,4 +58,4 @@ def test_a_lost_slot_stops_it_and_releases_what_it_held(bench, opening):
 
     assert opening.root is None
     assert ROOT_TOKEN not in bench.queries
-    assert do.ReleaseBudget(100) in effects
+    assert do.ReleaseBudget(((ROOT_TOKEN, 100),)) in effects

@@ -170,10 +170,11 @@ class TestLostSlots:
         until_commit(cycle, slots, 1, 2)
         assert cycle.abort_if_lost([1]) == []
         lost = slots.pop(1)
+        (token,) = slots[2].tokens
         effects, started = cycle.commit(NOW.monotonic_us)
 
         assert started is None
-        assert effects == [do.ReleaseBudget(100)]
+        assert effects == [do.ReleaseBudget(((token, 100),))]
         assert (lost.revision, slots[2].revision) == (0, 1)
 
     def test_an_undecided_transaction_of_a_lost_slot_breaks_the_invariants(self, cycle, slots):

@@ -188,7 +188,7 @@ class TestResume:
         effects = bench.give(on.RecordsRead("a", stale, [bench.change(START_US + 5)], 7))
         bench.later()
 
-        assert do.ReleaseBudget(7) in effects
+        assert do.ReleaseBudget((("a", 7),)) in effects
         assert not log.data
 
     def test_a_refusal_stops_the_worker(self, bench):
@@ -289,7 +289,9 @@ class TestInitialQuery:
         bench.returns(ROOT_TOKEN, bench.children("a", start_us=START_US))
 
     def released(self, bench):
-        return sum(e.size_bytes for e in bench.effects if isinstance(e, do.ReleaseBudget))
+        return sum(
+            size for e in bench.effects if isinstance(e, do.ReleaseBudget) for _, size in e.sizes
+        )
 
     def test_what_the_initial_query_took_is_given_back(self, bench):
         self.opened_halfway(bench)
@@ -344,9 +346,9 @@ class TestTransaction:
         assert "AbortTransaction" not in kinds(effects)
         bench.give(on.TransactionCommitted())
 
-        released = [e.size_bytes for e in bench.effects if isinstance(e, do.ReleaseBudget)]
+        released = [e.sizes for e in bench.effects if isinstance(e, do.ReleaseBudget)]
         assert bench.worker.transaction is None
-        assert sum(released) == 200  # the initial query's, and the change's once
+        assert released == [((ROOT_TOKEN, 100),), (("a", 100),)]  # the change's once
 
     def test_an_abort_is_followed_by_a_pause_however_much_waits(self, bench):
         # Once removed from the group, every attempt fails at once, and only a poll says why.
@@ -577,7 +579,7 @@ class TestBudget:
         query = bench.queries["a"]
 
         effects = bench.give(on.RecordsRead("a", query.query_id, [record], 77))
-        assert effects == [do.ReleaseBudget(77)]
+        assert effects == [do.ReleaseBudget((("a", 77),))]
 
     def test_repeats_before_news_are_released_with_them(self, bench):
         bench.open_stream("a")
@@ -592,7 +594,9 @@ class TestBudget:
         items = [record, bench.change(START_US + 20, "t2")]
         effects = bench.give(on.RecordsRead("a", query.query_id, items, 77))
         effects += bench.later()
-        assert [e for e in effects if isinstance(e, do.ReleaseBudget)] == [do.ReleaseBudget(77)]
+        assert [e for e in effects if isinstance(e, do.ReleaseBudget)] == [
+            do.ReleaseBudget((("a", 77),))
+        ]
 
 
 class TestClocks:

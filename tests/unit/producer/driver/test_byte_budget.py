@@ -24,8 +24,8 @@ class Budget(ByteBudget):
         super().__init__(bytes_max, tasks=tasks, **options)
         self._runner = tasks
 
-    def take_now(self, size, **options):
-        return self._runner.run(lambda: self.take(size, **options))
+    def take_now(self, size, *, token="a", **options):
+        return self._runner.run(lambda: self.take(token, size, **options))
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_what_does_not_fit_waits_for_a_release(new_budget):
     thread.join(0.05)
     assert not answers
 
-    budget.release(6)
+    budget.release([("a", 6)])
     thread.join(WAIT_S)
     assert answers == [True]
     assert budget.taken == 5
@@ -72,7 +72,7 @@ def test_an_amount_beyond_the_budget_is_admitted_when_nothing_is_held(new_budget
     thread, answers = taking(budget, 1)
     thread.join(0.05)
     assert not answers
-    budget.release(25)
+    budget.release([("a", 25)])
     thread.join(WAIT_S)
     assert answers == [True]
 
@@ -97,10 +97,10 @@ def test_waking_disturbs_only_those_that_are_cancelled(new_budget):
     stays, stays_answers = taking(budget, 1)
     waiting(budget)
     leaves, leaves_answers = taking(budget, 1, cancelled.is_set)
-    while len(budget._waiting) < 2:
+    while len(budget._turns) < 2:
         stays.join(0.001)
     notified = []
-    for number, waiter in enumerate(budget._waiting):
+    for number, waiter in enumerate(budget._turns.values()):
         changed, waiter.changed = waiter.changed, SimpleNamespace()
         waiter.changed.notify = lambda n=number, c=changed: (notified.append(n), c.notify())
     cancelled.set()
@@ -110,7 +110,7 @@ def test_waking_disturbs_only_those_that_are_cancelled(new_budget):
     assert notified == [1]
     assert leaves_answers == [False]
     assert not stays_answers
-    budget.release(10)
+    budget.release([("a", 10)])
     stays.join(WAIT_S)
 
 
@@ -119,14 +119,14 @@ def test_releasing_more_than_was_taken_is_a_bug(new_budget):
     budget.take_now(3, is_cancelled=never)
 
     with pytest.raises(InvariantViolation):
-        budget.release(4)
+        budget.release([("a", 4)])
 
 
 def waiting(budget):
     """Wait until the budget's line has a reader in it."""
     give_up = threading.Event()
     for _ in range(WAIT_S * 100):
-        if budget._waiting:
+        if budget._turns:
             return
         give_up.wait(0.01)
     pytest.fail("nobody waits")
@@ -139,16 +139,16 @@ def test_first_come_first_served_whatever_the_size(new_budget):
     waiting(budget)
     small, small_answers = taking(budget, 1)
     small.join(0.05)
-    budget.release(5)
+    budget.release([("a", 5)])
     large.join(0.05)
     assert not large_answers
     assert not small_answers
 
-    budget.release(5)
+    budget.release([("a", 5)])
     large.join(WAIT_S)
     assert large_answers == [True]
     assert budget.taken == 50
-    budget.release(50)
+    budget.release([("a", 50)])
     small.join(WAIT_S)
     assert small_answers == [True]
 
@@ -168,7 +168,7 @@ def test_readers_that_wait_with_part_of_a_value_do_not_wait_for_each_other(new_b
     waiting(budget)
     while not answers:
         threads[0].join(0.01)
-    budget.release(10)  # the first one's value is complete, and committed
+    budget.release([("a", 10)])  # the first one's value is complete, and committed
     for thread in threads:
         thread.join(WAIT_S)
 

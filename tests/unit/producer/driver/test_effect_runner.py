@@ -42,15 +42,15 @@ def names(core):
 
 def test_one_effect_is_carried_out_at_a_time():
     released = []
-    core = ScriptedCore(Ticked=[do.ReleaseBudget(1), do.ReleaseBudget(2)])
+    core = ScriptedCore(Ticked=[do.ReleaseBudget((("a", 1),)), do.ReleaseBudget((("a", 2),))])
     one = runner(core, released=released)
     one.pass_on(on.Ticked())
     assert released == []
 
     assert one.run_next()
-    assert released == [1]
+    assert released == [(("a", 1),)]
     assert one.run_next()
-    assert released == [1, 2]
+    assert released == [(("a", 1),), (("a", 2),)]
     assert not one.run_next()
 
 
@@ -90,7 +90,8 @@ def test_one_more_topic_is_watched_by_the_membership():
 def test_an_outcome_waits_for_the_effects_of_the_same_call():
     released = []
     core = ScriptedCore(
-        Ticked=[do.AwaitDelivery(), do.ReleaseBudget(1)], Delivered=[do.ReleaseBudget(2)]
+        Ticked=[do.AwaitDelivery(), do.ReleaseBudget((("a", 1),))],
+        Delivered=[do.ReleaseBudget((("a", 2),))],
     )
     one = runner(core, released=released)
     one.pass_on(on.Ticked())
@@ -99,18 +100,18 @@ def test_an_outcome_waits_for_the_effects_of_the_same_call():
 
     one.run_next()
     one.run_next()
-    assert (names(core), released) == (["Ticked", "Delivered"], [1])
+    assert (names(core), released) == (["Ticked", "Delivered"], [(("a", 1),)])
 
 
 def test_a_failure_drops_the_rest_of_the_transaction_and_nothing_else():
     released, publisher = [], FakePublisher(send_offsets=REFUSED)
     core = ScriptedCore(
-        Ticked=[do.SendOffsets(((0, 1),)), do.ReleaseBudget(7), do.CommitTransaction()],
+        Ticked=[do.SendOffsets(((0, 1),)), do.ReleaseBudget((("a", 7),)), do.CommitTransaction()],
         TransactionAborted=[do.BeginTransaction()],
     )
     runner(core, publisher=publisher, released=released).process(on.Ticked())
 
-    assert released == [7]
+    assert released == [(("a", 7),)]
     assert publisher.calls == ["send_offsets", ("metadata", b"generation 7"), "begin"]
 
 
@@ -190,7 +191,7 @@ def test_each_abort_is_a_line_with_its_reason_at_a_bearable_rate():
 
 def test_after_a_stop_neither_effects_nor_events_follow():
     released = []
-    core = ScriptedCore(Ticked=[do.Stop(None), do.ReleaseBudget(1)])
+    core = ScriptedCore(Ticked=[do.Stop(None), do.ReleaseBudget((("a", 1),))])
     one = runner(core, released=released)
     one.process(on.Ticked())
     one.process(on.Ticked())
@@ -209,7 +210,7 @@ def test_a_core_that_contradicts_itself_stops_the_worker():
 
 
 def test_an_event_before_the_effects_of_the_last_one_is_a_bug():
-    one = runner(ScriptedCore(Ticked=[do.ReleaseBudget(1)]))
+    one = runner(ScriptedCore(Ticked=[do.ReleaseBudget((("a", 1),))]))
     one.pass_on(on.Ticked())
 
     with pytest.raises(InvariantViolation):

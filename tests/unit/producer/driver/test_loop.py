@@ -187,12 +187,12 @@ class TestEffects:
     def test_what_is_no_part_of_the_transaction_happens_all_the_same(self):
         released = []
         core = ScriptedCore(
-            Ticked=[do.BeginTransaction(), do.ReleaseBudget(7)], TransactionAborted=STOP
+            Ticked=[do.BeginTransaction(), do.ReleaseBudget((("a", 7),))], TransactionAborted=STOP
         )
         publisher = FakePublisher(begin=on.TransactionAborted("no member"))
         loop(core, publisher=publisher, released=released).run()
 
-        assert released == [7]
+        assert released == [(("a", 7),)]
 
     def test_an_unknown_outcome_reaches_the_core(self):
         core = ScriptedCore(Ticked=FENCED, CommitOutcomeUnknown=STOP)
@@ -236,7 +236,7 @@ class TestEffects:
                 or reader
             ),
             open_stream_start=lambda: None,
-            release_budget=lambda _size: None,
+            release_budget=lambda _sizes: None,
         )
         worker.attach(FakeSlots())
         worker.run()

@@ -193,7 +193,7 @@ def test_a_reader_waits_for_the_budget_and_goes_on_when_bytes_are_given_back(rea
     for _ in range(3):
         output = read_only(inbox)
         assert budget.taken == output.size_bytes
-        budget.release(output.size_bytes)
+        budget.release([("k", output.size_bytes)])
     assert read_only(inbox) == QueryEnded("k", 3)
     assert budget.taken == 0
 
@@ -203,7 +203,7 @@ def test_a_reader_says_when_it_waits_and_when_no_longer(read, inbox, tasks):
     read(Stream([BEAT], [BEAT], size_bytes=1_000), budget=budget)
     first, paused = take(inbox, 2)
     assert paused == QueryPaused("k", 3)
-    budget.release(first.size_bytes)
+    budget.release([("k", first.size_bytes)])
     assert take(inbox, 1) == [QueryResumed("k", 3)]
 
 
@@ -212,20 +212,20 @@ def test_what_fits_never_is_let_in_alone(read, inbox, tasks):
     read(Stream([data("1")], [BEAT]), budget=budget)
     large = read_only(inbox)
     assert large.size_bytes > 1
-    budget.release(large.size_bytes)
+    budget.release([("k", large.size_bytes)])
     assert read_only(inbox).items == [BEAT]
 
 
 def test_nothing_is_received_before_its_bytes_are_taken(read, inbox, tasks):
     """Of a message that is not received its query has little, whatever its size."""
     budget = ByteBudget(1_000, tasks=tasks)
-    assert tasks.run(lambda: budget.take(1_000, is_cancelled=lambda: False))
+    assert tasks.run(lambda: budget.take("k", 1_000, is_cancelled=lambda: False))
     stream = Stream([BEAT], size_bytes=500)
     read(stream, budget=budget)
     assert take(inbox, 1) == [QueryPaused("k", 3)]
     assert stream.received == 0
 
-    budget.release(1_000)
+    budget.release([("k", 1_000)])
     assert read_only(inbox).items == [BEAT]
     assert stream.received == 1
 
@@ -283,14 +283,14 @@ def test_what_becomes_larger_than_it_came_waits_until_it_fits(read, inbox, tasks
 
     assert take(inbox, 1) == [QueryPaused("k", 7 - first.query_id)]
     assert budget.taken <= size + 20
-    budget.release(first.size_bytes)
+    budget.release([("k", first.size_bytes)])
     assert take(inbox, 1) == [QueryResumed("k", 7 - first.query_id)]
     assert read_only(inbox).size_bytes == budget.taken == size
 
 
 def test_a_reader_that_is_stopped_while_it_waits_to_deliver_delivers_nothing(read, inbox, tasks):
     budget = ByteBudget(1_000, tasks=tasks)
-    assert tasks.run(lambda: budget.take(990, is_cancelled=lambda: False))
+    assert tasks.run(lambda: budget.take("k", 990, is_cancelled=lambda: False))
     reader = read(Stream([data("1")], size_bytes=10), budget=budget)
     assert take(inbox, 1) == [QueryPaused("k", 3)]
     reader.stop()
@@ -336,7 +336,7 @@ def test_nothing_comes_after_stop_returned_however_the_two_meet(budget, tasks):
             if stopped.is_set():
                 late.append(output)
             if isinstance(output, RecordsRead):
-                budget.release(output.size_bytes)
+                budget.release([("k", output.size_bytes)])
 
         reader = PartitionReader(
             Stream(*[[BEAT]] * 200), Translator(), token="k", query_id=1, start_ns=0,
