@@ -8,6 +8,7 @@ connection of their own, gRPC's; those of streaming queries are in `stream_chann
 from __future__ import annotations
 
 import asyncio
+import platform
 import re
 import threading
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from tidegate.producer.spanner.call import ReadAhead
 from tidegate.producer.spanner.connection import Connection
 from tidegate.producer.spanner.endpoint import Endpoint
 from tidegate.producer.spanner.stream_channels import StreamChannels
+from tidegate.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +39,8 @@ __all__ = ["SpannerChannels", "rpc_error"]
 _SERVICE = "/google.spanner.v1.Spanner/"
 _ENDPOINT = "spanner.googleapis.com:443"
 _SESSION_TIMEOUT_S = 20.0
+_API_CLIENT = f"tidegate/{__version__} gl-python/{platform.python_version()}"
+"""As Google's clients name themselves; their libraries (`gax`, `gapic`) make no call here."""
 _KEEPALIVE_MS = 120_000
 """As the client libraries: servers end connections that ping much more often."""
 _RETRIABLE = {
@@ -161,15 +165,16 @@ class SpannerChannels:
         return rpc_error(error, what="open a session in Spanner", database=self.database)
 
     def _metadata_of_the_database(self) -> tuple[tuple[str, str], ...]:
-        return (
-            ("google-cloud-resource-prefix", self.database),
-            ("x-goog-request-params", f"database={self.database}"),
-        )
+        return self._metadata_for(f"database={self.database}")
 
     def _metadata(self, session: str) -> tuple[tuple[str, str], ...]:
+        return self._metadata_for(f"session={session}")
+
+    def _metadata_for(self, routed_by: str) -> tuple[tuple[str, str], ...]:
         return (
             ("google-cloud-resource-prefix", self.database),
-            ("x-goog-request-params", f"session={session}"),
+            ("x-goog-request-params", routed_by),
+            ("x-goog-api-client", _API_CLIENT),
         )
 
     def _unary(self, method: str, request: Any, response: Any) -> Any:

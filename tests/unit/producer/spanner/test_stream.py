@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+import tidegate
 from tests.reading import decoded, received
 from tidegate.producer.accelerator import SWITCH
 from tidegate.producer.errors import PositionExpired, QueryInterrupted, QueryRefused, TokenRefused
@@ -60,6 +62,16 @@ def test_what_is_asked(stream, spanner, read):
     for sent in spanner.metadata:
         assert sent["google-cloud-resource-prefix"] == "projects/p/instances/i/databases/d"
         assert "x-goog-request-params" in sent
+
+
+def test_calls_say_who_makes_them(stream, spanner, read):
+    """The session's over gRPC and the query's over h2, without the names of other libraries."""
+    read(stream.query(**ARGUMENTS))
+    python = platform.python_version()
+
+    assert [sent["x-goog-api-client"] for sent in spanner.metadata] == [
+        f"tidegate/{tidegate.__version__} gl-python/{python}"
+    ] * 2
 
 
 def test_the_initial_query_has_no_token_and_a_bounded_one_an_end(stream, spanner, read):
