@@ -13,6 +13,7 @@ import os
 import resource
 import shutil
 import subprocess
+import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -169,6 +170,12 @@ CHECKS: dict[str, dict[str, tuple[str, ...]]] = {
         "wheel's files": ("check-wheel-contents", "dist"),
         "wheel, simulator": (*_BUILD, "dist/simulator", SIMULATOR),
         "its files": ("check-wheel-contents", "--toplevel", SIMULATOR, "dist/simulator"),
+        # Of this Python and system only; this takes a C compiler.
+        "wheel, accelerator": (*_BUILD, "dist/accelerator", "accelerator"),
+        "accelerator's files": (
+            *("check-wheel-contents", "--toplevel"),
+            *(f"tidegate_accelerator{sysconfig.get_config_var('EXT_SUFFIX')}", "dist/accelerator"),
+        ),
     },
 }
 

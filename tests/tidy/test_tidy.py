@@ -130,6 +130,23 @@ def test_images_start_console_scripts_that_exist():
     assert started <= set(scripts)
 
 
+def test_the_workers_image_has_the_accelerator_and_no_compiler():
+    builder, image = re.split(
+        r"^FROM ", (REPOSITORY / "docker/producer/Dockerfile").read_text(), flags=re.MULTILINE
+    )[1:]
+    version = re.match(r"python:([0-9.]+) AS builder\n", builder)
+
+    assert version
+    assert image.startswith(f"python:{version[1]}-slim\n")  # a wheel is for one version of Python
+    assert "COPY accelerator /accelerator\n" in builder
+    assert re.search(r"^RUN pip wheel .* --wheel-dir /wheels /accelerator$", builder, re.MULTILINE)
+    assert "COPY --from=builder /wheels/tidegate_accelerator-*.whl /wheels/\n" in image
+    assert re.search(
+        r"^RUN pip install .* /wheels/tidegate_accelerator-\*\.whl ", image, re.MULTILINE
+    )
+    assert not re.search(r"apt-get|gcc|build-essential", image)
+
+
 @pytest.mark.parametrize("program", ["producer", "spark_consumer"])
 def test_images_serve_probes_to_the_outside(program):
     """On the loopback address of a container nothing would reach them."""
