@@ -123,10 +123,7 @@ class Publisher(Protocol):
         ...
 
     def commit(self) -> TransactionCommitted | CommitUnanswered | TransactionFailure:
-        """Commit; after `CommitUnanswered` the same commit may be asked for again.
-
-        A repeated commit is harmless: it confirms a commit that already happened.
-        """
+        """Commit; after `CommitUnanswered` a second call is harmless and asks for the outcome."""
         ...
 
     def abort(self, reason: str) -> TransactionFailure:
@@ -172,10 +169,7 @@ class GroupListener(Protocol):
         ...
 
     def slots_revoked(self, slots: tuple[int, ...]) -> None:
-        """Commit and stop what belongs to these slots; they may be reassigned on return.
-
-        Blocks the rebalance while it runs, so it is bounded.
-        """
+        """Commit and stop what belongs to these slots; bounded: the rebalance waits for it."""
         ...
 
     def slots_lost(self, slots: tuple[int, ...]) -> None:
@@ -206,8 +200,7 @@ class Membership(Protocol):
         - `ProgressRead`: committed records of own slots, by offset within a slot, each with the
           incarnation given to `recover`.  Records read from before a `recover` are not returned
           after it.
-        - `SlotPositionAdvanced`: reading of a slot passed control records, or records that are not
-          wanted after `read_announcements`, or reached its end.
+        - `SlotPositionAdvanced`: reading of a slot passed control or unwanted records, or its end.
         - `SlotOutOfRange`: the log of a slot does not hold the offset to be read next; reading goes
           on nowhere else.
         - `GroupDescribed`: the group as its coordinator described it a few seconds ago; comes
@@ -242,9 +235,9 @@ class Membership(Protocol):
         ...
 
     def read_announcements(self, slot: int, incarnation: int) -> None:
-        """Return of an own slot's records only the announcements from now on; does not block.
+        """Return of an own slot's records only announcements until its next `recover`.
 
-        Until the slot's next `recover`.  Void for another incarnation than that of the last one.
+        Void for another incarnation than that of the last one; does not block.
         """
         ...
 

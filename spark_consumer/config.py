@@ -125,9 +125,10 @@ class ConsumerConfig(StreamSettings):
     )
     on_mismatch: Literal["stop", "record"] = Field(
         default="stop",
-        description="What follows where a transaction has not as many records as they state. stop: "
-        "the run ends with TransactionIncomplete before anything of the release is written; "
-        "record: it is written, and its manifest, the log and status say so",
+        description="What follows where a transaction has not as many records as they state, or a "
+        "stream partition not the changes that its marker states. stop: the run ends with "
+        "TransactionIncomplete or StreamPartitionIncomplete before anything of the release is "
+        "written; record: it is written, and its manifest, the log and status say so",
     )
     take_over: bool = Field(
         default=False,

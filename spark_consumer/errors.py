@@ -12,6 +12,7 @@ ConsumerError
 ├── SegmentDamaged          a pending segment is not as it was written
 ├── ChangesNotConserved     changes that were read are neither released nor waiting
 ├── TransactionIncomplete   a transaction has not as many records as they state
+├── StreamPartitionIncomplete  a stream partition has not the changes that its marker states
 ├── CountsMissing           Spark has not reported what a job counted
 ├── WriterReplaced          a younger run has taken this checkpoint
 └── RunStopped              Spark started a batch while the run was stopping
@@ -38,6 +39,7 @@ __all__ = [
     "NewerCheckpoint",
     "RunStopped",
     "SegmentDamaged",
+    "StreamPartitionIncomplete",
     "TableMissing",
     "TransactionIncomplete",
     "UnorderedChange",
@@ -79,6 +81,13 @@ class ChangesNotConserved(ConsumerError):  # noqa: N818 - named after what was f
 
 class TransactionIncomplete(ConsumerError):  # noqa: N818 - named after what was found
     """A transaction has not as many records as they state; nothing of its release was written."""
+
+
+class StreamPartitionIncomplete(ConsumerError):  # noqa: N818 - named after what was found
+    """The changes of a stream partition are not those that its completion marker states.
+
+    Nothing of the release that ends it was written.
+    """
 
 
 class CountsMissing(ConsumerError):  # noqa: N818 - named after what was found

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.order_key import OrderKey, first_key_after
 from tidegate.spark_consumer.batch.release_order import numbered
+from tidegate.spark_consumer.core.origin_sums import sum_by_origin
 from tidegate.spark_consumer.core.row_sums import Conflict, ReleaseCount
 from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.decoding import decode_changes
@@ -61,7 +62,13 @@ def collected_release(
     tables = {topic: table(topic, schemas) for topic, schemas in topics.items()}
     rows, copies = len(of_change), len(records)
     release = Release.of(bounds, tables, plan=plan, rows=rows, records=copies)
-    return release, ReleaseCount(rows, copies, conflict=_first_conflict(of_change))
+    origins = sum_by_origin(
+        (one["origin"], topic, bytes(one["order_key"]), len(one["value"] or b""))
+        for topic, changes in of_topic.items()
+        for one in changes
+    )
+    conflict = _first_conflict(of_change)
+    return release, ReleaseCount(rows, copies, conflict=conflict, origins=origins)
 
 
 def _place(record: Mapping[str, Any]) -> tuple[str, int, int]:

@@ -12,8 +12,10 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.order_key import OrderKey
 from tidegate.spark_consumer.batch.release_order import PLACE, SLICE, is_outside, numbered
+from tidegate.spark_consumer.batch.row_sums import HALF_BITS, high_half, low_half
+from tidegate.spark_consumer.core.origin_sums import NO_CHANGES_OF_ORIGIN, OriginSum
 from tidegate.spark_consumer.core.release import first_ordinals
-from tidegate.spark_consumer.core.row_sums import Conflict, ReleaseCount
+from tidegate.spark_consumer.core.row_sums import CHECKSUM_MODULUS, Conflict, ReleaseCount
 from tidegate.spark_consumer.sinks.decoding import decode_changes
 from tidegate.spark_consumer.sinks.port import DecodedTable, Release
 
@@ -23,11 +25,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
     from tidegate.spark_consumer.batch.segments import ReleaseRows
+    from tidegate.spark_consumer.core.origin_sums import Pair
     from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
     from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
     from tidegate.spark_consumer.sinks.port import AnyTable
 
 __all__ = ["decoded_release"]
+
+_KEY_HASH = "key_hash"
 
 
 @contextmanager
@@ -66,7 +71,12 @@ def decoded_release(
         }
         release = Release.of(bounds, tables, plan=plan, rows=count.rows, records=count.copies)
         conflict = _first_conflict(kept, count.conflicts) if count.conflicts else None
-        yield release, ReleaseCount(count.rows, count.copies, waiting, waiting_due, conflict)
+        yield (
+            release,
+            ReleaseCount(
+                count.rows, count.copies, waiting, waiting_due, conflict, origins=count.origins
+            ),
+        )
 
 
 def _as_it_is(frame: DataFrame) -> DataFrame:
@@ -75,20 +85,22 @@ def _as_it_is(frame: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class _Count:
-    """Figures of a release: changes, records, changes with a value by topic, conflicts."""
+    """Figures of a release: changes, records, changes with a value by topic, conflicts, sums."""
 
     rows: int
     copies: int
     by_topic: Mapping[str, int]
     conflicts: int
     first_ordinals: Sequence[int]
+    origins: Mapping[Pair, OriginSum]
 
 
 def _counted(rows: DataFrame, bounds: ReleaseBounds) -> _Count:
-    """Count a release by slice and topic; check that slices hold their own changes, numbered."""
+    """Count a release by slice, topic and origin; check that slices hold their own changes."""
     # Numbers only: for an aggregate of bytes Spark would sort all rows by topic.
     found = (
-        rows.groupBy(SLICE, "topic")
+        rows.withColumn(_KEY_HASH, F.xxhash64("order_key"))
+        .groupBy(SLICE, "topic", "origin")
         .agg(
             F.count("*").alias("rows"),
             F.sum("copies").alias("copies"),
@@ -96,6 +108,9 @@ def _counted(rows: DataFrame, bounds: ReleaseBounds) -> _Count:
             F.count("value").alias("values"),
             F.count_if(is_outside(bounds)).alias("outside"),
             F.max(PLACE).alias("place_max"),
+            F.sum(F.length("value")).alias("value_bytes"),
+            F.sum(low_half(_KEY_HASH)).alias("low"),
+            F.sum(high_half(_KEY_HASH)).alias("high"),
         )
         .collect()
     )
@@ -120,12 +135,19 @@ def _counted(rows: DataFrame, bounds: ReleaseBounds) -> _Count:
     by_topic: dict[str, int] = {}
     for row in found:
         by_topic[row["topic"]] = by_topic.get(row["topic"], 0) + row["values"]
+    origins: dict[Pair, OriginSum] = {}
+    for row in found:
+        pair = row["origin"], row["topic"]
+        checksum = (row["low"] + (row["high"] << HALF_BITS)) % CHECKSUM_MODULUS
+        one = OriginSum(row["rows"], row["value_bytes"] or 0, checksum)
+        origins[pair] = origins.get(pair, NO_CHANGES_OF_ORIGIN) + one
     return _Count(
         rows=sum(changes),
         copies=sum(row["copies"] for row in found),
         by_topic=by_topic,
         conflicts=sum(row["conflicts"] for row in found),
         first_ordinals=first_ordinals(changes),
+        origins=origins,
     )
 
 

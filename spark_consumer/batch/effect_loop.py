@@ -294,10 +294,11 @@ class EffectLoop:
             output=parts.output,
             complete_from_us=parts.complete_from_us,
             behind=None if stands_at is None else (merging_sink(parts.sinks), stands_at),
-            transactions=step.transactions,
+            mismatches=step.mismatches,
+            first_mismatches=step.first_mismatches,
         )
-        self.recorded += step.transactions.number
-        self.mismatches += [one.mismatch() for one in step.transactions.listed]
+        self.recorded += step.mismatches
+        self.mismatches += step.first_mismatches
         yield from self._as_writer(writing, step.bounds.number)
         self.released_rows += release.rows
         self.copies += release.copies

@@ -7,7 +7,8 @@
 
 Each release is counted before it is written, and each segment as it is written: what does not agree
 with the plan or the state ends the batch before the sink's commit (`conservation`), and so does a
-transaction that is not whole (`transactions`), unless mismatches are recorded.
+transaction that is not whole (`transactions`) or a stream partition that contradicts its marker
+(`origin_account`), unless mismatches are recorded.
 
 The plan is stored before the first effect that it names and the state after the last, so that a
 kill between any two effects leads to the same batch again.  A replay that finds a plan executes it
@@ -57,8 +58,8 @@ from tidegate.spark_consumer.core.batch_events import (
 )
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US, State
 from tidegate.spark_consumer.core.batch_stats import BatchStats
-from tidegate.spark_consumer.core.conservation import Balance, is_whole, reads_of, require_whole
-from tidegate.spark_consumer.core.files import frontier_name, segment_name
+from tidegate.spark_consumer.core.conservation import Balance, is_whole, require_whole
+from tidegate.spark_consumer.core.files import frontier_name, list_part, segment_name
 from tidegate.spark_consumer.core.frontier_log import FrontierLog
 from tidegate.spark_consumer.core.gate import (
     Gate,
@@ -69,6 +70,7 @@ from tidegate.spark_consumer.core.gate import (
     waiting_segments,
 )
 from tidegate.spark_consumer.core.kept_releases import first_kept
+from tidegate.spark_consumer.core.origin_account import OriginAccount
 from tidegate.spark_consumer.core.plan import (
     CompactSegments,
     MergeMirror,
@@ -76,7 +78,7 @@ from tidegate.spark_consumer.core.plan import (
     StoreSegment,
     WriteRelease,
 )
-from tidegate.spark_consumer.core.plan_check import check_plan
+from tidegate.spark_consumer.core.plan_check import check_plan, reads_of_step
 from tidegate.spark_consumer.core.transactions import TransactionJudge
 from tidegate.spark_consumer.errors import ChangesNotConserved, CheckpointMismatch
 
@@ -127,6 +129,7 @@ class BatchRun:
         self._writer = writer
         self._complete_from_us = complete_from_us
         self._judge = TransactionJudge(records=records_mismatches)
+        self._origins = OriginAccount(complete_from_us, records=records_mismatches)
         self._awaited: type[BatchEvent] | None = BatchBegun
         self._end_offsets: EndOffsets = {}
         self._begun_us = 0
@@ -163,8 +166,8 @@ class BatchRun:
 
         Raises CheckpointMismatch if what was loaded is not of this batch, ProtocolError (also
         MixedEpochs) where the progress contradicts the protocol, UnorderedChange for a change
-        without order key, SegmentDamaged, ChangesNotConserved and TransactionIncomplete where
-        changes are missing.
+        without order key, SegmentDamaged, ChangesNotConserved, TransactionIncomplete and
+        StreamPartitionIncomplete where changes are missing.
         After an error this attempt is over; start a new one.
         """
         invariant(
@@ -312,6 +315,7 @@ class BatchRun:
     def _execute(self, plan: Plan) -> list[BatchEffect]:
         self._plan = plan
         self._balance = Balance(self._before, plan)
+        self._origins.begin(self._before, plan)
         self._steps = list(plan.steps)
         return self._continue_plan()
 
@@ -353,6 +357,11 @@ class BatchRun:
             writer=self._writer,
             own_max=self._limits.state_segments_max,
         )
+        origins, origins_file, more = self._origins.close(
+            before,
+            file=list_part(self._batch, len(files), writer=self._writer),
+            own_max=self._limits.state_segments_max,
+        )
         self._following = after(
             before,
             plan,
@@ -360,10 +369,12 @@ class BatchRun:
             waiting_rows=self._account.close(waiting),
             code=self._code,
             listed=listed,
-            mismatches=self._judge.recorded,
+            mismatches=self._judge.recorded + self._origins.recorded,
+            origins=origins,
+            origins_file=origins_file,
         )
         self._awaited = StateStored
-        return StoreState(self._following, files)
+        return StoreState(self._following, (*files, *more))
 
     def _check_release(self, event: ReleaseCounted) -> list[BatchEffect]:
         """Let a release be written if everything that it should hold was found."""
@@ -372,6 +383,7 @@ class BatchRun:
         if not is_whole(reads, count.waiting):
             return self._inspect(reads)
         self._account.add_release(count)
+        self._origins.take(count.origins)
         if self._judge.take(count.transactions, leaves_out=event.leaves_out):
             # Only now: no batch asks for what it does not need.
             self._awaited = TopicsDescribed
@@ -390,7 +402,8 @@ class BatchRun:
             dead_letter = self._subscription.names.dead_letter
             may_be_parked = (topic_ids or {}).get(dead_letter, "unknown") is not None
             found = self._judge.settle(release=step.bounds.number, may_be_parked=may_be_parked)
-            step = replace(step, transactions=found)
+            origins = self._origins.settle(step.bounds)
+            step = replace(step, transactions=found, origins=origins)
         return [step, *self._drop_manifests(step), *self._continue_plan()]
 
     def _drop_manifests(self, step: Step) -> list[BatchEffect]:
@@ -438,22 +451,7 @@ class BatchRun:
 
     def _reads_of(self, step: Step) -> tuple[SegmentRead, ...]:
         """Return what a step reads of the segments that the state names."""
-        match step:
-            case WriteRelease():
-                names, after_us = step.bounds.segments, step.bounds.after_us
-                through_us = step.bounds.through_us
-            case CompactSegments():
-                names, after_us = step.compaction.inputs, step.after_us
-                through_us = step.compaction.output.max_us
-            case _:
-                return ()
-        known = {segment.name: segment for segment in self._before.segments}
-        unknown = sorted(set(names) - known.keys())
-        if unknown:
-            message = "the plan reads segments that the state does not name"
-            raise CheckpointMismatch(message, batch=self._batch, segments=unknown)
-        segments = [known[name] for name in names]
-        return reads_of(segments, after_us=after_us, through_us=through_us)
+        return reads_of_step(step, self._before)
 
     def _topics_of(self, step: MergeMirror) -> tuple[TopicIds, ...]:
         """Return the schemas that the releases of a merge were written with.

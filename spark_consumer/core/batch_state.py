@@ -10,9 +10,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tidegate.schemas.errors import invariant
-from tidegate.spark_consumer.core.files import frontiers_of_older_programs
+from tidegate.spark_consumer.core.files import folder_of, frontiers_of_older_programs
 from tidegate.spark_consumer.core.formats import require_known
-from tidegate.spark_consumer.core.segment_list import ALL_IN_THE_STATE, SegmentList
+from tidegate.spark_consumer.core.origin_ledger import NOTHING_FOLLOWED, OriginLedger
+from tidegate.spark_consumer.core.segment_list import (
+    ALL_IN_THE_STATE,
+    SegmentList,
+    read_named,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,8 +40,8 @@ __all__ = [
 BEFORE_EVERYTHING_US = -1
 """The watermark before the first one: no change has a commit time at or below it."""
 
-STATE_FORMAT = 5
-"""Of what `State.snapshot` returns; 4 had no `mismatches`.
+STATE_FORMAT = 6
+"""Of what `State.snapshot` returns; 5 had no `origins`, 4 no `mismatches` either.
 
 3 had all segments itself and every release in the mirror.
 2 had no `dropped_frontiers` and adopted no output.
@@ -189,6 +194,10 @@ class State:
     mismatches: int = 0
     """What releases hold although it contradicts their own figures, over all batches since this
     is counted."""
+    origins: OriginLedger = NOTHING_FOLLOWED
+    """What was released of the stream partitions that are followed to their end."""
+    origins_file: str | None = None
+    """The file that holds it; None if that is the state's own."""
 
     @classmethod
     def adopted(cls, *, prefix: str, query_id: str, proof: OutputProof, code: str) -> State:
@@ -202,7 +211,14 @@ class State:
             code=code,
             adopts_through_us=proof.begun_through_us or proof.through_us,
             mirror_release=proof.mirror_release,
+            origins=OriginLedger(proof.through_us),
         )
+
+    @property
+    def list_folders(self) -> frozenset[str]:
+        """The folders of the files that the state names, with what killed runs have written."""
+        own = () if self.origins_file is None else (folder_of(self.origins_file),)
+        return self.listed.folders.union(own)
 
     @property
     def mirrored(self) -> int:
@@ -252,6 +268,7 @@ class State:
         content |= {"end_offsets": offsets, "topics": [asdict(topic) for topic in self.topics]}
         content |= self.listed.rest(self.segments)
         del content["listed"]
+        content["origins"] = self.origins.snapshot() if self.origins_file is None else None
         if self.adopts_through_us is None:
             del content["adopts_through_us"]
         return content
@@ -277,6 +294,11 @@ class State:
         if dropped is None:
             dropped = frontiers_of_older_programs(data["batch"])
         listed, segments = SegmentList.restore(data, read)
+        origins = OriginLedger(data["watermark_us"])
+        if "origins" in data:
+            file = data["origins_file"]
+            content = data["origins"] if file is None else read_named(file, data["batch"], read)
+            origins = OriginLedger.restore(content)
         elsewhere = ("removed_segments", "segment_parts")
         return cls(
             **{
@@ -286,6 +308,7 @@ class State:
                 "end_offsets": None if offsets is None else end_offsets_from_json(offsets),
                 "segments": tuple(Segment.restore(segment) for segment in segments),
                 "listed": listed,
+                "origins": origins,
                 "dropped_lists": tuple(data.get("dropped_lists", ())),
                 "dropped_segments": tuple(data["dropped_segments"]),
                 "topics": tuple(TopicIds.restore(topic) for topic in data["topics"]),

@@ -28,6 +28,8 @@ from tidegate.spark_consumer.core.batch_state import (
 )
 from tidegate.spark_consumer.core.cadence import CHANGELOG, MIRROR, Cadence, merges_due
 from tidegate.spark_consumer.core.files import plan_file, segment_file, state_file
+from tidegate.spark_consumer.core.marker_news import NewsReader
+from tidegate.spark_consumer.core.origin_account import ENTRIES_MAX
 from tidegate.spark_consumer.core.plan import PLAN_FORMAT, FreshRows, Plan, ReleaseBounds
 from tidegate.spark_consumer.core.read_limit import average_bytes
 from tidegate.spark_consumer.core.release import (
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
         Watermark,
     )
     from tidegate.spark_consumer.core.batch_stats import BatchStats
+    from tidegate.spark_consumer.core.origin_ledger import OriginLedger
     from tidegate.spark_consumer.core.segment_list import SegmentList
 
 
@@ -105,6 +108,7 @@ class Gate:
         self._slowest: str | None = None
         self._has_ended = state.stream_has_ended
         self._adopts_through_us = state.adopts_through_us
+        self._news = NewsReader(after_us=state.watermark_us, items_max=ENTRIES_MAX)
 
     @property
     def frontier(self) -> Frontier:
@@ -147,6 +151,8 @@ class Gate:
             )
         for row in portion:
             self._taken[row.slot] = max(row.offset, self._taken.get(row.slot, -1))
+        for row in sorted(portion, key=lambda row: (row.slot, row.offset)):
+            self._news.take(row.record.body)
         self._frontier.fold(portion, reached=end_offsets)
         self._frontier.check_invariants()
 
@@ -272,6 +278,7 @@ class Gate:
             mirror_at=None if merges is None else state.mirrored,
             merges=merges or (),
             decided_at_us=None if merges is None else now_us,
+            news=self._news.news,
         )
 
     def _merges(
@@ -350,12 +357,16 @@ def after(
     code: str,
     listed: SegmentList = ALL_IN_THE_STATE,
     mismatches: int = 0,
+    origins: OriginLedger | None = None,
+    origins_file: str | None = None,
 ) -> State:
     """Return the state that an executed plan leads to.
 
     `written` holds the segments of the plan as they were written, by their planned names;
     `waiting_rows` is how many changes wait; `code` is the version of this program; `listed` is how
-    the waiting segments are stored; `mismatches` is how many the batch has recorded.
+    the waiting segments are stored; `mismatches` is how many the batch has recorded; `origins` is
+    what is followed of stream partitions, None if that has not changed, and `origins_file` the file
+    that holds it.
     """
     waiting = waiting_segments(state, plan, written)
     kept = {segment.name for segment in waiting}
@@ -379,10 +390,14 @@ def after(
         code=code,
         adopts_through_us=plan.adopts_through_us,
         listed=listed,
-        dropped_lists=tuple(sorted(state.listed.folders - listed.folders)),
         mirror_release=_mirror_release(state, plan),
         mirror_merged_at_us=plan.decided_at_us if plan.merges else kept_us,
         mismatches=state.mismatches + mismatches,
+        origins=state.origins if origins is None else origins,
+        origins_file=origins_file,
+    )
+    following = replace(
+        following, dropped_lists=tuple(sorted(state.list_folders - following.list_folders))
     )
     following.check_invariants()
     return following

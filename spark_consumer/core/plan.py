@@ -20,6 +20,8 @@ from tidegate.spark_consumer.core.batch_state import (
 from tidegate.spark_consumer.core.cadence import MIRROR
 from tidegate.spark_consumer.core.files import frontiers_of_older_programs
 from tidegate.spark_consumer.core.formats import require_known
+from tidegate.spark_consumer.core.marker_news import NO_NEWS, MarkerNews
+from tidegate.spark_consumer.core.origin_ledger import ALL_AGREE, OriginFaults
 from tidegate.spark_consumer.core.row_sums import RowSum, SegmentRead
 from tidegate.spark_consumer.core.transactions import ALL_WHOLE, TransactionFaults
 from tidegate.spark_consumer.errors import CheckpointMismatch
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tidegate.lineage.frontier import EndOffsets
+    from tidegate.spark_consumer.core.proof import Mismatch
 
 __all__ = [
     "PLAN_FORMAT",
@@ -43,9 +46,9 @@ __all__ = [
     "WriteRelease",
 ]
 
-PLAN_FORMAT = 5
-"""4 merged each release into the mirror, 3 had neither `cuts_us` nor `dropped_frontiers`, 2 no
-`fresh` either; all are still executed.
+PLAN_FORMAT = 6
+"""5 had no `news`, 4 merged each release into the mirror, 3 had neither `cuts_us` nor
+`dropped_frontiers`, 2 no `fresh` either; all are still executed.
 
 Nothing executes 1.
 """
@@ -131,6 +134,18 @@ class WriteRelease:
     mirror_at: int | None = None
     transactions: TransactionFaults = ALL_WHOLE
     """Those that are not whole, for the manifest; none in a plan, which has not counted them."""
+    origins: OriginFaults = ALL_AGREE
+    """What contradicts the markers of stream partitions, likewise."""
+
+    @property
+    def mismatches(self) -> int:
+        """How many there are of both."""
+        return self.transactions.number + self.origins.number
+
+    @property
+    def first_mismatches(self) -> tuple[Mismatch, ...]:
+        """The first of them."""
+        return (*(one.mismatch() for one in self.transactions.listed), *self.origins.listed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +221,8 @@ class Plan:
     """The releases through which the batch merges the mirror, ascending, if not each."""
     decided_at_us: int | None = None
     """When that was decided, as a wall time; None where the mirror takes each release."""
+    news: MarkerNews = NO_NEWS
+    """What the batch has read of stream partitions and their markers."""
 
     @property
     def merged(self) -> tuple[int, ...]:
@@ -334,5 +351,6 @@ class Plan:
                 "topics": tuple(TopicIds.restore(topic) for topic in data["topics"]),
                 "sinks": tuple(data["sinks"]),
                 "merges": tuple(data.get("merges", ())),
+                "news": MarkerNews.restore(data["news"]) if "news" in data else NO_NEWS,
             }
         )

@@ -1,4 +1,4 @@
-"""Whether a plan continues where the state before its batch ended.
+"""Whether a plan continues where the state before its batch ended, and what it reads of that.
 
 A plan that was stored may be of another run, so this is checked before anything of it is executed.
 """
@@ -8,13 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import invariant
+from tidegate.spark_consumer.core.conservation import reads_of
+from tidegate.spark_consumer.core.plan import CompactSegments, WriteRelease
 from tidegate.spark_consumer.core.release import overlapping
+from tidegate.spark_consumer.errors import CheckpointMismatch
 
 if TYPE_CHECKING:
     from tidegate.spark_consumer.core.batch_state import State
-    from tidegate.spark_consumer.core.plan import Plan
+    from tidegate.spark_consumer.core.plan import Plan, Step
+    from tidegate.spark_consumer.core.row_sums import SegmentRead
 
-__all__ = ["check_plan"]
+__all__ = ["check_plan", "reads_of_step"]
 
 
 def check_plan(plan: Plan, *, before: State) -> None:
@@ -53,3 +57,26 @@ def check_plan(plan: Plan, *, before: State) -> None:
             release=bounds.number,
             reads=bounds.segments,
         )
+
+
+def reads_of_step(step: Step, before: State) -> tuple[SegmentRead, ...]:
+    """Return what a step reads of the segments that the state before its batch names.
+
+    Raises CheckpointMismatch if the state does not name them.
+    """
+    match step:
+        case WriteRelease():
+            names, after_us = step.bounds.segments, step.bounds.after_us
+            through_us = step.bounds.through_us
+        case CompactSegments():
+            names, after_us = step.compaction.inputs, step.after_us
+            through_us = step.compaction.output.max_us
+        case _:
+            return ()
+    known = {segment.name: segment for segment in before.segments}
+    unknown = sorted(set(names) - known.keys())
+    if unknown:
+        message = "the plan reads segments that the state does not name"
+        raise CheckpointMismatch(message, batch=before.batch + 1, segments=unknown)
+    segments = [known[name] for name in names]
+    return reads_of(segments, after_us=after_us, through_us=through_us)

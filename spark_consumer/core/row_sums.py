@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tidegate.spark_consumer.core.transactions import ALL_WHOLE, TransactionFaults
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tidegate.spark_consumer.core.origin_sums import OriginSum, Pair
 
 __all__ = ["CHECKSUM_MODULUS", "NO_ROWS", "Conflict", "ReleaseCount", "RowSum", "SegmentRead"]
 
@@ -66,3 +72,5 @@ class ReleaseCount:
     """Rows of all its segments within the release's bounds."""
     conflict: Conflict | None = None
     transactions: TransactionFaults = ALL_WHOLE
+    origins: Mapping[Pair, OriginSum] = field(default_factory=dict)
+    """Its changes, summed by where they come from."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tidegate.spark_consumer.core.part_log import StoredFile
 
-__all__ = ["ALL_IN_THE_STATE", "SegmentList"]
+__all__ = ["ALL_IN_THE_STATE", "SegmentList", "read_named"]
 
 _REMOVED_PER_SEGMENT = 16
 """Names of removed segments that take about the place of a segment."""
@@ -97,12 +97,7 @@ class SegmentList:
         for files, size in data.get("segment_parts", ()):
             parts.append(Part(tuple(files), size, frozenset(found)))
             for file in files:
-                content = read(file)
-                if content is None:
-                    message = "a file that the state names is not stored"
-                    hint = "Restore the checkpoint's whole folder"
-                    raise CheckpointMismatch(message, hint=hint, batch=data["batch"], file=file)
-                _apply(found, content["items"])
+                _apply(found, read_named(file, data["batch"], read)["items"])
         listed = SegmentList(tuple(parts), frozenset(found))
         for name in data.get("removed_segments", ()):
             del found[name]
@@ -110,6 +105,18 @@ class SegmentList:
 
 
 ALL_IN_THE_STATE = SegmentList()
+
+
+def read_named(
+    file: str, batch: int, read: Callable[[str], Mapping[str, Any] | None]
+) -> Mapping[str, Any]:
+    """Return a file that the state of a batch names; raises CheckpointMismatch if it is missing."""
+    content = read(file)
+    if content is None:
+        message = "a file that the state names is not stored"
+        hint = "Restore the checkpoint's whole folder"
+        raise CheckpointMismatch(message, hint=hint, batch=batch, file=file)
+    return content
 
 
 def _changes(before: frozenset[str], segments: Sequence[_Segment]) -> Iterator[Any]:

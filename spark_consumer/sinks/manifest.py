@@ -81,7 +81,8 @@ class Manifest:
     None: the output is complete from the first change of the stream on.
     """
     mismatches: int = 0
-    """Transactions of the release that have not as many records as they state."""
+    """Transactions of the release that have not as many records as they state, and topics of stream
+    partitions that contradict the markers which it passes."""
     first_mismatches: tuple[Mapping[str, Any], ...] = ()
     """The first of them, as an audit names them."""
 

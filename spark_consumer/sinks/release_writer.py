@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.spark_consumer.core.cadence import MIRROR
-from tidegate.spark_consumer.core.transactions import ALL_WHOLE, TransactionFaults
 from tidegate.spark_consumer.errors import CheckpointMismatch
 from tidegate.spark_consumer.sinks.manifest import Manifest, read_manifest, write_manifest
 from tidegate.spark_consumer.sinks.port import Merge, MergingSink
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from tidegate.spark_consumer.core.plan import MergeMirror, Plan
+    from tidegate.spark_consumer.core.proof import Mismatch
     from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
     from tidegate.spark_consumer.sinks.manifest import ManifestWriter
     from tidegate.spark_consumer.sinks.port import Release, Sink, TableVersion
@@ -35,13 +35,14 @@ def write_release(
     output: ManifestWriter,
     complete_from_us: int | None = None,
     behind: tuple[MergingSink, int] | None = None,
-    transactions: TransactionFaults = ALL_WHOLE,
+    mismatches: int = 0,
+    first_mismatches: Iterable[Mismatch] = (),
 ) -> Iterator[str]:
     """Write a release and its manifest; yields the name of each step before the step.
 
     `behind` is a mirror that does not take this release, and the one that it stands at.
-    `transactions` are those that are not whole.  A caller that stops between two steps leaves a
-    release without a manifest: it is not published.
+    `mismatches` is how many contradictions it is written with.  A caller that stops between two
+    steps leaves a release without a manifest: it is not published.
     """
     tables: dict[str, dict[str, TableVersion]] = {}
     for sink in sinks:
@@ -71,8 +72,8 @@ def write_release(
         tables=tables,
         copies=release.copies,
         complete_from_us=complete_from_us,
-        mismatches=transactions.number,
-        first_mismatches=tuple(one.mismatch().content() for one in transactions.listed),
+        mismatches=mismatches,
+        first_mismatches=tuple(one.content() for one in first_mismatches),
     )
     write_manifest(output, manifest)
 

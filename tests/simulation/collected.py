@@ -74,6 +74,10 @@ def collect(world: World) -> None:
     history.captured = dict(world.checkpoint.captured())
     history.mirrors = world.checkpoint.mirrors(world.names.data)
     history.late = [row.order_key for rows in world.checkpoint.late.values() for row in rows]
+    losses = world.checkpoint.losses
+    is_reported = any("completion marker states" in text for text in history.reported_losses)
+    if losses is not None and (is_reported or not losses.must_be_found):
+        history.skipped |= losses.vanished
     if not history.broken and not history.unhealed and not history.ground:
         _measure_workers(world)
     history.sizes = list(world.sizes.values())

@@ -20,6 +20,7 @@ from tidegate.schemas.wire_format import unframe
 from tidegate.spark_consumer.core.batch_state import Segment, TopicIds
 from tidegate.spark_consumer.core.batch_stats import BatchStats
 from tidegate.spark_consumer.core.conservation import require_whole
+from tidegate.spark_consumer.core.origin_sums import sum_by_origin
 from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
 from tidegate.spark_consumer.core.release import Distribution, first_ordinals
 from tidegate.spark_consumer.core.row_sums import (
@@ -192,7 +193,13 @@ class MemoryRows:
             (*row.record, topic) for topic, changes in decoded.items() for row in changes.rows
         ]
         faults = count_transactions(records, after_us=complete_from_us)
-        yield release, ReleaseCount(len(ordered), len(found), waiting, len(due), conflict, faults)
+        origins = sum_by_origin(
+            (row.origin, row.topic, row.order_key, len(row.value)) for row in ordered
+        )
+        yield (
+            release,
+            ReleaseCount(len(ordered), len(found), waiting, len(due), conflict, faults, origins),
+        )
 
     def _write(self, rows: Sequence[DataRow], segment: Segment) -> tuple[RowSum, ...]:
         """Overwrite what has this name; the process may be replaced before, and die in between."""

@@ -19,6 +19,7 @@ from tests.simulation.broken_fleets import BROKEN_FLEETS
 from tests.simulation.broken_gates import BROKEN_GATES
 from tests.simulation.broken_ground import BROKEN_GROUND
 from tests.simulation.broken_heartbeats import BROKEN_HEARTBEATS
+from tests.simulation.broken_markers import BROKEN_MARKERS
 from tests.simulation.broken_mirrors import BROKEN_MIRRORS
 from tests.simulation.broken_parking import BROKEN_PARKING
 from tests.simulation.broken_queries import BROKEN_QUERIES
@@ -50,6 +51,7 @@ MUTANTS = (
     *BROKEN_CHECKPOINTS,
     *BROKEN_MIRRORS,
     *BROKEN_TRANSACTIONS,
+    *BROKEN_MARKERS,
 )
 
 

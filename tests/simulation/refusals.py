@@ -9,6 +9,7 @@ from tidegate.spark_consumer.errors import (
     ConflictingCopies,
     DataTopicChanged,
     SegmentDamaged,
+    StreamPartitionIncomplete,
     TransactionIncomplete,
 )
 
@@ -23,6 +24,7 @@ REFUSALS = (
     ConflictingCopies,
     DataTopicChanged,
     SegmentDamaged,
+    StreamPartitionIncomplete,
     TransactionIncomplete,
 )
 """A restart refuses again."""
@@ -37,6 +39,8 @@ def is_explained(world: World, error: ConsumerError) -> bool:
         case DataTopicChanged() | ChangesNotConserved():
             # A replay follows its plan, and what it reads of the new topic is something else.
             return any(map(world.ground.has_changed, world.data_topics))
+        case StreamPartitionIncomplete():
+            return losses is not None and error.fields["origin"] in losses.origins
         case TransactionIncomplete():
             return losses is not None and losses.transaction == error.fields["transaction"]
         case _:

@@ -81,6 +81,7 @@ WANTED = [
     "fault a copy with other content", "a conflict of copies refused",
     "fault a record lost after Kafka", "fault a record added after Kafka",
     "a transaction that is not whole refused",
+    "fault a transaction lost after Kafka", "a lost transaction refused",
 ]  # fmt: skip
 """What the simulation has to do, as the test below counts it."""
 _SEEDS_MAX = 400
@@ -148,6 +149,9 @@ def test_every_fault_and_every_way_of_going_on_is_met():
         )
         met["a transaction that is not whole refused"] += any(
             "records than they state" in text for text in history.reported_losses
+        )
+        met["a lost transaction refused"] += any(
+            "completion marker states" in text for text in history.reported_losses
         )
         met["data skipped by the reader"] += bool(history.skipped)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import structlog
@@ -16,14 +16,18 @@ import structlog
 from tests.spark.gate_rows import GATE_SCHEMA
 from tests.topics import Change, Topic
 from tidegate.lineage.subscription import Subscription
+from tidegate.schemas.checksums import CHECKSUM_MODULUS, xxhash_64
 from tidegate.schemas.progress import (
+    ChecksumKind,
     ChildPartition,
     PartitionAnnounced,
+    PartitionFinished,
     ProgressRecord,
     SlotProgress,
     StreamStarted,
     TokenSnapshot,
     TopicOffset,
+    TopicTotals,
 )
 from tidegate.schemas.progress_codec import RECORD_SCHEMA, encode_key, encode_record
 from tidegate.schemas.topics import TopicNames
@@ -56,6 +60,7 @@ class Log:
     rows: list = field(default_factory=list)
     ends: dict = field(default_factory=dict)
     revision: int = 0
+    sent: list = field(default_factory=list)
 
     def __post_init__(self):
         columns = {"id": "INT64"}
@@ -87,11 +92,31 @@ class Log:
         row = (True, PROGRESS, 0, self._next(PROGRESS), bytearray(key), bytearray(value))
         self.rows.append((*row, None, None, None))
 
-    def beat(self, watermark_us, **changes):
+    def finish(self, token, *, end_us):
+        """Write the marker of a stream partition over all changes so far, once each; `u` begins."""
+        child = ChildPartition("u", (token,), end_us * 1_000)
+        self.progress(PartitionAnnounced(child, token))
+        found = {(row[1], bytes(row[6])): len(row[5]) for row in self.sent}
+        totals = tuple(
+            TopicTotals(
+                topic,
+                len(keys),
+                len(keys),
+                sum(found[topic, key] for key in keys),
+                sum(map(xxhash_64, keys)) % CHECKSUM_MODULUS,
+            )
+            for topic in (ACCOUNTS, LEDGER)
+            if (keys := [key for of, key in found if of == topic])
+        )
+        marker = PartitionFinished(token, ("",), 0, end_us * 1_000, (child,), totals)
+        self.progress(replace(marker, checksums=ChecksumKind.XXHASH_64))
+
+    def beat(self, watermark_us, *, token="t", **changes):
         self.revision += 1
         vector = tuple(TopicOffset(t, 0, e - 1) for t, e in self.ends.items() if t != PROGRESS)
-        tokens = (TokenSnapshot("t", 0, (), (), watermark_us),)
-        self.progress(SlotProgress(0, self.revision, 0, 1, vector, tokens), **changes)
+        tokens = (TokenSnapshot(token, 0, (), (), watermark_us),)
+        includes = self.ends[PROGRESS] - 1
+        self.progress(SlotProgress(0, self.revision, 0, includes, vector, tokens), **changes)
 
     def change(
         self, commit_us, *, topic=ACCOUNTS, transaction="x", sequence=0, mod=0, copies=1, records=1
@@ -99,11 +124,13 @@ class Log:
         change = Change(
             "INSERT", {"id": commit_us}, {}, us=commit_us,
             transaction=transaction, sequence=sequence, mod_number=mod, records=records,
+            token="t",
         )  # fmt: skip
         for _ in range(copies):
             key, value = map(bytearray, self.topics[topic].framed(change))
             row = (False, topic, 0, self._next(topic), key, value)
             self.rows.append((*row, bytearray(change.order_key), "I", change.origin))
+            self.sent.append(self.rows[-1])
 
     def cut(self):
         """Return the batch since the last cut."""

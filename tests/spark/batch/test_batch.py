@@ -20,6 +20,7 @@ from tidegate.spark_consumer.errors import (
     CheckpointMismatch,
     ConflictingCopies,
     RunStopped,
+    StreamPartitionIncomplete,
     TransactionIncomplete,
     UnorderedChange,
 )
@@ -121,6 +122,57 @@ def test_a_transaction_without_its_other_table_stops_the_gate_or_is_recorded(
     assert world.order_us(0) == [10, 10, 11]
     assert (world.manifest(0).mismatches, states[0].mismatches) == (1, 1)
     assert world.manifest(0).first_mismatches[0]["found"] == {"records": 1, "topics": [ACCOUNTS]}
+
+
+@pytest.mark.parametrize("rows_max", [0, 100], ids=["large", "small"])
+def test_a_transaction_that_is_lost_as_a_whole_stops_the_gate_where_its_marker_is_passed(
+    spark, tmp_path, rows_max
+):
+    """Of three transactions, in two batches, the second one is lost."""
+    world = GateWorld(
+        spark, tmp_path, small_release_rows_max=rows_max, small_release_bytes_max=10_000
+    )
+    world.log.change(10)
+    world.log.change(11, topic=LEDGER)
+    world.log.rows.pop()
+    batch = world.start()
+    world.log.beat(11)
+    world.run(batch)
+    assert world.order_us(0) == [10]
+    world.log.change(12)
+    world.log.finish("t", end_us=20)
+    world.log.beat(50, token="u")
+    with pytest.raises(StreamPartitionIncomplete, match="changes are missing") as caught:
+        world.run(batch)
+    assert (caught.value.fields["token"], caught.value.fields["topic"]) == ("t", LEDGER)
+    assert (world.order_us(0), world.manifest(1)) == ([10], None)
+    world.records_mismatches = True
+    batch, states = world.start(), []
+    batch.finished = states.append
+    world.ask(batch, 1)
+    assert (world.order_us(1), world.manifest(1).mismatches) == ([12], 1)
+    assert world.manifest(1).first_mismatches[0]["found"]["mods"] == 0
+    assert (states[0].mismatches, set(states[0].origins.followed)) == (1, {"u"})
+
+
+@pytest.mark.parametrize("rows_max", [0, 100], ids=["large", "small"])
+def test_a_stream_partition_whose_changes_are_those_of_its_marker_is_released(
+    spark, tmp_path, rows_max
+):
+    world = GateWorld(
+        spark, tmp_path, small_release_rows_max=rows_max, small_release_bytes_max=10_000
+    )
+    batch = world.start()
+    world.log.change(10, copies=2)
+    world.log.beat(10)
+    world.run(batch)
+    world.log.change(12)
+    world.log.change(11, topic=LEDGER)
+    world.log.finish("t", end_us=20)
+    world.log.beat(50, token="u")
+    state = world.run(batch)
+    assert (world.order_us(1), state.mismatches) == ([11, 12], 0)
+    assert set(state.origins.followed) == {"u"}
 
 
 def test_a_small_release_goes_either_way_with_the_same_rows(spark, tmp_path):

@@ -58,7 +58,9 @@ def collected(spark, records, topics):
 def test_every_known_table_is_there_and_as_a_frame_too(spark, topics):
     a, b, _ = topics
     release, count = collected(spark, records_of((a, 1_000), (b, 1_001), (a, 1_002)), topics)
-    assert count == ReleaseCount(3, 3)
+    assert count == ReleaseCount(3, 3, origins=count.origins)
+    sums = {topic: one.mods for (_, topic), one in count.origins.items()}
+    assert sums == {"bank.a": 2, "bank.b": 1}
     assert (release.number, release.batch, release.rows) == (3, 7, 3)
     found = {
         topic: (one.rows, [change["ordinal"] for change in one.changes])
@@ -116,7 +118,7 @@ def test_the_first_of_the_conflicts_is_named(spark, topics):
 def test_a_topic_of_tombstones_only_counts_and_has_no_table(spark, topics):
     a, b, _ = topics
     release, count = collected(spark, records_of((a, 1_000), (b, 1_001)), [a])
-    assert count == ReleaseCount(2, 2)
+    assert count == ReleaseCount(2, 2, origins=count.origins)
     assert (release.rows, list(release.tables)) == (2, ["bank.a"])
 
 

@@ -51,7 +51,15 @@ def test_every_known_table_is_there_with_its_rows_and_its_count(spark, topics):
     a, b, _ = topics
     rows = rows_of(spark, (a, 1_000), (b, 1_001), (a, 1_002))
     with opened(rows, topics) as (release, count):
-        assert count == ReleaseCount(3, 6)
+        assert count == ReleaseCount(3, 6, origins=count.origins)
+        sums = [(topic, one.mods, one.value_bytes) for (_, topic), one in count.origins.items()]
+        bytes_of = {topic: 0 for topic, _, _ in sums}
+        for row in rows.collect():
+            bytes_of[row["topic"]] += len(row["value"])
+        assert sorted(sums) == [
+            ("bank.a", 2, bytes_of["bank.a"]),
+            ("bank.b", 1, bytes_of["bank.b"]),
+        ]
         assert (release.number, release.batch, release.rows) == (3, 7, 3)
         found = {
             topic: (one.rows, [row["key"]["id"] for row in one.frame.collect()])

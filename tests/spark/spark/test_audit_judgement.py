@@ -6,6 +6,8 @@ import pytest
 
 from tests.spark.spark.audited_stream import name_of
 from tidegate.spark_consumer.batch.transaction_sums import sums_by_transaction
+from tidegate.spark_consumer.core.origin_ledger import fault_of
+from tidegate.spark_consumer.core.origin_sums import OriginSum
 from tidegate.spark_consumer.core.proof import Fault, Verdict
 from tidegate.spark_consumer.spark import audit_judgement, audit_rows, auditing
 
@@ -79,3 +81,40 @@ def test_a_release_is_judged_by_its_numbers_its_order_and_its_manifest(spark, mo
     monkeypatch.setattr(audit_judgement, "LISTED_MAX", 2)
     findings, _ = audit_judgement.judge_releases(sums, stated)
     assert (len(findings.mismatches), findings.faults) == (2, 5)
+
+
+EXPECTED = OriginSum(2, 20, 7)
+CASES = [
+    (OriginSum(mods, value_bytes, checksum), parked, has_checksum)
+    for mods in range(5)
+    for value_bytes in (20, 21)
+    for checksum in (7, 8)
+    for parked in (0, 1)
+    for has_checksum in (True, False)
+]
+
+
+def test_a_run_judges_a_stream_partition_as_an_audit_does(spark):
+    """The rule is stated twice: for rows of Spark, and for the sums of a gate."""
+    pairs = [
+        (n, 2, found.mods, "proved", parked, has_checksum, stated(EXPECTED), stated(found))
+        for n, (found, parked, has_checksum) in enumerate(CASES)
+    ]
+    sums = "struct<value_bytes: long, checksum: string, altered: long>"
+    columns = (
+        "n int, expected_mods long, found_mods long, state string, parked long, "
+        f"has_checksum boolean, expected {sums}, found {sums}"
+    )
+    judged = spark.createDataFrame(pairs, columns).select(
+        "n", audit_judgement._fault_of_pair().alias("fault")
+    )
+    for row in judged.collect():
+        found, parked, has_checksum = CASES[row["n"]]
+        fault = fault_of(EXPECTED, found, parked=parked, has_checksum=has_checksum)
+        of_audit = None if row["fault"] == audit_judgement._PUT_BACK else row["fault"]
+        assert of_audit == fault, CASES[row["n"]]
+
+
+def stated(one):
+    content = one.content()
+    return content["value_bytes"], content["checksum"], 0

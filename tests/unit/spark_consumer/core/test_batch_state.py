@@ -8,13 +8,16 @@ import pytest
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.spark_consumer.core.batch_state import (
     STATE_FORMAT,
+    OutputProof,
     Segment,
     SegmentPart,
     State,
     TopicIds,
 )
+from tidegate.spark_consumer.core.origin_ledger import Followed, OriginLedger
+from tidegate.spark_consumer.core.origin_sums import OriginSum
 from tidegate.spark_consumer.core.row_sums import RowSum
-from tidegate.spark_consumer.errors import NewerCheckpoint
+from tidegate.spark_consumer.errors import CheckpointMismatch, NewerCheckpoint
 
 STATE = State(
     prefix="bank",
@@ -86,6 +89,34 @@ def test_a_state_of_format_4_has_counted_no_mismatches():
     stored = json.loads(json.dumps(state.snapshot())) | {"format": 4}
     del stored["mismatches"]
     assert State.restore(stored) == STATE
+
+
+LEDGER = OriginLedger(4, {"t": Followed(10)}, {(-5, "bank.a"): OriginSum(1, 2, 3)})
+
+
+def test_a_state_of_format_5_follows_what_begins_after_its_watermark():
+    stored = json.loads(json.dumps(replace(STATE, origins=LEDGER).snapshot())) | {"format": 5}
+    del stored["origins"], stored["origins_file"]
+    assert State.restore(stored) == replace(STATE, origins=OriginLedger(STATE.watermark_us))
+
+
+def test_what_is_followed_is_in_the_state_or_in_the_file_that_it_names():
+    state = replace(STATE, origins=LEDGER)
+    assert State.restore(json.loads(json.dumps(state.snapshot()))) == state
+    named = replace(state, origins_file="lists/000000000007/1-000.json")
+    stored = json.loads(json.dumps(named.snapshot()))
+    assert stored["origins"] is None
+    assert State.restore(stored, {named.origins_file: LEDGER.snapshot()}.get) == named
+    assert named.list_folders == {"lists/000000000007"}
+    with pytest.raises(CheckpointMismatch, match="not stored"):
+        State.restore(stored)
+
+
+def test_an_adopted_output_follows_what_begins_after_it():
+    proof = OutputProof("q", 3, 50, ("changelog",))
+    assert State.adopted(prefix="bank", query_id="q", proof=proof, code="").origins == (
+        OriginLedger(50)
+    )
 
 
 def test_where_nothing_waited_nothing_is_unknown():

@@ -1,0 +1,219 @@
+"""What was released of each open stream partition, until its marker is compared with it.
+
+A stream partition is followed from its announcement, which is read before anything of it is
+released, until a release passes its end.  What began at or below `since_us` is not followed: some
+of its changes were released without being summed.  The rules are those of an audit
+(`docs/protocol.md`, 6.4); what is not certain is not judged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tidegate.spark_consumer.core.marker_news import MarkerChunk
+from tidegate.spark_consumer.core.origin_sums import (
+    NO_CHANGES_OF_ORIGIN,
+    OriginSum,
+    signed_origin,
+)
+from tidegate.spark_consumer.core.proof import Fault, Mismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from tidegate.spark_consumer.core.marker_news import MarkerNews
+    from tidegate.spark_consumer.core.origin_sums import Pair
+
+__all__ = [
+    "ALL_AGREE",
+    "NOTHING_FOLLOWED",
+    "Followed",
+    "OriginFaults",
+    "OriginLedger",
+    "fault_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class OriginFaults:
+    """How many topics of stream partitions contradict their markers, and the first of them."""
+
+    number: int = 0
+    listed: tuple[Mismatch, ...] = ()
+
+
+ALL_AGREE = OriginFaults()
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A stream partition: where it began, and the chunks of its marker that were read."""
+
+    start_us: int
+    chunks: Mapping[int, MarkerChunk] = field(default_factory=dict)
+
+    def is_over(self, through_us: int) -> bool:
+        """Whether its whole marker was read, and it ended at or below a time."""
+        chunks = self.chunks.values()
+        sent = max((one.chunks for one in chunks), default=-1)
+        return len(self.chunks) == sent and all(one.end_us <= through_us for one in chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class OriginLedger:
+    """The stream partitions that are followed, by token, and what was released of each `origin`."""
+
+    since_us: int = -1
+    followed: Mapping[str, Followed] = field(default_factory=dict)
+    sums: Mapping[Pair, OriginSum] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """How many entries it has."""
+        return len(self.followed) + len(self.sums)
+
+    def taken(self, news: MarkerNews) -> OriginLedger:
+        """Return it with what a batch has read; a marker of what is not followed has no effect."""
+        before = self if news.forgets_us is None else self.forgotten(news.forgets_us)
+        followed = dict(before.followed)
+        for token, start_us in news.announced:
+            if start_us > before.since_us:
+                followed.setdefault(token, Followed(start_us))
+        for chunk in news.finished:
+            known = followed.get(chunk.token)
+            if known is not None:
+                chunks = {**known.chunks, chunk.chunk: chunk}
+                followed[chunk.token] = Followed(known.start_us, chunks)
+        return OriginLedger(before.since_us, followed, before.sums)
+
+    def forgotten(self, through_us: int) -> OriginLedger:
+        """Return it without what began at or below a time; what shares an origin goes with it."""
+        since_us = max(self.since_us, through_us)
+        kept = {t: one for t, one in self.followed.items() if one.start_us > since_us}
+        gone = {signed_origin(token) for token in self.followed.keys() - kept.keys()}
+        kept = {t: one for t, one in kept.items() if signed_origin(t) not in gone}
+        origins = {signed_origin(token) for token in kept}
+        sums = {pair: one for pair, one in self.sums.items() if pair[0] in origins}
+        return OriginLedger(since_us, kept, sums)
+
+    def within(self, size_max: int) -> OriginLedger:
+        """Return it, or an empty one that follows what begins later, if it is too large."""
+        if self.size <= size_max:
+            return self
+        return self.forgotten(max((one.start_us for one in self.followed.values()), default=-1))
+
+    def added(self, released: Mapping[Pair, OriginSum], *, through_us: int) -> OriginLedger:
+        """Return it with the sums of a release up to a time.
+
+        Where changes do not say where they come from, nothing that had begun by then is certain.
+        """
+        if any(origin is None for origin, _ in released):
+            return self.forgotten(through_us).added(
+                {pair: one for pair, one in released.items() if pair[0] is not None},
+                through_us=through_us,
+            )
+        origins = {signed_origin(token) for token in self.followed}
+        sums = dict(self.sums)
+        for pair, one in released.items():
+            if pair[0] in origins:
+                sums[pair] = sums.get(pair, NO_CHANGES_OF_ORIGIN) + one
+        return OriginLedger(self.since_us, self.followed, sums)
+
+    def settled(
+        self, through_us: int, *, complete_from_us: int, keeps_faulty: bool = False
+    ) -> tuple[OriginLedger, tuple[Mismatch, ...]]:
+        """Return it without what has ended at or below a time, and what contradicts its markers.
+
+        What began at or below `complete_from_us` is not judged.  `keeps_faulty`: what contradicts
+        them stays.
+        """
+        tokens: dict[int, list[str]] = {}
+        for token in self.followed:
+            tokens.setdefault(signed_origin(token), []).append(token)
+        faults: list[Mismatch] = []
+        done: set[int | None] = set()
+        for origin, of_origin in tokens.items():
+            known = [self.followed[token] for token in of_origin]
+            if not all(one.is_over(through_us) for one in known):
+                continue
+            is_judged = min(one.start_us for one in known) > complete_from_us
+            found = list(self._faults(origin, sorted(of_origin))) if is_judged else []
+            faults += found
+            if not (found and keeps_faulty):
+                done.add(origin)
+        return self._without(done), tuple(faults)
+
+    def _without(self, origins: Collection[int | None]) -> OriginLedger:
+        followed = {t: one for t, one in self.followed.items() if signed_origin(t) not in origins}
+        sums = {pair: one for pair, one in self.sums.items() if pair[0] not in origins}
+        return OriginLedger(self.since_us, followed, sums)
+
+    def _faults(self, origin: int, tokens: list[str]) -> Iterator[Mismatch]:
+        """Compare what was released of an origin with the sums over all its markers."""
+        chunks = [one for token in tokens for one in self.followed[token].chunks.values()]
+        expected: dict[str, OriginSum] = {}
+        for chunk in chunks:
+            for topic, one in chunk.totals:
+                expected[topic] = expected.get(topic, NO_CHANGES_OF_ORIGIN) + one
+        found = {topic: one for (of, topic), one in self.sums.items() if of == origin}
+        parked = sum(
+            max(one.parked for one in self.followed[token].chunks.values()) for token in tokens
+        )
+        has_checksum = all(one.has_checksum for one in chunks)
+        for topic in sorted(expected.keys() | found.keys()):
+            stated = expected.get(topic, NO_CHANGES_OF_ORIGIN)
+            released = found.get(topic, NO_CHANGES_OF_ORIGIN)
+            fault = fault_of(stated, released, parked=parked, has_checksum=has_checksum)
+            if fault is not None:
+                yield Mismatch(
+                    "stream partition",
+                    {"topic": topic, "origin": origin, "token": tokens[0]},
+                    fault,
+                    expected=stated.content(),
+                    found=released.content(),
+                )
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return plain data for `restore`."""
+        followed = [
+            [token, one.start_us, [asdict(chunk) for chunk in one.chunks.values()]]
+            for token, one in self.followed.items()
+        ]
+        sums = [[*pair, one.mods, one.value_bytes, one.checksum] for pair, one in self.sums.items()]
+        return {"since_us": self.since_us, "followed": followed, "sums": sums}
+
+    @classmethod
+    def restore(cls, data: Mapping[str, Any]) -> OriginLedger:
+        """Rebuild what `snapshot` gave."""
+        followed = {}
+        for token, start_us, chunks in data["followed"]:
+            restored = (MarkerChunk.restore(chunk) for chunk in chunks)
+            followed[token] = Followed(start_us, {one.chunk: one for one in restored})
+        sums = {
+            (origin, topic): OriginSum(mods, value_bytes, checksum)
+            for origin, topic, mods, value_bytes, checksum in data["sums"]
+        }
+        return cls(data["since_us"], followed, sums)
+
+
+NOTHING_FOLLOWED = OriginLedger()
+
+
+def fault_of(
+    expected: OriginSum, found: OriginSum, *, parked: int, has_checksum: bool
+) -> Fault | None:
+    """Return what is wrong with a topic of a stream partition.
+
+    A change that was put back is not in the totals, and nothing in its row says what it is: up to
+    `parked` changes more are no fault.
+    """
+    if found.mods < expected.mods:
+        return Fault.MISSING
+    if found.mods > expected.mods + parked:
+        return Fault.TOO_MANY
+    if found.mods > expected.mods:
+        return None
+    if has_checksum and found.checksum != expected.checksum:
+        return Fault.OTHER_CHANGES
+    return Fault.OTHER_VALUES if found.value_bytes != expected.value_bytes else None
