@@ -272,12 +272,15 @@ def test_the_listed_rights_are_enough(settings, admin, stack, bank, tmp_path):
     )
     try:
         with running(settings(), tmp_path / "log") as require_running:
-            with bank.batch() as batch:
-                batch.insert(ACCOUNTS, columns=ACCOUNT_COLUMNS, values=[("a-1", "owner", 1, 0)])
             reader.subscribe([f"{PREFIX}.{ACCOUNTS}"])
-            found = None
+            found, balance = None, 0
             while found is None or found.error() is not None:
                 require_running()
+                # More than once: the stream begins when the worker has read its slots, not before.
+                balance += 1
+                row = ("a-1", "owner", balance, 0)
+                with bank.batch() as batch:
+                    batch.insert_or_update(ACCOUNTS, columns=ACCOUNT_COLUMNS, values=[row])
                 found = reader.poll(1.0)
             assert b"a-1" in found.key()
     finally:

@@ -33,6 +33,7 @@ def test_a_table_of_an_older_program_gets_the_columns_that_it_lacks(spark, tmp_p
     assert {(row.batch, row.origin) for row in table.collect()} == {(3, None), (4, 7)}
 
 
+@pytest.mark.slow
 def test_what_a_batch_has_written_is_counted_also_after_many_commits_of_others(spark, tmp_path):
     late = DeltaLateTable(str(tmp_path))
     rows = spark.createDataFrame([change(7, 1), change(5, 2)], GATE_SCHEMA).select(*CHANGE_COLUMNS)

@@ -172,6 +172,7 @@ def test_an_added_column_is_filled_and_what_was_not_captured_stays(kit):
     assert kit.read("mirror/t").column_names == ["id", "a", "b", "c"]
 
 
+@pytest.mark.slow
 def test_a_changed_type_another_query_and_a_checkpoint_behind_are_refused(kit):
     topic = kit.Topic("t", {1: COLUMNS}, ["id"])
     sink = opened(kit)
@@ -194,6 +195,7 @@ def session_settings_of(spark):
     return found
 
 
+@pytest.mark.slow
 def test_settings_of_the_merge_do_not_stay_in_the_session(kit):
     before = session_settings_of(kit.spark)
     topic = kit.Topic("t", {1: COLUMNS}, ["id"])

@@ -91,6 +91,7 @@ def test_timestamps_are_written_in_a_form_that_holds_every_year(kit):
     assert kinds == {"id": "INT64", "n": "INT64", "at": "INT64"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sink_type", [DeltaChangelogSink, DeltaMirrorSink])
 def test_a_table_whose_folder_was_deleted_is_named_and_not_created_again(kit, sink_type):
     topic = kit.Topic("t", {1: COLUMNS}, ["id"])
