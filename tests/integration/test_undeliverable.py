@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import uuid
+from datetime import UTC, datetime
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -64,6 +65,8 @@ class Fleet:
         self._stack, self._bank, self._prefix, self._logs = stack, bank, prefix, logs
         self._mark = uuid.uuid4().hex[:8]
         """Begins the keys of this fleet's own accounts."""
+        self._begin = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        """Before the first row: a stream that begins "now" may begin after it."""
         self._worker = None
 
     def start(self):
@@ -76,6 +79,7 @@ class Fleet:
             "INSTANCE": name.instance,
             "DATABASE": name.database,
             "CHANGE_STREAM": STREAM,
+            "START": self._begin,
             "PREFIX": self._prefix,
             "SLOTS": "2",
             "TOPIC_PARTITIONS": "1",
