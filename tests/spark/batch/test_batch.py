@@ -27,6 +27,9 @@ from tidegate.spark_consumer.errors import (
 
 pytestmark = pytest.mark.spark
 
+# The fast run tries the large way with one test of mismatches; the others try it in the slow run.
+LARGE_IN_THE_SLOW_RUN = pytest.param(0, marks=pytest.mark.slow)
+
 
 class Killed(BaseException):
     """Stands for SIGKILL."""
@@ -124,7 +127,7 @@ def test_a_transaction_without_its_other_table_stops_the_gate_or_is_recorded(
     assert world.manifest(0).first_mismatches[0]["found"] == {"records": 1, "topics": [ACCOUNTS]}
 
 
-@pytest.mark.parametrize("rows_max", [0, 100], ids=["large", "small"])
+@pytest.mark.parametrize("rows_max", [LARGE_IN_THE_SLOW_RUN, 100], ids=["large", "small"])
 def test_a_transaction_that_is_lost_as_a_whole_stops_the_gate_where_its_marker_is_passed(
     spark, tmp_path, rows_max
 ):
@@ -155,7 +158,7 @@ def test_a_transaction_that_is_lost_as_a_whole_stops_the_gate_where_its_marker_i
     assert (states[0].mismatches, set(states[0].origins.followed)) == (1, {"u"})
 
 
-@pytest.mark.parametrize("rows_max", [0, 100], ids=["large", "small"])
+@pytest.mark.parametrize("rows_max", [LARGE_IN_THE_SLOW_RUN, 100], ids=["large", "small"])
 def test_a_stream_partition_whose_changes_are_those_of_its_marker_is_released(
     spark, tmp_path, rows_max
 ):

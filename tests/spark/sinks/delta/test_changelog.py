@@ -66,6 +66,7 @@ def test_slices_of_a_large_table_are_files_whose_names_keep_the_order(
     assert read == list(range(40))
 
 
+@pytest.mark.slow
 def test_idle_tables_are_not_planned(kit):
     accounts = kit.Topic("accounts", {1: ACCOUNTS}, ["id"])
     ledger = kit.Topic("ledger", {2: {"id": "INT64"}}, ["id"], key_id=101)
@@ -82,6 +83,7 @@ def test_idle_tables_are_not_planned(kit):
     assert second["ledger"] == first["ledger"]
 
 
+@pytest.mark.slow
 def test_a_release_written_twice_is_there_once_also_by_a_new_process(kit):
     accounts = kit.Topic("accounts", {1: ACCOUNTS}, ["id"])
     ledger = kit.Topic("ledger", {2: {"id": "INT64", "note": "STRING(MAX)"}}, ["id"], key_id=101)
