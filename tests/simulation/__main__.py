@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 
 from tests.simulation.runner import Verdict, failure_report, run_seed, story
+from tidegate.program.garbage import collect_rarely
 
 __all__ = ["main"]
 
@@ -47,7 +48,7 @@ def _run(seeds: range, workers: int) -> int:
     began = time.perf_counter()
     failed: list[Verdict] = []
     changes = releases = 0
-    with ProcessPoolExecutor(workers) as pool:
+    with ProcessPoolExecutor(workers, initializer=collect_rarely) as pool:
         for number, verdict in enumerate(pool.map(run_seed, seeds, chunksize=4), start=1):
             changes += verdict.changes
             releases += verdict.releases

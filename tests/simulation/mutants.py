@@ -31,6 +31,7 @@ from tests.simulation.broken_transactions import BROKEN_TRANSACTIONS
 from tests.simulation.broken_translators import BROKEN_TRANSLATORS
 from tests.simulation.mutant import Mutant
 from tests.simulation.runner import run_seed
+from tidegate.program.garbage import collect_rarely
 
 __all__ = ["MUTANTS", "SEEDS_MAX", "caught_after"]
 
@@ -77,7 +78,7 @@ def main(arguments: list[str]) -> int:
     began = time.perf_counter()
     missed = 0
     print(f"{'broken core':<56} {'checker':<18} {'seeds':>5}  found as well by")
-    with ProcessPoolExecutor(options.workers) as pool:
+    with ProcessPoolExecutor(options.workers, initializer=collect_rarely) as pool:
         indices = [MUTANTS.index(mutant) for mutant in chosen]
         outcomes = pool.map(_outcome, indices, [options.seeds_max] * len(indices))
         for mutant, (seeds, found) in zip(chosen, outcomes, strict=True):
