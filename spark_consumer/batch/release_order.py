@@ -22,7 +22,17 @@ if TYPE_CHECKING:
 
     from tidegate.spark_consumer.core.plan import ReleaseBounds
 
-__all__ = ["COPY_COLUMNS", "PLACE", "SLICE", "in_order", "is_outside", "numbered", "slice_keys"]
+__all__ = [
+    "COPY_COLUMNS",
+    "PLACE",
+    "SLICE",
+    "SLICE_KEY",
+    "in_order",
+    "is_late_or_early",
+    "is_outside",
+    "numbered",
+    "slice_keys",
+]
 
 COPY_COLUMNS = ("copies", "is_conflict", "last")
 """Of each change in a release: its records, whether they differ, and the place of the last one."""
@@ -33,7 +43,9 @@ SLICE = "slice"
 PLACE = "place"
 """Place of the change in its slice, from 0."""
 
-_SLICE_KEY = "slice_key"
+SLICE_KEY = "slice_key"
+"""Spark's hash of it decides the task: whatever is grouped by it too needs no other shuffle."""
+
 _PLACE_BITS = 33
 """Spark's row numbers hold the task above these bits."""
 
@@ -44,19 +56,21 @@ _WORD = (1 << 32) - 1
 def in_order(found: DataFrame, bounds: ReleaseBounds) -> DataFrame:
     """Return changes with copies in any order as the changes of a release.
 
-    The columns are `CHANGE_COLUMNS`, `COPY_COLUMNS`, `SLICE` and `PLACE`.  Of several copies of a
-    change the first by topic, topic partition and offset stays.  `found` must lie within the
-    bounds.  Rows and places depend on the rows alone: a task that is repeated gives the same.
+    The columns are `CHANGE_COLUMNS`, `COPY_COLUMNS`, `SLICE`, `PLACE` and `SLICE_KEY`.  Of several
+    copies of a change the first by topic, topic partition and offset stays.  `found` must lie
+    within the bounds.  Rows and places depend on the rows alone: a task that is repeated gives the
+    same.
     """
     slices = len(bounds.slices)
     if slices == 1:
         keys = ["order_key"]
-        found = found.coalesce(1)
+        found, slice_key = found.coalesce(1), F.lit(0)
     else:
         # With the slice's key in front of the order key, Spark needs no second shuffle to group.
-        keys = [_SLICE_KEY, "order_key"]
+        keys = [SLICE_KEY, "order_key"]
         key = _of_slice(_slice_of(bounds), [F.lit(key) for key in slice_keys(slices)])
-        found = found.withColumn(_SLICE_KEY, key).repartition(slices, _SLICE_KEY)
+        found = found.withColumn(SLICE_KEY, key).repartition(slices, SLICE_KEY)
+        slice_key = F.col(SLICE_KEY)
     place = F.struct("topic", "topic_partition", "offset")
     # A column, for an aggregate would hash twice.
     found = found.withColumn("content", F.xxhash64("topic", "key", "value", "mod"))
@@ -72,12 +86,13 @@ def in_order(found: DataFrame, bounds: ReleaseBounds) -> DataFrame:
             F.max(place).alias("last"),
         )
         .sortWithinPartitions(*keys)
-        .select("change.*", "order_key", *COPY_COLUMNS)
+        .select("change.*", "order_key", *COPY_COLUMNS, slice_key.alias(SLICE_KEY))
         .select(
             *CHANGE_COLUMNS,
             *COPY_COLUMNS,
             F.shiftright(row_number, _PLACE_BITS).cast("int").alias(SLICE),
             row_number.bitwiseAND(F.lit((1 << _PLACE_BITS) - 1)).alias(PLACE),
+            SLICE_KEY,
         )
     )
 
@@ -100,6 +115,13 @@ def is_outside(bounds: ReleaseBounds) -> Column:
     edges = [F.lit(bytearray(first_key_after(us))) for us in _edges(bounds)]
     low, high = _of_slice(F.col(SLICE), edges[:-1]), _of_slice(F.col(SLICE), edges[1:])
     return (F.col("order_key") < low) | (F.col("order_key") >= high)
+
+
+def is_late_or_early(bounds: ReleaseBounds) -> Column:
+    """Condition: the column `commit_us` is not within the bounds of its row's slice."""
+    edges = [F.lit(us).cast("long") for us in _edges(bounds)]
+    low, high = _of_slice(F.col(SLICE), edges[:-1]), _of_slice(F.col(SLICE), edges[1:])
+    return (F.col("commit_us") <= low) | (F.col("commit_us") > high)
 
 
 def slice_keys(slices: int) -> tuple[int, ...]:

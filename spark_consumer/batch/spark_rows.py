@@ -21,7 +21,7 @@ from tidegate.spark_consumer.batch.rows import (
     within,
 )
 from tidegate.spark_consumer.batch.segments import COUNTED
-from tidegate.spark_consumer.batch.transaction_sums import count_collected, count_decoded
+from tidegate.spark_consumer.batch.transaction_sums import count_collected, count_ordered
 from tidegate.spark_consumer.core.gate import Limits
 
 if TYPE_CHECKING:
@@ -151,7 +151,11 @@ class SparkRows:
                     release, count = opened.enter_context(
                         decoded_release(rows, bounds, plan=plan, topics=topics)
                     )
-                    found = count_decoded(release, complete_from_us=complete_from_us)
+                    # Decoded again for the sinks: those rows are not kept, and this is one field
+                    # in ten.
+                    found = count_ordered(
+                        rows.frame, bounds, topics=topics, complete_from_us=complete_from_us
+                    )
             yield release, replace(count, transactions=found)
 
     def _small_release(

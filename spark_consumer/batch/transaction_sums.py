@@ -6,12 +6,12 @@ is the number that the change's record states.
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
+from tidegate.schemas.errors import invariant
+from tidegate.spark_consumer.batch.release_order import SLICE, SLICE_KEY, is_late_or_early
 from tidegate.spark_consumer.core.transactions import (
     ALL_WHOLE,
     LISTED_MAX,
@@ -21,28 +21,31 @@ from tidegate.spark_consumer.core.transactions import (
     faults_in,
 )
 from tidegate.spark_consumer.sinks.collected_table import CollectedTable
+from tidegate.spark_consumer.sinks.decoding import decode_stated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
 
+    from tidegate.spark_consumer.core.plan import ReleaseBounds
+    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
     from tidegate.spark_consumer.sinks.port import Release
 
-__all__ = ["count_collected", "count_decoded", "is_whole", "sums_by_transaction"]
+__all__ = ["count_collected", "count_ordered", "is_whole", "sums_by_transaction"]
 
 _PLACE = ("commit_us", "server_transaction_id")
 
 
-def sums_by_transaction(rows: DataFrame) -> DataFrame:
+def sums_by_transaction(rows: DataFrame, *, within: Sequence[str] = ()) -> DataFrame:
     """Return for each transaction how many records it has, and how many its records state.
 
-    The columns are `found`, `least` and `most`.
+    The columns are `found`, `least` and `most`.  `within` are more columns to group by.
     """
     return (
-        rows.groupBy(*_PLACE, "record_sequence")
+        rows.groupBy(*within, *_PLACE, "record_sequence")
         .agg(F.min("records").alias("least"), F.max("records").alias("most"))
-        .groupBy(*_PLACE)
+        .groupBy(*within, *_PLACE)
         .agg(
             F.count("*").alias("found"),
             F.min("least").alias("least"),
@@ -58,7 +61,7 @@ def is_whole() -> Column:
 
 
 def count_collected(release: Release, *, complete_from_us: int) -> TransactionFaults:
-    """Count what `count_decoded` counts, of a release whose changes are in the driver."""
+    """Count what `count_ordered` counts, of a release whose changes are in the driver."""
     return count_transactions(
         (
             (
@@ -76,19 +79,34 @@ def count_collected(release: Release, *, complete_from_us: int) -> TransactionFa
     )
 
 
-def count_decoded(release: Release, *, complete_from_us: int) -> TransactionFaults:
+def count_ordered(
+    rows: DataFrame,
+    bounds: ReleaseBounds,
+    *,
+    topics: Mapping[str, TopicSchemas],
+    complete_from_us: int,
+) -> TransactionFaults:
     """Count a release's transactions with a commit time above `complete_from_us`: one Spark job.
 
-    It reads the frames that the sinks read.  Transactions that are not whole need more jobs.
+    `rows` are the release's changes as `in_order` makes them.  Slices end at commit timestamps, so
+    all of a transaction is in one of them, and nothing is shuffled.  Transactions that are not
+    whole need more jobs.  Raises InvariantViolation if a value has a commit time that is not one of
+    its slice.
     """
-    frames = {topic: table.frame for topic, table in release.tables.items() if table.rows}
-    if not frames:
-        return ALL_WHOLE
-    rows = reduce(DataFrame.unionByName, (_records(frame) for frame in frames.values()))
-    inside = rows.where(F.col("commit_us") > complete_from_us)
-    bad = sums_by_transaction(inside).where(~is_whole())
-    lacks = F.col("found") < F.col("most")
-    found = bad.agg(F.count_if(lacks).alias("lacking"), F.count("*").alias("all")).collect()[0]
+    stated = decode_stated(rows.select("topic", "value", SLICE, SLICE_KEY), topics.values())
+    inside = stated.where(F.col("commit_us") > complete_from_us)
+    lacks, outside = F.col("found") < F.col("most"), is_late_or_early(bounds)
+    sums = sums_by_transaction(inside, within=(SLICE_KEY, SLICE))
+    bad = sums.where(~is_whole() | outside)
+    figures = {"lacking": lacks, "outside": outside, "all": F.lit(True)}  # noqa: FBT003 - a literal
+    counts_if = [F.count_if(condition).alias(name) for name, condition in figures.items()]
+    found = bad.agg(*counts_if).collect()[0]
+    invariant(
+        found["outside"] == 0,
+        "a release holds changes outside its bounds",
+        release=bounds.number,
+        transactions=found["outside"],
+    )
     if not found["all"]:
         return ALL_WHOLE
     listed = [
@@ -96,7 +114,7 @@ def count_decoded(release: Release, *, complete_from_us: int) -> TransactionFaul
         for condition in (lacks, ~lacks)
         for row in bad.where(condition).orderBy(*_PLACE).limit(LISTED_MAX).collect()
     ]
-    topics = _topics(frames, {row["server_transaction_id"] for row in listed})
+    found_in = _topics(inside, {row["server_transaction_id"] for row in listed})
     counts = [
         TransactionCount(
             row["commit_us"],
@@ -104,7 +122,7 @@ def count_decoded(release: Release, *, complete_from_us: int) -> TransactionFaul
             found=row["found"],
             least=row["least"],
             most=row["most"],
-            topics=tuple(sorted(topics[row["commit_us"], row["server_transaction_id"]])),
+            topics=tuple(sorted(found_in[row["commit_us"], row["server_transaction_id"]])),
         )
         for row in sorted(listed, key=lambda row: tuple(row[name] for name in _PLACE))
     ]
@@ -112,22 +130,10 @@ def count_decoded(release: Release, *, complete_from_us: int) -> TransactionFaul
     return faults_in(counts, lacking=lacking, others=found["all"] - lacking)
 
 
-def _records(frame: DataFrame) -> DataFrame:
-    return frame.select(
-        F.unix_micros("commit_timestamp").alias("commit_us"),
-        "server_transaction_id",
-        "record_sequence",
-        F.col("source.number_of_records_in_transaction").alias("records"),
-    )
-
-
-def _topics(
-    frames: Mapping[str, DataFrame], transactions: Iterable[str]
-) -> dict[tuple[int, str], set[str]]:
+def _topics(stated: DataFrame, transactions: Iterable[str]) -> dict[tuple[int, str], set[str]]:
     """Return the topics in which these transactions have changes."""
     wanted = F.col("server_transaction_id").isin(*transactions)
     topics: dict[tuple[int, str], set[str]] = {}
-    for topic, frame in frames.items():
-        for row in _records(frame).where(wanted).select(*_PLACE).distinct().collect():
-            topics.setdefault((row["commit_us"], row["server_transaction_id"]), set()).add(topic)
+    for row in stated.where(wanted).select(*_PLACE, "topic").distinct().collect():
+        topics.setdefault((row["commit_us"], row["server_transaction_id"]), set()).add(row["topic"])
     return topics

@@ -19,13 +19,13 @@ from tidegate.schemas.wire_format import HEADER_BYTES, frame_prefix
 from tidegate.spark_consumer.core.topic_schemas import full_name, row_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pyspark.sql import Column, DataFrame
 
     from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 
-__all__ = ["CHANGE_COLUMNS", "decode_changes"]
+__all__ = ["CHANGE_COLUMNS", "STATED_COLUMNS", "decode_changes", "decode_stated"]
 
 CHANGE_COLUMNS = (
     "release",
@@ -49,6 +49,17 @@ CHANGE_COLUMNS = (
 )
 """The columns of a decoded change, in order; also those of every changelog table."""
 
+STATED_COLUMNS = ("commit_us", "server_transaction_id", "record_sequence", "records")
+"""What a change states of its transaction; `records` is how many records that has."""
+
+_STATED_FIELDS = frozenset(
+    {
+        "commit_timestamp",
+        "server_transaction_id",
+        "record_sequence",
+        "number_of_records_in_transaction",
+    }
+)
 _FAIL_FAST = {"mode": "FAILFAST"}
 
 
@@ -97,22 +108,63 @@ def decode_changes(rows: DataFrame, schemas: TopicSchemas, *, topic: str) -> Dat
     ).select(*CHANGE_COLUMNS)
 
 
+def decode_stated(rows: DataFrame, topics: Iterable[TopicSchemas]) -> DataFrame:
+    """Return rows with a value, with `STATED_COLUMNS` beside their own.
+
+    `rows` are a release's of any of the topics, in any order, which stays: value binary.  Of the
+    values nothing else is decoded.  The action that runs the frame fails for bytes that do not fit
+    their schema, and for a schema id that no topic names.
+    """
+    branches = {
+        schema_id: _body("value", writer, _stated(schemas.reader_schema))
+        for schemas in topics
+        for schema_id, writer in _writers(schemas, schemas.reader_schema)
+    }
+    what = "a value of a release has a schema id that the plan does not name: "
+    stated = rows.where(F.col("value").isNotNull()).withColumn(
+        "stated", _by_schema("value", branches, what)["source"]
+    )
+    return stated.select(
+        *rows.columns,
+        F.unix_micros("stated.commit_timestamp").alias("commit_us"),
+        "stated.server_transaction_id",
+        "stated.record_sequence",
+        F.col("stated.number_of_records_in_transaction").alias("records"),
+    )
+
+
+def _stated(reader: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a value schema with no more than the fields of `source` that `decode_stated` needs."""
+    (source,) = (field for field in reader["fields"] if field["name"] == "source")
+    fields = [field for field in source["type"]["fields"] if field["name"] in _STATED_FIELDS]
+    return {**reader, "fields": [{**source, "type": {**source["type"], "fields": fields}}]}
+
+
 def _decoded(column: str, schemas: TopicSchemas, reader: Mapping[str, Any]) -> Column:
     """Return the Avro body of a framed column, each row read with its own writer's schema."""
-    body = F.expr(f"substring({column}, {HEADER_BYTES + 1})")
-    options = _FAIL_FAST | {"avroSchema": json.dumps(reader)}
-    branches = [
-        (_begins_with(column, schema_id), from_avro(body, json.dumps(writer), options))
-        for schema_id, writer in _writers(schemas, reader)
-    ]
+    branches = {
+        schema_id: _body(column, writer, reader) for schema_id, writer in _writers(schemas, reader)
+    }
     if not branches:  # no row was written yet: only the type is needed
-        branches = [(F.expr("false"), from_avro(body, json.dumps(reader), options))]
+        no_value = F.expr("false"), _body(column, reader, reader)
+        return F.when(*no_value)
     what = f"a {column} of table {schemas.table} has a schema id that the plan does not name: "
+    return _by_schema(column, branches, what)
+
+
+def _body(column: str, writer: Mapping[str, Any], reader: Mapping[str, Any]) -> Column:
+    """Return the Avro body of a framed column, written with one schema and read with another."""
+    body = F.expr(f"substring({column}, {HEADER_BYTES + 1})")
+    return from_avro(body, json.dumps(writer), _FAIL_FAST | {"avroSchema": json.dumps(reader)})
+
+
+def _by_schema(column: str, branches: Mapping[int, Column], what: str) -> Column:
+    """Return the branch of the schema id that a framed column names; fail for any other."""
     header = F.expr(f"hex(substring({column}, 1, {HEADER_BYTES}))")
-    decoded = F.raise_error(F.concat(F.lit(what), header))
-    for condition, value in branches:
-        decoded = F.when(condition, value).otherwise(decoded)
-    return decoded
+    chosen = F.raise_error(F.concat(F.lit(what), header))
+    for schema_id, value in branches.items():
+        chosen = F.when(_begins_with(column, schema_id), value).otherwise(chosen)
+    return chosen
 
 
 def _origin(schemas: TopicSchemas) -> Column:

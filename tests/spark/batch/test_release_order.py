@@ -44,7 +44,9 @@ def made(frame, bounds):
     kept = in_order(frame, bounds).drop("mod").cache()
     counts = {row["slice"]: row["count"] for row in kept.groupBy("slice").count().collect()}
     firsts = first_ordinals(counts.get(n, 0) for n in range(len(bounds.slices)))
-    rows = numbered(kept, firsts, release=bounds.number).drop("slice", "place").collect()
+    rows = (
+        numbered(kept, firsts, release=bounds.number).drop("slice", "place", "slice_key").collect()
+    )
     kept.unpersist()
     return sorted(rows, key=lambda row: row["ordinal"])
 

@@ -6,13 +6,15 @@ import random
 from types import SimpleNamespace
 
 import pytest
+from pyspark.errors import PySparkException
 
 from tests.topics import ROWS_SCHEMA, Change, Topic
-from tidegate.spark_consumer.batch.transaction_sums import count_collected, count_decoded
+from tidegate.schemas.errors import InvariantViolation
+from tidegate.spark_consumer.batch.release_order import in_order
+from tidegate.spark_consumer.batch.transaction_sums import count_collected, count_ordered
+from tidegate.spark_consumer.core.plan import ReleaseBounds
 from tidegate.spark_consumer.core.transactions import ALL_WHOLE, LISTED_MAX
 from tidegate.spark_consumer.sinks.collected_table import CollectedTable
-from tidegate.spark_consumer.sinks.decoding import decode_changes
-from tidegate.spark_consumer.sinks.port import DecodedTable
 from tidegate.spark_consumer.sinks.row_decoding import decode_rows
 
 pytestmark = pytest.mark.spark
@@ -22,23 +24,24 @@ B = Topic("b", {2: {"id": "INT64"}}, ["id"], key_id=101)
 NAMES = ROWS_SCHEMA.replace(",", "").split()[::2]
 
 
-def both_ways(spark, changes):
-    """The release of (topic, change) as the driver has it, and as Spark has it."""
+def both_ways(spark, changes, *cuts_us, complete_from_us=-1):
+    """What the driver finds in the release of (topic, change), and what Spark finds."""
     rows = [topic.row(change, ordinal=n) for n, (topic, change) in enumerate(changes)]
-    frame = spark.createDataFrame(rows, ROWS_SCHEMA).selectExpr("0L AS release", "*")
-    collected, decoded = {}, {}
+    collected = {}
     for topic in (A, B):
         schemas = topic.topic_schemas()
         records = [dict(zip(NAMES, row, strict=True)) for row in rows if row[0] == topic.topic]
         found = decode_rows(records, schemas, release=0)
         collected[topic.topic] = CollectedTable(spark, lambda: None, found, schemas)
-        decoded[topic.topic] = DecodedTable(
-            spark,
-            lambda topic=topic, schemas=schemas: decode_changes(frame, schemas, topic=topic.topic),
-            len(found),
-            schemas,
-        )
-    return SimpleNamespace(tables=collected), SimpleNamespace(tables=decoded)
+    here = count_collected(SimpleNamespace(tables=collected), complete_from_us=complete_from_us)
+    return here, by_spark(spark, rows, *cuts_us, complete_from_us=complete_from_us)
+
+
+def by_spark(spark, rows, *cuts_us, complete_from_us=-1):
+    bounds = ReleaseBounds(3, 0, 100, (), cuts_us=cuts_us)
+    ordered = in_order(spark.createDataFrame(rows, ROWS_SCHEMA).drop("ordinal"), bounds)
+    known = {topic.topic: topic.topic_schemas() for topic in (A, B)}
+    return count_ordered(ordered, bounds, topics=known, complete_from_us=complete_from_us)
 
 
 def change(us, sequence=0, *, mod=0, records=1, transaction="t"):
@@ -61,9 +64,9 @@ def test_spark_finds_what_the_driver_finds(spark, seed):
             for mod in range(chance.randint(1, 2))
         ]
     chance.shuffle(changes)
-    collected, decoded = both_ways(spark, changes)
-    here = count_collected(collected, complete_from_us=3)
-    assert here == count_decoded(decoded, complete_from_us=3)
+    cuts_us = sorted(chance.sample(range(1, 30), seed))
+    here, by_spark = both_ways(spark, changes, *cuts_us, complete_from_us=3)
+    assert here == by_spark
     assert here.lacking
     assert here.others
     assert all(one.commit_us > 3 for one in here.listed)
@@ -71,22 +74,62 @@ def test_spark_finds_what_the_driver_finds(spark, seed):
 
 def test_more_than_are_listed_are_counted(spark):
     changes = [(A, change(us, records=2)) for us in range(1, LISTED_MAX + 6)]
-    for way, count in zip(both_ways(spark, changes), (count_collected, count_decoded), strict=True):
-        found = count(way, complete_from_us=-1)
+    for found in both_ways(spark, changes, 7):
         assert (found.lacking, len(found.listed)) == (LISTED_MAX + 5, LISTED_MAX)
         assert found.listed[0].topics == ("bank.a",)
 
 
-def test_whole_transactions_take_one_job_and_none_takes_none(spark):
-    _, decoded = both_ways(spark, [(A, change(1, 0, records=2)), (B, change(1, 1, records=2))])
-    _, empty = both_ways(spark, [(A, change(1))])
-    empty.tables.clear()
+def test_transactions_of_one_commit_time_are_counted_apart(spark):
+    whole = [(A, change(1, n, records=2, transaction="t")) for n in range(2)]
+    lacking = [(B, change(1, records=2, transaction="u"))]
+    for found in both_ways(spark, [*whole, *lacking]):
+        assert [one.server_transaction_id for one in found.listed] == ["u"]
+
+
+def test_whole_transactions_of_several_slices_take_one_job(spark):
+    changes = [(A, change(1, 0, records=2)), (B, change(1, 1, records=2)), (B, change(9))]
     context = spark.sparkContext
     context.setJobGroup("transactions", "jobs of one release")
     try:
-        assert count_decoded(empty, complete_from_us=-1) == ALL_WHOLE
-        assert not context.statusTracker().getJobIdsForGroup("transactions")
-        assert count_decoded(decoded, complete_from_us=-1) == ALL_WHOLE
+        assert both_ways(spark, changes, 5) == (ALL_WHOLE, ALL_WHOLE)
         assert len(context.statusTracker().getJobIdsForGroup("transactions")) == 1
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)
+
+
+@pytest.mark.parametrize(("cuts_us", "shuffles"), [((), 0), ((10, 20), 2)])
+def test_transactions_are_counted_where_their_slice_is(spark, monkeypatch, cuts_us, shuffles):
+    """Cost decides: the release's own shuffle, and one row of each task to the driver."""
+    plans = []
+    frame_class = type(spark.range(1))
+    collect = frame_class.collect
+
+    def noted(frame):
+        plans.append(frame._jdf.queryExecution().executedPlan().toString())
+        return collect(frame)
+
+    monkeypatch.setattr(frame_class, "collect", noted)
+    assert by_spark(spark, [A.row(change(15), ordinal=0)], *cuts_us) == ALL_WHOLE
+    assert [plan.count("Exchange ") for plan in plans] == [shuffles]
+
+
+def test_a_commit_time_that_is_not_one_of_its_slice_is_refused(spark):
+    """Else a transaction might be in two slices, and whole in each."""
+    *place, key, mod, origin, ordinal = A.row(change(15), ordinal=0)
+    moved = (*place, bytearray(change(5).order_key), mod, origin, ordinal)
+    assert len(key) == len(moved[5])
+    with pytest.raises(InvariantViolation, match="bounds"):
+        by_spark(spark, [A.row(change(15), ordinal=0), moved], 10)
+
+
+def test_a_value_of_an_unknown_schema_fails_the_count(spark):
+    row = list(A.row(change(15), ordinal=0))
+    row[4][4] = 99
+    with pytest.raises(PySparkException, match="schema id that the plan does not name"):
+        by_spark(spark, [tuple(row)])
+
+
+def test_a_change_without_a_value_states_nothing(spark):
+    row = list(A.row(change(15, records=2), ordinal=0))
+    row[4] = None
+    assert by_spark(spark, [tuple(row)]) == ALL_WHOLE
