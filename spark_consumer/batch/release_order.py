@@ -66,8 +66,9 @@ def in_order(found: DataFrame, bounds: ReleaseBounds) -> DataFrame:
         keys = ["order_key"]
         found, slice_key = found.coalesce(1), F.lit(0)
     else:
-        # With the slice's key in front of the order key, Spark needs no second shuffle to group.
-        keys = [SLICE_KEY, "order_key"]
+        # With the slice's key among the keys, Spark needs no second shuffle to group; behind the
+        # order key, since Spark's sort compares the first bytes of the first key by themselves.
+        keys = ["order_key", SLICE_KEY]
         key = _of_slice(_slice_of(bounds), [F.lit(key) for key in slice_keys(slices)])
         found = found.withColumn(SLICE_KEY, key).repartition(slices, SLICE_KEY)
         slice_key = F.col(SLICE_KEY)

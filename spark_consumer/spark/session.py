@@ -34,6 +34,8 @@ _SETTINGS = {
     # Each batch runs the plans of the one before; the cache of 100 compiled classes was too small
     # for those of two tables, so that every batch compiled them again.
     "spark.sql.codegen.cache.maxEntries": "5000",
+    # What is kept is read once or twice, and most of it is bytes, which are not compressed anyway.
+    "spark.sql.inMemoryColumnarStorage.compressed": "false",
     # Standard error is for our own lines.
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",

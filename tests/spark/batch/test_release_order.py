@@ -90,6 +90,7 @@ def test_one_sort_makes_a_slice(rows, cuts, shuffles):
     plan = found._jdf.queryExecution().executedPlan().toString()
     assert plan.count("Exchange") == shuffles
     assert plan.count("Sort [") == 1
+    assert plan.count("Sort [order_key") == 1  # its first bytes are compared without the row
 
 
 def opened(frame, bounds):
