@@ -64,8 +64,8 @@ def count_changes(rows: DataFrame, *, after_us: int, through_us: int) -> BatchSt
             F.min("unordered").alias("unordered_at"),
             F.min(F.when(early, F.col("commit_us"))).alias("early_min_us"),
             F.max(F.when(early, F.col("commit_us"))).alias("early_max_us"),
-            _quantiles(F.when(due, F.col("commit_us"))).alias("due_us"),
-            _quantiles(F.when(early, F.col("commit_us"))).alias("early_us"),
+            _quantiles("is_due").alias("due_us"),
+            _quantiles("is_early").alias("early_us"),
             F.collect_set("frame").alias("frames"),
         )
         .collect()[0]
@@ -90,9 +90,11 @@ def count_changes(rows: DataFrame, *, after_us: int, through_us: int) -> BatchSt
     )
 
 
-def _quantiles(times_us: Column) -> Column:
-    shares = [(part + 1) / QUANTILES for part in range(QUANTILES)]
-    return F.percentile_approx(times_us, shares, _ACCURACY)
+def _quantiles(condition: str) -> Column:
+    # As text: Python would ask the JVM several times for each of the shares.
+    shares = ", ".join(f"{(part + 1) / QUANTILES}D" for part in range(QUANTILES))
+    times_us = f"CASE WHEN {condition} THEN commit_us END"
+    return F.expr(f"percentile_approx({times_us}, array({shares}), {_ACCURACY})")
 
 
 def _frame(column: str) -> Column:
