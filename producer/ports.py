@@ -200,7 +200,7 @@ class Membership(Protocol):
         - `ProgressRead`: committed records of own slots, by offset within a slot, each with the
           incarnation given to `recover`.  Records read from before a `recover` are not returned
           after it.
-        - `SlotPositionAdvanced`: reading of a slot passed control or unwanted records, or its end.
+        - `SlotPositionAdvanced`: reading of a slot passed one or more unwanted records, or its end.
         - `SlotOutOfRange`: the log of a slot does not hold the offset to be read next; reading goes
           on nowhere else.
         - `GroupDescribed`: the group as its coordinator described it a few seconds ago; comes

@@ -138,13 +138,13 @@ class Worker:
                 effects += self._on_revoked(event.slots)
             case on.SlotsLost():
                 effects += self._on_lost(event.slots)
-            case (
-                on.SlotRecoveryStarted()
-                | on.ProgressRead()
-                | on.SlotPositionAdvanced()
-                | on.SlotOutOfRange()
-            ):
+            case on.SlotRecoveryStarted() | on.ProgressRead() | on.SlotOutOfRange():
                 effects += self._on_slot_read(event)
+            case on.SlotPositionAdvanced():
+                effects += self._on_slot_read(event)
+                slot = self.slots.get(event.slot)
+                if not effects and slot is not None and slot.phase is SlotPhase.OWNED:
+                    return effects  # a worker's own records: nothing waits for having passed them
             case on.StreamStartFound():
                 effects += self._on_stream_start(event.record)
             case on.StreamStartAbsent():

@@ -172,8 +172,11 @@ class KafkaMembership:
                 self._replace_consumer(error.str())
                 return [event for event in events if isinstance(event, TablesRead | FleetRead)]
             event = self._event_of(message)
-            if event is not None:
-                events.append(event)
+            if event is None:
+                continue
+            if events and _goes_on(event, events[-1]):
+                events.pop()  # most of what a worker reads is its own and wanted by nobody
+            events.append(event)
         return events
 
     def metadata(self) -> bytes | None:
@@ -351,6 +354,16 @@ class KafkaMembership:
             notify(slots)
             self._assigned.difference_update(slots)
         consumer.incremental_unassign(places)
+
+
+def _goes_on(event: Event, before: Event) -> bool:
+    """Whether an event says all that the one before it says; a step backwards is for the core."""
+    return (
+        isinstance(event, SlotPositionAdvanced)
+        and isinstance(before, SlotPositionAdvanced)
+        and (event.slot, event.incarnation) == (before.slot, before.incarnation)
+        and event.position >= before.position
+    )
 
 
 def _generation(metadata: bytes) -> int:

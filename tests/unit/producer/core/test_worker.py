@@ -697,6 +697,17 @@ class TestOwnership:
 
         assert not bench.worker.slots[slot].has_caught_up
 
+    def test_nothing_begins_with_the_passing_of_an_own_record(self, bench, log):
+        bench.open_stream("a")
+        slot = slot_of("a", SLOTS)
+        incarnation, end = bench.worker.slots[slot].incarnation, len(log.slots[slot])
+        later = bench.at(bench.now_us + 60_000_000)
+        passed = on.SlotPositionAdvanced(slot, incarnation, end)
+
+        assert bench.worker.handle(passed, now=later) == []
+        assert bench.worker.slots[slot].position == end
+        assert "BeginTransaction" in kinds(bench.worker.handle(on.Ticked(), now=later))
+
     def test_an_announcement_that_is_read_again_stops_the_worker(self, bench, log):
         bench.open_stream("a")
         slot = slot_of("a", SLOTS)

@@ -260,6 +260,27 @@ class TestRecovery:
         consumer.messages = [message(3, 42, OWN)]
         assert owner.poll(0.0) == [ProgressRead(3, 10, 42, OWN)]
 
+    def test_what_is_passed_over_in_a_row_is_one_event(self, owner, cluster):
+        consumer = owner._consumer
+        assign(owner, 4)
+        cluster.answers += [7, 42, 7, 42]
+        for slot in (3, 4):
+            owner.recover(slot, 9)
+            owner.read_announcements(slot, 9)
+        own = [message(3, offset, OWN) for offset in (42, 43)]
+        consumer.messages = [
+            *own, end_of(3, 45), message(4, 42, OWN), message(3, 45), message(3, 46, OWN),
+            end_of(3, 44),
+        ]  # fmt: skip
+
+        assert owner.poll(0.0) == [
+            SlotPositionAdvanced(3, 9, 45),
+            SlotPositionAdvanced(4, 9, 43),
+            ProgressRead(3, 9, 45, RECORD),
+            SlotPositionAdvanced(3, 9, 47),
+            SlotPositionAdvanced(3, 9, 44),  # a step backwards stops the worker
+        ]
+
     def test_a_slot_that_is_gone_is_not_sought(self, member, cluster):
         cluster.answers += [7, 42]
         member.recover(3, 9)
