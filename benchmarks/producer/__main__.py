@@ -5,33 +5,42 @@
 Stages are CPU microseconds for each change.  Names that begin with `kafka` start a broker and a
 registry (`tidegate.local_stack`) and measure real worker programs; `floor` is what gRPC or
 producing take alone.  With `--baseline` the rounds of another checkout of Tidegate run in turn with
-those of this one.
+those of this one.  Ends with 1 if a figure is beyond its aim (`aims.py`).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import platform
 import statistics
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import structlog
+
+from benchmarks.producer.aims import misses
 from benchmarks.producer.memory import MEMORY, measure_memory
 from benchmarks.producer.responses import CASES, Case
 from benchmarks.producer.rounds import Checkout
+from benchmarks.producer.scale import SCALE
 from benchmarks.producer.scenarios import FLOORS, SCENARIOS, Figures
 from benchmarks.producer.stages import STAGES
 from benchmarks.producer.worker import WORKERS
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.parts.stack import LocalStack
+from tidegate.program.garbage import collect_rarely
 
 _OWN = Path(__file__).resolve().parents[2]
 _ON_KAFKA = (*SCENARIOS, *FLOORS)
-_ALL = (*STAGES, *WORKERS, *MEMORY, *_ON_KAFKA)
+_ALONE = {**{name: partial(measure_memory, name) for name in MEMORY}, **SCALE}
+"""Measured of this checkout alone."""
+_ALL = (*STAGES, *WORKERS, *_ALONE, *_ON_KAFKA)
 
 
 def main(arguments: list[str]) -> None:
@@ -41,10 +50,15 @@ def main(arguments: list[str]) -> None:
     if options.baseline:
         paths["baseline"] = options.baseline.resolve()
     found = _measure_stages(paths, options)
-    found += _measure_memory(options)
+    found += _measure_alone(options)
     found += _measure_on_kafka(paths, options)
     if options.json:
         print(json.dumps({"machine": _machine(), "measured": found}))
+    missed = misses(found)
+    for line in missed:
+        _say(line)
+    if missed:
+        sys.exit(1)
 
 
 def _options(arguments: list[str]) -> Any:
@@ -92,14 +106,17 @@ def _measure_stages(paths: dict[str, Path], options: Any) -> list[dict[str, Any]
     return found
 
 
-def _measure_memory(options: Any) -> list[dict[str, Any]]:
-    """Measure what readers hold; of this checkout alone."""
+def _measure_alone(options: Any) -> list[dict[str, Any]]:
+    """Measure what has no counterpart in other checkouts."""
+    names = [name for name in _ALONE if name in options.only]
+    if not names:
+        return []
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    collect_rarely()
     found = []
-    for name in (name for name in MEMORY if name in options.only):
+    for name in names:
         _say(name)
-        found.append(
-            _summary(name, {"this": [measure_memory(name) for _ in range(options.rounds)]})
-        )
+        found.append(_summary(name, {"this": [_ALONE[name]() for _ in range(options.rounds)]}))
         _show(found[-1], options)
     return found
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from benchmarks.producer.responses import Case
 
-__all__ = ["CORE"]
+__all__ = ["CORE", "reading_worker"]
 
 Stage: TypeAlias = "Callable[[], float]"
 
@@ -84,6 +84,13 @@ def _queued(owned: int, _case: Case, changes: int) -> Stage:
         return time.thread_time() - began
 
     return run
+
+
+def reading_worker(*, stream_partitions: int) -> Worker:
+    """Return a worker that owns all slots and reads so many stream partitions."""
+    worker = _worker([f"token-{number}" for number in range(stream_partitions)])
+    _take_over(worker)
+    return worker
 
 
 def _worker(tokens: list[str], queries: QueryLimits | None = None) -> Worker:

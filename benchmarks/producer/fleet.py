@@ -25,7 +25,7 @@ from tidegate.schemas.order_key import TIMESTAMP_BYTES
 from tidegate.schemas.topics import SLOTS_DEFAULT, TopicNames
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from benchmarks.producer.responses import Case
     from tidegate.local_stack.parts.stack import LocalStack
@@ -36,7 +36,9 @@ _TOPIC_PARTITIONS = 6
 _COMMIT_INTERVAL_S = 0.25
 """The producer's default."""
 _PATIENCE_S = 90.0
+_BACKLOG_PATIENCE_S = 600.0
 _WARM_UP = 0.1
+_POISON_EVERY = 10
 _READ_AT_ONCE = 10_000
 _KAFKA_MAIN_THREAD = "rdk:main"
 """librdkafka starts one for each client."""
@@ -55,16 +57,24 @@ class Fleet:
         workers: int = 1,
         stream_partitions: int = 4,
         heartbeat_ms: int = 1_000,
+        settings: Mapping[str, str] | None = None,
+        has_backlog: bool = False,
     ) -> None:
+        """Start them; with `has_backlog` all changes are there before the first query."""
         self._stack, self._checkout, self._changes = stack, checkout, changes
         self._names = TopicNames(f"b{uuid.uuid4().hex[:8]}")
         self._stream_partitions, self._heartbeat_ms = stream_partitions, heartbeat_ms
+        self._settings = settings or {}
         self._exits = ExitStack()
         try:
             self._source = SourceProcess(case, changes=changes, stream_partitions=stream_partitions)
             self._exits.callback(self._source.close)
+            if has_backlog:
+                self._source.ask("backlog")
+            self._began = time.monotonic()
             self._workers = [self._start(f"w{number}") for number in range(workers)]
-            self._wait_for_queries()
+            # A backlog is read by turns, and then some stream partitions wait for theirs.
+            self._wait_for_queries(1 if has_backlog else stream_partitions)
             self._consumer = self._subscribed()
         except BaseException:
             self._exits.close()
@@ -96,11 +106,71 @@ class Fleet:
             "per_s": changes / elapsed_s,
         }
 
-    def latency(self, *, rate: int, seconds: float, warm_up_s: float) -> dict[str, float]:
-        """Milliseconds from a change's commit until the consumer has it, at a steady rate."""
-        self._source.ask("pace", rate, warm_up_s + seconds)
+    def catch_up(self) -> dict[str, float]:
+        """Publish the backlog; counted from the start of the first worker.
+
+        Ends the program if a change is missing, or is there twice.
+        """
+        published: set[tuple[bytes, ...]] = set()
+        count = 0
+        for _ in self._patiently("publishing the backlog", patience_s=_BACKLOG_PATIENCE_S):
+            found = [
+                tuple(header for _, header in message.headers())
+                for message in self._consumer.consume(_READ_AT_ONCE, timeout=0.2)
+                if message.error() is None
+            ]
+            count += len(found)
+            published.update(found)
+            if not found and len(published) == self._changes:
+                break
+        if count != self._changes:
+            sys.exit(f"{count} changes were published, of which {self._changes} exist")
+        elapsed_s, cpu_s = time.monotonic() - self._began, self._cpu_s()
+        sizes = [
+            size
+            for slot, end in self._ends_of_progress().items()
+            for size in self._sizes(slot, 0, end)
+        ]
+        return {
+            "wall_s": elapsed_s,
+            "cpu_s": cpu_s,
+            "cpu_us": cpu_s * 1e6 / self._changes,
+            "most_mib": max(_most_mib(worker.pid) for worker in self._workers),
+            "threads": max(worker.num_threads() for worker in self._workers),
+            "queries_at_once": float(self._source.ask("most")),
+            "progress_bytes": sum(sizes),
+            "progress_records": len(sizes),
+        }
+
+    def parked(self, *, rate: int, seconds: float, warm_up_s: float) -> dict[str, float]:
+        """How much later changes of other keys come while each tenth change is parked."""
+        before = self.latency(rate=rate, seconds=seconds, warm_up_s=warm_up_s)
+        during = self.latency(
+            rate=rate, seconds=seconds, warm_up_s=warm_up_s, poison_every=_POISON_EVERY
+        )
+        place = TopicPartition(self._names.dead_letter, 0)
+        _, parked = self._consumer.get_watermark_offsets(place, timeout=_PATIENCE_S)
+        if parked < rate * (warm_up_s + seconds) / _POISON_EVERY:
+            sys.exit(f"only {parked} changes were parked")
+        return {
+            "p99_before_ms": before["p99_ms"],
+            "p99_ms": during["p99_ms"],
+            "extra_p50_ms": during["p50_ms"] - before["p50_ms"],
+            "extra_p99_ms": during["p99_ms"] - before["p99_ms"],
+        }
+
+    def latency(
+        self, *, rate: int, seconds: float, warm_up_s: float, poison_every: int = 0
+    ) -> dict[str, float]:
+        """Milliseconds from a change's commit until the consumer has it, at a steady rate.
+
+        Every `poison_every`th change is parked, and none if it is 0.
+        """
+        self._source.ask("pace", rate, warm_up_s + seconds, poison_every)
         begin_us = (time.time() + warm_up_s) * 1e6
         changes = round(rate * (warm_up_s + seconds))
+        if poison_every:
+            changes -= -(-changes // poison_every)
         found = [seen for at_us, seen in self._arrivals(changes) if at_us >= begin_us]
         found.sort()
         return {"p50_ms": found[len(found) // 2], "p99_ms": found[len(found) * 99 // 100]}
@@ -200,6 +270,7 @@ class Fleet:
             "start": format_rfc3339(START_NS),
             "topic-partitions": str(_TOPIC_PARTITIONS),
             "heartbeat-ms": str(self._heartbeat_ms),
+            **self._settings,
         }
         flags = [part for name, text in settings.items() for part in (f"--{name}", text)]
         log = self._log(worker).open("w")
@@ -218,10 +289,10 @@ class Fleet:
     def _log(self, worker: str) -> Path:
         return self._stack.config.data_dir / f"{self._names.prefix}-{worker}.log"
 
-    def _wait_for_queries(self) -> None:
-        """Wait until every stream partition is read."""
+    def _wait_for_queries(self, stream_partitions: int) -> None:
+        """Wait until so many stream partitions have been read."""
         for _ in self._patiently("reading its stream partitions"):
-            if int(self._source.ask("count")) == self._stream_partitions:
+            if int(self._source.ask("count")) >= stream_partitions:
                 return
             time.sleep(0.1)
 
@@ -264,9 +335,9 @@ class Fleet:
         """CPU seconds of all threads of all workers."""
         return sum(sum(worker.cpu_times()[:2]) for worker in self._workers)
 
-    def _patiently(self, what: str) -> Iterator[None]:
+    def _patiently(self, what: str, *, patience_s: float = _PATIENCE_S) -> Iterator[None]:
         """Go on for some minutes, as long as all workers run."""
-        give_up_at = time.monotonic() + _PATIENCE_S
+        give_up_at = time.monotonic() + patience_s
         while time.monotonic() < give_up_at:
             if any(worker.status() == psutil.STATUS_ZOMBIE for worker in self._workers):
                 break
@@ -278,3 +349,9 @@ class Fleet:
 def _thread_names(pid: int) -> list[str]:
     """Return the names of a process's threads, as Linux knows them."""
     return [comm.read_text().strip() for comm in Path(f"/proc/{pid}/task").glob("*/comm")]
+
+
+def _most_mib(pid: int) -> float:
+    """Return the largest size that a process had."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))

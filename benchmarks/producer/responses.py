@@ -26,6 +26,7 @@ __all__ = [
     "children_response",
     "heartbeat_response",
     "large_response",
+    "records_before",
     "responses",
     "value",
     "written_ns",
@@ -33,6 +34,7 @@ __all__ = [
 
 START_NS = 1_767_225_600_000_000_000
 STREAM = "Everything"
+_RECORD_EVERY_US = 137
 _COLUMNS = {
     "Id": "INT64",
     "Owner": "STRING",
@@ -80,12 +82,24 @@ def responses(case: Case, changes: int) -> list[bytes]:
 
 def written_ns(records: int) -> int:
     """Return the commit time of the last of so many records."""
-    return START_NS + records * 137 * NS_PER_US
+    return START_NS + records * _RECORD_EVERY_US * NS_PER_US
 
 
-def change_response(number: int, at_ns: int) -> bytes:
-    """Return a message with one change, committed at a time of its own."""
-    return _message([_row(_data_change(number, 1, at_ns // NS_PER_US * NS_PER_US))])
+def records_before(at_ns: int) -> int:
+    """Return how many records were written before a time."""
+    return max(0, -((START_NS - at_ns) // (_RECORD_EVERY_US * NS_PER_US)) - 1)
+
+
+def change_response(number: int, at_ns: int, *, is_damaged: bool = False) -> bytes:
+    """Return a message with one change, committed at a time of its own.
+
+    A damaged one has a text that is no number in a column of numbers.
+    """
+    change = _data_change(number, 1, at_ns // NS_PER_US * NS_PER_US)
+    if is_damaged:
+        keys, _, old = change[6][0]
+        change[6] = [[keys, json.dumps({"Balance": "damaged", "Score": "1"}), old]]
+    return _message([_row(change)])
 
 
 def large_response(size_bytes: int) -> bytes:

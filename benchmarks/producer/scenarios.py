@@ -37,6 +37,8 @@ _CHANGES = 40_000
 """A tenth of it is a whole number of messages for each of the stream partitions in every case."""
 _FLOOR_CHANGES = 20_000
 _RATE = 1_000
+_PARKED_RATE = 500
+_PARKED_S = 15.0
 _SPLITS = 8
 _RARE_HEARTBEATS_MS = 10_000
 """Where there are many stream partitions: two cores are not enough to send and read 10,000 a second
@@ -63,6 +65,30 @@ def _many(stream_partitions: int, workers: int, stack: LocalStack, checkout: Pat
         heartbeat_ms=_heartbeat_ms(stream_partitions),
     ) as fleet:
         return fleet.throughput()
+
+
+def _catch_up(
+    stream_partitions: int, open_queries_max: int, stack: LocalStack, checkout: Path
+) -> Figures:
+    """Two workers that start with a backlog, and with fewer queries than stream partitions."""
+    with Fleet(
+        stack,
+        checkout,
+        Case(1, 1),
+        changes=10 * stream_partitions,
+        workers=2,
+        stream_partitions=stream_partitions,
+        heartbeat_ms=_heartbeat_ms(stream_partitions),
+        settings={"open-queries-max": str(open_queries_max)},
+        has_backlog=True,
+    ) as fleet:
+        return fleet.catch_up()
+
+
+def _parked(stack: LocalStack, checkout: Path) -> Figures:
+    """Other keys' changes, before changes are parked and while they are."""
+    with Fleet(stack, checkout, Case(1, 1), settings={"poison": "park"}) as fleet:
+        return fleet.parked(rate=_PARKED_RATE, seconds=_PARKED_S, warm_up_s=3)
 
 
 def _latency(stack: LocalStack, checkout: Path) -> Figures:
@@ -103,6 +129,7 @@ SCENARIOS: dict[str, Callable[[LocalStack, Path], Figures]] = {
     "kafka, 1 x 1": partial(_throughput, Case(1, 1), 1),
     "kafka, 20 x 1, 2 workers": partial(_throughput, Case(20, 1), 2),
     "kafka, latency": _latency,
+    "kafka, parked": _parked,
     "kafka, split": _split,
     "kafka, idle, 1000 stream partitions": partial(_idle, 1_000),
     **{
@@ -110,6 +137,10 @@ SCENARIOS: dict[str, Callable[[LocalStack, Path], Figures]] = {
         for count in (1, 100, 1000, 3000)
     },
     "kafka, 10000 stream partitions, 2 workers": partial(_many, _MANY, 2),
+    **{
+        f"kafka, backlog, {count} stream partitions": partial(_catch_up, count, count // 10)
+        for count in (1_000, _MANY)
+    },
     **{
         f"kafka, progress, {count} stream partitions": partial(_progress, count)
         for count in (10, 1000, _MANY)

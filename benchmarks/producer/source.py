@@ -4,7 +4,11 @@ Answers the catalogue's queries for the benchmark's table, and change stream que
 sent on standard input, a JSON list a line:
 
     ["release", share]          that share of the prepared changes, for all stream partitions
-    ["pace", rate, seconds]     changes in real time, a row in each message
+    ["backlog"]                 all prepared changes, for every query from its start on; with a row
+                                in each message only
+    ["pace", rate, seconds, n]  changes in real time, a row in each message; every nth is of one of
+                                100 keys whose changes cannot be published; 0: none
+    ["most"]                    answers how many queries ran at once
     ["split"]                   the newest stream partition ends; its child has one change
 
 A stream partition without news sends a heartbeat as often as its query asks.
@@ -30,10 +34,12 @@ from benchmarks.producer.responses import (
     change_response,
     children_response,
     heartbeat_response,
+    records_before,
     responses,
     value,
     written_ns,
 )
+from tidegate.schemas.instants import parse_rfc3339_ns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -50,6 +56,7 @@ _SERVER_OPTIONS = [
     ("grpc.server.max_pending_requests_hard_limit", 1_000_000),
     ("grpc.server_max_unrequested_time_in_server", 3_600),
 ]
+_POISON_KEYS = 100
 _TABLE_NAME = {"table_schema": "", "table_name": TABLE.name}
 _CATALOGUE: dict[str, list[dict[str, Any]]] = {
     "SELECT option_value ": [],
@@ -120,17 +127,33 @@ class _Source:
         self._first: dict[str, bytes] = {}
         """The first message of a child whose query has not begun."""
         self._is_live = False
+        self._has_backlog = False
+        self._open = self._most = 0
 
-    async def answer(self, token: str | None, heartbeat_s: float) -> AsyncIterator[bytes]:
+    async def answer(
+        self, token: str | None, start_ns: int, heartbeat_s: float
+    ) -> AsyncIterator[bytes]:
         """Yield the responses of a query."""
         if token is None:
             for message in children_response(tuple(self._tokens)):
                 yield message
             return
+        self._open += 1
+        self._most = max(self._most, self._open)
+        try:
+            async for message in self._changes(token, start_ns, heartbeat_s):
+                yield message
+        finally:
+            self._open -= 1
+
+    async def _changes(self, token: str, start_ns: int, heartbeat_s: float) -> AsyncIterator[bytes]:
         self._waiting[token] = waiting = asyncio.Queue()
         yield self._metadata
         if token in self._first:
             yield self._first.pop(token)
+        if self._has_backlog:
+            for message in self._prepared[records_before(start_ns) :]:
+                yield message
         while True:
             try:
                 message = await asyncio.wait_for(waiting.get(), heartbeat_s)
@@ -155,6 +178,11 @@ class _Source:
                 for waiting in self._waiting.values():
                     for message in messages:
                         waiting.put_nowait(message)
+            case "backlog":
+                assert self._rows == 1, "a query may begin within a message of several rows"
+                self._is_live = self._has_backlog = True
+            case "most":
+                return str(self._most)
             case "pace":
                 self._is_live = True
                 await self._pace(*arguments)
@@ -163,12 +191,19 @@ class _Source:
                 self._split()
         return str(len(self._waiting))
 
-    async def _pace(self, rate: int, seconds: float) -> None:
+    async def _pace(self, rate: int, seconds: float, poison_every: int = 0) -> None:
         """Send changes as they are due, in turn over the stream partitions."""
         queues, began = list(self._waiting.values()), time.monotonic()
         for number in range(round(rate * seconds)):
             await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
-            queues[number % len(queues)].put_nowait(change_response(number, time.time_ns()))
+            message = change_response(number, time.time_ns())
+            if poison_every and number % poison_every == 0:
+                round_number, key = divmod(number // poison_every, _POISON_KEYS)
+                # Of every second round only the key is the reason: its earlier changes are parked.
+                message = change_response(
+                    -1 - key, time.time_ns(), is_damaged=round_number % 2 == 0
+                )
+            queues[number % len(queues)].put_nowait(message)
 
     def _split(self) -> None:
         parent = self._tokens[-1]
@@ -203,8 +238,10 @@ async def _serve() -> None:
         return _catalogue_rows(request.sql)
 
     async def stream(request: Any, _context: Any) -> AsyncIterator[bytes]:
-        heartbeat_s = int(request.params["heartbeat_milliseconds"]) / 1_000
-        async for message in source.answer(request.params["partition_token"], heartbeat_s):
+        asked = request.params
+        heartbeat_s = int(asked["heartbeat_milliseconds"]) / 1_000
+        start_ns = parse_rfc3339_ns(asked["start_timestamp"])
+        async for message in source.answer(asked["partition_token"], start_ns, heartbeat_s):
             yield message
 
     read = ExecuteSqlRequest.pb().FromString

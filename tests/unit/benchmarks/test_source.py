@@ -16,8 +16,13 @@ TOKEN = "token-0-0123456789abcdef"
 
 
 @pytest.fixture
-def source():
-    process = SourceProcess(Case(2, 5), changes=100, stream_partitions=1)
+def case():
+    return Case(2, 5)
+
+
+@pytest.fixture
+def source(case):
+    process = SourceProcess(case, changes=100, stream_partitions=1)
     yield process
     process.close()
 
@@ -31,10 +36,10 @@ def channels(source):
     opened.close()
 
 
-def begun(channels, token, tasks):
+def begun(channels, token, tasks, *, start_ns=START_NS):
     """A query whose first response, the metadata, has come."""
     query = SpannerChangeStream(channels, STREAM).query(
-        token=token, start_ns=START_NS, end_ns=None, heartbeat_ms=1_000
+        token=token, start_ns=start_ns, end_ns=None, heartbeat_ms=1_000
     )
     responses = received(query, tasks)
     assert next(responses).decode()[0] == []
@@ -88,6 +93,36 @@ def test_changes_come_at_a_rate(source, channels, tasks):
     records = [one for one in found_until(found, 20) if isinstance(one, DataChangeRecord)]
 
     assert len(records) == 20
+
+
+@pytest.mark.parametrize("case", [Case(1, 1)])
+def test_a_backlog_is_read_from_where_a_query_begins(source, channels, tasks):
+    source.ask("backlog")
+    found = begun(channels, TOKEN, tasks)
+    times = [next(found).commit_timestamp_ns for _ in range(100)]
+    again = begun(channels, TOKEN, tasks, start_ns=times[40])
+    later = begun(channels, TOKEN, tasks, start_ns=times[40] + 1)
+
+    assert times == sorted(set(times))
+    assert isinstance(next(found), HeartbeatRecord)
+    assert [next(again).commit_timestamp_ns for _ in range(60)] == times[40:]
+    assert next(later).commit_timestamp_ns == times[41]
+    assert source.ask("most") == "3"
+
+
+def test_every_nth_change_is_of_a_key_that_cannot_be_published(source, channels, tasks):
+    found = begun(channels, TOKEN, tasks)
+    source.ask("pace", 5_000, 0.05, 2)
+    records = [one for one in found_until(found, 250) if isinstance(one, DataChangeRecord)]
+    mods = [one.mods[0] for one in records]
+    poison = mods[::2]
+
+    assert [int(one.keys["Id"]) for one in poison] == [
+        *range(-1, -101, -1), *range(-1, -26, -1),
+    ]  # fmt: skip
+    is_damaged = [one.new_values["Balance"] == "damaged" for one in poison]
+    assert is_damaged == [True] * 100 + [False] * 25
+    assert all(int(one.keys["Id"]) > 0 for one in mods[1::2])
 
 
 def found_until(records, changes):
