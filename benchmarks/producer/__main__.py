@@ -111,8 +111,6 @@ def _measure_alone(options: Any) -> list[dict[str, Any]]:
     names = [name for name in _ALONE if name in options.only]
     if not names:
         return []
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    collect_rarely()
     found = []
     for name in names:
         _say(name)
@@ -214,4 +212,10 @@ def _processor() -> str:
 
 
 if __name__ == "__main__":
+    # Of the whole process, so not in `main`, which tests call.  Standard output is for the figures.
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    collect_rarely()
     main(sys.argv[1:])
