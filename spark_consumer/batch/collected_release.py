@@ -38,7 +38,8 @@ def collected_release(
     """Make a release of its records (the gate's columns, copies too, in any order).
 
     The release is the one that `decoded_release` makes of the same records; `in_order` returns its
-    frame, for sinks that need one.  Raises InvariantViolation if records lie outside the bounds,
+    frame, for sinks that need one.  If the count names a conflict, the tables hold no changes: such
+    a release is not written.  Raises InvariantViolation if records lie outside the bounds,
     SchemaError for bytes that do not fit their schema.
     """
     _require_bounds(records, bounds)
@@ -50,12 +51,15 @@ def collected_release(
         first = min(of_change[order_key], key=_place)
         of_topic.setdefault(first["topic"], []).append({**first, "ordinal": ordinal})
     ordered = cache(lambda: numbered(in_order(), [0], release=bounds.number))
+    conflict = _first_conflict(of_change)
+    # What somebody else's record holds may not be decodable, and would hide where it stands.
+    decoded = of_topic if conflict is None else {}
 
     def table(topic: str, schemas: TopicSchemas) -> CollectedTable:
         return CollectedTable(
             spark,
             lambda: decode_changes(ordered(), schemas, topic=topic),
-            decode_rows(of_topic[topic], schemas, release=bounds.number),
+            decode_rows(decoded.get(topic, ()), schemas, release=bounds.number),
             schemas,
         )
 
@@ -67,7 +71,6 @@ def collected_release(
         for topic, changes in of_topic.items()
         for one in changes
     )
-    conflict = _first_conflict(of_change)
     return release, ReleaseCount(rows, copies, conflict=conflict, origins=origins)
 
 

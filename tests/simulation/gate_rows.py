@@ -180,7 +180,10 @@ class MemoryRows:
             topic: Changes(reader.columns, is_small=bounds.is_small and self._collects)
             for topic, reader in readers.items()
         }
-        for ordinal, row in zip(ordinals, ordered, strict=True):
+        conflict = conflict_in(found)
+        # What somebody else's record holds may not be decodable.
+        numbered = () if conflict else zip(ordinals, ordered, strict=True)
+        for ordinal, row in numbered:
             change = readers[row.topic].read(
                 row.key, row.value, release=bounds.number, ordinal=ordinal,
                 order_key=row.order_key, origin=row.origin,
@@ -188,7 +191,6 @@ class MemoryRows:
             decoded[row.topic].rows.append(change)
         tables = {topic: _table(changes, topics[topic]) for topic, changes in decoded.items()}
         release = Release.of(bounds, tables, plan=plan, rows=len(ordered), records=len(found))
-        conflict = conflict_in(found)
         records = [
             (*row.record, topic) for topic, changes in decoded.items() for row in changes.rows
         ]
