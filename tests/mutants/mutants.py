@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.mutants.broken_counting import BROKEN_COUNTING
 from tests.mutants.broken_decoding import BROKEN_DECODING
 from tests.mutants.broken_openings import BROKEN_OPENINGS
 from tests.mutants.broken_positions import BROKEN_POSITIONS
@@ -9,4 +10,10 @@ from tests.mutants.broken_publishing import BROKEN_PUBLISHING
 
 __all__ = ["MUTANTS"]
 
-MUTANTS = (*BROKEN_PUBLISHING, *BROKEN_POSITIONS, *BROKEN_OPENINGS, *BROKEN_DECODING)
+MUTANTS = (
+    *BROKEN_PUBLISHING,
+    *BROKEN_POSITIONS,
+    *BROKEN_OPENINGS,
+    *BROKEN_DECODING,
+    *BROKEN_COUNTING,
+)
