@@ -121,3 +121,28 @@ def test_workers_that_register_at_the_same_time_use_growing_versions(url, names)
     fields = [row_fields(registry.schema(schema_id)) for schema_id in used]
     for narrower, wider in pairwise(sorted(fields, key=len)):
         assert narrower.keys() <= wider.keys()
+
+
+def test_workers_that_open_a_stream_at_the_same_time_register_the_same_schemas(url):
+    """Each subject gets its first version and its level from several at once."""
+    subjects = [f"p{uuid.uuid4().hex[:8]}-key" for _ in range(30)]
+    start, ids, errors = threading.Barrier(WORKERS), [], []
+
+    def work():
+        registry = HttpSchemaRegistry(url)
+        for subject in subjects:
+            start.wait(30)
+            try:
+                ids.append((subject, register(registry, subject, KEY_SCHEMA)))
+            except Exception as error:  # noqa: BLE001 - the test looks at it
+                errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(WORKERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+
+    assert not errors
+    assert len(ids) == WORKERS * len(subjects)
+    assert set(map(HttpSchemaRegistry(url).compatibility, subjects)) == {"BACKWARD"}

@@ -94,12 +94,22 @@ class HttpSchemaRegistry:
 
     def set_compatibility(self, subject: str, level: str) -> None:
         """Set the subject's compatibility level."""
-        try:
-            self._client.set_compatibility(subject_name=subject, level=level)
-        except Exception as error:
-            if _is_forbidden(error):
-                raise self._not_allowed("set the compatibility of", subject, error) from error
-            raise self._translate(error, subject=subject) from error
+        for _ in range(_ATTEMPTS_MAX):
+            try:
+                self._client.set_compatibility(subject_name=subject, level=level)
+            except Exception as error:
+                if _is_forbidden(error):
+                    raise self._not_allowed("set the compatibility of", subject, error) from error
+                if not _is_conflict(error):
+                    raise self._translate(error, subject=subject) from error
+                # Apicurio answers 409 to the slower of two workers that set a level at once.
+                if self.compatibility(subject) == level:
+                    return
+                time.sleep(_OVERTAKEN_PAUSE_S)
+            else:
+                return
+        message = "a subject's compatibility level is changed at the same moment, again and again"
+        raise UnreachableError(message, url=self._url, subject=subject)
 
     def _version(self, subject: str, number: int) -> RegisteredSchema:
         try:
@@ -125,7 +135,7 @@ class HttpSchemaRegistry:
         Apicurio answers 409 to the slower of two that register the same schema at once, as it does
         to a schema that is not compatible; only looking it up distinguishes the two.
         """
-        if not isinstance(error, SchemaRegistryError) or error.http_status_code != _CONFLICT:
+        if not _is_conflict(error):
             return None
         try:
             return self._client.lookup_schema(subject, schema).schema_id
@@ -138,7 +148,7 @@ class HttpSchemaRegistry:
         Apicurio answers 409 also to the slower of two that register different versions at once, and
         for a moment may not find the one that it has just accepted.
         """
-        if not isinstance(error, SchemaRegistryError) or error.http_status_code != _CONFLICT:
+        if not _is_conflict(error):
             return False
         try:
             return self._client.test_compatibility(subject, schema)
@@ -175,7 +185,7 @@ class HttpSchemaRegistry:
             hint = "Set user:password of a user that may do this"
             return ConfigError(message, hint=hint, url=self._url, **fields)
         if isinstance(error, SchemaRegistryError) and error.http_status_code < _SERVER_ERRORS:
-            if error.http_status_code == _CONFLICT:
+            if _is_conflict(error):
                 message = "the registry rejects a schema as incompatible with earlier versions"
             else:
                 message = f"the registry rejects a request: {error.error_message}"
@@ -190,3 +200,7 @@ def _is_forbidden(error: Exception) -> bool:
     return isinstance(error, SchemaRegistryError) and (
         error.http_status_code in _REJECTED or error.error_code == _READ_ONLY
     )
+
+
+def _is_conflict(error: Exception) -> bool:
+    return isinstance(error, SchemaRegistryError) and error.http_status_code == _CONFLICT

@@ -25,6 +25,7 @@ class Registry(ThreadingHTTPServer):
         self.versions = {}
         self.conflicts, self.is_compatible = 0, True
         self.is_raced = False
+        self.level_conflicts, self.level_of_the_other = 0, None
         self.page = None
 
     @property
@@ -89,6 +90,10 @@ class Answer(BaseHTTPRequestHandler):
             found = [text for text, number in server.ids.items() if str(number) == parts[2]]
             status = 200 if found else 404
             reply = {"schema": found[0]} if found else {"error_code": 40403, "message": "none"}
+        elif self.command == "PUT" and parts[0] == "config" and server.level_conflicts:
+            server.level_conflicts -= 1
+            server.levels[parts[1]] = server.level_of_the_other
+            status, reply = 409, {"error_code": 409, "message": "a rule already exists"}
         elif self.command == "PUT" and parts[0] == "config":
             level = json.loads(body)["compatibility"]
             server.levels[parts[1]] = level
@@ -241,6 +246,20 @@ def test_a_schema_that_another_version_overtook_is_registered_again(
         with pytest.raises(SchemaError, match=r"incompatible.*a-value"):
             registry.register("a-value", LONG)
     assert server.conflicts == (0 if is_compatible else 1)
+
+
+@pytest.mark.parametrize(("other", "asked"), [("BACKWARD", 1), (None, 3)])
+def test_a_level_that_another_worker_sets_meanwhile_is_no_refusal(registry, server, other, asked):
+    server.level_conflicts, server.level_of_the_other = 2, other
+    registry.set_compatibility("a-key", "BACKWARD")
+    assert server.levels == {"a-key": "BACKWARD"}
+    assert [command for command, _, _ in server.asked].count("PUT") == asked
+
+
+def test_a_level_that_others_change_without_end_is_given_up(registry, server):
+    server.level_conflicts = 1_000
+    with pytest.raises(UnreachableError, match=r"again and again.*a-key"):
+        registry.set_compatibility("a-key", "BACKWARD")
 
 
 @pytest.mark.parametrize("refusal", [(401, "no"), (403, "no"), (422, "read-only", 42205)])
