@@ -7,6 +7,8 @@ record by a number of topic partitions that the slot does not hold.
 
     FOUND -> (nobody's record is in the slot: written with the next transaction) -> RECORDED
 
+A redrive, beside which no worker publishes, writes the record in its own transaction.
+
 Any worker may write the record: the owner of the root's slot need not live.  Two that find a table
 at the same moment both write it, and the first record read counts.  One that differs from it, or
 from what this worker has found, is final: somebody has changed the topic in between.
@@ -50,7 +52,8 @@ class AddedTables:
         self._epoch: str | None = None
         self._early: list[ProgressRecord] = []
         """Read before the epoch was known."""
-        self._is_at_end = False
+        self.is_at_end = False
+        """Whether the root's slot was read to its end once."""
         self.unrecorded: frozenset[str] = frozenset()
         """Topics to which nothing may be published yet."""
 
@@ -65,7 +68,7 @@ class AddedTables:
             case on.TableFound():
                 return self._find(event.topic)
             case on.TablesRead():
-                self._is_at_end |= event.is_at_end
+                self.is_at_end |= event.is_at_end
                 self._early += event.records
                 return self._read_early()
 
@@ -131,7 +134,7 @@ class AddedTables:
 
     def due(self, topics: Iterable[str]) -> list[TableAdded]:
         """Return the records that have to be written for topics that records wait for."""
-        if not self._is_at_end:
+        if not self.is_at_end:
             return []  # the record may be in what was not read yet
         wanted = self.unrecorded.intersection(topics) - self._written
         return [TableAdded(self._found[topic]) for topic in sorted(wanted)]

@@ -2,8 +2,10 @@
 
 It joins the group as any other worker and takes over all slots, so that its one transaction passes
 the fence only if no other worker is there.  That transaction holds the changes, a marker for each
-key, and the heartbeats of all slots with tokens that held one of the keys, now without it.  Either
-all of it is committed or nothing: after every other end the same is done again from the beginning.
+key, and the heartbeats of all slots with tokens that held one of the keys, now without it; and the
+record of a later table whose every change so far is parked, so that no worker has found its topic.
+Either all of it is committed or nothing: after every other end the same is done again from the
+beginning.
 
 The changes come from outside, as events: what is parked does not fit into a core.
 """
@@ -40,10 +42,12 @@ class RedrivingWorker(Worker):
     def is_ready_to_redrive(self) -> bool:
         """Whether every slot is owned, so that no transaction of another worker is open any more.
 
-        What was parked up to now is in the dead-letter topic before its uncommitted end.
+        What was parked up to now is in the dead-letter topic before its uncommitted end.  The
+        recorded tables were read too.
         """
         return (
             self.stream is not None
+            and self._tables.is_at_end
             and len(self.slots) == self._identity.slots
             and all(slot.phase is SlotPhase.OWNED for slot in self.slots.values())
         )
@@ -93,7 +97,17 @@ class RedrivingWorker(Worker):
             return []  # it was aborted while they were read
         if isinstance(event, on.RedriveEnded):
             return [do.AwaitDelivery()]
-        return [do.PublishRecords(self._root_slot, ROOT_TOKEN, event.records)]
+        due = self._tables.due(self._tables.waited_for(event.records))
+        tables = [table for table in due if table not in one.tables]
+        one.tables += tables
+        return [
+            *(
+                effect
+                for table in tables
+                for effect in self._writer.table(table, author_slot=self._root_slot)
+            ),
+            do.PublishRecords(self._root_slot, ROOT_TOKEN, event.records),
+        ]
 
     # ------------------------------------------------------------ what a reading worker does
 

@@ -8,6 +8,7 @@ from typing import Any
 from tests.mutants.mutant import UnitMutant
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import stream_identity
+from tidegate.producer.core.added_tables import AddedTables
 from tidegate.producer.core.slot import Slot
 from tidegate.producer.core.stream_start_search import StreamStartSearch
 from tidegate.producer.core.transaction_cycle import TransactionCycle
@@ -62,6 +63,10 @@ def _forms_are_alike(registered: Any, own: Any) -> bool:
     return False
 
 
+def _nothing_due(_self: Any, _topics: Any) -> list[Any]:
+    return []
+
+
 BROKEN_OPENINGS = (
     UnitMutant(
         "a stream opened in a slot that holds records",
@@ -108,5 +113,12 @@ BROKEN_OPENINGS = (
             "tests/unit/producer/translation/test_table_registrar_properties.py::test_the_other_form_of_timestamps_is_refused_by_the_settings_name",
         ),
         ((table_registrar, "differ_in_timestamps", _forms_are_alike),),
+    ),
+    UnitMutant(
+        "a redrive that records no later table",
+        (
+            "tests/unit/producer/core/test_redrive.py::TestDone::test_a_later_table_that_no_worker_could_find_is_recorded_with_its_first_change",
+        ),
+        ((AddedTables, "due", _nothing_due),),
     ),
 )

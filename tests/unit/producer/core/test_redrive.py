@@ -20,7 +20,7 @@ from tidegate.producer.messages import (
 from tidegate.schemas.checksums import parked_key
 from tidegate.schemas.errors import ConfigError, InvariantViolation
 from tidegate.schemas.order_key import OrderKey, sequence_pair
-from tidegate.schemas.progress import SlotProgress
+from tidegate.schemas.progress import DataTopic, ProgressRecord, SlotProgress, TableAdded
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 KEYS = (b"k1", b"k2")
@@ -51,6 +51,7 @@ class Redrive:
     def __init__(self, log):
         self.bench = Bench(log, name="redrive", kind=RedrivingWorker)
         self.bench.own(*range(SLOTS))
+        self.bench.give(on.TablesRead((), is_at_end=True))
         parked = [entry.value for entry in log.broker.read(DEAD_LETTER)]
         done = {c.key: c.order_key for c in parked if c.form == FORM_REDRIVEN}
         waiting = [
@@ -157,6 +158,44 @@ class TestDone:
 
         assert redrive.error is None
         assert_done(parked)
+
+    def test_a_later_table_that_no_worker_could_find_is_recorded_with_its_first_change(
+        self, parked
+    ):
+        """Every change of it was parked, since the registry refused its schema."""
+        later = DataTopic("bank.later", "id-9", 1, 9)
+        parked.broker.create_topic(later.topic, 1)
+        redrive = Redrive(parked)
+        redrive.bench.give(on.TableFound(later))
+        message = good(START_US + 10, b"k")
+        message = message._replace(messages=(message.messages[0]._replace(topic=later.topic),))
+        begin, *rest = redrive.events
+        for event in (begin, *2 * [on.RedriveRead((message,))], *rest):
+            redrive.bench.give(event)
+
+        assert redrive.error is None
+        assert redrive.bench.bodies(TableAdded) == [TableAdded(later)]
+
+    def test_a_table_that_another_worker_has_recorded_is_not_recorded_again(self, parked):
+        later = DataTopic("bank.later", "id-9", 1, 9)
+        redrive = Redrive(parked)
+        core = redrive.bench.worker
+        record = ProgressRecord("epoch-of-w1", "w1", TableAdded(later))
+        for event in (on.TableFound(later), on.TablesRead((record,), is_at_end=True)):
+            redrive.bench.give(event)
+        message = good(START_US + 10, b"k").messages[0]._replace(topic=later.topic)
+        core.handle(redrive.events[0], now=redrive.bench.now)
+        effects = core.handle(
+            on.RedriveRead((PublishableRecord(1, "", "0", (message,)),)), now=redrive.bench.now
+        )
+        assert [type(effect) for effect in effects] == [do.PublishRecords]
+
+    def test_it_is_not_ready_before_the_recorded_tables_were_read(self, parked):
+        bench = Bench(parked, name="redrive", kind=RedrivingWorker)
+        bench.own(*range(SLOTS))
+        assert not bench.worker.is_ready_to_redrive
+        bench.give(on.TablesRead((), is_at_end=True))
+        assert bench.worker.is_ready_to_redrive
 
     def test_a_second_one_finds_nothing(self, parked):
         Redrive(parked).run()
