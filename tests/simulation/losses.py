@@ -12,10 +12,11 @@ import io
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import fastavro
 
+from tests.simulation.gate_decoding import signed
 from tests.simulation.gate_rows import DataRow
 from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.instants import NS_PER_US
@@ -57,7 +58,7 @@ class Losses:
         """The transaction that is no longer whole; empty before the fault."""
         self.vanished: set[bytes] = set()
         """The order keys of a transaction that is lost as a whole."""
-        self.origins: set[int | None] = set()
+        self.origins: set[int] = set()
         """Where its changes come from."""
         self._begun: set[tuple[int, str]] = set()
         self._gone: tuple[int, str] | None = None
@@ -98,7 +99,7 @@ class Losses:
             bool(self.vanished)
             and self._names_all
             and not history.late
-            and any(ends_us.get(one or 0, through_us + 1) <= through_us for one in self.origins)
+            and any(ends_us.get(one, through_us + 1) <= through_us for one in self.origins)
         )
 
     def _vanishes(self, row: DataRow, place: tuple[str, int, int]) -> bool:
@@ -117,7 +118,7 @@ class Losses:
         if transaction != self._gone:
             return False
         self.vanished.add(row.order_key)
-        self.origins.add(row.origin)
+        self.origins.add(self._origin(row))
         return True
 
     def _happen(self, row: DataRow, place: tuple[str, int, int]) -> None:
@@ -155,12 +156,25 @@ class Losses:
         """Return a change that no transaction has made, under an offset of its own."""
         key = OrderKey.decode(row.order_key)
         high, low = key.record_sequence
-        number, body = unframe(row.value)
-        schema = fastavro.parse_schema(dict(self._world.registry.schema(number)))
-        change = fastavro.schemaless_reader(io.BytesIO(body), schema, None)
+        number, schema, change = self._decoded(row)
         change["source"]["record_sequence"] += "9"
         written = io.BytesIO()
         fastavro.schemaless_writer(written, schema, change)
         order_key = replace(key, record_sequence=(high, low + _FAR)).encode()
         value = frame(number, written.getvalue())
         return replace(row, order_key=order_key, value=value, offset=row.offset + _FAR)
+
+    def _origin(self, row: DataRow) -> int:
+        """Return the number of the stream partition, which an older value has as its token."""
+        if row.origin is not None:
+            return row.origin
+        _, _, change = self._decoded(row)
+        number = signed(origin_of(change["source"]["partition_token"]))
+        assert number is not None
+        return number
+
+    def _decoded(self, row: DataRow) -> tuple[int, Any, Any]:
+        """Return the schema id of a value, the schema and the change."""
+        number, body = unframe(row.value)
+        schema = fastavro.parse_schema(dict(self._world.registry.schema(number)))
+        return number, schema, fastavro.schemaless_reader(io.BytesIO(body), schema, None)
