@@ -17,9 +17,11 @@ from benchmarks.producer.feed import FeedProcess
 from benchmarks.producer.fleet import Fleet
 from benchmarks.producer.responses import STREAM, TABLE, Case, responses
 from benchmarks.producer.stages import table_encoding
+from tidegate.producer.description import GOOGLE_SQL
 from tidegate.producer.driver.tasks import TaskThread
 from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
+from tidegate.producer.spanner.forms import form_of
 from tidegate.producer.spanner.stream import SpannerChangeStream, SpannerQuery, SpannerResponse
 from tidegate.producer.translation.translator import Translator
 
@@ -158,7 +160,7 @@ def _grpc_alone(case: Case, _stack: LocalStack) -> Figures:
         database="projects/p/instances/i/databases/d", emulator_host=feed.address
     )
     try:
-        query = SpannerChangeStream(channels, STREAM).query(
+        query = SpannerChangeStream(channels, form_of(GOOGLE_SQL, STREAM)).query(
             token=_TOKEN, start_ns=1, end_ns=None, heartbeat_ms=1_000
         )
         feed.release()

@@ -14,6 +14,7 @@ from benchmarks.producer.responses import START_NS, STREAM, TABLE
 from benchmarks.producer.stages import NAMES, table_encoding
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.worker import Worker
+from tidegate.producer.description import GOOGLE_SQL
 from tidegate.producer.driver.byte_budget import ByteBudget
 from tidegate.producer.driver.clock import SystemClock
 from tidegate.producer.driver.loop import FleetWorker
@@ -24,6 +25,7 @@ from tidegate.producer.memory.group import Group
 from tidegate.producer.memory.membership import MemoryMembership, MemoryStreamStartFinder
 from tidegate.producer.memory.publisher import MemoryPublisher
 from tidegate.producer.spanner.channel import SpannerChannels
+from tidegate.producer.spanner.forms import form_of
 from tidegate.producer.spanner.stream import SpannerChangeStream
 from tidegate.producer.translation.translator import Translator
 from tidegate.schemas.progress import DataTopic
@@ -137,7 +139,7 @@ class _Rounds:
     def _worker(
         self, channels: Any, tasks: TaskThread, broker: MemoryBroker, publisher: MemoryPublisher
     ) -> FleetWorker:
-        stream = SpannerChangeStream(channels, STREAM)
+        stream = SpannerChangeStream(channels, form_of(GOOGLE_SQL, STREAM))
         budget = ByteBudget(_INFLIGHT_BYTES_MAX, tasks=tasks)
         identity = StreamIdentity(
             stream="d/changeStreams/s",

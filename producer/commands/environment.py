@@ -18,6 +18,7 @@ from tidegate.producer.kafka.root_slot import RootSlotReader
 from tidegate.producer.kafka.topics import KafkaTopics, PlannedTopics
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.channel import SpannerChannels
+from tidegate.producer.spanner.forms import form_of
 from tidegate.producer.spanner.stream import SpannerChangeStream
 from tidegate.producer.spanner.validate import validate_stream
 from tidegate.producer.translation.planned_registry import PlannedRegistry
@@ -111,15 +112,14 @@ def find_environment(config: ProducerConfig) -> Environment:
             database_role=config.database_role,
         )
         catalogue = SpannerCatalogue(channels)
-        stream = SpannerChangeStream(channels, config.change_stream)
         now_ns = time.time_ns()
         starts_now = recorded is not None or config.start == "now"
         tasks = TaskThread()
         exits.callback(tasks.close)
         exits.callback(channels.close)
-        description = validate_stream(
+        description, stream = validate_stream(
             catalogue,
-            stream,
+            lambda dialect: SpannerChangeStream(channels, form_of(dialect, config.change_stream)),
             run_task=tasks.run,
             name=config.change_stream,
             start_ns=now_ns if starts_now else config.start_ns(),

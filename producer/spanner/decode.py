@@ -11,8 +11,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
-from google.cloud.spanner_v1.types import ResultSetMetadata, TypeCode
-from google.protobuf.message import DecodeError
+from google.cloud.spanner_v1.types import TypeCode
 
 from tidegate.producer.accelerator import accelerator
 from tidegate.producer.records import (
@@ -23,13 +22,8 @@ from tidegate.producer.records import (
     RecordColumn,
     StreamRecord,
 )
-from tidegate.producer.spanner.raw_values import (
-    TEXT,
-    content_of,
-    elements,
-    parse_response,
-    parse_value,
-)
+from tidegate.producer.spanner.chunks import Chunks, row_type
+from tidegate.producer.spanner.raw_values import TEXT, content_of, elements
 from tidegate.producer.spanner.values import (
     flag,
     integer,
@@ -37,7 +31,6 @@ from tidegate.producer.spanner.values import (
     items,
     json_object,
     json_values,
-    merge,
     struct_fields,
     text_of,
     text_or_empty,
@@ -49,8 +42,6 @@ from tidegate.schemas.tables import ColumnType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from google.protobuf.struct_pb2 import Value
 
     from tidegate.producer.spanner.raw_values import Serialised
 
@@ -124,16 +115,13 @@ class _Repeated(NamedTuple):
 
 
 class ResponseDecoder:
-    """Decodes the response messages of one query, in their order.
-
-    A value that a message leaves unfinished (`chunked_value`) is kept until its rest arrives.
-    """
+    """Decodes the response messages of one query, in their order; `forms.Decoder`."""
 
     def __init__(self, columns: ColumnTypesCache) -> None:
         self._column_lists = columns
         self._accelerator = accelerator()
         self._layout: _Layout | None = None
-        self._unfinished: Value | None = None
+        self._chunks = Chunks()
         self._repeated: dict[tuple[bytes, ...] | bytes, _Repeated] = {}
         self._last_timestamp: tuple[Serialised, int] = (b"", 0)
 
@@ -142,20 +130,13 @@ class ResponseDecoder:
 
         Raises SchemaError if the message or a record in it is not of the known form.
         """
-        if self._accelerator is not None and self._layout and self._unfinished is None:
+        if self._accelerator is not None and self._layout and self._chunks.is_between_values:
             rows = self._accelerator.records(message, *self._layout.roles, orjson.loads, Mod)
             if rows is not None:
                 return self._records(rows, self._layout)
-        response = parse_response(message)
-        if self._layout is None and (metadata := b"".join(response.metadata)):
-            self._layout = _Layout.of(_row_type(metadata))
-        values = response.values[:]
-        if self._unfinished is not None and values:
-            merge(self._unfinished, parse_value(values[0]))
-            values[0] = self._unfinished.SerializeToString()
-            self._unfinished = None
-        if response.chunked_value and values:
-            self._unfinished = parse_value(values.pop())
+        metadata, values = self._chunks.take(message)
+        if self._layout is None and metadata:
+            self._layout = _Layout.of(row_type(metadata))
         if not values:
             return []
         if self._layout is None:
@@ -168,12 +149,11 @@ class ResponseDecoder:
     @property
     def unfinished_bytes(self) -> int:
         """The size of the value that is kept until its rest arrives; 0 without one."""
-        return 0 if self._unfinished is None else int(self._unfinished.ByteSize())
+        return self._chunks.unfinished_bytes
 
     def end(self) -> None:
         """Check that the response did not stop in the middle of a value; raises SchemaError."""
-        if self._unfinished is not None:
-            raise SchemaError("a response ended in the middle of a value")
+        self._chunks.end()
 
     def _add_row(self, value: Serialised, layout: _Layout, records: list[StreamRecord]) -> None:
         """Read one row: an array of structs with one of three arrays filled."""
@@ -356,14 +336,6 @@ class _Layout:
                 )
             )
         return tuple(columns)
-
-
-def _row_type(metadata: bytes) -> Any:
-    """Return the row type of a serialised `ResultSetMetadata`."""
-    try:
-        return ResultSetMetadata.pb().FromString(metadata).row_type
-    except DecodeError as error:
-        raise SchemaError("a response's metadata cannot be read", cause=str(error)) from error
 
 
 def _struct(array: Any, *, what: str) -> Any:

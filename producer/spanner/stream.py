@@ -1,8 +1,7 @@
-"""Change stream queries on Spanner's API: GoogleSQL, immutable key ranges.
+"""Change stream queries on Spanner's API.
 
-Builds the query (seed: "Change stream read functions and query syntax"), runs it without a
-deadline, since a stream partition may last for hours, and translates errors.  It does not retry:
-the core decides where a query continues.
+Fills in the arguments of a form's query, runs it without a deadline, since a stream partition may
+last for hours, and translates errors.  It does not retry: the core decides where a query continues.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ from tidegate.producer.errors import (
     QueryRefused,
     TokenRefused,
 )
-from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
-from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import format_rfc3339
 
 if TYPE_CHECKING:
@@ -30,6 +27,7 @@ if TYPE_CHECKING:
 
     from tidegate.producer.records import StreamRecord
     from tidegate.producer.spanner.channel import SpannerChannels
+    from tidegate.producer.spanner.forms import Decoder, StreamForm
     from tidegate.producer.spanner.stream_channels import ResponseStream
 
 __all__ = ["SpannerChangeStream", "SpannerQuery", "SpannerResponse"]
@@ -41,7 +39,6 @@ _DECODING_FACTOR = 8
 2 to 4 for one large value, which is not copied at each level of its lists; 5.6 to 7.9 for many rows
 (`benchmarks/results/producer.md`).
 """
-_STREAM_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,117}")
 _OF_THE_TOKEN = re.compile(
     "partition_token is invalid|does not belong to the (Change Stream|placement)", re.IGNORECASE
 )
@@ -50,34 +47,24 @@ _EARLIEST = re.compile(r"earliest read timestamp: ([0-9T:.+-]+Z?)")
 
 
 class SpannerChangeStream:
-    """One change stream; port: `ports.ChangeStream`.  Queries share channels and column lists."""
+    """One change stream, queried in the form of its database; port: `ports.ChangeStream`."""
 
-    def __init__(self, channels: SpannerChannels, name: str) -> None:
-        if not _STREAM_NAME.fullmatch(name):
-            raise ConfigError(
-                f"change_stream: {name!r} is not a valid name of a change stream",
-                hint="Use the name as in CREATE CHANGE STREAM",
-            )
+    def __init__(self, channels: SpannerChannels, form: StreamForm) -> None:
         self._channels = channels
-        self._columns = ColumnTypesCache()
-        self._sql = (
-            f"SELECT ChangeRecord FROM `READ_{name}`("  # noqa: S608 - the name is checked above
-            "start_timestamp => @start_timestamp, end_timestamp => @end_timestamp, "
-            "partition_token => @partition_token, "
-            "heartbeat_milliseconds => @heartbeat_milliseconds)"
-        )
+        self._form = form
 
     def query(
         self, *, token: str, start_ns: int, end_ns: int | None, heartbeat_ms: int
     ) -> SpannerQuery:
         """Prepare a query; its first `next_size` sends it."""
-        request = ExecuteSqlRequest.pb()(sql=self._sql)
+        form = self._form
+        request = ExecuteSqlRequest.pb()(sql=form.sql)
         request.transaction.single_use.read_only.strong = True
         for name, code, value in (
-            ("start_timestamp", TypeCode.TIMESTAMP, format_rfc3339(start_ns)),
-            ("end_timestamp", TypeCode.TIMESTAMP, format_rfc3339(end_ns) if end_ns else None),
-            ("partition_token", TypeCode.STRING, token or None),
-            ("heartbeat_milliseconds", TypeCode.INT64, str(heartbeat_ms)),
+            (form.start, TypeCode.TIMESTAMP, format_rfc3339(start_ns)),
+            (form.end, TypeCode.TIMESTAMP, format_rfc3339(end_ns) if end_ns else None),
+            (form.token, TypeCode.STRING, token or None),
+            (form.heartbeat, TypeCode.INT64, str(heartbeat_ms)),
         ):
             request.params[name] = value
             request.param_types[name].code = code
@@ -86,7 +73,7 @@ class SpannerChangeStream:
             "start": format_rfc3339(start_ns),
             "end": format_rfc3339(end_ns) if end_ns else "none",
         }
-        return SpannerQuery(self._channels, request, ResponseDecoder(self._columns), interval)
+        return SpannerQuery(self._channels, request, form.decoder(), interval)
 
 
 class SpannerResponse:
@@ -94,7 +81,7 @@ class SpannerResponse:
 
     __slots__ = ("_decoder", "_message", "size_bytes")
 
-    def __init__(self, message: bytes, decoder: ResponseDecoder) -> None:
+    def __init__(self, message: bytes, decoder: Decoder) -> None:
         self._message = message
         self._decoder = decoder
         self.size_bytes = len(message)
@@ -112,7 +99,7 @@ class SpannerQuery:
         self,
         channels: SpannerChannels,
         request: Any,
-        decoder: ResponseDecoder,
+        decoder: Decoder,
         interval: dict[str, str],
     ) -> None:
         self._channels = channels

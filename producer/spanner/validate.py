@@ -6,7 +6,7 @@ written.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate.producer.description import check_start, check_stream
 from tidegate.producer.errors import PositionExpired, QueryError
@@ -23,29 +23,33 @@ __all__ = ["setup_error", "validate_stream"]
 _NO_ANSWER = {"UNAVAILABLE", "DEADLINE_EXCEEDED"}
 _PROBE_HEARTBEAT_MS = 1_000
 
+_Stream = TypeVar("_Stream", bound="ChangeStream")
+
 
 def validate_stream(
     catalogue: Catalogue,
-    stream: ChangeStream,
+    open_stream: Callable[[str], _Stream],
     *,
     run_task: Callable[[Callable[[], Coroutine[Any, Any, None]]], None],
     name: str,
     start_ns: int,
     now_ns: int,
-) -> StreamDescription:
-    """Return the stream's description if it can be read from `start_ns`.
+) -> tuple[StreamDescription, _Stream]:
+    """Return the stream and its description if it can be read from `start_ns`.
 
     Also runs the smallest possible query, because no table shows the right to read a stream.
-    `run_task` runs a task to its end.  Raises ConfigError or UnreachableError.
+    `open_stream` makes the stream's reader from the dialect that the catalogue names; `run_task`
+    runs a task to its end.  Raises ConfigError or UnreachableError.
     """
     try:
         description = catalogue.describe(name)
         check_stream(description)
         check_start(description, start_ns=start_ns, now_ns=now_ns)
+        stream = open_stream(description.dialect)
         run_task(lambda: _probe(stream, instant_ns=now_ns))
     except QueryError as error:
         raise setup_error(error) from error
-    return description
+    return description, stream
 
 
 async def _probe(stream: ChangeStream, *, instant_ns: int) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.damage import damaged_row
 from tidegate.producer.records import DataChangeRecord, Mod, UnreadableValues
+from tidegate.producer.spanner.chunks import Chunks
 from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
 from tidegate.schemas.errors import SchemaError
 
@@ -164,7 +165,7 @@ def test_every_flipped_bit_is_refused_or_read_alike(wire):
         found = [outcome(decoder, [bytes(flipped)]) for decoder in ways]
         assert found[0] == found[1]
         for decoder in ways:
-            decoder._unfinished = None
+            decoder._chunks = Chunks()
 
 
 def test_other_fields_of_a_message_are_passed_over(wire):

@@ -28,6 +28,7 @@ class Source:
     def __init__(self, *, catalogue=None, query=None):
         self.errors = {"catalogue": catalogue, "query": query}
         self.asked = []
+        self.opened = []
         self.cancelled = False
         self.received = False
 
@@ -55,14 +56,20 @@ class Source:
 def validate(tasks):
     def run(source, **changes):
         arguments = {"name": "S", "start_ns": 10**13, "now_ns": 10**13, **changes}
-        return validate_stream(source, source, run_task=tasks.run, **arguments)
+
+        def open_stream(dialect):
+            source.opened.append(dialect)
+            return source
+
+        return validate_stream(source, open_stream, run_task=tasks.run, **arguments)
 
     return run
 
 
 def test_a_good_source_is_described_after_the_smallest_query(validate):
     source = Source()
-    assert validate(source) is DESCRIPTION
+    assert validate(source) == (DESCRIPTION, source)
+    assert source.opened == [GOOGLE_SQL]
     (asked,) = source.asked
     assert asked["token"] == ""
     assert asked["start_ns"] == asked["end_ns"] == 10**13
@@ -129,4 +136,4 @@ def test_a_missing_right_or_database(place, validate):
 
 
 def test_an_instant_out_of_range_says_nothing_about_rights(validate):
-    assert validate(Source(query=PositionExpired("m", code="OUT_OF_RANGE"))) is DESCRIPTION
+    assert validate(Source(query=PositionExpired("m", code="OUT_OF_RANGE")))[0] is DESCRIPTION

@@ -1,0 +1,103 @@
+"""How a change stream is queried and its responses decoded, by the dialect of its database.
+
+Each form is for partition mode IMMUTABLE_KEY_RANGE (seed: "Change stream read functions and query
+syntax").  Everything else of a query is the same in each: its four arguments, its errors, the
+`records` that come of it.  A form of MUTABLE_KEY_RANGE would be chosen here too, by mode.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from tidegate.producer.description import GOOGLE_SQL
+from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
+from tidegate.schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidegate.producer.records import StreamRecord
+
+__all__ = ["Decoder", "StreamForm", "form_of"]
+
+_STREAM_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,117}")
+
+
+class Decoder(Protocol):
+    """Decodes the response messages of one query, in their order."""
+
+    def decode(self, message: bytes) -> list[StreamRecord]:
+        """Return the records that a serialised `PartialResultSet` completes.
+
+        Raises SchemaError if the message or a record in it is not of the form.
+        """
+        ...
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """The size of the value that is kept until its rest arrives; 0 without one."""
+        ...
+
+    def end(self) -> None:
+        """Check that the response did not stop in the middle of a value; raises SchemaError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StreamForm:
+    """The queries of one change stream; what its decoders keep of column lists is shared."""
+
+    sql: str
+    start: str
+    """Name of the parameter with the start; a TIMESTAMP as RFC 3339 text."""
+    end: str
+    """Of the end: as the start, or NULL."""
+    token: str
+    """Of the stream partition token: a STRING, or NULL for the initial query."""
+    heartbeat: str
+    """Of the heartbeat interval: an INT64, in milliseconds."""
+    decoder: Callable[[], Decoder]
+    """Makes the decoder of one query's response."""
+
+
+def form_of(dialect: str, name: str) -> StreamForm:
+    """Return the form of a change stream in a database of this dialect.
+
+    Raises ConfigError for a name that no change stream can have, and for an unknown dialect.
+    """
+    if not _STREAM_NAME.fullmatch(name):
+        raise ConfigError(
+            f"change_stream: {name!r} is not a valid name of a change stream",
+            hint="Use the name as in CREATE CHANGE STREAM",
+        )
+    make = _FORMS.get(dialect)
+    if make is None:
+        raise ConfigError(
+            f"database: its dialect {dialect} is not supported",
+            hint=f"Use a database of one of the dialects {', '.join(_FORMS)}",
+        )
+    return make(name)
+
+
+def _google_sql(name: str) -> StreamForm:
+    columns = ColumnTypesCache()
+    return StreamForm(
+        sql=(
+            f"SELECT ChangeRecord FROM `READ_{name}`("  # noqa: S608 - the name is checked
+            "start_timestamp => @start_timestamp, end_timestamp => @end_timestamp, "
+            "partition_token => @partition_token, "
+            "heartbeat_milliseconds => @heartbeat_milliseconds)"
+        ),
+        start="start_timestamp",
+        end="end_timestamp",
+        token="partition_token",  # noqa: S106 - a parameter's name
+        heartbeat="heartbeat_milliseconds",
+        decoder=lambda: ResponseDecoder(columns),
+    )
+
+
+_FORMS: dict[str, Callable[[str], StreamForm]] = {
+    GOOGLE_SQL: _google_sql,
+}
