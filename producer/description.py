@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from tidegate.schemas.tables import TableSchema
 
 __all__ = [
+    "DIALECTS",
     "GOOGLE_SQL",
+    "POSTGRESQL",
     "StreamDescription",
     "check_start",
     "check_stream",
@@ -29,6 +31,9 @@ __all__ = [
 ]
 
 GOOGLE_SQL = "GOOGLE_STANDARD_SQL"
+POSTGRESQL = "POSTGRESQL"
+DIALECTS = (GOOGLE_SQL, POSTGRESQL)
+"""What Tidegate reads, as `database_options` names them."""
 
 _IMMUTABLE = "IMMUTABLE_KEY_RANGE"
 _CAPTURE_TYPES = ("OLD_AND_NEW_VALUES", "NEW_VALUES", "NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
@@ -67,19 +72,20 @@ class StreamDescription:
 
     def faults(self) -> list[str]:
         """Return everything that keeps Tidegate from reading this stream, each with its fix."""
-        if self.dialect != GOOGLE_SQL:
-            fault = f"its dialect is {self.dialect}, and only {GOOGLE_SQL} is supported"
-            return [f"database: {fault}: use a database of that dialect"]
+        if self.dialect not in DIALECTS:
+            fault = f"its dialect is {self.dialect}, which is not supported"
+            return [f"database: {fault}: use a database of the dialect {' or '.join(DIALECTS)}"]
         if not self.exists:
             known = ", ".join(self.others) or "none"
             fault = f"the database has no change stream {self.name} (it has: {known})"
-            return [f"change_stream: {fault}: set one of these, or create it"]
+            create = f"CREATE CHANGE STREAM {self._quoted} FOR ALL"
+            return [f"change_stream: {fault}: set one of these, or create it: {create}"]
         found = []
         mode = self.options.get("partition_mode", _IMMUTABLE)
         if mode.upper() != _IMMUTABLE:
             found.append(
                 f"change_stream: partition_mode {mode} is not supported: "
-                f"create a stream with {_IMMUTABLE}"
+                f"create a stream with {self._option('partition_mode', _IMMUTABLE)}"
             )
         if _is_true(self.options, "per_placement_tvf"):
             found.append(
@@ -91,7 +97,8 @@ class StreamDescription:
                 f"use one of {', '.join(_CAPTURE_TYPES)}"
             )
         if not self.watches_all and not self.tables:
-            found.append("change_stream: it watches no table: type ALTER CHANGE STREAM … SET FOR …")
+            alter = f"ALTER CHANGE STREAM {self._quoted} SET FOR …"
+            found.append(f"change_stream: it watches no table: type {alter}")
         for table in self.tables:
             try:
                 key_schema(table.name, table)
@@ -99,6 +106,16 @@ class StreamDescription:
             except SchemaError as error:
                 found.append(f"table {table.name}: {error}; or do not watch this table")
         return found
+
+    @property
+    def _quoted(self) -> str:
+        """The name as DDL has it: PostgreSQL folds a name to lower case unless it is quoted."""
+        is_folded = self.dialect == POSTGRESQL and self.name != self.name.lower()
+        return f'"{self.name}"' if is_folded else self.name
+
+    def _option(self, name: str, value: str) -> str:
+        """Return the clause of DDL that sets an option, in the database's dialect."""
+        return f"{'WITH' if self.dialect == POSTGRESQL else 'OPTIONS'} ({name} = '{value}')"
 
 
 def filters_of(options: Mapping[str, str]) -> tuple[str, ...]:

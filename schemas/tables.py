@@ -1,8 +1,8 @@
 """A table's columns in ordinal order, their types, and its primary key.
 
-Column types come from two places in two notations: INFORMATION_SCHEMA writes `ARRAY<STRING(MAX)>`,
-a data change record has `{"code":"ARRAY","array_element_type":{"code":"STRING"}}`.  Both become
-`ColumnType`.
+Column types come in three notations: INFORMATION_SCHEMA writes `ARRAY<STRING(MAX)>`, or `character
+varying[]` in a PostgreSQL database, and a data change record of both has
+`{"code":"ARRAY","array_element_type":{"code":"STRING"}}`.  All become `ColumnType`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,36 @@ _SPANNER_TYPE = re.compile(
 )
 _NAMED_TYPE = re.compile(r"(PROTO|ENUM)\s*<[^<>]*>", re.ASCII | re.IGNORECASE)
 _ARRAY_TYPE = re.compile(r"ARRAY\s*<(.*)>", re.ASCII | re.IGNORECASE | re.DOTALL)
+_POSTGRESQL_TYPE = re.compile(
+    r"((?:spanner\.|pg_catalog\.)?[a-z][a-z0-9_]*(?: [a-z]+){0,3})(?:\([0-9]+\))?(\[\])?"
+    r"(?: vector length [0-9]+)?",
+    re.ASCII,
+)
+_POSTGRESQL_CODES: Mapping[str, tuple[str, str]] = {
+    "boolean": ("BOOL", ""),
+    "bool": ("BOOL", ""),
+    "bigint": ("INT64", ""),
+    "int8": ("INT64", ""),
+    "oid": ("INT64", "PG_OID"),
+    "real": ("FLOAT32", ""),
+    "float4": ("FLOAT32", ""),
+    "double precision": ("FLOAT64", ""),
+    "float8": ("FLOAT64", ""),
+    "numeric": ("NUMERIC", "PG_NUMERIC"),
+    "character varying": ("STRING", ""),
+    "varchar": ("STRING", ""),
+    "text": ("STRING", ""),
+    "bytea": ("BYTES", ""),
+    "date": ("DATE", ""),
+    "timestamp with time zone": ("TIMESTAMP", ""),
+    "timestamptz": ("TIMESTAMP", ""),
+    "spanner.commit_timestamp": ("TIMESTAMP", ""),
+    "jsonb": ("JSON", "PG_JSONB"),
+    "uuid": ("UUID", ""),
+    "interval": ("INTERVAL", ""),
+    "spanner.tokenlist": ("TOKENLIST", ""),
+}
+"""Type code and annotation of each type that Spanner's PostgreSQL has, by its names."""
 _SHOWN_MAX = 80
 
 
@@ -44,6 +74,22 @@ class ColumnType:
         if match := _ARRAY_TYPE.fullmatch(text.strip()):
             return cls("ARRAY", cls._scalar(match.group(1)))
         return cls._scalar(text)
+
+    @classmethod
+    def from_postgresql_type(cls, text: str) -> ColumnType:
+        """Read the notation of a PostgreSQL database's information_schema.
+
+        A type without a code of Spanner's becomes a code of its own name, which nothing supports.
+        Raises SchemaError for another text.
+        """
+        match = _POSTGRESQL_TYPE.fullmatch(text.strip().lower())
+        if match is None:
+            message = "column type in an unknown notation"
+            raise SchemaError(message, spanner_type=text[:_SHOWN_MAX])
+        name = match[1].removeprefix("pg_catalog.")
+        code, annotation = _POSTGRESQL_CODES.get(name, (name.upper(), ""))
+        scalar = cls(code, None, annotation)
+        return cls("ARRAY", scalar) if match[2] else scalar
 
     @classmethod
     def _scalar(cls, text: str) -> ColumnType:

@@ -1,7 +1,10 @@
 """Change streams and tables as INFORMATION_SCHEMA describes them.
 
 Runs simple queries that every implementation of Spanner answers, and joins their results here.
-Names of tables in a named schema are `schema.table`, as data change records have them.
+Both dialects have the same views.  In PostgreSQL the parameter of a query is `$1`, a flag is YES or
+NO, the default schema is `public`, and types have PostgreSQL's names.  Names are compared as they
+are stored: PostgreSQL has folded those that were not quoted.  Names of tables in a named schema are
+`schema.table`, as data change records have them.
 """
 
 from __future__ import annotations
@@ -12,7 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from google.cloud.spanner_v1.types import ExecuteSqlRequest, TypeCode
 
-from tidegate.producer.description import GOOGLE_SQL, StreamDescription, filters_of
+from tidegate.producer.description import (
+    DIALECTS,
+    GOOGLE_SQL,
+    POSTGRESQL,
+    StreamDescription,
+    filters_of,
+)
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 
@@ -22,7 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["SpannerCatalogue"]
 
 _TIMEOUT_S = 15.0
-_SYSTEM_SCHEMAS = {"INFORMATION_SCHEMA", "SPANNER_SYS"}
+_SYSTEM_SCHEMAS = {"INFORMATION_SCHEMA", "SPANNER_SYS", "PG_CATALOG"}
+_DEFAULT_SCHEMAS = {GOOGLE_SQL: "", POSTGRESQL: "public"}
 _NEVER_CAPTURED = {"TOKENLIST"}
 """Types of columns that no change stream holds: Spanner makes them for its search indexes."""
 
@@ -33,15 +43,15 @@ _DIALECT = (
 _STREAMS = "SELECT * FROM information_schema.change_streams"
 _OPTIONS = (
     "SELECT option_name, option_value FROM information_schema.change_stream_options "
-    "WHERE change_stream_name = @name"
+    "WHERE change_stream_name = {name}"
 )
 _STREAM_TABLES = (
     "SELECT table_schema, table_name, all_columns FROM information_schema.change_stream_tables "
-    "WHERE change_stream_name = @name"
+    "WHERE change_stream_name = {name}"
 )
 _STREAM_COLUMNS = (
     "SELECT table_schema, table_name, column_name FROM information_schema.change_stream_columns "
-    "WHERE change_stream_name = @name"
+    "WHERE change_stream_name = {name}"
 )
 _TABLES = "SELECT table_schema, table_name, table_type FROM information_schema.tables"
 _COLUMNS = (
@@ -63,10 +73,6 @@ class _TableName:
     schema: str
     table: str
 
-    @classmethod
-    def of(cls, row: Row) -> _TableName:
-        return cls(row["table_schema"] or "", row["table_name"])
-
     @property
     def reported(self) -> str:
         return f"{self.schema}.{self.table}" if self.schema else self.table
@@ -78,12 +84,12 @@ class SpannerCatalogue:
     def __init__(self, channels: SpannerChannels, *, timeout_s: float = _TIMEOUT_S) -> None:
         self._channels = channels
         self._timeout_s = timeout_s
+        self._known_dialect = ""
 
     def describe(self, stream: str) -> StreamDescription:
         """Return a change stream and its tables; `exists` is false if there is no such stream."""
-        # No row at all: older databases, which are GoogleSQL.
-        dialect = next((row["option_value"] for row in self._rows(_DIALECT)), GOOGLE_SQL)
-        if dialect != GOOGLE_SQL:
+        dialect = self._dialect()
+        if dialect not in DIALECTS:
             return StreamDescription(
                 name=stream,
                 dialect=dialect,
@@ -95,7 +101,7 @@ class SpannerCatalogue:
             )
         streams = {row["change_stream_name"]: row for row in self._rows(_STREAMS)}
         exists = stream in streams
-        watches_all = exists and bool(streams[stream]["all"])
+        watches_all = exists and _is_set(streams[stream]["all"])
         watched = self._watched(stream, watches_all=watches_all) if exists else {}
         options = self._options(stream)
         return StreamDescription(
@@ -120,6 +126,20 @@ class SpannerCatalogue:
         found = self._tables(watched, filters_of(self._options(stream)), only_table=table)
         return found[0] if found else None
 
+    def _dialect(self) -> str:
+        """Return the database's dialect, which never changes."""
+        if not self._known_dialect:
+            # No row at all: older databases, which are GoogleSQL.
+            found = next((row["option_value"] for row in self._rows(_DIALECT)), GOOGLE_SQL)
+            self._known_dialect = found
+        return self._known_dialect
+
+    def _name(self, row: Row) -> _TableName:
+        """Return the table that a row is about; one in the default schema has none in its name."""
+        schema = row["table_schema"] or ""
+        is_default = schema == _DEFAULT_SCHEMAS[self._dialect()]
+        return _TableName("" if is_default else schema, row["table_name"])
+
     def _options(self, stream: str) -> dict[str, str]:
         return {
             row["option_name"]: row["option_value"] for row in self._rows(_OPTIONS, name=stream)
@@ -129,18 +149,16 @@ class SpannerCatalogue:
         """Return the tables that a stream watches; those that it names, if not all."""
         if watches_all:
             names = [
-                _TableName.of(row)
-                for row in self._rows(_TABLES)
-                if row["table_type"] == "BASE TABLE"
+                self._name(row) for row in self._rows(_TABLES) if row["table_type"] == "BASE TABLE"
             ]
-            return {name: None for name in names if name.schema not in _SYSTEM_SCHEMAS}
+            return {name: None for name in names if name.schema.upper() not in _SYSTEM_SCHEMAS}
         columns: dict[_TableName, set[str]] = {}
         for row in self._rows(_STREAM_COLUMNS, name=stream):
-            columns.setdefault(_TableName.of(row), set()).add(row["column_name"])
+            columns.setdefault(self._name(row), set()).add(row["column_name"])
         return {
-            name: None if row["all_columns"] else frozenset(columns.get(name, ()))
+            name: None if _is_set(row["all_columns"]) else frozenset(columns.get(name, ()))
             for row in self._rows(_STREAM_TABLES, name=stream)
-            for name in [_TableName.of(row)]
+            for name in [self._name(row)]
         }
 
     def _tables(
@@ -152,21 +170,24 @@ class SpannerCatalogue:
         """
         columns_sql, keys_sql, bound = _COLUMNS, _KEYS, {}
         if only_table:
-            columns_sql += " WHERE table_name = @name"
-            keys_sql += " AND table_name = @name"
+            columns_sql += " WHERE table_name = {name}"
+            keys_sql += " AND table_name = {name}"
             bound = {"name": only_table}
         key_positions = {
-            (_TableName.of(row), row["column_name"]): int(row["ordinal_position"])
+            (self._name(row), row["column_name"]): int(row["ordinal_position"])
             for row in self._rows(keys_sql, **bound)
             # A column that an index only stores has no position.
             if row["ordinal_position"] is not None
         }
         columns: dict[_TableName, list[Column]] = {}
         for row in self._rows(columns_sql, **bound):
-            name = _TableName.of(row)
-            if name in wanted and row["spanner_type"].upper() not in _NEVER_CAPTURED:
+            name = self._name(row)
+            if name not in wanted:
+                continue
+            kind = _column_type(name, row, self._dialect())
+            if kind.code not in _NEVER_CAPTURED:
                 columns.setdefault(name, []).append(
-                    _column(name, row, key_positions, listed=wanted[name])
+                    _column(row, kind, key_positions.get((name, row["column_name"])), wanted[name])
                 )
         return tuple(
             TableSchema(
@@ -178,12 +199,14 @@ class SpannerCatalogue:
         )
 
     def _rows(self, sql: str, **bound: str) -> Iterator[dict[str, Any]]:
-        """Run a query and yield its rows by lower-case column names."""
-        request = ExecuteSqlRequest.pb()(sql=sql)
+        """Run a query and yield its rows by lower-case column names; `{name}` is its parameter."""
+        is_postgresql = bool(bound) and self._dialect() == POSTGRESQL
+        marker, parameter = ("$1", "p1") if is_postgresql else ("@name", "name")
+        request = ExecuteSqlRequest.pb()(sql=sql.replace("{name}", marker))
         request.transaction.single_use.read_only.strong = True
-        for name, value in bound.items():
-            request.params[name] = value
-            request.param_types[name].code = TypeCode.STRING
+        for value in bound.values():
+            request.params[parameter] = value
+            request.param_types[parameter].code = TypeCode.STRING
         result = self._channels.execute_sql(request, timeout_s=self._timeout_s)
         names = [field.name.lower() for field in result.metadata.row_type.fields]
         for row in result.rows:
@@ -191,31 +214,33 @@ class SpannerCatalogue:
 
 
 def _column(
-    table: _TableName,
-    row: Row,
-    key_positions: Mapping[tuple[_TableName, str], int],
-    *,
-    listed: frozenset[str] | None,
+    row: Row, kind: ColumnType, key_position: int | None, listed: frozenset[str] | None
 ) -> Column:
     name = row["column_name"]
-    key_position = key_positions.get((table, name))
     # Spanner's change streams hold every key column, and no other generated one.
     is_recorded = (listed is None or name in listed) and row["is_generated"] != "ALWAYS"
     return Column(
         name=name,
-        type=_column_type(table, row),
+        type=kind,
         ordinal=int(row["ordinal_position"]),
         key_position=key_position,
         is_watched=is_recorded or key_position is not None,
     )
 
 
-def _column_type(table: _TableName, row: Row) -> ColumnType:
+def _column_type(table: _TableName, row: Row, dialect: str) -> ColumnType:
+    is_postgresql = dialect == POSTGRESQL
+    read = ColumnType.from_postgresql_type if is_postgresql else ColumnType.from_spanner_type
     try:
-        return ColumnType.from_spanner_type(row["spanner_type"])
+        return read(row["spanner_type"])
     except SchemaError as error:
         where: dict[str, Any] = {**error.fields, "table": table.reported}
         raise SchemaError(error.message, **where, column=row["column_name"]) from error
+
+
+def _is_set(flag: Any) -> bool:
+    """Whether a flag is set: a BOOL, or PostgreSQL's YES."""
+    return flag is True or (isinstance(flag, str) and flag.upper() in {"YES", "TRUE"})
 
 
 def _plain(value: Any) -> Any:

@@ -11,8 +11,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from tidegate.producer.description import GOOGLE_SQL
+from tidegate.producer.description import GOOGLE_SQL, POSTGRESQL
 from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
+from tidegate.producer.spanner.decode_json import JsonResponseDecoder
 from tidegate.schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -98,6 +99,21 @@ def _google_sql(name: str) -> StreamForm:
     )
 
 
+def _postgresql(name: str) -> StreamForm:
+    columns = ColumnTypesCache()
+    return StreamForm(
+        # Quoted: PostgreSQL folds other names to lower case.
+        sql=f'SELECT * FROM "spanner"."read_json_{name}"($1, $2, $3, $4, null)',  # noqa: S608 - as above
+        # Spanner's API names the parameter $1 p1.
+        start="p1",
+        end="p2",
+        token="p3",  # noqa: S106 - a parameter's name
+        heartbeat="p4",
+        decoder=lambda: JsonResponseDecoder(columns),
+    )
+
+
 _FORMS: dict[str, Callable[[str], StreamForm]] = {
     GOOGLE_SQL: _google_sql,
+    POSTGRESQL: _postgresql,
 }

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.producer.description import (
+    DIALECTS,
     GOOGLE_SQL,
+    POSTGRESQL,
     StreamDescription,
     check_start,
     check_stream,
@@ -46,7 +48,7 @@ def test_what_can_be_read(changes):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"dialect": "POSTGRESQL"}, ["dialect", "POSTGRESQL", "use a database of that dialect"]),
+        ({"dialect": "ORACLE"}, ["dialect", "ORACLE", "use a database of the dialect"]),
         ({"exists": False}, ["S", "it has: R, S", "set one of these, or create it"]),
         ({"exists": False, "others": ()}, ["it has: none"]),
         ({"options": {"partition_mode": "MUTABLE_KEY_RANGE"}}, ["partition_mode", "MUTABLE"]),
@@ -106,7 +108,7 @@ OPTIONS = st.dictionaries(
 DESCRIPTIONS = st.builds(
     StreamDescription,
     name=st.text(max_size=5),
-    dialect=st.sampled_from([GOOGLE_SQL, "POSTGRESQL", ""]),
+    dialect=st.sampled_from([*DIALECTS, ""]),
     exists=st.booleans(),
     others=st.lists(st.text(max_size=5), max_size=3).map(tuple),
     watches_all=st.booleans(),
@@ -140,7 +142,7 @@ def test_any_description_is_fit_or_refused_by_its_faults(description, start_ns, 
         assert all(fault in str(caught.value) for fault in faults)
     else:
         check_stream(description)
-        assert description.dialect == GOOGLE_SQL
+        assert description.dialect in DIALECTS
         assert description.options.get("partition_mode", "IMMUTABLE_KEY_RANGE").upper() == (
             "IMMUTABLE_KEY_RANGE"
         )
@@ -151,7 +153,7 @@ def test_any_description_is_fit_or_refused_by_its_faults(description, start_ns, 
 
 
 def test_only_a_fault_of_a_table_is_fixed_by_watching_others():
-    postgres = replace(GOOD, dialect="POSTGRESQL")
+    postgres = replace(GOOD, dialect="ORACLE")
     with pytest.raises(ConfigError) as caught:
         check_stream(postgres)
     assert "watch" not in str(caught.value)
@@ -164,3 +166,23 @@ def test_every_fault_is_a_line():
     head, *faults = str(caught.value).splitlines()
     assert head == "the change stream cannot be read:"
     assert [fault.split(":")[1].split()[0] for fault in faults] == ["per_placement_tvf", "it"]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "name", "quoted", "clause"),
+    [
+        (GOOGLE_SQL, "Feed", "Feed", "OPTIONS"),
+        (POSTGRESQL, "feed", "feed", "WITH"),
+        (POSTGRESQL, "Feed", '"Feed"', "WITH"),
+    ],
+)
+def test_the_ddl_of_a_fix_is_in_the_databases_dialect(dialect, name, quoted, clause):
+    stream = replace(GOOD, dialect=dialect, name=name)
+    (missing,) = replace(stream, exists=False).faults()
+    assert missing.endswith(f"create it: CREATE CHANGE STREAM {quoted} FOR ALL")
+    (empty,) = replace(stream, watches_all=False, tables=()).faults()
+    assert empty.endswith(f"type ALTER CHANGE STREAM {quoted} SET FOR …")
+    (mutable,) = replace(stream, options={"partition_mode": "MUTABLE_KEY_RANGE"}).faults()
+    assert mutable.endswith(
+        f"create a stream with {clause} (partition_mode = 'IMMUTABLE_KEY_RANGE')"
+    )

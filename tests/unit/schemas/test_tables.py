@@ -84,3 +84,49 @@ def test_keys_stand_in_primary_key_order():
     )  # fmt: skip
     assert [column.name for column in table.key_columns] == ["b", "a"]
     assert table.column_names == {"a", "b", "c"}
+
+
+PG_NUMERIC = ColumnType("NUMERIC", annotation="PG_NUMERIC")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("boolean", ColumnType("BOOL")),
+        ("bigint", INT64),
+        ("int8", INT64),
+        ("oid", ColumnType("INT64", annotation="PG_OID")),
+        ("real", ColumnType("FLOAT32")),
+        ("double precision", ColumnType("FLOAT64")),
+        ("numeric", PG_NUMERIC),
+        ("character varying", ColumnType("STRING")),
+        ("character varying(2621440)", ColumnType("STRING")),
+        ("varchar(10)", ColumnType("STRING")),
+        ("text", ColumnType("STRING")),
+        ("bytea", ColumnType("BYTES")),
+        ("date", ColumnType("DATE")),
+        ("timestamp with time zone", ColumnType("TIMESTAMP")),
+        ("spanner.commit_timestamp", ColumnType("TIMESTAMP")),
+        ("jsonb", ColumnType("JSON", annotation="PG_JSONB")),
+        ("uuid", ColumnType("UUID")),
+        ("interval", ColumnType("INTERVAL")),
+        ("spanner.tokenlist", ColumnType("TOKENLIST")),
+        ("numeric[]", ColumnType("ARRAY", PG_NUMERIC)),
+        ("character varying(25)[]", ColumnType("ARRAY", ColumnType("STRING"))),
+        ("timestamp with time zone[]", ColumnType("ARRAY", ColumnType("TIMESTAMP"))),
+        ("double precision[] vector length 3", ColumnType("ARRAY", ColumnType("FLOAT64"))),
+        ("pg_catalog.int8", INT64),
+        ("point", ColumnType("POINT")),
+    ],
+)
+def test_postgresqls_notation(text, expected):
+    assert ColumnType.from_postgresql_type(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "bigint[][]", "1nt", "text(", "text(x)", "a;b", "STRING<x>", "a" * 9_999 + "!"]
+)
+def test_another_notation_of_postgresql_is_refused(text):
+    with pytest.raises(SchemaError) as caught:
+        ColumnType.from_postgresql_type(text)
+    assert len(str(caught.value)) < 300

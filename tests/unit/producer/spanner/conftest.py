@@ -21,6 +21,7 @@ from google.cloud.spanner_v1.types import (
     Session,
     StructType,
     Type,
+    TypeAnnotationCode,
     TypeCode,
 )
 from google.protobuf.struct_pb2 import ListValue, Value
@@ -131,6 +132,48 @@ def heartbeat_row(timestamp="2024-01-02T03:04:05Z"):
 
 def children_row(*children, start="2024-01-02T03:04:05.000000001Z"):
     return [[[], [], [[start, "00000000", list(children)]]]]
+
+
+JSONB_TYPE = StructType(
+    fields=[
+        StructType.Field(
+            name="read_json_everything",
+            type_=Type(code=TypeCode.JSON, type_annotation=TypeAnnotationCode.PG_JSONB),
+        )
+    ]
+)
+
+
+def json_row(kind, record):
+    """A row of a PostgreSQL database: one JSONB value, its keys sorted as Spanner sorts them."""
+    return json.dumps({kind: record}, sort_keys=True)
+
+
+def json_data_row(**changes):
+    """The row of PostgreSQL for what `data_row` is in GoogleSQL."""
+    fields = {**copy.deepcopy(INSERT), **changes}
+    fields["column_types"] = [
+        {**dict(zip(COLUMN, column, strict=True)), "type": json.loads(column[1]),
+         "ordinal_position": int(column[3])}
+        for column in fields["column_types"]
+    ]  # fmt: skip
+    fields["mods"] = [
+        {name: json.loads(text) for name, text in zip(MOD, mod, strict=True)}
+        for mod in fields["mods"]
+    ]
+    for name in ("number_of_records_in_transaction", "number_of_partitions_in_transaction"):
+        fields[name] = int(fields[name])
+    return json_row("data_change_record", fields)
+
+
+def json_heartbeat_row(timestamp="2024-01-02T03:04:05Z"):
+    return json_row("heartbeat_record", {"timestamp": timestamp})
+
+
+def json_children_row(*children, start="2024-01-02T03:04:05.000000001Z"):
+    listed = [dict(zip(CHILD, child, strict=True)) for child in children]
+    record = {"start_timestamp": start, "record_sequence": "00000000", "child_partitions": listed}
+    return json_row("child_partitions_record", record)
 
 
 @pytest.fixture

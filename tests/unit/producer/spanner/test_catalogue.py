@@ -56,7 +56,9 @@ def catalogue(spanner, channels, views, wire):
     def answer(request, _context):
         view = re.search(r"information_schema\.(\w+)", request.sql)[1]
         names, rows = views[view]
-        wanted = dict(request.params).get("name")
+        parameter, marker = ("p1", "$1") if "$1" in request.sql else ("name", "@name")
+        wanted = dict(request.params).get(parameter)
+        assert (marker in request.sql) == (wanted is not None)
         of = "table_name" if view in {"columns", "index_columns"} else "change_stream_name"
         if wanted is not None:
             rows = [row for row in rows if row[names.index(of)] == wanted]
@@ -101,9 +103,9 @@ def test_a_database_that_names_no_dialect_is_googlesql(catalogue, views):
     assert catalogue.describe("All").dialect == "GOOGLE_STANDARD_SQL"
 
 
-def test_another_dialect_is_asked_nothing_else(catalogue, views, spanner):
-    views["database_options"][1][0] = ("database_dialect", "POSTGRESQL")
-    assert catalogue.describe("All").dialect == "POSTGRESQL"
+def test_an_unknown_dialect_is_asked_nothing_else(catalogue, views, spanner):
+    views["database_options"][1][0] = ("database_dialect", "ORACLE")
+    assert catalogue.describe("All").dialect == "ORACLE"
     assert sum(hasattr(request, "sql") for request in spanner.requests) == 1
 
 
@@ -170,3 +172,87 @@ def test_a_database_that_does_not_answer(catalogue, spanner):
     )
     with pytest.raises(QueryRefused):
         catalogue.describe("All")
+
+
+@pytest.fixture
+def postgresql(views):
+    """The same database in the other dialect, with names that need quotes."""
+    stream = ("change_stream_name", "table_schema", "table_name")
+    views.update({
+        "database_options": (("option_name", "option_value"), [("database_dialect", "POSTGRESQL")]),
+        "change_streams": (("change_stream_name", "all"), [("All", "YES"), ("some", "NO")]),
+        "change_stream_options": (("change_stream_name", "option_name", "option_value"),
+                                  [("some", "exclude_delete", "true")]),
+        "change_stream_tables": ((*stream, "all_columns"),
+                                 [("some", "public", "ledger", "YES"),
+                                  ("some", "Sales", "Orders", "NO")]),
+        "change_stream_columns": ((*stream, "column_name"), [("some", "Sales", "Orders", "B")]),
+        "tables": (("table_schema", "table_name", "table_type"),
+                   [("public", "ledger", "BASE TABLE"), ("public", "v", "VIEW"),
+                    ("Sales", "Orders", "BASE TABLE"), ("Sales", "ledger", "BASE TABLE"),
+                    ("spanner_sys", "s", "BASE TABLE"), ("pg_catalog", "c", "BASE TABLE"),
+                    ("information_schema", "i", "BASE TABLE")]),
+        "columns": (COLUMNS, [("public", "ledger", "y", "character varying(10)", "2", "NEVER"),
+                              ("public", "ledger", "x", "bigint", "1", "NEVER"),
+                              ("public", "ledger", "t", "spanner.tokenlist", "3", "ALWAYS"),
+                              ("Sales", "Orders", "Id", "numeric", "1", "NEVER"),
+                              ("Sales", "Orders", "A", "jsonb", "2", "NEVER"),
+                              ("Sales", "Orders", "B", "bytea[]", "3", "NEVER"),
+                              ("Sales", "Orders", "G", "text", "4", "ALWAYS"),
+                              ("Sales", "ledger", "id", "uuid", "1", "NEVER"),
+                              ("pg_catalog", "c", "x", "name", "1", "NEVER")]),
+        "index_columns": (KEYS, [("public", "ledger", "y", "1"), ("public", "ledger", "x", "2"),
+                                 ("Sales", "Orders", "Id", "1"), ("Sales", "ledger", "id", "1")]),
+    })  # fmt: skip
+
+
+ORDERS_ID = Column("Id", ColumnType("NUMERIC", annotation="PG_NUMERIC"), 1, key_position=1)
+
+
+@pytest.mark.usefixtures("postgresql")
+def test_postgresql_has_the_same_catalogue(catalogue):
+    found = catalogue.describe("All")
+    assert found.dialect == "POSTGRESQL"
+    assert found.watches_all
+    assert [table.name for table in found.tables] == ["Sales.Orders", "Sales.ledger", "ledger"]
+    assert found.tables[2] == LEDGER
+    assert found.tables[0].columns == (
+        ORDERS_ID,
+        Column("A", ColumnType("JSON", annotation="PG_JSONB"), 2),
+        Column("B", ColumnType("ARRAY", ColumnType("BYTES")), 3),
+        Column("G", STRING, 4, is_watched=False),
+    )
+
+
+@pytest.mark.usefixtures("postgresql")
+def test_a_postgresql_stream_for_some_tables_and_columns(catalogue):
+    found = catalogue.describe("some")
+    assert not found.watches_all
+    assert found.filters == ("exclude_delete=true",)
+    orders, ledger = found.tables
+    assert watched(orders) == {"Id": True, "A": False, "B": True, "G": False}
+    assert ledger.excludes == ("exclude_delete",)
+    assert ledger.columns == LEDGER.columns
+
+
+@pytest.mark.usefixtures("postgresql")
+def test_a_single_postgresql_table_by_its_reported_name(catalogue):
+    assert catalogue.table("ledger", stream="All") == LEDGER
+    assert catalogue.table("Sales.Orders", stream="All").columns[0] == ORDERS_ID
+    assert catalogue.table("Sales.ledger", stream="All").columns[0].type == ColumnType("UUID")
+    assert catalogue.table("orders", stream="All") is None
+
+
+@pytest.mark.usefixtures("postgresql")
+def test_postgresql_names_are_compared_as_they_are_stored(catalogue):
+    missing = catalogue.describe("Some")
+    assert not missing.exists
+    assert missing.others == ("All", "some")
+
+
+@pytest.mark.usefixtures("postgresql")
+def test_a_postgresql_type_without_a_code_is_found_by_the_checks(catalogue, views):
+    views["columns"][1].append(("public", "ledger", "p", "point", "9", "NEVER"))
+    (fault,) = catalogue.describe("All").faults()
+    assert "ledger" in fault
+    assert "POINT" in fault
