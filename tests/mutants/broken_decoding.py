@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.mutants.mutant import UnitMutant
+from tidegate.producer.spanner import decode_json
 from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
 from tidegate.producer.translation import avro_fields, values
 from tidegate.schemas.instants import NS_PER_US
@@ -14,6 +15,9 @@ from tidegate.schemas.tables import ColumnType
 __all__ = ["BROKEN_DECODING"]
 
 _DECODE = "tests/unit/producer/spanner/test_decode.py"
+_FORMS = "tests/unit/producer/spanner/test_forms.py"
+_JSON = "tests/unit/producer/spanner/test_decode_json.py"
+_TABLES = "tests/unit/schemas/test_tables.py"
 _VALUES = "tests/unit/producer/translation/test_values.py"
 
 _get = ColumnTypesCache.get
@@ -42,6 +46,25 @@ def _last_instant_of_the_microsecond(self: Any, value: Any, name: str) -> int:
     return int(self._last_timestamp[1])
 
 
+_json_values = decode_json._values
+
+
+def _missing_is_empty(fields: Any, name: str) -> Any:
+    return _json_values(fields, name) if name in fields else {}
+
+
+def _columns_each_time(self: Any, record: Any) -> Any:
+    return tuple(decode_json._column(one) for one in record["column_types"])
+
+
+_of_postgresql = ColumnType.from_postgresql_type
+
+
+def _without_annotation(text: str) -> ColumnType:
+    found = _of_postgresql(text)
+    return ColumnType(found.code, found.element)
+
+
 _converter = values.converter
 
 
@@ -66,6 +89,21 @@ BROKEN_DECODING = (
         "commit times kept to the microsecond",
         (f"{_DECODE}::test_records_that_differ_in_one_field_are_not_taken_for_each_other",),
         ((ResponseDecoder, "_instant", _last_instant_of_the_microsecond),),
+    ),
+    UnitMutant(
+        "values that are missing in PostgreSQL's JSON taken for unchanged ones",
+        (f"{_JSON}::test_values_that_are_missing_are_refused_and_nulls_are_none",),
+        ((decode_json, "_values", _missing_is_empty),),
+    ),
+    UnitMutant(
+        "column lists of PostgreSQL's JSON decoded each time",
+        (f"{_FORMS}::test_equal_column_lists_are_one_object_for_all_queries",),
+        ((decode_json.JsonResponseDecoder, "_columns", _columns_each_time),),
+    ),
+    UnitMutant(
+        "PostgreSQL's types without their annotations",
+        (f"{_TABLES}::test_postgresqls_notation",),
+        ((ColumnType, "from_postgresql_type", _without_annotation),),
     ),
     UnitMutant(
         "converters kept by the type code alone",

@@ -178,6 +178,18 @@ def test_every_type_of_spanner_is_on_the_page_or_refused():
     assert set(listed) <= {spanner_type.name for spanner_type in TypeCode}
 
 
+def test_every_type_of_postgresql_has_the_code_on_the_page():
+    rows = table("PostgreSQL", "type code")
+    assert len(rows) > 10
+    for postgresql, described in rows:
+        kind, *annotation = code(described)
+        expected = ColumnType(kind, annotation="".join(annotation))
+        for name in code(postgresql):
+            assert ColumnType.from_postgresql_type(name) == expected
+        as_text = expected.annotation == "PG_NUMERIC"
+        assert avro_type(expected) == ("string" if as_text else avro_type(ColumnType(kind)))
+
+
 def test_timestamps_as_text():
     convert = converter(ColumnType("TIMESTAMP"), TimestampForm.STRING)
     for given in example("timestamps as text"):

@@ -74,3 +74,23 @@ def test_a_dead_letter_topic_that_may_not_be_created_is_named(place, monkeypatch
 def test_what_run_would_refuse_is_refused(place):
     with pytest.raises(ConfigError, match="Nowhere"):
         check(place.config(change_stream="Nowhere"))
+
+
+def test_a_postgresql_database_is_found_without_a_setting(place, simulator):
+    name = place.settings["database"] + "-pg"
+    ddl = [
+        'CREATE TABLE "Users" ("Id" bigint PRIMARY KEY, "N" numeric)',
+        'CREATE CHANGE STREAM "Feed" FOR "Users"',
+        "CREATE ROLE reader",
+        'GRANT SELECT ON CHANGE STREAM "Feed" TO reader',
+        'GRANT EXECUTE ON FUNCTION spanner."read_json_Feed" TO reader',
+    ]
+    simulator.create_database(name, ddl=ddl, dialect="POSTGRESQL")
+    for role in ("", "reader"):
+        config = place.config(database=name, database_role=role)
+        assert check(config)[0] == f"Spanner: {config.stream_path}, POSTGRESQL, watches Users"
+
+    with pytest.raises(ConfigError) as caught:
+        check(place.config(database=name, change_stream="feed"))
+    assert "no change stream feed (it has: Feed)" in str(caught.value)
+    assert "CREATE CHANGE STREAM feed FOR ALL" in str(caught.value)

@@ -107,6 +107,19 @@ def test_postgresqls_numeric_stays_text(text):
     assert convert("NUMERIC", text, annotation="PG_NUMERIC") == text
 
 
+def test_annotated_types_are_written_as_the_contract_has_them():
+    numeric = ColumnType("NUMERIC", annotation="PG_NUMERIC")
+    items = [str(number) if number % 3 else None for number in range(50_000)]
+    assert through_avro(ColumnType("ARRAY", numeric), ["1.50", None, "NaN"]) == [
+        "1.50",
+        None,
+        "NaN",
+    ]
+    assert through_avro(ColumnType("ARRAY", numeric), items) == items
+    assert through_avro(ColumnType("JSON", annotation="PG_JSONB"), '{"a": 1}') == '{"a": 1}'
+    assert through_avro(ColumnType("INT64", annotation="PG_OID"), "4294967295") == 4294967295
+
+
 def test_postgresqls_numeric_reads_numbers():
     assert convert("NUMERIC", 15, annotation="PG_NUMERIC") == "15"
     assert convert("NUMERIC", 1.25, annotation="PG_NUMERIC") == "1.25"
