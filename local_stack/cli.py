@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from tidegate.local_stack.config import LocalStackConfig
+from tidegate.local_stack.demo.bank import Dialect
 from tidegate.local_stack.parts.java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts, fetched_jvm_parts
 from tidegate.program.command_line import new_app, run_program
@@ -111,6 +112,9 @@ def demo(
             min=0, help="Transfers per second at most; 0: no limit; unset: by their number."
         ),
     ] = None,
+    dialect: Annotated[
+        Dialect, typer.Option(help="The dialect of the bank's database.")
+    ] = Dialect.GOOGLESQL,
     report: Annotated[
         Path | None, typer.Option(help="Write all figures to this file, as JSON.")
     ] = None,
@@ -137,6 +141,7 @@ def demo(
         kill_consumer=kill_consumer,
         seed=seed,
         rate_max=rate,
+        dialect=dialect,
     )
     try:
         right = prove(options, console=_errors, report=report, keep=keep)

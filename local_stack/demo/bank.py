@@ -13,6 +13,7 @@ import random
 import uuid
 from collections import defaultdict
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ __all__ = [
     "LEDGER_COLUMNS",
     "STREAM",
     "Bank",
+    "Dialect",
     "Transfer",
     "schema_statements",
 ]
@@ -41,12 +43,23 @@ _COMMITTED_AT = "CommittedAt"
 _OWNERS = ("Ada", "Bjarne", "Cleo", "Dmitri", "Edsger", "Frances", "Grace", "Hedy")
 
 
-def schema_statements(*, commit_timestamps: bool = True) -> list[str]:
+class Dialect(StrEnum):
+    """The SQL of the bank's database; tables, columns and changes are the same in both."""
+
+    GOOGLESQL = "googlesql"
+    POSTGRESQL = "postgresql"
+
+
+def schema_statements(
+    *, commit_timestamps: bool = True, dialect: Dialect = Dialect.GOOGLESQL
+) -> list[str]:
     """Return the DDL of tables and change stream.
 
     Without `commit_timestamps` the ledger has no column that Spanner fills with the commit
     timestamp: Google's emulator reports the year 9999 for it in its change stream.
     """
+    if dialect is Dialect.POSTGRESQL:
+        return _postgresql_statements(commit_timestamps=commit_timestamps)
     committed_at = (
         f"{_COMMITTED_AT} TIMESTAMP OPTIONS (allow_commit_timestamp = true),"
         if commit_timestamps
@@ -69,6 +82,29 @@ def schema_statements(*, commit_timestamps: bool = True) -> list[str]:
             ) PRIMARY KEY (TransferId)""",
         f"""CREATE CHANGE STREAM {STREAM} FOR {ACCOUNTS}, {LEDGER}
             OPTIONS (value_capture_type = 'OLD_AND_NEW_VALUES', retention_period = '7d')""",
+    ]
+
+
+def _postgresql_statements(*, commit_timestamps: bool) -> list[str]:
+    """Columns are quoted: PostgreSQL folds other names to lower case."""
+    committed_at = f'"{_COMMITTED_AT}" spanner.commit_timestamp,' if commit_timestamps else ""
+    return [
+        f"""CREATE TABLE {ACCOUNTS} (
+              "AccountId" varchar(36) NOT NULL,
+              "Owner" text NOT NULL,
+              "Balance" bigint NOT NULL,
+              "Transfers" bigint NOT NULL,
+              PRIMARY KEY ("AccountId"))""",
+        f"""CREATE TABLE {LEDGER} (
+              "TransferId" varchar(36) NOT NULL,
+              "FromAccount" varchar(36) NOT NULL,
+              "ToAccount" varchar(36) NOT NULL,
+              "Amount" bigint NOT NULL,
+              "Note" text,
+              {committed_at}
+              PRIMARY KEY ("TransferId"))""",
+        f"""CREATE CHANGE STREAM {STREAM} FOR {ACCOUNTS}, {LEDGER}
+            WITH (value_capture_type = 'OLD_AND_NEW_VALUES', retention_period = '7d')""",
     ]
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import spanner
+from google.cloud.spanner_admin_database_v1 import DatabaseDialect
 from google.cloud.spanner_v1 import KeySet
 
 from tidegate.local_stack.demo.bank import (
@@ -18,6 +19,7 @@ from tidegate.local_stack.demo.bank import (
     ACCOUNTS,
     LEDGER,
     LEDGER_COLUMNS,
+    Dialect,
     schema_statements,
 )
 
@@ -66,12 +68,17 @@ def _client(name: DatabaseName) -> Any:
     )
 
 
-def create_bank_database(name: DatabaseName, *, commit_timestamps: bool = True) -> Any:
+def create_bank_database(
+    name: DatabaseName, *, commit_timestamps: bool = True, dialect: Dialect = Dialect.GOOGLESQL
+) -> Any:
     """Create instance, database, tables and change stream; return the client's database object."""
-    return create_database(name, schema_statements(commit_timestamps=commit_timestamps))
+    statements = schema_statements(commit_timestamps=commit_timestamps, dialect=dialect)
+    return create_database(name, statements, dialect=dialect)
 
 
-def create_database(name: DatabaseName, statements: Sequence[str]) -> Any:
+def create_database(
+    name: DatabaseName, statements: Sequence[str], *, dialect: Dialect = Dialect.GOOGLESQL
+) -> Any:
     """Create instance and database with its schema; return the client's database object."""
     client = _client(name)
     config = f"projects/{name.project}/instanceConfigs/emulator-config"
@@ -79,6 +86,12 @@ def create_database(name: DatabaseName, statements: Sequence[str]) -> Any:
         name.instance, configuration_name=config, display_name=name.instance, node_count=1
     )
     instance.create().result(timeout=_DDL_TIMEOUT_S)
+    if dialect is Dialect.POSTGRESQL:
+        # Spanner takes the schema of a PostgreSQL database only once the database exists.
+        database = instance.database(name.database, database_dialect=DatabaseDialect.POSTGRESQL)
+        database.create().result(timeout=_DDL_TIMEOUT_S)
+        database.update_ddl(list(statements)).result(timeout=_DDL_TIMEOUT_S)
+        return database
     database = instance.database(name.database, ddl_statements=list(statements))
     database.create().result(timeout=_DDL_TIMEOUT_S)
     return database

@@ -29,6 +29,7 @@ from tidegate.local_stack.demo.bank import (
     LEDGER_COLUMNS,
     STREAM,
     Bank,
+    Dialect,
 )
 from tidegate.local_stack.demo.bank_database import (
     create_bank_database,
@@ -78,6 +79,8 @@ class DemoOptions:
     seed: int = 1
     rate_max: float | None = None
     """Transfers per second at most; 0: no limit; None: see `pace`."""
+    dialect: Dialect = Dialect.GOOGLESQL
+    """The dialect of the bank's database."""
 
     @property
     def pace(self) -> float:
@@ -220,7 +223,7 @@ class _Run:
         """Return the bank's database and when its accounts were opened; Delta has them."""
         view, options = self._view, self._options
         view.stage("creating the bank")
-        database = create_bank_database(self._name)
+        database = create_bank_database(self._name, dialect=options.dialect)
         start = datetime.now(UTC).isoformat().replace("+00:00", "Z")
         opened_us = open_accounts(database, self._bank)
         view.stage(f"starting {options.workers} workers, then the consumer")

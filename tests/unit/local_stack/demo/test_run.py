@@ -10,7 +10,7 @@ from typing import Any, Self
 import pytest
 
 from tidegate.local_stack.demo import run as module
-from tidegate.local_stack.demo.bank import schema_statements
+from tidegate.local_stack.demo.bank import Dialect, schema_statements
 from tidegate.local_stack.demo.pipeline import Pipeline, Released
 from tidegate.local_stack.demo.report import Kill
 from tidegate.local_stack.demo.run import DemoOptions, bank_layout, run_demo
@@ -37,10 +37,14 @@ VERDICT = Verdict(
 )
 
 
+@pytest.mark.parametrize("dialect", Dialect)
 @pytest.mark.parametrize("commit_timestamps", [True, False])
-def test_the_judge_reads_every_column_of_the_schema(commit_timestamps: bool):
+def test_the_judge_reads_every_column_of_the_schema(commit_timestamps: bool, dialect: Dialect):
     layout = bank_layout(commit_timestamps=commit_timestamps)
-    statements = schema_statements(commit_timestamps=commit_timestamps)
+    statements = [
+        statement.replace('"', "")
+        for statement in schema_statements(commit_timestamps=commit_timestamps, dialect=dialect)
+    ]
     for (table, found), statement in zip(layout.items(), statements[:2], strict=True):
         lines = statement.split("\n")[1:-1]
         columns = tuple(line.split()[0] for line in lines if line.strip())
@@ -146,7 +150,7 @@ def story(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(module, "LocalStack", lambda *_, **__: Stack(done))
     monkeypatch.setattr(module, "Customers", Customers)
     monkeypatch.setattr(module, "Conductor", Conductor)
-    monkeypatch.setattr(module, "create_bank_database", lambda _: done.append("create"))
+    monkeypatch.setattr(module, "create_bank_database", lambda *_, **__: done.append("create"))
     monkeypatch.setattr(module, "open_accounts", lambda *_: OPENED_US)
     monkeypatch.setattr(module, "fetch_commit_log", lambda *_, **__: [])
     monkeypatch.setattr(
