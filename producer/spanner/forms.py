@@ -59,6 +59,8 @@ class StreamForm:
     """Of the stream partition token: a STRING, or NULL for the initial query."""
     heartbeat: str
     """Of the heartbeat interval: an INT64, in milliseconds."""
+    decoding_factor: int
+    """What a message takes until it is decoded and translated, itself included, by its size."""
     decoder: Callable[[], Decoder]
     """Makes the decoder of one query's response."""
 
@@ -95,6 +97,9 @@ def _google_sql(name: str) -> StreamForm:
         end="end_timestamp",
         token="partition_token",  # noqa: S106 - a parameter's name
         heartbeat="heartbeat_milliseconds",
+        # 2 to 4 for one large value, which is not copied at each level of its lists; 5.6 to 7.9 for
+        # many rows (`benchmarks/results/producer.md`).
+        decoding_factor=8,
         decoder=lambda: ResponseDecoder(columns),
     )
 
@@ -109,6 +114,9 @@ def _postgresql(name: str) -> StreamForm:
         end="p2",
         token="p3",  # noqa: S106 - a parameter's name
         heartbeat="p4",
+        # 3 to 6 for large values and many rows, 11 for an array of short texts, and 16 for one
+        # record with many small changes, whose JSON is parsed as a whole.
+        decoding_factor=16,
         decoder=lambda: JsonResponseDecoder(columns),
     )
 

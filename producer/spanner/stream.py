@@ -33,12 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["SpannerChangeStream", "SpannerQuery", "SpannerResponse"]
 
 _T = TypeVar("_T")
-_DECODING_FACTOR = 8
-"""What a message takes until it is decoded and translated, itself included, by its size.
-
-2 to 4 for one large value, which is not copied at each level of its lists; 5.6 to 7.9 for many rows
-(`benchmarks/results/producer.md`).
-"""
 _OF_THE_TOKEN = re.compile(
     "partition_token is invalid|does not belong to the (Change Stream|placement)", re.IGNORECASE
 )
@@ -73,7 +67,9 @@ class SpannerChangeStream:
             "start": format_rfc3339(start_ns),
             "end": format_rfc3339(end_ns) if end_ns else "none",
         }
-        return SpannerQuery(self._channels, request, form.decoder(), interval)
+        return SpannerQuery(
+            self._channels, request, form.decoder(), interval, factor=form.decoding_factor
+        )
 
 
 class SpannerResponse:
@@ -101,11 +97,14 @@ class SpannerQuery:
         request: Any,
         decoder: Decoder,
         interval: dict[str, str],
+        *,
+        factor: int,
     ) -> None:
         self._channels = channels
         self._request = request
         self._decoder = decoder
         self._interval = interval
+        self._factor = factor
         self._lock = threading.Lock()
         self._responses: ResponseStream | None = None
         self._session = ""
@@ -128,7 +127,7 @@ class SpannerQuery:
             self._decoder.end()
             return None
         unfinished = self._decoder.unfinished_bytes
-        return (size + unfinished) * _DECODING_FACTOR - unfinished
+        return (size + unfinished) * self._factor - unfinished
 
     async def receive(self) -> SpannerResponse:
         """Return the response message whose size was returned; raises QueryError."""

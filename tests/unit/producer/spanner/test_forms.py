@@ -50,6 +50,17 @@ def test_what_postgresql_is_asked(channels, spanner, tasks):
     assert request.transaction.single_use.read_only.strong
 
 
+def test_a_message_counts_as_much_as_its_decoding_takes(channels, spanner, wire, tasks):
+    built = wire.message(wire.json_heartbeat_row(), metadata=wire.JSONB_TYPE)
+    spanner.on_stream = lambda *_: iter([built])
+    stream = SpannerChangeStream(channels, form_of(POSTGRESQL, "Everything"))
+    query = stream.query(token="", start_ns=START_NS, end_ns=None, heartbeat_ms=1_000)
+    try:
+        assert tasks.run(query.next_size) == built.ByteSize() * 16
+    finally:
+        query.cancel()
+
+
 def history(data_row, heartbeat_row, children_row):
     """Rows of every kind, made by the builders of one dialect."""
     return [
