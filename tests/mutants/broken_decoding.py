@@ -92,7 +92,7 @@ BROKEN_DECODING = (
     ),
     UnitMutant(
         "values that are missing in PostgreSQL's JSON taken for unchanged ones",
-        (f"{_JSON}::test_values_that_are_missing_are_refused_and_nulls_are_none",),
+        (f"{_JSON}::test_values_that_are_missing_are_refused_and_null_is_empty",),
         ((decode_json, "_values", _missing_is_empty),),
     ),
     UnitMutant(

@@ -127,7 +127,7 @@ def test_a_record_without_one_of_its_fields_is_refused(wire):
             assert caught.value.fields["field"] == name
 
 
-def test_values_that_are_missing_are_refused_and_nulls_are_none(wire):
+def test_values_that_are_missing_are_refused_and_null_is_empty(wire):
     with pytest.raises(SchemaError):
         decode_row(wire, with_mod(wire, new_values=...))
     assert decode_row(wire, with_mod(wire, old_values=None)).mods[0].old_values == {}
