@@ -26,6 +26,7 @@ from tidegate.spark_consumer.core.files import SEGMENTS
 from tidegate.spark_consumer.core.gate import Limits
 from tidegate.spark_consumer.metrics import consumer_metrics
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
+from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
 from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
 from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
 from tidegate.spark_consumer.spark.session import local_session
@@ -96,7 +97,7 @@ class Gate:
         self.gate = Storage(spark, f"{folder}/gate")
         self.writer = self.gate.take()
         self.output = Storage(spark, f"{folder}/out", guard=self.gate)
-        direct = DirectWay(f"{folder}/out") if collects else None
+        direct = DirectWay(DirectPlace(f"{folder}/out")) if collects else None
         self.sinks = [sink(spark, self.output.root, direct=direct) for sink in sinks]
         for one in self.sinks:
             one.open(query_id=QUERY_ID, release_max=-1)

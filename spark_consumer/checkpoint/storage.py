@@ -15,6 +15,7 @@ from uuid import uuid4
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from tidegate.schemas.errors import UnreachableError
+from tidegate.spark_consumer.checkpoint.s3_access import S3Access
 from tidegate.spark_consumer.checkpoint.s3_objects import S3Objects
 from tidegate.spark_consumer.checkpoint.writers import Writers
 
@@ -66,6 +67,10 @@ class Storage:
         if self._files.getScheme() != "s3a":
             return None
         return self._call(lambda: S3Objects(self._jvm, self._files))
+
+    def s3_access(self) -> S3Access | None:
+        """Return how Spark's session reaches the folder where it is in S3, else None."""
+        return S3Access(self._files) if self._files.getScheme() == "s3a" else None
 
     def path(self, name: str) -> str:
         """Return the whole path of a name, for Spark's readers and writers."""

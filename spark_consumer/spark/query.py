@@ -210,6 +210,7 @@ def _prepare(
         output.root,
         rows_max=config.small_release_rows_max,
         bytes_max=config.small_release_bytes_max,
+        s3=output.s3_access(),
     )
     sinks = (
         DeltaChangelogSink(spark, output.root, direct=direct),

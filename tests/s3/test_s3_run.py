@@ -128,6 +128,7 @@ def test_killed_in_a_release_the_next_run_goes_on_and_nothing_is_lost_or_twice(
                     database.run_in_transaction(transfer_money, bank.transfer(number))
                 runs.kill_in(step)
             runs.finish()
+            assert "written by Spark" not in runs.log.read_text(), "delta-rs reaches the server"
         finally:
             pipeline.stop()
         with database.snapshot() as snapshot:

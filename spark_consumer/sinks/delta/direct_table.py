@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.fs import DeltaStorageHandler
 from pyarrow import dataset, parquet
+from pyarrow.fs import PyFileSystem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 
-__all__ = ["DirectTable", "has_long_timestamps"]
+__all__ = ["DirectTable"]
 
 _READER_VERSION_MAX = 1
 _WRITER_VERSION_MAX = 2
@@ -26,11 +28,21 @@ _WRITER_VERSION_MAX = 2
 
 
 class DirectTable:
-    """One version of the table at `path`, a path of this machine; `append` or `merge` once."""
+    """One version of the table at an address; `append` or `merge` once."""
 
-    def __init__(self, path: str, *, version: int | None = None) -> None:
-        """Load a version, the newest if none is named; raises DeltaError if there is no table."""
-        self._table = DeltaTable(path, version=version)
+    def __init__(
+        self,
+        address: str,
+        *,
+        version: int | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        """Load a version, the newest if none is named; raises DeltaError if there is no table.
+
+        The address is a path of this machine, or a URI that delta-rs reaches with the options.
+        """
+        self._options = dict(options or {})
+        self._table = DeltaTable(address, version=version, storage_options=self._options)
         self.schema: Any = pyarrow.schema(self._table.schema().to_arrow())
 
     @property
@@ -72,13 +84,21 @@ class DirectTable:
             if (low is None or low <= through) and (high is None or high > above)
         ]
 
-    @staticmethod
-    def content(file: str) -> list[dict[str, Any]]:
+    def content(self, file: str) -> list[dict[str, Any]]:
         """Return the rows of one of the files."""
         found: list[dict[str, Any]] = parquet.read_table(
-            file, partitioning=None, coerce_int96_timestamp_unit="us"
+            self._opened(file), partitioning=None, coerce_int96_timestamp_unit="us"
         ).to_pylist()
         return found
+
+    def has_long_timestamps(self, file: str) -> bool:
+        """Whether one of the files has timestamps of 96 bits.
+
+        delta-rs reads them as nanoseconds since 1970, which overflow outside of 1677 to 2262: a
+        MERGE that copies such a row would change it.
+        """
+        schema = parquet.read_metadata(self._opened(file)).schema
+        return any(schema.column(n).physical_type == "INT96" for n in range(len(schema)))
 
     def has(self, commit: Commit) -> bool:
         """Whether the version has the release's transaction, or a later one of the same writer."""
@@ -149,19 +169,18 @@ class DirectTable:
             condition |= dataset.field(column).is_null()
         return self._table.to_pyarrow_dataset().to_table(list(columns), filter=condition)
 
+    def _opened(self, file: str) -> Any:
+        """Return one of the files as pyarrow takes it."""
+        if not self._options:
+            return file
+        root = self._table.table_uri
+        inside = file.removeprefix(root).lstrip("/")
+        files = PyFileSystem(DeltaStorageHandler(root, self._options))
+        return files.open_input_file(inside)
+
 
 def _properties(commit: Commit) -> CommitProperties:
     return CommitProperties(
         custom_metadata={"userMetadata": commit.metadata},
         app_transactions=[Transaction(commit.application, commit.release)],
     )
-
-
-def has_long_timestamps(path: str) -> bool:
-    """Whether a Parquet file has timestamps of 96 bits.
-
-    delta-rs reads them as nanoseconds since 1970, which overflow outside of 1677 to 2262: a MERGE
-    that copies such a row would change it.
-    """
-    schema = parquet.read_metadata(path).schema
-    return any(schema.column(n).physical_type == "INT96" for n in range(len(schema)))

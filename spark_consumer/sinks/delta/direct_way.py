@@ -1,6 +1,6 @@
 """Whether delta-rs may write the tables of an output, and the tables that it may not.
 
-Spark writes what delta-rs cannot: an output that is not on this machine, a table with a feature of
+Spark writes what delta-rs cannot: an output that it does not reach, a table with a feature of
 Delta's that ours do not have, a mirror that is large or has timestamps in Spark's own form.  Both
 leave the same tables, so any release may go either way.
 """
@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from tidegate.program.extras import is_installed
+from tidegate.spark_consumer.sinks.delta.direct_place import OnlySpark, find_place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql.types import StructType
 
+    from tidegate.spark_consumer.checkpoint.s3_access import S3Access
+    from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
     from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 
 __all__ = ["DirectWay", "find_direct_way"]
@@ -33,27 +36,28 @@ _COMPRESSION = 4
 _KEYS_OF_SPARK = frozenset({"float", "double"})
 """For Spark, NaN equals NaN and 0 equals -0; not so in a join of delta-rs."""
 
-_DECODED_BY_DELTA_RS = frozenset("%#?")
-
 _log = structlog.get_logger(__name__)
 
 
-def find_direct_way(output: str, *, rows_max: int, bytes_max: int = _BYTES_MAX) -> DirectWay | None:
+def find_direct_way(
+    output: str, *, rows_max: int, bytes_max: int = _BYTES_MAX, s3: S3Access | None = None
+) -> DirectWay | None:
     """Return how small releases are written without Spark, or None; logs once what it found.
 
     `output` is an absolute path or URI, `rows_max` the changes of the largest small release, and
-    `bytes_max` the size of their keys and values.
+    `bytes_max` the size of their keys and values.  `s3` is how Spark's session reaches an output of
+    the scheme `s3a`; raises UnreachableError if it does not.
     """
     missing = [name for name in ("deltalake", "pyarrow") if not is_installed(name)]
-    folder = _local(output)
     if not rows_max:
         reason = "small_release_rows_max is 0"
     elif missing:
         reason = f"not installed: {', '.join(missing)}"
-    elif folder is None:
-        reason = "output is not a plain path of this machine"
     else:
-        return DirectWay(folder, rows_max=rows_max, bytes_max=bytes_max)
+        try:
+            return DirectWay(find_place(output, s3), rows_max=rows_max, bytes_max=bytes_max)
+        except OnlySpark as found:
+            reason = str(found)
     _log.info("small releases are written by Spark", reason=reason)
     return None
 
@@ -62,12 +66,12 @@ class DirectWay:
     """Opens the tables of an output for delta-rs; blocks while it reads their logs."""
 
     def __init__(
-        self, folder: str, *, rows_max: int = _ROWS_MAX, bytes_max: int = _BYTES_MAX
+        self, place: DirectPlace, *, rows_max: int = _ROWS_MAX, bytes_max: int = _BYTES_MAX
     ) -> None:
-        """Take the output's folder on this machine, and how large a small release is."""
+        """Take where the output is, and how large a small release is."""
         self.rows_max = rows_max
         self._bytes_max = bytes_max
-        self._folder = folder
+        self._place = place
         self._known_files: set[str] = set()
         self._refused: set[tuple[str, str]] = set()
 
@@ -78,11 +82,7 @@ class DirectWay:
 
         `path` is relative to the output.  `schema` are the columns that are written.
         """
-        from tidegate.spark_consumer.sinks.delta.direct_table import (  # noqa: PLC0415 - optional
-            DirectTable,
-        )
-
-        table = DirectTable(f"{self._folder}/{path}", version=version)
+        table = self._opened(path, version)
         if not table.is_plain:
             self._refuse(path, "the table has features of Delta's")
             return None
@@ -99,11 +99,7 @@ class DirectWay:
 
         Values are Python's.  None if only Spark may read them, or if there may be too many bytes.
         """
-        from tidegate.spark_consumer.sinks.delta.direct_table import (  # noqa: PLC0415 - optional
-            DirectTable,
-        )
-
-        table = DirectTable(f"{self._folder}/{path}")
+        table = self._opened(path)
         if not table.is_plain:
             self._refuse(path, "the table has features of Delta's")
             return None
@@ -135,13 +131,17 @@ class DirectWay:
             return None
         return table
 
-    def _has_long_timestamps(self, table: DirectTable) -> bool:
+    def _opened(self, path: str, version: int | None = None) -> DirectTable:
         from tidegate.spark_consumer.sinks.delta.direct_table import (  # noqa: PLC0415 - optional
-            has_long_timestamps,
+            DirectTable,
         )
 
+        place = self._place
+        return DirectTable(f"{place.address}/{path}", version=version, options=place.options())
+
+    def _has_long_timestamps(self, table: DirectTable) -> bool:
         new = [file for file in table.files if file not in self._known_files]
-        if any(has_long_timestamps(file) for file in new):
+        if any(table.has_long_timestamps(file) for file in new):
             return True
         self._known_files.update(new)
         return False
@@ -150,16 +150,6 @@ class DirectWay:
         if (path, reason) not in self._refused:
             self._refused.add((path, reason))
             _log.info("small releases of a table are written by Spark", table=path, reason=reason)
-
-
-def _local(output: str) -> str | None:
-    """Return the path of an address on this machine that delta-rs takes as it is, else None."""
-    scheme, colon, rest = output.partition(":")
-    if colon and "/" not in scheme:
-        if scheme != "file":
-            return None
-        output = f"/{rest.lstrip('/')}"
-    return None if _DECODED_BY_DELTA_RS & set(output) else output
 
 
 def _holds(have: Any, want: StructType) -> bool:

@@ -15,6 +15,7 @@ from tidegate.spark_consumer.sinks.delta import changelog_reader
 from tidegate.spark_consumer.sinks.delta.adoption import adopt_changes
 from tidegate.spark_consumer.sinks.delta.as_of import as_of
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
+from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
 from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
@@ -35,7 +36,7 @@ class Output:
         self.open()
 
     def open(self, *, mirror_max=100):
-        direct = DirectWay(self.folder) if self.is_direct else None
+        direct = DirectWay(DirectPlace(self.folder)) if self.is_direct else None
         self.changelog = DeltaChangelogSink(self.kit.spark, self.folder, direct=direct)
         self.mirror = DeltaMirrorSink(self.kit.spark, self.folder, direct=direct)
         self.changelog.open(query_id="query-1", release_max=100)

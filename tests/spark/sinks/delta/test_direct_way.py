@@ -16,6 +16,7 @@ from tests.topics import Change, Topic
 from tidegate.spark_consumer.sinks.delta import mirror as mirror_module
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit
+from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
 from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay, find_direct_way
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
@@ -140,7 +141,7 @@ class Output:
         self.open()
 
     def open(self):
-        direct = DirectWay(self.folder)
+        direct = DirectWay(DirectPlace(self.folder))
         self.sinks = [
             sink(self.kit.spark, self.folder, direct=direct)
             for sink in (DeltaChangelogSink, DeltaMirrorSink)
@@ -390,6 +391,7 @@ def test_updates_of_unknown_rows_go_aside_although_spark_may_not_merge(kit, tmp_
         ("/data/a b/out", 10, True),
         ("/data/out", 0, False),
         ("s3a://bucket/out", 10, False),
+        ("gs://bucket/out", 10, False),
         ("file:/data/50%25", 10, False),
     ],
 )

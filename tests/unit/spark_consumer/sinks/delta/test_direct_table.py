@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError
 from pyarrow import parquet
 
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit
-from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable, has_long_timestamps
+from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 from tidegate.spark_consumer.sinks.delta.history import parse_commit
 
 FIRST, SECOND = (Commit("query-1", "changelog", n, 1_000 * n) for n in range(2))
@@ -109,7 +109,7 @@ def test_a_table_with_a_feature_is_not_plain(tmp_path, path):
 
 
 @pytest.mark.parametrize("is_long", [True, False])
-def test_timestamps_of_96_bits_are_seen(tmp_path, is_long):
+def test_timestamps_of_96_bits_are_seen(tmp_path, path, is_long):
     rows = pyarrow.table({"at": pyarrow.array([0], pyarrow.timestamp("us"))})
     parquet.write_table(rows, tmp_path / "f", use_deprecated_int96_timestamps=is_long)
-    assert has_long_timestamps(str(tmp_path / "f")) is is_long
+    assert DirectTable(path).has_long_timestamps(str(tmp_path / "f")) is is_long

@@ -1,0 +1,72 @@
+"""Small releases in S3 are written by delta-rs, with the access that Spark's session has."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.spark.sinks.delta.test_direct_way import FOLDERS, assert_equal, history
+from tidegate.spark_consumer.checkpoint.storage import Storage
+from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
+from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
+from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
+from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+
+def sinks(spark, output):
+    direct = find_direct_way(output, rows_max=100, s3=Storage(spark, output).s3_access())
+    assert direct is not None
+    both = [sink(spark, output, direct=direct) for sink in (DeltaChangelogSink, DeltaMirrorSink)]
+    for sink in both:
+        sink.open(query_id="query-1", release_max=100)
+    return both
+
+
+def write(kit, sinks, number, part, *, small):
+    topic, changes = part
+    release = kit.release(number, [(topic, one) for one in changes], topics=[topic], small=small)
+    for sink in sinks:
+        sink.write(release)
+
+
+@pytest.fixture
+def direct_commits(monkeypatch):
+    noted = []
+
+    def noting(method):
+        def call(self, *arguments, **named):
+            noted.append(self._table.table_uri)
+            return method(self, *arguments, **named)
+
+        return call
+
+    for name in ("append", "merge"):
+        monkeypatch.setattr(DirectTable, name, noting(getattr(DirectTable, name)))
+    return noted
+
+
+def test_both_ways_leave_the_same_tables_and_go_on_after_each_other(
+    kit, spark, server, direct_commits
+):
+    """In a storage where each request takes its time: every type, and columns that change."""
+    outputs = {name: f"s3a://{server.bucket()}/a/{name}" for name in ("spark", "mixed")}
+    for name, output in outputs.items():
+        opened = sinks(spark, output)
+        for number, part in enumerate(history()[:4]):
+            write(kit, opened, number, part, small=name == "mixed" and number != 2)
+    for folder in FOLDERS:
+        one, other = (
+            spark.read.format("delta").load(f"{output}/{folder}/t") for output in outputs.values()
+        )
+        assert_equal(one, other)
+    assert {uri.split("/")[4] for uri in direct_commits} == {"mixed"}
+    assert all(uri.startswith("s3://") for uri in direct_commits)
+
+
+def test_a_release_is_written_once_by_a_run_that_starts_again(kit, spark, server):
+    output = f"s3a://{server.bucket()}/out"
+    for small in (True, False, True):
+        write(kit, sinks(spark, output), 0, history()[0], small=small)
+    changelog = spark.read.format("delta").load(f"{output}/changelog/t")
+    assert changelog.count() == len(history()[0][1])
