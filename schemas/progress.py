@@ -19,6 +19,7 @@ __all__ = [
     "DataTopic",
     "PartitionAnnounced",
     "PartitionFinished",
+    "PartitionGap",
     "ProgressBody",
     "ProgressRecord",
     "SlotChanges",
@@ -35,7 +36,7 @@ __all__ = [
     "TopicTotals",
 ]
 
-PROGRESS_VERSION = 2
+PROGRESS_VERSION = 3
 """The newest version of the progress records; every earlier one can be read."""
 
 
@@ -288,6 +289,28 @@ class TableAdded:
     topic: DataTopic
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionGap:
+    """Changes of a stream partition that expired unread, and whose loss an operator accepted.
+
+    Written into the token's slot by the transaction that moves its position past the gap, so no
+    watermark passes `from_us` before a reader knows the gap.
+    """
+
+    token: str
+    from_us: int
+    """The first commit time of which changes may be missing."""
+    until_us: int
+    """The first one from which on the stream partition is complete again."""
+    accepted_by: str
+    accepted_us: int
+    """Wall time of the acceptance, by the clock of the program that wrote it."""
+
+    def covers(self, commit_us: int) -> bool:
+        """Whether changes with this commit time may be missing."""
+        return self.from_us <= commit_us < self.until_us
+
+
 ProgressBody: TypeAlias = (
     StreamStarted
     | PartitionAnnounced
@@ -297,6 +320,7 @@ ProgressBody: TypeAlias = (
     | SlotWatermark
     | SlotWatermarkExpired
     | TableAdded
+    | PartitionGap
 )
 
 

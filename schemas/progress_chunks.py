@@ -13,6 +13,7 @@ from tidegate.schemas.progress import (
     ChildPartition,
     PartitionAnnounced,
     PartitionFinished,
+    PartitionGap,
     ProgressBody,
     SlotChanges,
     SlotProgress,
@@ -38,7 +39,7 @@ CHUNK_BYTES_MAX = 384 * 1024
 """Estimated bytes of what is cut in one chunk, so that a chunk stays below 512 KiB."""
 
 _OPEN_SETS_MAX = 64
-_Indivisible = PartitionAnnounced | SlotWatermarkExpired | TableAdded
+_Indivisible = PartitionAnnounced | SlotWatermarkExpired | TableAdded | PartitionGap
 _Item = TypeVar("_Item")
 _Token = TypeVar("_Token", TokenSnapshot, TokenMove)
 
@@ -52,7 +53,7 @@ def split(
     own; of a token, its boundary, totals and parked keys are cut.
     """
     match body:
-        case PartitionAnnounced() | SlotWatermarkExpired() | TableAdded():
+        case PartitionAnnounced() | SlotWatermarkExpired() | TableAdded() | PartitionGap():
             return [body]
         case SlotChanges():
             return _split_changes(body, items_max, bytes_max)
@@ -180,7 +181,7 @@ def _join(chunks: list[ProgressBody]) -> ProgressBody:
             heads = [chunk for chunk in chunks if isinstance(chunk, SlotWatermark)]
             vector = tuple(entry for part in heads for entry in part.vector)
             return replace(first, vector=vector, chunk=0, chunks=1)
-        case PartitionAnnounced() | SlotWatermarkExpired() | TableAdded():
+        case PartitionAnnounced() | SlotWatermarkExpired() | TableAdded() | PartitionGap():
             return first
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import asdict
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,6 +21,7 @@ from tidegate.schemas.progress import (
     DataTopic,
     PartitionAnnounced,
     PartitionFinished,
+    PartitionGap,
     ProgressBody,
     ProgressRecord,
     SlotChanges,
@@ -61,6 +63,7 @@ _BodyWithValue: TypeAlias = (
     | SlotChanges
     | SlotWatermark
     | TableAdded
+    | PartitionGap
 )
 
 
@@ -88,6 +91,7 @@ _RECORD_WRITERS = {
     for version in _VERSIONS
 }
 _NAMESPACE = "tidegate.progress."
+_FIRST_WITH_GAPS = 3
 _HINT_NEWER = "If a newer version of Tidegate wrote it, upgrade this program"
 
 
@@ -117,6 +121,11 @@ def encode_key(body: ProgressBody, version: int = PROGRESS_VERSION) -> bytes:
             topic = body.topic
             kind, name = "TABLE_ADDED", topic.topic
             detail = f"{topic.topic_id}/{topic.topic_partitions}/{topic.key_schema_id}"
+        case PartitionGap():
+            if version < _FIRST_WITH_GAPS:
+                message = f"progress records of version {version} cannot hold an accepted gap"
+                raise SchemaError(message, token=body.token)
+            kind, name, detail = "PARTITION_GAP", body.token, str(body.from_us)
     key = {"kind": kind, "id": name, "detail": detail, "chunk": chunk}
     return _written(_KEY_WRITERS[version], lambda: key)
 
@@ -139,6 +148,9 @@ def encode_record(record: ProgressRecord) -> bytes | None:
     body = record.body
     if isinstance(body, SlotWatermarkExpired):
         return None
+    if record.version < _FIRST_WITH_GAPS and isinstance(body, PartitionGap):
+        message = f"progress records of version {record.version} cannot hold an accepted gap"
+        raise SchemaError(message, token=body.token)
     if record.version == 1 and _has_parked_keys(body):
         message = "progress records of version 1 cannot hold parked keys"
         raise SchemaError(message, kind=type(body).__name__)
@@ -208,7 +220,9 @@ def decode_record(
     if buffer.tell() != len(data):
         message = "bytes beyond the end of a progress record"
         raise SchemaError(message, length=len(data), end=buffer.tell())
-    if not isinstance(body, PartitionAnnounced | TableAdded) and not 0 <= body.chunk < body.chunks:
+    if isinstance(body, PartitionAnnounced | TableAdded | PartitionGap):
+        return ProgressRecord(envelope["epoch"], envelope["worker"], body, version)
+    if not 0 <= body.chunk < body.chunks:
         message = "progress record with a chunk number that its set cannot have"
         raise SchemaError(message, chunk=body.chunk, chunks=body.chunks)
     return ProgressRecord(envelope["epoch"], envelope["worker"], body, version)
@@ -294,6 +308,8 @@ def _body_to_avro(body: _BodyWithValue) -> dict[str, Any]:
             }
         case TableAdded():
             return {"topic": _topic_to_avro(body.topic)}
+        case PartitionGap():
+            return asdict(body)
 
 
 def _topic_to_avro(topic: DataTopic) -> dict[str, Any]:
@@ -370,6 +386,8 @@ def _body_from_avro(name: str, body: dict[str, Any]) -> _BodyWithValue:
             return SlotWatermark(**body)
         case "TableAdded":
             return TableAdded(DataTopic(**body["topic"]))
+        case "PartitionGap":
+            return PartitionGap(**body)
         case other:
             message = "progress record of an unknown kind"
             raise SchemaError(message, kind=other)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from tidegate.schemas.instants import US_PER_SECOND
@@ -98,6 +99,9 @@ class Batch:
             )
         for mismatch in loop.mismatches:
             self._log.warning("mismatch recorded", batch=batch, **mismatch.content())
+        for gap in loop.plan.gaps:
+            if gap.from_us > loop.plan.after_us:
+                self._log.warning("accepted gap passed", batch=batch, **asdict(gap))
         if loop.plan.code != self._parts.code:
             self._log.warning(
                 "executed a plan of another version",
@@ -126,6 +130,7 @@ class Batch:
         metrics.set("waiting_changes", sum(segment.rows for segment in state.segments))
         metrics.set("waiting_segments", len(state.segments))
         metrics.set("mirror_releases_behind", state.next_release - 1 - state.mirrored)
+        metrics.set("accepted_gaps", len(state.gaps))
         metrics.add("late_changes_total", loop.plan.late_rows)
         metrics.add("copies_total", loop.copies)
         metrics.add("mismatches_total", loop.recorded)

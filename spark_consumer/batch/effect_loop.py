@@ -261,6 +261,7 @@ class EffectLoop:
                         plan=self.plan,
                         topics=topics,
                         complete_from_us=effect.complete_from_us,
+                        gaps=effect.gaps,
                     )
                 )
                 leaves_out = any(schemas.excludes for schemas in topics.values())
@@ -296,6 +297,7 @@ class EffectLoop:
             behind=None if stands_at is None else (merging_sink(parts.sinks), stands_at),
             mismatches=step.mismatches,
             first_mismatches=step.first_mismatches,
+            gaps=step.gaps,
         )
         self.recorded += step.mismatches
         self.mismatches += step.first_mismatches

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tidegate.lineage.frontier import ProgressRow
     from tidegate.lineage.subscription import Subscription
+    from tidegate.schemas.progress import PartitionGap
     from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
     from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
     from tidegate.spark_consumer.core.batch_state import Segment, State
@@ -89,10 +90,12 @@ class BatchRows(Protocol):
         plan: Plan,
         topics: Mapping[str, TopicSchemas],
         complete_from_us: int,
+        gaps: Sequence[PartitionGap] = (),
     ) -> AbstractContextManager[tuple[Release, ReleaseCount]]:
         """Return a release's changes, decoded and counted; its frames are valid within the block.
 
-        Transactions up to `complete_from_us` are not counted.
+        Transactions up to `complete_from_us` are not counted; those in one of the accepted `gaps`
+        may lack records.
 
         Raises InvariantViolation if the rows are not those that the bounds promise, and
         SegmentDamaged if a segment cannot be read.

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tidegate.lineage.frontier import ProgressRow
+    from tidegate.schemas.progress import PartitionGap
     from tidegate.spark_consumer.batch.collected_batch import CollectedBatch
     from tidegate.spark_consumer.batch.progress_rows import ProgressReader
     from tidegate.spark_consumer.batch.segments import SegmentFiles
@@ -137,6 +138,7 @@ class SparkRows:
         plan: Plan,
         topics: Mapping[str, TopicSchemas],
         complete_from_us: int,
+        gaps: Sequence[PartitionGap] = (),
     ) -> Iterator[tuple[Release, ReleaseCount]]:
         """Return a release's changes: counted in two Spark jobs, or in one that collects them."""
         with ExitStack() as opened:
@@ -145,7 +147,7 @@ class SparkRows:
                     release, count = self._small_release(
                         bounds, reads=reads, plan=plan, topics=topics
                     )
-                    found = count_collected(release, complete_from_us=complete_from_us)
+                    found = count_collected(release, complete_from_us=complete_from_us, gaps=gaps)
                 else:
                     rows = self._segments.release(self._persisted, bounds, reads=reads)
                     release, count = opened.enter_context(
@@ -154,7 +156,11 @@ class SparkRows:
                     # Decoded again for the sinks: those rows are not kept, and this is one field
                     # in ten.
                     found = count_ordered(
-                        rows.frame, bounds, topics=topics, complete_from_us=complete_from_us
+                        rows.frame,
+                        bounds,
+                        topics=topics,
+                        complete_from_us=complete_from_us,
+                        gaps=gaps,
                     )
             yield release, replace(count, transactions=found)
 

@@ -6,6 +6,8 @@ is the number that the change's record states.
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
@@ -28,11 +30,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
+    from tidegate.schemas.progress import PartitionGap
     from tidegate.spark_consumer.core.plan import ReleaseBounds
     from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
     from tidegate.spark_consumer.sinks.port import Release
 
-__all__ = ["count_collected", "count_ordered", "is_whole", "sums_by_transaction"]
+__all__ = ["count_collected", "count_ordered", "is_in_gap", "is_whole", "sums_by_transaction"]
 
 _PLACE = ("commit_us", "server_transaction_id")
 
@@ -60,7 +63,15 @@ def is_whole() -> Column:
     return F.coalesce(whole, F.lit(False))  # noqa: FBT003 - a literal
 
 
-def count_collected(release: Release, *, complete_from_us: int) -> TransactionFaults:
+def is_in_gap(gaps: Iterable[PartitionGap]) -> Column:
+    """Condition on `commit_us`: changes with this commit time may be missing."""
+    covered = (F.col("commit_us").between(gap.from_us, gap.until_us - 1) for gap in gaps)
+    return reduce(or_, covered, F.lit(False))  # noqa: FBT003 - a literal
+
+
+def count_collected(
+    release: Release, *, complete_from_us: int, gaps: Sequence[PartitionGap]
+) -> TransactionFaults:
     """Count what `count_ordered` counts, of a release whose changes are in the driver."""
     return count_transactions(
         (
@@ -76,6 +87,7 @@ def count_collected(release: Release, *, complete_from_us: int) -> TransactionFa
             for change in table.changes
         ),
         after_us=complete_from_us,
+        gaps=gaps,
     )
 
 
@@ -85,9 +97,11 @@ def count_ordered(
     *,
     topics: Mapping[str, TopicSchemas],
     complete_from_us: int,
+    gaps: Sequence[PartitionGap],
 ) -> TransactionFaults:
     """Count a release's transactions with a commit time above `complete_from_us`: one Spark job.
 
+    Those that lack records in one of the accepted `gaps` are no faults.
     `rows` are the release's changes as `in_order` makes them.  Slices end at commit timestamps, so
     all of a transaction is in one of them, and nothing is shuffled.  Transactions that are not
     whole need more jobs.  Raises InvariantViolation if a value has a commit time that is not one of
@@ -97,7 +111,8 @@ def count_ordered(
     inside = stated.where(F.col("commit_us") > complete_from_us)
     lacks, outside = F.col("found") < F.col("most"), is_late_or_early(bounds)
     sums = sums_by_transaction(inside, within=(SLICE_KEY, SLICE))
-    bad = sums.where(~is_whole() | outside)
+    accepted = F.coalesce(lacks & is_in_gap(gaps), F.lit(False))  # noqa: FBT003 - a literal
+    bad = sums.where((~is_whole() & ~accepted) | outside)
     figures = {"lacking": lacks, "outside": outside, "all": F.lit(True)}  # noqa: FBT003 - a literal
     counts_if = [F.count_if(condition).alias(name) for name, condition in figures.items()]
     found = bad.agg(*counts_if).collect()[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,6 +84,7 @@ def _figures(state: State) -> Mapping[str, Any]:
         "waiting_changes": sum(segment.rows for segment in state.segments),
         "late_changes": state.late_rows,
         "mismatches": state.mismatches,
+        "gaps": [asdict(gap) for gap in state.gaps],
         "stream_has_ended": state.stream_has_ended,
         "topics": [topic.topic for topic in state.topics],
     }

@@ -29,6 +29,7 @@ from tidegate.spark_consumer.core.plan import (
 )
 
 if TYPE_CHECKING:
+    from tidegate.schemas.progress import PartitionGap
     from tidegate.spark_consumer.core.batch_state import State, TopicIds
     from tidegate.spark_consumer.core.frontier_log import FrontierLog, StoredFrontier
     from tidegate.spark_consumer.core.part_log import StoredFile
@@ -133,6 +134,8 @@ class CountRelease:
     reads: tuple[SegmentRead, ...]
     complete_from_us: int = BEFORE_EVERYTHING_US
     """Transactions up to this commit time may lack records: they are not counted."""
+    gaps: tuple[PartitionGap, ...] = ()
+    """Accepted gaps within the bounds: transactions in one may lack records."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tidegate.schemas.errors import invariant
+from tidegate.schemas.progress import PartitionGap
 from tidegate.spark_consumer.core.files import folder_of, frontiers_of_older_programs
 from tidegate.spark_consumer.core.formats import require_known
 from tidegate.spark_consumer.core.origin_ledger import NOTHING_FOLLOWED, OriginLedger
@@ -40,8 +41,8 @@ __all__ = [
 BEFORE_EVERYTHING_US = -1
 """The watermark before the first one: no change has a commit time at or below it."""
 
-STATE_FORMAT = 6
-"""Of what `State.snapshot` returns; 5 had no `origins`, 4 no `mismatches` either.
+STATE_FORMAT = 7
+"""Of what `State.snapshot` returns; 6 had no `gaps`, 5 no `origins`, 4 no `mismatches` either.
 
 3 had all segments itself and every release in the mirror.
 2 had no `dropped_frontiers` and adopted no output.
@@ -198,6 +199,8 @@ class State:
     """What was released of the stream partitions that are followed to their end."""
     origins_file: str | None = None
     """The file that holds it; None if that is the state's own."""
+    gaps: tuple[PartitionGap, ...] = ()
+    """All accepted gaps that begin at or below the watermark, by time."""
 
     @classmethod
     def adopted(cls, *, prefix: str, query_id: str, proof: OutputProof, code: str) -> State:
@@ -267,6 +270,7 @@ class State:
         content = {one.name: getattr(self, one.name) for one in fields(self)}
         content |= {"end_offsets": offsets, "topics": [asdict(topic) for topic in self.topics]}
         content |= self.listed.rest(self.segments)
+        content["gaps"] = [asdict(gap) for gap in self.gaps]
         del content["listed"]
         content["origins"] = self.origins.snapshot() if self.origins_file is None else None
         if self.adopts_through_us is None:
@@ -313,6 +317,7 @@ class State:
                 "dropped_segments": tuple(data["dropped_segments"]),
                 "topics": tuple(TopicIds.restore(topic) for topic in data["topics"]),
                 "sinks": tuple(data["sinks"]),
+                "gaps": tuple(PartitionGap(**gap) for gap in data.get("gaps", ())),
             }
         )
 

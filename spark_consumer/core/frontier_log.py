@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FRONTIER_FORMAT", "FrontierLog", "StoredFrontier"]
 
-FRONTIER_FORMAT = 2
-"""Of an index; 1 had no number, and held the whole frontier in one file."""
+FRONTIER_FORMAT = 3
+"""Of an index; 2 had no accepted gaps; 1 had no number, and held the whole frontier in one file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -279,6 +279,7 @@ class Gate:
             merges=merges or (),
             decided_at_us=None if merges is None else now_us,
             news=self._news.news,
+            gaps=tuple(gap for gap in self._frontier.gaps if gap.from_us <= self._through_us),
         )
 
     def _merges(
@@ -395,6 +396,7 @@ def after(
         mismatches=state.mismatches + mismatches,
         origins=state.origins if origins is None else origins,
         origins_file=origins_file,
+        gaps=plan.gaps,
     )
     following = replace(
         following, dropped_lists=tuple(sorted(state.list_folders - following.list_folders))

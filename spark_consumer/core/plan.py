@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidegate.schemas.errors import invariant
+from tidegate.schemas.progress import PartitionGap
 from tidegate.spark_consumer.core.batch_state import (
     Segment,
     TopicIds,
@@ -46,8 +47,8 @@ __all__ = [
     "WriteRelease",
 ]
 
-PLAN_FORMAT = 6
-"""5 had no `news`, 4 merged each release into the mirror, 3 had neither `cuts_us` nor
+PLAN_FORMAT = 7
+"""6 had no `gaps`, 5 no `news`, 4 merged each release into the mirror, 3 had neither `cuts_us` nor
 `dropped_frontiers`, 2 no `fresh` either; all are still executed.
 
 Nothing executes 1.
@@ -136,6 +137,8 @@ class WriteRelease:
     """Those that are not whole, for the manifest; none in a plan, which has not counted them."""
     origins: OriginFaults = ALL_AGREE
     """What contradicts the markers of stream partitions, likewise."""
+    gaps: tuple[PartitionGap, ...] = ()
+    """Accepted gaps that begin at or below its end, for the manifest; none in a plan's step."""
 
     @property
     def mismatches(self) -> int:
@@ -223,6 +226,8 @@ class Plan:
     """When that was decided, as a wall time; None where the mirror takes each release."""
     news: MarkerNews = NO_NEWS
     """What the batch has read of stream partitions and their markers."""
+    gaps: tuple[PartitionGap, ...] = ()
+    """All accepted gaps that begin at or below `through_us`, by time."""
 
     @property
     def merged(self) -> tuple[int, ...]:
@@ -351,6 +356,7 @@ class Plan:
                 "topics": tuple(TopicIds.restore(topic) for topic in data["topics"]),
                 "sinks": tuple(data["sinks"]),
                 "merges": tuple(data.get("merges", ())),
+                "gaps": tuple(PartitionGap(**gap) for gap in data.get("gaps", ())),
                 "news": MarkerNews.restore(data["news"]) if "news" in data else NO_NEWS,
             }
         )

@@ -6,12 +6,14 @@ is no contradiction.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from tidegate.schemas.progress import PartitionGap
 
 __all__ = ["AuditReport", "Fault", "Findings", "Mismatch", "Verdict"]
 
@@ -30,6 +32,8 @@ class Verdict(StrEnum):
     LEFT_OUT = "left_out"
     """Changes may be absent, or there a second time, on purpose: the change stream leaves some
     out, or changes were parked or put back."""
+    IN_GAP = "in_gap"
+    """The transaction lacks records, and its commit time lies in an accepted gap."""
     NO_MANIFEST = "no_manifest"
     """The release has rows and no manifest; its rows are numbered and in order."""
 
@@ -109,6 +113,8 @@ class AuditReport:
     tables: Findings
     without_checksum: int = 0
     without_value_bytes: int = 0
+    gaps: tuple[PartitionGap, ...] = ()
+    """What the output lacks for good, as was accepted: nothing of it is judged."""
 
     @property
     def is_proved(self) -> bool:
@@ -132,6 +138,7 @@ class AuditReport:
             "release": self.release,
             "through_us": self.through_us,
             "complete_from_us": self.complete_from_us,
+            "gaps": [asdict(gap) for gap in self.gaps],
             "changes": self.changes,
             "late_changes": self.late_changes,
             "stream_partitions": self.stream_partitions.content,

@@ -13,7 +13,9 @@ from tidegate.spark_consumer.core.proof import Fault, Mismatch
 from tidegate.spark_consumer.errors import TransactionIncomplete
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
+    from tidegate.schemas.progress import PartitionGap
 
 __all__ = [
     "ALL_WHOLE",
@@ -97,9 +99,12 @@ ALL_WHOLE = TransactionFaults()
 
 
 def count_transactions(
-    changes: Iterable[RecordOfChange], *, after_us: int = -1
+    changes: Iterable[RecordOfChange], *, after_us: int = -1, gaps: Sequence[PartitionGap] = ()
 ) -> TransactionFaults:
-    """Count the records of each transaction with a commit time above `after_us`."""
+    """Count the records of each transaction with a commit time above `after_us`.
+
+    One in an accepted gap may lack records.
+    """
     stated: dict[tuple[int, str], dict[str, int]] = {}
     others: dict[tuple[int, str], set[int]] = {}
     topics: dict[tuple[int, str], set[str]] = {}
@@ -121,6 +126,11 @@ def count_transactions(
         )
         for place, known in stated.items()
         if (numbers := {*known.values(), *others.get(place, ())}) != {len(known)}
+    ]
+    counts = [
+        one
+        for one in counts
+        if not (one.lacks_records and any(gap.covers(one.commit_us) for gap in gaps))
     ]
     return faults_in(sorted(counts, key=lambda one: (one.commit_us, one.server_transaction_id)))
 

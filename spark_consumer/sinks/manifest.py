@@ -13,10 +13,11 @@ files that were all there.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.progress import PartitionGap
 from tidegate.spark_consumer.core.cadence import MIRROR
 from tidegate.spark_consumer.core.kept_releases import DROPPED_AT_ONCE
 from tidegate.spark_consumer.core.last_number import last_number
@@ -85,6 +86,9 @@ class Manifest:
     partitions that contradict the markers which it passes."""
     first_mismatches: tuple[Mapping[str, Any], ...] = ()
     """The first of them, as an audit names them."""
+    gaps: tuple[PartitionGap, ...] = ()
+    """What this output lacks for good, up to this release: changes of these stream partitions in
+    these times expired before they were read, and an operator has accepted it."""
 
     @property
     def mirror_release(self) -> int | None:
@@ -111,7 +115,8 @@ class Manifest:
                 for table, sinks in content["tables"].items()
             }
             listed = tuple(content.get("first_mismatches", ()))
-            return cls(**{**content, "tables": tables, "first_mismatches": listed})
+            gaps = tuple(PartitionGap(**gap) for gap in content.get("gaps", ()))
+            return cls(**{**content, "tables": tables, "first_mismatches": listed, "gaps": gaps})
         except (AttributeError, KeyError, TypeError) as error:
             message = "invalid release manifest"
             raise SchemaError(message, release=content.get("release"), cause=str(error)) from error
@@ -132,6 +137,7 @@ class Manifest:
         return {
             **copies,
             **mismatches,
+            **({"gaps": [asdict(gap) for gap in self.gaps]} if self.gaps else {}),
             **({} if begin_us is None else {"complete_from_us": begin_us}),
             "release": self.release,
             "query_id": self.query_id,

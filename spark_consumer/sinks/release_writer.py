@@ -19,6 +19,7 @@ from tidegate.spark_consumer.sinks.port import Merge, MergingSink
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from tidegate.schemas.progress import PartitionGap
     from tidegate.spark_consumer.core.plan import MergeMirror, Plan
     from tidegate.spark_consumer.core.proof import Mismatch
     from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
@@ -37,12 +38,13 @@ def write_release(
     behind: tuple[MergingSink, int] | None = None,
     mismatches: int = 0,
     first_mismatches: Iterable[Mismatch] = (),
+    gaps: Iterable[PartitionGap] = (),
 ) -> Iterator[str]:
     """Write a release and its manifest; yields the name of each step before the step.
 
     `behind` is a mirror that does not take this release, and the one that it stands at.
-    `mismatches` is how many contradictions it is written with.  A caller that stops between two
-    steps leaves a release without a manifest: it is not published.
+    `mismatches` is how many contradictions it is written with, `gaps` what the output lacks.  A
+    caller that stops between two steps leaves a release without a manifest: it is not published.
     """
     tables: dict[str, dict[str, TableVersion]] = {}
     for sink in sinks:
@@ -74,6 +76,7 @@ def write_release(
         complete_from_us=complete_from_us,
         mismatches=mismatches,
         first_mismatches=tuple(one.content() for one in first_mismatches),
+        gaps=tuple(gaps),
     )
     write_manifest(output, manifest)
 

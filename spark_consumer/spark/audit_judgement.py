@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
-from tidegate.spark_consumer.batch.transaction_sums import is_whole
+from tidegate.spark_consumer.batch.transaction_sums import is_in_gap, is_whole
 from tidegate.spark_consumer.core.proof import Fault, Findings, Mismatch, Verdict
 from tidegate.spark_consumer.core.transactions import TransactionCount
 from tidegate.spark_consumer.spark.audit_rows import sums_by_origin
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, Row
 
+    from tidegate.schemas.progress import PartitionGap
     from tidegate.spark_consumer.spark.audit_markers import Markers
 
 __all__ = [
@@ -46,6 +47,8 @@ class AuditScope:
     """Everything up to this time is released."""
     may_lack: bool
     """Whether changes may be absent on purpose."""
+    gaps: tuple[PartitionGap, ...] = ()
+    """Accepted ones: transactions in one may lack records."""
 
 
 @contextmanager
@@ -161,6 +164,7 @@ def judge_transactions(sums: DataFrame, scope: AuditScope) -> Findings:
     verdict = (
         F.when(F.col("commit_us") <= scope.begin_us, Verdict.BEGUN_BEFORE.value)
         .when(is_whole(), Verdict.PROVED.value)
+        .when((F.col("found") < F.col("most")) & is_in_gap(scope.gaps), Verdict.IN_GAP.value)
         .when((F.col("found") < F.col("most")) & F.lit(scope.may_lack), Verdict.LEFT_OUT.value)
         .otherwise(Verdict.MISMATCHED.value)
     )

@@ -15,7 +15,7 @@ from pyspark.sql.avro.functions import from_avro
 from tidegate.lineage.errors import MixedEpochs
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import NS_PER_US
-from tidegate.schemas.progress import ChecksumKind
+from tidegate.schemas.progress import ChecksumKind, PartitionGap
 from tidegate.schemas.progress_codec import RECORD_SCHEMA
 from tidegate.schemas.wire_format import HEADER_BYTES, frame_prefix, unframe
 from tidegate.spark_consumer.batch.progress_rows import name_of_record
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Markers", "marker_records", "origin_of_token", "read_markers"]
 
-_KINDS = ("STREAM_STARTED", "PARTITION_ANNOUNCED", "PARTITION_FINISHED")
+_KINDS = ("STREAM_STARTED", "PARTITION_ANNOUNCED", "PARTITION_FINISHED", "PARTITION_GAP")
 _FAIL_FAST = {"mode": "FAILFAST"}
 
 
@@ -46,6 +46,8 @@ class Markers:
     totals: DataFrame
     filters: tuple[str, ...]
     """What the change stream left out when the stream began."""
+    gaps: tuple[PartitionGap, ...] = ()
+    """The accepted ones, by time."""
 
 
 def marker_records(progress: DataFrame) -> DataFrame:
@@ -65,7 +67,7 @@ def read_markers(chosen: DataFrame, schema_of: Callable[[int], Mapping[str, Any]
     filters = _stream(bodies)
     finished = _whole_markers(bodies.select("offset", f"{_member('PartitionFinished')}.*"))
     announced = bodies.select(f"{_member('PartitionAnnounced')}.child.*").where("token IS NOT NULL")
-    return Markers(_origins(announced, finished), _totals(finished), filters)
+    return Markers(_origins(announced, finished), _totals(finished), filters, _gaps(bodies))
 
 
 def _schemas(
@@ -116,6 +118,12 @@ def _stream(bodies: DataFrame) -> tuple[str, ...]:
     if not found or found[0]["filters"] is None:
         raise _no_stream()
     return tuple(found[0]["filters"])
+
+
+def _gaps(bodies: DataFrame) -> tuple[PartitionGap, ...]:
+    found = bodies.select(f"{_member('PartitionGap')}.*").where("token IS NOT NULL").distinct()
+    gaps = (PartitionGap(**row.asDict()) for row in found.collect())
+    return tuple(sorted(gaps, key=lambda gap: (gap.from_us, gap.token)))
 
 
 def _whole_markers(chunks: DataFrame) -> DataFrame:

@@ -101,7 +101,10 @@ def audit_output(
             may_lack = has_dead_letters or bool(markers.filters) or _leaves_out(manifest)
             begin_us = manifest.complete_from_us
             scope = AuditScope(
-                BEFORE_EVERYTHING_US if begin_us is None else begin_us, through_us, may_lack
+                BEFORE_EVERYTHING_US if begin_us is None else begin_us,
+                through_us,
+                may_lack,
+                tuple(gap for gap in markers.gaps if gap.from_us <= through_us),
             )
             step("stream partitions")
             stream_partitions, without = judge_origins(markers, rows, scope)
@@ -122,6 +125,7 @@ def audit_output(
         tables=_missing(missing),
         without_checksum=without["checksum"],
         without_value_bytes=without["value_bytes"],
+        gaps=scope.gaps,
     )
 
 

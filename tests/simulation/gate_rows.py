@@ -15,6 +15,7 @@ from tidegate.lineage.frontier import ProgressRow
 from tidegate.schemas.checksums import xxhash_64
 from tidegate.schemas.errors import UnreachableError, invariant
 from tidegate.schemas.order_key import OrderKey, first_key_after
+from tidegate.schemas.progress import PartitionGap
 from tidegate.schemas.registry import SchemaRegistry
 from tidegate.schemas.wire_format import unframe
 from tidegate.spark_consumer.core.batch_state import Segment, TopicIds
@@ -148,6 +149,7 @@ class MemoryRows:
         plan: Plan,
         topics: Mapping[str, TopicSchemas],
         complete_from_us: int,
+        gaps: Sequence[PartitionGap] = (),
     ) -> Iterator[tuple[Release, ReleaseCount]]:
         for named in plan.topics:
             # Also where the registry and the source have newer schemas by the time of a replay.
@@ -194,7 +196,7 @@ class MemoryRows:
         records = [
             (*row.record, topic) for topic, changes in decoded.items() for row in changes.rows
         ]
-        faults = count_transactions(records, after_us=complete_from_us)
+        faults = count_transactions(records, after_us=complete_from_us, gaps=gaps)
         origins = sum_by_origin(
             (row.origin, row.topic, row.order_key, len(row.value)) for row in ordered
         )

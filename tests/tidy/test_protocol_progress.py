@@ -81,6 +81,7 @@ def test_bodies_and_their_keys():
         ("5.4", "field", "SlotChanges"),
         ("5.4", "field", "SlotWatermark"),
         ("5.7", "field", "TableAdded"),
+        ("5.8", "field", "PartitionGap"),
     ],
 )
 def test_every_field_of_a_progress_record_is_described(number, heading, name):

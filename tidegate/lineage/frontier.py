@@ -19,7 +19,13 @@ from tidegate.lineage.slot_view import SlotMark, SlotView
 from tidegate.lineage.snapshot_queue import ENTRIES_WAITING_MAX, HasReached
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.instants import NS_PER_US
-from tidegate.schemas.progress import DataTopic, ProgressRecord, StreamStarted, TableAdded
+from tidegate.schemas.progress import (
+    DataTopic,
+    PartitionGap,
+    ProgressRecord,
+    StreamStarted,
+    TableAdded,
+)
 
 if TYPE_CHECKING:
     from tidegate.lineage.subscription import Subscribed
@@ -89,6 +95,12 @@ class Frontier:
     def snapshots_waiting(self) -> int:
         """Snapshots that were read and are not in effect."""
         return sum(view.snapshots_waiting for view in self._slots.values())
+
+    @property
+    def gaps(self) -> tuple[PartitionGap, ...]:
+        """Accepted gaps read so far, by time: no snapshot in effect passes one that is missing."""
+        found = (gap for view in self._slots.values() for gap in view.gaps.values())
+        return tuple(sorted(found, key=lambda gap: (gap.from_us, gap.token)))
 
     def view(self, slot: int) -> SlotView | None:
         """Return what is known of a slot; None before its first record.  Read only."""

@@ -11,7 +11,7 @@ twice cannot raise the minimum.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from sys import intern
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import (
     PartitionAnnounced,
     PartitionFinished,
+    PartitionGap,
     ProgressBody,
     SlotChanges,
     SlotProgress,
@@ -88,6 +89,8 @@ class SlotView:
     folded_through: int = -1
     """Offset of the newest record folded."""
     finished_tokens: int = 0
+    gaps: dict[int, PartitionGap] = field(default_factory=dict)
+    """Accepted gaps of its stream partitions, by offset; read only."""
     _snapshots: SnapshotQueue = field(default_factory=SnapshotQueue)
     _announced: dict[tuple[str, str], _Announcement] = field(default_factory=dict)
     _open: _OpenSet | None = None
@@ -126,6 +129,9 @@ class SlotView:
                 self.finished_tokens += body.chunk == 0
             case SlotProgress() | SlotChanges() | SlotWatermark():
                 self._fold_snapshot(body)
+            case PartitionGap():
+                # Before the snapshot that passes it: both are of one transaction.
+                self.gaps[offset] = body
             case StreamStarted() | TableAdded() | SlotWatermarkExpired():
                 pass  # the frontier keeps stream and tables, as they concern all slots
 
@@ -176,6 +182,9 @@ class SlotView:
         for (token, parent), one in self._announced.items():
             if one.offset > known:
                 yield ["announced", token, parent, one.offset, one.slowest.watermark_us]
+        for offset, gap in self.gaps.items():
+            if offset > known:
+                yield ["gap", offset, asdict(gap)]
         yield from self._snapshots.items_since(None if mark is None else mark.snapshots)
         yield ["slot", self.folded_through, self.finished_tokens, _open_to_json(self._open)]
 
@@ -185,6 +194,8 @@ class SlotView:
             case ["announced", token, parent, offset, watermark_us]:
                 announced = _Announcement(offset, Slowest(watermark_us, token))
                 self._announced[token, parent] = announced
+            case ["gap", offset, gap]:
+                self.gaps[offset] = PartitionGap(**gap)
             case ["slot", folded_through, finished_tokens, unfinished]:
                 self.folded_through, self.finished_tokens = folded_through, finished_tokens
                 self._open = _open_from_json(unfinished)

@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 
 from tests.topics import ROWS_SCHEMA, Change, Topic
 from tidegate.schemas.errors import InvariantViolation
+from tidegate.schemas.progress import PartitionGap
 from tidegate.spark_consumer.batch.release_order import in_order
 from tidegate.spark_consumer.batch.transaction_sums import count_collected, count_ordered
 from tidegate.spark_consumer.core.plan import ReleaseBounds
@@ -24,7 +25,7 @@ B = Topic("b", {2: {"id": "INT64"}}, ["id"], key_id=101)
 NAMES = ROWS_SCHEMA.replace(",", "").split()[::2]
 
 
-def both_ways(spark, changes, *cuts_us, complete_from_us=-1):
+def both_ways(spark, changes, *cuts_us, complete_from_us=-1, gaps=()):
     """What the driver finds in the release of (topic, change), and what Spark finds."""
     rows = [topic.row(change, ordinal=n) for n, (topic, change) in enumerate(changes)]
     collected = {}
@@ -33,15 +34,18 @@ def both_ways(spark, changes, *cuts_us, complete_from_us=-1):
         records = [dict(zip(NAMES, row, strict=True)) for row in rows if row[0] == topic.topic]
         found = decode_rows(records, schemas, release=0)
         collected[topic.topic] = CollectedTable(spark, lambda: None, found, schemas)
-    here = count_collected(SimpleNamespace(tables=collected), complete_from_us=complete_from_us)
-    return here, by_spark(spark, rows, *cuts_us, complete_from_us=complete_from_us)
+    after = {"complete_from_us": complete_from_us, "gaps": gaps}
+    here = count_collected(SimpleNamespace(tables=collected), **after)
+    return here, by_spark(spark, rows, *cuts_us, **after)
 
 
-def by_spark(spark, rows, *cuts_us, complete_from_us=-1):
+def by_spark(spark, rows, *cuts_us, complete_from_us=-1, gaps=()):
     bounds = ReleaseBounds(3, 0, 100, (), cuts_us=cuts_us)
     ordered = in_order(spark.createDataFrame(rows, ROWS_SCHEMA).drop("ordinal"), bounds)
     known = {topic.topic: topic.topic_schemas() for topic in (A, B)}
-    return count_ordered(ordered, bounds, topics=known, complete_from_us=complete_from_us)
+    return count_ordered(
+        ordered, bounds, topics=known, complete_from_us=complete_from_us, gaps=gaps
+    )
 
 
 def change(us, sequence=0, *, mod=0, records=1, transaction="t"):
@@ -65,11 +69,14 @@ def test_spark_finds_what_the_driver_finds(spark, seed):
         ]
     chance.shuffle(changes)
     cuts_us = sorted(chance.sample(range(1, 30), seed))
-    here, by_spark = both_ways(spark, changes, *cuts_us, complete_from_us=3)
+    gaps = (PartitionGap("p", 6, 9, "ops", 0), PartitionGap("q", 8, 12, "ops", 0))
+    here, by_spark = both_ways(spark, changes, *cuts_us, complete_from_us=3, gaps=gaps)
     assert here == by_spark
     assert here.lacking
     assert here.others
     assert all(one.commit_us > 3 for one in here.listed)
+    lacking = {one.commit_us for one in here.listed if one.lacks_records}
+    assert not lacking & set(range(6, 12))
 
 
 def test_more_than_are_listed_are_counted(spark):

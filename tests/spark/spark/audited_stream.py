@@ -17,6 +17,7 @@ from tidegate.schemas.progress import (
     ChildPartition,
     PartitionAnnounced,
     PartitionFinished,
+    PartitionGap,
     ProgressRecord,
     StreamStarted,
     TopicTotals,
@@ -133,6 +134,12 @@ class AuditedStream:
                 chunks=chunks, checksums=kind, **fields,
             )  # fmt: skip
             self.records.append(record(body, version=version))
+
+    def accept(self, token, from_us, until_us):
+        """Write the record of an accepted gap."""
+        gap = PartitionGap(token, from_us, until_us, "ops", until_us)
+        self.records.append(record(gap, version=3))
+        return gap
 
     def progress(self):
         rows = [(offset, *one) for offset, one in enumerate(self.records)]

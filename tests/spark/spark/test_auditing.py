@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -61,6 +62,24 @@ def stream(spark, tmp_path):
     made.finish("empty", end_us=20)
     made.records.append(record(SlotProgress(0, 1, 0, -1, (), ())))
     return made
+
+
+def test_what_an_accepted_gap_lacks_is_named_and_no_fault(stream):
+    begin_us = 2 * SECOND
+    gaps = [stream.accept("open", begin_us + 40, begin_us + 60)]
+    gaps.append(stream.accept("q", begin_us + 900, begin_us + 901))
+    stream.accept("q", 8 * SECOND, 9 * SECOND)  # not released yet
+    for us in (39, 50, 60):
+        stream.send("open", "b", begin_us + us, transaction=f"half-{us}")
+        topic, change = stream.sent["open"][-1]
+        stream.sent["open"][-1] = (topic, replace(change, records=2))
+    stream.write()
+    report = stream.audit()
+    assert list(report.gaps) == gaps
+    assert [one["token"] for one in report.content()["gaps"]] == ["open", "q"]
+    assert report.transactions.counts[Verdict.IN_GAP] == 1
+    lacking = {one.subject["server_transaction_id"] for one in report.mismatches}
+    assert lacking == {"half-39", "half-60"}
 
 
 def test_an_output_that_has_everything_is_proved(stream):

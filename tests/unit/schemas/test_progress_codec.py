@@ -20,6 +20,7 @@ from tidegate.schemas.progress import (
     DataTopic,
     PartitionAnnounced,
     PartitionFinished,
+    PartitionGap,
     ProgressRecord,
     SlotChanges,
     SlotProgress,
@@ -93,6 +94,7 @@ BODIES = st.one_of(
     ),
     st.builds(SlotWatermark, SMALL, INT64, INT64, INT64, VECTOR, SLOWEST, SMALL),
     st.builds(TableAdded, st.builds(DataTopic, TEXT, st.text("ab-", max_size=3), SMALL, SMALL)),
+    st.builds(PartitionGap, TEXT, INT64, INT64, TEXT, INT64),
 )  # fmt: skip
 
 
@@ -154,6 +156,8 @@ def test_equal_keys_are_of_one_subject(left, right):
                 return ("watermark", body.slot, body.minute, body.chunk)
             case TableAdded():
                 return ("table", body)
+            case PartitionGap():
+                return ("gap", body.token, body.from_us)
 
     assert (encode_key(left) == encode_key(right)) == (subject(left) == subject(right))
 
@@ -226,6 +230,29 @@ def test_a_reader_of_version_1_refuses_a_later_table():
         fastavro.schemaless_reader(io.BytesIO(data), writer, of_version_1)
 
 
+GAP = PartitionGap("t", 5, 9, "ops@host", 7)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_gap_is_of_version_3_and_readers_of_earlier_ones_refuse_it(version):
+    for write in (encode_key, lambda gap, one: encode_record(ProgressRecord("e", "w", gap, one))):
+        with pytest.raises(SchemaError, match=f"version {version} cannot hold an accepted gap"):
+            write(GAP, version)
+    reader = fastavro.parse_schema(copy.deepcopy(RECORD_SCHEMAS[version]))
+    writer = fastavro.parse_schema(copy.deepcopy(RECORD_SCHEMA))
+    data = encode_record(ProgressRecord("e", "w", GAP))
+    with pytest.raises(fastavro.read.SchemaResolutionError):
+        fastavro.schemaless_reader(io.BytesIO(data), writer, reader)
+    # What it knows, it reads from version 3 too.
+    others = encode_record(ProgressRecord("e", "w", PartitionAnnounced(child("c"), "p")))
+    found = fastavro.schemaless_reader(io.BytesIO(others), writer, reader)
+    assert found["body"]["parent"] == "p"
+
+
+def test_a_gap_covers_its_begin_and_not_its_end():
+    assert [GAP.covers(us) for us in (4, 5, 8, 9)] == [False, True, True, False]
+
+
 @given(BODIES)
 def test_a_later_table_is_known_by_its_key(body):
     assert is_table_key(encode_key(body)) == isinstance(body, TableAdded)
@@ -236,7 +263,7 @@ def test_an_announcement_is_known_by_its_key(body):
     assert is_announcement_key(encode_key(body)) == isinstance(body, PartitionAnnounced)
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_keys_of_every_version_tell_announcements(version):
     announced = PartitionAnnounced(ChildPartition("t", (), 1), "p")
 
@@ -391,6 +418,10 @@ def test_a_truncated_record_is_refused():
             SlotWatermark(3, 2, 77, 4, (), None, 0),
             {"kind": "SLOT_WATERMARK", "id": "3", "detail": "77", "chunk": 0},
         ),
+        (
+            PartitionGap("t", 5, 9, "ops@host", 7),
+            {"kind": "PARTITION_GAP", "id": "t", "detail": "5", "chunk": 0},
+        ),
     ],
 )
 def test_keys_are_those_of_the_protocol(body, key):
@@ -407,7 +438,7 @@ def read_key(body, version):
     return fastavro.schemaless_reader(io.BytesIO(encode_key(body, version)), schema, schema)
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_the_schemas_stand_ready_for_a_registry(version):
     assert json.loads(schema_text("progress_key", version)) == KEY_SCHEMAS[version]
     assert json.loads(schema_text("progress_record", version)) == RECORD_SCHEMAS[version]
@@ -429,7 +460,7 @@ def test_version_1_cannot_hold_parked_keys(body):
 def test_chunks_are_put_together_again(body, items_max):
     chunks = split(body, items_max=items_max)
     assert assembled(chunks) == [(body, 0)]
-    if not isinstance(body, PartitionAnnounced | TableAdded):
+    if not isinstance(body, PartitionAnnounced | TableAdded | PartitionGap):
         assert [chunk.chunk for chunk in chunks] == list(range(len(chunks)))
         assert {chunk.chunks for chunk in chunks} == {len(chunks)}
 
@@ -439,8 +470,10 @@ def test_chunks_are_put_together_again(body, items_max):
     [
         ("progress_key", 1, "bf27f9a0d7387647"),
         ("progress_key", 2, "069fb266995666dc"),
+        ("progress_key", 3, "045832b04db30e6a"),
         ("progress_record", 1, "644683ff7ee05b3b"),
         ("progress_record", 2, "6a151526d89f084b"),
+        ("progress_record", 3, "910210fbc0551e7c"),
     ],
 )
 def test_a_schema_that_topics_hold_never_changes(kind, version, fingerprint):

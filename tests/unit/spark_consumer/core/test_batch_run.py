@@ -21,6 +21,7 @@ from tidegate.schemas.progress import (
     ChildPartition,
     DataTopic,
     PartitionAnnounced,
+    PartitionGap,
     ProgressRecord,
     SlotProgress,
     StreamStarted,
@@ -576,6 +577,34 @@ def test_a_replay_judges_again_what_it_releases():
     again.handle(ReleaseCounted(ReleaseCount(2, 2, transactions=LACKING)))
     with pytest.raises(TransactionIncomplete):
         again.handle(TopicsDescribed({DEAD_LETTER: None}))
+
+
+def test_a_release_is_counted_with_the_gaps_in_it_and_names_all_up_to_its_end():
+    gaps = [PartitionGap("t", us, us + 5, "ops", 1) for us in (6, 14, 50)]
+    run = begin()
+    found = [row(place, gap) for place, gap in enumerate(gaps, 3)]
+    rows = ProgressRead((*opening(), beat(2, watermark_us=10, data=2), *found))
+    effects = handle(run, BatchBegun(ends(6, 2)), PlanLoaded(None), rows, ChangesCounted(DUE))
+    assert effects[-1].gaps == (gaps[0],)
+    written, stored = run.handle(ReleaseCounted(ReleaseCount(2, 2)))
+    assert (written.gaps, stored.state.gaps) == ((gaps[0],), (gaps[0],))
+
+
+def test_a_gap_that_ends_before_a_release_is_named_by_it_and_excuses_nothing_in_it():
+    gap = PartitionGap("t", 3, 8, "ops", 1)
+    run = begin()
+    rows = ProgressRead((*opening(), beat(2, watermark_us=7), row(3, gap)))
+    effects = handle(run, BatchBegun(ends(4, 0)), PlanLoaded(None), rows)
+    state = effects[-1].state
+    assert state.gaps == (gap,)
+    run = begin(1)
+    stored = (BatchBegun(ends(5, 2)), StateLoaded(state), PlanLoaded(None))
+    log = FrontierLog(effects[0].log.frontier)
+    rows = ProgressRead((beat(4, watermark_us=20, data=2),))
+    effects = handle(run, *stored, FrontierLoaded(log), rows, ChangesCounted(DUE))
+    assert effects[-1].gaps == ()
+    written, stored = run.handle(ReleaseCounted(ReleaseCount(2, 2)))
+    assert (written.gaps, stored.state.gaps) == ((gap,), (gap,))
 
 
 def test_the_beginning_that_may_be_missing_is_not_counted():

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tidegate.schemas.errors import InvariantViolation
+from tidegate.schemas.progress import PartitionGap
 from tidegate.spark_consumer.core.batch_state import (
     STATE_FORMAT,
     OutputProof,
@@ -98,6 +99,14 @@ def test_a_state_of_format_5_follows_what_begins_after_its_watermark():
     stored = json.loads(json.dumps(replace(STATE, origins=LEDGER).snapshot())) | {"format": 5}
     del stored["origins"], stored["origins_file"]
     assert State.restore(stored) == replace(STATE, origins=OriginLedger(STATE.watermark_us))
+
+
+def test_a_state_of_format_6_knows_no_gaps():
+    state = replace(STATE, gaps=(PartitionGap("t", 2, 4, "ops", 3),))
+    stored = json.loads(json.dumps(state.snapshot()))
+    assert State.restore(stored) == state
+    del stored["gaps"]
+    assert State.restore(stored | {"format": 6}) == STATE
 
 
 def test_what_is_followed_is_in_the_state_or_in_the_file_that_it_names():

@@ -19,6 +19,7 @@ from tidegate.schemas.progress import (
     ChildPartition,
     DataTopic,
     PartitionAnnounced,
+    PartitionGap,
     ProgressRecord,
     SlotProgress,
     StreamStarted,
@@ -348,3 +349,20 @@ def test_what_no_batch_can_need_is_dropped_and_a_hundred_states_stay():
     assert plan_file(250 - STATES_KEPT) in gone
     assert state_file(250 - STATES_KEPT) in gone
     assert frontier_file("000000000250") not in gone
+
+
+def test_a_plan_names_the_gaps_that_its_watermark_has_passed_and_the_state_keeps_them():
+    passed = PartitionGap("t", 6, 9, "ops", 1)
+    ahead = PartitionGap("u", 30, 40, "ops", 1)
+    rows = [*opening(), beat(2, watermark_us=5), row(3, passed), row(4, ahead)]
+    one = gate()
+    one.take(rows, end_offsets=ends(5))
+    one.close()
+    plan = one.decide(BatchStats(), frontier="f")
+    assert (plan.through_us, plan.gaps) == (5, ())
+    two = gate(after(STATE, plan), one.frontier)
+    two.take([beat(5, watermark_us=8)], end_offsets=ends(6))
+    two.close()
+    plan = two.decide(BatchStats(), frontier="f")
+    assert (plan.through_us, plan.gaps) == (8, (passed,))
+    assert after(after(STATE, one.decide(BatchStats(), frontier="f")), plan).gaps == (passed,)

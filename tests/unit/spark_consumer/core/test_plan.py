@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tidegate.schemas.errors import InvariantViolation
+from tidegate.schemas.progress import PartitionGap
 from tidegate.spark_consumer.core.batch_state import Segment, TopicIds
 from tidegate.spark_consumer.core.plan import (
     PLAN_FORMAT,
@@ -78,6 +79,14 @@ def test_a_plan_of_an_older_program_is_executed_without_its_cuts_and_counts(foun
     assert Plan.restore(json.loads(json.dumps(stored))) == expected
     first = Plan.restore(json.loads(json.dumps(stored | {"batch": 0})))
     assert first.dropped_frontiers == ()
+
+
+def test_a_plan_of_format_6_knows_no_gaps():
+    plan = replace(PLAN, gaps=(PartitionGap("t", 12, 14, "ops", 3),))
+    stored = json.loads(json.dumps(plan.snapshot()))
+    assert Plan.restore(stored) == plan
+    del stored["gaps"]
+    assert Plan.restore(stored | {"format": 6}) == PLAN
 
 
 def test_a_plan_of_a_newer_program_names_the_version_to_install():

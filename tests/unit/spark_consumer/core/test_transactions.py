@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.schemas.progress import PartitionGap
 from tidegate.spark_consumer.core.proof import Fault
 from tidegate.spark_consumer.core.transactions import (
     ALL_WHOLE,
@@ -52,6 +53,22 @@ def test_too_few_and_too_many_records_are_counted_apart_and_name_their_topics():
         1, 1, (LACKING, TransactionCount(11, "t", 3, 2, 2, ("bank.a", "bank.b")))
     )
     assert found.number == 2
+
+
+def test_in_an_accepted_gap_records_may_be_missing_and_none_too_many():
+    gaps = (PartitionGap("p", 1, 3, "ops", 0), PartitionGap("q", 10, 12, "ops", 0))
+    found = count_transactions(
+        [
+            *changes("0", us=9),
+            *changes("0", us=10),
+            *changes("0", us=11),
+            *changes("0", "1", "2", us=11, transaction="u"),
+            *changes("0", us=12),
+        ],
+        gaps=gaps,
+    )
+    assert (found.lacking, found.others) == (2, 1)
+    assert [one.commit_us for one in found.listed] == [9, 11, 12]
 
 
 def test_a_name_that_comes_again_at_another_time_is_another_transaction():

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.progress import PartitionGap
 from tidegate.spark_consumer.sinks import manifest as module
 from tidegate.spark_consumer.sinks.manifest import (
     Manifest,
@@ -62,6 +63,17 @@ def test_what_is_wrong_with_a_release_stands_in_its_manifest_and_nothing_where_i
     write_manifest(files, manifest(4, 60))
     assert read_manifest(files, 3) == wrong
     assert not {"mismatches", "first_mismatches"} & manifest(4, 60).content().keys()
+
+
+def test_a_manifest_names_the_gaps_of_the_output_and_nothing_where_there_are_none():
+    files = Files()
+    lacking = replace(manifest(3, 50), gaps=(PartitionGap("t", 42, 45, "ops", 60),))
+    write_manifest(files, lacking)
+    assert read_manifest(files, 3) == lacking
+    assert lacking.content()["gaps"] == [
+        {"token": "t", "from_us": 42, "until_us": 45, "accepted_by": "ops", "accepted_us": 60}
+    ]
+    assert "gaps" not in manifest(4, 60).content()
 
 
 def test_a_manifest_is_read_as_it_was_written():

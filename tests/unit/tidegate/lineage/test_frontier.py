@@ -23,6 +23,7 @@ from tidegate.schemas.progress import (
     DataTopic,
     PartitionAnnounced,
     PartitionFinished,
+    PartitionGap,
     ProgressRecord,
     SlotProgress,
     StreamStarted,
@@ -565,3 +566,27 @@ def test_a_later_table_fixes_its_key_schema_by_its_first_record(fleet):
 
     names = ("bank.later", "bank.loose", DATA)
     assert [frontier.key_schema_id(name) for name in names] == [8, None, 7]
+
+
+def test_accepted_gaps_are_known_before_the_watermark_passes_them_and_are_stored():
+    started = StreamStarted("s", "g", 0, None, "bank-fleet", 1, "id", (), ())
+    gaps = [PartitionGap("t", 5, 9, "ops", 1), PartitionGap("a", 3, 4, "ops", 2)]
+
+    def beat(revision, watermark_us, offset):
+        vector = (TopicOffset(PROGRESS, 0, offset),)
+        return SlotProgress(
+            0, revision, 0, -1, vector, (TokenSnapshot("t", 0, (), (), watermark_us),)
+        )
+
+    bodies = [started, beat(1, 4, 0), gaps[0], beat(2, 8, 2), gaps[1], gaps[1]]
+    rows = [ProgressRow(0, n, ProgressRecord("e", "w", body)) for n, body in enumerate(bodies)]
+    frontier = Frontier(SUBSCRIPTION)
+    frontier.fold(rows[:2], reached={PROGRESS: {0: 2}})
+    mark, before = frontier.mark(), items(frontier)
+    assert (frontier.watermark(), frontier.gaps) == (Watermark(4, "t"), ())
+    frontier.fold(rows[2:3], reached={PROGRESS: {0: 3}})
+    assert (frontier.watermark(), frontier.gaps) == (Watermark(4, "t"), (gaps[0],))
+    frontier.fold(rows[:5], reached={PROGRESS: {0: 5}})
+    assert (frontier.watermark(), frontier.gaps) == (Watermark(8, "t"), (gaps[1], gaps[0]))
+    for stored in (items(frontier), before + items(frontier, mark)):
+        assert restored(stored).gaps == frontier.gaps
