@@ -14,6 +14,8 @@
     ├── TableChanged            a record shows a column or type that is not known yet
     ├── TooManyParkedKeys       a stream partition would park more keys than it may
     ├── RedriveFailed           parked changes were not put back
+    ├── GapNotAccepted          a stream partition was not moved past changes that have expired
+    ├── EndedInGap              a stream partition ended within such changes              exit 2
     ├── IncompatibleChange      a table changed in a way that its topic's schema cannot follow
     └── DeliveryRefused         Kafka does not take a record until somebody acts
         ├── MessageTooLarge     it is larger than its topic takes
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 __all__ = [
     "DeliveryDenied",
     "DeliveryRefused",
+    "EndedInGap",
+    "GapNotAccepted",
     "IncompatibleChange",
     "MessageTooLarge",
     "PositionExpired",
@@ -200,6 +204,41 @@ class RedriveFailed(ProducerError):  # noqa: N818 - named for what happened
                 "Nothing is half done: either all of it was committed, or nothing. Run it again; "
                 "what was put back is not put back twice"
             ),
+            **fields,
+        )
+
+
+class GapNotAccepted(ProducerError):  # noqa: N818 - named for what happened
+    """A gap was not accepted, or it is not known whether it was."""
+
+    def __init__(self, reason: str, **fields: object) -> None:
+        super().__init__(
+            f"the gap was not accepted: {reason}",
+            hint=(
+                "Nothing is half done: either all of it was committed, or nothing. Run it again; "
+                "a gap is not accepted twice"
+            ),
+            **fields,
+        )
+
+
+class EndedInGap(ProducerError):  # noqa: N818 - named for what happened
+    """A stream partition has ended within the changes that have expired, or soon after them.
+
+    Its children, and with them all later changes of its keys, can't be known from it any more.
+    """
+
+    exit_code = ExitCode.USAGE
+
+    def __init__(self, token: str, **fields: object) -> None:
+        super().__init__(
+            "a stream partition ended within the changes that can no longer be read, so its "
+            "children are not known",
+            hint=(
+                "Nothing was accepted. Start a new epoch and reload the tables; only if it ended "
+                "within --margin-s after the first change that can be read, a shorter one helps"
+            ),
+            token=token,
             **fields,
         )
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tidegate.producer.messages import PublishableRecord
     from tidegate.producer.records import ChildPartitionsRecord, HeartbeatRecord
     from tidegate.schemas.errors import TidegateError
-    from tidegate.schemas.progress import DataTopic, ProgressRecord, TopicOffset
+    from tidegate.schemas.progress import DataTopic, PartitionGap, ProgressRecord, TopicOffset
 
 __all__ = [
     "AccessDenied",
@@ -26,6 +26,7 @@ __all__ = [
     "DrainRequested",
     "Event",
     "FleetRead",
+    "GapsAccepted",
     "GroupDescribed",
     "ProducerFenced",
     "ProgressRead",
@@ -407,6 +408,16 @@ class RedriveEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class GapsAccepted:
+    """The loss of changes that have expired is accepted, at most once for each stream partition.
+
+    Only for a worker that does nothing else (`core.accepted_gaps`), once it owns all slots.
+    """
+
+    gaps: tuple[PartitionGap, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Ticked:
     """Time passed."""
 
@@ -447,5 +458,6 @@ Event: TypeAlias = (
     | RedriveBegan
     | RedriveRead
     | RedriveEnded
+    | GapsAccepted
     | Ticked
 )

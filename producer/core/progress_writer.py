@@ -11,6 +11,7 @@ from tidegate.schemas.progress import (
     ChildPartition,
     PartitionAnnounced,
     PartitionFinished,
+    PartitionGap,
     ProgressBody,
     ProgressRecord,
     TableAdded,
@@ -73,6 +74,10 @@ class ProgressWriter:
     def table(self, added: TableAdded, *, author_slot: int) -> list[Effect]:
         """Publish a later table's topic into the root's slot, which another worker may own."""
         return self.record(added, slot=slot_of(ROOT_TOKEN, self.slots), author_slot=author_slot)
+
+    def gap(self, gap: PartitionGap, *, slot: int) -> list[Effect]:
+        """Publish an accepted gap into its token's slot."""
+        return self.record(gap, slot=slot, author_slot=slot)
 
     def heartbeat(self, heartbeat: Heartbeat, *, slot: int) -> list[Effect]:
         """Publish a slot's heartbeat, and once a minute what late readers need of it."""

@@ -14,7 +14,7 @@ would bring back a stream partition that has finished since.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from tidegate.producer.core.heartbeat import (
     Heartbeat,
@@ -42,6 +42,9 @@ from tidegate.schemas.progress import (
 )
 from tidegate.schemas.progress_chain import SlotChain
 from tidegate.schemas.progress_chunks import ProgressAssembler
+
+if TYPE_CHECKING:
+    from tidegate.schemas.progress import PartitionGap
 
 __all__ = ["US_PER_MINUTE", "Slot"]
 
@@ -292,6 +295,12 @@ class Slot:
         for token in holding:
             self.heartbeat.change(token, self.tokens[token])
         return bool(holding)
+
+    def pass_gap(self, gap: PartitionGap) -> None:
+        """Move the read position of a token past a gap; the next heartbeat describes it anew."""
+        partition = self.tokens[gap.token]
+        partition.pass_gap(gap.until_us)
+        self.heartbeat.change(gap.token, partition)
 
     # ------------------------------------------------------------ writing
 

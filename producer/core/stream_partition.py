@@ -318,6 +318,18 @@ class StreamPartition:
         self._query = None
         self.stopped_by = error
 
+    def pass_gap(self, until_us: int) -> None:
+        """Go on at `until_us`: changes before it that were not published are given up.
+
+        Only where nothing is read or pending.
+        """
+        is_idle = self._query is None and self._finish is None and self.read is self.published
+        invariant(is_idle, "a gap was passed while changes are read", token=self.child.token)
+        is_behind = self.published.watermark_us < until_us - 1
+        invariant(is_behind, "a gap ends before the position", token=self.child.token)
+        self._advance(Position(until_us - 1))
+        self._report_change()
+
     # ------------------------------------------------------------ publishing
 
     def publication(self) -> Publication:

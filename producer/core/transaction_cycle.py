@@ -22,7 +22,7 @@ from tidegate.producer.core.transaction import OpenTransaction, TransactionPhase
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
 from tidegate.schemas.progress_chunks import CHUNK_BYTES_MAX, CHUNK_ITEMS_MAX
-from tidegate.schemas.topics import ROOT_TOKEN
+from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tidegate.producer.core.progress_writer import ProgressWriter
     from tidegate.producer.core.slot import Slot
     from tidegate.producer.core.stream_partition import StreamPartition
+    from tidegate.schemas.progress import PartitionGap
 
 __all__ = ["TransactionCycle", "WorkerLimits"]
 
@@ -184,6 +185,15 @@ class TransactionCycle:
         incarnations = {slot.number: slot.incarnation for slot in slots}
         self.open = OpenTransaction(incarnations, {number: {} for number in incarnations})
         return [do.BeginTransaction()]
+
+    def begin_past_gaps(
+        self, gaps: Iterable[PartitionGap], writer: ProgressWriter
+    ) -> list[do.Effect]:
+        """Begin a transaction that says what is given up, over slots that have passed it."""
+        by_slot = [(slot_of(gap.token, writer.slots), gap) for gap in gaps]
+        begin, *rest = self.begin([self._slots[number] for number, _ in by_slot], writer)
+        records = [effect for number, gap in by_slot for effect in writer.gap(gap, slot=number)]
+        return [begin, *records, *rest]
 
     # ------------------------------------------------------------ next steps
 

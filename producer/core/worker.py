@@ -195,8 +195,8 @@ class Worker:
                 partition = self._running(event.token, event.query_id)
                 if partition is not None:
                     self._queries.resume(partition, event)
-            case on.RedriveBegan() | on.RedriveRead() | on.RedriveEnded():
-                message = "parked changes for a worker that does not put them back"
+            case on.RedriveBegan() | on.RedriveRead() | on.RedriveEnded() | on.GapsAccepted():
+                message = "parked changes or gaps for a worker that does not take them"
                 raise InvariantViolation(message, worker=self.name)
             case on.Ticked():
                 if event.has_read_inbox:

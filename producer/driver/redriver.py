@@ -100,7 +100,7 @@ class Redriver:
         """
         give_up_at_us = self._clock.monotonic_us() + self._patience_us
         self._fleet_worker.start()
-        while not self._core.is_ready_to_redrive:
+        while not self._core.owns_all_slots:
             self._step()
             if self._clock.monotonic_us() > give_up_at_us:
                 raise RedriveFailed("other members of the group have slots")
@@ -108,7 +108,7 @@ class Redriver:
     def keep_alive(self) -> None:
         """Poll the group; raises RedriveFailed if slots were taken away."""
         self._step()
-        if not self._core.is_ready_to_redrive:
+        if not self._core.owns_all_slots:
             raise RedriveFailed("slots were taken away: a worker has joined the group")
 
     def put_back(

@@ -132,6 +132,6 @@ BROKEN_REDRIVES = (
     Mutant(
         "a redrive beside workers that have slots",
         "parking",
-        ((RedrivingWorker, "is_ready_to_redrive", property(_with_any_slot)),),
+        ((RedrivingWorker, "owns_all_slots", property(_with_any_slot)),),
     ),
 )

@@ -333,10 +333,10 @@ class TestNotDone:
 
     def test_a_slot_that_is_missing_before_it_begins(self, parked):
         redrive = Redrive(parked)
-        assert redrive.bench.worker.is_ready_to_redrive
+        assert redrive.bench.worker.owns_all_slots
         redrive.bench.give(on.SlotsLost((1,)))
 
-        assert not redrive.bench.worker.is_ready_to_redrive
+        assert not redrive.bench.worker.owns_all_slots
         redrive.run(1)
         assert isinstance(redrive.error, RedriveFailed)
         assert_nothing_has_changed(parked)
