@@ -18,13 +18,14 @@ from tidegate.program.command_line import new_app, run_program
 from tidegate.program.extras import Extra
 from tidegate.program.logs import log_to_stderr
 from tidegate.program.settings_flags import ConfigFile, with_flags
-from tidegate.schemas.errors import ExitCode
-from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND
+from tidegate.schemas.errors import ConfigError, ExitCode
+from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND, format_rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tidegate.lineage.fleet_status import FleetStatus
+    from tidegate.producer.commands.accept_gap import GapReport
     from tidegate.producer.commands.redrive import RedriveReport
     from tidegate.producer.commands.worker_counts import WorkerCounts
 
@@ -100,6 +101,73 @@ def redrive(
         raise typer.Exit(ExitCode.FAILURE)
 
 
+@app.command("accept-gap")
+@with_flags(ProducerConfig)
+def accept_gap(
+    config: ConfigFile = None,
+    token: Annotated[str, typer.Option("--token", help="Of this stream partition.")] = "",
+    every: Annotated[
+        bool, typer.Option("--all", help="Of all that an expired position stops.")
+    ] = False,
+    accepted_by: Annotated[
+        str, typer.Option("--by", help="Who accepts it, for the record; else this user.")
+    ] = "",
+    margin_s: Annotated[
+        int,
+        typer.Option(
+            "--margin-s",
+            min=0,
+            help="Seconds after the first change that can be read now that "
+            "are given up too, so that workers have time to start.",
+        ),
+    ] = 600,
+    yes: Annotated[bool, typer.Option("--yes", help="Accept without asking.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be lost.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    **flags: Any,
+) -> None:
+    """Go on behind changes that expired unread, and record the loss; the fleet is stopped.
+
+    Exit code 1 if the question was answered with no.
+    """
+    settings = ProducerConfig.load(config, **flags)
+    log_to_stderr(settings.log_level)
+    if bool(token) == every:
+        hint = "tidegate-producer status lists stopped stream partitions"
+        raise ConfigError("give either --token or --all", hint=hint)
+    if not (yes or dry_run or sys.stdin.isatty()):
+        raise ConfigError("there is no terminal to ask at", hint="Give --yes, or --dry-run to look")
+    from tidegate.producer.commands import accept_gap as command  # noqa: PLC0415 - loads gRPC, as above
+
+    stderr = Console(stderr=True)
+    with stderr.status("connecting") as status:
+
+        def show(what: str, done: int) -> None:
+            status.update(f"{what}: {done}" if done else what)
+
+        def confirm(report: GapReport) -> bool:
+            if yes:
+                return True
+            status.stop()
+            _print_gaps(report, stderr)
+            is_accepted = typer.confirm("Accept this loss for good?", err=True)
+            status.start()
+            return is_accepted
+
+        report = command.accept_gap(
+            settings, token=token, accepted_by=accepted_by, margin_s=margin_s, dry_run=dry_run,
+            confirm=confirm, progress=show,
+        )  # fmt: skip
+    if as_json:
+        sys.stdout.write(report.as_json() + "\n")
+    else:
+        _print_gaps(report, Console())
+    if not (report.accepted or dry_run):
+        raise typer.Exit(ExitCode.FAILURE)
+
+
 @app.command()
 @with_flags(ProducerConfig)
 def status(
@@ -159,6 +227,23 @@ def _print_status(found: FleetStatus, slowest: int, now_us: int) -> None:
                 one.condition.value, behind(one.watermark_us), escape(one.reason or ""),
             )  # fmt: skip
         console.print(table)
+    if found.gaps:
+        accepted = Table("token", "from", "until", "accepted by", title="Accepted gaps")
+        for gap in found.gaps:
+            bounds = (format_rfc3339(us * NS_PER_US) for us in (gap.from_us, gap.until_us))
+            accepted.add_row(escape(gap.token), *bounds, escape(gap.accepted_by))
+        console.print(accepted)
+
+
+def _print_gaps(report: GapReport, console: Console) -> None:
+    verb = "is lost" if report.accepted else "would be lost"
+    table = Table("token", "slot", "from", "until", "stopped since", title=f"What {verb}")
+    for one in report.partitions:
+        since = one.stopped_since or "unknown"
+        table.add_row(escape(one.token), str(one.slot), one.lost_from, one.lost_until, since)
+    console.print(table)
+    if report.accepted:
+        console.print(f"Accepted by {escape(report.accepted_by)}. Start the workers now.")
 
 
 def _print_workers(workers: Sequence[WorkerCounts]) -> None:

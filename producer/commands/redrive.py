@@ -9,26 +9,22 @@ from __future__ import annotations
 
 import io
 import json
-import time
 from collections import Counter
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import fastavro
 
+from tidegate.producer.commands.alone import LEAVING_S, join, require_no_worker
 from tidegate.producer.commands.environment import find_environment
 from tidegate.producer.commands.parts import prepare
 from tidegate.producer.core.redrive import RedrivingWorker
-from tidegate.producer.driver.loop import FleetWorker
 from tidegate.producer.driver.redriver import Redriver, put_back_parked
-from tidegate.producer.kafka.admin import RetryingAdmin
 from tidegate.producer.kafka.dead_letters import KafkaDeadLetters
-from tidegate.producer.kafka.group_members import group_members
 from tidegate.producer.spanner.values import values_of_text
 from tidegate.producer.translation.putting_back import ParkedTranslator
-from tidegate.program.kafka_clients import admin_config
-from tidegate.schemas.errors import ConfigError, InvariantViolation
+from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import NS_PER_US, format_rfc3339
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.wire_format import unframe
@@ -47,9 +43,6 @@ NAME = "redrive"
 """Its worker name: a second redrive fences the first one, and ends what it left open."""
 
 _TRANSACTION_TIMEOUT_MS = 900_000
-_JOIN_PATIENCE_S = 120.0
-_LEAVING_S = 5.0
-_LOOK_S = 1.0
 _KEY_SHOWN_MAX = 200
 
 
@@ -111,7 +104,7 @@ def redrive(
         if not found.has_dead_letter:
             return RedriveReport(dead_letter, dry_run)
         if not dry_run:
-            _require_no_worker(config, found, progress)
+            require_no_worker(config, found, progress)
         parts = prepare(config, found.planned(config) if dry_run else found)
         if dry_run:
             parts.topics.on_found = lambda _topic: None
@@ -121,26 +114,14 @@ def redrive(
             raise ConfigError(message, hint="Use the name that Spanner reports, with its schema")
         translator = ParkedTranslator(parts.translator, parts.limits, values_of_text)
         letters = _letters(config, found, parts)
-        redriver = None if dry_run else _join(parts, exits, progress)
+        redriver = None
+        if not dry_run:
+            core = parts.worker(RedrivingWorker)
+            redriver = join(parts, exits, core, Redriver, progress=progress, redrives=True)
         selection = put_back_parked(
             letters.read, translator.message, redriver, topic=topic, progress=progress
         )
         return _report(selection, parts.found, dead_letter, dry_run=dry_run)
-
-
-def _require_no_worker(
-    config: ProducerConfig, found: Environment, progress: Callable[[str, int], None]
-) -> None:
-    """Wait until workers that have ended have left the group; raise ConfigError if some stay."""
-    admin = RetryingAdmin(admin_config(config.bootstrap_servers, found.kafka_options))
-    give_up_at = time.monotonic() + config.session_timeout_ms / 1_000 + _LEAVING_S
-    while members := [one for one in group_members(admin, found.topics.group) if one != NAME]:
-        if time.monotonic() > give_up_at:
-            message = f"workers run in group {found.topics.group}: {', '.join(members)}"
-            hint = "Stop all workers, then run it again; a worker leaves after session_timeout_ms"
-            raise ConfigError(message, hint=hint)
-        progress(f"waiting for workers to leave the group: {', '.join(members)}", 0)
-        time.sleep(_LOOK_S)
 
 
 def _letters(config: ProducerConfig, found: Environment, parts: Parts) -> KafkaDeadLetters:
@@ -150,31 +131,9 @@ def _letters(config: ProducerConfig, found: Environment, parts: Parts) -> KafkaD
         topic=parts.dead_letter,
         topic_partitions=parts.counts[parts.dead_letter],
         # Longer than a transaction that a worker left open can last.
-        patience_s=_TRANSACTION_TIMEOUT_MS / 1_000 + _LEAVING_S,
+        patience_s=_TRANSACTION_TIMEOUT_MS / 1_000 + LEAVING_S,
         options=found.kafka_options,
     )
-
-
-def _join(parts: Parts, exits: ExitStack, progress: Callable[[str, int], None]) -> Redriver:
-    """Return the redriver once it owns all slots."""
-
-    def open_no_reader(*_: object) -> Any:
-        raise InvariantViolation("a redrive reads no change stream")
-
-    core = parts.worker(RedrivingWorker)
-    fleet_worker = FleetWorker(
-        core,
-        publisher=parts.publisher(redrives=True),
-        open_reader=open_no_reader,
-        open_stream_start=parts.open_stream_start,
-        release_budget=lambda _sizes: None,
-    )
-    fleet_worker.attach(parts.membership(fleet_worker))
-    redriver = Redriver(fleet_worker, core, patience_s=_JOIN_PATIENCE_S)
-    exits.callback(redriver.close)
-    progress("joining the group", 0)
-    redriver.join()
-    return redriver
 
 
 def _report(

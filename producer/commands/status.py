@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tidegate.lineage.fleet_status import FleetStatus
+    from tidegate.lineage.fleet_view import FleetView
     from tidegate.producer.commands.worker_counts import WorkerCounts
     from tidegate.producer.config import ProducerConfig
 
-__all__ = ["as_json", "lag_s", "status"]
+__all__ = ["as_json", "lag_s", "read_fleet", "status"]
 
 _PATIENCE_S = 30.0
 """Reading gives up when it has come no further for so long."""
@@ -40,7 +41,13 @@ _POLL_S = 0.5
 
 
 def status(config: ProducerConfig) -> FleetStatus:
-    """Read the progress topic to its end.
+    """Return what the progress topic says; raises as `read_fleet` does."""
+    view, started, epoch = read_fleet(config)
+    return fleet_status(view, started, epoch=epoch)
+
+
+def read_fleet(config: ProducerConfig) -> tuple[FleetView, StreamStarted, str]:
+    """Read the progress topic to its end; return what slots say, the stream, and the epoch.
 
     Raises ConfigError for a stream that has not begun, UnreachableError if the topic cannot be read
     to its end, and ConsumerError where its records contradict the protocol.
@@ -66,7 +73,7 @@ def status(config: ProducerConfig) -> FleetStatus:
     )
     with closing(follower):
         _read_to_the_end(follower, names.progress)
-    return fleet_status(follower.progress.view, recorded.body, epoch=recorded.epoch)
+    return follower.progress.view, recorded.body, recorded.epoch
 
 
 def _read_to_the_end(follower: ProgressFollower, topic: str) -> None:

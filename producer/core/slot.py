@@ -297,7 +297,7 @@ class Slot:
         return bool(holding)
 
     def pass_gap(self, gap: PartitionGap) -> None:
-        """Move the read position of a token past a gap; the next heartbeat describes it anew."""
+        """Move the read position of a token past a gap; the next heartbeat describes it in full."""
         partition = self.tokens[gap.token]
         partition.pass_gap(gap.until_us)
         self.heartbeat.change(gap.token, partition)

@@ -1,8 +1,7 @@
 """Drives the worker that puts parked changes back: into the group, through its one transaction.
 
-For one thread, which has to come back here every few seconds: the group is polled from here.  It
-reads the dead-letter topic three times: which changes were put back before, which keys can be put
-back now, and those keys' changes.
+It reads the dead-letter topic three times: which changes were put back before, which keys can be
+put back now, and those keys' changes.
 """
 
 from __future__ import annotations
@@ -10,24 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidegate.producer.core import events as on
-from tidegate.producer.driver.clock import SystemClock
+from tidegate.producer.driver.sole_run import SoleRun
 from tidegate.producer.errors import RedriveFailed
 from tidegate.producer.translation.parked_survey import ParkedSurvey
 from tidegate.producer.translation.putting_back import batches
-from tidegate.schemas.instants import US_PER_SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from tidegate.producer.core.redrive import RedrivingWorker
-    from tidegate.producer.driver.loop import FleetWorker
     from tidegate.producer.messages import (
         ChangeMessage,
         DeadLetter,
         ParkedChange,
         PublishableRecord,
     )
-    from tidegate.producer.ports import Clock
     from tidegate.producer.translation.parked_survey import Selection
 
 __all__ = ["Redriver", "put_back_parked"]
@@ -76,40 +71,10 @@ def put_back_parked(
     return selection
 
 
-class Redriver:
+class Redriver(SoleRun):
     """One redrive: `join`, `keep_alive` while it is prepared, `put_back`, `close`."""
 
-    def __init__(
-        self,
-        fleet_worker: FleetWorker,
-        core: RedrivingWorker,
-        *,
-        patience_s: float,
-        clock: Clock | None = None,
-    ) -> None:
-        """Take the worker and its core; `patience_s` is how long it may take to own all slots."""
-        self._fleet_worker = fleet_worker
-        self._core = core
-        self._patience_us = round(patience_s * US_PER_SECOND)
-        self._clock = clock or SystemClock()
-
-    def join(self) -> None:
-        """Join the group and take over all slots.
-
-        Raises RedriveFailed if it does not get all of them, and what else stops the worker.
-        """
-        give_up_at_us = self._clock.monotonic_us() + self._patience_us
-        self._fleet_worker.start()
-        while not self._core.owns_all_slots:
-            self._step()
-            if self._clock.monotonic_us() > give_up_at_us:
-                raise RedriveFailed("other members of the group have slots")
-
-    def keep_alive(self) -> None:
-        """Poll the group; raises RedriveFailed if slots were taken away."""
-        self._step()
-        if not self._core.owns_all_slots:
-            raise RedriveFailed("slots were taken away: a worker has joined the group")
+    failed = RedriveFailed
 
     def put_back(
         self, numbers: frozenset[int], batches: Iterable[tuple[PublishableRecord, ...]]
@@ -128,31 +93,4 @@ class Redriver:
         except Exception:
             self._abort()
             raise
-        self._fleet_worker.process(on.RedriveEnded())
-        while self._fleet_worker.step():
-            pass
-        if self._fleet_worker.error is not None:
-            raise self._fleet_worker.error
-
-    def close(self) -> None:
-        """Leave the group and release the clients."""
-        self._fleet_worker.close()
-
-    def _abort(self) -> None:
-        """Make the core abort its transaction, so that readers need not wait for its time-out."""
-        self._fleet_worker.request_drain()
-        while self._fleet_worker.step():
-            pass
-
-    def _process(self, event: on.Event) -> None:
-        self._fleet_worker.process(event)
-        self._raise_error()
-
-    def _step(self) -> None:
-        if not self._fleet_worker.step():
-            self._raise_error()
-            raise RedriveFailed("it was asked to stop")
-
-    def _raise_error(self) -> None:
-        if self._fleet_worker.error is not None:
-            raise self._fleet_worker.error
+        self._finish(on.RedriveEnded())

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tidegate.lineage.fleet_view import FleetView
-    from tidegate.schemas.progress import StreamStarted, TokenSnapshot
+    from tidegate.schemas.progress import PartitionGap, StreamStarted, TokenSnapshot
 
 __all__ = ["FleetStatus", "PartitionCondition", "PartitionStatus", "SlotStatus", "fleet_status"]
 
@@ -40,6 +40,8 @@ class PartitionStatus:
     watermark_us: int
     reason: str | None
     """Why it stopped."""
+    stopped_since_us: int | None = None
+    """When a heartbeat first said so, to the minute, as far as the topic still holds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ class FleetStatus:
     slots: tuple[SlotStatus, ...]
     partitions: tuple[PartitionStatus, ...]
     """The slowest first."""
+    gaps: tuple[PartitionGap, ...] = ()
+    """Accepted losses of changes that expired unread, by time."""
 
 
 def fleet_status(view: FleetView, started: StreamStarted, *, epoch: str) -> FleetStatus:
@@ -87,6 +91,7 @@ def fleet_status(view: FleetView, started: StreamStarted, *, epoch: str) -> Flee
         has_ended=has_ended,
         slots=slots,
         partitions=partitions,
+        gaps=view.gaps,
     )
 
 
@@ -100,6 +105,7 @@ def _partitions(view: FleetView) -> Iterator[PartitionStatus]:
                 condition=_condition(token),
                 watermark_us=token.watermark_us,
                 reason=token.stopped,
+                stopped_since_us=slot.stopped_since_us(token.token),
             )
 
 

@@ -18,6 +18,8 @@ from tidegate.schemas.progress import SlotChanges, SlotProgress, SlotWatermark
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from tidegate.schemas.progress import PartitionGap
+
 __all__ = ["FleetView"]
 
 
@@ -55,6 +57,11 @@ class FleetView:
         view = self._frontier.view(slot)
         announced = None if view is None else view.slowest_announced()
         return None if announced is None else announced.watermark_us
+
+    @property
+    def gaps(self) -> tuple[PartitionGap, ...]:
+        """Accepted gaps, by time."""
+        return self._frontier.gaps
 
     @property
     def is_complete(self) -> bool:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SlotTokens", "can_move"]
 
+_US_PER_MINUTE = 60_000_000
+
 
 def can_move(token: TokenSnapshot) -> bool:
     """Whether an owner of its slot can read on: it is not stopped, and waits for no parent."""
@@ -54,11 +56,20 @@ class SlotTokens:
         self._announced: dict[str, tuple[frozenset[str], int]] = {}
         """Children that wait for parents: those heard since the newest heartbeat, last offset."""
         self._movable = KeyedHeap()
+        self._stopped_minutes: dict[str, int] = {}
 
     @property
     def tokens(self) -> Mapping[str, TokenSnapshot] | None:
         """The open stream partitions by token; None while no whole chain was read.  Read only."""
         return None if self._chain is None else self._chain.tokens
+
+    def stopped_since_us(self, token: str) -> int | None:
+        """Return when a heartbeat first said that a token is stopped, to the minute.
+
+        Of what compaction has left: it may be stopped for longer.  None if it is not stopped.
+        """
+        minute = self._stopped_minutes.get(token)
+        return None if minute is None else minute * _US_PER_MINUTE
 
     def fold(self, record: ProgressRecord, *, offset: int) -> ProgressBody | None:
         """Take the slot's next record; return what a `SlotView` takes at this offset.
@@ -102,6 +113,8 @@ class SlotTokens:
 
     def _begin(self, start: SlotProgress, offset: int) -> None:
         self._chain = SlotChain(start, offset=offset)
+        tokens, stopped = self._chain.tokens, self._stopped_minutes
+        self._stopped_minutes = {token: stopped[token] for token in stopped if token in tokens}
         self._movable = KeyedHeap()
         self._compare(self._chain, list(self._chain.tokens))
 
@@ -120,6 +133,10 @@ class SlotTokens:
     def _compare(self, chain: SlotChain, named: list[str]) -> None:
         for token in named:
             found = chain.tokens.get(token)
+            if found is None or found.stopped is None:
+                self._stopped_minutes.pop(token, None)
+            else:
+                self._stopped_minutes.setdefault(token, chain.minute)
             if found is not None and can_move(found):
                 self._movable.set(token, found.watermark_us)
             else:

@@ -11,6 +11,7 @@ from functools import partial
 
 import pytest
 import structlog
+import typer
 
 from tidegate.lineage.fleet_status import (
     FleetStatus,
@@ -19,12 +20,15 @@ from tidegate.lineage.fleet_status import (
     SlotStatus,
 )
 from tidegate.producer.cli import main
+from tidegate.producer.commands import accept_gap as gap_command
 from tidegate.producer.commands import environment, worker_counts
 from tidegate.producer.commands import redrive as redrive_command
 from tidegate.producer.commands import status as status_command
+from tidegate.producer.commands.accept_gap import ExpiredPartition, GapReport
 from tidegate.producer.commands.redrive import LeftKey, RedriveReport
 from tidegate.producer.commands.worker_counts import WorkerCounts
 from tidegate.program.kafka_clients import list_topics
+from tidegate.schemas.progress import PartitionGap
 
 GOOD = {
     "bootstrap-servers": "127.0.0.1:1",
@@ -193,6 +197,80 @@ STATUS = FleetStatus(
         PartitionStatus("fast", 0, "w [1]", PartitionCondition.OPEN, 2_000_000, None),
     ),
 )  # fmt: skip
+
+
+GAPS = GapReport(
+    "projects/p/s", False, "ops [1]",
+    [ExpiredPartition("t", 3, "2024-01-02T03:04:05Z", "2024-01-03T03:04:05Z", 86_400, None, "it")],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        (["--token", "t", "--yes"], None, 0),
+        (["--all", "--dry-run"], None, 0),
+        (["--all"], True, 0),
+        (["--all"], False, 1),
+    ],
+    ids=["yes", "dry run", "asked", "declined"],
+)
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_gap_is_shown_and_accepted_or_not(run, monkeypatch, case, as_json):
+    arguments, answer, code = case
+    asked = {}
+
+    def accept(_config, *, confirm, progress, **options):
+        asked.update(options)
+        progress("asking Spanner", 1)
+        is_accepted = not options["dry_run"] and confirm(GAPS)
+        return replace(GAPS, dry_run=options["dry_run"], accepted=is_accepted)
+
+    monkeypatch.setattr(gap_command, "accept_gap", accept)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: answer is not None)
+    monkeypatch.setattr(typer, "confirm", lambda _text, *, err: err and answer)
+    monkeypatch.setenv("COLUMNS", "200")
+    found, errors, output = run("accept-gap", *flags(), *arguments, *["--json"] * as_json)
+
+    assert found == code
+    assert (asked["token"], asked["margin_s"]) == ("" if "--all" in arguments else "t", 600)
+    accepted = code == 0 and "--dry-run" not in arguments
+    if as_json:
+        assert json.loads(output)["accepted"] is accepted
+    else:
+        assert "2024-01-03T03:04:05Z" in output
+        assert ("Accepted by ops [1]" in output) is accepted
+    assert ("2024-01-03T03:04:05Z" in errors) is (answer is not None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "--token or --all"),
+        (["--token", "t", "--all"], "--token or --all"),
+        (["--all"], "no terminal to ask at"),
+        (["--all", "--yes", "--progress-version", "2"], "progress_version 2 cannot record"),
+    ],
+    ids=["neither", "both", "no terminal", "older records"],
+)
+def test_what_cannot_be_accepted_is_refused_before_anything_is_connected(
+    run, monkeypatch, arguments, text
+):
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: False)
+    code, errors, output = run("accept-gap", *flags(), *arguments)
+    assert (code, output) == (2, "")
+    assert text in errors
+
+
+def test_the_status_lists_accepted_gaps(run, monkeypatch):
+    gap = PartitionGap("gone [1]", 1_000_000, 2_000_000, "ops [1]", 3)
+    monkeypatch.setattr(status_command, "status", lambda _config: replace(STATUS, gaps=(gap,)))
+    monkeypatch.setenv("COLUMNS", "200")
+    _, _, output = run("status", *flags())
+    texts = ("Accepted gaps", "gone [1]", "1970-01-01T00:00:01Z", "1970-01-01T00:00:02Z", "ops [1]")
+    assert all(text in output for text in texts)
+    _, _, output = run("status", *flags(), "--json")
+    assert json.loads(output)["gaps"] == [asdict(gap)]
 
 
 def test_the_status_lists_the_slowest(run, monkeypatch):

@@ -10,8 +10,11 @@ from tidegate.lineage.frontier import ProgressRow
 from tidegate.schemas.progress import (
     ChildPartition,
     PartitionAnnounced,
+    PartitionGap,
     ProgressRecord,
+    SlotChanges,
     SlotProgress,
+    SlowestToken,
     StreamStarted,
     TokenSnapshot,
 )
@@ -51,6 +54,30 @@ def test_every_open_stream_partition_is_named_with_what_holds_it(view):
     assert [one.reason for one in found.partitions[:2]] == ["refused", None]
     assert [(one.open, one.watermark_us) for one in found.slots] == [(3, 20), (1, 25)]
     assert (found.watermark_us, found.has_ended) == (20, False)
+
+
+def test_accepted_gaps_are_listed_and_a_stop_has_the_minute_in_which_it_was_first_said(view):
+    """One that is read again has none."""
+    first = SlotProgress(0, 1, 7, -1, (), (token("a", 20, number=0, stopped="why"),))
+    other = SlotProgress(1, 1, 7, -1, (), ())
+    added = token("b", 20, number=1, stopped="why not")
+    changes = SlotChanges(0, 2, 1, 9, -1, (), SlowestToken("a", 20), 2, (added,))
+    gap = PartitionGap("a", 21, 40, "ops", 8)
+    rows = [row(0, 0, first), row(1, 0, other), row(0, 1, changes)]
+    view.fold(rows, reached={0: 2, 1: 1})
+
+    def since():
+        return {
+            one.token: one.stopped_since_us
+            for one in fleet_status(view, started(), epoch="e").partitions
+        }
+
+    assert since() == {"a": 7 * 60_000_000, "b": 9 * 60_000_000}
+    tokens = (token("a", 39, number=0), token("b", 20, number=1, stopped="why not"))
+    whole = SlotProgress(0, 3, 11, -1, (), tokens)
+    view.fold([row(0, 2, gap), row(0, 3, whole)], reached={0: 4, 1: 1})
+    assert since() == {"a": None, "b": 9 * 60_000_000}
+    assert fleet_status(view, started(), epoch="e").gaps == (gap,)
 
 
 def test_what_was_announced_since_the_heartbeat_counts(view):

@@ -1,0 +1,201 @@
+"""`tidegate-producer accept-gap`: goes on behind changes that expired before they were read.
+
+Offline: the fleet is stopped.  It finds the stream partitions that an expired position stops, asks
+Spanner what of them can still be read, and shows what would be lost.  Once that is accepted, it
+joins the group as its only member and writes it down in one transaction.  Whatever ends it before
+the commit leaves everything as it was.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import socket
+import time
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tidegate.producer.commands.alone import join, require_no_worker
+from tidegate.producer.commands.environment import find_environment
+from tidegate.producer.commands.parts import prepare
+from tidegate.producer.commands.status import read_fleet
+from tidegate.producer.core.accepted_gaps import GapAcceptingWorker
+from tidegate.producer.driver.gap_acceptor import GapAcceptor, find_gap, is_expired
+from tidegate.producer.errors import QueryError
+from tidegate.producer.spanner.validate import setup_error
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND, format_rfc3339
+from tidegate.schemas.topics import slot_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tidegate.lineage.fleet_view import FleetView
+    from tidegate.producer.commands.environment import Environment
+    from tidegate.producer.config import ProducerConfig
+    from tidegate.schemas.progress import PartitionGap, TokenSnapshot
+
+__all__ = ["MARGIN_S", "NAME", "ExpiredPartition", "GapReport", "accept_gap"]
+
+NAME = "accept-gap"
+"""Its worker name: a second run fences the first one, and ends what it left open."""
+
+MARGIN_S = 600
+"""By default: so long workers may take to start before the new position expires as well."""
+
+_VERSION = 3
+_LISTED_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiredPartition:
+    """A stream partition and what is lost of it: `lost_from` <= commit time < `lost_until`."""
+
+    token: str
+    slot: int
+    lost_from: str
+    lost_until: str
+    lost_s: float
+    stopped_since: str | None
+    """When a heartbeat first said that it is stopped, as far as that is still known."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GapReport:
+    """What was accepted, or would be."""
+
+    stream: str
+    dry_run: bool
+    accepted_by: str
+    partitions: list[ExpiredPartition] = field(default_factory=list)
+    accepted: bool = False
+
+    def as_json(self) -> str:
+        """Return the report as one line of JSON."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+
+def accept_gap(
+    config: ProducerConfig,
+    *,
+    token: str = "",
+    accepted_by: str = "",
+    margin_s: int = MARGIN_S,
+    dry_run: bool = False,
+    confirm: Callable[[GapReport], bool],
+    progress: Callable[[str, int], None] = lambda _what, _done: None,
+) -> GapReport:
+    """Accept the loss of what has expired, of one stream partition or of all.
+
+    `confirm` is shown what would be lost; nothing is changed if it says no.  A dry run creates no
+    topic, registers no schema and asks nothing.
+    `progress` is called with what is being done and how many stream partitions are done.
+    Raises ConfigError while workers are in the group, and for what is not stopped by an expired
+    position; EndedInGap for one that cannot be read on; GapNotAccepted if the transaction failed.
+    """
+    if config.progress_version < _VERSION:
+        message = f"progress_version {config.progress_version} cannot record accepted gaps"
+        hint = "Upgrade all workers and readers, then set it to 3"
+        raise ConfigError(message, hint=hint)
+    by = accepted_by or _this_user()
+    config = config.model_copy(update={"worker": NAME, "poison": "stop"})
+    with ExitStack() as exits:
+        found = exits.enter_context(closing(find_environment(config)))
+        progress("reading the progress topic", 0)
+        view, started, _ = read_fleet(config)
+        chosen = _choose(view, token)
+        find = partial(
+            find_gap,
+            found.stream,
+            margin_us=margin_s * US_PER_SECOND,
+            end_ns=started.end_ns,
+            accepted_by=by,
+        )
+        gaps = _find_gaps(found, chosen, find, progress)
+        partitions = [_described(view, gap) for gap in gaps]
+        report = GapReport(started.stream, dry_run, by, partitions)
+        if dry_run or not confirm(report):
+            return report
+        require_no_worker(config, found, progress)
+        parts = prepare(config, found)
+        core = parts.worker(GapAcceptingWorker)
+        join(parts, exits, core, GapAcceptor, progress=progress).accept(tuple(gaps))
+        return GapReport(started.stream, dry_run, by, partitions, accepted=True)
+
+
+def _this_user() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
+
+
+def _choose(view: FleetView, token: str) -> list[TokenSnapshot]:
+    """Return the expired stream partitions, the slowest first; raise ConfigError for any other."""
+    known = {name: one for slot in view.slots for name, one in (slot.tokens or {}).items()}
+    if token and token not in known:
+        message = "there is no such stream partition, or it has finished"
+        raise ConfigError(message, hint="See tidegate-producer status", token=token)
+    if token and not is_expired(known[token]):
+        what = known[token].stopped
+        message = (
+            "this stream partition is not stopped"
+            if what is None
+            else "this stream partition is not stopped by an expired position"
+        )
+        hint = "Only what has expired can be accepted as lost; remove the cause of anything else"
+        raise ConfigError(message, hint=hint, token=token, **({"reason": what} if what else {}))
+    stopped = [one for one in known.values() if one.stopped is not None]
+    expired = [one for one in stopped if is_expired(one)]
+    if not expired:
+        others = "; ".join(f"{one.token}: {one.stopped}" for one in stopped[:_LISTED_MAX])
+        message = "no stream partition is stopped by an expired position"
+        hint = f"Stopped by something else: {others}" if others else "Nothing is stopped"
+        raise ConfigError(message, hint=hint)
+    chosen = [known[token]] if token else expired
+    return sorted(chosen, key=lambda one: (one.watermark_us, one.token))
+
+
+def _find_gaps(
+    found: Environment,
+    chosen: list[TokenSnapshot],
+    find: Callable[..., Awaitable[PartitionGap]],
+    progress: Callable[[str, int], None],
+) -> list[PartitionGap]:
+    """Ask Spanner; raises as `find_gap` does, with the errors of a query as errors of a start."""
+    gaps: list[PartitionGap] = []
+
+    async def find_all() -> None:
+        for number, one in enumerate(chosen):
+            progress("asking Spanner what can be read", number)
+            gaps.append(await find(one, now_us=time.time_ns() // NS_PER_US))
+
+    try:
+        found.tasks.run(find_all)
+    except QueryError as error:
+        raise setup_error(error) from error
+    return gaps
+
+
+def _described(view: FleetView, gap: PartitionGap) -> ExpiredPartition:
+    number = slot_of(gap.token, len(view.slots))
+    slot = view.slots[number]
+    known = (slot.tokens or {})[gap.token]
+    since_us = slot.stopped_since_us(gap.token)
+    return ExpiredPartition(
+        token=gap.token,
+        slot=number,
+        lost_from=_instant(gap.from_us),
+        lost_until=_instant(gap.until_us),
+        lost_s=round((gap.until_us - gap.from_us) / US_PER_SECOND, 3),
+        stopped_since=None if since_us is None else _instant(since_us),
+        reason=known.stopped or "",
+    )
+
+
+def _instant(us: int) -> str:
+    return format_rfc3339(us * NS_PER_US)

@@ -1,0 +1,79 @@
+"""What commands share that work while the fleet is stopped, as the only member of its group."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tidegate.producer.driver.loop import FleetWorker
+from tidegate.producer.kafka.admin import RetryingAdmin
+from tidegate.producer.kafka.group_members import group_members
+from tidegate.program.kafka_clients import admin_config
+from tidegate.schemas.errors import ConfigError, InvariantViolation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import ExitStack
+
+    from tidegate.producer.commands.environment import Environment
+    from tidegate.producer.commands.parts import Parts
+    from tidegate.producer.config import ProducerConfig
+    from tidegate.producer.core.sole_worker import SoleWorker
+    from tidegate.producer.driver.sole_run import SoleRun
+
+__all__ = ["LEAVING_S", "join", "require_no_worker"]
+
+LEAVING_S = 5.0
+"""How long Kafka may take to notice what it should have noticed."""
+_JOIN_PATIENCE_S = 120.0
+_LOOK_S = 1.0
+
+_Run = TypeVar("_Run", bound="SoleRun")
+
+
+def require_no_worker(
+    config: ProducerConfig, found: Environment, progress: Callable[[str, int], None]
+) -> None:
+    """Wait until workers that have ended have left the group; raise ConfigError if some stay.
+
+    A member with the name of `config.worker` is a former run of the same command.
+    """
+    admin = RetryingAdmin(admin_config(config.bootstrap_servers, found.kafka_options))
+    give_up_at = time.monotonic() + config.session_timeout_ms / 1_000 + LEAVING_S
+    group = found.topics.group
+    while members := [one for one in group_members(admin, group) if one != config.worker]:
+        if time.monotonic() > give_up_at:
+            message = f"workers run in group {group}: {', '.join(members)}"
+            hint = "Stop all workers, then run it again; a worker leaves after session_timeout_ms"
+            raise ConfigError(message, hint=hint)
+        progress(f"waiting for workers to leave the group: {', '.join(members)}", 0)
+        time.sleep(_LOOK_S)
+
+
+def join(
+    parts: Parts,
+    exits: ExitStack,
+    core: SoleWorker,
+    run: type[_Run],
+    *,
+    progress: Callable[[str, int], None],
+    redrives: bool = False,
+) -> _Run:
+    """Return the run of a core once it owns all slots; `exits` closes it."""
+
+    def open_no_reader(*_: object) -> Any:
+        raise InvariantViolation("a worker that reads nothing opened a reader")
+
+    fleet_worker = FleetWorker(
+        core,
+        publisher=parts.publisher(redrives=redrives),
+        open_reader=open_no_reader,
+        open_stream_start=parts.open_stream_start,
+        release_budget=lambda _sizes: None,
+    )
+    fleet_worker.attach(parts.membership(fleet_worker))
+    joining = run(fleet_worker, core, patience_s=_JOIN_PATIENCE_S)
+    exits.callback(joining.close)
+    progress("joining the group", 0)
+    joining.join()
+    return joining
