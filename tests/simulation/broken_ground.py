@@ -19,6 +19,7 @@ from tidegate.producer.core.worker import Worker
 from tidegate.producer.errors import PositionExpired
 from tidegate.producer.memory.publisher import MemoryPublisher
 from tidegate.schemas.errors import TidegateError
+from tidegate.schemas.instants import NS_PER_US, parse_rfc3339_ns
 from tidegate.spark_consumer.core.batch_run import BatchRun
 from tidegate.spark_consumer.core.gate import Gate
 
@@ -50,7 +51,10 @@ def _go_on_behind_the_gap(
 ) -> list[do.Effect]:
     if not isinstance(error, PositionExpired):
         return _fail(self, partition, error, now_us)
-    partition.read = Position(int(str(error.fields["lost_until"])))
+    lost_until = str(error.fields["lost_until"])
+    if lost_until == "unknown":
+        return _fail(self, partition, error, now_us)
+    partition.read = Position(parse_rfc3339_ns(lost_until) // NS_PER_US)
     partition.fail_query(now_us)
     return []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tests.simulation.checkers import (
+    accepted_gaps,
     bounded_memory,
     captured_values,
     chains,
@@ -58,6 +59,7 @@ CHECKERS: dict[str, Callable[[History], Iterator[Violation]]] = {
         chains,
         views,
         gaps,
+        accepted_gaps,
         ground,
         completeness,
         origins,

@@ -114,6 +114,7 @@ class Checkpoint:
                     for table, sinks in one.tables.items()
                     for sink, version in sinks.items()
                 },
+                one.gaps,
             )
             for one in self.manifests()
         ]  # fmt: skip

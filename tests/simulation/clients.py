@@ -30,6 +30,7 @@ from tidegate.producer.memory.message_limits import MemoryMessageLimits
 from tidegate.producer.memory.publisher import MemoryPublisher
 from tidegate.producer.records import DataChangeRecord
 from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.instants import NS_PER_US, format_rfc3339
 from tidegate.schemas.progress import DataTopic, PartitionFinished, StreamStarted, TableAdded
 
 if TYPE_CHECKING:
@@ -412,7 +413,9 @@ class _RunningQuery:
                 raise PositionExpired(
                     "the requested changes are outside the change stream's retention",
                     code="OUT_OF_RANGE", token=self._query.token,
-                    lost_from=self._query.start_us, lost_until=expired.earliest_us,
+                    lost_from=format_rfc3339(self._query.start_us * NS_PER_US),
+                    lost_until="unknown" if expired.earliest_us is None
+                    else format_rfc3339(expired.earliest_us * NS_PER_US),
                 ) from None  # fmt: skip
             except QueryBroke:
                 raise QueryInterrupted("the service is unavailable", code="UNAVAILABLE") from None

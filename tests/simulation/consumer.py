@@ -269,7 +269,9 @@ class Consumer:
             return  # its successor may have deleted it
         stored = GateFiles(self._gate).frontier(str(state.frontier), self._subscription)
         invariant(
-            stored is not None and stored.frontier.watermark() == frontier.watermark(),
+            stored is not None
+            and stored.frontier.watermark() == frontier.watermark()
+            and stored.frontier.gaps == frontier.gaps,
             "the stored frontier is another one",
             batch=state.batch,
         )

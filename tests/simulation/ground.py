@@ -43,6 +43,7 @@ _SUBJECTS = ("any table", "a later table", "a dropped table")
 _RIGHT_LOST = "a right is lost for a while"
 _TOPIC_ERRORS = frozenset({"TopicsChangedError", "StreamChangedError"})
 _OUTAGE_US = 7 * 86_400_000_000
+_EXPIRES_IN_THE_END = 0.2
 _NEW_LIFE = 1 << 32
 """Added to the offsets of a topic that was re-created: they follow those of its former life."""
 
@@ -69,6 +70,10 @@ class Ground:
         self.consumer_has_ended = False
         self.expired: dict[tuple[str, int, int], Entry] = {}
         self._removed: list[Log] = []
+        chance = Random(f"gaps {seed}")
+        self.gap_margin_us: int | None = chance.choice((0, 0, 1_000, 30_000, None))
+        """So much of what can be read is given up with what has expired; None: nothing is."""
+        self._expires_in_the_end = self._kind == "none" and chance.random() < _EXPIRES_IN_THE_END
         self._recreated: set[str] = set()
 
     def _parts(self) -> list[float]:
@@ -113,7 +118,7 @@ class Ground:
     @property
     def has_stream(self) -> bool:
         """Whether the stream has begun."""
-        return self._started() is not None
+        return self.started() is not None
 
     @property
     def keeps_data(self) -> bool:
@@ -121,8 +126,11 @@ class Ground:
         return self._kind != "data expires"
 
     def heal(self) -> None:
-        """Give back what can be given back."""
+        """Give back what can be given back; in some worlds let what is far behind expire."""
         self._world.broker.denied.clear()
+        if self._expires_in_the_end and self.has_stream and not self._world.history.broken:
+            self._kind = "the change stream's retention passes"
+            self._pass_retention(all_of_it=False)
 
     def _happen(self, topic: str) -> None:
         if self._subject == "a dropped table":  # workers that start now do not find it any more
@@ -194,8 +202,11 @@ class Ground:
         if topic == self._world.names.progress:
             self.consumer_has_ended = True  # its sources' offsets belong to the former topic
 
-    def _pass_retention(self) -> None:
-        """Let the whole fleet be away for longer than the change stream keeps records."""
+    def _pass_retention(self, *, all_of_it: bool = True) -> None:
+        """Let the whole fleet be away for longer than the change stream keeps records.
+
+        Or for so long that only what was far behind has expired.
+        """
         world = self._world
         self._kill_all()
         world.broker.time_out_all_but(())
@@ -205,7 +216,9 @@ class Ground:
         if not positions:
             return
         oldest_us = min(positions.values())
-        earliest_us = world.spanner.earliest_us = self._random.randint(oldest_us, world.now_us)
+        earliest_us = world.spanner.earliest_us = self._random.randint(
+            oldest_us, world.now_us if all_of_it else max(positions.values()) + 1
+        )
         lost = frozenset(token for token, at_us in positions.items() if at_us < earliest_us)
         if lost:
             self._end(lost, frozenset({"PositionExpired"}))
@@ -338,12 +351,13 @@ class Ground:
             if isinstance(entry.value, ProgressRecord):
                 yield entry.value
 
-    def _started(self) -> ProgressRecord | None:
+    def started(self) -> ProgressRecord | None:
+        """Return the record that opened the epoch; None before that."""
         return next((r for r in self._root_records() if isinstance(r.body, StreamStarted)), None)
 
     def _positions(self) -> Iterator[tuple[str, int]]:
         """Yield each stream partition that is being read, and where its next query begins."""
-        started = self._started()
+        started = self.started()
         for number in range(self._world.slots if started is not None else 0):
             log = self._world.broker.logs[self._world.names.progress, number]
             slot = Slot(number, 0)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.simulation.accept_gap import expired_tokens
+from tidegate.producer.errors import EndedInGap, GapNotAccepted
 from tidegate.spark_consumer.core.files import state_file
 
 if TYPE_CHECKING:
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from tests.simulation.node import Node
     from tests.simulation.world import World
     from tidegate.producer.memory.log import Place
+    from tidegate.schemas.errors import TidegateError
+    from tidegate.schemas.progress import PartitionGap
 
 __all__ = ["Healing"]
 
@@ -27,6 +31,9 @@ _STOP_ROUNDS_MAX = 60_000_000 // _ROUND_US
 _ROUNDS_BETWEEN_SIGHTS = 10
 _ROUNDS_TO_VIEWS = 30_000_000 // _ROUND_US
 _ROUNDS_OF_VIEWS = 10_000_000 // _ROUND_US
+_ACCEPTANCES_MAX = 12
+_COMMITS_AFTER_GAPS = 3
+_ROUNDS_BETWEEN_COMMITS = 60
 _PAUSES = 8
 """Of each worker in a round."""
 _REDRIVE_PATIENCE_S = 60.0
@@ -38,6 +45,8 @@ class Healing:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._leaves_stopped = False
+        """Whether the operator leaves stopped stream partitions as they are."""
 
     def run(self) -> None:
         """End when the watermark has passed the last commit, or the budget is used up."""
@@ -66,9 +75,11 @@ class Healing:
             world.refused.clear()
             if world.ground.must_all_stop:
                 self._wait_for_the_last_worker()
-            else:
-                self._goes_on_until(world.ground.is_reported)
-            return
+                return
+            self._goes_on_until(world.ground.is_reported)
+            if not self._gaps_are_accepted(horizon_us):
+                return
+            horizon_us = self._horizon_us()
         if world.refused:
             if not self._goes_on_until(lambda: not self._held_up(horizon_us)):
                 world.history.held_up += self._held_up(horizon_us)
@@ -101,6 +112,63 @@ class Healing:
 
     def _written(self) -> list[Place]:
         return [place for place, log in self._world.broker.logs.items() if log.end]
+
+    def _gaps_are_accepted(self, horizon_us: int) -> bool:
+        """Accept what has expired until nothing more of it stops; return whether the run goes on.
+
+        Further stream partitions may stop later, as they wait for those that stopped first.
+        """
+        world = self._world
+        losses = world.checkpoint.losses
+        is_uncertain = losses is not None and losses.is_active
+        if world.ground.gap_margin_us is None or is_uncertain:
+            return False
+        if world.weather.progress_versions_meet:
+            return False  # heartbeats of version 1 do not say what is stopped
+        world.tell("world", "phase", "gaps are accepted")
+        for _ in range(_ACCEPTANCES_MAX):
+            self._leaves_stopped = True
+            self._goes_on_until(
+                lambda: (
+                    self._is_done(horizon_us)
+                    or (world.at % _ROUNDS_BETWEEN_SIGHTS == 0 and bool(expired_tokens(world)))
+                )
+            )
+            self._leaves_stopped = False
+            if world.history.broken or not expired_tokens(world):
+                break
+            gaps, error = self._accept(())
+            if isinstance(error, EndedInGap):
+                return False
+            if error is not None:
+                world.history.unhealed.append(f"no gap was accepted: {error}")
+                return False
+            if world.chance(0.5):
+                # As one who has not seen the answer.
+                _, error = self._accept(gaps)
+                if not isinstance(error, GapNotAccepted):
+                    world.history.unhealed.append("a gap was accepted twice")
+        for _ in range(_COMMITS_AFTER_GAPS):
+            # In batches of their own, which know of the gaps what was stored.
+            world.commit()
+            world.let_time_pass()
+            self._goes_on_until(lambda: False, rounds=_ROUNDS_BETWEEN_COMMITS)
+        return True
+
+    def _accept(
+        self, gaps: tuple[PartitionGap, ...]
+    ) -> tuple[tuple[PartitionGap, ...], TidegateError | None]:
+        """Stop the fleet and accept gaps, by default those that are found; return them."""
+        world = self._world
+        for node in (*world.nodes, *world.zombies):
+            node.kill()
+        process = world.start_accept_gap(gaps=gaps)
+        self._goes_on_until(lambda: not process.is_alive, restarts=False)
+        if process.is_alive:
+            world.history.unhealed.append("an acceptance does not end")
+        process.kill()
+        world.redrives.clear()
+        return process.gaps, process.error
 
     def _put_back(self) -> None:
         """Put everything back that is parked, while no worker runs; then changes go on."""
@@ -167,7 +235,7 @@ class Healing:
 
     def _do_a_round(self, *, restarts: bool = True, reads: bool = True) -> None:
         world = self._world
-        if restarts:
+        if restarts and not self._leaves_stopped:
             self._restart_what_stopped()
         for node in list(world.nodes):
             if not node.is_alive and restarts:

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from tidegate.schemas.progress import DataTopic, ProgressRecord
+from tidegate.schemas.progress import DataTopic, PartitionGap, ProgressRecord
 
 __all__ = [
     "Claim",
@@ -263,6 +263,15 @@ class Manifested:
     through_us: int
     rows: int
     versions: Mapping[str, int]
+    gaps: tuple[PartitionGap, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedGap:
+    """A gap that the operator was shown, and where it has to end by what Spanner keeps."""
+
+    gap: PartitionGap
+    until_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,6 +427,7 @@ class History:
     denials: list[Denial] = field(default_factory=list)
     planned_over_change: dict[str, set[int]] = field(default_factory=dict)
     """Topic that was deleted or re-created -> batches that ended later although it was known."""
+    accepted: list[AcceptedGap] = field(default_factory=list)
     survivors: list[str] = field(default_factory=list)
     """Workers that still ran a minute after a fault that concerns all of them."""
     skipped: set[bytes] = field(default_factory=set)
@@ -446,9 +456,32 @@ class History:
 
     @property
     def watched(self) -> list[Committed]:
-        """The changes of the stream that were never parked: they come in their place."""
-        parked = {change.order_key for change in self.parked}
+        """The changes of the stream that were never parked: they come in their place.
+
+        Without those that were given up.
+        """
+        parked = {change.order_key for change in self.parked} | self.given_up
         return [change for change in self.within if change.order_key not in parked]
+
+    @property
+    def gaps(self) -> list[PartitionGap]:
+        """The recorded gaps."""
+        bodies = (entry.record.body for entry in self.progress)
+        return [body for body in bodies if isinstance(body, PartitionGap)]
+
+    @property
+    def given_up(self) -> set[bytes]:
+        """Order keys of the changes that lie in a recorded gap and were not published before."""
+        gaps = self.gaps
+        published = {record.order_key for record in self.published} if gaps else set()
+        return {
+            change.order_key
+            for gap in gaps
+            for change in self.within
+            if change.token == gap.token
+            and gap.covers(change.commit_timestamp_us)
+            and change.order_key not in published
+        }
 
     @property
     def redriven(self) -> dict[bytes, Committed]:

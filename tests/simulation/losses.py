@@ -102,6 +102,11 @@ class Losses:
             and any(ends_us.get(one, through_us + 1) <= through_us for one in self.origins)
         )
 
+    @property
+    def is_active(self) -> bool:
+        """Whether this seed loses or adds something."""
+        return bool(self._kind)
+
     def _vanishes(self, row: DataRow, place: tuple[str, int, int]) -> bool:
         key = OrderKey.decode(row.order_key)
         transaction = key.commit_timestamp_us, key.server_transaction_id

@@ -16,6 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from tests.simulation.broken_checkpoints import BROKEN_CHECKPOINTS
 from tests.simulation.broken_drivers import BROKEN_DRIVERS
 from tests.simulation.broken_fleets import BROKEN_FLEETS
+from tests.simulation.broken_gaps import BROKEN_GAPS
 from tests.simulation.broken_gates import BROKEN_GATES
 from tests.simulation.broken_ground import BROKEN_GROUND
 from tests.simulation.broken_heartbeats import BROKEN_HEARTBEATS
@@ -47,6 +48,7 @@ MUTANTS = (
     *BROKEN_TRANSLATORS,
     *BROKEN_SIZES,
     *BROKEN_GROUND,
+    *BROKEN_GAPS,
     *BROKEN_TABLES,
     *BROKEN_GATES,
     *BROKEN_CHECKPOINTS,

@@ -49,9 +49,10 @@ class QueryDone(Exception):
 class QueryExpired(Exception):
     """The service no longer holds what a query asks for."""
 
-    def __init__(self, earliest_us: int) -> None:
+    def __init__(self, earliest_us: int | None) -> None:
         super().__init__(earliest_us)
         self.earliest_us = earliest_us
+        """None where all of a stream partition is gone."""
 
 
 @dataclass(slots=True, eq=False)
@@ -300,7 +301,7 @@ class StreamQuery:
         """Return some more items, perhaps none yet.
 
         Raises QueryDone at the end, QueryBroke after a repeat, and QueryExpired for a start before
-        the stream's retention.
+        the stream's retention, or for a stream partition that has ended before it.
         """
         if self._has_repeated:
             raise QueryBroke
@@ -310,6 +311,9 @@ class StreamQuery:
         if self.token == ROOT_TOKEN:
             return [next(self._children, None) or _done()]
         part, chance = self._spanner.parts[self.token], self._random
+        has_ended = part.end_us is not None and part.end_us < self.start_us
+        if has_ended and self._spanner.earliest_us:
+            raise QueryExpired(None)
         found = self._waiting(part)
         if found:
             return list(found)

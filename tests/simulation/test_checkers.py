@@ -10,6 +10,7 @@ import pytest
 
 from tests.simulation.checking import CHECKERS
 from tests.simulation.history import (
+    AcceptedGap,
     Claim,
     Committed,
     Denial,
@@ -45,6 +46,7 @@ from tidegate.schemas.progress import (
     DataTopic,
     PartitionAnnounced,
     PartitionFinished,
+    PartitionGap,
     ProgressRecord,
     SlotChanges,
     SlotProgress,
@@ -166,6 +168,7 @@ def changed(list_, index, **fields):
     list_[index] = replace(list_[index], **fields)
 
 
+GAP = PartitionGap("child", 16, 20, "ops", 1)
 GROWN = GroundFault(9, "a topic grows", frozenset({TOPIC}), frozenset({"TopicsChangedError"}))
 STOPPED = Stop(9, "w", "TopicsChangedError", 2, f"topic {TOPIC} had 1 topic partitions, it has 2")
 
@@ -230,6 +233,18 @@ WRONGS = [
     ("gaps", "ended at another time", lambda h: h.lineage.update(
         parent=LineageFact("parent", (), 5, 14, ("child",)))),
     ("gaps", "finished twice", lambda h: h.progress.append(h.progress[2])),
+    ("accepted_gaps", "not accepted", lambda h: h.progress.append(entry(4, GAP))),
+    ("accepted_gaps", "recorded twice", lambda h: (
+        h.accepted.append(AcceptedGap(GAP, 20)),
+        h.progress.extend((entry(4, GAP), entry(5, GAP))))),
+    ("accepted_gaps", "longer than it has to be", lambda h: (
+        h.accepted.append(AcceptedGap(GAP, 19)), h.progress.append(entry(4, GAP)))),
+    ("accepted_gaps", "no manifest names it", lambda h: (
+        h.accepted.append(AcceptedGap(GAP, 20)), h.progress.append(entry(4, GAP)))),
+    ("accepted_gaps", "named by a manifest alone", lambda h: changed(h.manifests, 1, gaps=(GAP,))),
+    ("accepted_gaps", "published although it was given up", lambda h: (
+        h.accepted.append(AcceptedGap(GAP, 20)), h.progress.append(entry(4, GAP)),
+        changed(h.committed, 0, token="child", commit_timestamp_us=18))),
     ("completeness", "the totals are others", lambda h: changed(h.committed, 1, token="parent")),
     ("origins", "another stream partition", lambda h: changed(h.published, 1, origin=PARENT)),
     ("origins", "no header", lambda h: changed(h.published, 1, origin=b"")),
@@ -470,6 +485,19 @@ def test_other_views_are_found(wrong):
     wrong(broken)
 
     assert len(list(CHECKERS["fleet_views"](broken))) == 1
+
+
+def test_what_lies_in_an_accepted_gap_is_not_missed():
+    run = history()
+    gap = replace(GAP, from_us=20, until_us=21)
+    run.accepted.append(AcceptedGap(gap, 21))
+    run.progress.append(entry(4, gap))
+    changed(run.manifests, 1, gaps=(gap,))
+    without(run.published, 1)
+    changed(run.released, 1, order_keys=(THREE,))
+    assert run.given_up == {TWO}
+    names = ("accepted_gaps", "nothing_lost", "watermark")
+    assert not {name: found for name in names if (found := list(CHECKERS[name](run)))}
 
 
 def test_every_checker_is_tested():

@@ -69,6 +69,8 @@ WANTED = [
     "fault redrive started", "fault redrive killed", "exit RedriveFailed",
     "exit redriven: some keys stay parked", "exit redriven: no key stays parked",
     "a change put back",
+    "fault accept-gap started", "exit gaps accepted", "exit EndedInGap", "exit GapNotAccepted",
+    "a change given up", "a transaction given up in part",
     "fault a part of a slot is read again", "fault a right is lost for a while",
     "fault data expires", "fault a topic grows", "fault a topic is deleted",
     "fault a topic is re-created", "fault the progress topic is re-created",
@@ -95,6 +97,16 @@ def has_both_forms(world):
             header = entry.value.origin
             forms[header or origin_of(world.decode(entry.value).token)].add(bool(header))
     return any(len(found) > 1 for found in forms.values())
+
+
+def is_given_up_in_part(history):
+    """Whether records of a transaction were published, and others lie in a gap."""
+    found = {True: set(), False: set()}
+    given_up = history.given_up
+    for change in history.within if given_up else ():
+        transaction = change.commit_timestamp_us, change.transaction
+        found[change.order_key in given_up].add(transaction)
+    return bool(found[True] & found[False])
 
 
 def test_every_fault_and_every_way_of_going_on_is_met():
@@ -153,6 +165,8 @@ def test_every_fault_and_every_way_of_going_on_is_met():
         met["a lost transaction refused"] += any(
             "completion marker states" in text for text in history.reported_losses
         )
+        met["a change given up"] += bool(history.given_up)
+        met["a transaction given up in part"] += is_given_up_in_part(history)
         met["data skipped by the reader"] += bool(history.skipped)
 
     assert not [what for what in WANTED if not met[what]]

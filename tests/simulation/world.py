@@ -12,6 +12,8 @@ from random import Random
 from typing import Any, TypeVar
 from unittest.mock import patch
 
+from tests.simulation.accept_gap import NAME as ACCEPT_GAP
+from tests.simulation.accept_gap import AcceptGap
 from tests.simulation.checkpoint import Checkpoint
 from tests.simulation.clients import (
     Carried,
@@ -80,7 +82,7 @@ from tidegate.producer.translation.refreshing import RefreshingTranslator
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
 from tidegate.schemas.errors import ConsumerError, SchemaError, TidegateError
-from tidegate.schemas.progress import PROGRESS_VERSION, DataTopic, TimestampForm
+from tidegate.schemas.progress import PROGRESS_VERSION, DataTopic, PartitionGap, TimestampForm
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.core.gate import Limits
@@ -197,7 +199,7 @@ class World:
         self._zombie_consumer: Consumer | None = None
         self.nodes: list[Node] = []
         self.zombies: list[Node] = []
-        self.redrives: list[Redrive] = []
+        self.redrives: list[Redrive | AcceptGap] = []
         """Those that live; all but the last were replaced while they stood still."""
         self.last_redrive: Redrive | None = None
         for number in range(weather.nodes):
@@ -536,6 +538,16 @@ class World:
             self, client_id=f"{REDRIVE}-{self._started}", patience_s=patience_s
         )
         self.redrives.append(self.last_redrive)
+
+    def start_accept_gap(self, *, gaps: tuple[PartitionGap, ...] = ()) -> AcceptGap:
+        """Start a process that gives up what has expired, or once more what was given up."""
+        self.tell(ACCEPT_GAP, "fault", "accept-gap started")
+        self._started += 1
+        margin_us = self.ground.gap_margin_us or 0
+        client_id = f"{ACCEPT_GAP}-{self._started}"
+        process = AcceptGap(self, client_id=client_id, margin_us=margin_us, gaps=gaps)
+        self.redrives.append(process)
+        return process
 
     def end_redrives(self) -> None:
         """Forget the redrives that have ended; after the last one the workers are started again."""

@@ -1,7 +1,8 @@
 """P6: the lineage in Kafka covers the key space without a gap that is not recorded.
 
-Gaps are accepted nowhere yet, so none may be there: each marker names all children that Spanner
-made, each of them is announced by each of its parents, and starts where the parent has ended.
+Changes may be given up (`accepted_gaps`), stream partitions never: each marker names all children
+that Spanner made, each of them is announced by each of its parents, and starts where the parent has
+ended.
 """
 
 from __future__ import annotations
