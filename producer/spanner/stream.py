@@ -173,7 +173,10 @@ class SpannerQuery:
         lost_until = earliest[1].rstrip(".") if earliest else "unknown"
         return PositionExpired(
             "the requested changes are outside the change stream's retention",
-            hint="Changes committed in this interval can no longer be read; start a new stream",
+            hint=(
+                "Changes committed in this interval can no longer be read: accept their loss "
+                "(tidegate-producer accept-gap), or start a new stream"
+            ),
             **translated.fields,
             lost_from=self._interval["start"],
             lost_until=lost_until,
