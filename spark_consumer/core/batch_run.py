@@ -87,10 +87,9 @@ if TYPE_CHECKING:
 
     from tidegate.lineage.frontier import EndOffsets, ProgressRow
     from tidegate.lineage.subscription import Subscription
-    from tidegate.schemas.progress import PartitionGap
     from tidegate.spark_consumer.core.batch_state import Segment, TopicIds
     from tidegate.spark_consumer.core.gate import Limits
-    from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds, Step
+    from tidegate.spark_consumer.core.plan import Plan, Step
     from tidegate.spark_consumer.core.row_sums import RowSum, SegmentRead
 
 __all__ = ["BatchRun"]
@@ -331,11 +330,9 @@ class BatchRun:
                     return [*effects, step]
                 case WriteRelease():
                     self._awaited = ReleaseCounted
-                    reads = self._reads_of(step)
-                    gaps = self._gaps_within(step.bounds)
-                    return [
-                        *effects, CountRelease(step.bounds, reads, self._complete_from_us, gaps)
-                    ]  # fmt: skip
+                    reads, gaps = self._reads_of(step), self._executing.gaps_within(step.bounds)
+                    count = CountRelease(step.bounds, reads, self._complete_from_us, gaps)
+                    return [*effects, count]
                 case MergeMirror():
                     self._steps.pop(0)
                     effects.append(replace(step, topics=self._topics_of(step)))
@@ -407,12 +404,8 @@ class BatchRun:
             may_be_parked = (topic_ids or {}).get(dead_letter, "unknown") is not None
             found = self._judge.settle(release=step.bounds.number, may_be_parked=may_be_parked)
             origins = self._origins.settle(step.bounds)
-            step = replace(
-                step,
-                transactions=found,
-                origins=origins,
-                gaps=self._gaps_below(step.bounds.through_us),
-            )
+            gaps = self._executing.gaps_below(step.bounds.through_us)
+            step = replace(step, transactions=found, origins=origins, gaps=gaps)
         return [step, *self._drop_manifests(step), *self._continue_plan()]
 
     def _drop_manifests(self, step: Step) -> list[BatchEffect]:
@@ -470,13 +463,6 @@ class BatchRun:
         before, plan = self._before, self._executing
         is_older = step.through < before.next_release and before.adopts_through_us is None
         return before.topics if is_older else plan.topics
-
-    def _gaps_below(self, through_us: int) -> tuple[PartitionGap, ...]:
-        return tuple(gap for gap in self._executing.gaps if gap.from_us <= through_us)
-
-    def _gaps_within(self, bounds: ReleaseBounds) -> tuple[PartitionGap, ...]:
-        below = self._gaps_below(bounds.through_us)
-        return tuple(gap for gap in below if gap.until_us - 1 > bounds.after_us)
 
     def _named(self, planned: Segment) -> Segment:
         return replace(planned, name=segment_name(planned.name, writer=self._writer))

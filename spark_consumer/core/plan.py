@@ -248,6 +248,15 @@ class Plan:
             steps.append(CompactSegments(self.compaction, self.through_us))
         return tuple(steps)
 
+    def gaps_below(self, through_us: int) -> tuple[PartitionGap, ...]:
+        """Return the accepted gaps that begin at or below a time."""
+        return tuple(gap for gap in self.gaps if gap.from_us <= through_us)
+
+    def gaps_within(self, bounds: ReleaseBounds) -> tuple[PartitionGap, ...]:
+        """Return those that lie within a release's bounds, at least in part."""
+        below = self.gaps_below(bounds.through_us)
+        return tuple(gap for gap in below if gap.until_us - 1 > bounds.after_us)
+
     def _release_steps(self) -> list[Step]:
         """Write each release; the mirror takes one as the others do where it has all before it."""
         at = self.mirror_at

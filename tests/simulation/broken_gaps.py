@@ -12,8 +12,8 @@ from tidegate.producer.core.accepted_gaps import GapAcceptingWorker
 from tidegate.producer.core.progress_writer import ProgressWriter
 from tidegate.producer.core.slot import Slot
 from tidegate.schemas.progress import PartitionGap
-from tidegate.spark_consumer.core.batch_run import BatchRun
 from tidegate.spark_consumer.core.gate import Gate
+from tidegate.spark_consumer.core.plan import Plan
 
 __all__ = ["BROKEN_GAPS"]
 
@@ -66,7 +66,7 @@ def _forget_gaps(self: SlotView, mark: Any) -> Iterator[list[Any]]:
     return (item for item in _items_since(self, mark) if item[0] != "gap")
 
 
-def _name_no_gaps(self: BatchRun, through_us: int) -> tuple[PartitionGap, ...]:
+def _name_no_gaps(self: Plan, through_us: int) -> tuple[PartitionGap, ...]:
     return ()
 
 
@@ -111,7 +111,7 @@ BROKEN_GAPS = (
     Mutant(
         "manifests that name no gaps",
         "accepted_gaps",
-        ((BatchRun, "_gaps_below", _name_no_gaps),),
+        ((Plan, "gaps_below", _name_no_gaps),),
     ),
     Mutant(
         "a plan without gaps",
