@@ -38,7 +38,7 @@ class GapAcceptingWorker(SoleWorker):
         A position that is not the one before its gap has moved since the gap was found: another run
         has accepted it, or the stream partition was read on.
         """
-        if not self.owns_all_slots or self._cycle.open is not None:
+        if not self.is_ready or self._cycle.open is not None:
             return [self._failed("a slot is not owned")]
         for gap in gaps:
             partition = self.slots[slot_of(gap.token, self._identity.slots)].tokens.get(gap.token)

@@ -44,7 +44,7 @@ class RedrivingWorker(SoleWorker):
 
         The tokens forget the keys at once: whatever happens, the process ends after it.
         """
-        if not self.owns_all_slots or self._cycle.open is not None:
+        if not self.is_ready or self._cycle.open is not None:
             return [self._failed("a slot is not owned")]
         holding = [slot for slot in self.slots.values() if slot.put_back(keys)]
         return self._cycle.begin_empty({*holding, self.slots[self._root_slot]})

@@ -33,13 +33,14 @@ class SoleWorker(Worker):
     """
 
     @property
-    def owns_all_slots(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether every slot is owned, so that no transaction of another worker is open any more.
 
-        Everything that workers have committed is then in Kafka.
+        Everything that workers have committed is then in Kafka.  The recorded tables were read too.
         """
         return (
             self.stream is not None
+            and self._tables.is_at_end
             and len(self.slots) == self._identity.slots
             and all(slot.phase is SlotPhase.OWNED for slot in self.slots.values())
         )

@@ -51,7 +51,7 @@ class SoleRun:
         """
         give_up_at_us = self._clock.monotonic_us() + self._patience_us
         self._fleet_worker.start()
-        while not self._core.owns_all_slots:
+        while not self._core.is_ready:
             self._step()
             if self._clock.monotonic_us() > give_up_at_us:
                 raise self.failed("other members of the group have slots")
@@ -59,7 +59,7 @@ class SoleRun:
     def keep_alive(self) -> None:
         """Poll the group; raises the error of `failed` if slots were taken away."""
         self._step()
-        if not self._core.owns_all_slots:
+        if not self._core.is_ready:
             raise self.failed("slots were taken away: a worker has joined the group")
 
     def close(self) -> None:

@@ -132,6 +132,6 @@ BROKEN_REDRIVES = (
     Mutant(
         "a redrive beside workers that have slots",
         "parking",
-        ((RedrivingWorker, "owns_all_slots", property(_with_any_slot)),),
+        ((RedrivingWorker, "is_ready", property(_with_any_slot)),),
     ),
 )

@@ -40,7 +40,8 @@ def stopped(bench, log):
 def acceptor(log):
     one = Bench(log, name="accept-gap", kind=GapAcceptingWorker)
     one.own(*range(SLOTS))
-    assert one.worker.owns_all_slots
+    one.give(on.TablesRead((), is_at_end=True))
+    assert one.worker.is_ready
     return one
 
 

@@ -193,9 +193,9 @@ class TestDone:
     def test_it_is_not_ready_before_the_recorded_tables_were_read(self, parked):
         bench = Bench(parked, name="redrive", kind=RedrivingWorker)
         bench.own(*range(SLOTS))
-        assert not bench.worker.is_ready_to_redrive
+        assert not bench.worker.is_ready
         bench.give(on.TablesRead((), is_at_end=True))
-        assert bench.worker.is_ready_to_redrive
+        assert bench.worker.is_ready
 
     def test_a_second_one_finds_nothing(self, parked):
         Redrive(parked).run()
@@ -333,10 +333,10 @@ class TestNotDone:
 
     def test_a_slot_that_is_missing_before_it_begins(self, parked):
         redrive = Redrive(parked)
-        assert redrive.bench.worker.owns_all_slots
+        assert redrive.bench.worker.is_ready
         redrive.bench.give(on.SlotsLost((1,)))
 
-        assert not redrive.bench.worker.owns_all_slots
+        assert not redrive.bench.worker.is_ready
         redrive.run(1)
         assert isinstance(redrive.error, RedriveFailed)
         assert_nothing_has_changed(parked)

@@ -23,14 +23,15 @@ def published(bench, log):
 
 
 @KINDS
-def test_it_owns_all_slots_or_is_not_ready(published, kind):
+def test_it_is_ready_or_is_not_ready(published, kind):
     one = Bench(published, name="sole", kind=kind)
+    one.give(on.TablesRead((), is_at_end=True))
     one.own(*range(SLOTS - 1))
-    assert not one.worker.owns_all_slots
+    assert not one.worker.is_ready
     one.own(SLOTS - 1)
-    assert one.worker.owns_all_slots
+    assert one.worker.is_ready
     one.give(on.SlotsLost((0,)))
-    assert not one.worker.owns_all_slots
+    assert not one.worker.is_ready
 
 
 @KINDS

@@ -33,7 +33,7 @@ class Stage:
         self.steps = 0
         self.error = None
         self.is_stopped = False
-        self.owns_all_slots = False
+        self.is_ready = False
 
     def start(self):
         self.calls.append("start")
@@ -54,7 +54,7 @@ class Stage:
     def step(self):
         self.steps += 1
         self.clock.advance(US_PER_SECOND)
-        self.owns_all_slots = self.steps >= self.ready_after
+        self.is_ready = self.steps >= self.ready_after
         self.plan.get(self.steps, lambda: None)()
         return not self.is_stopped
 

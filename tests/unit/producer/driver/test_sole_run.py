@@ -20,7 +20,7 @@ class Stage:
 
     def __init__(self, *, ready_after, runs=True):
         self.clock, self.ready_after, self.runs = ManualClock(), ready_after, runs
-        self.steps, self.error, self.owns_all_slots = 0, None, False
+        self.steps, self.error, self.is_ready = 0, None, False
         self.calls = []
 
     def start(self):
@@ -32,7 +32,7 @@ class Stage:
     def step(self):
         self.steps += 1
         self.clock.advance(US_PER_SECOND)
-        self.owns_all_slots = self.steps >= self.ready_after
+        self.is_ready = self.steps >= self.ready_after
         return self.runs
 
 
