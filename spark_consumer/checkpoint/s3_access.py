@@ -52,14 +52,16 @@ class S3Access:
 
     def region(self) -> str:
         """Return the bucket's region, as S3 says it."""
-        return _told(lambda: str(self._files.getS3AInternals().getBucketLocation()))
+        return _answered(lambda: str(self._files.getS3AInternals().getBucketLocation()))
 
     def credentials(self) -> S3Credentials | None:
         """Return credentials that are valid now, None for anonymous access."""
         if self._providers is None:
             internals = self._files.getS3AInternals()
-            self._providers = _told(lambda: internals.shareCredentials("Tidegate's small releases"))
-        found = _told(self._providers.resolveCredentials)
+            self._providers = _answered(
+                lambda: internals.shareCredentials("Tidegate's small releases")
+            )
+        found = _answered(self._providers.resolveCredentials)
         if found.accessKeyId() is None:
             return None
         # Only AwsSessionCredentials have the method.
@@ -68,7 +70,7 @@ class S3Access:
         return S3Credentials(str(found.accessKeyId()), str(found.secretAccessKey()), token)
 
 
-def _told(ask: Callable[[], _Answer]) -> _Answer:
+def _answered(ask: Callable[[], _Answer]) -> _Answer:
     try:
         return ask()
     except Py4JJavaError as error:

@@ -57,7 +57,9 @@ def test_every_group_of_mutants_is_on_the_page():
 
 def blind_spots() -> list[tuple[str, set[str], list[str]]]:
     """Fault, tests and mutants of each row."""
-    rows = re.findall(r"^\| ([^|]+) \| (`tests/unit/[^|]+) \| ([^|]+) \|$", PAGE, re.MULTILINE)
+    rows = re.findall(
+        r"^\| ([^|]+) \| (`tests/(?:unit|spark)/[^|]+) \| ([^|]+) \|$", PAGE, re.MULTILINE
+    )
     return [
         (
             fault,

@@ -1,4 +1,4 @@
-"""What delta-rs is told of an output, and when it is left to Spark."""
+"""What delta-rs gets to reach an output, and which outputs are left to Spark."""
 
 from __future__ import annotations
 
