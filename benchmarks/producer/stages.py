@@ -98,7 +98,7 @@ def produce(case: Case, changes: int) -> Stage:
     # partitions to the client, and know one version of the progress records.
     settings = {
         "topic_partitions": {NAMES.data(TABLE.name): _MOCK_TOPIC_PARTITIONS},
-        "progress_schema_ids": dict.fromkeys((1, 2), (1, 2)),
+        "progress_schema_ids": dict.fromkeys((1, 2, 3), (1, 2)),
         "key_schema_id": 1,
         "record_schema_id": 2,
     }

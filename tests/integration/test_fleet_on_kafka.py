@@ -179,7 +179,7 @@ class Fleet:
             transaction_timeout_ms=transaction_timeout_ms,
             progress_topic=self.names.progress,
             topic_partitions={self.topic: 3},
-            progress_schema_ids={1: (KEY_ID, RECORD_ID), 2: (KEY_ID, RECORD_ID)},
+            progress_schema_ids=dict.fromkeys((1, 2, 3), (KEY_ID, RECORD_ID)),
         )
         loop = loop_class(
             core,
@@ -394,7 +394,7 @@ def test_a_slots_recovery_waits_for_the_open_transaction_of_the_dead(broker):
         transaction_timeout_ms=60_000,
         progress_topic=fleet.names.progress,
         topic_partitions={},
-        progress_schema_ids={1: (1, 2), 2: (1, 2)},
+        progress_schema_ids=dict.fromkeys((1, 2, 3), (1, 2)),
     )
     dead.start()
     assert dead.begin(b"any") is None

@@ -98,7 +98,7 @@ class KafkaStage:
             bootstrap_servers=self._address, transactional_id=f"{self._group}-{name}",
             transaction_timeout_ms=30_000, progress_topic=self._topic,
             topic_partitions={self._dead_letter: 1}, dead_letter=self._dead_letter,
-            progress_schema_ids={1: (KEY_ID, RECORD_ID), 2: (KEY_ID, RECORD_ID)},
+            progress_schema_ids=dict.fromkeys((1, 2, 3), (KEY_ID, RECORD_ID)),
         )  # fmt: skip
         worker.membership = KafkaMembership(
             bootstrap_servers=self._address, group=self._group, worker=name, topic=self._topic,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.simulation.history import History, Violation
-from tests.simulation.redrive import NAME as REDRIVE
 from tidegate.schemas.progress import DataTopic
+
+_REDRIVE = "redrive"
+"""The name of the process that puts parked changes back."""
 
 
 def check(history: History) -> Iterator[Violation]:
@@ -17,7 +19,7 @@ def check(history: History) -> Iterator[Violation]:
     recorded: dict[str, DataTopic] = {}
     unrecorded: set[str] = set()
     for one in history.fenced:
-        own = {data_topic.topic for data_topic in one.fixed} if one.worker == REDRIVE else set()
+        own = {data_topic.topic for data_topic in one.fixed} if one.worker == _REDRIVE else set()
         if history.are_tables_recorded:
             for topic in sorted(one.topics - recorded.keys() - unrecorded - own):
                 unrecorded.add(topic)
