@@ -47,7 +47,7 @@ def status(config: ProducerConfig) -> FleetStatus:
 
 
 def read_fleet(config: ProducerConfig) -> tuple[FleetView, StreamStarted, str]:
-    """Read the progress topic to its end; return what slots say, the stream, and the epoch.
+    """Read all that is in the progress topic; return what slots say, the stream, and the epoch.
 
     Raises ConfigError for a stream that has not begun, UnreachableError if the topic cannot be read
     to its end, and ConsumerError where its records contradict the protocol.

@@ -1,7 +1,8 @@
 """What a worker knows of the whole fleet: the fold of the progress topic, and what is new in it.
 
 Adapters pass in what they read and how far; the report says how far each slot is, as its owner has
-published it.
+published it.  Slots that are written all the time are never all read to their end at one moment.
+So adapters ask where the slots end, and a view is current once it contains all that lay before.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from tidegate.lineage.frontier import ProgressRow
 from tidegate.producer.core.events import FleetRead
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tidegate.schemas.progress import ProgressRecord
 
 __all__ = ["FleetProgress"]
 
-_REPEAT_AFTER_US = 1_000_000
-"""A view that has not changed is reported again, since one that is not confirmed grows old."""
+_ASK_EVERY_US = 1_000_000
+"""A view that has not changed is confirmed again, since one that is not grows old."""
 
 
 class FleetProgress:
@@ -29,14 +32,21 @@ class FleetProgress:
         self.view = FleetView(epoch=epoch, progress_topic=topic, slots=slots)
         self._rows: list[ProgressRow] = []
         self._reached = dict.fromkeys(range(slots), 0)
-        self._behind = set(range(slots))
+        self._ends: dict[int, int] | None = None
+        self._is_confirmed = False
+        self._ask_at_us = 0
         self._lowest: dict[int, int | None] = {}
-        self._report_at_us = 0
 
     @property
     def is_at_end(self) -> bool:
-        """Whether every slot was read to its end."""
-        return not self._behind
+        """Whether every slot was read to the end that was noted last."""
+        return self._ends is not None and all(
+            self._reached[slot] >= end for slot, end in self._ends.items()
+        )
+
+    def wants_ends(self, now_us: int) -> bool:
+        """Whether to ask where the slots end: each second, unless an answer is not reached yet."""
+        return now_us >= self._ask_at_us and (self._ends is None or self.is_at_end)
 
     @property
     def position(self) -> int:
@@ -46,35 +56,44 @@ class FleetProgress:
     def add(self, slot: int, offset: int, record: ProgressRecord | None) -> None:
         """Take the record at the next offset of a slot; None: it only removes an earlier one."""
         self._reached[slot] = offset + 1
-        self._behind.add(slot)
         if record is not None:
             self._rows.append(ProgressRow(slot, offset, record))
 
     def reach_end(self, slot: int, position: int) -> None:
-        """Take note that a slot was read to its end, where its next offset is `position`."""
-        self._reached[slot] = max(self._reached[slot], position)
-        self._behind.discard(slot)
+        """Take note that a slot was read to its end, where its next offset is `position`.
 
-    def report(self, now_us: int) -> FleetRead | None:
-        """Return what is new since the last report, if anything is.
+        Without it the last record would not do: the mark of a commit has an offset too.
+        """
+        self._reached[slot] = max(self._reached[slot], position)
+
+    def note_ends(self, ends: Mapping[int, int], now_us: int) -> None:
+        """Take the next offset of every slot for readers of what is committed.
+
+        It was asked for after `wants_ends`, and after the last report.
+        """
+        self._ends, self._is_confirmed = dict(ends), False
+        self._ask_at_us = now_us + _ASK_EVERY_US
+
+    def report(self) -> FleetRead | None:
+        """Return what is new since the last report, if anything is, and whether it is current.
 
         Raises ProtocolError where the records contradict the protocol.
         """
+        is_current = not self._is_confirmed and self.is_at_end
         if self._rows:
             rows, self._rows = self._rows, []
             self.view.fold(rows, reached=self._reached)
-        elif now_us < self._report_at_us:
+        elif not is_current:
             return None
+        is_current = is_current and self.view.is_complete
         found = {slot: self.view.lowest_us(slot) for slot in self._reached}
         changed = {
             slot: lowest_us
             for slot, lowest_us in found.items()
             if slot not in self._lowest or self._lowest[slot] != lowest_us
         }
-        is_current = self.is_at_end and self.view.is_complete
-        if not changed and not (is_current and now_us >= self._report_at_us):
+        if not changed and not is_current:
             return None
-        if is_current:
-            self._report_at_us = now_us + _REPEAT_AFTER_US
+        self._is_confirmed = self._is_confirmed or is_current
         self._lowest = found
         return FleetRead(changed, is_current=is_current)

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.producer.core.events import AccessDenied, FleetRead, ReadInterrupted
 from tidegate.producer.core.fleet_progress import FleetProgress
+from tidegate.producer.kafka.admin import SharedAdmin
 from tidegate.producer.kafka.from_beginning import consume_from_beginning
+from tidegate.producer.kafka.slot_ends import SlotEnds
+from tidegate.program.kafka_clients import admin_config
 from tidegate.program.kafka_errors import AT_END, is_denied
 from tidegate.schemas.errors import ConsumerError, SchemaError
 
@@ -42,6 +45,8 @@ class ProgressFollower:
         self._topic = topic
         self._decoder = decoder
         self._has_failed = False
+        admin = SharedAdmin(admin_config(bootstrap_servers, options))
+        self._ends = SlotEnds(admin, topic=topic, slots=slots)
         self._consumer = consume_from_beginning(
             topic,
             range(slots),
@@ -66,7 +71,11 @@ class ProgressFollower:
                 denied = self._take(message)
                 if denied is not None:
                     return denied
-            return self.progress.report(now_us)
+            if self.progress.wants_ends(now_us):
+                ends = self._ends.poll(now_us)
+                if ends is not None:
+                    self.progress.note_ends(ends, now_us)
+            return self.progress.report()
         except (ConsumerError, SchemaError) as error:
             self._has_failed = True
             return ReadInterrupted(f"topic {self._topic}", str(error))

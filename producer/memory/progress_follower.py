@@ -31,13 +31,19 @@ class MemoryProgressFollower:
         """Read every slot to its end; return what is new."""
         if self._has_failed:
             return None
+        if self.progress.wants_ends(now_us):
+            self.progress.note_ends({slot: self._end(slot) for slot in self._positions}, now_us)
         for slot in self._positions:
             self._read(slot)
         try:
-            return self.progress.report(now_us)
+            return self.progress.report()
         except ConsumerError as error:
             self._has_failed = True
             return ReadInterrupted(f"topic {self._topic}", str(error))
+
+    def _end(self, slot: int) -> int:
+        log = self._broker.logs.get((self._topic, slot))
+        return self._positions[slot] if log is None else log.stable_end
 
     def _read(self, slot: int) -> None:
         log = self._broker.logs.get((self._topic, slot))

@@ -81,12 +81,6 @@ class Fleet:
             self._worker.wait(PATIENCE_S)
             self._worker = None
 
-    def stop(self):
-        """Let the worker finish what it has begun."""
-        self._worker.terminate()
-        assert self._worker.wait(PATIENCE_S) == 0, self.story[-3_000:]
-        self._worker = None
-
     @property
     def story(self):
         return (self._folder / "w1.log").read_text()
@@ -242,7 +236,6 @@ def test_what_expired_unread_is_accepted_once_and_changes_go_on_behind_it(away):
     fleet.until(lambda: fleet.published() == [0, 2])
     fleet.write(3)
     fleet.until(lambda: fleet.published() == [0, 2, 3])
-    fleet.stop()
     status = fleet.status()
     assert {gap["token"] for gap in status["gaps"]} == tokens
     assert {one["condition"] for one in status["partitions"]} == {"open"}

@@ -59,15 +59,22 @@ def _nothing_elsewhere(self: FleetAlignment, current_at_us: int, now_us: int) ->
     return None
 
 
-_read_slot = MemoryProgressFollower._read
+_read_slot, _end_of_slot = MemoryProgressFollower._read, MemoryProgressFollower._end
+
+
+def _is_last_and_read(self: MemoryProgressFollower, slot: int) -> bool:
+    return bool(slot and slot == max(self._positions) and self._positions[slot])
 
 
 def _read_the_last_slot_once(self: MemoryProgressFollower, slot: int) -> None:
-    """Take the last slot's end of the first time for its end."""
-    if slot and slot == max(self._positions) and self._positions[slot]:
-        self.progress.reach_end(slot, self._positions[slot])
-    else:
+    if not _is_last_and_read(self, slot):
         _read_slot(self, slot)
+
+
+def _end_where_it_was_read(self: MemoryProgressFollower, slot: int) -> int:
+    """Take the last slot's end of the first time for its end."""
+    is_last = _is_last_and_read(self, slot)
+    return self._positions[slot] if is_last else _end_of_slot(self, slot)
 
 
 def _read_what_is_open(self: MemoryProgressFollower, slot: int) -> None:
@@ -128,7 +135,10 @@ BROKEN_SCHEDULERS = (
     Mutant(
         "a follower that reads the last slot once",
         "fleet_views",
-        ((MemoryProgressFollower, "_read", _read_the_last_slot_once),),
+        (
+            (MemoryProgressFollower, "_read", _read_the_last_slot_once),
+            (MemoryProgressFollower, "_end", _end_where_it_was_read),
+        ),
     ),
     Mutant(
         "a view of the fleet that counts what is not committed",

@@ -390,6 +390,24 @@ def the_fleet_is_followed_through_committed_records_only(stage: PortStage) -> No
     )
 
 
+def a_fleet_that_publishes_all_the_time_is_seen_as_it_is(stage: PortStage) -> None:
+    worker = _owner(stage)
+    worker.membership.follow("e")
+    revision = 0
+
+    def is_confirmed_again() -> bool:
+        """Publish once more in every slot, so that none is quiet when it is read."""
+        nonlocal revision
+        revision += 1
+        for slot in range(SLOTS):
+            beat = _snapshot(slot, revision=revision, watermark_us=10 + revision)
+            _commit(worker, slot, f"child {slot}", beat)
+            worker.serve()
+        return _confirmations(worker, 0) > 1
+
+    stage.until(is_confirmed_again, worker)
+
+
 def _fleet(worker: TestWorker) -> tuple[dict[int, int | None], bool]:
     """Return each slot's lowest watermark, and whether the last report was current."""
     lowest_us: dict[int, int | None] = {}
@@ -423,4 +441,5 @@ CASES: tuple[Callable[[PortStage], None], ...] = (
     the_stream_start_is_found_once_it_is_committed,
     parked_changes_are_of_their_transaction_and_in_no_vector,
     the_fleet_is_followed_through_committed_records_only,
+    a_fleet_that_publishes_all_the_time_is_seen_as_it_is,
 )

@@ -8,7 +8,9 @@ import pytest
 from confluent_kafka import KafkaError
 
 from tests.unit.producer.kafka.test_root_slot import END, Consumer
+from tests.unit.producer.kafka.test_slot_ends import Admins
 from tidegate.producer.core.events import AccessDenied, FleetRead, ReadInterrupted
+from tidegate.producer.kafka import admin as kafka_admin
 from tidegate.producer.kafka import from_beginning
 from tidegate.producer.kafka.progress_follower import ProgressFollower
 from tidegate.schemas.progress import ProgressRecord, SlotProgress, TokenSnapshot
@@ -34,7 +36,14 @@ def failed(error, slot=None, offset=None):
 
 
 @pytest.fixture
-def follower(monkeypatch):
+def admins(monkeypatch):
+    made = Admins()
+    monkeypatch.setattr(kafka_admin, "AdminClient", made)
+    return made
+
+
+@pytest.fixture
+def follower(monkeypatch, admins):
     monkeypatch.setattr(from_beginning, "Consumer", Consumer)
     return ProgressFollower(
         bootstrap_servers="x", group="g", topic="g-progress", slots=2, epoch="e",
@@ -54,15 +63,30 @@ def test_it_reads_every_slot_from_its_beginning(follower):
     assert follower._consumer.is_closed
 
 
-def test_the_ends_make_what_was_read_current(follower, batches):
+def test_the_ends_make_what_was_read_current(follower, batches, admins):
     batches += [
         [beat(0, 0), failed(END, 0, 2), beat(1, 0)],
-        [failed(END, 1, 2), failed(KafkaError(KafkaError._TRANSPORT))],
+        [failed(KafkaError(KafkaError._TRANSPORT))],
+        [failed(END, 1, 2)],
     ]
 
     assert follower.poll(NOW_US) == FleetRead({0: 30, 1: 31}, is_current=False)
+    admins.answer({0: 2, 1: 2})
+    assert follower.poll(NOW_US) is None
     assert follower.poll(NOW_US) == FleetRead({}, is_current=True)
     assert follower.poll(NOW_US) is None
+    assert len(admins.asked) == 1
+
+
+def test_the_ends_are_asked_for_again_once_they_are_reached(follower, batches, admins):
+    follower.poll(NOW_US)
+    admins.answer({0: 1, 1: 1})
+    batches.append([beat(0, 0), beat(1, 0)])
+    assert follower.poll(NOW_US) == FleetRead({0: 30, 1: 31}, is_current=True)
+
+    follower.poll(NOW_US + 10**6)
+    admins.answer({0: 1, 1: 1})
+    assert follower.poll(NOW_US + 10**6) == FleetRead({}, is_current=True)
 
 
 def test_a_missing_right_is_reported(follower, batches):
