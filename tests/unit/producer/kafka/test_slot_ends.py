@@ -71,7 +71,7 @@ def test_the_answer_is_returned_once(ends, admins):
     assert len(admins.asked) == 2
 
 
-def test_part_of_an_answer_is_none(ends, admins):
+def test_part_of_an_answer_is_not_returned(ends, admins):
     next(iter(admins.asked[0].values())).set_result(SimpleNamespace(offset=1))
 
     assert ends.poll(1) is None
