@@ -45,6 +45,8 @@ _DEAD_LETTER_BYTES = (100 << 20, 20 << 20, 8 << 20, None)
 """The largest message that the dead-letter topic takes, in the order in which they are tried: what
 a request holds by default, then limits of managed Kafka; the last resort is the broker's default.
 """
+_BROKER_PAUSE_S = 0.5
+"""Between two attempts to create topics while brokers are missing."""
 _REFUSED_SETTINGS = (KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION)
 
 
@@ -162,8 +164,9 @@ class KafkaTopics:
     def _ensure(self, wanted: dict[str, NewTopic]) -> dict[str, TopicDescription]:
         found = self.describe(wanted)
         missing = [topic for name, topic in wanted.items() if name not in found]
-        if missing:
-            self._create(missing)
+        give_up_at = time.monotonic() + _CALL_TIMEOUT_S
+        while missing and not self._create(missing, is_last=time.monotonic() >= give_up_at):
+            time.sleep(_BROKER_PAUSE_S)
         give_up_at = time.monotonic() + _CALL_TIMEOUT_S
         while len(found) < len(wanted) and time.monotonic() < give_up_at:
             found = self.describe(wanted)
@@ -173,7 +176,12 @@ class KafkaTopics:
             raise UnreachableError(message, topics=sorted(wanted.keys() - found.keys()))
         return found
 
-    def _create(self, topics: list[NewTopic]) -> None:
+    def _create(self, topics: list[NewTopic], *, is_last: bool) -> bool:
+        """Create topics; return whether they are there now, or will be.
+
+        Brokers that start, or restart, do not count yet for the replication factor: that is an
+        error only in the last attempt.
+        """
         answers = self._admin.create_topics(topics, request_timeout=_CALL_TIMEOUT_S)
         for name, answer in answers.items():
             try:
@@ -184,9 +192,14 @@ class KafkaTopics:
                     continue  # another worker created it first
                 if reason.retriable() or reason.code() == KafkaError._TRANSPORT:  # noqa: SLF001
                     raise self._failure(error, f"cannot create topic {name}") from error
-                message = f"cannot create topic {name}: {reason.str()}"
                 hint = "Create it by hand, or allow this principal to create topics"
+                if reason.code() == KafkaError.INVALID_REPLICATION_FACTOR:
+                    if not is_last:
+                        return False
+                    hint = "Start the missing brokers, or set replication_factor to their number"
+                message = f"cannot create topic {name}: {reason.str()}"
                 raise ConfigError(message, hint=hint) from error
+        return True
 
     def _failure(self, error: KafkaException, attempt: str) -> ConfigError | UnreachableError:
         return kafka_failure(
@@ -235,10 +248,19 @@ class KafkaDataTopics:
         self._replication = replication
 
     def ensure(self, topic: str, *, key_schema_id: int) -> None:
-        """Create the topic if it is missing; the admin client may be used by any thread."""
-        found = self._topics.ensure_data(
-            [topic], topic_partitions=self._topic_partitions, replication=self._replication
-        )[topic]
+        """Create the topic if it is missing; the admin client may be used by any thread.
+
+        Raises what `KafkaTopics.ensure_data` raises; but too few brokers are no error of the
+        settings, since there were enough when the worker started.
+        """
+        try:
+            found = self._topics.ensure_data(
+                [topic], topic_partitions=self._topic_partitions, replication=self._replication
+            )[topic]
+        except ConfigError as error:
+            if _code_behind(error) != KafkaError.INVALID_REPLICATION_FACTOR:
+                raise
+            raise UnreachableError(error.message, hint=error.hint) from error
         if self.on_found is None:
             message = "a later table was found, and no worker is there to record it"
             raise InvariantViolation(message, topic=topic)

@@ -19,6 +19,7 @@ from tidegate.producer.kafka.topics import (
 from tidegate.schemas.errors import ConfigError, InvariantViolation, UnreachableError
 
 GONE = KafkaError(KafkaError._TRANSPORT)
+FENCED = KafkaError(KafkaError.INVALID_REPLICATION_FACTOR, "All brokers are currently fenced.")
 
 
 def promise(result):
@@ -43,6 +44,8 @@ class Broker:
         self.allowed_bytes = None
         self.refused_with = None
         """The refusal of topics with another `max.message.bytes` than `allowed_bytes`."""
+        self.starts_in = 0
+        """How many topics are refused because the broker has not started yet."""
         self.hidden_for = 0
         """How many descriptions a new topic is missing from."""
 
@@ -78,6 +81,9 @@ class Broker:
                 answers[topic.topic] = promise(self.refusals.get(topic.topic))
                 continue
             refusal = self.refusals.get(topic.topic)
+            if self.starts_in:
+                self.starts_in -= 1
+                refusal = FENCED
             if self.refused_with and topic.config.get("max.message.bytes") != self.allowed_bytes:
                 refusal = self.refused_with
             self.created.append(topic)
@@ -310,3 +316,35 @@ def test_a_later_topic_that_no_worker_would_record_is_a_bug(broker, topics):
 
     with pytest.raises(InvariantViolation, match="no worker is there to record it"):
         later.ensure("p.new", key_schema_id=7)
+
+
+def test_topics_are_created_once_the_broker_has_started(broker, topics):
+    broker.starts_in = 3
+
+    assert topics.ensure_data(["a"], topic_partitions=3, replication=1) == {"a": described("a", 3)}
+
+
+@pytest.fixture
+def too_few_brokers(broker, monkeypatch):
+    """All topics are refused, and time passes with every look at the clock."""
+    broker.starts_in = 10**9
+    clock = iter(range(10**9))
+    monkeypatch.setattr(kafka_topics.time, "monotonic", lambda: next(clock))
+
+
+@pytest.mark.usefixtures("too_few_brokers")
+def test_a_replication_factor_beyond_the_brokers_is_an_error_of_the_settings(topics):
+    with pytest.raises(ConfigError, match="fenced") as caught:
+        topics.ensure_data(["a"], topic_partitions=3, replication=3)
+
+    assert "replication_factor" in caught.value.hint
+
+
+@pytest.mark.usefixtures("too_few_brokers")
+def test_a_later_tables_topic_waits_for_brokers_that_are_missing(topics):
+    data = KafkaDataTopics(topics, SimpleNamespace(), {}, topic_partitions=3, replication=3)
+
+    with pytest.raises(UnreachableError, match="fenced") as caught:
+        data.ensure("a", key_schema_id=1)
+
+    assert caught.value.retriable
