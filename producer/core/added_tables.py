@@ -37,8 +37,8 @@ __all__ = ["AddedTables"]
 class AddedTables:
     """What one worker knows of the stream's data topics.
 
-    `version` is that of the progress records which the worker writes: under version 1 no table is
-    recorded, and none waits for that.
+    `version` is that of the progress records which the worker writes: under version 1 it records no
+    table, and waits only until it has read what others have recorded.
     """
 
     def __init__(self, identity: StreamIdentity, *, version: int) -> None:
@@ -116,8 +116,10 @@ class AddedTables:
         return [do.WatchTopic(topic.topic)] if self._watch.add(topic) else []
 
     def _update(self) -> None:
-        if self._is_recorded_here and self._epoch is not None:
-            self.unrecorded = frozenset(self._found.keys() - self._recorded.keys())
+        if self._epoch is None:
+            return
+        waits = self._is_recorded_here or not self.is_at_end
+        self.unrecorded = frozenset(self._found.keys() - self._recorded.keys() if waits else ())
 
     # ------------------------------------------------------------ publishing
 

@@ -111,6 +111,17 @@ def test_a_worker_that_writes_version_1_records_nothing_and_checks_all_the_same(
     assert "key schema 9" in stop_of(give(made, read(added(replace(LATER, key_schema_id=9)))))
 
 
+def test_a_worker_that_writes_version_1_waits_for_what_others_may_have_recorded():
+    made = tables(version=1, identity=replace(IDENTITY, topics=(FIRST, LATER)))
+    records = [record_of(FIRST.topic), record_of(LATER.topic)]
+    assert made.waited_for(records) == {LATER.topic}
+    give(made, on.TablesRead((), is_at_end=False))
+    assert made.waited_for(records) == {LATER.topic}
+    assert made.due([LATER.topic]) == []
+    grown = added(replace(LATER, topic_partitions=2))
+    assert "2 topic partitions" in stop_of(give(made, read(grown)))
+
+
 @pytest.mark.parametrize(
     "other",
     [
