@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = [
     "DIALECTS",
     "GOOGLE_SQL",
+    "IMMUTABLE_KEY_RANGE",
+    "MUTABLE_KEY_RANGE",
     "POSTGRESQL",
     "StreamDescription",
     "check_start",
@@ -35,7 +37,9 @@ POSTGRESQL = "POSTGRESQL"
 DIALECTS = (GOOGLE_SQL, POSTGRESQL)
 """What Tidegate reads, as `database_options` names them."""
 
-_IMMUTABLE = "IMMUTABLE_KEY_RANGE"
+IMMUTABLE_KEY_RANGE = "IMMUTABLE_KEY_RANGE"
+MUTABLE_KEY_RANGE = "MUTABLE_KEY_RANGE"
+_PARTITION_MODES = (IMMUTABLE_KEY_RANGE, MUTABLE_KEY_RANGE)
 _CAPTURE_TYPES = ("OLD_AND_NEW_VALUES", "NEW_VALUES", "NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
 _RETENTION = re.compile(r"([0-9]{1,9})([smhd])")
 _UNIT_NS = {
@@ -70,6 +74,16 @@ class StreamDescription:
         """What its records hold by default; each record states its own."""
         return self.options.get("value_capture_type", _CAPTURE_TYPES[0])
 
+    @property
+    def partition_mode(self) -> str:
+        """Whether a stream partition has the same keys all its life; fixed at creation."""
+        return self.options.get("partition_mode", IMMUTABLE_KEY_RANGE).upper()
+
+    @property
+    def has_key_moves(self) -> bool:
+        """Whether keys move between stream partitions that go on."""
+        return self.partition_mode == MUTABLE_KEY_RANGE
+
     def faults(self) -> list[str]:
         """Return everything that keeps Tidegate from reading this stream, each with its fix."""
         if self.dialect not in DIALECTS:
@@ -81,11 +95,11 @@ class StreamDescription:
             create = f"CREATE CHANGE STREAM {self._quoted} FOR ALL"
             return [f"change_stream: {fault}: set one of these, or create it: {create}"]
         found = []
-        mode = self.options.get("partition_mode", _IMMUTABLE)
-        if mode.upper() != _IMMUTABLE:
+        if self.partition_mode not in _PARTITION_MODES:
+            known = " or ".join(self._option("partition_mode", one) for one in _PARTITION_MODES)
             found.append(
-                f"change_stream: partition_mode {mode} is not supported: "
-                f"create a stream with {self._option('partition_mode', _IMMUTABLE)}"
+                f"change_stream: partition_mode {self.partition_mode} is not known: "
+                f"create a stream with {known}"
             )
         if _is_true(self.options, "per_placement_tvf"):
             found.append(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Sequence
     from types import TracebackType
 
     from tidegate.producer.core.effects import PublishProgress, PublishRecords, StartQuery
@@ -54,9 +54,6 @@ __all__ = [
 
 _T = TypeVar("_T")
 _Run: TypeAlias = "Callable[[], Coroutine[Any, Any, _T]]"
-
-
-# ---------------------------------------------------------------- Kafka
 
 
 class Publisher(Protocol):
@@ -252,12 +249,16 @@ class Membership(Protocol):
         """Describe one more data topic from now on; does not block."""
         ...
 
-    def follow(self, epoch: str) -> None:
+    def follow(self, epoch: str, *, with_moves: bool) -> None:
         """Read all slots from their beginnings from now on, beside the own ones; does not block.
 
-        Records of another epoch are passed over.  What contradicts the protocol ends it, with one
-        `ReadInterrupted`: no `FleetRead` comes any more.
+        Records of another epoch are passed over; `await_sources` needs `with_moves`.  What
+        contradicts the protocol ends it, with one `ReadInterrupted`: no `FleetRead` comes any more.
         """
+        ...
+
+    def await_sources(self, sources: Sequence[tuple[str, int]]) -> None:
+        """Name each (token, microseconds) in a `FleetRead` once it is published; does not block."""
         ...
 
     def replace_client(self) -> None:
@@ -281,8 +282,7 @@ class StreamStartFinder(Protocol):
     def poll(self, timeout_s: float = 0.0) -> tuple[ProgressRecord | None, bool]:
         """Return (the record if it was read just now, whether the slot's end was reached).
 
-        Waits for at most about `timeout_s`.  The search starts at the slot's beginning and goes on
-        where the poll before stopped; broker errors are retried by the next poll.
+        Waits for about `timeout_s`; goes on where it stopped, also after an error of the broker.
         """
         ...
 

@@ -1,8 +1,10 @@
 """Spanner's change stream records, as the rest of the producer sees them.
 
 Field names are Spanner's own (seed: "Data change records", "Heartbeat records", "Child partitions
-records").  Values are still what the JSON of `keys`, `new_values` and `old_values` holds; the
-translation turns them into Avro.  Instants are nanoseconds since 1970, as exact as Spanner's.
+records"; `google.spanner.v1.ChangeStreamRecord` for MUTABLE_KEY_RANGE, which has start, end and
+event records in the place of child partitions records).  Values are still what the JSON of `keys`,
+`new_values` and `old_values` holds; the translation turns them into Avro.  Instants are nanoseconds
+since 1970, as exact as Spanner's.
 """
 
 from __future__ import annotations
@@ -22,8 +24,12 @@ __all__ = [
     "ChildPartitionsRecord",
     "DataChangeRecord",
     "HeartbeatRecord",
+    "LineageRecord",
     "Mod",
     "ModType",
+    "PartitionEndRecord",
+    "PartitionEventRecord",
+    "PartitionStartRecord",
     "RecordColumn",
     "StreamRecord",
     "UnreadableValues",
@@ -118,4 +124,36 @@ class ChildPartitionsRecord:
     children: tuple[ChildPartition, ...]
 
 
-StreamRecord: TypeAlias = DataChangeRecord | HeartbeatRecord | ChildPartitionsRecord
+@dataclass(frozen=True, slots=True)
+class PartitionStartRecord:
+    """Stream partitions to be queried from `start_ns` on; the one that returned this may go on."""
+
+    start_ns: int
+    record_sequence: str
+    tokens: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEndRecord:
+    """The stream partition that returned this returns nothing more."""
+
+    end_ns: int
+    record_sequence: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEventRecord:
+    """Keys moved at `commit_timestamp_ns`: in from `sources`, and out to `destinations`."""
+
+    commit_timestamp_ns: int
+    record_sequence: str
+    sources: tuple[str, ...]
+    destinations: tuple[str, ...] = ()
+
+
+LineageRecord: TypeAlias = (
+    ChildPartitionsRecord | PartitionStartRecord | PartitionEndRecord | PartitionEventRecord
+)
+"""What a stream partition returns about others, and about its end."""
+
+StreamRecord: TypeAlias = DataChangeRecord | HeartbeatRecord | LineageRecord

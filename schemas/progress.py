@@ -13,7 +13,9 @@ from enum import StrEnum
 from typing import TypeAlias
 
 __all__ = [
+    "MOVE_OUTS",
     "PROGRESS_VERSION",
+    "STARTS",
     "ChecksumKind",
     "ChildPartition",
     "DataTopic",
@@ -38,6 +40,12 @@ __all__ = [
 
 PROGRESS_VERSION = 3
 """The newest version of the progress records; every earlier one can be read."""
+
+STARTS = ":start"
+"""In a boundary, in the place of a transaction: the stream partitions that a token named."""
+
+MOVE_OUTS = ":move-out"
+"""In a boundary, in the place of a transaction: the keys that a token gave to others."""
 
 
 class ChecksumKind(StrEnum):

@@ -36,7 +36,7 @@ from benchmarks.producer.responses import (
 )
 from benchmarks.producer.stages import table_encoding
 from tidegate.producer.core.events import QueryFailed, RecordsRead
-from tidegate.producer.description import GOOGLE_SQL
+from tidegate.producer.description import GOOGLE_SQL, IMMUTABLE_KEY_RANGE
 from tidegate.producer.driver.byte_budget import ByteBudget
 from tidegate.producer.driver.reader import PartitionReader
 from tidegate.producer.driver.tasks import TaskThread
@@ -170,7 +170,7 @@ async def _serve(kind: str) -> None:
 def _read(address: str, readers: int, kind: str) -> None:
     tasks = TaskThread()
     channels = SpannerChannels(database=_DATABASE, emulator_host=address)
-    stream = SpannerChangeStream(channels, form_of(GOOGLE_SQL, STREAM))
+    stream = SpannerChangeStream(channels, form_of(GOOGLE_SQL, IMMUTABLE_KEY_RANGE, STREAM))
     budget = ByteBudget(_BUDGET_BYTES, tasks=tasks)
     translator = Translator({TABLE.name: table_encoding()}, change_stream=STREAM)
     held: list[RecordsRead] = []

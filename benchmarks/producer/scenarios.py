@@ -17,7 +17,7 @@ from benchmarks.producer.feed import FeedProcess
 from benchmarks.producer.fleet import Fleet
 from benchmarks.producer.responses import STREAM, TABLE, Case, responses
 from benchmarks.producer.stages import table_encoding
-from tidegate.producer.description import GOOGLE_SQL
+from tidegate.producer.description import GOOGLE_SQL, IMMUTABLE_KEY_RANGE
 from tidegate.producer.driver.tasks import TaskThread
 from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
@@ -160,9 +160,9 @@ def _grpc_alone(case: Case, _stack: LocalStack) -> Figures:
         database="projects/p/instances/i/databases/d", emulator_host=feed.address
     )
     try:
-        query = SpannerChangeStream(channels, form_of(GOOGLE_SQL, STREAM)).query(
-            token=_TOKEN, start_ns=1, end_ns=None, heartbeat_ms=1_000
-        )
+        query = SpannerChangeStream(
+            channels, form_of(GOOGLE_SQL, IMMUTABLE_KEY_RANGE, STREAM)
+        ).query(token=_TOKEN, start_ns=1, end_ns=None, heartbeat_ms=1_000)
         feed.release()
         return _cpu(tasks.run(lambda: _receive(query, _FLOOR_CHANGES // (case.rows * case.mods))))
     finally:

@@ -14,7 +14,7 @@ from benchmarks.producer.responses import START_NS, STREAM, TABLE
 from benchmarks.producer.stages import NAMES, table_encoding
 from tidegate.producer.core.stream_identity import StreamIdentity
 from tidegate.producer.core.worker import Worker
-from tidegate.producer.description import GOOGLE_SQL
+from tidegate.producer.description import GOOGLE_SQL, IMMUTABLE_KEY_RANGE
 from tidegate.producer.driver.byte_budget import ByteBudget
 from tidegate.producer.driver.clock import SystemClock
 from tidegate.producer.driver.loop import FleetWorker
@@ -139,7 +139,7 @@ class _Rounds:
     def _worker(
         self, channels: Any, tasks: TaskThread, broker: MemoryBroker, publisher: MemoryPublisher
     ) -> FleetWorker:
-        stream = SpannerChangeStream(channels, form_of(GOOGLE_SQL, STREAM))
+        stream = SpannerChangeStream(channels, form_of(GOOGLE_SQL, IMMUTABLE_KEY_RANGE, STREAM))
         budget = ByteBudget(_INFLIGHT_BYTES_MAX, tasks=tasks)
         identity = StreamIdentity(
             stream="d/changeStreams/s",

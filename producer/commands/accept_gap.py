@@ -104,6 +104,13 @@ def accept_gap(
     config = config.model_copy(update={"worker": NAME, "poison": "stop"})
     with ExitStack() as exits:
         found = exits.enter_context(closing(find_environment(config)))
+        if found.description.has_key_moves:
+            message = "a gap cannot be accepted where keys move between stream partitions"
+            hint = (
+                "What began in the gap would always be missing: start a new stream, with another "
+                "prefix"
+            )
+            raise ConfigError(message, hint=hint)
         progress("reading the progress topic", 0)
         view, started, _ = read_fleet(config)
         chosen = _choose(view, token)

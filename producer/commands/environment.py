@@ -18,7 +18,7 @@ from tidegate.producer.kafka.root_slot import RootSlotReader
 from tidegate.producer.kafka.topics import KafkaTopics, PlannedTopics
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.channel import SpannerChannels
-from tidegate.producer.spanner.forms import form_of
+from tidegate.producer.spanner.forms import WINDOW_US, form_of
 from tidegate.producer.spanner.stream import SpannerChangeStream
 from tidegate.producer.spanner.validate import validate_stream
 from tidegate.producer.translation.planned_registry import PlannedRegistry
@@ -64,6 +64,11 @@ class Environment:
     """The `StreamStarted` of the topics' epoch; None before the stream's first start."""
     has_dead_letter: bool
     """Whether the dead-letter topic exists: then there may be parked keys, whatever `poison` is."""
+
+    @property
+    def window_us(self) -> int | None:
+        """How long the interval of one query is; None where queries have no end."""
+        return WINDOW_US if self.description.has_key_moves else None
 
     def planned(self, config: ProducerConfig) -> Environment:
         """Return the same with clients that create no topic and register no schema."""
@@ -119,12 +124,15 @@ def find_environment(config: ProducerConfig) -> Environment:
         exits.callback(channels.close)
         description, stream = validate_stream(
             catalogue,
-            lambda dialect: SpannerChangeStream(channels, form_of(dialect, config.change_stream)),
+            lambda described: SpannerChangeStream(
+                channels, form_of(described.dialect, described.partition_mode, described.name)
+            ),
             run_task=tasks.run,
             name=config.change_stream,
             start_ns=now_ns if starts_now else config.start_ns(),
             now_ns=now_ns,
         )
+        require_mode(config, description, has_dead_letter=has_dead_letter)
         exits.pop_all()
     return Environment(
         topics=names,
@@ -140,6 +148,27 @@ def find_environment(config: ProducerConfig) -> Environment:
         recorded=recorded,
         has_dead_letter=has_dead_letter,
     )
+
+
+def require_mode(
+    config: ProducerConfig, description: StreamDescription, *, has_dead_letter: bool
+) -> None:
+    """Raise ConfigError for settings that do not go with keys that move.
+
+    A key that moves would leave its parked changes behind: a marker does not name parked keys.
+    """
+    if not description.has_key_moves:
+        return
+    if config.poison == "park":
+        message = f"poison: park is not possible with partition_mode {description.partition_mode}"
+        raise ConfigError(message, hint='Use poison = "stop"')
+    if has_dead_letter:
+        message = f"prefix: {config.prefix} has a dead-letter topic"
+        hint = (
+            f"With partition_mode {description.partition_mode} nothing is parked: use another "
+            "prefix, or delete the topic"
+        )
+        raise ConfigError(message, hint=hint)
 
 
 def open_root_slot(

@@ -85,6 +85,7 @@ class Parts:
                 commit_interval_us=config.commit_interval_ms * 1_000,
                 queries=QueryLimits(
                     stall_after_us=stall_after_us(config.heartbeat_ms),
+                    window_us=self.found.window_us,
                     scheduler=SchedulerLimits(
                         open_max=config.open_queries_max, drift_us_max=config.drift_ms_max * 1_000
                     ),
@@ -127,12 +128,13 @@ class Parts:
             listener=worker,
             decoder=decoder,
             root_slot=self.found.root_slot,
-            open_follower=lambda epoch: ProgressFollower(
+            open_follower=lambda epoch, with_moves: ProgressFollower(
                 bootstrap_servers=config.bootstrap_servers,
                 group=self.found.topics.group,
                 topic=self.found.topics.progress,
                 slots=self.identity.slots,
                 epoch=epoch,
+                with_moves=with_moves,
                 decoder=decoder,
                 options=self.found.kafka_options,
             ),

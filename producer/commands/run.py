@@ -107,6 +107,7 @@ def _reader_factory(
             token=query.token,
             query_id=query.query_id,
             start_ns=query.start_ns,
+            end_ns=query.end_ns,
             heartbeat_ms=parts.config.heartbeat_ms,
             deliver=deliver,
             budget=budget,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AbortTransaction",
     "AwaitDelivery",
+    "AwaitSources",
     "BeginTransaction",
     "CommitTransaction",
     "Effect",
@@ -71,7 +72,7 @@ class FindStreamStart:
 
 @dataclass(frozen=True, slots=True)
 class StartQuery:
-    """Start a change stream query without an end; the empty token is the initial query.
+    """Start a change stream query; the empty token is the initial query.
 
     A bounded stream is not read with a bounded query: only what lies past the bound proves that
     nothing before it is missing.
@@ -80,6 +81,8 @@ class StartQuery:
     token: str
     query_id: int
     start_ns: int
+    end_ns: int | None = None
+    """Inclusive; only where the service requires an end, and the next query goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +188,19 @@ class FollowFleet:
 
     epoch: str
     """Records of another one are passed over."""
+    with_moves: bool = False
+    """Whether `AwaitSources` may follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitSources:
+    """Say in a `FleetRead` when stream partitions have published through a time.
+
+    Until then, or until the whole fleet has.  Any worker may own them.
+    """
+
+    sources: tuple[tuple[str, int], ...]
+    """(token, microseconds); never empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +225,7 @@ class ReportWaiting:
     queued: int
     paused: int
     running: int
+    held: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +258,7 @@ LocalEffect: TypeAlias = (
     | RejoinGroup
     | WatchTopic
     | FollowFleet
+    | AwaitSources
     | ReplaceGroupClient
     | ReportStopped
     | ReportWaiting

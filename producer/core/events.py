@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tidegate.producer.messages import PublishableRecord
-    from tidegate.producer.records import ChildPartitionsRecord, HeartbeatRecord
+    from tidegate.producer.records import HeartbeatRecord, LineageRecord
     from tidegate.schemas.errors import TidegateError
     from tidegate.schemas.progress import DataTopic, PartitionGap, ProgressRecord, TopicOffset
 
@@ -155,7 +155,7 @@ class RecordsRead:
 
     token: str
     query_id: int
-    items: list[PublishableRecord | HeartbeatRecord | ChildPartitionsRecord]
+    items: list[PublishableRecord | HeartbeatRecord | LineageRecord]
     size_bytes: int
 
 
@@ -344,6 +344,8 @@ class FleetRead:
     """
     is_current: bool
     """Whether each slot was just read to its end and has a heartbeat in effect."""
+    published: tuple[tuple[str, int], ...] = ()
+    """Of `AwaitSources`: those that have come true, each once."""
 
 
 TopicEvent: TypeAlias = TopicsObserved | TableFound | TablesRead

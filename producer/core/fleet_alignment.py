@@ -28,8 +28,14 @@ _LOOK_EVERY_US = 100_000
 class FleetAlignment:
     """Passes the lowest watermark of the other workers' slots on to the scheduler."""
 
-    def __init__(self, slots: Mapping[int, Slot], index: PartitionIndex) -> None:
-        """Start without a view; `slots` are the worker's own."""
+    def __init__(
+        self, slots: Mapping[int, Slot], index: PartitionIndex, *, with_moves: bool = False
+    ) -> None:
+        """Start without a view; `slots` are the worker's own.
+
+        With `with_moves` the fleet is followed for keys that move between stream partitions, too.
+        """
+        self._with_moves = with_moves
         self._slots = slots
         self._index = index
         self._lowest: dict[int, int] = {}
@@ -38,8 +44,9 @@ class FleetAlignment:
         self._look_at_us = 0
 
     def follow(self, epoch: str) -> list[do.Effect]:
-        """Return what starts to follow the fleet; nothing without a limit of the drift."""
-        return [do.FollowFleet(epoch)] if self._index.limits_drift else []
+        """Return what starts to follow the fleet; nothing if nothing waits for others."""
+        is_wanted = self._index.limits_drift or self._with_moves
+        return [do.FollowFleet(epoch, self._with_moves)] if is_wanted else []
 
     def handle(self, event: FleetRead, now_us: int) -> None:
         """Take in how far the fleet's slots are."""
@@ -54,6 +61,8 @@ class FleetAlignment:
 
     def look(self, now_us: int) -> None:
         """Tell the scheduler what it has to compare with, if that may have changed."""
+        if not self._index.limits_drift:
+            return
         if self._current_at_us is None or now_us < self._look_at_us:
             return
         self._look_at_us = now_us + _LOOK_EVERY_US

@@ -14,7 +14,7 @@ from tidegate.lineage.frontier import ProgressRow
 from tidegate.producer.core.events import FleetRead
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from tidegate.schemas.progress import ProgressRecord
 
@@ -27,9 +27,11 @@ _ASK_EVERY_US = 1_000_000
 class FleetProgress:
     """All slots of a progress topic, read from their beginnings."""
 
-    def __init__(self, *, epoch: str, topic: str, slots: int) -> None:
-        """Start without records."""
-        self.view = FleetView(epoch=epoch, progress_topic=topic, slots=slots)
+    def __init__(self, *, epoch: str, topic: str, slots: int, with_moves: bool = False) -> None:
+        """Start without records; `await_sources` needs `with_moves`."""
+        self.view = FleetView(epoch=epoch, progress_topic=topic, slots=slots, with_moves=with_moves)
+        self._awaited: set[tuple[str, int]] = set()
+        self._is_asked = False
         self._rows: list[ProgressRow] = []
         self._reached = dict.fromkeys(range(slots), 0)
         self._ends: dict[int, int] | None = None
@@ -74,6 +76,11 @@ class FleetProgress:
         self._ends, self._is_confirmed = dict(ends), False
         self._ask_at_us = now_us + _ASK_EVERY_US
 
+    def await_sources(self, sources: Iterable[tuple[str, int]]) -> None:
+        """Report each (token, microseconds) once it is published through that time."""
+        self._awaited.update(sources)
+        self._is_asked = True
+
     def report(self) -> FleetRead | None:
         """Return what is new since the last report, if anything is, and whether it is current.
 
@@ -83,7 +90,7 @@ class FleetProgress:
         if self._rows:
             rows, self._rows = self._rows, []
             self.view.fold(rows, reached=self._reached)
-        elif not is_current:
+        elif not is_current and not self._is_asked:
             return None
         is_current = is_current and self.view.is_complete
         found = {slot: self.view.lowest_us(slot) for slot in self._reached}
@@ -92,8 +99,11 @@ class FleetProgress:
             for slot, lowest_us in found.items()
             if slot not in self._lowest or self._lowest[slot] != lowest_us
         }
-        if not changed and not is_current:
+        published = tuple(sorted(one for one in self._awaited if self.view.has_published(*one)))
+        self._awaited.difference_update(published)
+        self._is_asked = False
+        if not changed and not is_current and not published:
             return None
         self._is_confirmed = self._is_confirmed or is_current
         self._lowest = found
-        return FleetRead(changed, is_current=is_current)
+        return FleetRead(changed, is_current=is_current, published=published)

@@ -10,7 +10,8 @@ A stream partition, from its first announcement to its committed completion mark
     CREATED ─► SCHEDULED ◄─► QUEUED ◄─► RUNNING ─► FINISHED ─► GONE
                    └◄──────────────────► ┘ └─────► STOPPED
 
-QUEUED and RUNNING ─► PAUSED ─► QUEUED.  QUEUED and PAUSED ─► SCHEDULED when the slot is released.
+QUEUED and RUNNING ─► PAUSED ─► QUEUED.  RUNNING ─► HELD ─► QUEUED.  QUEUED, PAUSED and HELD ─►
+SCHEDULED when the slot is released.
 
 A pair that is not in its table cannot happen: it is an InvariantViolation.
 """
@@ -86,6 +87,7 @@ class PartitionState(Enum):
     QUEUED = "its query is due, and waits until fewer queries run"
     RUNNING = "a query runs"
     PAUSED = "it is far ahead of the slowest one, and is not read"
+    HELD = "keys moved into it, and it is not read until their changes before that are published"
     STOPPED = "its query cannot be repeated, and it holds its watermark"
     FINISHED = "its end is proved, its completion marker is not committed"
     GONE = "its completion marker is committed"
@@ -100,6 +102,8 @@ class PartitionChange(Enum):
     TURN_ENDED = "its query was stopped in favour of a stream partition that is further behind"
     PAUSED = "it got too far ahead of the slowest one"
     RESUMED = "the slowest one has come closer"
+    HELD = "it returned something later than keys that moved in, whose sources are behind"
+    SOURCES_PUBLISHED = "the stream partitions that the keys came from are published so far"
     QUERY_STOPPED = "its query was stopped, failed, or ended without proof"
     WITHDRAWN = "its slot is released"
     REFUSED = "an error that a repetition would meet again"
@@ -119,6 +123,9 @@ PARTITION_TRANSITIONS: Mapping[tuple[PartitionState, PartitionChange], Partition
     (PartitionState.RUNNING, PartitionChange.PAUSED): PartitionState.PAUSED,
     (PartitionState.PAUSED, PartitionChange.RESUMED): PartitionState.QUEUED,
     (PartitionState.PAUSED, PartitionChange.WITHDRAWN): PartitionState.SCHEDULED,
+    (PartitionState.RUNNING, PartitionChange.HELD): PartitionState.HELD,
+    (PartitionState.HELD, PartitionChange.SOURCES_PUBLISHED): PartitionState.QUEUED,
+    (PartitionState.HELD, PartitionChange.WITHDRAWN): PartitionState.SCHEDULED,
     (PartitionState.RUNNING, PartitionChange.QUERY_STOPPED): PartitionState.SCHEDULED,
     (PartitionState.RUNNING, PartitionChange.REFUSED): PartitionState.STOPPED,
     (PartitionState.RUNNING, PartitionChange.END_PROVED): PartitionState.FINISHED,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidegate.producer.core import effects as do
+from tidegate.producer.core.key_moves import SourceWaits
 from tidegate.producer.core.lifecycle import PartitionChange
 from tidegate.producer.core.query_failure import Consequence, consequence_of
 from tidegate.producer.core.query_scheduler import SchedulerLimits
@@ -17,6 +18,7 @@ from tidegate.producer.core.refusals import Refusals
 from tidegate.producer.core.stall_watch import StallWatch
 from tidegate.producer.core.waiting_report import WaitingReport
 from tidegate.schemas.errors import InvariantViolation, TidegateError
+from tidegate.schemas.instants import NS_PER_US
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -37,6 +39,8 @@ class QueryLimits:
     """A worker does not try a stopped stream partition again before this."""
     stall_after_us: int = 10_000_000
     """A query that is silent for so long is repeated."""
+    window_us: int | None = None
+    """How long the interval of one query is; None: queries have no end."""
     scheduler: SchedulerLimits = field(default_factory=SchedulerLimits)
 
 
@@ -50,6 +54,8 @@ class Queries:
         self._refusals = Refusals(limits.refusal_pause_us)
         self._stalls = StallWatch(limits.stall_after_us)
         self._waiting = WaitingReport()
+        self._source_waits = SourceWaits()
+        self._window_us = limits.window_us
         self._last_id = 0
 
     def schedule(
@@ -89,7 +95,9 @@ class Queries:
         self._last_id += 1
         start_ns = partition.start_query(self._last_id)
         self._stalls.hear(self._last_id, partition)
-        return do.StartQuery(partition.child.token, self._last_id, start_ns)
+        window_us = self._window_us
+        end_ns = None if window_us is None else start_ns + window_us * NS_PER_US
+        return do.StartQuery(partition.child.token, self._last_id, start_ns, end_ns)
 
     def stop(self, partition: StreamPartition) -> list[do.Effect]:
         """Stop the query of a stream partition, if one runs; let it wait for none."""
@@ -134,6 +142,7 @@ class Queries:
         try:
             if partition.add_items(event.items, event.size_bytes, end_ns=end_ns):
                 effects += self.stop(partition)
+            effects += self._source_waits.add(event.token, partition.take_waits())
         except TidegateError as error:
             effects.append(do.StopQuery(event.token, event.query_id))
             effects += self.fail(partition, error, now_us)
@@ -145,8 +154,21 @@ class Queries:
     def end(self, partition: StreamPartition, now_us: int) -> None:
         """End a running query that the service ended with OK."""
         self._forget(partition)
-        if not partition.end_query(now_us):
+        if not partition.end_query(now_us, had_end=self._window_us is not None):
             self._counters.counts["unproven_finish"] += 1
+
+    def publish_sources(
+        self, published: Iterable[tuple[str, int]], find: Callable[[str], StreamPartition | None]
+    ) -> None:
+        """Let those go on that wait for nothing but sources that have published now.
+
+        `find` returns a stream partition; None if the worker does not own it any more.
+        """
+        for source, at_us in published:
+            for token in self._source_waits.publish(source, at_us):
+                partition = find(token)
+                if partition is not None:
+                    partition.source_published(source, at_us)
 
     def fail(
         self, partition: StreamPartition, error: TidegateError, now_us: int

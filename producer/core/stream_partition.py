@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tidegate.producer.core.item_times import Item, lies_past, waits_for_move_ins
+from tidegate.producer.core.key_moves import MoveIns
 from tidegate.producer.core.lifecycle import (
     PARTITION_TRANSITIONS,
     PartitionChange,
@@ -22,13 +24,19 @@ from tidegate.producer.core.lifecycle import (
     transition,
 )
 from tidegate.producer.core.parked_keys import ParkedKeys
+from tidegate.producer.core.position import Position
 from tidegate.producer.core.totals import counted
 from tidegate.producer.errors import SourceOrderBroken
 from tidegate.producer.messages import PublishableRecord
-from tidegate.producer.records import ChildPartitionsRecord, HeartbeatRecord
+from tidegate.producer.records import (
+    ChildPartitionsRecord,
+    HeartbeatRecord,
+    PartitionEndRecord,
+    PartitionEventRecord,
+    PartitionStartRecord,
+)
 from tidegate.schemas.errors import InvariantViolation, invariant
 from tidegate.schemas.instants import NS_PER_US
-from tidegate.schemas.order_key import sequence_pair
 from tidegate.schemas.progress import (
     PROGRESS_VERSION,
     ChecksumKind,
@@ -37,43 +45,17 @@ from tidegate.schemas.progress import (
     TokenSnapshot,
     TopicTotals,
 )
+from tidegate.schemas.topics import ROOT_TOKEN
 
 if TYPE_CHECKING:
     from tidegate.schemas.errors import TidegateError
 
-__all__ = ["Position", "Publication", "StreamPartition"]
+__all__ = ["Publication", "StreamPartition"]
 
 RETRY_DELAY_MIN_US = 100_000
 RETRY_DELAY_MAX_US = 30_000_000
 
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Everything with a commit timestamp <= `watermark_us`, and what `boundary` covers after it."""
-
-    watermark_us: int
-    boundary: dict[str, str] = field(default_factory=dict)
-    """server transaction id -> highest record sequence; all at one commit time, watermark + 1."""
-
-    def with_record(self, record: PublishableRecord) -> Position:
-        """Return the position after one more record: others at its commit time may follow it."""
-        watermark_us = record.commit_timestamp_us - 1
-        kept = self.boundary if watermark_us == self.watermark_us else {}
-        boundary = {**kept, record.server_transaction_id: record.record_sequence}
-        return Position(watermark_us, boundary)
-
-    def with_heartbeat(self, timestamp_us: int) -> Position:
-        """Return the position after a heartbeat: the instant itself may still bring records."""
-        return Position(timestamp_us - 1) if timestamp_us - 1 > self.watermark_us else self
-
-    def covers(self, record: PublishableRecord) -> bool:
-        """Whether a record is contained already."""
-        if record.commit_timestamp_us != self.watermark_us + 1:
-            return record.commit_timestamp_us <= self.watermark_us
-        highest = self.boundary.get(record.server_transaction_id)
-        return highest is not None and sequence_pair(record.record_sequence) <= sequence_pair(
-            highest
-        )
+_WAITING = (PartitionState.QUEUED, PartitionState.PAUSED, PartitionState.HELD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +69,8 @@ class Publication:
     finish: tuple[int, tuple[ChildPartition, ...]] | None
     """(end, children) if this is the last transaction of the stream partition; nanoseconds."""
     parked: ParkedKeys = field(default_factory=ParkedKeys)
+    started: tuple[ChildPartition, ...] = ()
+    """Stream partitions that it named while it went on."""
 
 
 @dataclass(slots=True)
@@ -129,12 +113,15 @@ class StreamPartition:
         self.read = self.published
         self.pending: list[PublishableRecord] = []
         self.pending_bytes = 0
+        self.move_ins = MoveIns()
         self.attempts = 0
         self.retry_at_us = 0
         self.stopped_by: TidegateError | None = None
         """The error that stopped it; None but in the state STOPPED."""
         self._query: _Query | None = None
         self._finish: tuple[int, tuple[ChildPartition, ...]] | None = None
+        self._started: list[ChildPartition] = []
+        self._new_waits: list[tuple[str, int]] = []
         self._changed: dict[str, StreamPartition] | None = None
         self.state = PartitionState.CREATED
         if self.heard.issuperset(child.parents):
@@ -212,22 +199,25 @@ class StreamPartition:
         self._query = None
         if self.state is PartitionState.RUNNING:
             self._move(PartitionChange.QUERY_STOPPED)
-        elif self.state in (PartitionState.QUEUED, PartitionState.PAUSED):
+        elif self.state in _WAITING and query_id is None:
             self._move(PartitionChange.WITHDRAWN)
         return query_id
 
     def add_items(
         self,
-        items: list[PublishableRecord | HeartbeatRecord | ChildPartitionsRecord],
+        items: list[Item],
         size_bytes: int,
         *,
         end_ns: int | None = None,
     ) -> bool:
-        """Add what the query returned; return whether it proves a bounded stream's end.
+        """Add what the query returned; return whether the query is of no more use.
 
-        What lies past `end_ns` is not added: it is the proof that all before it was returned.  A
-        query's end is no proof, since a query may end early, and neither is a clock.  Children that
-        came before it start within the stream: they are announced when the query ends.  Raises
+        That is at the proved end, and where what follows waits for other stream partitions
+        (`key_moves`), to be read again later.
+
+        What lies past `end_ns` is not added: it is the proof that all before it was returned. A
+        query's end is no proof, since a query may end early, and neither is a clock. Children that
+        came before it start within the stream: they are announced when the query ends. Raises
         SourceOrderBroken and TooManyParkedKeys; what came before in `items` was added.
         """
         query = self._query
@@ -237,7 +227,10 @@ class StreamPartition:
         self.pending_bytes += size_bytes
         self._report_change()
         for item in items:
-            if end_ns is not None and _lies_past(item, end_ns):
+            if self.move_ins.waits_for and waits_for_move_ins(item, self.move_ins.at_us):
+                self._move(PartitionChange.HELD)
+                return True
+            if end_ns is not None and lies_past(item, end_ns):
                 if query.children:
                     continue  # the query ends by itself, and may still bring their siblings
                 self._finish_at(end_ns)
@@ -252,6 +245,13 @@ class StreamPartition:
                 case ChildPartitionsRecord():
                     query.children.update({child.token: child for child in item.children})
                     query.children_start_ns = item.start_ns
+                case PartitionStartRecord():
+                    self._add_start(item, query)
+                case PartitionEventRecord():
+                    self._add_move(item)
+                case PartitionEndRecord():
+                    self._finish_at(item.end_ns)
+                    return True
         return False
 
     def _is_repeated(self, record: PublishableRecord, query: _Query) -> bool:
@@ -275,24 +275,57 @@ class StreamPartition:
         self.pending.append(record)
         self._advance(self.read.with_record(record))
 
+    def _add_start(self, start: PartitionStartRecord, query: _Query) -> None:
+        """Take stream partitions that are to be announced, now that this one goes on."""
+        token = self.child.token
+        if token == ROOT_TOKEN:
+            children = [ChildPartition(one, (), start.start_ns) for one in start.tokens]
+            query.children.update({child.token: child for child in children})
+            query.children_start_ns = start.start_ns
+        elif not self.read.covers_start(start):
+            self._started += [ChildPartition(one, (token,), start.start_ns) for one in start.tokens]
+            self._advance(self.read.with_start(start))
+
+    def _add_move(self, event: PartitionEventRecord) -> None:
+        at_us = event.commit_timestamp_ns // NS_PER_US
+        if at_us > self.read.watermark_us:
+            sources = [one for one in event.sources if one != self.child.token]
+            if sources:
+                self._new_waits += self.move_ins.add(at_us, sources)
+            self._advance(self.read.with_move(event))
+
+    def take_waits(self) -> list[tuple[str, int]]:
+        """Return (source, time) of move-ins since the last call."""
+        waits, self._new_waits = self._new_waits, []
+        return waits
+
+    def source_published(self, source: str, at_us: int) -> None:
+        """Go on if that was the last source that it had to wait for."""
+        if self.move_ins.publish(source, at_us) and self.state is PartitionState.HELD:
+            self._move(PartitionChange.SOURCES_PUBLISHED)
+
     def _advance(self, position: Position) -> None:
         """Move the read position; only what lies beyond it shows that a query gets on."""
         if position is not self.read:
             self.read = position
             self.attempts = 0
 
-    def end_query(self, now_us: int) -> bool:
-        """End a query that the service ended with OK; return whether that proves the finish.
+    def end_query(self, now_us: int, *, had_end: bool = False) -> bool:
+        """End a query that the service ended with OK; return whether it has done so with reason.
 
-        The children are the proof.  Without them the query is retried as after a failure.
+        The children are the proof of the finish.  Without them the query is retried as after a
+        failure; but one that had an end itself is followed by the next one if it brought anything.
         """
         query = self._query
-        if query is None or not query.children:
-            self.fail_query(now_us)
-            return False
-        self._finish_at(query.children_start_ns, *query.children.values())
-        self._query = None
-        return True
+        if query is not None and query.children:
+            self._finish_at(query.children_start_ns, *query.children.values())
+            self._query = None
+            return True
+        is_next_due = had_end and query is not None and self.read is not query.resumed_at
+        self.fail_query(now_us)
+        if is_next_due:
+            self.delay_query(now_us)
+        return is_next_due
 
     def _finish_at(self, end_ns: int, *children: ChildPartition) -> None:
         self._move(PartitionChange.END_PROVED)
@@ -336,8 +369,9 @@ class StreamPartition:
         """Return everything that is not published; nothing changes until `confirm`."""
         totals = {**self.totals, **counted(self.pending, self.totals, self.checksums)}
         return Publication(
-            tuple(self.pending), self.pending_bytes, self.read, totals, self._finish, self.parked
-        )
+            tuple(self.pending), self.pending_bytes, self.read, totals, self._finish, self.parked,
+            tuple(self._started),
+        )  # fmt: skip
 
     def parks_more(self, publication: Publication) -> bool:
         """Whether a publication parks keys that were not parked before it."""
@@ -361,6 +395,7 @@ class StreamPartition:
     def confirm(self, publication: Publication) -> int:
         """Apply what a committed transaction has published; return the bytes that it releases."""
         del self.pending[: len(publication.records)]
+        del self._started[: len(publication.started)]
         self.pending_bytes -= publication.size_bytes
         if self.read is publication.position:
             self.read = self.published = publication.position
@@ -439,19 +474,10 @@ class StreamPartition:
         is_running = self.state is PartitionState.RUNNING
         has_query = self._query is not None
         invariant(has_query or not is_running, "state RUNNING without a query", token=token)
+        is_held = self.state is PartitionState.HELD
+        has_cause = bool(self.move_ins.waits_for)
+        invariant(has_cause or not is_held, "state HELD without a cause", token=token)
+        is_known = not self._started or self.has_news
+        invariant(is_known, "a started stream partition is never announced", token=token)
         times = [record.commit_timestamp_us for record in self.pending]
         invariant(times == sorted(times), "pending records out of order", token=token)
-
-
-def _lies_past(
-    item: PublishableRecord | HeartbeatRecord | ChildPartitionsRecord, end_ns: int
-) -> bool:
-    """Whether nothing at or before `end_ns` (inclusive) can follow an item."""
-    match item:
-        case PublishableRecord():
-            return item.commit_timestamp_us > end_ns // NS_PER_US
-        case HeartbeatRecord():
-            # Records of the heartbeat's own instant may still follow.
-            return item.timestamp_ns // NS_PER_US > end_ns // NS_PER_US
-        case ChildPartitionsRecord():
-            return item.start_ns > end_ns

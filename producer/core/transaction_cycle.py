@@ -154,6 +154,11 @@ class TransactionCycle:
             for token, publication in sorted(by_token.items()):
                 if publication.records:
                     effects.append(do.PublishRecords(number, token, publication.records))
+                for child in publication.started:
+                    version = slots[number].heartbeat.version
+                    effects += writer.announcement(
+                        child, parent=token, author_slot=number, version=version
+                    )
                 if publication.finish is not None:
                     slot = slots[number]
                     effects += writer.finish(

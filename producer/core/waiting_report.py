@@ -33,10 +33,11 @@ class WaitingReport:
         """
         queued = states.get(PartitionState.QUEUED, 0)
         paused = states.get(PartitionState.PAUSED, 0)
-        if not queued and not paused and not self._is_waiting:
+        held = states.get(PartitionState.HELD, 0)
+        if not queued and not paused and not held and not self._is_waiting:
             return None
         if self._due_us is not None and now_us < self._due_us:
             return None
-        self._is_waiting = queued + paused > 0
+        self._is_waiting = queued + paused + held > 0
         self._due_us = now_us + _EVERY_US
-        return do.ReportWaiting(queued, paused, states.get(PartitionState.RUNNING, 0))
+        return do.ReportWaiting(queued, paused, states.get(PartitionState.RUNNING, 0), held)

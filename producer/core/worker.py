@@ -89,7 +89,8 @@ class Worker:
         self._limits = limits or WorkerLimits()
         self.counters = Counters()
         self._index = PartitionIndex(identity.slots, self._limits.queries.scheduler)
-        self._fleet = FleetAlignment(self.slots, self._index)
+        has_moves = self._limits.queries.window_us is not None
+        self._fleet = FleetAlignment(self.slots, self._index, with_moves=has_moves)
         self._tables = AddedTables(identity, version=self._limits.heartbeats.version)
         self._cycle = TransactionCycle(
             self.slots, self._index,
@@ -182,6 +183,7 @@ class Worker:
                 effects += self._tables.handle(event, now_us=now_us)
             case on.FleetRead():
                 self._fleet.handle(event, now_us)
+                self._queries.publish_sources(event.published, self._find)
             case on.AccessDenied():
                 effects.append(do.Stop(event.error))
             case on.ReadInterrupted():
@@ -228,9 +230,8 @@ class Worker:
         try:
             match event:
                 case on.SlotRecoveryStarted():
-                    slot.start_recovery(
-                        committed_offset=event.committed_offset, end_offset=event.end_offset
-                    )
+                    begin, end = event.committed_offset, event.end_offset
+                    slot.start_recovery(committed_offset=begin, end_offset=end)
                 case on.ProgressRead():
                     slot.add_record(event.offset, event.record, epoch=self.epoch)
                 case on.SlotPositionAdvanced():
@@ -433,13 +434,13 @@ class Worker:
         slot = self.slots[slot_of(token, self._identity.slots)]
         return slot.tokens[token] if slot.phase is SlotPhase.OWNED else None
 
+    def _find(self, token: str) -> StreamPartition | None:
+        slot = self.slots.get(slot_of(token, self._identity.slots))
+        return None if slot is None else slot.tokens.get(token)
+
     def _running(self, token: str, query_id: int) -> StreamPartition | None:
         """Return the stream partition whose running query this is; None if it was stopped."""
-        if token == ROOT_TOKEN:
-            partition = self._opening.root
-        else:
-            slot = self.slots.get(slot_of(token, self._identity.slots))
-            partition = None if slot is None else slot.tokens.get(token)
+        partition = self._opening.root if token == ROOT_TOKEN else self._find(token)
         return partition if partition is not None and partition.query_id == query_id else None
 
     def _bound_ns(self) -> int | None:

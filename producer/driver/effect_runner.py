@@ -215,7 +215,9 @@ class EffectRunner:
             case do.WatchTopic():
                 self.membership.watch(effect.topic)
             case do.FollowFleet():
-                self.membership.follow(effect.epoch)
+                self.membership.follow(effect.epoch, with_moves=effect.with_moves)
+            case do.AwaitSources():
+                self.membership.await_sources(effect.sources)
             case do.ReplaceGroupClient():
                 _log.warning("not a member of the group; joining with a new client")
                 self.membership.replace_client()
@@ -232,6 +234,7 @@ class EffectRunner:
                     queued=effect.queued,
                     paused=effect.paused,
                     running=effect.running,
+                    held=effect.held,
                 )
             case do.Stop():
                 self._stop(effect.error)

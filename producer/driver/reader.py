@@ -26,6 +26,10 @@ from tidegate.producer.records import (
     ChildPartitionsRecord,
     DataChangeRecord,
     HeartbeatRecord,
+    LineageRecord,
+    PartitionEndRecord,
+    PartitionEventRecord,
+    PartitionStartRecord,
 )
 from tidegate.schemas.errors import InvariantViolation, TidegateError
 
@@ -43,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PartitionReader", "size_bytes"]
 
-ReadItem: TypeAlias = PublishableRecord | HeartbeatRecord | ChildPartitionsRecord
+ReadItem: TypeAlias = PublishableRecord | HeartbeatRecord | LineageRecord
 
 _ITEM_OVERHEAD_BYTES = 64
 _MESSAGE_OVERHEAD_BYTES = 200
@@ -64,6 +68,7 @@ class PartitionReader:
         token: str,
         query_id: int,
         start_ns: int,
+        end_ns: int | None = None,
         heartbeat_ms: int,
         deliver: Callable[[ReaderOutput], None],
         budget: ByteBudget,
@@ -78,7 +83,7 @@ class PartitionReader:
         self._delivering = threading.Lock()
         self._is_stopped = False
         self._query: RunningQuery = stream.query(
-            token=token, start_ns=start_ns, end_ns=None, heartbeat_ms=heartbeat_ms
+            token=token, start_ns=start_ns, end_ns=end_ns, heartbeat_ms=heartbeat_ms
         )
         self._held = 0
         """Bytes that were taken and not delivered."""
@@ -214,5 +219,9 @@ def size_bytes(item: ReadItem) -> int:
             return size
         case ChildPartitionsRecord():
             return _ITEM_OVERHEAD_BYTES * (1 + len(item.children))
-        case HeartbeatRecord():
+        case PartitionStartRecord():
+            return _ITEM_OVERHEAD_BYTES * (1 + len(item.tokens))
+        case PartitionEventRecord():
+            return _ITEM_OVERHEAD_BYTES * (1 + len(item.sources) + len(item.destinations))
+        case HeartbeatRecord() | PartitionEndRecord():
             return _ITEM_OVERHEAD_BYTES

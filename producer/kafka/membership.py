@@ -76,7 +76,7 @@ class KafkaMembership:
         listener: GroupListener,
         decoder: ProgressDecoder,
         root_slot: RootSlotReader | None = None,
-        open_follower: Callable[[str], ProgressFollower] | None = None,
+        open_follower: Callable[[str, bool], ProgressFollower] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         """Prepare; `start` joins the group.  `data_topics` are described beside `topic`.
@@ -216,10 +216,15 @@ class KafkaMembership:
         """Describe one more data topic from now on."""
         self._topic_monitor.add(topic)
 
-    def follow(self, epoch: str) -> None:
+    def follow(self, epoch: str, *, with_moves: bool) -> None:
         """Read all slots of an epoch from now on."""
         if self._open_follower is not None:
-            self._follower = self._open_follower(epoch)
+            self._follower = self._open_follower(epoch, with_moves)
+
+    def await_sources(self, sources: Sequence[tuple[str, int]]) -> None:
+        """Name what has been published in a `FleetRead`."""
+        if self._follower is not None:
+            self._follower.progress.await_sources(sources)
 
     def replace_client(self) -> None:
         """Let the next poll join with a new client.

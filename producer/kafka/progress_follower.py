@@ -37,11 +37,12 @@ class ProgressFollower:
         topic: str,
         slots: int,
         epoch: str,
+        with_moves: bool = False,
         decoder: ProgressDecoder,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         """Start to read; `group` only names the client."""
-        self.progress = FleetProgress(epoch=epoch, topic=topic, slots=slots)
+        self.progress = FleetProgress(epoch=epoch, topic=topic, slots=slots, with_moves=with_moves)
         self._topic = topic
         self._decoder = decoder
         self._has_failed = False

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from tidegate.producer.driver.clock import SystemClock
 from tidegate.producer.errors import QueryInterrupted
-from tidegate.producer.records import ChildPartitionsRecord, DataChangeRecord, HeartbeatRecord
+from tidegate.producer.records import (
+    ChildPartitionsRecord,
+    DataChangeRecord,
+    HeartbeatRecord,
+    PartitionEndRecord,
+    PartitionEventRecord,
+    PartitionStartRecord,
+)
 from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.topics import ROOT_TOKEN
 
@@ -211,5 +218,9 @@ class _MemoryQuery:
                 return record.commit_timestamp_ns > self._end_ns
             case HeartbeatRecord():
                 return record.timestamp_ns > self._end_ns
-            case ChildPartitionsRecord():
+            case ChildPartitionsRecord() | PartitionStartRecord():
                 return record.start_ns > self._end_ns
+            case PartitionEndRecord():
+                return record.end_ns > self._end_ns
+            case PartitionEventRecord():
+                return record.commit_timestamp_ns > self._end_ns

@@ -144,12 +144,17 @@ class MemoryMembership:
         """Describe one more data topic from now on."""
         self._data_topics.append(topic)
 
-    def follow(self, epoch: str) -> None:
+    def follow(self, epoch: str, *, with_moves: bool) -> None:
         """Read all slots of an epoch from now on."""
         slots = sum(topic == self._topic for topic, _ in self.broker.logs)
         self._follower = MemoryProgressFollower(
-            self.broker, topic=self._topic, slots=slots, epoch=epoch
+            self.broker, topic=self._topic, slots=slots, epoch=epoch, with_moves=with_moves
         )
+
+    def await_sources(self, sources: Sequence[tuple[str, int]]) -> None:
+        """Name what has been published in a `FleetRead`."""
+        if self._follower is not None:
+            self._follower.progress.await_sources(sources)
 
     def replace_client(self) -> None:
         """Let the next poll join with a new client; the slots of the former one are lost."""

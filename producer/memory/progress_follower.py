@@ -19,9 +19,17 @@ __all__ = ["MemoryProgressFollower"]
 class MemoryProgressFollower:
     """Follows one epoch of a progress topic."""
 
-    def __init__(self, broker: MemoryBroker, *, topic: str, slots: int, epoch: str) -> None:
+    def __init__(
+        self,
+        broker: MemoryBroker,
+        *,
+        topic: str,
+        slots: int,
+        epoch: str,
+        with_moves: bool = False,
+    ) -> None:
         """Start to read."""
-        self.progress = FleetProgress(epoch=epoch, topic=topic, slots=slots)
+        self.progress = FleetProgress(epoch=epoch, topic=topic, slots=slots, with_moves=with_moves)
         self._broker = broker
         self._topic = topic
         self._positions = dict.fromkeys(range(slots), 0)

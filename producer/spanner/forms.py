@@ -1,8 +1,7 @@
-"""How a change stream is queried and its responses decoded, by the dialect of its database.
+"""How a change stream is queried and its responses decoded, by dialect and partition mode.
 
-Each form is for partition mode IMMUTABLE_KEY_RANGE (seed: "Change stream read functions and query
-syntax").  Everything else of a query is the same in each: its four arguments, its errors, the
-`records` that come of it.  A form of MUTABLE_KEY_RANGE would be chosen here too, by mode.
+Everything else of a query is the same in each form (seed: "Change stream read functions and query
+syntax"): its four arguments, its errors, the `records` that come of it.
 """
 
 from __future__ import annotations
@@ -11,9 +10,17 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from tidegate.producer.description import GOOGLE_SQL, POSTGRESQL
+from google.cloud.spanner_v1.types import TypeCode
+
+from tidegate.producer.description import (
+    GOOGLE_SQL,
+    IMMUTABLE_KEY_RANGE,
+    MUTABLE_KEY_RANGE,
+    POSTGRESQL,
+)
 from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
 from tidegate.producer.spanner.decode_json import JsonResponseDecoder
+from tidegate.producer.spanner.decode_proto import ProtoResponseDecoder
 from tidegate.schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,9 +28,12 @@ if TYPE_CHECKING:
 
     from tidegate.producer.records import StreamRecord
 
-__all__ = ["Decoder", "StreamForm", "form_of"]
+__all__ = ["WINDOW_US", "Decoder", "StreamForm", "form_of"]
 
 _STREAM_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,117}")
+
+WINDOW_US = 20 * 60 * 1_000_000
+"""The interval of one query of mutable key ranges: the service takes at most 30 minutes."""
 
 
 class Decoder(Protocol):
@@ -65,21 +75,21 @@ class StreamForm:
     """Makes the decoder of one query's response."""
 
 
-def form_of(dialect: str, name: str) -> StreamForm:
-    """Return the form of a change stream in a database of this dialect.
+def form_of(dialect: str, partition_mode: str, name: str) -> StreamForm:
+    """Return the form of a change stream of this mode in a database of this dialect.
 
-    Raises ConfigError for a name that no change stream can have, and for an unknown dialect.
+    Raises ConfigError for a name that no change stream can have, or an unknown dialect or mode.
     """
     if not _STREAM_NAME.fullmatch(name):
         raise ConfigError(
             f"change_stream: {name!r} is not a valid name of a change stream",
             hint="Use the name as in CREATE CHANGE STREAM",
         )
-    make = _FORMS.get(dialect)
+    make = _FORMS.get((dialect, partition_mode))
     if make is None:
         raise ConfigError(
-            f"database: its dialect {dialect} is not supported",
-            hint=f"Use a database of one of the dialects {', '.join(_FORMS)}",
+            f"database: its dialect {dialect} is not supported with {partition_mode}",
+            hint=f"Use one of {'; '.join(' with '.join(one) for one in _FORMS)}",
         )
     return make(name)
 
@@ -87,16 +97,8 @@ def form_of(dialect: str, name: str) -> StreamForm:
 def _google_sql(name: str) -> StreamForm:
     columns = ColumnTypesCache()
     return StreamForm(
-        sql=(
-            f"SELECT ChangeRecord FROM `READ_{name}`("  # noqa: S608 - the name is checked
-            "start_timestamp => @start_timestamp, end_timestamp => @end_timestamp, "
-            "partition_token => @partition_token, "
-            "heartbeat_milliseconds => @heartbeat_milliseconds)"
-        ),
-        start="start_timestamp",
-        end="end_timestamp",
-        token="partition_token",  # noqa: S106 - a parameter's name
-        heartbeat="heartbeat_milliseconds",
+        sql=_google_sql_text(name),
+        **_GOOGLE_SQL_PARAMETERS,
         # 2 to 4 for one large value, which is not copied at each level of its lists; 5.6 to 7.9 for
         # many rows (`benchmarks/results/producer.md`).
         decoding_factor=8,
@@ -104,16 +106,38 @@ def _google_sql(name: str) -> StreamForm:
     )
 
 
+def _google_sql_proto(name: str) -> StreamForm:
+    columns = ColumnTypesCache()
+    return StreamForm(
+        sql=_google_sql_text(name),
+        **_GOOGLE_SQL_PARAMETERS,
+        decoding_factor=_PROTO_FACTOR,
+        decoder=lambda: ProtoResponseDecoder(columns, column_type=TypeCode.PROTO),
+    )
+
+
+def _google_sql_text(name: str) -> str:
+    return (
+        f"SELECT ChangeRecord FROM `READ_{name}`("  # noqa: S608 - the name is checked
+        "start_timestamp => @start_timestamp, end_timestamp => @end_timestamp, "
+        "partition_token => @partition_token, "
+        "heartbeat_milliseconds => @heartbeat_milliseconds)"
+    )
+
+
+_GOOGLE_SQL_PARAMETERS = {
+    "start": "start_timestamp",
+    "end": "end_timestamp",
+    "token": "partition_token",
+    "heartbeat": "heartbeat_milliseconds",
+}
+
+
 def _postgresql(name: str) -> StreamForm:
     columns = ColumnTypesCache()
     return StreamForm(
-        # Quoted: PostgreSQL folds other names to lower case.
-        sql=f'SELECT * FROM "spanner"."read_json_{name}"($1, $2, $3, $4, null)',  # noqa: S608 - as above
-        # Spanner's API names the parameter $1 p1.
-        start="p1",
-        end="p2",
-        token="p3",  # noqa: S106 - a parameter's name
-        heartbeat="p4",
+        sql=_postgresql_text("read_json", name),
+        **_POSTGRESQL_PARAMETERS,
         # 3 to 6 for large values and many rows, 11 for an array of short texts, and 16 for one
         # record with many small changes, whose JSON is parsed as a whole.
         decoding_factor=16,
@@ -121,7 +145,30 @@ def _postgresql(name: str) -> StreamForm:
     )
 
 
-_FORMS: dict[str, Callable[[str], StreamForm]] = {
-    GOOGLE_SQL: _google_sql,
-    POSTGRESQL: _postgresql,
+def _postgresql_proto(name: str) -> StreamForm:
+    columns = ColumnTypesCache()
+    return StreamForm(
+        sql=_postgresql_text("read_proto_bytes", name),
+        **_POSTGRESQL_PARAMETERS,
+        decoding_factor=_PROTO_FACTOR,
+        decoder=lambda: ProtoResponseDecoder(columns, column_type=TypeCode.BYTES),
+    )
+
+
+def _postgresql_text(function: str, name: str) -> str:
+    # Quoted: PostgreSQL folds other names to lower case.
+    return f'SELECT * FROM "spanner"."{function}_{name}"($1, $2, $3, $4, null)'  # noqa: S608 - as above
+
+
+# Spanner's API names the parameter $1 p1.
+_POSTGRESQL_PARAMETERS = {"start": "p1", "end": "p2", "token": "p3", "heartbeat": "p4"}
+
+_PROTO_FACTOR = 16
+"""As `message_memory` measures it: a record is parsed as a whole, as JSON is."""
+
+_FORMS: dict[tuple[str, str], Callable[[str], StreamForm]] = {
+    (GOOGLE_SQL, IMMUTABLE_KEY_RANGE): _google_sql,
+    (GOOGLE_SQL, MUTABLE_KEY_RANGE): _google_sql_proto,
+    (POSTGRESQL, IMMUTABLE_KEY_RANGE): _postgresql,
+    (POSTGRESQL, MUTABLE_KEY_RANGE): _postgresql_proto,
 }

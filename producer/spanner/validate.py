@@ -28,7 +28,7 @@ _Stream = TypeVar("_Stream", bound="ChangeStream")
 
 def validate_stream(
     catalogue: Catalogue,
-    open_stream: Callable[[str], _Stream],
+    open_stream: Callable[[StreamDescription], _Stream],
     *,
     run_task: Callable[[Callable[[], Coroutine[Any, Any, None]]], None],
     name: str,
@@ -38,14 +38,14 @@ def validate_stream(
     """Return the stream and its description if it can be read from `start_ns`.
 
     Also runs the smallest possible query, because no table shows the right to read a stream.
-    `open_stream` makes the stream's reader from the dialect that the catalogue names; `run_task`
+    `open_stream` makes the stream's reader from what the catalogue says; `run_task`
     runs a task to its end.  Raises ConfigError or UnreachableError.
     """
     try:
         description = catalogue.describe(name)
         check_stream(description)
         check_start(description, start_ns=start_ns, now_ns=now_ns)
-        stream = open_stream(description.dialect)
+        stream = open_stream(description)
         run_task(lambda: _probe(stream, instant_ns=now_ns))
     except QueryError as error:
         raise setup_error(error) from error

@@ -12,7 +12,7 @@ from tests.reading import decoded
 from tests.simulation.contract_change_stream import BOUNDED_CASES, CASES, Turn
 from tests.simulation.spanner import QueryDone, SimSpanner, StreamQuery
 from tests.simulation.tables import SimTables
-from tidegate.producer.description import GOOGLE_SQL
+from tidegate.producer.description import GOOGLE_SQL, IMMUTABLE_KEY_RANGE
 from tidegate.producer.memory.change_stream import MemoryChangeStream
 from tidegate.producer.memory.clock import ManualClock
 from tidegate.producer.records import DataChangeRecord
@@ -147,7 +147,9 @@ class SimulatorStage:
             database=f"projects/test-project/instances/test-instance/databases/{name}",
             emulator_host=spanner.grpc_address,
         )
-        self._stream = SpannerChangeStream(self._channels, form_of(GOOGLE_SQL, "Feed"))
+        self._stream = SpannerChangeStream(
+            self._channels, form_of(GOOGLE_SQL, IMMUTABLE_KEY_RANGE, "Feed")
+        )
         self._table = spanner.client().instance("test-instance").database(name)
         self._queries = []
         self.start_ns = (

@@ -103,9 +103,9 @@ class KafkaStage:
         worker.membership = KafkaMembership(
             bootstrap_servers=self._address, group=self._group, worker=name, topic=self._topic,
             session_timeout_ms=SESSION_TIMEOUT_MS, listener=worker, decoder=DECODER,
-            open_follower=lambda epoch: ProgressFollower(
+            open_follower=lambda epoch, with_moves: ProgressFollower(
                 bootstrap_servers=self._address, group=self._group, topic=self._topic,
-                slots=SLOTS, epoch=epoch, decoder=DECODER,
+                slots=SLOTS, epoch=epoch, with_moves=with_moves, decoder=DECODER,
             ),
         )  # fmt: skip
         worker.publisher.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.mutants.mutant import UnitMutant
-from tidegate.producer.core import stream_partition
+from tidegate.producer.core import position, stream_partition
 from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.messages import PublishableRecord
 from tidegate.producer.records import HeartbeatRecord
@@ -15,6 +15,7 @@ from tidegate.schemas.instants import NS_PER_US
 __all__ = ["BROKEN_POSITIONS"]
 
 _TESTS = "tests/unit/producer/core/test_stream_partition.py"
+_POSITIONS = "tests/unit/producer/core/test_position.py"
 
 _sequence_pair = order_key.sequence_pair
 
@@ -24,7 +25,7 @@ def _low_before_high(record_sequence: str) -> tuple[int, int]:
     return (low, high) if "-" in record_sequence else (high, low)
 
 
-_lies_past = stream_partition._lies_past
+_lies_past = stream_partition.lies_past
 
 
 def _past_within_the_microsecond(item: Any, end_ns: int) -> bool:
@@ -46,8 +47,8 @@ def _repeats_without_end(self: Any, record: PublishableRecord, query: Any) -> bo
 BROKEN_POSITIONS = (
     UnitMutant(
         "record sequences compared as text",
-        (f"{_TESTS}::TestPosition::test_sequences_of_any_width_are_compared_as_numbers",),
-        ((stream_partition, "sequence_pair", str),),
+        (f"{_POSITIONS}::TestPosition::test_sequences_of_any_width_are_compared_as_numbers",),
+        ((position, "sequence_pair", str),),
     ),
     UnitMutant(
         "the halves of a record sequence exchanged",
@@ -59,12 +60,12 @@ BROKEN_POSITIONS = (
     UnitMutant(
         "an end proved by a heartbeat of its own microsecond",
         (f"{_TESTS}::TestLife::test_an_end_between_two_microseconds_closes_none_of_its_instant",),
-        ((stream_partition, "_lies_past", _past_within_the_microsecond),),
+        ((stream_partition, "lies_past", _past_within_the_microsecond),),
     ),
     UnitMutant(
         "an end that leaves out the commits of its instant",
         (f"{_TESTS}::TestLife::test_what_lies_past_a_bounded_end_proves_it",),
-        ((stream_partition, "_lies_past", _past_at_the_end_itself),),
+        ((stream_partition, "lies_past", _past_at_the_end_itself),),
     ),
     UnitMutant(
         "a resumed query whose repetition never ends",

@@ -8,9 +8,10 @@ from typing import Any
 from tests.simulation.mutant import Mutant
 from tidegate.producer.core import effects as do
 from tidegate.producer.core.group_watch import GroupWatch
+from tidegate.producer.core.position import Position
 from tidegate.producer.core.progress_writer import ProgressWriter
 from tidegate.producer.core.slot import Slot
-from tidegate.producer.core.stream_partition import Position, StreamPartition
+from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.core.transaction import TransactionPhase
 from tidegate.producer.core.transaction_cycle import TransactionCycle
 from tidegate.producer.core.worker import Worker

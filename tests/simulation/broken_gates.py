@@ -503,7 +503,7 @@ BROKEN_GATES = (
     ),
     Mutant(
         "two records with one order key taken for copies",
-        "captured_values",
+        "nothing_lost",
         ((conservation, "_require_equal_copies", _silent),),
     ),
     Mutant(
@@ -544,7 +544,7 @@ BROKEN_GATES = (
     ),
     Mutant(
         "a run and its plans numbered after a look at the listing",
-        "one_plan",
+        "soundness",
         (
             (StoreClient, "create", _create_if_not_listed),
             (Writers, "newest", _newest_listed),

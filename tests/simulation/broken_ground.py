@@ -11,9 +11,10 @@ from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.lifecycle import SlotPhase
 from tidegate.producer.core.now import Now
+from tidegate.producer.core.position import Position
 from tidegate.producer.core.queries import Queries
 from tidegate.producer.core.slot import Slot
-from tidegate.producer.core.stream_partition import Position, StreamPartition
+from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.core.topic_watch import TopicWatch
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.errors import PositionExpired

@@ -369,7 +369,7 @@ class WorkerStream:
     def query(
         self, *, token: str, start_ns: int, end_ns: int | None, heartbeat_ms: int
     ) -> _RunningQuery:
-        query, calls = self._world.open_query(token, start_ns)
+        query, calls = self._world.open_query(token, start_ns, end_ns)
         return _RunningQuery(self._world, self._process, token, query, calls)
 
 

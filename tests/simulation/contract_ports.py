@@ -24,6 +24,7 @@ from tidegate.schemas.progress import (
     StreamStarted,
     TokenSnapshot,
 )
+from tidegate.schemas.topics import slot_of
 
 __all__ = ["CASES", "SLOTS", "PortStage", "TestWorker"]
 
@@ -370,7 +371,7 @@ def the_fleet_is_followed_through_committed_records_only(stage: PortStage) -> No
     for slot in range(SLOTS):
         _commit(worker, slot, f"child {slot}", _snapshot(slot, watermark_us=10 + slot))
     follower = stage.worker("second")  # without a slot it reads all of them as well
-    follower.membership.follow("e")
+    follower.membership.follow("e", with_moves=False)
     stage.until(lambda: _fleet(follower) == ({0: 10, 1: 11, 2: 12, 3: 13}, True), follower)
 
     publisher = worker.publisher
@@ -392,7 +393,7 @@ def the_fleet_is_followed_through_committed_records_only(stage: PortStage) -> No
 
 def a_fleet_that_publishes_all_the_time_is_seen_as_it_is(stage: PortStage) -> None:
     worker = _owner(stage)
-    worker.membership.follow("e")
+    worker.membership.follow("e", with_moves=False)
     revision = 0
 
     def is_confirmed_again() -> bool:
@@ -406,6 +407,27 @@ def a_fleet_that_publishes_all_the_time_is_seen_as_it_is(stage: PortStage) -> No
         return _confirmations(worker, 0) > 1
 
     stage.until(is_confirmed_again, worker)
+
+
+def a_source_is_named_once_it_is_published(stage: PortStage) -> None:
+    worker, slot = _owner(stage), slot_of("t", SLOTS)
+    worker.membership.follow("e", with_moves=True)
+    worker.membership.await_sources([("t", 20), ("t", 30)])
+    _commit(worker, slot, "child", _snapshot(slot, revision=1, watermark_us=19))
+    stage.until(lambda: _fleet(worker)[0].get(slot) == 19, worker)
+    assert _published(worker) == []
+
+    _commit(worker, slot, "child", _snapshot(slot, revision=2, watermark_us=20))
+    stage.until(lambda: _published(worker) != [], worker)
+    assert _published(worker) == [("t", 20)]
+    # Another worker may ask for what has been published long ago.
+    worker.membership.await_sources([("t", 10)])
+    stage.until(lambda: _published(worker) == [("t", 20), ("t", 10)], worker)
+
+
+def _published(worker: TestWorker) -> list[tuple[str, int]]:
+    events = [event for event in worker.events if isinstance(event, on.FleetRead)]
+    return [one for event in events for one in event.published]
 
 
 def _fleet(worker: TestWorker) -> tuple[dict[int, int | None], bool]:
@@ -442,4 +464,5 @@ CASES: tuple[Callable[[PortStage], None], ...] = (
     parked_changes_are_of_their_transaction_and_in_no_vector,
     the_fleet_is_followed_through_committed_records_only,
     a_fleet_that_publishes_all_the_time_is_seen_as_it_is,
+    a_source_is_named_once_it_is_published,
 )

@@ -385,6 +385,8 @@ class History:
     progress_topic: str = ""
     are_tables_recorded: bool = False
     """Whether no worker of the run writes version 1 of the progress records."""
+    has_key_moves: bool = False
+    """Whether keys move between stream partitions that go on."""
     committed: list[Committed] = field(default_factory=list)
     lineage: dict[str, LineageFact] = field(default_factory=dict)
     published: list[Published] = field(default_factory=list)

@@ -22,6 +22,7 @@ from tests.simulation.broken_ground import BROKEN_GROUND
 from tests.simulation.broken_heartbeats import BROKEN_HEARTBEATS
 from tests.simulation.broken_markers import BROKEN_MARKERS
 from tests.simulation.broken_mirrors import BROKEN_MIRRORS
+from tests.simulation.broken_moves import BROKEN_MOVES
 from tests.simulation.broken_parking import BROKEN_PARKING
 from tests.simulation.broken_queries import BROKEN_QUERIES
 from tests.simulation.broken_redrives import BROKEN_REDRIVES
@@ -49,6 +50,7 @@ MUTANTS = (
     *BROKEN_SIZES,
     *BROKEN_GROUND,
     *BROKEN_GAPS,
+    *BROKEN_MOVES,
     *BROKEN_TABLES,
     *BROKEN_GATES,
     *BROKEN_CHECKPOINTS,

@@ -40,7 +40,13 @@ __all__ = ["MOVABLE", "UNFINISHED", "Node", "WatchedCore", "WatchedWorker"]
 DESCRIBE_EVERY_US = 500_000
 """More often than in production, so that rebalances start in the middle of other things."""
 _WAITING = (PartitionState.QUEUED, PartitionState.PAUSED)
-UNFINISHED = (PartitionState.FINISHED, PartitionState.SCHEDULED, PartitionState.RUNNING, *_WAITING)
+UNFINISHED = (
+    PartitionState.FINISHED,
+    PartitionState.SCHEDULED,
+    PartitionState.RUNNING,
+    PartitionState.HELD,
+    *_WAITING,
+)
 """Those with something to read or to publish."""
 MOVABLE = (PartitionState.SCHEDULED, PartitionState.RUNNING, *_WAITING)
 
@@ -372,7 +378,7 @@ class Node:
         self._readers.append(
             WatchedReader(
                 world, self._stream, self._translator, token=query.token, query_id=query.query_id,
-                start_ns=query.start_ns, heartbeat_ms=1_000, deliver=deliver,
+                start_ns=query.start_ns, end_ns=query.end_ns, heartbeat_ms=1_000, deliver=deliver,
                 budget=self.budget, tasks=self.process,
             )
         )  # fmt: skip

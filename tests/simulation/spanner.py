@@ -23,6 +23,9 @@ from tidegate.producer.records import (
     HeartbeatRecord,
     Mod,
     ModType,
+    PartitionEndRecord,
+    PartitionEventRecord,
+    PartitionStartRecord,
     StreamRecord,
 )
 from tidegate.schemas.order_key import OrderKey, sequence_pair
@@ -34,6 +37,7 @@ __all__ = ["KEYS", "QueryBroke", "QueryDone", "QueryExpired", "SimSpanner", "Str
 KEYS = 24
 """The key space: 0 to KEYS - 1."""
 _MOD_TYPES: dict[str, ModType] = {"I": "INSERT", "U": "UPDATE", "D": "DELETE"}
+_Kept = DataChangeRecord | PartitionStartRecord | PartitionEndRecord | PartitionEventRecord
 _Changes = list[tuple[int, str, dict[str, Any]]]
 """(key, kind, column -> value) of each row."""
 
@@ -62,12 +66,14 @@ class _Part:
     start_us: int
     low: int
     high: int
-    records: list[DataChangeRecord] = field(default_factory=list)
+    records: list[_Kept] = field(default_factory=list)
     end_us: int | None = None
     children: tuple[ChildPartition, ...] = ()
+    named: list[str] = field(default_factory=list)
+    """Of mutable key ranges: those that it started."""
 
     def fact(self) -> LineageFact:
-        names = tuple(child.token for child in self.children)
+        names = tuple(child.token for child in self.children) or tuple(self.named)
         return LineageFact(self.token, self.parents, self.start_us, self.end_us, names)
 
 
@@ -112,10 +118,10 @@ class SimSpanner:
         transaction = f"{chance.randrange(1 << 20):05x}{self._serial:x}"
         grouped: dict[tuple[str, str], list[int]] = {}
         for table, key in places:
-            part = next(p for p in self.active if p.low <= key < p.high)
+            part = self._home(key)
             grouped.setdefault((part.token, table), []).append(key)
         sequence = 0
-        written: list[tuple[list[DataChangeRecord], int]] = []
+        written: list[tuple[list[_Kept], int]] = []
         for (token, table), group in grouped.items():
             for change in self._changes(table, group, at_us):
                 sequence += chance.choice((0, 1, 3))
@@ -125,6 +131,7 @@ class SimSpanner:
                 sequence += 1
         for records, place in written:
             found = records[place]
+            assert isinstance(found, DataChangeRecord)
             records[place] = found._replace(number_of_records_in_transaction=len(written))
 
     def churn(self, now_us: int) -> None:
@@ -194,6 +201,9 @@ class SimSpanner:
         return {token: part.fact() for token, part in self.parts.items()}
 
     # ------------------------------------------------------------ inside
+
+    def _home(self, key: int) -> _Part:
+        return next(part for part in self.active if part.low <= key < part.high)
 
     def _part(self, parents: tuple[str, ...], start_us: int, low: int, high: int) -> _Part:
         self._partitions += 1
@@ -309,11 +319,18 @@ class StreamQuery:
         if self.start_us < self._spanner.earliest_us:
             raise QueryExpired(self._spanner.earliest_us)
         if self.token == ROOT_TOKEN:
-            return [next(self._children, None) or _done()]
-        part, chance = self._spanner.parts[self.token], self._random
+            return self._initial()
+        part = self._spanner.parts[self.token]
         has_ended = part.end_us is not None and part.end_us < self.start_us
         if has_ended and self._spanner.earliest_us:
             raise QueryExpired(None)
+        return self._following(part, now_us)
+
+    def _initial(self) -> list[StreamRecord]:
+        return [next(self._children, None) or _done()]
+
+    def _following(self, part: _Part, now_us: int) -> list[StreamRecord]:
+        chance = self._random
         found = self._waiting(part)
         if found:
             return list(found)
@@ -339,7 +356,7 @@ class StreamQuery:
         self._has_begun = self._has_repeated = True
         return list(near)
 
-    def _waiting(self, part: _Part) -> list[DataChangeRecord]:
+    def _waiting(self, part: _Part) -> list[_Kept]:
         """Return what was not served, in commit order, ties in an order of their own."""
         first = bisect_left(part.records, self._through_us, key=_commit_us)
         fresh = [r for r in part.records[first:] if _identity(r) not in self._served]
@@ -348,9 +365,11 @@ class StreamQuery:
         instant = _commit_us(fresh[0])
         ties = [r for r in fresh if _commit_us(r) == instant]
         if len(ties) > 1:
-            order = list(dict.fromkeys(r.server_transaction_id for r in ties))
+            order = list(dict.fromkeys(_identity(r)[0] for r in ties))
             self._random.shuffle(order)
-            ties.sort(key=lambda r: (order.index(r.server_transaction_id), r.record_sequence))
+            # What is no change comes first, as it was written: data of its instant lie behind it.
+            order.sort(key=lambda transaction: transaction != "")
+            ties.sort(key=lambda r: (order.index(_identity(r)[0]), _identity(r)[1]))
         batch = ties if len(ties) > 1 else fresh
         count = self._random.choice((1, 1, 2, 4, 16))
         batch = batch[:count]
@@ -377,9 +396,17 @@ def _done() -> ChildPartitionsRecord:
     raise QueryDone
 
 
-def _commit_us(record: DataChangeRecord) -> int:
-    return record.commit_timestamp_ns // 1000
+def _commit_us(record: _Kept) -> int:
+    match record:
+        case PartitionStartRecord():
+            return record.start_ns // 1000
+        case PartitionEndRecord():
+            return record.end_ns // 1000
+        case _:
+            return record.commit_timestamp_ns // 1000
 
 
-def _identity(record: DataChangeRecord) -> tuple[str, str]:
-    return record.server_transaction_id, record.record_sequence
+def _identity(record: _Kept) -> tuple[str, str]:
+    if isinstance(record, DataChangeRecord):
+        return record.server_transaction_id, record.record_sequence
+    return "", record.record_sequence

@@ -127,6 +127,10 @@ class Weather:
     """How many entries of their vectors, over all slots."""
     announcements: int
     """How many announcements of a slot a reader keeps apart."""
+    key_moves: bool
+    """Keys move between stream partitions that go on, and queries have an end."""
+    window_us: int
+    """The interval of one query, where queries have an end."""
     mirror_every_us: int
     """The least time between two merges of the mirrors; 0: with every release."""
 
@@ -139,26 +143,19 @@ class Weather:
         return Cadence(every_us, goal_us=now_us if random.random() < 0.1 else None)
 
     @classmethod
-    def drawn(
-        cls,
-        random: Random,
-        *,
-        sizes: Random,
-        heartbeats: Random,
-        queries: Random,
-        poison: Random,
-        registry: Random,
-        timestamps: Random,
-        waiting: Random,
-        mirrors: Random,
-    ) -> Weather:
+    def drawn(cls, random: Random, seed: int) -> Weather:
         """Return the weather of a seed.
 
-        `sizes` draws what concerns the sizes of messages, `heartbeats` what slots say of
-        themselves, `queries` how many run, `poison` what cannot be published,
-        `registry` what is refused, `timestamps` their form, `waiting` what a reader keeps,
-        `mirrors` how often they are merged.
+        `random` draws what there was at first.  What came later has numbers of its own, by its
+        name, so that it leaves the stories of the others as they were.
         """
+        sizes, heartbeats, queries, poison, registry, timestamps, waiting, mirrors, moves = (
+            Random(f"{name} {seed}")
+            for name in (
+                "sizes", "heartbeats", "queries", "poison", "registry", "timestamps", "waiting",
+                "mirrors", "moves",
+            )
+        )  # fmt: skip
         is_poisoned = poison.random() < 0.35
         has_sizes = sizes.random() < 0.35
         refuses_schemas = is_poisoned and registry.random() < 0.5
@@ -166,7 +163,9 @@ class Weather:
         is_thinned = waiting.random() < 0.35
         is_crowded = queries.random() < 0.35
 
-        versions_meet = heartbeats.random() < 0.25
+        has_moves = moves.random() < 0.2
+        # Older programs know no keys that move, and what has moved is not parked.
+        versions_meet = heartbeats.random() < 0.25 and not has_moves
         has_text = timestamps.random() < 0.5 and not versions_meet  # version 1 does not record it
 
         def sometimes(chance: float, often: float = 0.5) -> float:
@@ -223,21 +222,25 @@ class Weather:
             limit_changes=sizes.choice((0.0, 0.004, 0.02)) if has_sizes else 0.0,
             chunk_bytes=sizes.choice((1, 120, CHUNK_BYTES_MAX)) if has_sizes else CHUNK_BYTES_MAX,
             progress_versions_meet=versions_meet,
-            history_minutes=heartbeats.choice((2, 10, 10_000)),
+            history_minutes=heartbeats.choice((2, 10, 1_000)),
             chain_length=heartbeats.choice((1, 3, 20, 1_000)),
             chain_entries=heartbeats.choice((1, 5, 64)),
             open_queries=queries.choice((1, 1, 2, 3)) if is_crowded else OPEN_QUERIES_MAX,
             turn_us=queries.choice((50_000, 400_000, 2_000_000)),
             drift_us=queries.choice((0, 0, 0, 200_000, 2_000_000)),
             poison=max(poison.choice((0.02, 0.08, 0.2)), 0.3 * is_full) if is_poisoned else 0.0,
-            parks=poison.random() < 0.7,
+            parks=poison.random() < 0.7 and not has_moves,
             stuck_clients=0.05 if queries.random() < 0.15 else 0.0,
             timestamps=TimestampForm.STRING if has_text else TimestampForm.MICROS,
-            redrive=poison.choice((0.0, 0.002, 0.008)) if is_poisoned or has_sizes else 0.0,
+            redrive=poison.choice((0.0, 0.002, 0.008))
+            if (is_poisoned or has_sizes) and not has_moves
+            else 0.0,
             parked_keys_max=registry.choice((1, 2, 3)) if is_full else PARKED_KEYS_MAX,
             schema_refused=0.7 if refuses_schemas else 0.0,
             snapshots_waiting=waiting.choice((2, 5)) if is_thinned else SNAPSHOTS_WAITING_MAX,
             entries_waiting=waiting.choice((6, 60)) if is_thinned else ENTRIES_WAITING_MAX,
             announcements=waiting.choice((0, 1, 3)) if is_thinned else ANNOUNCEMENTS_MAX,
+            key_moves=has_moves,
+            window_us=moves.choice((5_000_000, 60_000_000, 1_200_000_000)),
             mirror_every_us=mirrors.choice((0, 300_000, 1_000_000, 4_000_000)),
         )

@@ -8,6 +8,7 @@ Spanner commits, a process dies.  Which one is drawn from the seed, so a seed is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import Any, TypeVar
 from unittest.mock import patch
@@ -43,6 +44,7 @@ from tests.simulation.history import (
     TooLargeStop,
     View,
 )
+from tests.simulation.key_moves import MovingQuery, MovingSpanner
 from tests.simulation.losses import Losses
 from tests.simulation.node import MOVABLE, UNFINISHED, Node, WatchedCore
 from tests.simulation.older_programs import OlderTranslator
@@ -109,17 +111,7 @@ class World:
         self, seed: int, *, weather: Weather | None = None, is_traced: bool = False
     ) -> None:
         self.random = random = Random(seed)
-        self.weather = weather = weather or Weather.drawn(
-            random,
-            sizes=Random(f"sizes {seed}"),
-            heartbeats=Random(f"heartbeats {seed}"),
-            queries=Random(f"queries {seed}"),
-            poison=Random(f"poison {seed}"),
-            registry=Random(f"registry {seed}"),
-            timestamps=Random(f"timestamps {seed}"),
-            waiting=Random(f"waiting {seed}"),
-            mirrors=Random(f"mirrors {seed}"),
-        )
+        self.weather = weather = weather or Weather.drawn(random, seed)
         self.names = TopicNames("sim")
         self.slots = weather.slots
         self.now_us = _BEGIN_US
@@ -132,7 +124,8 @@ class World:
         )  # fmt: skip
         self.registry = InMemorySchemaRegistry()
         self.decode = Decoder(self.registry)
-        self.spanner = SimSpanner(random, names=self.names, tables=self.tables, now_us=self.now_us)
+        new_spanner = MovingSpanner if weather.key_moves else SimSpanner
+        self.spanner = new_spanner(random, names=self.names, tables=self.tables, now_us=self.now_us)
         self.poison = Poison(Random(f"poison changes {seed}"), chance=weather.poison)
         if weather.timestamps is TimestampForm.MICROS:
             self.poison.add_kind(TOO_FINE)
@@ -160,6 +153,7 @@ class World:
             start_us=start_us, slots=weather.slots, end_us=end_us,
             progress_topic=self.names.progress,
             are_tables_recorded=not weather.progress_versions_meet,
+            has_key_moves=weather.key_moves,
         )  # fmt: skip
         for topic in (self.names.progress, self.names.dead_letter):
             self.broker.topic_bytes_max[topic] = MESSAGE_BYTES_MAX
@@ -632,14 +626,15 @@ class World:
             return PublisherFaults()
         return PublisherFaults(self.weather.refused, self.weather.reply_lost)
 
-    def open_query(self, token: str, start_ns: int) -> tuple[StreamQuery, int]:
+    def open_query(self, token: str, start_ns: int, end_ns: int | None) -> tuple[StreamQuery, int]:
         """Return a query and after how many calls it breaks; -1 for never."""
         breaks = not self.is_healing and self.chance(self.weather.query_breaks)
         if token and not self.is_healing and self.chance(self.weather.token_refused):
             self.tell("spanner", "fault", "token refused")
             self.refused.add(token)
         truncates = not self.is_healing and self.chance(self.weather.query_truncates)
-        query = StreamQuery(self.spanner, token, start_ns // 1000, self.random, truncates=truncates)
+        kind = StreamQuery if end_ns is None else partial(MovingQuery, end_us=end_ns // 1000)
+        query = kind(self.spanner, token, start_ns // 1000, self.random, truncates=truncates)
         if not self.is_healing and self.chance(self.weather.query_silent):
             query.silence = self.random.choice((0.02, 0.2, 1.0))
         return query, self.random.choice((0, 1, 3, 10)) if breaks else -1
@@ -863,7 +858,8 @@ class World:
     def _query_limits(self) -> QueryLimits:
         weather = self.weather
         scheduler = SchedulerLimits(weather.open_queries, weather.turn_us, weather.drift_us)
-        return QueryLimits(_REFUSAL_PAUSE_US, _STALL_AFTER_US, scheduler)
+        window_us = weather.window_us if weather.key_moves else None
+        return QueryLimits(_REFUSAL_PAUSE_US, _STALL_AFTER_US, window_us, scheduler)
 
     def _heartbeat_limits(self, name: str) -> HeartbeatLimits:
         """Return those of a worker: in some worlds versions meet, and a worker may be upgraded."""

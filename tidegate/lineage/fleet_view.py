@@ -11,9 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidegate.lineage.frontier import Frontier, ProgressRow
+from tidegate.lineage.published_view import PublishedView
 from tidegate.lineage.slot_tokens import SlotTokens
 from tidegate.lineage.subscription import ProgressOnly
-from tidegate.schemas.progress import SlotChanges, SlotProgress, SlotWatermark
+from tidegate.schemas.errors import InvariantViolation
+from tidegate.schemas.progress import MOVE_OUTS, SlotChanges, SlotProgress, SlotWatermark
+from tidegate.schemas.topics import slot_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,8 +29,11 @@ __all__ = ["FleetView"]
 class FleetView:
     """The slots of one epoch; only `fold` changes it."""
 
-    def __init__(self, *, epoch: str, progress_topic: str, slots: int) -> None:
-        """Start without records."""
+    def __init__(
+        self, *, epoch: str, progress_topic: str, slots: int, with_moves: bool = False
+    ) -> None:
+        """Start without records; `has_published` needs `with_moves`."""
+        self._published = PublishedView(progress_topic) if with_moves else None
         self._epoch = epoch
         self._topic = progress_topic
         self._frontier = Frontier(ProgressOnly(progress_topic))
@@ -41,8 +47,12 @@ class FleetView:
         Records of another epoch are passed over, and those that were taken before.  Raises
         ProtocolError where the records contradict the protocol.
         """
-        kept = [found for row in rows if (found := self._kept(row)) is not None]
-        self._frontier.fold(kept, reached={self._topic: reached})
+        own = [found for row in rows if (found := self._own(row)) is not None]
+        kept = [found for row in own if (found := self._kept(row)) is not None]
+        offsets = {self._topic: reached}
+        self._frontier.fold(kept, reached=offsets)
+        if self._published is not None:
+            self._published.fold(own, reached=offsets)
 
     def lowest_us(self, slot: int) -> int | None:
         """Return the lowest watermark of what can move in a slot; None if there is nothing."""
@@ -58,6 +68,21 @@ class FleetView:
         announced = None if view is None else view.slowest_announced()
         return None if announced is None else announced.watermark_us
 
+    def has_published(self, token: str, at_us: int) -> bool:
+        """Whether a stream partition has published what precedes its move-out of an instant.
+
+        True only where the records prove it; any worker may own the stream partition.
+        """
+        published = self._published
+        if published is None:
+            raise InvariantViolation("what is published is not followed", token=token)
+        tokens = self.slots[slot_of(token, len(self.slots))].tokens
+        known = None if tokens is None else tokens.get(token)
+        if known is None or published.has_marker(token):
+            return published.has_finished(token, at_us)
+        has_moved_out = any(name == MOVE_OUTS for name, _ in known.boundary)
+        return known.watermark_us >= (at_us - 1 if has_moved_out else at_us)
+
     @property
     def gaps(self) -> tuple[PartitionGap, ...]:
         """Accepted gaps, by time."""
@@ -69,12 +94,15 @@ class FleetView:
         views = [self._frontier.view(slot) for slot in range(len(self.slots))]
         return all(view is not None and view.current is not None for view in views)
 
-    def _kept(self, row: ProgressRow) -> ProgressRow | None:
+    def _own(self, row: ProgressRow) -> ProgressRow | None:
+        """Return a record that is new and of the epoch."""
         if row.offset <= self._folded_through[row.slot]:
             return None
         self._folded_through[row.slot] = row.offset
-        if row.record.epoch != self._epoch:
-            return None
+        return row if row.record.epoch == self._epoch else None
+
+    def _kept(self, row: ProgressRow) -> ProgressRow | None:
+        """Return what a frontier of those that can move takes."""
         body = self.slots[row.slot].fold(row.record, offset=row.offset)
         if body is None:
             return None

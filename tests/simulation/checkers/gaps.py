@@ -51,7 +51,10 @@ def _check_marker(
         if end_us is None or chunks[0].end_ns // 1000 < end_us:
             yield Violation("finished although Spanner still writes to it", token)
         return
-    if set(named) != set(fact.children):
+    if history.has_key_moves:
+        for child in sorted(set(fact.children) - {name for by, name in announced if by == token}):
+            yield Violation(f"finished, and {child} that it started is not announced", token)
+    elif set(named) != set(fact.children):
         yield Violation(f"its marker names {sorted(named)} of {sorted(fact.children)}", token)
     if chunks[0].end_ns // 1000 != fact.end_us:
         yield Violation(f"its marker ends at {chunks[0].end_ns}, it ended at {fact.end_us}", token)

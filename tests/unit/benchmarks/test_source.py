@@ -7,7 +7,7 @@ import pytest
 from benchmarks.producer.responses import START_NS, STREAM, TABLE, Case
 from benchmarks.producer.source import SourceProcess
 from tests.reading import received
-from tidegate.producer.description import GOOGLE_SQL
+from tidegate.producer.description import GOOGLE_SQL, IMMUTABLE_KEY_RANGE
 from tidegate.producer.records import ChildPartitionsRecord, DataChangeRecord, HeartbeatRecord
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.channel import SpannerChannels
@@ -40,7 +40,7 @@ def channels(source):
 
 def begun(channels, token, tasks, *, start_ns=START_NS):
     """A query whose first response, the metadata, has come."""
-    query = SpannerChangeStream(channels, form_of(GOOGLE_SQL, STREAM)).query(
+    query = SpannerChangeStream(channels, form_of(GOOGLE_SQL, IMMUTABLE_KEY_RANGE, STREAM)).query(
         token=token, start_ns=start_ns, end_ns=None, heartbeat_ms=1_000
     )
     responses = received(query, tasks)
@@ -57,7 +57,7 @@ def test_the_catalogue_has_the_table_and_the_stream(channels):
 
 
 def test_the_initial_query_names_the_stream_partitions(channels, tasks):
-    query = SpannerChangeStream(channels, form_of(GOOGLE_SQL, STREAM)).query(
+    query = SpannerChangeStream(channels, form_of(GOOGLE_SQL, IMMUTABLE_KEY_RANGE, STREAM)).query(
         token="", start_ns=START_NS, end_ns=None, heartbeat_ms=1_000
     )
     ((found,),) = [response.decode()[0] for response in received(query, tasks)]

@@ -51,7 +51,7 @@ def test_what_can_be_read(changes):
         ({"dialect": "ORACLE"}, ["dialect", "ORACLE", "use a database of the dialect"]),
         ({"exists": False}, ["S", "it has: R, S", "set one of these, or create it"]),
         ({"exists": False, "others": ()}, ["it has: none"]),
-        ({"options": {"partition_mode": "MUTABLE_KEY_RANGE"}}, ["partition_mode", "MUTABLE"]),
+        ({"options": {"partition_mode": "MOVING"}}, ["partition_mode", "MOVING", "MUTABLE"]),
         ({"options": {"per_placement_tvf": "true"}}, ["per_placement_tvf"]),
         ({"options": {"value_capture_type": "EVERYTHING"}}, ["value_capture_type"]),
         ({"tables": ()}, ["watches no table"]),
@@ -61,7 +61,7 @@ def test_what_can_be_read(changes):
             ["table u", "A.B", "do not watch this table"],
         ),
         (
-            {"options": {"partition_mode": "MUTABLE_KEY_RANGE"}, "tables": ()},
+            {"options": {"partition_mode": "MOVING"}, "tables": ()},
             ["partition_mode", "watches no table"],
         ),
     ],
@@ -143,9 +143,7 @@ def test_any_description_is_fit_or_refused_by_its_faults(description, start_ns, 
     else:
         check_stream(description)
         assert description.dialect in DIALECTS
-        assert description.options.get("partition_mode", "IMMUTABLE_KEY_RANGE").upper() == (
-            "IMMUTABLE_KEY_RANGE"
-        )
+        assert description.partition_mode in ("IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE")
     try:
         check_start(description, start_ns=start_ns, now_ns=now_ns)
     except ConfigError:
@@ -182,7 +180,7 @@ def test_the_ddl_of_a_fix_is_in_the_databases_dialect(dialect, name, quoted, cla
     assert missing.endswith(f"create it: CREATE CHANGE STREAM {quoted} FOR ALL")
     (empty,) = replace(stream, watches_all=False, tables=()).faults()
     assert empty.endswith(f"type ALTER CHANGE STREAM {quoted} SET FOR …")
-    (mutable,) = replace(stream, options={"partition_mode": "MUTABLE_KEY_RANGE"}).faults()
-    assert mutable.endswith(
-        f"create a stream with {clause} (partition_mode = 'IMMUTABLE_KEY_RANGE')"
-    )
+    (mutable,) = replace(stream, options={"partition_mode": "MOVING"}).faults()
+    modes = ("IMMUTABLE_KEY_RANGE", "MUTABLE_KEY_RANGE")
+    either = " or ".join(f"{clause} (partition_mode = '{mode}')" for mode in modes)
+    assert mutable.endswith(f"create a stream with {either}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tidegate.producer.core.counters import Counters
-from tidegate.producer.core.stream_partition import Position, Publication, StreamPartition
+from tidegate.producer.core.position import Position
+from tidegate.producer.core.stream_partition import Publication, StreamPartition
 from tidegate.producer.messages import FORM_RECORD, ParkedChange, PublishableRecord
 from tidegate.schemas.progress import ChildPartition, TopicTotals
 

@@ -131,3 +131,18 @@ def test_no_slot_is_looked_at_while_nothing_is_read_or_due(progress, monkeypatch
 
     assert progress.report() is None
     assert looked == []
+
+
+def test_what_is_awaited_is_reported_once_it_is_published():
+    progress = FleetProgress(epoch="e", topic="p", slots=1, with_moves=True)
+    progress.await_sources([("a", 40), ("a", 50)])
+    assert progress.report() == FleetRead({0: None}, is_current=False)
+    progress.add(0, 0, beat(0, 1, 30))
+    assert progress.report() == FleetRead({0: 30}, is_current=False)
+    progress.add(0, 1, beat(0, 2, 40))
+    assert progress.report() == FleetRead({0: 40}, is_current=False, published=(("a", 40),))
+    progress.await_sources([("a", 35)])
+
+    # Nothing was read, and it is answered at once.
+    assert progress.report() == FleetRead({}, is_current=False, published=(("a", 35),))
+    assert progress.report() is None

@@ -6,8 +6,9 @@ import pytest
 
 from tidegate.producer.core.effects import PublishProgress
 from tidegate.producer.core.parked_keys import ParkedKeys
+from tidegate.producer.core.position import Position
 from tidegate.producer.core.progress_writer import ProgressWriter
-from tidegate.producer.core.stream_partition import Position, Publication, StreamPartition
+from tidegate.producer.core.stream_partition import Publication, StreamPartition
 from tidegate.schemas.progress import (
     ChildPartition,
     PartitionAnnounced,

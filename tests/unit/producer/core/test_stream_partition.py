@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.producer.core.lifecycle import PartitionState
+from tidegate.producer.core.position import Position
 from tidegate.producer.core.stream_partition import (
     RETRY_DELAY_MAX_US,
-    Position,
     StreamPartition,
 )
 from tidegate.producer.errors import TooManyParkedKeys
@@ -72,46 +72,6 @@ class TestBackOff:
         running.fail_query(0)
 
         assert running.retry_at_us < late_us / 100
-
-
-class TestPosition:
-    """What a position contains."""
-
-    def test_a_record_leaves_its_instant_open(self):
-        position = Position(0).with_record(record(10, "a"))
-
-        assert position == Position(9, {"a": "00000000"})
-        assert position.covers(record(10, "a"))
-        assert not position.covers(record(10, "b"))
-        assert not position.covers(record(10, "a", "00000001"))
-
-    def test_the_boundary_goes_with_its_instant(self):
-        position = Position(0).with_record(record(10, "a")).with_record(record(11, "b"))
-
-        assert position == Position(10, {"b": "00000000"})
-
-    def test_a_heartbeat_at_the_boundarys_instant_proves_nothing_new(self):
-        position = Position(0).with_record(record(10, "a"))
-
-        assert position.with_heartbeat(10) is position
-        assert position.with_heartbeat(11) == Position(10)
-
-    def test_a_transactions_id_means_nothing_at_another_instant(self):
-        assert not Position(9, {"a": "00000005"}).covers(record(11, "a", "00000000"))
-
-    @pytest.mark.parametrize(
-        ("lower", "higher"),
-        [
-            ("9", "00000010"),
-            ("00000009", "10"),
-            ("99999999", "100000000"),
-            ("f-00000001", "10-00000000"),
-            ("963d1af435fb3e79-9", "963d1af435fb3e79-0000000a"),
-        ],
-    )
-    def test_sequences_of_any_width_are_compared_as_numbers(self, lower, higher):
-        assert Position(9, {"a": higher}).covers(record(10, "a", lower))
-        assert not Position(9, {"a": lower}).covers(record(10, "a", higher))
 
 
 class TestLife:

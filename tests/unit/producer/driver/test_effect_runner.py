@@ -72,12 +72,12 @@ def test_a_stopped_stream_partition_is_an_error_in_the_log():
 
 
 def test_waiting_stream_partitions_are_a_line_in_the_log():
-    core = ScriptedCore(Ticked=[do.ReportWaiting(queued=3, paused=4, running=2)])
+    core = ScriptedCore(Ticked=[do.ReportWaiting(queued=3, paused=4, running=2, held=1)])
     with capture_logs() as lines:
         runner(core).process(on.Ticked())
 
     line = {"event": "stream partitions wait for a query", "log_level": "info"}
-    assert lines == [{**line, "queued": 3, "paused": 4, "running": 2}]
+    assert lines == [{**line, "queued": 3, "paused": 4, "running": 2, "held": 1}]
 
 
 def test_one_more_topic_is_watched_by_the_membership():

@@ -502,13 +502,15 @@ class TestTables:
 
     def test_the_fleet_is_followed_once_the_core_asks_for_it(self, cluster, monkeypatch, listener):
         monkeypatch.setattr(kafka_membership, "Consumer", Consumer)
-        found, opened, closed = FleetRead({0: 5}, is_current=True), [], []
+        found, opened, asked, closed = FleetRead({0: 5}, is_current=True), [], [], []
         answers = [found, None]
 
-        def follow(epoch):
-            opened.append(epoch)
+        def follow(epoch, with_moves):
+            opened.append((epoch, with_moves))
             return SimpleNamespace(
-                poll=lambda _now_us: answers.pop(0), close=lambda: closed.append(True)
+                progress=SimpleNamespace(await_sources=asked.extend),
+                poll=lambda _now_us: answers.pop(0),
+                close=lambda: closed.append(True),
             )
 
         member = KafkaMembership(
@@ -518,8 +520,10 @@ class TestTables:
         cluster.answers.append("")
         member.start()
         assert member.poll(0.0) == []
-        member.follow("e")
-        assert opened == ["e"]
+        member.await_sources([("early", 1)])
+        member.follow("e", with_moves=True)
+        member.await_sources([("a", 7)])
+        assert (opened, asked) == ([("e", True)], [("a", 7)])
         assert member.poll(0.0) == [found]
         assert member.poll(0.0) == []
         member.close()

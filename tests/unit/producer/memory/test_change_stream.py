@@ -153,7 +153,8 @@ def test_a_worker_over_everything_in_memory():
         publisher=MemoryPublisher(broker, transactional_id="w", progress_topic=names.progress),
         open_reader=lambda query, deliver: PartitionReader(
             stream, translator, token=query.token, query_id=query.query_id,
-            start_ns=query.start_ns, heartbeat_ms=100, deliver=deliver, budget=budget, tasks=tasks,
+            start_ns=query.start_ns, end_ns=query.end_ns, heartbeat_ms=100, deliver=deliver,
+            budget=budget, tasks=tasks,
         ),
         open_stream_start=lambda: MemoryStreamStartFinder(
             broker, topic=names.progress, root_slot=slot_of(ROOT_TOKEN, 4)

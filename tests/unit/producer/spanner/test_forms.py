@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tidegate.producer.description import DIALECTS, GOOGLE_SQL, POSTGRESQL
+from tidegate.producer.description import DIALECTS, GOOGLE_SQL, IMMUTABLE_KEY_RANGE, POSTGRESQL
 from tidegate.producer.records import DataChangeRecord
 from tidegate.producer.spanner.forms import form_of
 from tidegate.producer.spanner.stream import SpannerChangeStream
@@ -18,23 +18,23 @@ NULLS = json.dumps({"v": None, "f": "NaN", "n": "1.50", "j": '{"a": [1]}', "e": 
 @pytest.mark.parametrize("name", ["", "a-b", "a`) --", 'a"(', "1a", "x" * 119])
 def test_an_invalid_name_is_refused(dialect, name):
     with pytest.raises(ConfigError, match="change_stream"):
-        form_of(dialect, name)
+        form_of(dialect, IMMUTABLE_KEY_RANGE, name)
 
 
 def test_an_unknown_dialect_is_refused():
     with pytest.raises(ConfigError, match="dialect ORACLE") as caught:
-        form_of("ORACLE", "Feed")
+        form_of("ORACLE", IMMUTABLE_KEY_RANGE, "Feed")
     assert all(dialect in caught.value.hint for dialect in DIALECTS)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_each_query_has_a_decoder_of_its_own(dialect):
-    form = form_of(dialect, "Feed")
+    form = form_of(dialect, IMMUTABLE_KEY_RANGE, "Feed")
     assert form.decoder() is not form.decoder()
 
 
 def test_what_postgresql_is_asked(channels, spanner, tasks):
-    stream = SpannerChangeStream(channels, form_of(POSTGRESQL, "Everything"))
+    stream = SpannerChangeStream(channels, form_of(POSTGRESQL, IMMUTABLE_KEY_RANGE, "Everything"))
     query = stream.query(token="", start_ns=START_NS, end_ns=None, heartbeat_ms=1_000)
     tasks.run(query.next_size)
     request = spanner.requests[-1]
@@ -53,7 +53,7 @@ def test_what_postgresql_is_asked(channels, spanner, tasks):
 def test_a_message_counts_as_much_as_its_decoding_takes(channels, spanner, wire, tasks):
     built = wire.message(wire.json_heartbeat_row(), metadata=wire.JSONB_TYPE)
     spanner.on_stream = lambda *_: iter([built])
-    stream = SpannerChangeStream(channels, form_of(POSTGRESQL, "Everything"))
+    stream = SpannerChangeStream(channels, form_of(POSTGRESQL, IMMUTABLE_KEY_RANGE, "Everything"))
     query = stream.query(token="", start_ns=START_NS, end_ns=None, heartbeat_ms=1_000)
     try:
         assert tasks.run(query.next_size) == built.ByteSize() * 16
@@ -88,7 +88,7 @@ def rows_of(wire, dialect):
 
 
 def decode(dialect, messages):
-    decoder = form_of(dialect, "Feed").decoder()
+    decoder = form_of(dialect, IMMUTABLE_KEY_RANGE, "Feed").decoder()
     records = [one for message in messages for one in decoder.decode(message.SerializeToString())]
     decoder.end()
     return records
@@ -109,7 +109,7 @@ def test_one_history_gives_equal_records_in_both_dialects(wire):
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_equal_column_lists_are_one_object_for_all_queries(wire, dialect):
     rows, metadata = rows_of(wire, dialect)
-    form = form_of(dialect, "Feed")
+    form = form_of(dialect, IMMUTABLE_KEY_RANGE, "Feed")
     messages = [wire.message(rows[0], metadata=metadata), wire.message(rows[1])]
     columns = [
         record.columns

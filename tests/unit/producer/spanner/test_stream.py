@@ -14,7 +14,7 @@ import pytest
 import tidegate
 from tests.reading import decoded, received
 from tidegate.producer.accelerator import SWITCH
-from tidegate.producer.description import GOOGLE_SQL
+from tidegate.producer.description import GOOGLE_SQL, IMMUTABLE_KEY_RANGE
 from tidegate.producer.errors import PositionExpired, QueryInterrupted, QueryRefused, TokenRefused
 from tidegate.producer.records import HeartbeatRecord
 from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
@@ -29,7 +29,7 @@ ARGUMENTS = {"token": "token", "start_ns": SECOND_NS + 1, "end_ns": None, "heart
 
 @pytest.fixture
 def stream(channels):
-    return SpannerChangeStream(channels, form_of(GOOGLE_SQL, "Everything"))
+    return SpannerChangeStream(channels, form_of(GOOGLE_SQL, IMMUTABLE_KEY_RANGE, "Everything"))
 
 
 @pytest.fixture

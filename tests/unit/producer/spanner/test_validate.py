@@ -57,8 +57,8 @@ def validate(tasks):
     def run(source, **changes):
         arguments = {"name": "S", "start_ns": 10**13, "now_ns": 10**13, **changes}
 
-        def open_stream(dialect):
-            source.opened.append(dialect)
+        def open_stream(described):
+            source.opened.append(described.dialect)
             return source
 
         return validate_stream(source, open_stream, run_task=tasks.run, **arguments)
