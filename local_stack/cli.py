@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from tidegate.local_stack.config import LocalStackConfig
-from tidegate.local_stack.demo.bank import Dialect
+from tidegate.local_stack.demo.bank import Dialect, KeyRanges
 from tidegate.local_stack.parts.java import find_java
 from tidegate.local_stack.parts.jvm_parts import fetch_jvm_parts, fetched_jvm_parts
 from tidegate.program.command_line import new_app, run_program
@@ -115,6 +115,10 @@ def demo(
     dialect: Annotated[
         Dialect, typer.Option(help="The dialect of the bank's database.")
     ] = Dialect.GOOGLESQL,
+    key_ranges: Annotated[
+        KeyRanges,
+        typer.Option(help="Whether a stream partition has the same keys all its life."),
+    ] = KeyRanges.IMMUTABLE,
     report: Annotated[
         Path | None, typer.Option(help="Write all figures to this file, as JSON.")
     ] = None,
@@ -142,6 +146,7 @@ def demo(
         seed=seed,
         rate_max=rate,
         dialect=dialect,
+        key_ranges=key_ranges,
     )
     try:
         right = prove(options, console=_errors, report=report, keep=keep)

@@ -29,6 +29,7 @@ __all__ = [
     "STREAM",
     "Bank",
     "Dialect",
+    "KeyRanges",
     "Transfer",
     "schema_statements",
 ]
@@ -39,6 +40,7 @@ STREAM = "bank_changes"
 ACCOUNT_COLUMNS = ("AccountId", "Owner", "Balance", "Transfers")
 LEDGER_COLUMNS = ("TransferId", "FromAccount", "ToAccount", "Amount", "Note")
 _COMMITTED_AT = "CommittedAt"
+_STREAM_OPTIONS = "value_capture_type = 'OLD_AND_NEW_VALUES', retention_period = '7d'"
 
 _OWNERS = ("Ada", "Bjarne", "Cleo", "Dmitri", "Edsger", "Frances", "Grace", "Hedy")
 
@@ -50,16 +52,29 @@ class Dialect(StrEnum):
     POSTGRESQL = "postgresql"
 
 
+class KeyRanges(StrEnum):
+    """Whether a stream partition has the same keys all its life."""
+
+    IMMUTABLE = "immutable"
+    MUTABLE = "mutable"
+
+
 def schema_statements(
-    *, commit_timestamps: bool = True, dialect: Dialect = Dialect.GOOGLESQL
+    *,
+    commit_timestamps: bool = True,
+    dialect: Dialect = Dialect.GOOGLESQL,
+    key_ranges: KeyRanges = KeyRanges.IMMUTABLE,
 ) -> list[str]:
     """Return the DDL of tables and change stream.
 
     Without `commit_timestamps` the ledger has no column that Spanner fills with the commit
     timestamp: Google's emulator reports the year 9999 for it in its change stream.
     """
+    options = _STREAM_OPTIONS
+    if key_ranges is KeyRanges.MUTABLE:
+        options += ", partition_mode = 'MUTABLE_KEY_RANGE'"
     if dialect is Dialect.POSTGRESQL:
-        return _postgresql_statements(commit_timestamps=commit_timestamps)
+        return _postgresql_statements(options, commit_timestamps=commit_timestamps)
     committed_at = (
         f"{_COMMITTED_AT} TIMESTAMP OPTIONS (allow_commit_timestamp = true),"
         if commit_timestamps
@@ -80,12 +95,11 @@ def schema_statements(
               Note STRING(MAX),
               {committed_at}
             ) PRIMARY KEY (TransferId)""",
-        f"""CREATE CHANGE STREAM {STREAM} FOR {ACCOUNTS}, {LEDGER}
-            OPTIONS (value_capture_type = 'OLD_AND_NEW_VALUES', retention_period = '7d')""",
+        f"CREATE CHANGE STREAM {STREAM} FOR {ACCOUNTS}, {LEDGER} OPTIONS ({options})",
     ]
 
 
-def _postgresql_statements(*, commit_timestamps: bool) -> list[str]:
+def _postgresql_statements(options: str, *, commit_timestamps: bool) -> list[str]:
     """Columns are quoted: PostgreSQL folds other names to lower case."""
     committed_at = f'"{_COMMITTED_AT}" spanner.commit_timestamp,' if commit_timestamps else ""
     return [
@@ -103,8 +117,7 @@ def _postgresql_statements(*, commit_timestamps: bool) -> list[str]:
               "Note" text,
               {committed_at}
               PRIMARY KEY ("TransferId"))""",
-        f"""CREATE CHANGE STREAM {STREAM} FOR {ACCOUNTS}, {LEDGER}
-            WITH (value_capture_type = 'OLD_AND_NEW_VALUES', retention_period = '7d')""",
+        f"CREATE CHANGE STREAM {STREAM} FOR {ACCOUNTS}, {LEDGER} WITH ({options})",
     ]
 
 

@@ -20,6 +20,7 @@ from tidegate.local_stack.demo.bank import (
     LEDGER,
     LEDGER_COLUMNS,
     Dialect,
+    KeyRanges,
     schema_statements,
 )
 
@@ -69,10 +70,16 @@ def _client(name: DatabaseName) -> Any:
 
 
 def create_bank_database(
-    name: DatabaseName, *, commit_timestamps: bool = True, dialect: Dialect = Dialect.GOOGLESQL
+    name: DatabaseName,
+    *,
+    commit_timestamps: bool = True,
+    dialect: Dialect = Dialect.GOOGLESQL,
+    key_ranges: KeyRanges = KeyRanges.IMMUTABLE,
 ) -> Any:
     """Create instance, database, tables and change stream; return the client's database object."""
-    statements = schema_statements(commit_timestamps=commit_timestamps, dialect=dialect)
+    statements = schema_statements(
+        commit_timestamps=commit_timestamps, dialect=dialect, key_ranges=key_ranges
+    )
     return create_database(name, statements, dialect=dialect)
 
 

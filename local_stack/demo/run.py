@@ -30,6 +30,7 @@ from tidegate.local_stack.demo.bank import (
     STREAM,
     Bank,
     Dialect,
+    KeyRanges,
 )
 from tidegate.local_stack.demo.bank_database import (
     create_bank_database,
@@ -81,6 +82,8 @@ class DemoOptions:
     """Transfers per second at most; 0: no limit; None: see `pace`."""
     dialect: Dialect = Dialect.GOOGLESQL
     """The dialect of the bank's database."""
+    key_ranges: KeyRanges = KeyRanges.IMMUTABLE
+    """The partition mode of its change stream."""
 
     @property
     def pace(self) -> float:
@@ -223,7 +226,9 @@ class _Run:
         """Return the bank's database and when its accounts were opened; Delta has them."""
         view, options = self._view, self._options
         view.stage("creating the bank")
-        database = create_bank_database(self._name, dialect=options.dialect)
+        database = create_bank_database(
+            self._name, dialect=options.dialect, key_ranges=options.key_ranges
+        )
         start = datetime.now(UTC).isoformat().replace("+00:00", "Z")
         opened_us = open_accounts(database, self._bank)
         view.stage(f"starting {options.workers} workers, then the consumer")

@@ -41,6 +41,10 @@ def main(
             "--mixed", help="Every second process writes version 1 of the progress records."
         ),
     ] = False,
+    moves: Annotated[
+        bool,
+        typer.Option("--moves", help="Keys move between stream partitions (MUTABLE_KEY_RANGE)."),
+    ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the logs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -48,12 +52,16 @@ def main(
     settings = settings_of(setting or [])
     if mixed and settings.get("poison") == "park":
         raise typer.BadParameter("version 1 cannot hold parked keys", param_hint="--mixed")
+    if moves and settings.get("poison") == "park":
+        raise typer.BadParameter("nothing is parked where keys move", param_hint="--moves")
     # gRPC's core would write lines of its own among ours; it looks at this once, when imported.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from tests.chaos.producer.run import Options, run_chaos
     from tests.chaos.program import run_program
 
-    options = Options(seed=seed, minutes=minutes, settings=settings, is_mixed=mixed)
+    options = Options(
+        seed=seed, minutes=minutes, settings=settings, is_mixed=mixed, has_moves=moves
+    )
     run_program(
         lambda folder, view: run_chaos(options, folder=folder, view=view),
         keep=keep,

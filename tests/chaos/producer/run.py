@@ -68,6 +68,13 @@ class Options:
 
     Version 1 cannot hold parked keys, so nothing is committed that cannot be published.
     """
+    has_moves: bool = False
+    """The change stream has mutable key ranges; nothing can be parked then, either."""
+
+    @property
+    def parks(self) -> bool:
+        """Whether workers park, unless a setting says otherwise."""
+        return not (self.is_mixed or self.has_moves)
 
 
 def run_chaos(options: Options, *, folder: Path, view: RunView) -> Report:
@@ -95,7 +102,7 @@ class _Run:
         """Nothing breaks any more."""
         self._quiet = threading.Event()
         """Nothing is committed any more."""
-        settings = {"poison": "stop" if options.is_mixed else "park", **options.settings}
+        settings = {"poison": "park" if options.parks else "stop", **options.settings}
         self._started = Counter[str]()
         self._programs = Programs(
             folder=folder,
@@ -115,7 +122,7 @@ class _Run:
         self._follower = Follower(stack.bootstrap_servers, self._decoder)
         view.stage("creating the database")
         self._workload = Workload(
-            create_database(name, initial_ddl()),
+            create_database(name, initial_ddl(has_moves=options.has_moves)),
             options.seed,
             _RATE,
             say=view.event,

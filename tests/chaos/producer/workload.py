@@ -102,9 +102,11 @@ def initial_tables() -> list[Table]:
     return [Table(_KEPT, every), Table("counts", {"Amount": "INT64"})]
 
 
-def initial_ddl() -> list[str]:
+def initial_ddl(*, has_moves: bool = False) -> list[str]:
     """Return the statements of tables and change stream; it watches tables that come later."""
     options = "value_capture_type = 'OLD_AND_NEW_VALUES', retention_period = '7d'"
+    if has_moves:
+        options += ", partition_mode = 'MUTABLE_KEY_RANGE'"
     return [
         *(table.ddl for table in initial_tables()),
         f"CREATE CHANGE STREAM {STREAM} FOR ALL OPTIONS ({options})",
