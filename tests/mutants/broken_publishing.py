@@ -8,6 +8,7 @@ from tests.mutants.mutant import UnitMutant
 from tidegate.producer.core import effects as do
 from tidegate.producer.core.events import CommitOutcomeUnknown, CommitUnanswered
 from tidegate.producer.core.transaction_cycle import TransactionCycle
+from tidegate.producer.kafka import publisher as kafka_publisher
 from tidegate.producer.kafka.publisher import KafkaPublisher
 from tidegate.schemas import partitioner
 
@@ -37,6 +38,11 @@ def _take_refusal_for_silence(self: Any) -> Any:
     if isinstance(outcome, CommitOutcomeUnknown):
         return CommitUnanswered(outcome.reason)
     return outcome
+
+
+def _leave_the_place_to_the_client(key: bytes, number: int) -> int:
+    """Name no topic partition: the client takes the number that the topic has by now."""
+    return -1
 
 
 def _murmur2_of_signed_bytes(data: bytes) -> int:
@@ -76,6 +82,13 @@ BROKEN_PUBLISHING = (
             "tests/unit/producer/kafka/test_publisher.py::test_a_commit_error_that_is_neither_fatal_nor_retriable_leaves_the_outcome_open",
         ),
         ((KafkaPublisher, "commit", _take_refusal_for_silence),),
+    ),
+    UnitMutant(
+        "a key placed by the live number of topic partitions",
+        (
+            "tests/unit/producer/kafka/test_publisher.py::test_keys_stay_where_the_recorded_number_of_topic_partitions_puts_them",
+        ),
+        ((kafka_publisher, "topic_partition_of", _leave_the_place_to_the_client),),
     ),
     UnitMutant(
         "a hash over signed bytes",

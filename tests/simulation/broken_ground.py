@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from tests.simulation.ground import Ground
@@ -18,7 +17,6 @@ from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.core.topic_watch import TopicWatch
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.errors import PositionExpired
-from tidegate.producer.memory.publisher import MemoryPublisher
 from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.instants import NS_PER_US, parse_rfc3339_ns
 from tidegate.spark_consumer.core.batch_run import BatchRun
@@ -34,14 +32,6 @@ def _advance_and_take_what_comes(self: Slot, position: int) -> None:
 
 def _see_no_change(self: TopicWatch, event: on.TopicsObserved, *, now_us: int) -> None:
     return None
-
-
-_publish_records = MemoryPublisher.publish_records
-
-
-def _publish_by_live_numbers(self: MemoryPublisher, effect: do.PublishRecords) -> Any:
-    self.topic_partitions = Counter(topic for topic, _ in self.broker.logs)
-    return _publish_records(self, effect)
 
 
 _fail = Queries.fail
@@ -99,11 +89,6 @@ BROKEN_GROUND = (
         ((Slot, "advance_to", _advance_and_take_what_comes),),
     ),
     Mutant("a topic that changed not noticed", "ground", ((TopicWatch, "handle", _see_no_change),)),
-    Mutant(
-        "a key placed by the live number of topic partitions",
-        "key_order",
-        ((MemoryPublisher, "publish_records", _publish_by_live_numbers),),
-    ),
     Mutant(
         "an expired interval of the change stream skipped",
         "ground",
