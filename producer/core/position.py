@@ -38,11 +38,16 @@ class Position:
         return self._with(start.start_ns // NS_PER_US, STARTS, start.record_sequence)
 
     def with_move(self, event: PartitionEventRecord) -> Position:
-        """Return the position after keys moved; a move-in is met again if it is read again."""
+        """Return the position after keys moved; a move-in is met again if it is read again.
+
+        That is this one if it contains the move-out already.
+        """
         at_us = event.commit_timestamp_ns // NS_PER_US
-        if event.destinations:
-            return self._with(at_us, MOVE_OUTS, event.record_sequence)
-        return self.through(at_us - 1)
+        if not event.destinations:
+            return self.through(at_us - 1)
+        if self._covers(at_us, MOVE_OUTS, event.record_sequence):
+            return self
+        return self._with(at_us, MOVE_OUTS, event.record_sequence)
 
     def with_heartbeat(self, timestamp_us: int) -> Position:
         """Return the position after a heartbeat: the instant itself may still bring records."""

@@ -31,12 +31,17 @@ def check(history: History) -> Iterator[Violation]:
         for child in one.children:
             if (ROOT_TOKEN, child.token) not in announced:
                 yield Violation("a stream partition of the beginning is not announced", child.token)
+    first_us = min((one.start_ns // 1000 for one in started), default=0)
     for token, chunks in markers.items():
-        yield from _check_marker(history, token, chunks, announced)
+        yield from _check_marker(history, token, chunks, announced, first_us)
 
 
 def _check_marker(
-    history: History, token: str, chunks: list[PartitionFinished], announced: set[tuple[str, str]]
+    history: History,
+    token: str,
+    chunks: list[PartitionFinished],
+    announced: set[tuple[str, str]],
+    first_us: int,
 ) -> Iterator[Violation]:
     if len([chunk for chunk in chunks if chunk.chunk == 0]) > 1:
         yield Violation("finished twice", token)
@@ -52,9 +57,9 @@ def _check_marker(
             yield Violation("finished although Spanner still writes to it", token)
         return
     if history.has_key_moves:
-        # One that started before the stream begins is announced by the root.
-        known = {name for by, name in announced if by in {token, ROOT_TOKEN}}
-        for child in sorted(set(fact.children) - known):
+        # Those that started before the stream begins are the root's, or have ended before it.
+        started = {child for child in fact.children if history.lineage[child].start_us > first_us}
+        for child in sorted(started - {name for by, name in announced if by == token}):
             yield Violation(f"finished, and {child} that it started is not announced", token)
     elif set(named) != set(fact.children):
         yield Violation(f"its marker names {sorted(named)} of {sorted(fact.children)}", token)

@@ -71,3 +71,10 @@ class TestPosition:
         assert Position(0).with_move(out) == Position(9, {MOVE_OUTS: "a-1"})
         assert Position(0).with_move(both) == Position(9, {MOVE_OUTS: "a-1"})
         assert Position(0).with_move(only_in) == Position(9)
+
+    def test_a_move_out_that_is_read_again_changes_nothing(self):
+        first, second = (PartitionEventRecord(10_000, f"a-{n}", (), ("y",)) for n in range(2))
+        position = Position(0).with_move(first).with_move(second)
+
+        assert position.with_move(first) is position
+        assert position.with_move(second) is position

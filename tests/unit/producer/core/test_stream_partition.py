@@ -14,7 +14,12 @@ from tidegate.producer.core.stream_partition import (
 )
 from tidegate.producer.errors import TooManyParkedKeys
 from tidegate.producer.messages import FORM_RECORD, ChangeMessage, ParkedChange, PublishableRecord
-from tidegate.producer.records import ChildPartitionsRecord, HeartbeatRecord
+from tidegate.producer.records import (
+    ChildPartitionsRecord,
+    HeartbeatRecord,
+    PartitionEventRecord,
+    PartitionStartRecord,
+)
 from tidegate.schemas.checksums import parked_key
 from tidegate.schemas.errors import InvariantViolation, ProducerError
 from tidegate.schemas.progress import ChildPartition
@@ -55,8 +60,19 @@ class TestBackOff:
             [record(START_US + 10)],
             [HeartbeatRecord((START_US + 10) * 1000)],
             [ChildPartitionsRecord(5_000_000_000, "0", (ChildPartition("x", ("token",), 5),))],
+            [PartitionEventRecord((START_US + 10) * 1000, "0", (), ("x",))],
+            [PartitionEventRecord((START_US + 10) * 1000, "0", ("x",))],
+            [PartitionStartRecord((START_US + 10) * 1000, "0", ("x",))],
         ],
-        ids=["nothing", "a repeat", "an old heartbeat", "children"],
+        ids=[
+            "nothing",
+            "a repeat",
+            "an old heartbeat",
+            "children",
+            "a move-out",
+            "a move-in",
+            "a start",
+        ],
     )
     def test_a_query_that_fails_after_each_repeat_is_not_repeated_often(self, token, returned):
         assert 5 < self.queries_in_a_minute(token, *returned) <= 12
