@@ -178,7 +178,7 @@ class QueryFailed:
 
 @dataclass(frozen=True, slots=True)
 class QueryPaused:
-    """A query's reader waits until bytes are released: it may be silent for as long as it takes."""
+    """A query's reader waits for bytes, or for a schema: it may be silent as long as that takes."""
 
     token: str
     query_id: int
@@ -346,6 +346,8 @@ class FleetRead:
     """Whether each slot was just read to its end and has a heartbeat in effect."""
     published: tuple[tuple[str, int], ...] = ()
     """Of `AwaitSources`: those that have come true, each once."""
+    has_stopped: bool = False
+    """Whether a stream partition of the fleet is stopped."""
 
 
 TopicEvent: TypeAlias = TopicsObserved | TableFound | TablesRead

@@ -2,6 +2,9 @@
 
 Own slots are known better than their records say, so only the others' count.  A view that was not
 confirmed for some seconds counts for nothing: the drift is then limited within the worker.
+
+So it is with mutable key ranges while a stream partition is stopped.  Another one may wait for its
+move-out, and cannot move either, which no record says: it would hold up all others.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ class FleetAlignment:
         self._index = index
         self._lowest: dict[int, int] = {}
         """Of slots with something that can move, own ones included."""
+        self._has_stopped = False
         self._current_at_us: int | None = None
         self._look_at_us = 0
 
@@ -55,6 +59,7 @@ class FleetAlignment:
                 self._lowest.pop(slot, None)
             else:
                 self._lowest[slot] = lowest_us
+        self._has_stopped = event.has_stopped
         if event.is_current:
             self._current_at_us = now_us
         self._look_at_us = now_us
@@ -69,7 +74,8 @@ class FleetAlignment:
         self._index.align_with(self._elsewhere_us(self._current_at_us, now_us))
 
     def _elsewhere_us(self, current_at_us: int, now_us: int) -> int | None:
-        if now_us > current_at_us + STALE_AFTER_US:
+        may_be_held = self._with_moves and self._has_stopped
+        if may_be_held or now_us > current_at_us + STALE_AFTER_US:
             return None
         owned = {n for n, slot in self._slots.items() if slot.phase is SlotPhase.OWNED}
         return min((us for slot, us in self._lowest.items() if slot not in owned), default=None)

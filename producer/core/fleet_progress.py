@@ -106,4 +106,9 @@ class FleetProgress:
             return None
         self._is_confirmed = self._is_confirmed or is_current
         self._lowest = found
-        return FleetRead(changed, is_current=is_current, published=published)
+        return FleetRead(
+            changed,
+            is_current=is_current,
+            published=published,
+            has_stopped=self.view.has_stopped,
+        )

@@ -5,7 +5,8 @@ until the worker releases it, after its commit: first with what decoding needs, 
 of its records.  A reader that finds no room waits, and with it the stream.
 
 A reader decides nothing: it delivers records in order, then exactly one end or one failure, and
-after `stop` nothing.  It says when it waits for the budget, since its query is not silent then.
+after `stop` nothing.  It says when it waits for the budget or for a table's new schema, since its
+query is not silent then.
 """
 
 from __future__ import annotations
@@ -172,10 +173,13 @@ class PartitionReader:
         translated = self._translator.translate_now(record, token=self._token)
         if translated is not None:
             return translated
+        self._pause()
         # All queries would wait with this one.
-        return await self._tasks.in_thread(
+        translated = await self._tasks.in_thread(
             lambda: self._translator.translate(record, token=self._token)
         )
+        self._resume()
+        return translated
 
     async def _hand_over(self, items: list[ReadItem], *, unfinished: int) -> None:
         """Deliver items with the bytes that they need; release what decoding needed beyond them.

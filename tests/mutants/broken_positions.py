@@ -1,4 +1,4 @@
-"""Parts that are broken on purpose: positions in a stream partition, and a stream's bounded end."""
+"""Parts that are broken on purpose: positions, a stream's bounded end, who waits for what."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from typing import Any
 
 from tests.mutants.mutant import UnitMutant
 from tidegate.producer.core import position, stream_partition
+from tidegate.producer.core.fleet_alignment import FleetAlignment
+from tidegate.producer.core.position import Position
 from tidegate.producer.core.stream_partition import StreamPartition
+from tidegate.producer.driver.reader import PartitionReader
 from tidegate.producer.messages import PublishableRecord
 from tidegate.producer.records import HeartbeatRecord
 from tidegate.schemas import order_key
@@ -44,7 +47,42 @@ def _repeats_without_end(self: Any, record: PublishableRecord, query: Any) -> bo
     return bool(query.resumed_at.covers(record))
 
 
+def _move_as_progress(self: Any, event: Any) -> Position:
+    at_us = event.commit_timestamp_ns // NS_PER_US
+    return Position(at_us - 1, {**self.boundary, position.MOVE_OUTS: event.record_sequence})
+
+
+def _wait_in_silence(self: Any) -> None:
+    """Report nothing."""
+
+
+def _count_what_may_be_held(self: Any, current_at_us: int, now_us: int) -> int | None:
+    return min(self._lowest.values(), default=None)
+
+
 BROKEN_POSITIONS = (
+    UnitMutant(
+        "a move-out that counts as progress again and again",
+        (
+            f"{_POSITIONS}::TestPosition::test_a_move_out_that_is_read_again_changes_nothing",
+            f"{_TESTS}::TestBackOff::test_a_query_that_fails_after_each_repeat_is_not_repeated_often",
+        ),
+        ((Position, "with_move", _move_as_progress),),
+    ),
+    UnitMutant(
+        "a reader that waits for a schema in silence",
+        (
+            "tests/unit/producer/driver/test_reader.py::test_a_reader_says_when_a_record_waits_for_its_tables_schema",
+        ),
+        ((PartitionReader, "_pause", _wait_in_silence),),
+    ),
+    UnitMutant(
+        "a drift compared with what waits for a stopped stream partition",
+        (
+            "tests/unit/producer/core/test_fleet_alignment.py::test_others_count_for_nothing_while_one_may_wait_for_what_is_stopped",
+        ),
+        ((FleetAlignment, "_elsewhere_us", _count_what_may_be_held),),
+    ),
     UnitMutant(
         "record sequences compared as text",
         (f"{_POSITIONS}::TestPosition::test_sequences_of_any_width_are_compared_as_numbers",),

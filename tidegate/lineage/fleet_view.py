@@ -84,6 +84,11 @@ class FleetView:
         return known.watermark_us >= (at_us - 1 if has_moved_out else at_us)
 
     @property
+    def has_stopped(self) -> bool:
+        """Whether a stream partition of the fleet is stopped."""
+        return any(slot.has_stopped for slot in self.slots)
+
+    @property
     def gaps(self) -> tuple[PartitionGap, ...]:
         """Accepted gaps, by time."""
         return self._frontier.gaps

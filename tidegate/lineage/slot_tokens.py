@@ -63,6 +63,11 @@ class SlotTokens:
         """The open stream partitions by token; None while no whole chain was read.  Read only."""
         return None if self._chain is None else self._chain.tokens
 
+    @property
+    def has_stopped(self) -> bool:
+        """Whether a stream partition is stopped."""
+        return bool(self._stopped_minutes)
+
     def stopped_since_us(self, token: str) -> int | None:
         """Return when a heartbeat first said that a token is stopped, to the minute.
 

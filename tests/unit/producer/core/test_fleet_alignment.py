@@ -32,8 +32,9 @@ class Others:
         self.alignment = FleetAlignment(self.slots, self.index)
         self.now_us = 10**12
 
-    def read(self, lowest_us, *, is_current=True):
-        self.alignment.handle(FleetRead(lowest_us, is_current=is_current), self.now_us)
+    def read(self, lowest_us, *, is_current=True, has_stopped=False):
+        read = FleetRead(lowest_us, is_current=is_current, has_stopped=has_stopped)
+        self.alignment.handle(read, self.now_us)
         return self.look()
 
     def look(self, later_us=0):
@@ -73,6 +74,14 @@ def test_a_view_that_is_not_confirmed_grows_old(others):
     assert others.read({1: 35}, is_current=False) == 35
     assert others.look(LOOK_US) is None
     assert others.read({}) == 35
+
+
+@pytest.mark.parametrize("with_moves", [False, True])
+def test_others_count_for_nothing_while_one_may_wait_for_what_is_stopped(others, with_moves):
+    others.alignment = FleetAlignment(others.slots, others.index, with_moves=with_moves)
+    assert others.read({1: 30}) == 30
+    assert others.read({}, has_stopped=True) == (None if with_moves else 30)
+    assert others.read({}) == 30
 
 
 @pytest.mark.parametrize("drift_us_max", [0, 1])

@@ -207,6 +207,12 @@ def test_a_reader_says_when_it_waits_and_when_no_longer(read, inbox, tasks):
     assert take(inbox, 1) == [QueryResumed("k", 3)]
 
 
+def test_a_reader_says_when_a_record_waits_for_its_tables_schema(read, inbox, tasks):
+    read(Stream([data("1", "wait")], [BEAT]))
+    assert take(inbox, 2) == [QueryPaused("k", 3), QueryResumed("k", 3)]
+    assert read_only(inbox).items[0].record_sequence == "1"
+
+
 def test_what_fits_never_is_let_in_alone(read, inbox, tasks):
     budget = ByteBudget(1, tasks=tasks)
     read(Stream([data("1")], [BEAT]), budget=budget)
@@ -362,11 +368,13 @@ def test_a_translation_that_waits_holds_up_no_other_query(inbox, budget, tasks, 
         heartbeat_ms=1, deliver=inbox.put, budget=budget, tasks=tasks,
     )  # fmt: skip
     waiting.start()
+    assert take(inbox, 1) == [QueryPaused("slow", 8)]
     read(Stream([BEAT]))
     assert [output.token for output in take(inbox, 2)] == ["k", "k"]
 
     going_on.set()
-    first, end = take(inbox, 2)
+    resumed, first, end = take(inbox, 3)
+    assert resumed == QueryResumed("slow", 8)
     assert [item.record_sequence for item in first.items] == ["1", "2"]
     assert end == QueryEnded("slow", 8)
 
@@ -384,8 +392,7 @@ def test_a_reader_that_is_stopped_while_it_waits_gives_its_bytes_back(inbox, bud
         heartbeat_ms=1, deliver=inbox.put, budget=budget, tasks=tasks,
     )  # fmt: skip
     reader.start()
-    while not budget.taken:
-        threading.Event().wait(0.001)
+    assert take(inbox, 1) == [QueryPaused("k", 8)]
     reader.stop()
     going_on.set()
     while running(tasks):

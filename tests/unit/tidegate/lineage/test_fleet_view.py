@@ -52,6 +52,11 @@ def test_what_is_stopped_holds_nothing(view):
     view.fold([row(0, 0, beat(0, 1, token("a", 30), stopped))], reached={0: 1, 1: 0})
 
     assert view.lowest_us(0) == 30
+    assert view.has_stopped
+
+    view.fold([row(0, 1, beat(0, 2, token("a", 30), token("b", 20)))], reached={0: 2, 1: 0})
+
+    assert not view.has_stopped
 
 
 def test_data_need_not_be_read(view):
