@@ -362,6 +362,8 @@ def _with_orphans(stage: Stage) -> tuple[MemberUnderTest, MemberUnderTest]:
     alone = first.generation
     other = stage.member("other")
     stage.until(lambda: other.generation == first.generation > alone, other)
+    # Members know their generation before the broker calls the round complete.
+    stage.until(lambda: stage.assigned() is not None, other)
     taken = (stage.assigned() or {})["worker"]
     assert len(taken) == SLOTS // 2
     heir = stage.member("worker")
@@ -442,7 +444,8 @@ def compaction_keeps_the_newest_and_the_open(stage: Stage) -> None:
     _publish(producer, (place, b"b", b"void"))
     assert producer.abort() is Answer.OK
     _committed(producer, (place, b"b", b"b3"))
-    _until_read(stage, place, ([(0, b"a1"), (1, b"b1"), (3, b"a2"), (7, b"b3")], 9))
+    # What is there by now is not read: a busy broker may have closed a segment and compacted it.
+    stage.until(lambda: stage.stable_end(place) == 9)
     stage.roll()
     _publish(holder, (place, b"c", b"open"))
     _committed(producer, (place, b"a", b"a4"))
