@@ -249,9 +249,9 @@ def _print_gaps(report: GapReport, console: Console) -> None:
 def _print_workers(workers: Sequence[WorkerCounts]) -> None:
     if not workers:
         return
-    table = Table("metrics of", "reads", "queued", "paused", "stopped", title="Workers")
+    table = Table("metrics of", "reads", "queued", "paused", "held", "stopped", title="Workers")
     for one in workers:
-        counts = (one.running, one.queued, one.paused, one.stopped)
+        counts = (one.running, one.queued, one.paused, one.held, one.stopped)
         shown = ["unknown" if count is None else str(count) for count in counts]
         table.add_row(escape(f"{one.address}: {one.error}" if one.error else one.address), *shown)
     Console().print(table)

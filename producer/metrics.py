@@ -31,6 +31,7 @@ GaugeName: TypeAlias = Literal[
     "queries_running",
     "stream_partitions_queued",
     "stream_partitions_paused",
+    "stream_partitions_held",
     "stream_partitions_stopped",
     "parked_keys",
     "tokens",
@@ -112,6 +113,11 @@ METRICS: tuple[Metric, ...] = (
         "stream_partitions_paused",
         "gauge",
         "Stream partitions that are not read, because they are ahead by more than `drift_ms_max`",
+    ),
+    Metric(
+        "stream_partitions_held",
+        "gauge",
+        "Stream partitions that wait for another one to publish what precedes a move of keys",
     ),
     Metric(
         "stream_partitions_stopped",

@@ -108,10 +108,13 @@ class Observer:
         self._metrics.set("bytes_in_flight", self._bytes_in_flight())
         queued = worker.states.get(PartitionState.QUEUED, 0)
         paused = worker.states.get(PartitionState.PAUSED, 0)
+        held = worker.states.get(PartitionState.HELD, 0)
         self._metrics.set("stream_partitions_queued", queued)
         self._metrics.set("stream_partitions_paused", paused)
+        self._metrics.set("stream_partitions_held", held)
         self._count_stops(worker.stopped)
-        self._health.set_warning("; ".join(_warnings(worker.stopped, parked_keys, queued, paused)))
+        warnings = _warnings(worker.stopped, parked_keys, queued, paused, held)
+        self._health.set_warning("; ".join(warnings))
         if worker.watermark_us is not None:
             lag_us = time.time_ns() // 1_000 - worker.watermark_us
             self._metrics.set("watermark_lag_seconds", lag_us / US_PER_SECOND)
@@ -147,7 +150,7 @@ def _parked_keys(worker: Worker) -> int:
 
 
 def _warnings(
-    stopped: Mapping[str, TidegateError], parked_keys: int, queued: int, paused: int
+    stopped: Mapping[str, TidegateError], parked_keys: int, queued: int, paused: int, held: int
 ) -> Iterator[str]:
     """Yield what the text of `/readyz` says beside "ok"."""
     if stopped:
@@ -159,3 +162,5 @@ def _warnings(
         yield f"{queued} stream partitions wait for a query"
     if paused:
         yield f"{paused} stream partitions are paused until the slowest one comes closer"
+    if held:
+        yield f"{held} stream partitions wait for others from which keys moved to them"

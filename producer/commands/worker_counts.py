@@ -25,6 +25,7 @@ class WorkerCounts:
     running: int | None = None
     queued: int | None = None
     paused: int | None = None
+    held: int | None = None
     stopped: int | None = None
     error: str = ""
     """Why it says nothing."""
@@ -48,6 +49,8 @@ def ask_worker(address: str) -> WorkerCounts:
             running=found["queries_running"],
             queued=found["stream_partitions_queued"],
             paused=found["stream_partitions_paused"],
+            # Workers of an older version do not have it.
+            held=found.get("stream_partitions_held"),
             stopped=found["stream_partitions_stopped"],
         )
     except (OSError, http.client.HTTPException) as error:

@@ -292,7 +292,7 @@ def test_the_status_asks_the_workers_that_it_is_given(run, monkeypatch):
     monkeypatch.setattr(status_command, "status", lambda _config: STATUS)
     monkeypatch.setattr(
         worker_counts, "ask_worker",
-        lambda address: WorkerCounts(address, 31, 41, 59, 26) if address == "a:1"
+        lambda address: WorkerCounts(address, 31, 41, 59, 53, 26) if address == "a:1"
         else WorkerCounts(address, error="it [timed] out"),
     )  # fmt: skip
     monkeypatch.setenv("COLUMNS", "200")
@@ -301,7 +301,7 @@ def test_the_status_asks_the_workers_that_it_is_given(run, monkeypatch):
 
     assert code == 0
     lines = output.splitlines()
-    assert next(line for line in lines if "a:1" in line).split()[3::2] == ["31", "41", "59", "26"]
+    assert next(line for line in lines if "a:1" in line).split()[3::2] == ["31", "41", "59", "53", "26"]
     assert "b:2: it [timed] out" in output
 
     _, _, output = run("status", *flags(), *asked, "--json")

@@ -69,6 +69,7 @@ def test_counts_and_gauges():
             PartitionState.RUNNING: 2,
             PartitionState.QUEUED: 4,
             PartitionState.PAUSED: 5,
+            PartitionState.HELD: 3,
         },
     )
     observer(RecordsRead("t", 1, [HeartbeatRecord(1), HeartbeatRecord(2)], 9), worker)
@@ -86,8 +87,9 @@ def test_counts_and_gauges():
     assert value("tidegate_producer_mods_total", topic="bank.accounts") == 3
     assert value("tidegate_producer_value_bytes_total", topic="bank.accounts") == 400
     assert value("tidegate_producer_bytes_in_flight") == 42
-    assert value("tidegate_producer_tokens") == 12
+    assert value("tidegate_producer_tokens") == 15
     assert value("tidegate_producer_stream_partitions_paused") == 5
+    assert value("tidegate_producer_stream_partitions_held") == 3
     assert value("tidegate_producer_stream_partition_pauses_total") == 8
     assert value("tidegate_producer_stream_partitions_queued") == 4
     assert value("tidegate_producer_queries_running") == 2
@@ -166,6 +168,8 @@ def test_the_status_says_what_waits_beside_what_stopped():
 
     observer._set_gauges(core(states={PartitionState.PAUSED: 2}))
     assert health.warning == "2 stream partitions are paused until the slowest one comes closer"
+    observer._set_gauges(core(states={PartitionState.HELD: 1}))
+    assert health.warning == "1 stream partitions wait for others from which keys moved to them"
     observer._set_gauges(core(states=queued, stopped={"t": TokenRefused("no")}))
     assert health.warning == (
         "1 stream partitions stopped: t: no; 12 stream partitions wait for a query"

@@ -14,7 +14,7 @@ from tidegate.producer.commands.worker_counts import WorkerCounts
 from tidegate.schemas.errors import ConfigError, ConsumerError, UnreachableError
 from tidegate.schemas.progress import ProgressRecord, SlotProgress, TokenSnapshot
 
-ASKED = WorkerCounts("h:1", running=3, queued=2, paused=1, stopped=0)
+ASKED = WorkerCounts("h:1", running=3, queued=2, paused=1, held=4, stopped=0)
 
 
 def beat(slot, revision=1, **fields):
@@ -55,7 +55,15 @@ def test_json_has_all_of_it_with_lags(place, config):
     ]  # fmt: skip
     assert [slot["open"] for slot in found["slots"]] == [0, 1, 0, 0]
     assert found["workers"] == [
-        {"address": "h:1", "running": 3, "queued": 2, "paused": 1, "stopped": 0, "error": ""}
+        {
+            "address": "h:1",
+            "running": 3,
+            "queued": 2,
+            "paused": 1,
+            "held": 4,
+            "stopped": 0,
+            "error": "",
+        }
     ]
 
 
