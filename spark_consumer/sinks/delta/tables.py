@@ -72,13 +72,21 @@ class SinkTables:
     """Every table of a sink below `<output>/<folder>/`, each with its commit log."""
 
     def __init__(
-        self, output: str, *, folder: str, sink: str, direct: DirectWay | None = None
+        self,
+        output: str,
+        *,
+        folder: str,
+        sink: str,
+        direct: DirectWay | None = None,
+        properties: Mapping[str, str] | None = None,
     ) -> None:
         """Take the output's address (a path or a URI), the folder in it and the sink's name.
 
-        With `direct`, small releases are written by delta-rs where it may.
+        With `direct`, small releases are written by delta-rs where it may.  New tables get
+        `properties` beside `TABLE_PROPERTIES`.
         """
         self.direct = direct
+        self._properties = {**TABLE_PROPERTIES, **(properties or {})}
         self._output = output.rstrip("/")
         self._folder = folder
         self._sink = sink
@@ -155,7 +163,7 @@ class SinkTables:
         if not log.exists:
             setting = {"spark.databricks.delta.commitInfo.userMetadata": commit.preparation}
             with session_settings(spark, setting):
-                _create(spark, address, wanted)
+                _create(spark, address, wanted, self._properties)
         elif _lacks(DeltaTable.forPath(spark, address).toDF().schema, wanted, table=table):
             nothing: DataFrame = spark.createDataFrame([], wanted)
             writer = nothing.write.format("delta").mode("append").option("mergeSchema", "true")
@@ -249,9 +257,11 @@ def _nullable(kind: DataType) -> DataType:
     return kind
 
 
-def _create(spark: SparkSession, address: str, schema: StructType) -> None:
+def _create(
+    spark: SparkSession, address: str, schema: StructType, properties: Mapping[str, str]
+) -> None:
     builder = DeltaTable.createIfNotExists(spark).location(address).addColumns(schema)
-    for name, value in TABLE_PROPERTIES.items():
+    for name, value in properties.items():
         builder = builder.property(name, value)
     builder.execute()
 

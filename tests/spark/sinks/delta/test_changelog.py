@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import uuid
 from dataclasses import replace
@@ -15,6 +16,8 @@ from tidegate.schemas.errors import ConfigError, SchemaError
 from tidegate.spark_consumer.errors import ForeignChange
 from tidegate.spark_consumer.sinks.decoding import CHANGE_COLUMNS
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
+from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
+from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
 from tidegate.spark_consumer.sinks.port import DecodedTable
 
 pytestmark = pytest.mark.spark
@@ -270,3 +273,19 @@ def test_a_foreign_write_while_running_is_refused(kit):
     kit.spark.sql(f"DELETE FROM delta.`{path}` WHERE true")
     with pytest.raises(ForeignChange, match=r"changelog/accounts.*DELETE.*adopt"):
         sink.write(kit.release(1, [(accounts, insert(kit, 1))]))
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_files_say_which_releases_they_hold_and_nothing_of_the_values(kit, small):
+    accounts = kit.Topic("accounts", {1: ACCOUNTS}, ["id"])
+    changes = [(accounts, insert(kit, n, us=1_000 + n)) for n in range(5)]
+    direct = DirectWay(DirectPlace(kit.output)) if small else None
+    opened(kit, direct=direct).write(kit.release(0, changes, small=small))
+    (log,) = Path(kit.output, "changelog/accounts/_delta_log").glob("*1.json")
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    (stats,) = (json.loads(one["add"]["stats"]) for one in actions if "add" in one)
+    assert stats["numRecords"] == 5
+    least = stats["minValues"]
+    # delta-rs finds a field of this name in `source`, too.
+    assert least.pop("source", {}).keys() <= {"commit_timestamp"}
+    assert least.keys() == {"release", "ordinal", "commit_timestamp"}
