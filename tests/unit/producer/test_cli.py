@@ -301,7 +301,8 @@ def test_the_status_asks_the_workers_that_it_is_given(run, monkeypatch):
 
     assert code == 0
     lines = output.splitlines()
-    assert next(line for line in lines if "a:1" in line).split()[3::2] == ["31", "41", "59", "53", "26"]
+    shown = next(line for line in lines if "a:1" in line).split()[3::2]
+    assert shown == ["31", "41", "59", "53", "26"]
     assert "b:2: it [timed] out" in output
 
     _, _, output = run("status", *flags(), *asked, "--json")
