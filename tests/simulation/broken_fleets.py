@@ -81,7 +81,7 @@ def _heartbeat_at_t(self: Position, timestamp_us: int) -> Position:
     return Position(timestamp_us) if timestamp_us > self.watermark_us else self
 
 
-def _believe_any_end(self: StreamPartition, now_us: int) -> bool:
+def _believe_any_end(self: StreamPartition, now_us: int, *, had_end: bool = False) -> bool:
     query, self._query = self._query, None
     if query is None:
         return False

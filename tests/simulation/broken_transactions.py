@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tests.simulation import gate_rows
 from tests.simulation.mutant import Mutant
+from tidegate.schemas.progress import PartitionGap
 from tidegate.spark_consumer.core.transactions import (
     ALL_WHOLE,
     RecordOfChange,
@@ -39,16 +40,18 @@ def _settle_as_lost(self: TransactionJudge, *, release: int, may_be_parked: bool
     return _settle(self, release=release, may_be_parked=False)
 
 
-def _count_mods(changes: Iterable[RecordOfChange], *, after_us: int = -1) -> TransactionFaults:
+def _count_mods(
+    changes: Iterable[RecordOfChange], *, after_us: int = -1, gaps: Sequence[PartitionGap] = ()
+) -> TransactionFaults:
     """Count changes, of which a record may have several."""
     each = [
         (*place, f"{n}", records, topic) for n, (*place, _, records, topic) in enumerate(changes)
     ]
-    return count_transactions(each, after_us=after_us)  # type: ignore[arg-type]
+    return count_transactions(each, after_us=after_us, gaps=gaps)  # type: ignore[arg-type]
 
 
 def _count_of_one_topic(
-    changes: Iterable[RecordOfChange], *, after_us: int = -1
+    changes: Iterable[RecordOfChange], *, after_us: int = -1, gaps: Sequence[PartitionGap] = ()
 ) -> TransactionFaults:
     """Count the records of a transaction in the first of its topics alone."""
     found = list(changes)
@@ -56,14 +59,16 @@ def _count_of_one_topic(
     for change in found:
         first.setdefault(change[:2], change[-1])
     return count_transactions(
-        (change for change in found if first[change[:2]] == change[-1]), after_us=after_us
+        (change for change in found if first[change[:2]] == change[-1]),
+        after_us=after_us,
+        gaps=gaps,
     )
 
 
 def _count_what_had_expired(
-    changes: Iterable[RecordOfChange], *, after_us: int = -1
+    changes: Iterable[RecordOfChange], *, after_us: int = -1, gaps: Sequence[PartitionGap] = ()
 ) -> TransactionFaults:
-    return count_transactions(changes)
+    return count_transactions(changes, gaps=gaps)
 
 
 BROKEN_TRANSACTIONS = (

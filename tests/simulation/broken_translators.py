@@ -109,7 +109,7 @@ def _evolve_only_what_is_known(known: Any, current: Any, shown: Any, **options: 
     return evolve(known, current, shown, **options)
 
 
-def _ensure_nothing(self: WorkerTopics, topic: str) -> None:
+def _ensure_nothing(self: WorkerTopics, topic: str, *, key_schema_id: int) -> None:
     pass
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.history import GroundFault, Stop
 from tidegate.producer.core.effects import ReportStopped
 from tidegate.producer.core.slot import Slot
+from tidegate.producer.errors import ProgressLost
 from tidegate.producer.memory.log import TOMBSTONE
 from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.progress import ProgressRecord, StreamStarted, TableAdded
@@ -369,7 +370,10 @@ class Ground:
                 if entry.value is not TOMBSTONE:
                     slot.add_record(entry.offset, entry.value, epoch=None)  # type: ignore[arg-type]
             slot.advance_to(log.end)
-            slot.own(started.epoch if started is not None else "")
+            try:
+                slot.own(started.epoch if started is not None else "")
+            except ProgressLost:
+                continue  # a broken core wrote it; what reads it next says so
             for token, partition in slot.tokens.items():
                 start_us = partition.child.start_ns // 1_000
                 yield token, max(start_us, partition.read.watermark_us)

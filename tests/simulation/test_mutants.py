@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,33 @@ def test_it_is_caught(mutant):
 def test_there_are_enough_of_them():
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 25
     assert {mutant.checker for mutant in MUTANTS} <= CHECKERS.keys()
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_broken_part_takes_what_the_whole_one_takes(mutant):
+    """Otherwise it fails at its first call, which shows nothing of the rule that it breaks."""
+    for owner, name, broken in mutant.patches:
+        whole = inspect.getattr_static(owner, name)
+        whole = getattr(whole, "__func__", whole)
+        if inspect.isfunction(whole) and inspect.isfunction(broken):
+            assert _accepted(broken) >= _accepted(whole)
+
+
+def _accepted(function):
+    """Return the names of keyword-only parameters, and a number for each of the others."""
+    parameters = inspect.signature(function).parameters.values()
+    kinds = {parameter.kind for parameter in parameters}
+    if inspect.Parameter.VAR_KEYWORD in kinds or inspect.Parameter.VAR_POSITIONAL in kinds:
+        return _Everything()
+    by_name = {one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}
+    return by_name | set(range(len(parameters) - len(by_name)))
+
+
+class _Everything:
+    """Stands for any set of parameters."""
+
+    def __ge__(self, other):
+        return True
 
 
 def test_what_is_broken_for_a_while_is_whole_again():
