@@ -178,7 +178,7 @@ BROKEN_PARKING = (
     ),
     Mutant(
         "a child without the parked keys of its parents",
-        "parking",
+        "key_order",
         ((ProgressWriter, "announcement", _announcement_without_keys),),
     ),
     Mutant(
