@@ -11,7 +11,7 @@ from tidegate.producer.core.position import Position
 from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.driver.reader import PartitionReader
 from tidegate.producer.messages import PublishableRecord
-from tidegate.producer.records import HeartbeatRecord
+from tidegate.producer.records import HeartbeatRecord, PartitionEndRecord
 from tidegate.schemas import order_key
 from tidegate.schemas.instants import NS_PER_US
 
@@ -56,8 +56,19 @@ def _wait_in_silence(self: Any) -> None:
     """Report nothing."""
 
 
+_elsewhere_us = FleetAlignment._elsewhere_us
+
+
 def _count_what_may_be_held(self: Any, current_at_us: int, now_us: int) -> int | None:
-    return min(self._lowest.values(), default=None)
+    self._has_stopped = False
+    return _elsewhere_us(self, current_at_us, now_us)
+
+
+_waits = stream_partition.waits_for_move_ins
+
+
+def _end_is_read_at_once(item: Any, at_us: int) -> bool:
+    return not isinstance(item, PartitionEndRecord) and _waits(item, at_us)
 
 
 BROKEN_POSITIONS = (
@@ -82,6 +93,13 @@ BROKEN_POSITIONS = (
             "tests/unit/producer/core/test_fleet_alignment.py::test_others_count_for_nothing_while_one_may_wait_for_what_is_stopped",
         ),
         ((FleetAlignment, "_elsewhere_us", _count_what_may_be_held),),
+    ),
+    UnitMutant(
+        "an end that does not wait for keys that moved in",
+        (
+            "tests/unit/producer/core/test_key_moves.py::TestWaiting::test_what_follows_is_held_and_the_query_given_back",
+        ),
+        ((stream_partition, "waits_for_move_ins", _end_is_read_at_once),),
     ),
     UnitMutant(
         "record sequences compared as text",

@@ -45,9 +45,10 @@ def _count_mods(
 ) -> TransactionFaults:
     """Count changes, of which a record may have several."""
     each = [
-        (*place, f"{n}", records, topic) for n, (*place, _, records, topic) in enumerate(changes)
+        (at_us, transaction, f"{number}", records, topic)
+        for number, (at_us, transaction, _, records, topic) in enumerate(changes)
     ]
-    return count_transactions(each, after_us=after_us, gaps=gaps)  # type: ignore[arg-type]
+    return count_transactions(each, after_us=after_us, gaps=gaps)
 
 
 def _count_of_one_topic(

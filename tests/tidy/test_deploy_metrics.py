@@ -47,12 +47,8 @@ def _queries() -> Iterator[Any]:
 QUERIES = tuple(_queries())
 
 
-def parts(expression: Any) -> Iterator[tuple[Any, str]]:
+def parts(expression: Any, function: str = "") -> Iterator[tuple[Any, str]]:
     """Yield each part with the name of the innermost function around it; "" outside of any."""
-    yield from _parts(expression, "")
-
-
-def _parts(expression: Any, function: str) -> Iterator[tuple[Any, str]]:
     yield expression, function
     if isinstance(expression, promql_parser.Call):
         function = expression.func.name
@@ -63,7 +59,7 @@ def _parts(expression: Any, function: str) -> Iterator[tuple[Any, str]]:
         ]
     for one in inner:
         if one is not None:
-            yield from _parts(one, function)
+            yield from parts(one, function)
 
 
 @pytest.mark.parametrize("query", QUERIES)
