@@ -5,29 +5,28 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import suppress
+from enum import StrEnum
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from tidegate.producer.commands import worker_counts
 from tidegate.producer.config import ProducerConfig
 from tidegate.program.command_line import new_app, run_program
 from tidegate.program.extras import Extra
 from tidegate.program.logs import log_to_stderr
 from tidegate.program.settings_flags import ConfigFile, with_flags
 from tidegate.schemas.errors import ConfigError, ExitCode
-from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND, format_rfc3339
+from tidegate.schemas.instants import NS_PER_US
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tidegate.lineage.fleet_status import FleetStatus
     from tidegate.producer.commands.accept_gap import GapReport
     from tidegate.producer.commands.redrive import RedriveReport
-    from tidegate.producer.commands.worker_counts import WorkerCounts
 
 __all__ = ["app", "main"]
 
@@ -42,6 +41,14 @@ def main() -> None:
     # gRPC's core would write lines of its own among ours; it looks at this once, when imported.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     run_program(app)
+
+
+class GraphForm(StrEnum):
+    """How `lineage` prints."""
+
+    TREE = "tree"
+    MERMAID = "mermaid"
+    DOT = "dot"
 
 
 @app.command()
@@ -184,55 +191,73 @@ def status(
             "are queued and paused; may be given more than once.",
         ),
     ] = None,
+    watch: Annotated[
+        float | None,
+        typer.Option(
+            "--watch",
+            metavar="SECONDS",
+            min=0.5,
+            help="Print it again after so many seconds, with the rate, until Ctrl-C.",
+        ),
+    ] = None,
     **flags: Any,
 ) -> None:
     """Print how far the fleet is, as its progress topic says; needs no Spanner, changes nothing."""
     settings = ProducerConfig.load(config, **flags)
     log_to_stderr(settings.log_level)
     from tidegate.producer.commands import status as command  # noqa: PLC0415 - loads gRPC, as above
+    from tidegate.producer.commands.status_table import status_table  # noqa: PLC0415 - as above
 
-    found = command.status(settings)
-    workers = [worker_counts.ask_worker(address) for address in metrics or ()]
+    interval_s = watch or 0.0
+    found = command.follow(settings, metrics=metrics or (), interval_s=interval_s)
+    if as_json:
+        for one in found if watch else islice(found, 1):
+            sys.stdout.write(command.as_json(one) + "\n")
+            sys.stdout.flush()
+        return
+    stderr = Console(stderr=True)
+    with stderr.status("reading the progress topic"):
+        first = status_table(next(found), slowest=slowest)
+    if watch is None:
+        Console().print(first)
+        return
+    with suppress(KeyboardInterrupt), Live(first, auto_refresh=False) as live:
+        for one in found:
+            live.update(status_table(one, slowest=slowest), refresh=True)
+
+
+@app.command()
+@with_flags(ProducerConfig)
+def lineage(
+    config: ConfigFile = None,
+    generations: Annotated[
+        int,
+        typer.Option(
+            "--generations", min=0, help="How many generations of finished ancestors are shown."
+        ),
+    ] = 1,
+    every: Annotated[bool, typer.Option("--all", help="Show all generations.")] = False,
+    form: Annotated[
+        GraphForm, typer.Option("--format", help="A tree to read, or a graph to draw.")
+    ] = GraphForm.TREE,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    **flags: Any,
+) -> None:
+    """Print which stream partition came from which; needs no Spanner, changes nothing."""
+    settings = ProducerConfig.load(config, **flags)
+    log_to_stderr(settings.log_level)
+    from tidegate.producer.commands import lineage as command  # noqa: PLC0415 - loads gRPC, see `main`
+
+    with Console(stderr=True).status("reading the progress topic"):
+        graph = command.lineage(settings, generations=None if every else generations)
     now_us = time.time_ns() // NS_PER_US
     if as_json:
-        sys.stdout.write(command.as_json(found, workers, now_us=now_us) + "\n")
+        sys.stdout.write(command.as_json(graph) + "\n")
+    elif form is GraphForm.TREE:
+        Console().print(command.as_tree(graph, now_us=now_us))
     else:
-        _print_status(found, slowest, now_us)
-        _print_workers(workers)
-
-
-def _print_status(found: FleetStatus, slowest: int, now_us: int) -> None:
-    def behind(watermark_us: int | None) -> str:
-        lag_us = None if watermark_us is None else now_us - watermark_us
-        return "unknown" if lag_us is None else f"{lag_us / US_PER_SECOND:.1f} s"
-
-    console = Console()
-    console.print(f"stream {escape(found.stream)}, epoch {escape(found.epoch)}", soft_wrap=True)
-    watermark = f"the watermark is behind by {behind(found.watermark_us)}"
-    console.print(
-        f"{len(found.partitions)} stream partitions are open; "
-        f"{'the stream has ended' if found.has_ended else watermark}"
-    )
-    slots = Table("slot", "worker", "open", "behind", title="Slots")
-    for slot in found.slots:
-        slots.add_row(
-            str(slot.slot), escape(slot.worker), str(slot.open), behind(slot.watermark_us)
-        )
-    console.print(slots)
-    if found.partitions[:slowest]:
-        table = Table("token", "slot", "worker", "state", "behind", "reason", title="Slowest")
-        for one in found.partitions[:slowest]:
-            table.add_row(
-                escape(one.token), str(one.slot), escape(one.worker),
-                one.condition.value, behind(one.watermark_us), escape(one.reason or ""),
-            )  # fmt: skip
-        console.print(table)
-    if found.gaps:
-        accepted = Table("token", "from", "until", "accepted by", title="Accepted gaps")
-        for gap in found.gaps:
-            bounds = (format_rfc3339(us * NS_PER_US) for us in (gap.from_us, gap.until_us))
-            accepted.add_row(escape(gap.token), *bounds, escape(gap.accepted_by))
-        console.print(accepted)
+        write = command.as_dot if form is GraphForm.DOT else command.as_mermaid
+        sys.stdout.write(write(graph, now_us=now_us))
 
 
 def _print_gaps(report: GapReport, console: Console) -> None:
@@ -244,17 +269,6 @@ def _print_gaps(report: GapReport, console: Console) -> None:
     console.print(table)
     if report.accepted:
         console.print(f"Accepted by {escape(report.accepted_by)}. Start the workers now.")
-
-
-def _print_workers(workers: Sequence[WorkerCounts]) -> None:
-    if not workers:
-        return
-    table = Table("metrics of", "reads", "queued", "paused", "held", "stopped", title="Workers")
-    for one in workers:
-        counts = (one.running, one.queued, one.paused, one.held, one.stopped)
-        shown = ["unknown" if count is None else str(count) for count in counts]
-        table.add_row(escape(f"{one.address}: {one.error}" if one.error else one.address), *shown)
-    Console().print(table)
 
 
 def _print_report(report: RedriveReport) -> None:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from tidegate.producer.commands.alone import join, require_no_worker
 from tidegate.producer.commands.environment import find_environment
+from tidegate.producer.commands.fleet_reader import read_fleet
 from tidegate.producer.commands.parts import prepare
-from tidegate.producer.commands.status import read_fleet
 from tidegate.producer.core.accepted_gaps import GapAcceptingWorker
 from tidegate.producer.driver.gap_acceptor import GapAcceptor, find_gap, is_expired
 from tidegate.producer.errors import QueryError
@@ -112,7 +112,8 @@ def accept_gap(
             )
             raise ConfigError(message, hint=hint)
         progress("reading the progress topic", 0)
-        view, started, _ = read_fleet(config)
+        fleet = read_fleet(config)
+        view, started = fleet.view, fleet.started
         chosen = _choose(view, token)
         find = partial(
             find_gap,
@@ -147,7 +148,7 @@ def _choose(view: FleetView, token: str) -> list[TokenSnapshot]:
     if token and token not in known:
         message = "there is no such stream partition, or it has finished"
         raise ConfigError(message, hint="See tidegate-producer status", token=token)
-    if token and not is_expired(known[token]):
+    if token and not is_expired(known[token].stopped):
         what = known[token].stopped
         message = (
             "this stream partition is not stopped"
@@ -157,7 +158,7 @@ def _choose(view: FleetView, token: str) -> list[TokenSnapshot]:
         hint = "Only what has expired can be accepted as lost; remove the cause of anything else"
         raise ConfigError(message, hint=hint, token=token, **({"reason": what} if what else {}))
     stopped = [one for one in known.values() if one.stopped is not None]
-    expired = [one for one in stopped if is_expired(one)]
+    expired = [one for one in stopped if is_expired(one.stopped)]
     if not expired:
         others = "; ".join(f"{one.token}: {one.stopped}" for one in stopped[:_LISTED_MAX])
         message = "no stream partition is stopped by an expired position"

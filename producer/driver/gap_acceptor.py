@@ -25,9 +25,9 @@ __all__ = ["GapAcceptor", "find_gap", "is_expired"]
 _PROBE_HEARTBEAT_MS = 1_000
 
 
-def is_expired(token: TokenSnapshot) -> bool:
-    """Whether a heartbeat says that a stream partition is stopped by an expired position."""
-    return token.stopped is not None and "lost_from=" in token.stopped
+def is_expired(reason: str | None) -> bool:
+    """Whether a stream partition that is stopped for this reason has an expired position."""
+    return reason is not None and "lost_from=" in reason
 
 
 async def find_gap(

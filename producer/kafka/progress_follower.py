@@ -14,10 +14,11 @@ from tidegate.program.kafka_errors import AT_END, is_denied
 from tidegate.schemas.errors import ConsumerError, SchemaError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from confluent_kafka import Message
 
+    from tidegate.schemas.progress import ProgressRecord
     from tidegate.schemas.progress_decoder import ProgressDecoder
 
 __all__ = ["ProgressFollower"]
@@ -40,8 +41,13 @@ class ProgressFollower:
         with_moves: bool = False,
         decoder: ProgressDecoder,
         options: Mapping[str, Any] | None = None,
+        on_record: Callable[[ProgressRecord], None] | None = None,
     ) -> None:
-        """Start to read; `group` only names the client."""
+        """Start to read; `group` only names the client.
+
+        `on_record` is called with each record, of any epoch.
+        """
+        self._on_record = on_record
         self.progress = FleetProgress(epoch=epoch, topic=topic, slots=slots, with_moves=with_moves)
         self._topic = topic
         self._decoder = decoder
@@ -93,7 +99,10 @@ class ProgressFollower:
             return None
         if error is None:
             value = message.value()
-            self.progress.add(slot, offset, None if value is None else self._decoder.decode(value))
+            record = None if value is None else self._decoder.decode(value)
+            self.progress.add(slot, offset, record)
+            if record is not None and self._on_record is not None:
+                self._on_record(record)
         elif error.code() == AT_END:
             self.progress.reach_end(slot, offset)
         return None

@@ -1,4 +1,4 @@
-"""`tidegate-producer status` on real parts: a worker with one query, of three stream partitions."""
+"""`status` and `lineage` on real parts: a worker with one query, of three stream partitions."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def status(tmp_path):
         )
         pipeline = Pipeline(programs)
 
-        def ended(*arguments):
+        def ended(*arguments, command="status"):
             settings = programs.worker("unused", start="now").spec.environ
+            metrics = ("--metrics", f"127.0.0.1:{port}") if command == "status" else ()
             return subprocess.run(
-                [sys.executable, "-m", "tidegate.producer", "status",
-                 "--metrics", f"127.0.0.1:{port}", *arguments],
+                [sys.executable, "-m", "tidegate.producer", command, *metrics, *arguments],
                 capture_output=True, text=True, check=False, timeout=PATIENCE_S,
                 env={**settings, "COLUMNS": "400"},
             )  # fmt: skip
@@ -71,7 +71,7 @@ def status(tmp_path):
                 lambda: _is_reading(ended("--json")),
                 what="the worker to read one and queue the others", deadline_s=PATIENCE_S,
             )  # fmt: skip
-            yield lambda *arguments: _printed(ended(*arguments))
+            yield lambda *arguments, **command: _printed(ended(*arguments, **command))
         finally:
             faults = pipeline.stop()
         assert faults == []
@@ -102,6 +102,7 @@ def test_it_shows_what_is_open_in_kafka_and_what_is_queued_in_the_worker(status)
     assert len(found["slots"]) == 4
     assert found["lag_s"] >= 0
     assert found["stream"].endswith("/changeStreams/Feed")
+    assert (found["state"], found["members"]) == ("Running", ["w1"])
     (worker,) = found["workers"]
     assert (worker["paused"], worker["stopped"], worker["error"]) == (0, 0, "")
 
@@ -111,3 +112,9 @@ def test_it_shows_what_is_open_in_kafka_and_what_is_queued_in_the_worker(status)
     assert len(slowest) == 1
     workers = text[text.index("Workers") :]
     assert worker["address"] in workers
+
+    graph = json.loads(status("--json", command="lineage"))
+    tokens = {one["token"] for one in graph["partitions"]}
+    assert tokens == {one["token"] for one in found["partitions"]}
+    drawn = status("--format", "mermaid", command="lineage")
+    assert drawn.count(":::open") == STREAM_PARTITIONS

@@ -45,7 +45,12 @@ def expired_tokens(world: World) -> list[TokenSnapshot]:
         if entry.value is not TOMBSTONE
     ]
     view.fold(rows, reached={slot: log.stable_end for slot, log in enumerate(logs)})
-    found = [one for slot in view.slots for one in (slot.tokens or {}).values() if is_expired(one)]
+    found = [
+        one
+        for slot in view.slots
+        for one in (slot.tokens or {}).values()
+        if is_expired(one.stopped)
+    ]
     return sorted(found, key=lambda one: (one.watermark_us, one.token))
 
 

@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from tidegate.lineage.fleet_view import FleetView
     from tidegate.schemas.progress import PartitionGap, StreamStarted, TokenSnapshot
 
-__all__ = ["FleetStatus", "PartitionCondition", "PartitionStatus", "SlotStatus", "fleet_status"]
+__all__ = [
+    "FleetStatus",
+    "PartitionCondition",
+    "PartitionStatus",
+    "SlotStatus",
+    "condition_of",
+    "fleet_status",
+]
 
 
 class PartitionCondition(StrEnum):
@@ -26,6 +33,8 @@ class PartitionCondition(StrEnum):
     """For parents that have not finished."""
     STOPPED = "stopped"
     """By an error; it holds its watermark."""
+    FINISHED = "finished"
+    """It has published all that it brought."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +111,15 @@ def _partitions(view: FleetView) -> Iterator[PartitionStatus]:
                 token=token.token,
                 slot=number,
                 worker=slot.worker,
-                condition=_condition(token),
+                condition=condition_of(token),
                 watermark_us=token.watermark_us,
                 reason=token.stopped,
                 stopped_since_us=slot.stopped_since_us(token.token),
             )
 
 
-def _condition(token: TokenSnapshot) -> PartitionCondition:
+def condition_of(token: TokenSnapshot) -> PartitionCondition:
+    """Return what a heartbeat says of a stream partition that has not finished."""
     if token.stopped is not None:
         return PartitionCondition.STOPPED
     is_waiting = not set(token.parents) <= set(token.parents_heard)

@@ -19,16 +19,18 @@ from tidegate.lineage.fleet_status import (
     PartitionStatus,
     SlotStatus,
 )
+from tidegate.lineage.lineage_graph import LineageGraph, Relative
 from tidegate.producer.cli import main
 from tidegate.producer.commands import accept_gap as gap_command
-from tidegate.producer.commands import environment, worker_counts
+from tidegate.producer.commands import environment
+from tidegate.producer.commands import lineage as lineage_command
 from tidegate.producer.commands import redrive as redrive_command
 from tidegate.producer.commands import status as status_command
 from tidegate.producer.commands.accept_gap import ExpiredPartition, GapReport
 from tidegate.producer.commands.redrive import LeftKey, RedriveReport
-from tidegate.producer.commands.worker_counts import WorkerCounts
+from tidegate.producer.commands.status import StreamStatus
+from tidegate.producer.commands.stream_state import StreamState
 from tidegate.program.kafka_clients import list_topics
-from tidegate.schemas.progress import PartitionGap
 
 GOOD = {
     "bootstrap-servers": "127.0.0.1:1",
@@ -189,13 +191,16 @@ def test_grpc_is_not_loaded_before_its_verbosity_is_set():
     assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0
 
 
-STATUS = FleetStatus(
-    stream="projects/p/s", epoch="e", watermark_us=1_000_000, has_ended=False,
-    slots=(SlotStatus(0, "w [1]", 2, 2, 1_000_000), SlotStatus(1, "", 0, 0, None)),
-    partitions=(
-        PartitionStatus("slow", 0, "w [1]", PartitionCondition.STOPPED, 1_000_000, "it [broke]"),
-        PartitionStatus("fast", 0, "w [1]", PartitionCondition.OPEN, 2_000_000, None),
+STATUS = StreamStatus(
+    FleetStatus(
+        stream="projects/p/s", epoch="e", watermark_us=1_000_000, has_ended=False,
+        slots=(SlotStatus(0, "w [1]", 2, 2, 1_000_000), SlotStatus(1, "", 0, 0, None)),
+        partitions=(
+            PartitionStatus("slow", 0, "w [1]", PartitionCondition.STOPPED, 5, "it [broke]"),
+            PartitionStatus("fast", 0, "w [1]", PartitionCondition.OPEN, 2_000_000, None),
+        ),
     ),
+    state=StreamState.FAILED, members=("w [1]",), now_us=2_500_000,
 )  # fmt: skip
 
 
@@ -262,58 +267,66 @@ def test_what_cannot_be_accepted_is_refused_before_anything_is_connected(
     assert text in errors
 
 
-def test_the_status_lists_accepted_gaps(run, monkeypatch):
-    gap = PartitionGap("gone [1]", 1_000_000, 2_000_000, "ops [1]", 3)
-    monkeypatch.setattr(status_command, "status", lambda _config: replace(STATUS, gaps=(gap,)))
+@pytest.fixture
+def statuses(monkeypatch):
+    """What `follow` yields; `asked` has what it was called with."""
+    asked = []
+
+    def follow(_config, **options):
+        asked.append(options)
+        yield from (STATUS, replace(STATUS, changes_a_second=20.5))
+
+    monkeypatch.setattr(status_command, "follow", follow)
     monkeypatch.setenv("COLUMNS", "200")
-    _, _, output = run("status", *flags())
-    texts = ("Accepted gaps", "gone [1]", "1970-01-01T00:00:01Z", "1970-01-01T00:00:02Z", "ops [1]")
-    assert all(text in output for text in texts)
-    _, _, output = run("status", *flags(), "--json")
-    assert json.loads(output)["gaps"] == [asdict(gap)]
+    return asked
 
 
-def test_the_status_lists_the_slowest(run, monkeypatch):
-    monkeypatch.setattr(status_command, "status", lambda _config: STATUS)
-    monkeypatch.setenv("COLUMNS", "200")
+def test_the_status_is_printed_once(run, statuses):
     code, _, output = run("status", *flags(), "--slowest", "1")
 
     assert code == 0
-    assert "2 stream partitions are open; the watermark is behind by" in output
-    assert all(text in output for text in ("w [1]", "unknown", "slow", "stopped", "it [broke]"))
+    assert "2 stream partitions are open; the watermark is behind by 1.5 s" in output
+    assert all(text in output for text in ("Failed", "w [1]", "unknown", "slow", "it [broke]"))
     assert "fast" not in output
+    assert statuses == [{"metrics": (), "interval_s": 0.0}]
 
-    code, _, output = run("status", *flags(), "--json")
+    code, _, output = run("status", *flags(), "--json", "--metrics", "a:1", "--metrics", "b:2")
     assert code == 0
     assert [one["token"] for one in json.loads(output)["partitions"]] == ["slow", "fast"]
+    assert statuses[1] == {"metrics": ["a:1", "b:2"], "interval_s": 0.0}
 
 
-def test_the_status_asks_the_workers_that_it_is_given(run, monkeypatch):
-    monkeypatch.setattr(status_command, "status", lambda _config: STATUS)
-    monkeypatch.setattr(
-        worker_counts, "ask_worker",
-        lambda address: WorkerCounts(address, 31, 41, 59, 53, 26) if address == "a:1"
-        else WorkerCounts(address, error="it [timed] out"),
-    )  # fmt: skip
-    monkeypatch.setenv("COLUMNS", "200")
-    asked = ("--metrics", "a:1", "--metrics", "b:2")
-    code, _, output = run("status", *flags(), *asked)
-
+def test_the_status_is_printed_again_and_again(run, statuses):
+    code, _, output = run("status", *flags(), "--watch", "2")
     assert code == 0
-    lines = output.splitlines()
-    shown = next(line for line in lines if "a:1" in line).split()[3::2]
-    assert shown == ["31", "41", "59", "53", "26"]
-    assert "b:2: it [timed] out" in output
+    assert "20 changes a second" in output
+    assert statuses == [{"metrics": (), "interval_s": 2.0}]
 
-    _, _, output = run("status", *flags(), *asked, "--json")
-    found = [(one["address"], one["queued"]) for one in json.loads(output)["workers"]]
-    assert found == [("a:1", 41), ("b:2", None)]
+    _, _, output = run("status", *flags(), "--watch", "2", "--json")
+    found = [json.loads(line)["changes_a_second"] for line in output.splitlines()]
+    assert found == [None, 20.5]
 
 
-def test_a_stream_that_has_ended_says_so(run, monkeypatch):
-    ended = replace(STATUS, has_ended=True, slots=(), partitions=())
-    monkeypatch.setattr(status_command, "status", lambda _config: ended)
-    _, _, output = run("status", *flags())
-
-    assert "0 stream partitions are open; the stream has ended" in output
-    assert "Slowest" not in output
+@pytest.mark.parametrize(
+    ("arguments", "generations", "text"),
+    [
+        ([], 1, "stream projects/p/s\n└── t open since 1970-01-01T00:00:00Z, slot 3, behind"),
+        (["--generations", "4", "--format", "mermaid"], 4, "flowchart TD"),
+        (["--all", "--format", "dot"], None, "digraph lineage {"),
+        (["--json"], 1, '{"stream": "projects/p/s", "partitions": [{"token": "t"'),
+    ],
+)
+def test_the_lineage_is_printed_in_the_form_that_was_asked_for(
+    run, monkeypatch, arguments, generations, text
+):
+    one = Relative("t", 3, (), PartitionCondition.OPEN, 0, None, 1_000_000)
+    asked = []
+    monkeypatch.setattr(
+        lineage_command, "lineage",
+        lambda _config, *, generations: asked.append(generations)
+        or LineageGraph("projects/p/s", (one,), left_out=0),
+    )  # fmt: skip
+    monkeypatch.setenv("COLUMNS", "100")
+    code, _, output = run("lineage", *flags(), *arguments)
+    assert (code, asked) == (0, [generations])
+    assert output.startswith(text)

@@ -118,9 +118,9 @@ def test_whatever_else_a_query_says_is_raised(error):
 
 
 def test_only_an_expired_position_is_one():
-    assert is_expired(snapshot())
-    assert not is_expired(snapshot(stopped=None))
-    assert not is_expired(snapshot(stopped="no such token"))
+    assert is_expired(snapshot().stopped)
+    assert not is_expired(None)
+    assert not is_expired("no such token")
 
 
 def test_an_acceptance_ends_with_the_workers_error():

@@ -1,0 +1,92 @@
+"""A stream's status as tables for a terminal of 100 columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.markup import escape
+from rich.table import Table
+
+from tidegate.producer.commands.status import lag_s
+from tidegate.schemas.instants import NS_PER_US, format_rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from tidegate.lineage.fleet_status import FleetStatus
+    from tidegate.producer.commands.status import StreamStatus
+    from tidegate.producer.commands.worker_counts import WorkerCounts
+
+__all__ = ["behind", "status_table"]
+
+
+def status_table(found: StreamStatus, *, slowest: int) -> RenderableType:
+    """Return what `status` prints; `slowest` is how many stream partitions are listed."""
+    fleet, now_us = found.fleet, found.now_us
+    parts: list[RenderableType] = [
+        f"stream {escape(fleet.stream)}, epoch {escape(fleet.epoch)}",
+        _summary(found),
+    ]
+    slots = Table("slot", "worker", "open", "behind", title="Slots")
+    for slot in fleet.slots:
+        lag = behind(slot.watermark_us, now_us)
+        slots.add_row(str(slot.slot), escape(slot.worker), str(slot.open), lag)
+    parts.append(slots)
+    if fleet.partitions[:slowest]:
+        parts.append(_slowest(fleet, slowest, now_us))
+    if fleet.gaps:
+        parts.append(_gaps(fleet))
+    if found.workers:
+        parts.append(_workers(found.workers))
+    return Group(*parts)
+
+
+def behind(watermark_us: int | None, now_us: int) -> str:
+    """Return a watermark's lag in words."""
+    lag = lag_s(watermark_us, now_us=now_us)
+    return "unknown" if lag is None else f"{lag:.1f} s"
+
+
+def _summary(found: StreamStatus) -> str:
+    fleet = found.fleet
+    watermark = f"the watermark is behind by {behind(fleet.watermark_us, found.now_us)}"
+    rate = found.changes_a_second
+    return "; ".join(
+        [
+            found.state.value,
+            f"{len(found.members)} worker{'' if len(found.members) == 1 else 's'}",
+            f"{len(fleet.partitions)} stream partitions are open",
+            "the stream has ended" if fleet.has_ended else watermark,
+            *([] if rate is None else [f"{rate:,.0f} changes a second"]),
+        ]
+    )
+
+
+def _slowest(fleet: FleetStatus, slowest: int, now_us: int) -> Table:
+    table = Table("token", "slot", "worker", "state", "behind", "reason", title="Slowest")
+    for one in fleet.partitions[:slowest]:
+        table.add_row(
+            escape(one.token), str(one.slot), escape(one.worker),
+            one.condition.value, behind(one.watermark_us, now_us), escape(one.reason or ""),
+        )  # fmt: skip
+    return table
+
+
+def _gaps(fleet: FleetStatus) -> Table:
+    accepted = Table("token", "from", "until", "accepted by", title="Accepted gaps")
+    for gap in fleet.gaps:
+        bounds = (format_rfc3339(us * NS_PER_US) for us in (gap.from_us, gap.until_us))
+        accepted.add_row(escape(gap.token), *bounds, escape(gap.accepted_by))
+    return accepted
+
+
+def _workers(workers: Sequence[WorkerCounts]) -> Table:
+    table = Table("metrics of", "reads", "queued", "paused", "held", "stopped", title="Workers")
+    for one in workers:
+        counts = (one.running, one.queued, one.paused, one.held, one.stopped)
+        shown = ["unknown" if count is None else str(count) for count in counts]
+        table.add_row(escape(f"{one.address}: {one.error}" if one.error else one.address), *shown)
+    return table

@@ -1,0 +1,46 @@
+"""The state of a stream as a whole, with the names that Datastream gives to its own."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from tidegate.producer.driver.gap_acceptor import is_expired
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from tidegate.lineage.fleet_status import FleetStatus
+
+__all__ = ["StreamState", "stream_state"]
+
+
+class StreamState(StrEnum):
+    """What a stream does now; the first that holds, in this order."""
+
+    ENDED = "Ended"
+    """A bounded stream has published everything; Datastream has no such state."""
+    FAILED_PERMANENTLY = "Failed permanently"
+    """Changes of a stream partition expired unread: somebody has to accept the loss."""
+    FAILED = "Failed"
+    """A stream partition is stopped by an error; the others go on."""
+    PAUSED = "Paused"
+    """No worker is in the group."""
+    STARTING = "Starting"
+    """Workers are there, and some slot has no heartbeat yet."""
+    RUNNING = "Running"
+    """Workers read every stream partition that can be read."""
+
+
+def stream_state(found: FleetStatus, members: Collection[str]) -> StreamState:
+    """Return the state of a stream that has begun; `members` are the workers in its group."""
+    reasons = [one.reason for one in found.partitions if one.reason is not None]
+    if found.has_ended:
+        return StreamState.ENDED
+    if any(map(is_expired, reasons)):
+        return StreamState.FAILED_PERMANENTLY
+    if reasons:
+        return StreamState.FAILED
+    if not members:
+        return StreamState.PAUSED
+    return StreamState.STARTING if found.watermark_us is None else StreamState.RUNNING

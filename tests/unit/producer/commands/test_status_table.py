@@ -1,0 +1,73 @@
+"""The status fits a terminal of 100 columns, and shows any text as it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rich.console import Console
+
+from tidegate.lineage.fleet_status import (
+    FleetStatus,
+    PartitionCondition,
+    PartitionStatus,
+    SlotStatus,
+)
+from tidegate.producer.commands.status import StreamStatus
+from tidegate.producer.commands.status_table import behind, status_table
+from tidegate.producer.commands.stream_state import StreamState
+from tidegate.producer.commands.worker_counts import WorkerCounts
+from tidegate.schemas.progress import PartitionGap
+
+FLEET = FleetStatus(
+    stream="projects/p/instances/i/databases/d/changeStreams/Everything",
+    epoch="0123456789abcdef" * 2, watermark_us=1_000_000, has_ended=False,
+    slots=(SlotStatus(0, "w [1]", 2, 2, 1_000_000), SlotStatus(1, "", 0, 0, None)),
+    partitions=(
+        PartitionStatus("slow", 0, "w [1]", PartitionCondition.STOPPED, 1_000_000, "it [broke]"),
+        PartitionStatus("fast" * 20, 0, "w [1]", PartitionCondition.OPEN, 2_000_000, None),
+    ),
+)  # fmt: skip
+STATUS = StreamStatus(FLEET, StreamState.FAILED, ("w [1]",), 3_500_000)
+
+
+def printed(status, *, slowest=10, width=100):
+    console = Console(width=width)
+    with console.capture() as capture:
+        console.print(status_table(status, slowest=slowest))
+    return capture.get()
+
+
+def test_all_of_it_fits_a_hundred_columns():
+    gap = PartitionGap("gone [1]", 1_000_000, 2_000_000, "ops [1]", 3)
+    workers = (WorkerCounts("127.0.0.1:9100", 31, 41, 59, 53, 26), WorkerCounts("b:2", error="no"))
+    full = replace(
+        STATUS, fleet=replace(FLEET, gaps=(gap,)), changes_a_second=12_345.6, workers=workers
+    )
+    lines = printed(full).splitlines()
+    assert max(map(len, lines)) <= 100
+
+    text = " ".join(" ".join(lines).split())
+    for part in (
+        "Failed; 1 worker; 2 stream partitions are open; the watermark is behind by 2.5 s;",
+        "12,346 changes a second",
+        "it [broke]",
+        "gone [1]",
+        "b:2: no",
+    ):
+        assert part in text
+
+
+def test_it_lists_as_many_as_asked_for():
+    assert "fast" in printed(STATUS)
+    assert "fast" not in printed(STATUS, slowest=1)
+    assert "Slowest" not in printed(STATUS, slowest=0)
+
+
+def test_a_stream_that_has_ended_says_so():
+    ended = replace(FLEET, has_ended=True, slots=(), partitions=())
+    text = printed(replace(STATUS, fleet=ended, state=StreamState.ENDED))
+    assert "0 stream partitions are open; the stream has ended" in text
+
+
+def test_an_unknown_watermark_is_not_a_number():
+    assert (behind(None, 5), behind(1_000_000, 3_500_000)) == ("unknown", "2.5 s")
