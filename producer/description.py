@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.schemas.change_schema import EXCLUSIONS, key_schema, value_schema
 from tidegate.schemas.errors import ConfigError, SchemaError
-from tidegate.schemas.instants import format_rfc3339
+from tidegate.schemas.instants import NS_PER_US, format_rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,6 +42,7 @@ MUTABLE_KEY_RANGE = "MUTABLE_KEY_RANGE"
 _PARTITION_MODES = (IMMUTABLE_KEY_RANGE, MUTABLE_KEY_RANGE)
 _CAPTURE_TYPES = ("OLD_AND_NEW_VALUES", "NEW_VALUES", "NEW_ROW", "NEW_ROW_AND_OLD_VALUES")
 _RETENTION = re.compile(r"([0-9]{1,9})([smhd])")
+_RETENTION_DEFAULT = "1d"
 _UNIT_NS = {
     "s": 1_000_000_000,
     "m": 60_000_000_000,
@@ -78,6 +79,12 @@ class StreamDescription:
     def partition_mode(self) -> str:
         """Whether a stream partition has the same keys all its life; fixed at creation."""
         return self.options.get("partition_mode", IMMUTABLE_KEY_RANGE).upper()
+
+    @property
+    def retention_us(self) -> int:
+        """How long it keeps changes, in microseconds."""
+        period_ns = retention_ns(self.options.get("retention_period", _RETENTION_DEFAULT))
+        return (period_ns or 0) // NS_PER_US
 
     @property
     def has_key_moves(self) -> bool:

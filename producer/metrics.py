@@ -38,6 +38,7 @@ GaugeName: TypeAlias = Literal[
     "slots",
     "bytes_in_flight",
     "watermark_lag_seconds",
+    "retention_headroom_seconds",
 ]
 
 
@@ -136,6 +137,12 @@ METRICS: tuple[Metric, ...] = (
         "watermark_lag_seconds",
         "gauge",
         "Age of the lowest watermark over the owned stream partitions",
+    ),
+    Metric(
+        "retention_headroom_seconds",
+        "gauge",
+        "How long until what the slowest owned stream partition has not published expires: the "
+        "stream's retention period at the worker's start, less that age. Alarm while there is time",
     ),
 )
 

@@ -51,9 +51,15 @@ class Observer:
     """Called after every event of one worker."""
 
     def __init__(
-        self, metrics: ProducerMetrics, *, bytes_in_flight: Callable[[], int], health: Health
+        self,
+        metrics: ProducerMetrics,
+        *,
+        bytes_in_flight: Callable[[], int],
+        health: Health,
+        retention_us: int,
     ) -> None:
-        """Start with nothing counted."""
+        """Start with nothing counted; `retention_us` is how long the stream keeps changes."""
+        self._retention_us = retention_us
         self._metrics = metrics
         self._health = health
         self._bytes_in_flight = bytes_in_flight
@@ -115,9 +121,12 @@ class Observer:
         self._count_stops(worker.stopped)
         warnings = _warnings(worker.stopped, parked_keys, queued, paused, held)
         self._health.set_warning("; ".join(warnings))
+        lag_us = 0
         if worker.watermark_us is not None:
             lag_us = time.time_ns() // 1_000 - worker.watermark_us
             self._metrics.set("watermark_lag_seconds", lag_us / US_PER_SECOND)
+        headroom_us = self._retention_us - lag_us
+        self._metrics.set("retention_headroom_seconds", headroom_us / US_PER_SECOND)
 
     def _count_stops(self, stopped: Mapping[str, TidegateError]) -> None:
         self._metrics.set("stream_partitions_stopped", len(stopped))

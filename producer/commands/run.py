@@ -76,7 +76,12 @@ def start(
         open_reader=_reader_factory(parts, _translator(parts), budget),
         open_stream_start=parts.open_stream_start,
         release_budget=budget.release,
-        observe=Observer(metrics, bytes_in_flight=lambda: budget.taken, health=health),
+        observe=Observer(
+            metrics,
+            bytes_in_flight=lambda: budget.taken,
+            health=health,
+            retention_us=found.description.retention_us,
+        ),
     )
     fleet_worker.attach(parts.membership(fleet_worker))
     return fleet_worker

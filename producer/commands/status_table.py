@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["behind", "status_table"]
 
+_S_PER_HOUR = 3_600
+
 
 def status_table(found: StreamStatus, *, slowest: int) -> RenderableType:
     """Return what `status` prints; `slowest` is how many stream partitions are listed."""
@@ -84,9 +86,12 @@ def _gaps(fleet: FleetStatus) -> Table:
 
 
 def _workers(workers: Sequence[WorkerCounts]) -> Table:
-    table = Table("metrics of", "reads", "queued", "paused", "held", "stopped", title="Workers")
+    headings = ("metrics of", "reads", "queued", "paused", "held", "stopped", "expires in")
+    table = Table(*headings, title="Workers")
     for one in workers:
         counts = (one.running, one.queued, one.paused, one.held, one.stopped)
         shown = ["unknown" if count is None else str(count) for count in counts]
+        left_s = one.retention_headroom_s
+        shown.append("unknown" if left_s is None else f"{left_s / _S_PER_HOUR:.1f} h")
         table.add_row(escape(f"{one.address}: {one.error}" if one.error else one.address), *shown)
     return table

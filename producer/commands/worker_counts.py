@@ -27,6 +27,8 @@ class WorkerCounts:
     paused: int | None = None
     held: int | None = None
     stopped: int | None = None
+    retention_headroom_s: float | None = None
+    """Until what the slowest one has not published expires; None before it has a watermark."""
     error: str = ""
     """Why it says nothing."""
 
@@ -39,19 +41,22 @@ def ask_worker(address: str) -> WorkerCounts:
     try:
         text = _fetch(address)
         found = {
-            sample.name.removeprefix(_PREFIX): int(sample.value)
+            sample.name.removeprefix(_PREFIX): sample.value
             for family in text_string_to_metric_families(text)
             for sample in family.samples
             if not sample.labels and sample.name.startswith(_PREFIX)
         }
         return WorkerCounts(
             address,
-            running=found["queries_running"],
-            queued=found["stream_partitions_queued"],
-            paused=found["stream_partitions_paused"],
-            # Workers of an older version do not have it.
-            held=found.get("stream_partitions_held"),
-            stopped=found["stream_partitions_stopped"],
+            running=int(found["queries_running"]),
+            queued=int(found["stream_partitions_queued"]),
+            paused=int(found["stream_partitions_paused"]),
+            # Workers of an older version have neither of these two.
+            held=int(found["stream_partitions_held"])
+            if "stream_partitions_held" in found
+            else None,
+            retention_headroom_s=found.get("retention_headroom_seconds"),
+            stopped=int(found["stream_partitions_stopped"]),
         )
     except (OSError, http.client.HTTPException) as error:
         return WorkerCounts(address, error=str(error) or type(error).__name__)

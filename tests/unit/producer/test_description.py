@@ -90,6 +90,13 @@ def test_retention(text, expected):
     assert retention_ns(text) == expected
 
 
+@pytest.mark.parametrize(
+    ("options", "hours"), [({"retention_period": "36h"}, 36), ({}, 24)], ids=["set", "default"]
+)
+def test_a_stream_keeps_changes_for_a_day_unless_it_says_otherwise(options, hours):
+    assert replace(GOOD, options=options).retention_us == hours * 3_600_000_000
+
+
 def test_a_start_before_retention_is_refused_with_the_earliest():
     kept = replace(GOOD, options={"retention_period": "1h"})
     check_start(kept, start_ns=HOUR_NS, now_ns=2 * HOUR_NS)

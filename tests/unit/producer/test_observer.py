@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import pytest
+
 from tidegate.producer.core.counters import Counters
 from tidegate.producer.core.events import (
     DrainRequested,
@@ -21,6 +23,7 @@ from tidegate.producer.records import HeartbeatRecord
 from tidegate.program.health import Health
 from tidegate.schemas.progress import TopicTotals
 
+DAY_US = 86_400_000_000
 COUNTED = tuple(Counters().counts)
 
 
@@ -52,7 +55,7 @@ def core(
 
 def test_counts_and_gauges():
     metrics = producer_metrics()
-    observer = Observer(metrics, bytes_in_flight=lambda: 42, health=Health())
+    observer = Observer(metrics, bytes_in_flight=lambda: 42, health=Health(), retention_us=DAY_US)
     totals = TopicTotals("bank.accounts", 2, 3, 400, 0)
     worker = core(
         counts={
@@ -96,9 +99,22 @@ def test_counts_and_gauges():
     assert value("tidegate_producer_watermark_lag_seconds") > 1_000_000
 
 
+def test_the_headroom_is_what_retention_leaves_of_the_lag():
+    metrics = producer_metrics()
+    observer = Observer(metrics, bytes_in_flight=lambda: 0, health=Health(), retention_us=DAY_US)
+
+    def value(name):
+        return metrics.registry.get_sample_value(f"tidegate_producer_{name}_seconds")
+
+    observer._set_gauges(core())
+    assert value("retention_headroom") == 86_400
+    observer._set_gauges(core(watermark_us=0))
+    assert value("retention_headroom") == pytest.approx(86_400 - value("watermark_lag"))
+
+
 def test_only_increases_are_counted():
     metrics = producer_metrics()
-    observer = Observer(metrics, bytes_in_flight=lambda: 0, health=Health())
+    observer = Observer(metrics, bytes_in_flight=lambda: 0, health=Health(), retention_us=DAY_US)
     worker = core(counts={**dict.fromkeys(COUNTED, 0), "committed": 5})
     observer._set_gauges(worker)
     observer._set_gauges(worker)
@@ -109,7 +125,9 @@ def test_only_increases_are_counted():
 
 def test_a_worker_is_ready_while_it_is_in_the_group():
     health = Health()
-    observer = Observer(producer_metrics(), bytes_in_flight=lambda: 0, health=health)
+    observer = Observer(
+        producer_metrics(), bytes_in_flight=lambda: 0, health=health, retention_us=DAY_US
+    )
     observer(Ticked(), core())
     assert health.not_ready == "starting"
     observer(SlotsAssigned(()), core())
@@ -124,7 +142,9 @@ def test_a_worker_is_ready_while_it_is_in_the_group():
 def test_every_event_is_a_step():
     now = [0.0]
     health = Health(stalled_after_s=5, clock=lambda: now[0])
-    observer = Observer(producer_metrics(), bytes_in_flight=lambda: 0, health=health)
+    observer = Observer(
+        producer_metrics(), bytes_in_flight=lambda: 0, health=health, retention_us=DAY_US
+    )
     now[0] = 6.0
     observer(Ticked(), core())
     assert health.fault == ""
@@ -132,7 +152,7 @@ def test_every_event_is_a_step():
 
 def test_a_stopped_stream_partition_is_counted_and_shown_with_what_is_lost():
     metrics, health = producer_metrics(), Health()
-    observer = Observer(metrics, bytes_in_flight=lambda: 0, health=health)
+    observer = Observer(metrics, bytes_in_flight=lambda: 0, health=health, retention_us=DAY_US)
     lost = PositionExpired("too old", lost_from="2026-01-01", lost_until="2026-01-02")
     for stopped in ({"t": lost}, {"t": lost}, {"t": lost, "u": TokenRefused("no")}):
         observer._set_gauges(core(stopped=stopped))
@@ -152,7 +172,7 @@ def test_a_stopped_stream_partition_is_counted_and_shown_with_what_is_lost():
 
 def test_a_failure_that_is_not_retried_is_no_retry():
     metrics = producer_metrics()
-    observer = Observer(metrics, bytes_in_flight=lambda: 0, health=Health())
+    observer = Observer(metrics, bytes_in_flight=lambda: 0, health=Health(), retention_us=DAY_US)
     observer(QueryFailed("t", 1, TokenRefused("x", code="INVALID_ARGUMENT")), core())
 
     name, labels = "tidegate_producer_query_retries_total", {"code": "INVALID_ARGUMENT"}
@@ -161,7 +181,9 @@ def test_a_failure_that_is_not_retried_is_no_retry():
 
 def test_the_status_says_what_waits_beside_what_stopped():
     health = Health()
-    observer = Observer(producer_metrics(), bytes_in_flight=lambda: 0, health=health)
+    observer = Observer(
+        producer_metrics(), bytes_in_flight=lambda: 0, health=health, retention_us=DAY_US
+    )
     queued = {PartitionState.QUEUED: 12}
     observer._set_gauges(core(states=queued))
     assert health.warning == "12 stream partitions wait for a query"
@@ -180,7 +202,7 @@ def test_the_status_says_what_waits_beside_what_stopped():
 
 def test_parked_changes_are_counted_and_their_keys_shown():
     metrics, health = producer_metrics(), Health()
-    observer = Observer(metrics, bytes_in_flight=lambda: 0, health=health)
+    observer = Observer(metrics, bytes_in_flight=lambda: 0, health=health, retention_us=DAY_US)
     cause = ("bank.accounts", "MessageTooLarge")
     slots = {0: slot((), (1, 2)), 1: slot((2, 3), ())}
     for parked in ({cause: 2}, {cause: 5, ("bank.accounts", "KeyParked"): 7}):

@@ -22,7 +22,9 @@ from tidegate.producer.commands.stream_state import StreamState
 from tidegate.producer.commands.worker_counts import WorkerCounts
 from tidegate.schemas.progress import TopicTotals
 
-ASKED = WorkerCounts("h:1", running=3, queued=2, paused=1, held=4, stopped=0)
+ASKED = WorkerCounts(
+    "h:1", running=3, queued=2, paused=1, held=4, stopped=0, retention_headroom_s=3_600.5
+)
 
 
 @pytest.fixture
@@ -90,6 +92,7 @@ def test_json_has_all_of_it_with_lags():
             "paused": 1,
             "held": 4,
             "stopped": 0,
+            "retention_headroom_s": 3_600.5,
             "error": "",
         }
     ]

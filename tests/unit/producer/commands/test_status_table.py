@@ -39,7 +39,10 @@ def printed(status, *, slowest=10, width=100):
 
 def test_all_of_it_fits_a_hundred_columns():
     gap = PartitionGap("gone [1]", 1_000_000, 2_000_000, "ops [1]", 3)
-    workers = (WorkerCounts("127.0.0.1:9100", 31, 41, 59, 53, 26), WorkerCounts("b:2", error="no"))
+    workers = (
+        WorkerCounts("127.0.0.1:9100", 31, 41, 59, 53, 26, 9_000),
+        WorkerCounts("b:2", error="no"),
+    )
     full = replace(
         STATUS, fleet=replace(FLEET, gaps=(gap,)), changes_a_second=12_345.6, workers=workers
     )
@@ -53,6 +56,7 @@ def test_all_of_it_fits_a_hundred_columns():
         "it [broke]",
         "gone [1]",
         "b:2: no",
+        "2.5 h",
     ):
         assert part in text
 

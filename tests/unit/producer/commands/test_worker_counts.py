@@ -18,6 +18,7 @@ SHOWN = {
     "stream_partitions_paused": 1,
     "stream_partitions_held": 5,
     "stream_partitions_stopped": 4,
+    "retention_headroom_seconds": 7.5,
 }
 
 
@@ -28,7 +29,7 @@ def test_the_gauges_of_a_worker_are_read():
     metrics.add("records_total", 7, topic="t")
     with StatusServer("127.0.0.1", 0, registry=metrics.registry, health=Health()) as server:
         address = f"127.0.0.1:{server.port}"
-        assert ask_worker(address) == WorkerCounts(address, 3, 2, 1, 5, 4)
+        assert ask_worker(address) == WorkerCounts(address, 3, 2, 1, 5, 4, 7.5)
 
 
 def test_another_program_is_no_worker():
