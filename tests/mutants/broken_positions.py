@@ -11,7 +11,7 @@ from tidegate.producer.core.position import Position
 from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.driver.reader import PartitionReader
 from tidegate.producer.messages import PublishableRecord
-from tidegate.producer.records import HeartbeatRecord, PartitionEndRecord
+from tidegate.producer.records import HeartbeatRecord, PartitionEndRecord, PartitionStartRecord
 from tidegate.schemas import order_key
 from tidegate.schemas.instants import NS_PER_US
 
@@ -19,6 +19,7 @@ __all__ = ["BROKEN_POSITIONS"]
 
 _TESTS = "tests/unit/producer/core/test_stream_partition.py"
 _POSITIONS = "tests/unit/producer/core/test_position.py"
+_MOVES = "tests/unit/producer/core/test_key_moves.py"
 
 _sequence_pair = order_key.sequence_pair
 
@@ -71,6 +72,10 @@ def _end_is_read_at_once(item: Any, at_us: int) -> bool:
     return not isinstance(item, PartitionEndRecord) and _waits(item, at_us)
 
 
+def _never_covered(_self: Position, _start: PartitionStartRecord) -> bool:
+    return False
+
+
 BROKEN_POSITIONS = (
     UnitMutant(
         "a move-out that counts as progress again and again",
@@ -96,10 +101,13 @@ BROKEN_POSITIONS = (
     ),
     UnitMutant(
         "an end that does not wait for keys that moved in",
-        (
-            "tests/unit/producer/core/test_key_moves.py::TestWaiting::test_what_follows_is_held_and_the_query_given_back",
-        ),
+        (f"{_MOVES}::TestWaiting::test_what_follows_is_held_and_the_query_given_back",),
         ((stream_partition, "waits_for_move_ins", _end_is_read_at_once),),
+    ),
+    UnitMutant(
+        "a start that is announced again with each query",
+        (f"{_MOVES}::TestStarts::test_they_are_announced_once_with_the_position_behind_them",),
+        ((Position, "covers_start", _never_covered),),
     ),
     UnitMutant(
         "record sequences compared as text",

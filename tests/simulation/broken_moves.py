@@ -13,7 +13,7 @@ from tidegate.producer.core.item_times import lies_past
 from tidegate.producer.core.key_moves import MoveIns
 from tidegate.producer.core.position import Position
 from tidegate.producer.core.stream_partition import Publication, StreamPartition
-from tidegate.producer.records import PartitionEventRecord, PartitionStartRecord
+from tidegate.producer.records import PartitionEventRecord
 
 __all__ = ["BROKEN_MOVES"]
 
@@ -47,10 +47,6 @@ def _without_move_outs(self: Position, event: PartitionEventRecord) -> Position:
 
 def _later_instants_only(item: Any, at_us: int) -> bool:
     return lies_past(item, at_us * 1000)
-
-
-def _never_covered(_self: Position, _start: PartitionStartRecord) -> bool:
-    return False
 
 
 def _without_started(self: StreamPartition) -> Publication:
@@ -87,11 +83,6 @@ BROKEN_MOVES = (
         "what has the time of a move-in does not wait for it",
         "key_order",
         ((stream_partition, "waits_for_move_ins", _later_instants_only),),
-    ),
-    Mutant(
-        "a start that is announced again with each query",
-        "gaps",
-        ((Position, "covers_start", _never_covered),),
     ),
     Mutant(
         "a start that is not announced",
