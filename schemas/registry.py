@@ -58,8 +58,8 @@ class SchemaRegistry(Protocol):
 class InMemorySchemaRegistry:
     """A registry for one process: ids count from 1, equal schemas share one.
 
-    `BACKWARD` is checked as Avro defines it, for record fields: a field that is new has a default,
-    and a field that stays has the same type.
+    `BACKWARD` is checked as Avro defines it, without promotions: a field that is new has a default,
+    a field that stays has the same type, and unions and enums only grow.
     """
 
     def __init__(self) -> None:
@@ -107,10 +107,18 @@ class InMemorySchemaRegistry:
 
 def _require_backward(reader: Any, writer: Any, *, subject: str) -> None:
     """Raise SchemaError unless `reader` reads what `writer` wrote, by the rules for records."""
-    if isinstance(reader, list) and isinstance(writer, list) and len(reader) == len(writer):
-        for new, old in zip(reader, writer, strict=True):
-            _require_backward(new, old, subject=subject)
-    elif _is_record(reader) and _is_record(writer):
+    if isinstance(reader, list) and isinstance(writer, list):
+        branches = {_branch(one): one for one in reader}
+        for old in writer:
+            if _branch(old) not in branches:
+                _refuse(subject, reader)
+            _require_backward(branches[_branch(old)], old, subject=subject)
+    elif _is(reader, "array") and _is(writer, "array"):
+        _require_backward(reader["items"], writer["items"], subject=subject)
+    elif _is(reader, "enum") and _is(writer, "enum"):
+        if not set(writer["symbols"]) <= set(reader["symbols"]):
+            _refuse(subject, reader)
+    elif _is(reader, "record") and _is(writer, "record"):
         old_fields = {field["name"]: field for field in writer["fields"]}
         for field in reader["fields"]:
             old = old_fields.get(field["name"])
@@ -122,8 +130,15 @@ def _require_backward(reader: Any, writer: Any, *, subject: str) -> None:
         _refuse(subject, reader)
 
 
-def _is_record(schema: Any) -> bool:
-    return isinstance(schema, dict) and schema.get("type") == "record"
+def _is(schema: Any, kind: str) -> bool:
+    return isinstance(schema, dict) and schema.get("type") == kind
+
+
+def _branch(schema: Any) -> tuple[Any, ...]:
+    """Return what a union distinguishes its branches by."""
+    if not isinstance(schema, dict):
+        return (schema,)
+    return schema["type"], schema.get("name")
 
 
 def _refuse(subject: str, found: object) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tidegate.producer.config import ProducerConfig
     from tidegate.producer.kafka.write_access import Right
 
-__all__ = ["check"]
+__all__ = ["check", "missing_subjects"]
 
 _DEAD_LETTER_RIGHTS: tuple[tuple[Right, str], ...] = (
     ("WRITE", ", to which this principal may not write: add the ACL Write"),
@@ -37,7 +37,7 @@ def check(config: ProducerConfig) -> list[str]:
 def _lines(config: ProducerConfig, found: Environment) -> list[str]:
     tables = ", ".join(table.name for table in found.description.tables)
     epoch = "no epoch yet" if found.recorded is None else f"epoch {found.recorded.epoch}"
-    missing = _missing_subjects(config, found)
+    missing = missing_subjects(config, found)
     schemas = f"would register {', '.join(missing)}" if missing else "has every schema"
     dead_letter = _dead_letter(config, found)
     kafka = f"progress topic {found.topics.progress}, {epoch}{dead_letter}"
@@ -73,7 +73,7 @@ def _is_denied(right: Right, config: ProducerConfig, found: Environment) -> bool
     return bool(denied)
 
 
-def _missing_subjects(config: ProducerConfig, found: Environment) -> list[str]:
+def missing_subjects(config: ProducerConfig, found: Environment) -> list[str]:
     """Return the subjects that `run` would add a version to, the progress topic's last."""
     names, registry = found.topics, found.registry
     registrar = TableRegistrar(names, registry, config.timestamp_form)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tidegate.producer.translation.translator import TableEncoding
     from tidegate.schemas.tables import TableSchema
 
-__all__ = ["Parts", "prepare", "registered"]
+__all__ = ["Parts", "prepare", "register_progress", "registered"]
 
 _log = structlog.get_logger()
 
@@ -161,7 +161,7 @@ def prepare(config: ProducerConfig, found: Environment) -> Parts:
     registrar = TableRegistrar(found.topics, found.registry, config.timestamp_form)
     parks = config.poison == "park"
     encodings = list(registered(registrar, found.description.tables, parks=parks))
-    progress_ids = _register_progress(found)
+    progress_ids = register_progress(found)
     identity = _identity(config, found, registrar, encodings)
     if found.recorded is not None and isinstance(found.recorded.body, StreamStarted):
         identity.require(found.recorded.body)
@@ -260,8 +260,8 @@ def _identity(
     )
 
 
-def _register_progress(found: Environment) -> dict[int, tuple[int, int]]:
-    """Return the schema ids of the progress topic's keys and values, by version."""
+def register_progress(found: Environment) -> dict[int, tuple[int, int]]:
+    """Register what is missing; return the progress topic's ids of keys and values, by version."""
     names, registry = found.topics, found.registry
     key, value = names.key_subject(names.progress), names.value_subject(names.progress)
     return {

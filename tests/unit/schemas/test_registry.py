@@ -74,6 +74,33 @@ def test_a_level_is_enforced(registry, later, is_accepted):
     assert len(registry.versions("a-value")) == 1 + is_accepted
 
 
+@pytest.mark.parametrize(
+    ("earlier", "later", "is_accepted"),
+    [
+        (["null", "long"], ["null", "long", "string"], True),
+        (["null", "long"], ["null"], False),
+        (["null", record()], ["null", record(a={"type": "long"})], False),
+        ({"type": "array", "items": record()}, {"type": "array", "items": record()}, True),
+        ({"type": "array", "items": "long"}, {"type": "array", "items": "string"}, False),
+        ("AB", "ABC", True),
+        ("AB", "A", False),
+    ],
+)
+def test_unions_and_enums_only_grow(registry, earlier, later, is_accepted):
+    def of(kind):
+        is_enum = isinstance(kind, str)
+        inner = {"type": "enum", "name": "E", "symbols": list(kind)} if is_enum else kind
+        return record(a={"type": inner})
+
+    registry.register("a-value", of(earlier))
+    registry.set_compatibility("a-value", "BACKWARD")
+    if is_accepted:
+        registry.register("a-value", of(later))
+    else:
+        with pytest.raises(SchemaError, match=r"incompatible.*a-value"):
+            registry.register("a-value", of(later))
+
+
 def test_levels_are_kept(registry):
     assert registry.compatibility("a-value") is None
     registry.set_compatibility("a-value", "NONE")

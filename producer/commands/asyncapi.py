@@ -1,0 +1,132 @@
+"""The topics of a stream as an AsyncAPI 3.0 document, for catalogues and code generators.
+
+Made from what exists: topics, their numbers of topic partitions, and the newest schemas.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from tidegate.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tidegate.producer.commands.schemas import StreamTopic
+    from tidegate.producer.config import ProducerConfig
+
+__all__ = ["asyncapi"]
+
+_AVRO = "application/vnd.apache.avro+json;version=1.9.0"
+_BINDING = "0.5.0"
+_NOT_AN_ID = re.compile("[^A-Za-z0-9_-]")
+_HEADERS = {
+    "type": "object",
+    "required": ["order", "mod"],
+    "properties": {
+        "order": {
+            "type": "string",
+            "format": "binary",
+            "description": "Sorts bytewise in commit order; unique for each change.",
+        },
+        "mod": {
+            "type": "string",
+            "enum": ["I", "U", "D"],
+            "description": "Insert, update or delete.",
+        },
+        "origin": {
+            "type": "string",
+            "format": "binary",
+            "description": "XXH64, with the seed 42, of the token of the stream partition.",
+        },
+        "redriven": {
+            "type": "string",
+            "const": "1",
+            "description": "There, if the change was put back from the dead-letter topic.",
+        },
+    },
+}
+
+
+def asyncapi(config: ProducerConfig, topics: Sequence[StreamTopic]) -> dict[str, Any]:
+    """Return the document; names of channels are those of topics, as far as ids may be."""
+    ids = {one.topic: _NOT_AN_ID.sub("_", one.topic) for one in topics}
+    return {
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": f"Changes of {config.change_stream}",
+            "version": __version__,
+            "description": (
+                f"Row changes of {config.stream_path}, published by Tidegate: of one key in commit "
+                "order, each exactly once. Read with isolation.level=read_committed."
+            ),
+        },
+        "defaultContentType": "application/vnd.apache.avro",
+        "servers": _servers(config),
+        "channels": {ids[one.topic]: _channel(one, ids[one.topic]) for one in topics},
+        "operations": {
+            f"publish-{ids[one.topic]}": {
+                "action": "send",
+                "channel": {"$ref": f"#/channels/{ids[one.topic]}"},
+            }
+            for one in topics
+        },
+        "components": {"messages": {ids[one.topic]: _message(one) for one in topics}},
+    }
+
+
+def _servers(config: ProducerConfig) -> dict[str, Any]:
+    security = config.kafka_client_options().get("security.protocol", "plaintext").lower()
+    protocol = "kafka-secure" if security.endswith("ssl") else "kafka"
+    registry = {
+        "schemaRegistryUrl": config.registry_url,
+        "schemaRegistryVendor": "confluent",
+        "bindingVersion": _BINDING,
+    }
+    return {
+        f"kafka-{number}": {
+            "host": host.strip(),
+            "protocol": protocol,
+            "bindings": {"kafka": registry},
+        }
+        for number, host in enumerate(config.bootstrap_servers.split(","))
+    }
+
+
+def _channel(one: StreamTopic, name: str) -> dict[str, Any]:
+    what = (
+        "Lineage, heartbeats and completion markers: what proves that nothing is missing"
+        if one.table is None
+        else f"Changes of table {one.table}"
+    )
+    return {
+        "address": one.topic,
+        "description": f"{what}.",
+        "messages": {name: {"$ref": f"#/components/messages/{name}"}},
+        "bindings": {
+            "kafka": {
+                "topic": one.topic,
+                "partitions": one.topic_partitions,
+                "bindingVersion": _BINDING,
+            }
+        },
+    }
+
+
+def _message(one: StreamTopic) -> dict[str, Any]:
+    headers = {} if one.table is None else {"headers": _HEADERS}
+    return {
+        "name": str(one.value.schema["name"]),
+        "contentType": "application/vnd.apache.avro",
+        **headers,
+        "payload": {"schemaFormat": _AVRO, "schema": one.value.schema},
+        "bindings": {
+            "kafka": {
+                "key": {"schemaFormat": _AVRO, "schema": one.key.schema},
+                "schemaIdLocation": "payload",
+                "schemaIdPayloadEncoding": "confluent",
+                "bindingVersion": _BINDING,
+            }
+        },
+    }

@@ -1,0 +1,132 @@
+"""`tidegate-producer schemas`: the registry's subjects of one stream, without a worker.
+
+`subjects`, `shown` and `stream_topics` need Kafka and the registry; `missing` and `register` ask
+Spanner for the tables too.  None of them creates a topic.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tidegate.producer.commands.check import missing_subjects
+from tidegate.producer.commands.environment import find_environment
+from tidegate.producer.commands.parts import register_progress, registered
+from tidegate.producer.kafka.topics import KafkaTopics
+from tidegate.producer.translation.table_registrar import TableRegistrar
+from tidegate.program.kafka_clients import list_topics
+from tidegate.program.kafka_log import KafkaClientLog
+from tidegate.program.registry_http import HttpSchemaRegistry
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.topics import TopicNames
+
+if TYPE_CHECKING:
+    from tidegate.producer.config import ProducerConfig
+    from tidegate.schemas.registry import RegisteredSchema
+
+__all__ = ["StreamTopic", "Subject", "missing", "register", "shown", "stream_topics", "subjects"]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One subject of the registry."""
+
+    subject: str
+    versions: int
+    schema_id: int
+    """Of the newest version."""
+    compatibility: str | None
+    """Its own level; None where only the registry's default holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTopic:
+    """A topic of the stream with its newest schemas."""
+
+    topic: str
+    table: str | None
+    """None for the progress topic."""
+    topic_partitions: int
+    key: RegisteredSchema
+    value: RegisteredSchema
+
+
+def subjects(config: ProducerConfig) -> list[Subject]:
+    """Return the subjects of all topics of the stream that exist, by name.
+
+    Raises ConfigError and UnreachableError.
+    """
+    registry = _registry(config)
+    found = []
+    for topic in _topics(config):
+        for subject in (TopicNames.key_subject(topic), TopicNames.value_subject(topic)):
+            versions = registry.versions(subject)
+            if versions:
+                newest, level = versions[-1].schema_id, registry.compatibility(subject)
+                found.append(Subject(subject, len(versions), newest, level))
+    return found
+
+
+def shown(config: ProducerConfig, table: str, *, is_key: bool) -> dict[str, Any]:
+    """Return the newest schema of a table's keys or values; raises ConfigError if there is none."""
+    names = TopicNames(config.prefix)
+    topic = names.data(table)
+    subject = names.key_subject(topic) if is_key else names.value_subject(topic)
+    versions = _registry(config).versions(subject)
+    if not versions:
+        known = ", ".join(filter(None, map(names.table, _topics(config)))) or "none"
+        message = f"the registry has no subject {subject}"
+        raise ConfigError(message, hint=f"Tables that have a topic: {known}")
+    return versions[-1].schema
+
+
+def missing(config: ProducerConfig) -> list[str]:
+    """Return the subjects that `run` would add a version to; raises what `run` would raise."""
+    with closing(find_environment(config)) as found:
+        return missing_subjects(config, found)
+
+
+def register(config: ProducerConfig) -> list[str]:
+    """Register what `missing` would return, and return it; raises what `run` would raise."""
+    with closing(find_environment(config)) as found:
+        new = missing_subjects(config, found)
+        registrar = TableRegistrar(found.topics, found.registry, config.timestamp_form)
+        for _ in registered(registrar, found.description.tables, parks=config.poison == "park"):
+            pass
+        register_progress(found)
+        return new
+
+
+def stream_topics(config: ProducerConfig) -> list[StreamTopic]:
+    """Return the topics of the stream that have schemas, the progress topic last."""
+    names, registry = TopicNames(config.prefix), _registry(config)
+    kafka = KafkaTopics(config.bootstrap_servers, options=_kafka_options(config))
+    found = []
+    for topic, described in sorted(
+        kafka.describe(_topics(config)).items(), key=lambda one: (one[0] == names.progress, one[0])
+    ):
+        keys = registry.versions(names.key_subject(topic))
+        values = registry.versions(names.value_subject(topic))
+        if keys and values:
+            table = names.table(topic)
+            count = described.topic_partitions
+            found.append(StreamTopic(topic, table, count, keys[-1], values[-1]))
+    return found
+
+
+def _topics(config: ProducerConfig) -> list[str]:
+    """Return the data topics and the progress topic, as far as they exist."""
+    names = TopicNames(config.prefix)
+    visible = list_topics(config.bootstrap_servers, _kafka_options(config))
+    return sorted(t for t in visible if t == names.progress or names.table(t) is not None)
+
+
+def _registry(config: ProducerConfig) -> HttpSchemaRegistry:
+    registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
+    registry.require_reachable()
+    return registry
+
+
+def _kafka_options(config: ProducerConfig) -> dict[str, Any]:
+    return {**config.kafka_client_options(), "logger": KafkaClientLog()}

@@ -1,0 +1,68 @@
+"""The AsyncAPI document: every topic with both schemas, and every reference resolves."""
+
+from __future__ import annotations
+
+import json
+from functools import reduce
+
+import pytest
+
+from tidegate.producer.commands.asyncapi import asyncapi
+from tidegate.producer.commands.schemas import StreamTopic
+from tidegate.producer.config import ProducerConfig
+from tidegate.schemas.registry import RegisteredSchema
+
+KEY = RegisteredSchema(1, {"type": "record", "name": "Key", "fields": []})
+VALUE = RegisteredSchema(2, {"type": "record", "name": "Change", "fields": []})
+TOPICS = (
+    StreamTopic("bank.shop.Items", "shop.Items", 6, KEY, VALUE),
+    StreamTopic("bank-progress", None, 16, KEY, VALUE),
+)
+
+
+def document(**changes):
+    settings = {
+        "bootstrap_servers": "a:9092, b:9093", "registry_url": "http://127.0.0.1:8081/",
+        "project": "p", "instance": "bank", "database": "bank", "change_stream": "Feed",
+        "prefix": "bank", **changes,
+    }  # fmt: skip
+    return asyncapi(ProducerConfig.load(None, **settings), TOPICS)
+
+
+def references(value):
+    if isinstance(value, dict):
+        yield from ([value["$ref"]] if "$ref" in value else [])
+        for one in value.values():
+            yield from references(one)
+
+
+def test_every_topic_is_a_channel_with_both_schemas():
+    found = document()
+    items = found["channels"]["bank_shop_Items"]
+    assert (items["address"], items["bindings"]["kafka"]["partitions"]) == ("bank.shop.Items", 6)
+    message = found["components"]["messages"]["bank_shop_Items"]
+    assert message["payload"]["schema"] == VALUE.schema
+    assert message["bindings"]["kafka"]["key"]["schema"] == KEY.schema
+    assert set(message["headers"]["required"]) == {"order", "mod"}
+    assert "headers" not in found["components"]["messages"]["bank-progress"]
+
+
+def test_every_reference_resolves():
+    found = document()
+    names = set(references(found))
+    assert len(names) == 2 * len(TOPICS)
+    for name in names:
+        assert reduce(lambda value, part: value[part], name.removeprefix("#/").split("/"), found)
+
+
+@pytest.mark.parametrize(
+    ("options", "protocol"),
+    [({}, "kafka"), ({"security.protocol": "SASL_SSL"}, "kafka-secure"),
+     ({"security.protocol": "sasl_plaintext"}, "kafka")],
+)  # fmt: skip
+def test_servers_are_named_without_secrets(options, protocol):
+    options = {**options, "sasl.password": "hidden-word"}
+    found = document(kafka_options=options, registry_user_info="me:hidden-word")
+    assert [one["host"] for one in found["servers"].values()] == ["a:9092", "b:9093"]
+    assert {one["protocol"] for one in found["servers"].values()} == {protocol}
+    assert "hidden-word" not in json.dumps(found)
