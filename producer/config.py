@@ -10,6 +10,7 @@ import os
 import re
 import socket
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -26,6 +27,8 @@ __all__ = ["ProducerConfig"]
 _ID = re.compile(r"[a-z][a-z0-9-]*[a-z0-9]")
 _PROJECT = re.compile(r"[a-z0-9.:-]*[a-z0-9]")
 _STREAM = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,117}")
+_ADDRESS = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?:[0-9]{1,5}")
+_REPLICA = re.compile(r"[a-z][a-z0-9-]{0,62}(?::(?:READ_ONLY|READ_WRITE))?")
 _WORKER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _NS_PER_SECOND = 1_000_000_000
 _INSTANTS_END_NS = 1 << 63
@@ -84,6 +87,33 @@ class ProducerConfig(StreamSettings):
     spanner_emulator_host: str = Field(
         default="",
         description="host:port of an emulator, in plaintext; else SPANNER_EMULATOR_HOST, if set",
+    )
+    spanner_endpoint: str = Field(
+        default="spanner.googleapis.com:443",
+        description="host:port of Spanner's API: a regional endpoint, or one in your own network",
+    )
+    credentials_file: Path | None = Field(
+        default=None,
+        description=(
+            "JSON file with the credentials for Spanner; without one, the host's default "
+            "credentials"
+        ),
+    )
+    rpc_priority: Literal["", "low", "medium", "high"] = Field(
+        default="",
+        description="Priority of the queries in Spanner; empty: Spanner's default, which is high",
+    )
+    request_tag: str = Field(
+        default="",
+        max_length=50,
+        description="Tag of the queries, for Spanner's query statistics; empty: none",
+    )
+    directed_reads: str = Field(
+        default="",
+        description=(
+            "Replicas that queries are sent to, the preferred first, comma-separated: a location "
+            "such as us-east4, or with a type us-east4:READ_ONLY; empty: Spanner chooses"
+        ),
     )
     worker: str = Field(
         default_factory=socket.gethostname,
@@ -206,6 +236,28 @@ class ProducerConfig(StreamSettings):
                 raise ValueError(f"{value!r} is not between 1970-01-01 and 2262-04-11")
         return value
 
+    @field_validator("spanner_endpoint")
+    @classmethod
+    def _check_endpoint(cls, value: str) -> str:
+        if not _ADDRESS.fullmatch(value):
+            raise ValueError(f"{value!r} is not a host and a port such as spanner.example:443")
+        return value
+
+    @field_validator("request_tag")
+    @classmethod
+    def _check_tag(cls, value: str) -> str:
+        if not value.isprintable():
+            raise ValueError("must be printable text")
+        return value
+
+    @field_validator("directed_reads")
+    @classmethod
+    def _check_replicas(cls, value: str) -> str:
+        for one in filter(None, value.split(",")):
+            if not _REPLICA.fullmatch(one.strip()):
+                raise ValueError(f"{one.strip()!r} is not a location, or location:READ_ONLY")
+        return value
+
     @model_validator(mode="after")
     def _check_together(self) -> ProducerConfig:
         end_ns = self.end_ns
@@ -235,6 +287,14 @@ class ProducerConfig(StreamSettings):
     def emulator_host(self) -> str:
         """`host:port` of an emulator or simulator; empty for the service."""
         return self.spanner_emulator_host or os.environ.get("SPANNER_EMULATOR_HOST", "")
+
+    @property
+    def replicas(self) -> tuple[tuple[str, str], ...]:
+        """The setting `directed_reads`, as (location, type or "")."""
+        parts = [
+            one.strip().partition(":") for one in self.directed_reads.split(",") if one.strip()
+        ]
+        return tuple((location, kind) for location, _, kind in parts)
 
     @property
     def timestamp_form(self) -> TimestampForm:

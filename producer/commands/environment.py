@@ -19,6 +19,7 @@ from tidegate.producer.kafka.topics import KafkaTopics, PlannedTopics
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.forms import WINDOW_US, form_of
+from tidegate.producer.spanner.query_options import QueryOptions
 from tidegate.producer.spanner.stream import SpannerChangeStream
 from tidegate.producer.spanner.validate import validate_stream
 from tidegate.producer.translation.planned_registry import PlannedRegistry
@@ -115,6 +116,8 @@ def find_environment(config: ProducerConfig) -> Environment:
             database=config.database_path,
             emulator_host=config.emulator_host,
             database_role=config.database_role,
+            endpoint=config.spanner_endpoint,
+            credentials_file=str(config.credentials_file or ""),
         )
         catalogue = SpannerCatalogue(channels)
         now_ns = time.time_ns()
@@ -125,7 +128,13 @@ def find_environment(config: ProducerConfig) -> Environment:
         description, stream = validate_stream(
             catalogue,
             lambda described: SpannerChangeStream(
-                channels, form_of(described.dialect, described.partition_mode, described.name)
+                channels,
+                form_of(described.dialect, described.partition_mode, described.name),
+                QueryOptions(
+                    priority=config.rpc_priority.upper(),
+                    tag=config.request_tag,
+                    replicas=config.replicas,
+                ),
             ),
             run_task=tasks.run,
             name=config.change_stream,

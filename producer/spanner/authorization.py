@@ -1,4 +1,4 @@
-"""The host's default credentials, as gRPC's credentials and as headers of a call."""
+"""The credentials of a file or of the host, as gRPC's credentials and as headers of a call."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ _SCOPES = ("https://www.googleapis.com/auth/spanner.data",)
 
 
 class Authorization:
-    """Credentials of the host for one service, `https://host/`; found at their first use."""
+    """Credentials for one service, `https://host/`; found at their first use.
 
-    def __init__(self, url: str) -> None:
+    Those of a JSON file, or without one the host's default credentials.
+    """
+
+    def __init__(self, url: str, *, credentials_file: str = "") -> None:
         self._url = url
+        self._file = credentials_file
         self._found: tuple[Any, Any] | None = None
         self._lock = threading.Lock()
         self._turn = asyncio.Lock()
@@ -70,12 +74,24 @@ class Authorization:
         with self._lock:
             if self._found is None:
                 try:
-                    credentials, _ = google.auth.default(scopes=_SCOPES)
-                except google.auth.exceptions.DefaultCredentialsError as error:
-                    raise ConfigError(
-                        "no credentials for Spanner were found",
-                        hint="Set GOOGLE_APPLICATION_CREDENTIALS, or SPANNER_EMULATOR_HOST",
-                    ) from error
+                    if self._file:
+                        credentials, _ = google.auth.load_credentials_from_file(  # type: ignore[no-untyped-call]  # it has no types
+                            self._file, scopes=_SCOPES
+                        )
+                    else:
+                        credentials, _ = google.auth.default(scopes=_SCOPES)
+                except (google.auth.exceptions.GoogleAuthError, ValueError, OSError) as error:
+                    raise self._missing(error) from error
                 request = google.auth.transport.requests.Request()
                 self._found = credentials, request
             return self._found
+
+    def _missing(self, error: Exception) -> ConfigError:
+        if self._file:
+            message = "credentials_file: it holds no credentials that can be used"
+            hint = "Give a service account's key, or a file made by gcloud auth application-default"
+            return ConfigError(message, hint=hint, file=self._file, cause=type(error).__name__)
+        return ConfigError(
+            "no credentials for Spanner were found",
+            hint="Set credentials_file, GOOGLE_APPLICATION_CREDENTIALS, or SPANNER_EMULATOR_HOST",
+        )

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
     from tidegate.producer.spanner.stream_channels import ResponseStream
 
-__all__ = ["SpannerChannels", "rpc_error"]
+__all__ = ["ENDPOINT_DEFAULT", "SpannerChannels", "rpc_error"]
 
+ENDPOINT_DEFAULT = "spanner.googleapis.com:443"
 _SERVICE = "/google.spanner.v1.Spanner/"
-_ENDPOINT = "spanner.googleapis.com:443"
 _SESSION_TIMEOUT_S = 20.0
 _API_CLIENT = f"tidegate/{__version__} gl-python/{platform.python_version()}"
 """As Google's clients name themselves; their libraries (`gax`, `gapic`) make no call here."""
@@ -84,11 +84,22 @@ class SpannerChannels:
     credentials; empty means the service, with the host's default credentials.
     """
 
-    def __init__(self, *, database: str, emulator_host: str = "", database_role: str = "") -> None:
+    def __init__(
+        self,
+        *,
+        database: str,
+        emulator_host: str = "",
+        database_role: str = "",
+        endpoint: str = ENDPOINT_DEFAULT,
+        credentials_file: str = "",
+    ) -> None:
         self.database = database
         self._emulator_host = emulator_host
         self._database_role = database_role
-        self._authorization = Authorization(f"https://{_ENDPOINT.partition(':')[0]}/")
+        self._service = endpoint
+        # The audience of the credentials is the service, whatever address it is reached at.
+        audience = f"https://{ENDPOINT_DEFAULT.partition(':')[0]}/"
+        self._authorization = Authorization(audience, credentials_file=credentials_file)
         self._unary_channel: grpc.Channel | None = None
         self._ahead = ReadAhead()
         self._streams = StreamChannels(lambda: Connection(self._endpoint(), self._ahead))
@@ -200,14 +211,14 @@ class SpannerChannels:
         if self._emulator_host:
             return grpc.insecure_channel(self._emulator_host, options=options)
         return grpc.secure_channel(
-            _ENDPOINT, self._authorization.channel_credentials(), options=options
+            self._service, self._authorization.channel_credentials(), options=options
         )
 
     def _endpoint(self) -> Endpoint:
         """Return where streaming queries connect to."""
         if self._endpoint_of_streams is None:
             self._endpoint_of_streams = Endpoint(
-                self._emulator_host or _ENDPOINT, is_secure=not self._emulator_host
+                self._emulator_host or self._service, is_secure=not self._emulator_host
             )
         return self._endpoint_of_streams
 

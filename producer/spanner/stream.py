@@ -20,6 +20,7 @@ from tidegate.producer.errors import (
     QueryRefused,
     TokenRefused,
 )
+from tidegate.producer.spanner.query_options import QueryOptions
 from tidegate.schemas.instants import format_rfc3339
 
 if TYPE_CHECKING:
@@ -43,9 +44,12 @@ _EARLIEST = re.compile(r"earliest read timestamp: ([0-9T:.+-]+Z?)")
 class SpannerChangeStream:
     """One change stream, queried in the form of its database; port: `ports.ChangeStream`."""
 
-    def __init__(self, channels: SpannerChannels, form: StreamForm) -> None:
+    def __init__(
+        self, channels: SpannerChannels, form: StreamForm, options: QueryOptions | None = None
+    ) -> None:
         self._channels = channels
         self._form = form
+        self._options = options or QueryOptions()
 
     def query(
         self, *, token: str, start_ns: int, end_ns: int | None, heartbeat_ms: int
@@ -54,6 +58,7 @@ class SpannerChangeStream:
         form = self._form
         request = ExecuteSqlRequest.pb()(sql=form.sql)
         request.transaction.single_use.read_only.strong = True
+        self._options.apply(request)
         for name, code, value in (
             (form.start, TypeCode.TIMESTAMP, format_rfc3339(start_ns)),
             (form.end, TypeCode.TIMESTAMP, format_rfc3339(end_ns) if end_ns else None),

@@ -118,6 +118,11 @@ def test_a_missing_setting_says_how_to_give_it():
         ({"log_level": "loud"}, "log_level"),
         ({"metrics_port": 70000}, "metrics_port"),
         ({"heart_beat": 5}, "heart_beat"),
+        ({"spanner_endpoint": "https://spanner.googleapis.com"}, "spanner_endpoint"),
+        ({"rpc_priority": "urgent"}, "rpc_priority"),
+        ({"request_tag": "a\nb"}, "request_tag"),
+        ({"request_tag": "x" * 51}, "request_tag"),
+        ({"directed_reads": "us-east4:ANY"}, "directed_reads"),
     ],
 )
 def test_a_fault_names_its_setting(changes, word):
@@ -138,6 +143,12 @@ def test_an_option_that_the_protocol_fixes_is_refused_by_name(option):
     reported = faults(kafka_options={option: "x", "linger.ms": "7"})
     assert f"kafka_options: {option}: " in reported
     assert "linger.ms" not in reported
+
+
+def test_replicas_keep_their_order():
+    config = load(directed_reads="us-east4:READ_ONLY, us-west2")
+    assert config.replicas == (("us-east4", "READ_ONLY"), ("us-west2", ""))
+    assert load().replicas == ()
 
 
 def test_a_file_that_is_missing_or_no_toml_is_reported(tmp_path):

@@ -73,6 +73,29 @@ def test_without_credentials_it_says_what_to_set(authorization, monkeypatch):
     assert "GOOGLE_APPLICATION_CREDENTIALS" in caught.value.hint
 
 
+@pytest.mark.parametrize("text", [None, "no JSON", "{}"], ids=["missing", "damaged", "empty"])
+def test_a_file_without_credentials_is_named(tmp_path, text):
+    file = tmp_path / "key.json"
+    if text is not None:
+        file.write_text(text)
+    authorization = Authorization("https://spanner.example/", credentials_file=str(file))
+    with pytest.raises(ConfigError, match="credentials_file") as caught:
+        asyncio.run(authorization.headers())
+    assert str(file) in str(caught.value)
+
+
+def test_credentials_of_a_file_take_the_place_of_the_hosts(tmp_path, monkeypatch):
+    monkeypatch.setattr(google.auth, "default", None)
+    read = []
+    monkeypatch.setattr(
+        google.auth, "load_credentials_from_file",
+        lambda file, scopes: read.append((file, scopes)) or (Credentials(), "project"),
+    )  # fmt: skip
+    authorization = Authorization("https://spanner.example/", credentials_file="key.json")
+    assert asyncio.run(authorization.headers()) == [("authorization", "Bearer token")]
+    assert read == [("key.json", ("https://www.googleapis.com/auth/spanner.data",))]
+
+
 def test_unary_calls_use_the_same_credentials(authorization, monkeypatch):
     found = use(monkeypatch, SimpleNamespace(token="t"))
     assert isinstance(authorization.channel_credentials(), grpc.ChannelCredentials)

@@ -122,6 +122,13 @@ def test_where_streaming_queries_go(emulator_host, address, scheme):
     assert channels._endpoint() is endpoint
 
 
+def test_another_endpoint_gets_the_credentials_of_the_service():
+    channels = SpannerChannels(database="d", endpoint="spanner.us-east4.rep.googleapis.com:443")
+    assert channels._endpoint().address == "spanner.us-east4.rep.googleapis.com:443"
+    assert channels._endpoint().scheme == "https"
+    assert channels._authorization._url == "https://spanner.googleapis.com/"
+
+
 def test_only_the_service_gets_the_hosts_token(monkeypatch):
     async def headers(_self):
         return [("authorization", "Bearer token")]
