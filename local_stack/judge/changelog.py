@@ -136,7 +136,7 @@ def _difference(
         ),
         (
             "old_values",
-            None if change.mod_type == "INSERT" else keys | old,
+            keys | old if change.mod_type == "DELETE" or old else None,
             _captured(row.old_values, row.old_columns, whole_row=False),
         ),
         ("source's coordinates", change.place, row.source_place),

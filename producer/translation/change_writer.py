@@ -147,7 +147,8 @@ class ChangeWriter:
         new_names = old_names = NULL
         if mod_type != "DELETE":
             new_row, new_names = self._row_pieces("new", mod.new_values)
-        if mod_type != "INSERT":
+        # Without old values an UPDATE's old row would be nulls beside a key that is in the new one.
+        if mod_type == "DELETE" or (mod_type == "UPDATE" and mod.old_values):
             old_row, old_names = self._row_pieces("old", mod.old_values)
         kind = write_long(_MOD_TYPES.index(mod_type))
         value: _Pieces = [self._value_frame, kind, *new_row, *old_row, new_names, old_names]

@@ -94,7 +94,8 @@ def expected(mod_type, mod):
         return plain, [column.name for column in TABLE.columns if column.name in filled]
 
     new = (None, None) if mod_type == "DELETE" else row(mod.new_values)
-    old = (None, None) if mod_type == "INSERT" else row(mod.old_values)
+    has_old_row = mod_type == "DELETE" or (mod_type == "UPDATE" and mod.old_values)
+    old = row(mod.old_values) if has_old_row else (None, None)
     key = {"region": mod.keys["region"], "id": int(mod.keys["id"])}
     value = {
         "mod_type": mod_type,

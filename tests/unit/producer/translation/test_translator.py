@@ -123,10 +123,16 @@ def test_an_update_names_what_was_captured_keys_included(reader):
     assert value["old_columns"] == ["region", "id", "note"]
 
 
-def test_an_update_whose_old_values_were_not_captured_has_the_old_key_only(reader):
+def test_an_update_whose_old_values_were_not_captured_has_no_old_row(reader):
     mods = (Mod(KEYS, {"balance": "1", "note": "n"}, {}),)
     (value,) = reader.values(mod_type="UPDATE", mods=mods)
     assert value["new_columns"] == ["region", "id", "balance", "note"]
+    assert (value["old_values"], value["old_columns"]) == (None, None)
+
+
+def test_a_delete_whose_old_values_were_not_captured_has_the_old_key(reader):
+    (value,) = reader.values(mod_type="DELETE", mods=(Mod(KEYS, {}, {}),))
+    assert (value["new_values"], value["new_columns"]) == (None, None)
     assert value["old_columns"] == ["region", "id"]
     assert value["old_values"] == {"region": "eu", "id": 7, "balance": None, "note": None}
 
@@ -144,7 +150,8 @@ def test_a_delete_has_no_new_row(reader):
 
 def test_a_reader_with_a_newer_schema_does_not_take_its_own_columns_for_captured(reader):
     """It resolves every value to the newest schema, where a column that was added later is null."""
-    (message,) = reader.translate(mod_type="UPDATE").messages
+    mods = (Mod(KEYS, {"balance": "1", "note": "n"}, {"note": "old"}),)
+    (message,) = reader.translate(mod_type="UPDATE", mods=mods).messages
     wider = TableSchema("accounts", (*ACCOUNTS.columns, Column("added", INT64, 5)))
     newest = fastavro.parse_schema(
         reader.registry.schema(reader.registrar.register(wider).value.schema_id)
@@ -155,7 +162,7 @@ def test_a_reader_with_a_newer_schema_does_not_take_its_own_columns_for_captured
 
     assert value["new_values"]["added"] is None
     assert value["new_columns"] == ["region", "id", "balance", "note"]
-    assert value["old_columns"] == ["region", "id"]
+    assert value["old_columns"] == ["region", "id", "note"]
 
 
 def test_mods_keep_their_order_and_sort_by_it(reader):
