@@ -20,7 +20,7 @@ from tidegate.program.kafka_clients import list_topics
 pytestmark = pytest.mark.integration
 
 DDL = [
-    "CREATE TABLE Seen (Id INT64, At TIMESTAMP) PRIMARY KEY (Id)",
+    "CREATE TABLE Seen (Id INT64, SeenAt TIMESTAMP) PRIMARY KEY (Id)",
     "CREATE CHANGE STREAM Feed FOR Seen",
 ]
 SUBJECTS = [f"shown.Seen-{part}" for part in ("key", "value")] + [
