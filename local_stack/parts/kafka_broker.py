@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from tidegate.local_stack.parts.java import Java
     from tidegate.local_stack.parts.jvm_parts import JvmParts
+    from tidegate.local_stack.parts.secure_listener import SecureListener
 
 __all__ = ["KafkaBroker"]
 
@@ -52,8 +53,8 @@ process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@{host}:{controller_port}
 controller.listener.names=CONTROLLER
-listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
-advertised.listeners=PLAINTEXT://{host}:{port}
+listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}{more_listeners}
+advertised.listeners=PLAINTEXT://{host}:{port}{more_listeners}
 log.dirs={log_dir}
 
 # Using a topic that does not exist is an error.
@@ -98,6 +99,8 @@ class KafkaBroker:
     port: int
     controller_port: int
     cancelled: threading.Event
+    secure: SecureListener | None = None
+    """A second listener, for clients that log in."""
     process: ChildProcess | None = None
 
     @property
@@ -118,11 +121,15 @@ class KafkaBroker:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         log_dir = self.data_dir / "log"
         (self.data_dir / "log4j2.properties").write_text(LOGGING)
-        self._properties.write_text(
-            SETTINGS.format(
-                host=HOST, port=self.port, controller_port=self.controller_port, log_dir=log_dir
-            )
+        secure = self.secure
+        settings = SETTINGS.format(
+            host=HOST,
+            port=self.port,
+            controller_port=self.controller_port,
+            log_dir=log_dir,
+            more_listeners=f",SECURE://{secure.bootstrap_servers}" if secure else "",
         )
+        self._properties.write_text(settings + (secure.settings() if secure else ""))
         if not (log_dir / "meta.properties").exists():
             self._format()
         self.process = ChildProcess(
@@ -135,6 +142,8 @@ class KafkaBroker:
         )
         self.process.start()
         self.process.wait_ready(self._answers, deadline_s=READY_DEADLINE_S)
+        if secure:
+            secure.create_user(self.bootstrap_servers)
 
     def stop(self) -> None:
         """Stop the broker cleanly; its data is kept."""

@@ -18,6 +18,7 @@ from tidegate.local_stack.parts.kafka_broker import KafkaBroker
 from tidegate.local_stack.parts.ports import choose_ports
 from tidegate.local_stack.parts.process import Cancelled
 from tidegate.local_stack.parts.schema_registry import SchemaRegistry
+from tidegate.local_stack.parts.secure_listener import SecureListener
 from tidegate.local_stack.parts.simulator import SpannerSimulator
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class LocalStack:
     with_simulator: bool = True
     keeps_databases: bool = False
     """Whether the simulator's databases are kept for the next start on the same folder."""
+    has_login: bool = False
+    """Whether the broker has a second listener, with TLS and a login: `kafka.secure`."""
     kafka: KafkaBroker = field(init=False)
     registry: SchemaRegistry = field(init=False)
     simulator: SpannerSimulator | None = field(init=False, default=None)
@@ -95,6 +98,7 @@ class LocalStack:
                 "spanner_port": config.spanner_port,
                 "control_port": config.control_port,
                 "controller_port": 0,
+                "secure_port": 0,
             }
         )
         java = find_java()
@@ -107,6 +111,9 @@ class LocalStack:
             port=ports["kafka_port"],
             controller_port=ports["controller_port"],
             cancelled=self._cancelled,
+            secure=SecureListener(ports["secure_port"], data_dir / "secure")
+            if self.has_login
+            else None,
         )
         self.registry = SchemaRegistry(
             java=java,

@@ -32,7 +32,12 @@ class Run(Protocol):
 
 
 def run_on_a_stack(
-    make: Callable[[LocalStack], Run], *, seed: int, folder: Path, view: RunView
+    make: Callable[[LocalStack], Run],
+    *,
+    seed: int,
+    folder: Path,
+    view: RunView,
+    has_login: bool = False,
 ) -> Report:
     """Start a stack, run what is made over it, and return the report, right or wrong.
 
@@ -47,7 +52,7 @@ def run_on_a_stack(
             stream_partitions=_STREAM_PARTITIONS,
             equal_timestamps=_EQUAL_TIMESTAMPS,
         )
-        stack = cleanup.enter_context(LocalStack(config, report=view.detail))
+        stack = cleanup.enter_context(LocalStack(config, report=view.detail, has_login=has_login))
         run = make(stack)
         cleanup.callback(run.abandon)
         return run.run()

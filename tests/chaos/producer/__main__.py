@@ -13,6 +13,8 @@ from typing import Annotated
 
 import typer
 
+from tidegate.local_stack.demo.bank import Dialect
+
 __all__ = ["main", "settings_of"]
 
 
@@ -45,6 +47,12 @@ def main(
         bool,
         typer.Option("--moves", help="Keys move between stream partitions (MUTABLE_KEY_RANGE)."),
     ] = False,
+    dialect: Annotated[
+        Dialect, typer.Option(help="Of the database.", case_sensitive=False)
+    ] = Dialect.GOOGLESQL,
+    sasl_ssl: Annotated[
+        bool, typer.Option("--sasl-ssl", help="Workers use Kafka with TLS and a login.")
+    ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the logs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -60,7 +68,13 @@ def main(
     from tests.chaos.program import run_program
 
     options = Options(
-        seed=seed, minutes=minutes, settings=settings, is_mixed=mixed, has_moves=moves
+        seed=seed,
+        minutes=minutes,
+        settings=settings,
+        is_mixed=mixed,
+        has_moves=moves,
+        dialect=dialect,
+        has_login=sasl_ssl,
     )
     run_program(
         lambda folder, view: run_chaos(options, folder=folder, view=view),

@@ -7,6 +7,7 @@ judge reads all topics.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ from tests.chaos.producer.follower import Follower
 from tests.chaos.producer.plan import SIZES, broker_faults_of, worker_stages_of
 from tests.chaos.producer.reader import Where
 from tests.chaos.producer.source_faults import SourceFaults
+from tests.chaos.producer.statements import Statements
 from tests.chaos.producer.topic_log import (
     DataEntry,
     Decoder,
@@ -37,6 +39,7 @@ from tests.chaos.producer.verdict import compare, late_changes
 from tests.chaos.producer.workload import STREAM, Workload, initial_ddl, is_poison
 from tests.chaos.report import Report
 from tests.chaos.stage import Stage
+from tidegate.local_stack.demo.bank import Dialect
 from tidegate.local_stack.demo.bank_database import create_database
 from tidegate.local_stack.demo.churn import SimulatorControl
 from tidegate.local_stack.demo.view import RunView
@@ -52,6 +55,7 @@ _PREFIX = "chaos"
 _RATE = 15.0
 _CATCH_UP_DEADLINE_S = 240.0
 _SETTING = "TIDEGATE_PRODUCER_"
+_KAFKA_OPTIONS = f"{_SETTING}KAFKA_OPTIONS"
 _PROGRESS_VERSION = f"{_SETTING}PROGRESS_VERSION"
 
 
@@ -71,6 +75,10 @@ class Options:
     has_moves: bool = False
     """The change stream has mutable key ranges; nothing can be parked then, either."""
 
+    dialect: Dialect = Dialect.GOOGLESQL
+    has_login: bool = False
+    """Workers use the broker's listener with TLS and a login; the judge uses the plain one."""
+
     @property
     def parks(self) -> bool:
         """Whether workers park, unless a setting says otherwise."""
@@ -88,6 +96,7 @@ def run_chaos(options: Options, *, folder: Path, view: RunView) -> Report:
         seed=options.seed,
         folder=folder,
         view=view,
+        has_login=options.has_login,
     )
 
 
@@ -104,9 +113,10 @@ class _Run:
         """Nothing is committed any more."""
         settings = {"poison": "park" if options.parks else "stop", **options.settings}
         self._started = Counter[str]()
+        secure = stack.kafka.secure
         self._programs = Programs(
             folder=folder,
-            bootstrap_servers=stack.bootstrap_servers,
+            bootstrap_servers=secure.bootstrap_servers if secure else stack.bootstrap_servers,
             registry_url=stack.registry_url,
             spanner_address=stack.spanner_address,
             database=name,
@@ -115,18 +125,25 @@ class _Run:
             more={
                 f"{_SETTING}SESSION_TIMEOUT_MS": str(SESSION_TIMEOUT_MS),
                 f"{_SETTING}TRANSACTION_TIMEOUT_MS": str(TRANSACTION_TIMEOUT_MS),
+                **({_KAFKA_OPTIONS: json.dumps(secure.client_options())} if secure else {}),
                 **{_SETTING + key.upper(): text for key, text in settings.items()},
             },
         )
         self._decoder = Decoder(self._topics, registry_schemas(stack.registry_url))
         self._follower = Follower(stack.bootstrap_servers, self._decoder)
         view.stage("creating the database")
+        statements = Statements(options.dialect)
         self._workload = Workload(
-            create_database(name, initial_ddl(has_moves=options.has_moves)),
+            create_database(
+                name,
+                initial_ddl(statements, has_moves=options.has_moves),
+                dialect=options.dialect,
+            ),
             options.seed,
             _RATE,
             say=view.event,
             has_poison=settings["poison"] == "park",
+            statements=statements,
         )
         self._start = datetime.now(UTC)
         control = SimulatorControl(stack.control_address, database=name.path, stream=STREAM)

@@ -7,6 +7,7 @@ from itertools import islice
 
 import pytest
 
+from tests.chaos.producer.statements import Statements
 from tests.chaos.producer.workload import (
     initial_ddl,
     is_poison,
@@ -21,7 +22,7 @@ TYPES = ("INT64", "STRING(MAX)", "FLOAT64", "BOOL", "BYTES(MAX)", "TIMESTAMP", "
 
 @pytest.mark.parametrize("seed", range(20))
 def test_columns_and_tables_come_and_go_and_no_name_comes_back(seed):
-    changes = list(islice(schema_changes_of(seed), 60))
+    changes = list(islice(schema_changes_of(seed, Statements()), 60))
     columns, tables, ended = set(), {"items", "counts"}, []
     for change in changes:
         match change.verb:
@@ -56,7 +57,7 @@ def test_a_column_gets_values_and_nulls(kind):
 
 
 def test_first_tables_and_later_ones_are_dropped():
-    seeds = [islice(schema_changes_of(seed), 4) for seed in range(20)]
+    seeds = [islice(schema_changes_of(seed, Statements()), 4) for seed in range(20)]
     ended = {change.table for changes in seeds for change in changes if change.is_end}
 
     assert ended == {"counts", "late2"}
@@ -96,4 +97,4 @@ def test_values_that_cannot_be_published_are_poison(kind):
 
 
 def test_the_stream_watches_tables_that_come_later():
-    assert "FOR ALL" in initial_ddl()[-1]
+    assert "FOR ALL" in initial_ddl(Statements())[-1]

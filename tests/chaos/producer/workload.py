@@ -22,6 +22,7 @@ from google.api_core.datetime_helpers import DatetimeWithNanoseconds
 from google.api_core.exceptions import GoogleAPICallError
 from google.cloud.spanner_v1 import KeySet
 
+from tests.chaos.producer.statements import Statements
 from tidegate.local_stack.judge.log import LoggedChange
 
 __all__ = [
@@ -63,16 +64,7 @@ class Table:
 
     name: str
     columns: dict[str, str]
-    """Name -> type."""
-
-    @property
-    def ddl(self) -> str:
-        """The statement that creates it."""
-        columns = "".join(f", {name} {kind}" for name, kind in self.columns.items())
-        return (
-            f"CREATE TABLE {self.name} (Shop INT64 NOT NULL, Sku STRING(40) NOT NULL{columns}) "
-            "PRIMARY KEY (Sku, Shop)"
-        )
+    """Name -> GoogleSQL's name of the type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,18 +94,16 @@ def initial_tables() -> list[Table]:
     return [Table(_KEPT, every), Table("counts", {"Amount": "INT64"})]
 
 
-def initial_ddl(*, has_moves: bool = False) -> list[str]:
+def initial_ddl(statements: Statements, *, has_moves: bool = False) -> list[str]:
     """Return the statements of tables and change stream; it watches tables that come later."""
-    options = "value_capture_type = 'OLD_AND_NEW_VALUES', retention_period = '7d'"
-    if has_moves:
-        options += ", partition_mode = 'MUTABLE_KEY_RANGE'"
+    tables = initial_tables()
     return [
-        *(table.ddl for table in initial_tables()),
-        f"CREATE CHANGE STREAM {STREAM} FOR ALL OPTIONS ({options})",
+        *(statements.create_table(table.name, table.columns) for table in tables),
+        statements.create_stream(STREAM, has_moves=has_moves),
     ]
 
 
-def schema_changes_of(seed: int) -> Iterator[SchemaChange]:
+def schema_changes_of(seed: int, statements: Statements) -> Iterator[SchemaChange]:
     """Yield changes without end, each to be carried out before the next is asked for."""
     chance = random.Random(f"{seed}/schema")
     added: dict[str, list[str]] = {table.name: [] for table in initial_tables()}
@@ -125,14 +115,14 @@ def schema_changes_of(seed: int) -> Iterator[SchemaChange]:
         if is_table and len(added) < _TABLES_MAX:
             table = Table(f"late{number}", dict(_NEW_TABLE))
             added[table.name] = []
-            yield SchemaChange(table.ddl, table.name)
+            yield SchemaChange(statements.create_table(table.name, table.columns), table.name)
             continue
         # Of the first tables as well as of later ones; what they hold is still to be published.
         if number == 4 or (number > 4 and chance.random() < 0.1):
             ended = chance.choice([name for name in added if name != _KEPT] or [""])
             if ended:
                 del added[ended]
-                yield SchemaChange(f"DROP TABLE {ended}", ended, is_end=True)
+                yield SchemaChange(statements.drop_table(ended), ended, is_end=True)
                 continue
         grown = [one for one, columns in added.items() if columns]
         name = chance.choice(list(added))
@@ -143,13 +133,12 @@ def schema_changes_of(seed: int) -> Iterator[SchemaChange]:
         columns = added[name]
         if is_drop:
             column = columns.pop(chance.randrange(len(columns)))
-            ddl = f"ALTER TABLE {name} DROP COLUMN {column}"
-            yield SchemaChange(ddl, name, drops=column)
+            yield SchemaChange(statements.drop_column(name, column), name, drops=column)
             continue
         # Never a name again: a column that comes back with another type stops its readers.
         column, kind = f"Extra{number}", chance.choice(_ADDED_TYPES)
         columns.append(column)
-        ddl = f"ALTER TABLE {name} ADD COLUMN {column} {kind}"
+        ddl = statements.add_column(name, column, kind)
         yield SchemaChange(ddl, name, adds=column, kind=kind)
 
 
@@ -209,6 +198,7 @@ class Workload:
     """Transactions a second, of all writers together."""
     say: Callable[[str], None]
     has_poison: bool = False
+    statements: Statements = field(default_factory=Statements)
     commits: int = 0
     refused: int = 0
     """Transactions that failed: a column was dropped meanwhile, or a connection was cut."""
@@ -235,7 +225,7 @@ class Workload:
     def change_schema(self, until: threading.Event) -> None:
         """Change tables until the event is set."""
         chance = random.Random(f"{self.seed}/schema times")
-        for change in schema_changes_of(self.seed):
+        for change in schema_changes_of(self.seed, self.statements):
             if until.wait(chance.uniform(*_SCHEMA_EVERY_S)):
                 return
             while not until.is_set() and not self._carry_out(change):
