@@ -6,6 +6,7 @@ on where it is started.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tidegate.local_stack.parts.database_name import DatabaseName
+    from tidegate.local_stack.parts.secure_listener import SecureListener
 
 __all__ = ["Program", "Programs"]
 
@@ -91,6 +93,8 @@ class Programs:
     log_level: str = "debug"
     more: Mapping[str, str] = field(default_factory=dict)
     """Further environment variables of all programs."""
+    secure: SecureListener | None = None
+    """What the programs themselves use, while `bootstrap_servers` is for those who look on."""
 
     @property
     def output(self) -> Path:
@@ -105,7 +109,7 @@ class Programs:
     def worker(self, name: str, *, start: str) -> Program:
         """Return a producer worker that begins at `start` (RFC 3339) if the stream is new."""
         settings = {
-            "BOOTSTRAP_SERVERS": self.bootstrap_servers,
+            **self._kafka(),
             "REGISTRY_URL": self.registry_url,
             "PROJECT": self.database.project,
             "INSTANCE": self.database.instance,
@@ -127,7 +131,7 @@ class Programs:
         java = find_java()
         parts = fetched_jvm_parts()
         settings = {
-            "BOOTSTRAP_SERVERS": self.bootstrap_servers,
+            **self._kafka(),
             "REGISTRY_URL": self.registry_url,
             "PREFIX": self.prefix,
             "OUTPUT": str(self.output),
@@ -145,6 +149,15 @@ class Programs:
                 "SPARK_LOCAL_IP": "127.0.0.1",
             },
         )
+
+    def _kafka(self) -> dict[str, str]:
+        """Return the settings that name the broker."""
+        if self.secure is None:
+            return {"BOOTSTRAP_SERVERS": self.bootstrap_servers}
+        return {
+            "BOOTSTRAP_SERVERS": self.secure.bootstrap_servers,
+            "KAFKA_OPTIONS": json.dumps(self.secure.client_options()),
+        }
 
     def _program(self, name: str, *, module: str, settings: Mapping[str, str]) -> Program:
         folder = self.folder / "programs" / name

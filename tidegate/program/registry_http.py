@@ -14,7 +14,7 @@ from tidegate.schemas.errors import ConfigError, SchemaError, TidegateError, Unr
 from tidegate.schemas.registry import RegisteredSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 __all__ = ["HttpSchemaRegistry"]
 
@@ -28,6 +28,7 @@ _REJECTED = (401, 403)
 _REDIRECTS = 300
 _SERVER_ERRORS = 500
 _TIMEOUT_S = 10.0
+_NUMBERS = frozenset({"max.retries", "retries.max.wait.ms", "retries.wait.ms", "timeout"})
 _READ_ONLY = 42205
 """Confluent's error code for a registry or a subject in the mode READONLY."""
 
@@ -40,11 +41,21 @@ class HttpSchemaRegistry:
     """
 
     def __init__(self, url: str, *, options: dict[str, Any] | None = None) -> None:
-        """Prepare a client; nothing is sent yet."""
+        """Prepare a client; nothing is sent yet.
+
+        Raises ConfigError for options that the client does not take.
+        """
+        options = options or {}
         self._url = url
-        self._has_credentials = bool(options and options.get("basic.auth.user.info"))
-        # The client's own default is to wait for an answer without end.
-        self._client = SchemaRegistryClient({"url": url, "timeout": _TIMEOUT_S, **(options or {})})
+        self._is_bearer = any(name.startswith("bearer.") for name in options)
+        self._has_credentials = self._is_bearer or bool(options.get("basic.auth.user.info"))
+        try:
+            # The client's own default is to wait for an answer without end.
+            self._client = SchemaRegistryClient(
+                {"url": url, "timeout": _TIMEOUT_S, **_typed(options)}
+            )
+        except (OSError, TypeError, ValueError) as error:
+            raise _refused_options(error, options) from None
         self.schema = lru_cache(maxsize=None)(self._fetch)
 
     def require_reachable(self) -> None:
@@ -179,10 +190,13 @@ class HttpSchemaRegistry:
 
     def _translate(self, error: Exception, **fields: Any) -> TidegateError:
         if isinstance(error, SchemaRegistryError) and error.http_status_code in _REJECTED:
-            message = "registry_user_info: the registry rejects these credentials"
+            setting = "registry_options" if self._is_bearer else "registry_user_info"
+            message = f"{setting}: the registry rejects these credentials"
             if not self._has_credentials:
-                message = "registry_user_info: the registry requires a login"
-            hint = "Set user:password of a user that may do this"
+                message = f"{setting}: the registry requires a login"
+            hint = (
+                "Set user:password, or a bearer token in registry_options, of one who may do this"
+            )
             return ConfigError(message, hint=hint, url=self._url, **fields)
         if isinstance(error, SchemaRegistryError) and error.http_status_code < _SERVER_ERRORS:
             if _is_conflict(error):
@@ -194,6 +208,24 @@ class HttpSchemaRegistry:
         hint = "Check registry_url, and that the registry is running"
         cause = f"{type(error).__name__}: {error}"
         return UnreachableError(message, hint=hint, url=self._url, cause=cause, **fields)
+
+
+def _typed(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options with numbers where the client takes numbers; settings are text."""
+    return {
+        name: float(value) if name in _NUMBERS and isinstance(value, str) else value
+        for name, value in options.items()
+    }
+
+
+def _refused_options(error: Exception, options: Mapping[str, Any]) -> ConfigError:
+    """Return the error for options that the client refuses; its text may hold their values."""
+    cause = f"{type(error).__name__}: {error}"
+    for value in options.values():
+        cause = cause.replace(str(value), "…") if value else cause
+    message = f"registry_options: the registry's client refuses {', '.join(sorted(options))}"
+    hint = "Use the names and values of confluent-kafka's SchemaRegistryClient"
+    return ConfigError(message, hint=hint, cause=cause)
 
 
 def _is_forbidden(error: Exception) -> bool:

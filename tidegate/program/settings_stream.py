@@ -19,6 +19,9 @@ from tidegate.schemas.topics import TopicNames
 
 __all__ = ["LogLevel", "StreamSettings"]
 
+_INSTEAD = {"url": "registry_url", "basic.auth.user.info": "registry_user_info"}
+"""Options of the registry's client that have a setting of their own."""
+
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
@@ -59,6 +62,11 @@ class StreamSettings(Settings):
         default=SecretStr(""),
         description="user:password for the registry, if it requires a login; never printed",
     )
+    registry_options: dict[str, SecretStr] = Field(
+        default={},
+        description="Further options of the registry's client (TLS files, a bearer token), by "
+        "confluent-kafka's names; values are never printed",
+    )
     prefix: Annotated[str, AfterValidator(_usable_prefix)] = Field(
         description="First part of every topic's name; one stream per prefix"
     )
@@ -80,7 +88,7 @@ class StreamSettings(Settings):
         default=0, ge=0, le=65_535, description="Port that they are served on; 0: not served"
     )
 
-    @field_validator("kafka_options", mode="before")
+    @field_validator("kafka_options", "registry_options", mode="before")
     @classmethod
     def _flatten(cls, value: object) -> object:
         """Take `sasl.password = …` without quotes, which TOML reads as a table, and numbers."""
@@ -95,14 +103,23 @@ class StreamSettings(Settings):
             raise ValueError(f"{', '.join(owned)}: the guarantees rest on these; leave them out")
         return value
 
+    @field_validator("registry_options")
+    @classmethod
+    def _refuse_settings(cls, value: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        instead = [f"{name}: set {_INSTEAD[name]}" for name in sorted(value) if name in _INSTEAD]
+        if instead:
+            raise ValueError("; ".join(instead))
+        return value
+
     def kafka_client_options(self) -> dict[str, str]:
         """The further options in plain text, for the Kafka client only."""
         return {name: value.get_secret_value() for name, value in self.kafka_options.items()}
 
     def registry_client_options(self) -> dict[str, str]:
         """The registry client's further options in plain text, for that client only."""
+        options = {name: one.get_secret_value() for name, one in self.registry_options.items()}
         user_info = self.registry_user_info.get_secret_value()
-        return {"basic.auth.user.info": user_info} if user_info else {}
+        return {**options, **({"basic.auth.user.info": user_info} if user_info else {})}
 
 
 def _flat(table: Mapping[str, Any], head: str = "") -> list[tuple[str, object]]:

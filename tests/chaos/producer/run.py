@@ -7,7 +7,6 @@ judge reads all topics.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import Counter
 from collections.abc import Mapping
@@ -55,7 +54,6 @@ _PREFIX = "chaos"
 _RATE = 15.0
 _CATCH_UP_DEADLINE_S = 240.0
 _SETTING = "TIDEGATE_PRODUCER_"
-_KAFKA_OPTIONS = f"{_SETTING}KAFKA_OPTIONS"
 _PROGRESS_VERSION = f"{_SETTING}PROGRESS_VERSION"
 
 
@@ -113,10 +111,9 @@ class _Run:
         """Nothing is committed any more."""
         settings = {"poison": "park" if options.parks else "stop", **options.settings}
         self._started = Counter[str]()
-        secure = stack.kafka.secure
         self._programs = Programs(
             folder=folder,
-            bootstrap_servers=secure.bootstrap_servers if secure else stack.bootstrap_servers,
+            bootstrap_servers=stack.bootstrap_servers,
             registry_url=stack.registry_url,
             spanner_address=stack.spanner_address,
             database=name,
@@ -125,9 +122,9 @@ class _Run:
             more={
                 f"{_SETTING}SESSION_TIMEOUT_MS": str(SESSION_TIMEOUT_MS),
                 f"{_SETTING}TRANSACTION_TIMEOUT_MS": str(TRANSACTION_TIMEOUT_MS),
-                **({_KAFKA_OPTIONS: json.dumps(secure.client_options())} if secure else {}),
                 **{_SETTING + key.upper(): text for key, text in settings.items()},
             },
+            secure=stack.kafka.secure,
         )
         self._decoder = Decoder(self._topics, registry_schemas(stack.registry_url))
         self._follower = Follower(stack.bootstrap_servers, self._decoder)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from tidegate.local_stack.parts import programs as module
 from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.process import ProcessSpec
 from tidegate.local_stack.parts.programs import Program, Programs
+from tidegate.local_stack.parts.secure_listener import SecureListener
 
 WORKS = """
 import json, sys, time
@@ -103,3 +106,14 @@ def test_the_consumer_gets_java_and_jars(tmp_path: Path, monkeypatch: pytest.Mon
     assert environ["TIDEGATE_CONSUMER_JARS"] == "/a.jar,/b.jar"
     assert environ["TIDEGATE_CONSUMER_OUTPUT"] == str(programs.output)
     assert environ["TIDEGATE_CONSUMER_CHECKPOINT"] == str(programs.checkpoint)
+
+
+def test_programs_log_in_while_others_look_on_without(tmp_path: Path):
+    secure = SecureListener(9093, tmp_path / "secure")
+    plain = make(tmp_path)
+    made = replace(plain, secure=secure)
+    environ = made.worker("w1", start="now").spec.environ or {}
+
+    assert made.bootstrap_servers == plain.bootstrap_servers
+    assert environ["TIDEGATE_PRODUCER_BOOTSTRAP_SERVERS"] == "127.0.0.1:9093"
+    assert json.loads(environ["TIDEGATE_PRODUCER_KAFKA_OPTIONS"]) == secure.client_options()

@@ -310,3 +310,38 @@ def test_credentials_are_sent_and_never_printed(server):
     with pytest.raises(UnreachableError) as caught:
         registry.schema(77)
     assert "hush" not in str(caught.value)
+
+
+BEARER = {
+    "bearer.auth.credentials.source": "STATIC_TOKEN",
+    "bearer.auth.token": "hush",
+    "bearer.auth.logical.cluster": "lsrc-1",
+    "max.retries": "0",
+}
+
+
+def test_a_bearer_token_is_sent_and_never_printed(server):
+    registry = HttpSchemaRegistry(server.url, options=BEARER)
+    registry.register("a-value", STRING)
+    assert server.asked[-1][2] == "Bearer hush"
+    server.refuse = (401, "who are you?")
+    with pytest.raises(ConfigError, match="registry_options: the registry rejects") as caught:
+        registry.require_reachable()
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"no.such.option": "hush"},
+        {"ssl.ca.location": "/no/such/hush"},
+        {"max.retries": "hush"},
+        {"bearer.auth.credentials.source": "STATIC_TOKEN", "bearer.auth.token": "hush"},
+    ],
+    ids=["unknown", "no file", "no number", "no cluster"],
+)
+def test_options_that_the_client_refuses_are_named_without_their_values(server, options):
+    with pytest.raises(ConfigError, match="registry_options") as caught:
+        HttpSchemaRegistry(server.url, options=options)
+    assert next(iter(options)) in str(caught.value)
+    assert "hush" not in str(caught.value)

@@ -83,6 +83,22 @@ def test_secrets_are_never_printed():
     assert settings.registry_client_options() == {"basic.auth.user.info": "me:hush"}
 
 
+def test_options_of_the_registrys_client_are_passed_on_and_never_printed(tmp_path):
+    file = tmp_path / "reader.toml"
+    file.write_text('[registry_options]\nbearer.auth.token = "hush"\ntimeout = 5\n')
+    settings = load(file)
+    assert settings.registry_client_options() == {"bearer.auth.token": "hush", "timeout": "5"}
+    for shown in (repr(settings), str(settings), settings.model_dump_json()):
+        assert "hush" not in shown
+
+
+def test_an_option_with_a_setting_of_its_own_names_the_setting():
+    with pytest.raises(ConfigError, match="url: set registry_url") as caught:
+        load(registry_options={"url": "x", "basic.auth.user.info": "me:hush"})
+    assert "basic.auth.user.info: set registry_user_info" in str(caught.value)
+    assert "hush" not in str(caught.value)
+
+
 def test_without_credentials_the_registry_gets_none():
     assert load().registry_client_options() == {}
 
