@@ -22,11 +22,12 @@ from tidegate.schemas.instants import parse_rfc3339_ns
 from tidegate.schemas.progress import PROGRESS_VERSION, TimestampForm
 from tidegate.schemas.topics import SLOTS_DEFAULT
 
-__all__ = ["ProducerConfig"]
+__all__ = ["ProducerConfig", "listed"]
 
 _ID = re.compile(r"[a-z][a-z0-9-]*[a-z0-9]")
 _PROJECT = re.compile(r"[a-z0-9.:-]*[a-z0-9]")
 _STREAM = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,117}")
+_MOD_TYPES = ("insert", "update", "delete")
 _ADDRESS = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?:[0-9]{1,5}")
 _REPLICA = re.compile(r"[a-z][a-z0-9-]{0,62}(?::(?:READ_ONLY|READ_WRITE))?")
 _WORKER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -68,6 +69,11 @@ _OWNED_KAFKA_OPTIONS = frozenset(
         "transactional.id",
     }
 )
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """Return the parts of a comma-separated setting."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 class ProducerConfig(StreamSettings):
@@ -154,6 +160,35 @@ class ProducerConfig(StreamSettings):
             "`progress_version` 2"
         ),
     )  # fmt: skip
+    tables: str = Field(
+        default="", description=(
+            "Tables that are published, comma-separated, `*` for any text; empty: all that the "
+            "change stream watches. This and the five settings below are fixed when the stream "
+            "begins"
+        ),
+    )  # fmt: skip
+    tables_left_out: str = Field(
+        default="", description="Tables that are not published, comma-separated, `*` for any text"
+    )
+    columns_left_out: str = Field(
+        default="", description=(
+            "Columns that are not published, as table.column, comma-separated, `*` for any text; "
+            "none of a primary key"
+        ),
+    )  # fmt: skip
+    mod_types: str = Field(
+        default="insert,update,delete",
+        description="Kinds of changes that are published, comma-separated",
+    )
+    tags_left_out: str = Field(
+        default="", description=(
+            "Tags of transactions that are not published, comma-separated, `*` for any text"
+        ),
+    )  # fmt: skip
+    system_transactions_left_out: bool = Field(
+        default=False,
+        description="Whether the system's own transactions, such as TTL's, are left out",
+    )
     timestamps: Literal["micros", "string"] = Field(
         default="micros", description=(
             "How TIMESTAMP columns are carried: as whole microseconds, so that a value with "
@@ -243,6 +278,23 @@ class ProducerConfig(StreamSettings):
             raise ValueError(f"{value!r} is not a host and a port such as spanner.example:443")
         return value
 
+    @field_validator("mod_types")
+    @classmethod
+    def _check_mod_types(cls, value: str) -> str:
+        unknown = sorted(set(listed(value.lower())) - set(_MOD_TYPES))
+        if unknown or not listed(value):
+            shown = ", ".join(unknown) or "nothing"
+            raise ValueError(f"{shown} is not a kind of change: insert, update, delete")
+        return value
+
+    @field_validator("columns_left_out")
+    @classmethod
+    def _check_columns(cls, value: str) -> str:
+        wrong = [one for one in listed(value) if "." not in one]
+        if wrong:
+            raise ValueError(f"{wrong[0]!r} is not table.column")
+        return value
+
     @field_validator("request_tag")
     @classmethod
     def _check_tag(cls, value: str) -> str:
@@ -253,9 +305,9 @@ class ProducerConfig(StreamSettings):
     @field_validator("directed_reads")
     @classmethod
     def _check_replicas(cls, value: str) -> str:
-        for one in filter(None, value.split(",")):
-            if not _REPLICA.fullmatch(one.strip()):
-                raise ValueError(f"{one.strip()!r} is not a location, or location:READ_ONLY")
+        for one in listed(value):
+            if not _REPLICA.fullmatch(one):
+                raise ValueError(f"{one!r} is not a location, or location:READ_ONLY")
         return value
 
     @model_validator(mode="after")
@@ -291,9 +343,7 @@ class ProducerConfig(StreamSettings):
     @property
     def replicas(self) -> tuple[tuple[str, str], ...]:
         """The setting `directed_reads`, as (location, type or "")."""
-        parts = [
-            one.strip().partition(":") for one in self.directed_reads.split(",") if one.strip()
-        ]
+        parts = [one.partition(":") for one in listed(self.directed_reads)]
         return tuple((location, kind) for location, _, kind in parts)
 
     @property

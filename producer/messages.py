@@ -128,6 +128,8 @@ class PublishableRecord(NamedTuple):
     """In the order of the record's mods; empty if every change was filtered or is parked."""
     parked: tuple[ParkedChange, ...] = ()
     """The changes that go to the dead-letter topic instead, in the order of the record's mods."""
+    filtered: int = 0
+    """Changes of the record that are left out."""
 
 
 def batch_bytes(key: bytes, value: bytes, headers: Iterable[tuple[str, bytes]] = ()) -> int:

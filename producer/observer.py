@@ -44,6 +44,7 @@ _COUNTERS: dict[str, CounterName] = {
     "unknown_outcome": "unknown_outcomes_total",
     "rejoin": "orphan_rounds_total",
     "client_replaced": "group_clients_replaced_total",
+    "filtered": "filtered_total",
 }
 
 

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from tidegate.schemas.tables import ColumnType, TableSchema
 
 __all__ = [
+    "ELSEWHERE",
     "EXCLUSIONS",
+    "TRANSACTIONS_LEFT_OUT",
     "UNWATCHED_COLUMNS",
     "avro_type",
     "differ_in_timestamps",
@@ -71,6 +73,12 @@ EXCLUSIONS = (
     "allow_txn_exclusion",
 )
 """Options of a change stream by which it leaves changes out."""
+
+TRANSACTIONS_LEFT_OUT = "exclude_transactions"
+"""The producer leaves out some transactions, by their tag or because they are the system's."""
+
+ELSEWHERE = "exclude_tables"
+"""The producer leaves out other tables: nothing of this one, but transactions lack records."""
 
 UNWATCHED_COLUMNS = "unwatched_columns"
 """Name for columns that a reader has and the change stream no longer watches, in settings."""

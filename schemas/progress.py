@@ -87,6 +87,10 @@ class DataTopic:
     key_schema_id: int
 
 
+PRODUCER_FILTER = "producer."
+"""Begins an entry of `StreamStarted.filters` that is a setting of the producer, and fixed."""
+
+
 @dataclass(frozen=True, slots=True)
 class StreamStarted:
     """Opens an epoch; written once, in the root's slot."""
@@ -149,7 +153,7 @@ class PartitionFinished:
     children: tuple[ChildPartition, ...]
     totals: tuple[TopicTotals, ...]
     filtered: int = 0
-    """Changes left out by a filter."""
+    """Changes that the producer left out."""
     parked: int = 0
     """As in `TokenSnapshot`."""
     chunk: int = 0

@@ -12,7 +12,11 @@ from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from tidegate.program.settings_stream import StreamSettings
-from tidegate.schemas.change_schema import EXCLUSIONS, UNWATCHED_COLUMNS
+from tidegate.schemas.change_schema import (
+    EXCLUSIONS,
+    TRANSACTIONS_LEFT_OUT,
+    UNWATCHED_COLUMNS,
+)
 
 __all__ = ["KAFKA_OPTIONS", "SPARK_PACKAGES", "ConsumerConfig"]
 
@@ -153,7 +157,7 @@ class ConsumerConfig(StreamSettings):
     @field_validator("mirror_accepts")
     @classmethod
     def _refuse_unknown_exclusions(cls, value: str) -> str:
-        known = (*EXCLUSIONS, UNWATCHED_COLUMNS)
+        known = (*EXCLUSIONS, TRANSACTIONS_LEFT_OUT, UNWATCHED_COLUMNS)
         unknown = sorted(set(_names(value)).difference(known))
         if unknown:
             # As Python writes them: a variable may hold bytes that are no text.

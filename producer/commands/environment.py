@@ -11,17 +11,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tidegate.producer.config import listed
 from tidegate.producer.core.stream_identity import require_settings
 from tidegate.producer.driver.tasks import TaskThread
 from tidegate.producer.kafka.message_limits import PROGRESS_BYTES_MIN, KafkaMessageLimits
 from tidegate.producer.kafka.root_slot import RootSlotReader
 from tidegate.producer.kafka.topics import KafkaTopics, PlannedTopics
+from tidegate.producer.record_filter import MOD_TYPES, RecordFilter
 from tidegate.producer.spanner.catalogue import SpannerCatalogue
 from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.forms import WINDOW_US, form_of
 from tidegate.producer.spanner.query_options import QueryOptions
 from tidegate.producer.spanner.stream import SpannerChangeStream
 from tidegate.producer.spanner.validate import validate_stream
+from tidegate.producer.translation.filtering import FilteredCatalogue
 from tidegate.producer.translation.planned_registry import PlannedRegistry
 from tidegate.program.kafka_clients import list_topics, require_own_prefix
 from tidegate.program.kafka_log import KafkaClientLog
@@ -36,9 +39,10 @@ if TYPE_CHECKING:
 
     from tidegate.producer.config import ProducerConfig
     from tidegate.producer.description import StreamDescription
+    from tidegate.producer.ports import Catalogue
     from tidegate.schemas.registry import SchemaRegistry
 
-__all__ = ["Environment", "find_environment", "open_root_slot", "recorded_start"]
+__all__ = ["Environment", "filter_of", "find_environment", "open_root_slot", "recorded_start"]
 
 _SEARCH_PATIENCE_S = 30.0
 _POLL_S = 0.5
@@ -53,7 +57,7 @@ class Environment:
     kafka_options: Mapping[str, Any]
     """Further options of every Kafka client, with the log that their lines go to."""
     registry: SchemaRegistry
-    catalogue: SpannerCatalogue
+    catalogue: Catalogue
     stream: SpannerChangeStream
     channels: SpannerChannels
     tasks: TaskThread
@@ -84,6 +88,19 @@ class Environment:
         self.channels.close()
         self.tasks.close()
         self.root_slot.close()
+
+
+def filter_of(config: ProducerConfig) -> RecordFilter:
+    """Return what the settings leave out of the stream."""
+    chosen = {one.upper() for one in listed(config.mod_types)}
+    return RecordFilter(
+        tables=listed(config.tables),
+        tables_left_out=listed(config.tables_left_out),
+        columns_left_out=listed(config.columns_left_out),
+        mod_types=tuple(one for one in MOD_TYPES if one in chosen),
+        tags_left_out=listed(config.tags_left_out),
+        system_transactions_left_out=config.system_transactions_left_out,
+    )
 
 
 def find_environment(config: ProducerConfig) -> Environment:
@@ -119,7 +136,10 @@ def find_environment(config: ProducerConfig) -> Environment:
             endpoint=config.spanner_endpoint,
             credentials_file=str(config.credentials_file or ""),
         )
-        catalogue = SpannerCatalogue(channels)
+        catalogue: Catalogue = SpannerCatalogue(channels)
+        record_filter = filter_of(config)
+        if not record_filter.is_empty:
+            catalogue = FilteredCatalogue(catalogue, record_filter)
         now_ns = time.time_ns()
         starts_now = recorded is not None or config.start == "now"
         tasks = TaskThread()
@@ -228,5 +248,10 @@ def recorded_start(
             raise UnreachableError(message, hint=hint, topic=names.progress)
         record, at_end = root_slot.poll(_POLL_S)
     if record is not None and isinstance(record.body, StreamStarted):
-        require_settings(record.body, stream=config.stream_path, timestamps=config.timestamp_form)
+        require_settings(
+            record.body,
+            stream=config.stream_path,
+            timestamps=config.timestamp_form,
+            filters=filter_of(config).described,
+        )
     return record

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
-from tidegate.producer.commands.environment import open_root_slot
+from tidegate.producer.commands.environment import filter_of, open_root_slot
 from tidegate.producer.core.heartbeat import HeartbeatLimits
 from tidegate.producer.core.queries import QueryLimits
 from tidegate.producer.core.query_scheduler import SchedulerLimits
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tidegate.producer.translation.translator import TableEncoding
     from tidegate.schemas.tables import TableSchema
 
-__all__ = ["Parts", "prepare", "register_progress", "registered"]
+__all__ = ["Parts", "make_registrar", "prepare", "register_progress", "registered"]
 
 _log = structlog.get_logger()
 
@@ -158,7 +158,7 @@ def prepare(config: ProducerConfig, found: Environment) -> Parts:
 
     Raises ConfigError, UnreachableError and StreamChangedError; `docs/operations.md` lists them.
     """
-    registrar = TableRegistrar(found.topics, found.registry, config.timestamp_form)
+    registrar = make_registrar(config, found)
     parks = config.poison == "park"
     encodings = list(registered(registrar, found.description.tables, parks=parks))
     progress_ids = register_progress(found)
@@ -203,6 +203,12 @@ def prepare(config: ProducerConfig, found: Environment) -> Parts:
         progress_ids=progress_ids,
         dead_letter=dead_letter,
     )
+
+
+def make_registrar(config: ProducerConfig, found: Environment) -> TableRegistrar:
+    """Return what registers tables as the settings say."""
+    excludes = filter_of(config).excludes
+    return TableRegistrar(found.topics, found.registry, config.timestamp_form, excludes=excludes)
 
 
 def registered(
@@ -255,7 +261,7 @@ def _identity(
             )
             for _, topic in sorted(data.items())
         ),
-        filters=found.description.filters,
+        filters=found.description.filters + filter_of(config).described,
         timestamps=config.timestamp_form,
     )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from tidegate.producer.accelerator import describe_accelerator
-from tidegate.producer.commands.environment import find_environment
+from tidegate.producer.commands.environment import filter_of, find_environment
 from tidegate.producer.commands.parts import prepare
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.driver.byte_budget import ByteBudget
@@ -18,6 +18,7 @@ from tidegate.producer.driver.parked_log import ParkedLog
 from tidegate.producer.driver.reader import PartitionReader
 from tidegate.producer.metrics import producer_metrics
 from tidegate.producer.observer import Observer
+from tidegate.producer.translation.filtering import FilteringTranslator
 from tidegate.producer.translation.parking import ParkingTranslator
 from tidegate.program.garbage import collect_rarely
 from tidegate.program.health import Health
@@ -89,15 +90,17 @@ def start(
 
 def _translator(parts: Parts) -> RecordTranslator:
     """Return what readers translate with."""
-    if parts.config.poison == "stop":
-        return parts.translator
-    return ParkingTranslator(
-        parts.translator,
-        parts.plain,
-        parts.limits,
-        dead_letter=parts.dead_letter,
-        report=ParkedLog(),
-    )
+    translator: RecordTranslator = parts.translator
+    if parts.config.poison == "park":
+        translator = ParkingTranslator(
+            parts.translator,
+            parts.plain,
+            parts.limits,
+            dead_letter=parts.dead_letter,
+            report=ParkedLog(),
+        )
+    record_filter = filter_of(parts.config)
+    return translator if record_filter.is_empty else FilteringTranslator(translator, record_filter)
 
 
 def _reader_factory(

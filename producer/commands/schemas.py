@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.producer.commands.check import missing_subjects
 from tidegate.producer.commands.environment import find_environment
-from tidegate.producer.commands.parts import register_progress, registered
+from tidegate.producer.commands.parts import make_registrar, register_progress, registered
 from tidegate.producer.kafka.topics import KafkaTopics
-from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.program.kafka_clients import list_topics
 from tidegate.program.kafka_log import KafkaClientLog
 from tidegate.program.registry_http import HttpSchemaRegistry
@@ -91,7 +90,7 @@ def register(config: ProducerConfig) -> list[str]:
     """Register what `missing` would return, and return it; raises what `run` would raise."""
     with closing(find_environment(config)) as found:
         new = missing_subjects(config, found)
-        registrar = TableRegistrar(found.topics, found.registry, config.timestamp_form)
+        registrar = make_registrar(config, found)
         for _ in registered(registrar, found.description.tables, parks=config.poison == "park"):
             pass
         register_progress(found)

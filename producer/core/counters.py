@@ -27,6 +27,7 @@ _COUNTED = (
     "unknown_outcome",
     "rejoin",
     "client_replaced",
+    "filtered",
 )
 
 
@@ -50,6 +51,7 @@ class Counters:
             if publication.parked.changes != tokens[token].published_parked.changes:
                 for record in publication.records:
                     self.parked.update((one.topic, one.reason) for one in record.parked)
+            self.counts["filtered"] += publication.filtered - tokens[token].filtered
             before = tokens[token].totals
             for topic, totals in publication.totals.items():
                 old = before.get(topic) or TopicTotals(topic, 0, 0, 0, 0)

@@ -114,6 +114,7 @@ class ProgressWriter:
             end_ns=end_ns,
             children=children,
             totals=tuple(publication.totals[topic] for topic in sorted(publication.totals)),
+            filtered=publication.filtered,
             parked=publication.parked.changes,
             checksums=partition.checksums,
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.producer.errors import StreamChangedError
-from tidegate.schemas.progress import StreamStarted, TimestampForm
+from tidegate.schemas.progress import PRODUCER_FILTER, StreamStarted, TimestampForm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,8 @@ class StreamIdentity:
     progress_topic_id: str
     topics: tuple[DataTopic, ...]
     filters: tuple[str, ...] = ()
-    """What the change stream leaves out; recorded, but not compared, since it may be altered."""
+    """What is left out: by the change stream, which is not compared, since it may be altered, and
+    by the producer."""
     timestamps: TimestampForm = TimestampForm.MICROS
 
     def started(
@@ -56,6 +57,7 @@ class StreamIdentity:
         """
         names = ("stream", "dialect", "group", "slots", "progress_topic_id", "timestamps")
         found = _differences(recorded, {name: getattr(self, name) for name in names})
+        found += _filter_differences(recorded, self.filters)
         current = {topic.topic: topic for topic in self.topics}
         found += [
             f"topic: recorded {topic}, now {current[topic.topic]}"
@@ -66,9 +68,16 @@ class StreamIdentity:
             raise StreamChangedError(found)
 
 
-def require_settings(recorded: StreamStarted, *, stream: str, timestamps: TimestampForm) -> None:
+def require_settings(
+    recorded: StreamStarted,
+    *,
+    stream: str,
+    timestamps: TimestampForm,
+    filters: tuple[str, ...] = (),
+) -> None:
     """Raise StreamChangedError unless the settings are the recorded ones; the topics may follow."""
     found = _differences(recorded, {"stream": stream, "timestamps": timestamps})
+    found += _filter_differences(recorded, filters)
     if found:
         raise StreamChangedError(found)
 
@@ -78,6 +87,16 @@ def _differences(recorded: StreamStarted, current: Mapping[str, object]) -> list
         f"{name}: recorded {_shown(getattr(recorded, name))}, now {_shown(value)}"
         for name, value in current.items()
         if getattr(recorded, name) != value
+    ]
+
+
+def _filter_differences(recorded: StreamStarted, filters: tuple[str, ...]) -> list[str]:
+    before, now = (
+        {one.removeprefix(PRODUCER_FILTER) for one in some if one.startswith(PRODUCER_FILTER)}
+        for some in (recorded.filters, filters)
+    )
+    return [f"filter: recorded {one}, now without it" for one in sorted(before - now)] + [
+        f"filter: recorded without {one}, now with it" for one in sorted(now - before)
     ]
 
 

@@ -71,6 +71,8 @@ class Publication:
     parked: ParkedKeys = field(default_factory=ParkedKeys)
     started: tuple[ChildPartition, ...] = ()
     """Stream partitions that it named while it went on."""
+    filtered: int = 0
+    """Changes left out since its start."""
 
 
 @dataclass(slots=True)
@@ -92,6 +94,7 @@ class StreamPartition:
         heard: tuple[str, ...] = (),
         published: Position | None = None,
         totals: tuple[TopicTotals, ...] = (),
+        filtered: int = 0,
         parked: ParkedKeys | None = None,
         number: int = -1,
         checksums: ChecksumKind = ChecksumKind.XXHASH_64,
@@ -101,6 +104,8 @@ class StreamPartition:
         self.heard = set(heard)
         self.published = published or Position(child.start_ns // NS_PER_US - 1)
         self.totals = {entry.topic: entry for entry in totals}
+        self.filtered = filtered
+        """Changes left out up to the published position."""
         self.published_parked = parked or ParkedKeys()
         """As of the published position."""
         self.parked = self.published_parked
@@ -135,6 +140,7 @@ class StreamPartition:
             heard=snapshot.parents_heard,
             published=Position(snapshot.watermark_us, dict(snapshot.boundary)),
             totals=snapshot.totals,
+            filtered=snapshot.filtered,
             parked=ParkedKeys(frozenset(snapshot.parked_keys), snapshot.parked),
             number=snapshot.number,
             checksums=snapshot.checksums,
@@ -368,9 +374,10 @@ class StreamPartition:
     def publication(self) -> Publication:
         """Return everything that is not published; nothing changes until `confirm`."""
         totals = {**self.totals, **counted(self.pending, self.totals, self.checksums)}
+        filtered = self.filtered + sum(record.filtered for record in self.pending)
         return Publication(
             tuple(self.pending), self.pending_bytes, self.read, totals, self._finish, self.parked,
-            tuple(self._started),
+            tuple(self._started), filtered,
         )  # fmt: skip
 
     def parks_more(self, publication: Publication) -> bool:
@@ -401,7 +408,7 @@ class StreamPartition:
             self.read = self.published = publication.position
         else:
             self.published = publication.position
-        self.totals = publication.totals
+        self.totals, self.filtered = publication.totals, publication.filtered
         self.published_parked = publication.parked
         self._report_change()
         if publication.finish is not None:
@@ -425,6 +432,7 @@ class StreamPartition:
             watermark_us=position.watermark_us,
             boundary=tuple(sorted(position.boundary.items())),
             totals=tuple(totals[topic] for topic in sorted(totals)),
+            filtered=self.filtered if publication is None else publication.filtered,
             parked=parked.changes,
             number=self.number if version > 1 else -1,
             checksums=self.checksums,
@@ -442,6 +450,7 @@ class StreamPartition:
             totals=tuple(
                 totals[topic] for topic in sorted(totals) if totals[topic] is not before.get(topic)
             ),
+            filtered=publication.filtered,
             parked=publication.parked.changes,
         )
 

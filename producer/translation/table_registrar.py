@@ -9,6 +9,7 @@ topic partitions.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tidegate.producer.errors import IncompatibleChange
@@ -47,7 +48,11 @@ class TableRegistrar:
         topics: TopicNames,
         registry: SchemaRegistry,
         timestamps: TimestampForm = TimestampForm.MICROS,
+        *,
+        excludes: tuple[str, ...] = (),
     ) -> None:
+        """Take what the value schemas of all tables say of what is left out."""
+        self._excludes = excludes
         self._topics = topics
         self._registry = registry
         self._timestamps = timestamps
@@ -161,7 +166,8 @@ class TableRegistrar:
     ) -> tuple[RegisteredSchema | None, dict[str, Any]]:
         """Return the newest version that has it all, or None, and the schema that has it all."""
         versions = self._registry.versions(self._topics.value_subject(topic))
-        own = value_schema(topic, table, self._timestamps)
+        all_excludes = tuple(sorted({*table.excludes, *self._excludes}))
+        own = value_schema(topic, replace(table, excludes=all_excludes), self._timestamps)
         schema = grown(own, [one.schema for one in versions], table=table.name)
         wanted = row_fields(schema), excludes((schema,))
         found = [

@@ -85,9 +85,7 @@ class SimulationStage:
         self._random = Random(seed)
         self._now_us = BEGIN_US
         tables = SimTables(["t0"], self._random)
-        self._spanner = SimSpanner(
-            self._random, names=TopicNames("sim"), tables=tables, now_us=BEGIN_US
-        )
+        self._spanner = SimSpanner(self._random, TopicNames("sim"), tables, now_us=BEGIN_US)
         self.start_ns = BEGIN_US * 1000
 
     def _next_us(self):

@@ -23,6 +23,7 @@ def collect(world: World) -> None:
     history = world.history
     world.broker.settle()
     history.committed = world.spanner.committed
+    history.filtered = world.spanner.filtered
     history.lineage = world.spanner.facts()
     for topic in world.data_topics:
         entries = list(world.ground.entries(topic))

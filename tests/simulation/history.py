@@ -388,6 +388,9 @@ class History:
     has_key_moves: bool = False
     """Whether keys move between stream partitions that go on."""
     committed: list[Committed] = field(default_factory=list)
+    """What is to be published."""
+    filtered: list[Committed] = field(default_factory=list)
+    """What the filter of the workers leaves out."""
     lineage: dict[str, LineageFact] = field(default_factory=dict)
     published: list[Published] = field(default_factory=list)
     parked: list[Parked] = field(default_factory=list)

@@ -8,7 +8,6 @@ A key's changes after its move are in the destination, from the instant of the m
 from __future__ import annotations
 
 from collections.abc import Collection
-from random import Random
 from typing import Any
 
 from tests.simulation.spanner import KEYS, QueryDone, SimSpanner, StreamQuery, _commit_us, _Part
@@ -26,12 +25,12 @@ __all__ = ["MovingQuery", "MovingSpanner"]
 class MovingSpanner(SimSpanner):
     """A Spanner database with one change stream with mutable key ranges."""
 
-    def __init__(self, random: Random, **options: Any) -> None:
+    def __init__(self, *args: Any, **options: Any) -> None:
         self._homes: dict[int, _Part] = {}
         self._orders = 0
         self._sources: dict[str, set[str]] = {}
         """Token -> those that keys came from, and the one that named it."""
-        super().__init__(random, **options)
+        super().__init__(*args, **options)
         for part in self.active:
             self._homes |= dict.fromkeys(range(part.low, part.high), part)
 

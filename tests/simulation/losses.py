@@ -43,8 +43,8 @@ class Losses:
     def __init__(self, world: World, seed: int) -> None:
         """Draw whether there is a fault; it waits for a record whose loss can be shown."""
         random = Random(f"losses {seed}")
-        # A record that is parked, and comes back later, is absent on purpose.
-        is_possible = not world.weather.parks
+        # A record that is left out, or parked and put back later, is absent on purpose.
+        is_possible = not world.weather.parks and world.weather.record_filter.is_empty
         self._world = world
         self._kind = random.choice(LOSSES) if is_possible and random.random() < _CHANCE else ""
         self._due = random.randint(1, _ROWS_MAX)

@@ -15,6 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 from tests.simulation.broken_checkpoints import BROKEN_CHECKPOINTS
 from tests.simulation.broken_drivers import BROKEN_DRIVERS
+from tests.simulation.broken_filters import BROKEN_FILTERS
 from tests.simulation.broken_fleets import BROKEN_FLEETS
 from tests.simulation.broken_gaps import BROKEN_GAPS
 from tests.simulation.broken_gates import BROKEN_GATES
@@ -51,6 +52,7 @@ MUTANTS = (
     *BROKEN_GROUND,
     *BROKEN_GAPS,
     *BROKEN_MOVES,
+    *BROKEN_FILTERS,
     *BROKEN_TABLES,
     *BROKEN_GATES,
     *BROKEN_CHECKPOINTS,

@@ -28,6 +28,7 @@ from tidegate.producer.driver.reader import PartitionReader
 from tidegate.producer.errors import MessageTooLarge, ProducerFencedError
 from tidegate.producer.memory.group_client import ClientState
 from tidegate.producer.memory.membership import MemoryStreamStartFinder
+from tidegate.producer.translation.filtering import FilteringTranslator
 from tidegate.schemas.errors import TidegateError, UnreachableError
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
@@ -240,7 +241,8 @@ class Node:
         self.loop.attach(self.membership)
         self._stream = WorkerStream(world, self.process)
         parks = world.weather.parks and self.worker._limits.heartbeats.version > 1
-        self._translator = world.new_translator(self, parks=parks)
+        translator = world.new_translator(self, parks=parks)
+        self._translator = FilteringTranslator(translator, world.weather.record_filter)
         self._main = self.process.start(self._run, name="loop")
 
     # ------------------------------------------------------------ what it is

@@ -12,11 +12,15 @@ from tidegate.lineage.slot_view import ANNOUNCEMENTS_MAX
 from tidegate.lineage.snapshot_queue import ENTRIES_WAITING_MAX, SNAPSHOTS_WAITING_MAX
 from tidegate.producer.core.parked_keys import PARKED_KEYS_MAX
 from tidegate.producer.core.query_scheduler import OPEN_QUERIES_MAX
+from tidegate.producer.record_filter import MOD_TYPES, RecordFilter
 from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.progress_chunks import CHUNK_BYTES_MAX
 from tidegate.spark_consumer.core.cadence import Cadence
 
-__all__ = ["Weather"]
+__all__ = ["TAG", "Weather"]
+
+TAG = "batch"
+"""Of the transactions that a filter may leave out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +135,8 @@ class Weather:
     """Keys move between stream partitions that go on, and queries have an end."""
     window_us: int
     """The interval of one query, where queries have an end."""
+    record_filter: RecordFilter
+    """What the workers leave out."""
     mirror_every_us: int
     """The least time between two merges of the mirrors; 0: with every release."""
 
@@ -241,6 +247,19 @@ class Weather:
             entries_waiting=waiting.choice((6, 60)) if is_thinned else ENTRIES_WAITING_MAX,
             announcements=waiting.choice((0, 1, 3)) if is_thinned else ANNOUNCEMENTS_MAX,
             key_moves=has_moves,
+            record_filter=_filter(Random(f"filter {seed}")),
             window_us=moves.choice((5_000_000, 60_000_000, 1_200_000_000)),
             mirror_every_us=mirrors.choice((0, 300_000, 1_000_000, 4_000_000)),
         )
+
+
+def _filter(random: Random) -> RecordFilter:
+    """Draw a filter; in most seeds nothing is left out."""
+    if random.random() >= 0.2:
+        return RecordFilter()
+    left_out = random.choice(MOD_TYPES)
+    kinds = tuple(one for one in MOD_TYPES if one != left_out)
+    tags = random.choice(((), (TAG,)))
+    return RecordFilter(
+        mod_types=random.choice((kinds, MOD_TYPES)) if tags else kinds, tags_left_out=tags
+    )

@@ -125,7 +125,9 @@ class World:
         self.registry = InMemorySchemaRegistry()
         self.decode = Decoder(self.registry)
         new_spanner = MovingSpanner if weather.key_moves else SimSpanner
-        self.spanner = new_spanner(random, names=self.names, tables=self.tables, now_us=self.now_us)
+        self.spanner = new_spanner(
+            random, self.names, self.tables, now_us=self.now_us, record_filter=weather.record_filter
+        )
         self.poison = Poison(Random(f"poison changes {seed}"), chance=weather.poison)
         if weather.timestamps is TimestampForm.MICROS:
             self.poison.add_kind(TOO_FINE)
@@ -797,11 +799,9 @@ class World:
 
     def new_translator(self, node: Node, *, parks: bool) -> RecordTranslator:
         """Return what a worker translates with, as `commands.run` puts it together."""
-        registry = WorkerRegistry(self, node.process)
-        registrar = TableRegistrar(self.names, registry, self.weather.timestamps)
-        encodings = {
-            name: registrar.register(self.tables.schema(name)) for name in self.tables.names
-        }
+        registrar = self._registrar(WorkerRegistry(self, node.process))
+        tables = map(self.tables.schema, self.tables.names)
+        encodings = {table.name: registrar.register(table) for table in tables}
         translate = OlderTranslator if self._is_older(node.name) else Translator
         translator = translate(encodings, change_stream="s")
         refreshing = RefreshingTranslator(
@@ -821,6 +821,10 @@ class World:
             dead_letter=self.names.dead_letter,
             report=lambda _change, _key, _commit_timestamp_us: None,
         )
+
+    def _registrar(self, registry: Any) -> TableRegistrar:
+        excludes = self.weather.record_filter.excludes
+        return TableRegistrar(self.names, registry, self.weather.timestamps, excludes=excludes)
 
     def _is_older(self, name: str) -> bool:
         """Whether a worker runs a program that names no stream partition in headers."""
@@ -876,7 +880,7 @@ class World:
 
     def find_identity(self) -> StreamIdentity:
         """Return what a worker that starts now finds, as `commands.run` puts it together."""
-        registrar = TableRegistrar(self.names, self.registry, self.weather.timestamps)
+        registrar = self._registrar(self.registry)
         topics = []
         for name in self.tables.names:
             topic = registrar.register(self.tables.schema(name)).topic
@@ -887,7 +891,7 @@ class World:
         return StreamIdentity(
             "db/changeStreams/s", "GOOGLE_STANDARD_SQL", "sim-fleet", self.slots,
             str(self.broker.describe_topic(self.names.progress).topic_id), tuple(topics),
-            timestamps=self.weather.timestamps,
+            self.weather.record_filter.described, self.weather.timestamps,
         )  # fmt: skip
 
     def restart(self, node: Node) -> None:

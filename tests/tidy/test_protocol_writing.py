@@ -23,6 +23,7 @@ from tidegate.producer.kafka import admin, membership, publisher
 from tidegate.producer.messages import PublishableRecord
 from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND
 from tidegate.schemas.progress import (
+    PRODUCER_FILTER,
     ChildPartition,
     DataTopic,
     PartitionAnnounced,
@@ -33,7 +34,9 @@ from tidegate.schemas.topics import slot_of
 
 
 def test_what_must_equal_the_recorded_stream():
-    ((compared, not_compared), (of_topics, _), _) = table("compared", "not compared")
+    ((compared, not_compared), (of_topics, _), _, (of_filters, _)) = table(
+        "compared", "not compared"
+    )
     recorded = replace(filled("StreamStarted", 1), topics=(DataTopic("t", "id", 1, 1),))
     identity = StreamIdentity(
         **{field.name: getattr(recorded, field.name) for field in fields(StreamIdentity)}
@@ -71,6 +74,9 @@ def test_what_must_equal_the_recorded_stream():
     assert set(code(of_topics)) == fields_that_differ(
         topic, lambda changed: replace(recorded, topics=(changed,))
     )
+    assert set(code(of_filters)) == {"filters", PRODUCER_FILTER}
+    assert differs(replace(recorded, filters=(*recorded.filters, f"{PRODUCER_FILTER}x=y")))
+    assert not differs(replace(recorded, filters=(*recorded.filters, "exclude_insert=true")))
     assert not differs(replace(recorded, topics=()))
     assert not differs(replace(recorded, topics=(topic, replace(topic, topic="not watched"))))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import structlog
 from pyspark.sql.types import StructType
 
-from tidegate.schemas.change_schema import UNWATCHED_COLUMNS
+from tidegate.schemas.change_schema import ELSEWHERE, UNWATCHED_COLUMNS
 from tidegate.schemas.errors import SchemaError
 from tidegate.spark_consumer.core.topic_schemas import row_columns
 from tidegate.spark_consumer.errors import FilteredMirror
@@ -47,11 +47,11 @@ class MirrorScope:
         found = left_out(schemas)
         if self._checked.get(schemas.table, ()) == found:
             return
-        refused = sorted(set(schemas.excludes) - self._accepted)
+        refused = sorted({*schemas.excludes} - self._accepted - {ELSEWHERE})
         if refused:
             message = "the change stream leaves changes out: the mirror would differ from its table"
             hint = (
-                f'Set mirror_accepts = "{",".join(schemas.excludes)}" to write it all the same, or '
+                f'Set mirror_accepts = "{",".join(refused)}" to write it all the same, or '
                 "read a change stream without these options from its start, into a new output"
             )
             raise FilteredMirror(message, hint=hint, table=schemas.table, options=refused)
@@ -70,7 +70,8 @@ class MirrorScope:
 
 def left_out(schemas: TopicSchemas) -> tuple[str, ...]:
     """Return what a mirror leaves out: `column <name>`, and options of the change stream."""
-    return (*(f"{_COLUMN}{name}" for name in sorted(schemas.unwatched)), *schemas.excludes)
+    changes = (one for one in schemas.excludes if one != ELSEWHERE)
+    return (*(f"{_COLUMN}{name}" for name in sorted(schemas.unwatched)), *changes)
 
 
 def leaves_changes_out(what: Iterable[str]) -> bool:

@@ -1,4 +1,7 @@
-"""P4: a completion marker's totals and checksum are those of the changes that were committed."""
+"""P4: a completion marker's totals and checksum are those of the changes that were committed.
+
+It counts, too, what was left out of them.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ def check(history: History) -> Iterator[Violation]:
     for change in history.watched:
         if change.token is not None:
             order_keys[change.token, change.topic].append(change.order_key)
+    gaps = history.gaps
     known = {change.token for change in history.committed}
     for entry in history.progress:
         body = entry.record.body
@@ -29,5 +33,20 @@ def check(history: History) -> Iterator[Violation]:
             for (token, topic), keys in order_keys.items()
             if token == body.token
         }
+        left_out = [change for change in history.filtered if change.token == body.token]
+        counted = [
+            change
+            for change in left_out
+            if change.commit_timestamp_us >= history.start_us
+            and (history.end_us is None or change.commit_timestamp_us <= history.end_us)
+        ]
+        in_gaps = sum(
+            gap.token == body.token and gap.covers(change.commit_timestamp_us)
+            for gap in gaps
+            for change in counted
+        )
+        if not len(counted) - in_gaps <= body.filtered <= len(counted):
+            text = f"its marker counts {body.filtered} left out, there were {len(counted)}"
+            yield Violation(text, body.token)
         if found != wanted:
             yield Violation(f"its marker counts {found}, committed were {wanted}", body.token)

@@ -88,3 +88,30 @@ def test_all_differences_are_reported_together():
 )
 def test_what_may_change_is_no_difference(allowed):
     replace(IDENTITY, **allowed).require(RECORDED)
+
+
+def filtered(*filters):
+    return replace(IDENTITY, filters=filters)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "text"),
+    [
+        (("producer.tables=a",), (), "filter: recorded tables=a, now without it"),
+        ((), ("producer.tables=a",), "filter: recorded without tables=a, now with it"),
+    ],
+)
+def test_another_filter_is_named(before, now, text):
+    recorded = filtered(*before).started(start_ns=5, end_ns=None, children=())
+    with pytest.raises(StreamChangedError, match=text):
+        filtered(*now).require(recorded)
+    with pytest.raises(StreamChangedError, match=text):
+        require_settings(
+            recorded, stream=IDENTITY.stream, timestamps=IDENTITY.timestamps, filters=now
+        )
+
+
+def test_what_the_change_stream_leaves_out_may_be_altered():
+    recorded = filtered("exclude_insert=true", "producer.tables=a")
+    started = recorded.started(start_ns=5, end_ns=None, children=())
+    filtered("producer.tables=a", "exclude_delete=true").require(started)

@@ -240,6 +240,21 @@ class TestPublishing:
         assert running.has_news
         running.check_invariants()
 
+    def test_what_is_left_out_moves_the_position_and_is_counted_once_it_is_committed(self):
+        running = partition()
+        running.start_query(1)
+        left_out = record(START_US + 5)._replace(messages=(), filtered=3)
+        running.add_items([left_out, record(START_US + 6)], 10)
+        publication = running.publication()
+        assert (running.filtered, publication.filtered) == (0, 3)
+        assert running.snapshot(publication).filtered == running.move(publication).filtered == 3
+        running.add_items([record(START_US + 7)._replace(messages=(), filtered=1)], 10)
+        running.confirm(publication)
+
+        assert running.published.watermark_us == START_US + 5
+        assert (running.filtered, running.publication().filtered) == (3, 4)
+        assert StreamPartition.restore(running.snapshot()).filtered == 3
+
     def test_a_snapshot_restores_to_the_same(self):
         running = partition(parents=("p",), heard=("p",))
         running.start_query(1)

@@ -1,5 +1,7 @@
 """The registration of tables under their topics' subjects."""
 
+from dataclasses import replace
+
 import pytest
 
 from tidegate.producer.errors import IncompatibleChange
@@ -70,3 +72,10 @@ def test_what_could_not_be_registered_is_an_error_before_it_is_tried(registry, r
     registry.set_compatibility("bank.t-value", "FORWARD")
     with pytest.raises(ConfigError, match=r"bank\.t-value has the compatibility FORWARD"):
         registrar.missing(TABLE)
+
+
+def test_every_value_schema_says_what_the_producer_leaves_out(registry):
+    registrar = TableRegistrar(TopicNames("bank"), registry, excludes=("exclude_delete",))
+    found = registrar.register(replace(TABLE, excludes=("exclude_insert",)))
+    assert found.value.schema["excludes"] == ["exclude_delete", "exclude_insert"]
+    assert registrar.register(TABLE).value == found.value

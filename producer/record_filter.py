@@ -1,0 +1,149 @@
+"""What the producer leaves out of a change stream: tables, columns, kinds of changes, transactions.
+
+A filter is a property of the stream: `StreamStarted` names it, the value schemas say which changes
+their topic lacks, and what is left out still moves the watermark and is counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from tidegate.producer.records import Mod, UnreadableValues
+from tidegate.schemas.change_schema import ELSEWHERE, TRANSACTIONS_LEFT_OUT
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.progress import PRODUCER_FILTER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tidegate.producer.records import DataChangeRecord, ModType, RecordColumn
+    from tidegate.schemas.tables import TableSchema
+
+__all__ = ["MOD_TYPES", "RecordFilter"]
+
+MOD_TYPES: tuple[ModType, ...] = ("INSERT", "UPDATE", "DELETE")
+_EXCLUDES = {mod_type: f"exclude_{mod_type.lower()}" for mod_type in MOD_TYPES}
+_KEPT_MAX = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFilter:
+    """Patterns, in which `*` stands for any text; names are Spanner's.  Thread-safe."""
+
+    tables: tuple[str, ...] = ()
+    """Those that are published; empty: all."""
+    tables_left_out: tuple[str, ...] = ()
+    columns_left_out: tuple[str, ...] = ()
+    """As `table.column`, with the table's schema in front if it is in a named one."""
+    mod_types: tuple[ModType, ...] = MOD_TYPES
+    """The kinds of changes that are published."""
+    tags_left_out: tuple[str, ...] = ()
+    """Of transactions."""
+    system_transactions_left_out: bool = False
+    _tables: dict[str, bool] = field(default_factory=dict, compare=False, repr=False)
+    _narrowed: dict[int, tuple[tuple[RecordColumn, ...], tuple[RecordColumn, ...]]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    """Column lists by their identity, each with what is left of it: equal lists stay one object."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything is published."""
+        return self == RecordFilter()
+
+    @property
+    def described(self) -> tuple[str, ...]:
+        """What `StreamStarted.filters` says of it."""
+        lists = {
+            "tables": self.tables,
+            "tables_left_out": self.tables_left_out,
+            "columns_left_out": self.columns_left_out,
+            "mod_types": self.mod_types if self.mod_types != MOD_TYPES else (),
+            "tags_left_out": self.tags_left_out,
+            "system_transactions_left_out": ("true",) * self.system_transactions_left_out,
+        }
+        return tuple(
+            f"{PRODUCER_FILTER}{name}={','.join(texts)}" for name, texts in lists.items() if texts
+        )
+
+    @property
+    def excludes(self) -> tuple[str, ...]:
+        """What every value schema says of the changes that are left out."""
+        found = [_EXCLUDES[one] for one in MOD_TYPES if one not in self.mod_types]
+        if self.tags_left_out or self.system_transactions_left_out:
+            found.append(TRANSACTIONS_LEFT_OUT)
+        if self.tables or self.tables_left_out:
+            found.append(ELSEWHERE)
+        return tuple(sorted(found))
+
+    def takes_table(self, name: str) -> bool:
+        """Whether changes of a table are published."""
+        found = self._tables.get(name)
+        if found is None:
+            is_named = not self.tables or _matches(name, self.tables)
+            found = is_named and not _matches(name, self.tables_left_out)
+            self._tables[name] = found
+        return found
+
+    def leaves_out(self, record: DataChangeRecord) -> bool:
+        """Whether all changes of a record are left out."""
+        return (
+            record.mod_type not in self.mod_types
+            or (self.system_transactions_left_out and record.is_system_transaction)
+            or not self.takes_table(record.table_name)
+            or (
+                bool(record.transaction_tag)
+                and _matches(record.transaction_tag, self.tags_left_out)
+            )
+        )
+
+    def narrowed(self, record: DataChangeRecord) -> DataChangeRecord:
+        """Return a record without the columns that are left out."""
+        hidden = self._hidden(record.table_name, (column.name for column in record.columns))
+        if not hidden:
+            return record
+        kept = self._narrowed.get(id(record.columns))
+        if kept is None or kept[0] is not record.columns:
+            if len(self._narrowed) >= _KEPT_MAX:
+                self._narrowed.clear()
+            left = tuple(column for column in record.columns if column.name not in hidden)
+            kept = self._narrowed[id(record.columns)] = record.columns, left
+        mods = tuple(
+            Mod(keys, _without(new_values, hidden), _without(old_values, hidden))
+            for keys, new_values, old_values in record.mods
+        )
+        return record._replace(columns=kept[1], mods=mods)
+
+    def narrowed_table(self, table: TableSchema) -> TableSchema:
+        """Return a table without the columns that are left out.
+
+        Raises ConfigError for a column of the primary key: without it no change has a place.
+        """
+        hidden = self._hidden(table.name, (column.name for column in table.columns))
+        keyed = sorted(hidden.intersection(column.name for column in table.key_columns))
+        if keyed:
+            message = f"columns_left_out: {', '.join(keyed)} of {table.name} is in the primary key"
+            raise ConfigError(message, hint="Leave out the table, or other columns")
+        if not hidden:
+            return table
+        columns = tuple(column for column in table.columns if column.name not in hidden)
+        return replace(table, columns=columns)
+
+    def _hidden(self, table: str, columns: Iterable[str]) -> frozenset[str]:
+        if not self.columns_left_out:
+            return frozenset()
+        return frozenset(
+            name for name in columns if _matches(f"{table}.{name}", self.columns_left_out)
+        )
+
+
+def _matches(text: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(text, pattern) for pattern in patterns)
+
+
+def _without(values: Mapping[str, object], hidden: frozenset[str]) -> Mapping[str, object]:
+    if isinstance(values, UnreadableValues):
+        return values
+    return {name: value for name, value in values.items() if name not in hidden}

@@ -1,0 +1,86 @@
+"""A translator that leaves out what the stream's filter says, and one for the tables' catalogue.
+
+The first is the outermost one: what is left out is neither translated nor parked, and no registry
+sees its table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tidegate.producer.messages import PublishableRecord
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.instants import NS_PER_US
+
+if TYPE_CHECKING:
+    from tidegate.producer.description import StreamDescription
+    from tidegate.producer.ports import Catalogue, RecordTranslator
+    from tidegate.producer.record_filter import RecordFilter
+    from tidegate.producer.records import DataChangeRecord
+    from tidegate.schemas.tables import TableSchema
+
+__all__ = ["FilteredCatalogue", "FilteringTranslator"]
+
+
+class FilteringTranslator:
+    """Translates what the filter leaves of records; port: `ports.RecordTranslator`."""
+
+    def __init__(self, translator: RecordTranslator, record_filter: RecordFilter) -> None:
+        self._translator = translator
+        self._filter = record_filter
+
+    def translate_now(self, record: DataChangeRecord, *, token: str) -> PublishableRecord | None:
+        """Return as `translate` does; None if it would block."""
+        if self._filter.leaves_out(record):
+            return _nothing_of(record)
+        return self._translator.translate_now(self._filter.narrowed(record), token=token)
+
+    def translate(self, record: DataChangeRecord, *, token: str) -> PublishableRecord:
+        """Return the record's changes as messages, none for a record that is left out.
+
+        Raises what the translator raises.
+        """
+        if self._filter.leaves_out(record):
+            return _nothing_of(record)
+        return self._translator.translate(self._filter.narrowed(record), token=token)
+
+
+class FilteredCatalogue:
+    """The catalogue as if it held nothing of what is left out; port: `ports.Catalogue`."""
+
+    def __init__(self, catalogue: Catalogue, record_filter: RecordFilter) -> None:
+        self._catalogue = catalogue
+        self._filter = record_filter
+
+    def describe(self, stream: str) -> StreamDescription:
+        """Return a change stream with the tables that are published.
+
+        Raises ConfigError if the filter leaves none of them, or a column of a primary key out.
+        """
+        found = self._catalogue.describe(stream)
+        tables = tuple(
+            self._filter.narrowed_table(table)
+            for table in found.tables
+            if self._filter.takes_table(table.name)
+        )
+        if found.tables and not tables and not found.watches_all:
+            watched = ", ".join(table.name for table in found.tables)
+            message = "tables: the filter leaves out every table that the change stream watches"
+            raise ConfigError(message, hint=f"It watches {watched}")
+        return replace(found, tables=tables)
+
+    def table(self, name: str, *, stream: str) -> TableSchema | None:
+        """Return a table as it is published; None if there is no such table."""
+        found = self._catalogue.table(name, stream=stream)
+        return None if found is None else self._filter.narrowed_table(found)
+
+
+def _nothing_of(record: DataChangeRecord) -> PublishableRecord:
+    return PublishableRecord(
+        commit_timestamp_us=record.commit_timestamp_ns // NS_PER_US,
+        server_transaction_id=record.server_transaction_id,
+        record_sequence=record.record_sequence,
+        messages=(),
+        filtered=len(record.mods),
+    )

@@ -1,0 +1,117 @@
+"""What a filter leaves out, and what it says of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidegate.producer.record_filter import RecordFilter
+from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn, UnreadableValues
+from tidegate.schemas.change_schema import ELSEWHERE, TRANSACTIONS_LEFT_OUT
+from tidegate.schemas.errors import ConfigError, SchemaError
+from tidegate.schemas.tables import Column, ColumnType, TableSchema
+
+STRING = ColumnType("STRING")
+COLUMNS = tuple(
+    RecordColumn(name, STRING, name == "id", n) for n, name in enumerate(("id", "a", "b"))
+)
+TABLE = TableSchema(
+    "shop.Items",
+    (Column("id", STRING, 1, key_position=1), Column("a", STRING, 2), Column("b", STRING, 3)),
+)
+
+
+def record(**changes):
+    found = DataChangeRecord(
+        commit_timestamp_ns=5_000, record_sequence="0", server_transaction_id="tx",
+        is_last_record_in_transaction_in_partition=True, table_name="shop.Items", columns=COLUMNS,
+        mods=(Mod({"id": "1"}, {"a": "x", "b": None}, {"b": "y"}),), mod_type="UPDATE",
+        value_capture_type="NEW_ROW", number_of_records_in_transaction=1,
+        number_of_partitions_in_transaction=1, transaction_tag="", is_system_transaction=False,
+    )  # fmt: skip
+    return found._replace(**changes)
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "is_left_out"),
+    [
+        ({}, {}, False),
+        ({"tables": ("shop.*",)}, {}, False),
+        ({"tables": ("Items",)}, {}, True),
+        ({"tables": ("shop.*",), "tables_left_out": ("*.Items",)}, {}, True),
+        ({"tables_left_out": ("other",)}, {}, False),
+        ({"mod_types": ("INSERT", "DELETE")}, {}, True),
+        ({"mod_types": ("INSERT", "DELETE")}, {"mod_type": "INSERT"}, False),
+        ({"tags_left_out": ("app=batch*",)}, {"transaction_tag": "app=batch,job=7"}, True),
+        ({"tags_left_out": ("app=batch*",)}, {"transaction_tag": "app=web"}, False),
+        ({"tags_left_out": ("*",)}, {}, False),
+        ({"system_transactions_left_out": True}, {"is_system_transaction": True}, True),
+        ({"system_transactions_left_out": True}, {}, False),
+        ({"columns_left_out": ("*.*",)}, {}, False),
+    ],
+)
+def test_a_record_is_left_out_as_a_whole_or_not(options, changes, is_left_out):
+    chosen = RecordFilter(**options)
+    assert chosen.leaves_out(record(**changes)) is is_left_out
+    assert chosen.is_empty is not bool(options)
+
+
+def test_columns_go_from_every_part_of_a_record():
+    chosen = RecordFilter(columns_left_out=("shop.Items.b", "other.a"))
+    left = chosen.narrowed(record())
+    assert [column.name for column in left.columns] == ["id", "a"]
+    assert left.mods == (Mod({"id": "1"}, {"a": "x"}, {}),)
+    assert chosen.narrowed(record(table_name="Items")) == record(table_name="Items")
+
+
+def test_equal_column_lists_stay_one_object():
+    """A translator knows them by identity."""
+    chosen = RecordFilter(columns_left_out=("*.b",))
+    first, second = chosen.narrowed(record()), chosen.narrowed(record(commit_timestamp_ns=9))
+    assert first.columns is second.columns
+    others = chosen.narrowed(record(columns=tuple(COLUMNS[:2]) + COLUMNS[2:]))
+    assert others.columns == first.columns
+
+
+def test_values_that_cannot_be_read_stay_the_error_of_their_change():
+    damaged = UnreadableValues("{", SchemaError("damaged"))
+    left = RecordFilter(columns_left_out=("*.b",)).narrowed(
+        record(mods=(Mod({"id": "1"}, damaged, {"b": "y"}),))
+    )
+    assert left.mods[0].new_values is damaged
+    assert left.mods[0].old_values == {}
+
+
+def test_a_table_has_the_columns_that_are_left():
+    chosen = RecordFilter(columns_left_out=("*.b",))
+    assert [column.name for column in chosen.narrowed_table(TABLE).columns] == ["id", "a"]
+    assert RecordFilter(columns_left_out=("other.*",)).narrowed_table(TABLE) is TABLE
+
+
+def test_a_column_of_the_primary_key_cannot_be_left_out():
+    with pytest.raises(ConfigError, match=r"columns_left_out: id of shop\.Items"):
+        RecordFilter(columns_left_out=("shop.*.i*",)).narrowed_table(TABLE)
+
+
+@pytest.mark.parametrize(
+    ("options", "described", "excludes"),
+    [
+        ({}, (), ()),
+        ({"tables": ("a", "b*")}, ("producer.tables=a,b*",), (ELSEWHERE,)),
+        ({"tables_left_out": ("a",)}, ("producer.tables_left_out=a",), (ELSEWHERE,)),
+        ({"columns_left_out": ("*.a",)}, ("producer.columns_left_out=*.a",), ()),
+        (
+            {"mod_types": ("INSERT",)},
+            ("producer.mod_types=INSERT",),
+            ("exclude_delete", "exclude_update"),
+        ),
+        ({"tags_left_out": ("t",)}, ("producer.tags_left_out=t",), (TRANSACTIONS_LEFT_OUT,)),
+        (
+            {"system_transactions_left_out": True},
+            ("producer.system_transactions_left_out=true",),
+            (TRANSACTIONS_LEFT_OUT,),
+        ),
+    ],
+)
+def test_it_says_what_is_left_out(options, described, excludes):
+    chosen = RecordFilter(**options)
+    assert (chosen.described, chosen.excludes) == (described, excludes)

@@ -1,0 +1,69 @@
+"""What is left out reaches neither translator nor registry, and is counted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.producer.test_description import GOOD
+from tests.unit.producer.test_record_filter import TABLE, record
+from tidegate.producer.record_filter import RecordFilter
+from tidegate.producer.translation.filtering import FilteredCatalogue, FilteringTranslator
+from tidegate.schemas.errors import ConfigError
+
+
+class Inner:
+    """Returns what it is given."""
+
+    def translate(self, record, *, token):
+        return record, token
+
+    translate_now = translate
+
+
+@pytest.mark.parametrize("method", ["translate", "translate_now"])
+def test_what_is_left_out_is_a_record_without_messages(method):
+    translator = FilteringTranslator(Inner(), RecordFilter(mod_types=("INSERT",)))
+    whole = record()
+    found = getattr(translator, method)(whole._replace(mods=whole.mods * 3), token="t")
+    assert (found.messages, found.parked, found.filtered) == ((), (), 3)
+    assert (found.commit_timestamp_us, found.server_transaction_id) == (5, "tx")
+    assert found.record_sequence == "0"
+
+
+@pytest.mark.parametrize("method", ["translate", "translate_now"])
+def test_all_else_is_translated_without_the_columns_that_are_left_out(method):
+    translator = FilteringTranslator(Inner(), RecordFilter(columns_left_out=("*.b",)))
+    found, token = getattr(translator, method)(record(), token="t")
+    assert (token, [column.name for column in found.columns]) == ("t", ["id", "a"])
+
+
+class Catalogue:
+    def __init__(self, *names, watches_all=False):
+        tables = tuple(replace(TABLE, name=name) for name in names)
+        self.described = replace(GOOD, tables=tables, watches_all=watches_all)
+
+    def describe(self, _stream):
+        return self.described
+
+    def table(self, name, *, stream):
+        return next((table for table in self.described.tables if table.name == name), None)
+
+
+def test_the_catalogue_holds_what_is_published():
+    chosen = RecordFilter(tables=("a*",), columns_left_out=("ab.b",))
+    catalogue = FilteredCatalogue(Catalogue("a", "ab", "c"), chosen)
+    tables = catalogue.describe("s").tables
+    assert [table.name for table in tables] == ["a", "ab"]
+    assert [len(table.columns) for table in tables] == [3, 2]
+    assert len(catalogue.table("ab", stream="s").columns) == 2
+    assert catalogue.table("none", stream="s") is None
+
+
+def test_a_filter_that_leaves_no_table_is_refused():
+    chosen = RecordFilter(tables=("Orders",))
+    with pytest.raises(ConfigError, match=r"leaves out every table.*It watches a, b"):
+        FilteredCatalogue(Catalogue("a", "b"), chosen).describe("s")
+    # A later table of a stream that watches all may be one of them.
+    assert FilteredCatalogue(Catalogue("a", watches_all=True), chosen).describe("s").tables == ()
