@@ -29,6 +29,7 @@ from tidegate.schemas.instants import NS_PER_US
 if TYPE_CHECKING:
     from tidegate.producer.commands.accept_gap import GapReport
     from tidegate.producer.commands.redrive import RedriveReport
+    from tidegate.producer.commands.reset import ResetReport
 
 __all__ = ["app", "main"]
 
@@ -268,6 +269,59 @@ def lineage(
         sys.stdout.write(write(graph, now_us=now_us))
 
 
+@app.command()
+@with_flags(ProducerConfig)
+def reset(
+    config: ConfigFile = None,
+    with_subjects: Annotated[
+        bool,
+        typer.Option(
+            "--subjects", help="Delete the registry's subjects too, as another primary key needs."
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be deleted.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    **flags: Any,
+) -> None:
+    """Delete the stream's topics and groups, so that it begins again; the fleet is stopped.
+
+    Exit code 1 if the question was answered with no.
+    """
+    settings = ProducerConfig.load(config, **flags)
+    log_to_stderr(settings.log_level)
+    if not (yes or dry_run or sys.stdin.isatty()):
+        raise ConfigError("there is no terminal to ask at", hint="Give --yes, or --dry-run to look")
+    from tidegate.producer.commands import reset as command  # noqa: PLC0415 - loads gRPC, see `main`
+
+    stderr = Console(stderr=True)
+    with stderr.status("connecting") as status:
+
+        def show(what: str, done: int) -> None:
+            status.update(f"{what}: {done}" if done else what)
+
+        def confirm(report: ResetReport) -> bool:
+            if yes:
+                return True
+            status.stop()
+            _print_reset(report, stderr)
+            is_confirmed = typer.confirm("Delete all of it, with every change in it?", err=True)
+            status.start()
+            return is_confirmed
+
+        report = command.reset(
+            settings, with_subjects=with_subjects, dry_run=dry_run, confirm=confirm, progress=show
+        )
+    if as_json:
+        sys.stdout.write(report.as_json() + "\n")
+    else:
+        _print_reset(report, Console())
+    if not (report.removed or dry_run) and (report.topics or report.groups):
+        raise typer.Exit(ExitCode.FAILURE)
+
+
 @schemas_app.command("list")
 @with_flags(ProducerConfig)
 def list_schemas(
@@ -358,6 +412,13 @@ def _print_gaps(report: GapReport, console: Console) -> None:
     console.print(table)
     if report.accepted:
         console.print(f"Accepted by {escape(report.accepted_by)}. Start the workers now.")
+
+
+def _print_reset(report: ResetReport, console: Console) -> None:
+    kinds = {"topic": report.topics, "group": report.groups, "subject": report.subjects}
+    lines = [f"{kind} {escape(name)}" for kind, names in kinds.items() for name in names]
+    verb = "deleted" if report.removed else "would be deleted"
+    console.print("\n".join(f"{line} {verb}" for line in lines) or "There is nothing to delete.")
 
 
 def _print_report(report: RedriveReport) -> None:

@@ -12,10 +12,9 @@ from tidegate.program.kafka_clients import admin_config
 from tidegate.schemas.errors import ConfigError, InvariantViolation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from contextlib import ExitStack
 
-    from tidegate.producer.commands.environment import Environment
     from tidegate.producer.commands.parts import Parts
     from tidegate.producer.config import ProducerConfig
     from tidegate.producer.core.sole_worker import SoleWorker
@@ -32,15 +31,17 @@ _Run = TypeVar("_Run", bound="SoleRun")
 
 
 def require_no_worker(
-    config: ProducerConfig, found: Environment, progress: Callable[[str, int], None]
+    config: ProducerConfig,
+    group: str,
+    kafka_options: Mapping[str, Any],
+    progress: Callable[[str, int], None],
 ) -> None:
     """Wait until workers that have ended have left the group; raise ConfigError if some stay.
 
     A member with the name of `config.worker` is a former run of the same command.
     """
-    admin = RetryingAdmin(admin_config(config.bootstrap_servers, found.kafka_options))
+    admin = RetryingAdmin(admin_config(config.bootstrap_servers, kafka_options))
     give_up_at = time.monotonic() + config.session_timeout_ms / 1_000 + LEAVING_S
-    group = found.topics.group
     while members := [one for one in group_members(admin, group) if one != config.worker]:
         if time.monotonic() > give_up_at:
             message = f"workers run in group {group}: {', '.join(members)}"

@@ -104,7 +104,7 @@ def redrive(
         if not found.has_dead_letter:
             return RedriveReport(dead_letter, dry_run)
         if not dry_run:
-            require_no_worker(config, found, progress)
+            require_no_worker(config, found.topics.group, found.kafka_options, progress)
         parts = prepare(config, found.planned(config) if dry_run else found)
         if dry_run:
             parts.topics.on_found = lambda _topic: None

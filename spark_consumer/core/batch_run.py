@@ -139,6 +139,8 @@ class BatchRun:
         self._gate: Gate | None = None
         self._has_described = self._is_folded = False
         self._through_us = self._before.watermark_us
+        self._stored: Plan | None = None
+        """That of an earlier attempt, before it is executed."""
         self._plan: Plan | None = None
         self._balance: Balance | None = None
         self._steps: list[Step] = []
@@ -190,6 +192,8 @@ class BatchRun:
                 return self._write_release(event.ids)
             case TopicsDescribed():
                 self._deciding.require_topics(event.ids)
+                if self._stored is not None:
+                    return self._execute(self._stored)
                 return self._count() if self._is_folded else self._read_progress()
             case ProgressRead():
                 return self._fold(event.rows, is_last=event.is_last)
@@ -246,14 +250,15 @@ class BatchRun:
     def _continue(self, state: State) -> list[BatchEffect]:
         self._before = state
         self._awaited = PlanLoaded
-        # Spark starts a batch only when it will not repeat an earlier one.
-        names = no_longer_needed(state)
+        names = no_longer_needed(state)  # a batch is started when no earlier one will be repeated
         return [*([DeleteFiles(names)] if names else []), LoadPlan(self._batch)]
 
     def _find_plan(self, plan: Plan | None) -> list[BatchEffect]:
         if plan is not None:
             require_same_batch(self._before, plan, end_offsets=self._end_offsets)
-            return self._execute(plan)
+            # A topic re-created since then holds other changes at the plan's offsets.
+            self._stored, self._awaited = plan, FrontierLoaded
+            return [LoadFrontier(plan.frontier)]
         if self._before.frontier is None:
             return self._look(FrontierLog(Frontier(self._subscription)))
         self._awaited = FrontierLoaded
@@ -261,10 +266,12 @@ class BatchRun:
 
     def _look(self, log: FrontierLog | None) -> list[BatchEffect]:
         if log is None:
-            message = "the frontier that the state names is not stored"
-            raise CheckpointMismatch(message, frontier=self._before.frontier)
+            message = "the frontier that the state or the plan names is not stored"
+            raise CheckpointMismatch(message, frontier=(self._stored or self._before).frontier)
         self._log = log
         self._gate = Gate(self._before, log.frontier, limits=self._limits, code=self._code)
+        if self._stored is not None:
+            return self._describe() or self._execute(self._stored)
         return self._describe() or self._read_progress()
 
     def _describe(self) -> list[BatchEffect]:
@@ -280,7 +287,8 @@ class BatchRun:
         return [DescribeTopics(topics)]
 
     def _read_progress(self) -> list[BatchEffect]:
-        offsets = self._moved().get(self._subscription.progress_topic, 0)
+        moved = self._before.moved_to(self._end_offsets)
+        offsets = moved.get(self._subscription.progress_topic, 0)
         if offsets <= 0:
             return self._fold((), is_last=True)
         self._awaited = ProgressRead
@@ -487,14 +495,6 @@ class BatchRun:
 
     @property
     def _data_offsets(self) -> int:
-        """How many offsets of all data topics the batch spans."""
-        progress = self._subscription.progress_topic
-        return sum(offsets for topic, offsets in self._moved().items() if topic != progress)
-
-    def _moved(self) -> dict[str, int]:
-        """Return, by topic, how many offsets the batch spans."""
-        before = self._before.end_offsets or {}
-        return {
-            topic: sum(end - before.get(topic, {}).get(p, 0) for p, end in ends.items())
-            for topic, ends in self._end_offsets.items()
-        }
+        """How many offsets of data topics the batch spans."""
+        moved = self._before.moved_to(self._end_offsets)
+        return sum(moved.values()) - moved.get(self._subscription.progress_topic, 0)

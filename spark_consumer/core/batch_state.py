@@ -228,6 +228,14 @@ class State:
         """The release that all mirrors stand at; -1 before the first one."""
         return self.next_release - 1 if self.mirror_release is None else self.mirror_release
 
+    def moved_to(self, end_offsets: EndOffsets) -> dict[str, int]:
+        """Return, by topic, how many offsets lie between the state's ends and these."""
+        before = self.end_offsets or {}
+        return {
+            topic: sum(end - before.get(topic, {}).get(place, 0) for place, end in ends.items())
+            for topic, ends in end_offsets.items()
+        }
+
     def check_invariants(self) -> None:
         """Raise InvariantViolation if the state contradicts itself."""
         names = [segment.name for segment in self.segments]

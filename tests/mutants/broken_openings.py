@@ -14,6 +14,7 @@ from tidegate.producer.core.stream_start_search import StreamStartSearch
 from tidegate.producer.core.transaction_cycle import TransactionCycle
 from tidegate.producer.kafka import from_beginning
 from tidegate.producer.translation import table_registrar
+from tidegate.spark_consumer.core.batch_run import BatchRun
 
 __all__ = ["BROKEN_OPENINGS"]
 
@@ -67,11 +68,22 @@ def _nothing_due(_self: Any, _topics: Any) -> list[Any]:
     return []
 
 
+def _topics_are_the_same(_self: BatchRun) -> list[Any]:
+    return []
+
+
 def _any_filter_is_the_same(_recorded: Any, _filters: Any) -> list[str]:
     return []
 
 
 BROKEN_OPENINGS = (
+    UnitMutant(
+        "a stored plan obeyed whatever its topics are now",
+        (
+            "tests/unit/spark_consumer/core/test_batch_run.py::test_a_stored_plan_is_not_obeyed_once_a_topic_is_another_one",
+        ),
+        ((BatchRun, "_describe", _topics_are_the_same),),
+    ),
     UnitMutant(
         "a fleet whose workers leave out different things",
         ("tests/unit/producer/core/test_stream_identity.py::test_another_filter_is_named",),

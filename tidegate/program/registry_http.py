@@ -122,6 +122,10 @@ class HttpSchemaRegistry:
         message = "a subject's compatibility level is changed at the same moment, again and again"
         raise UnreachableError(message, url=self._url, subject=subject)
 
+    def delete(self, subject: str) -> None:
+        """Delete all versions of a subject; their ids keep their meaning."""
+        self._if_found(self._client.delete_subject, subject)
+
     def _version(self, subject: str, number: int) -> RegisteredSchema:
         try:
             # The client keeps it: a version never changes.

@@ -25,9 +25,8 @@ def ask(monkeypatch):
         config = SimpleNamespace(
             worker="accept-gap", session_timeout_ms=3_000, bootstrap_servers="b"
         )
-        found = SimpleNamespace(kafka_options={}, topics=SimpleNamespace(group="g"))
         said = []
-        alone.require_no_worker(config, found, lambda what, _: said.append(what))
+        alone.require_no_worker(config, "g", {}, lambda what, _: said.append(what))
         return said
 
     return ask_with

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.lineage.errors import MixedEpochs, ProtocolError
-from tidegate.lineage.frontier import ProgressRow
+from tidegate.lineage.frontier import Frontier, ProgressRow
 from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.errors import ConsumerError, InvariantViolation
 from tidegate.schemas.progress import (
@@ -142,6 +142,11 @@ def handle(run, *events):
         effects = run.handle(event)
         run.check_invariants()
     return effects
+
+
+def replayed(plan):
+    """What is loaded in another attempt at a batch whose plan is stored."""
+    return PlanLoaded(plan), FrontierLoaded(FrontierLog(Frontier(SUBSCRIPTION)))
 
 
 BOTH = ReleaseCounted(ReleaseCount(rows=2, copies=2))
@@ -312,13 +317,37 @@ def test_without_any_topic_there_are_no_schemas_to_store():
 def test_a_plan_that_is_found_is_obeyed_and_nothing_else_is_asked():
     first, tail, _ = first_batch()
     again = begin(code="2", limits=Limits(release_rows_max=1))
-    counted = handle(again, BatchBegun(ends(3, 2)), PlanLoaded(first.plan))
+    counted = handle(again, BatchBegun(ends(3, 2)), *replayed(first.plan))
     assert kinds(counted) == [CountRelease]
     effects = again.handle(BOTH)
     assert effects[0] == tail[-2]
     assert effects[1].state == replace(tail[-1].state, code="2")
     assert kinds(effects) == [WriteRelease, StoreState]
     assert again.plan is first.plan
+
+
+def test_a_stored_plan_is_not_obeyed_once_a_topic_is_another_one():
+    """Its offsets say nothing about what the topic holds now."""
+    run = begin()
+    first = handle(run, BatchBegun(ends(3, 2)), PlanLoaded(None), ProgressRead(with_topic()))
+    assert first == [DescribeTopics((DATA,))]
+    decided = handle(run, TopicsDescribed({DATA: "one"}), ChangesCounted(DUE))
+    frontier = restored(next(e for e in decided if isinstance(e, StoreFrontier)))
+
+    again = begin()
+    assert handle(again, BatchBegun(ends(3, 2)), PlanLoaded(run.plan)) == [
+        LoadFrontier(run.plan.frontier)
+    ]
+    assert again.handle(FrontierLoaded(frontier)) == [DescribeTopics((DATA,))]
+    with pytest.raises(DataTopicChanged, match="re-created"):
+        again.handle(TopicsDescribed({DATA: "two"}))
+
+
+def test_a_stored_plan_without_its_frontier_is_refused():
+    first, _, _ = first_batch()
+    run = begin()
+    with pytest.raises(CheckpointMismatch, match="frontier"):
+        handle(run, BatchBegun(ends(3, 2)), PlanLoaded(first.plan), FrontierLoaded(None))
 
 
 @pytest.mark.parametrize(
@@ -480,14 +509,14 @@ def test_a_plan_that_contradicts_itself_or_its_state_is_noticed(spoil):
     handle(run, BatchBegun(ends(4, 1)), StateLoaded(state))
     bad = replace(plan, **spoil(plan))
     with pytest.raises((InvariantViolation, ConsumerError)):
-        handle(run, PlanLoaded(bad))
+        handle(run, *replayed(bad))
 
 
 def releasing(count):
     """Return a run that releases a segment, and its effects once that is counted."""
     state, plan = with_waiting()
     run = begin(1, writer=2)
-    effects = handle(run, BatchBegun(ends(4, 1)), StateLoaded(state), PlanLoaded(plan))
+    effects = handle(run, BatchBegun(ends(4, 1)), StateLoaded(state), *replayed(plan))
     (counting,) = [one for one in effects if isinstance(one, CountRelease)]
     (read,) = counting.reads
     assert (read.name, read.expected) == ("000000000000-000/1", RowSum(1, 7))
@@ -573,7 +602,7 @@ def test_a_replay_judges_again_what_it_releases():
     first, _ = with_faults(records_mismatches=True)
     first.handle(TopicsDescribed({DEAD_LETTER: None}))
     again = begin()
-    handle(again, BatchBegun(ends(3, 2)), PlanLoaded(first.plan))
+    handle(again, BatchBegun(ends(3, 2)), *replayed(first.plan))
     again.handle(ReleaseCounted(ReleaseCount(2, 2, transactions=LACKING)))
     with pytest.raises(TransactionIncomplete):
         again.handle(TopicsDescribed({DEAD_LETTER: None}))
@@ -646,7 +675,8 @@ def test_another_run_writes_its_segments_under_its_own_name():
     stored = replace(state.segments[0], name="000000000001-000", min_us=31, max_us=31, parts=())
     run = begin(1, writer=5)
     handle(run, BatchBegun(ends(4, 1)), StateLoaded(state))
-    handle(run, PlanLoaded(replace(plan, stored=(replace(stored, quantiles_us=()),), fresh=None)))
+    stored = replace(stored, quantiles_us=())
+    handle(run, *replayed(replace(plan, stored=(stored,), fresh=None)))
     effects = run.handle(ReleaseCounted(ReleaseCount(1, 1, RowSum(1, 7), 1)))
     assert effects[-1].segment.name == "000000000001-000/5"
     (store,) = run.handle(SegmentStored((RowSum(4, 9),)))

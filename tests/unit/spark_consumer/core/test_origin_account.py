@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tidegate.lineage.frontier import ProgressRow
+from tidegate.lineage.frontier import Frontier, ProgressRow
 from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.progress import (
     ChecksumKind,
@@ -33,6 +33,7 @@ from tidegate.spark_consumer.core.batch_events import (
 from tidegate.spark_consumer.core.batch_run import BatchRun
 from tidegate.spark_consumer.core.batch_state import State, TopicIds
 from tidegate.spark_consumer.core.batch_stats import BatchStats
+from tidegate.spark_consumer.core.frontier_log import FrontierLog
 from tidegate.spark_consumer.core.gate import Limits
 from tidegate.spark_consumer.core.marker_news import NO_NEWS, MarkerChunk
 from tidegate.spark_consumer.core.origin_account import OriginAccount
@@ -136,7 +137,8 @@ def test_a_replay_compares_the_same_without_its_progress():
     stored = Plan.restore(json.loads(json.dumps(first.plan.snapshot())))
     assert stored == first.plan
     again = begin()
-    handle(again, BatchBegun(ends(5, 2)), PlanLoaded(stored))
+    log = FrontierLog(Frontier(Subscription(TopicNames("bank"))))
+    handle(again, BatchBegun(ends(5, 2)), PlanLoaded(stored), FrontierLoaded(log))
     with pytest.raises(StreamPartitionIncomplete):
         again.handle(ReleaseCounted(counted(1)))
 

@@ -1,0 +1,77 @@
+"""`tidegate-producer reset`: removes a stream from Kafka, so that it can begin again.
+
+Topics that stayed would show readers two epochs, which they refuse.  Needs Kafka, and the registry
+if subjects are to go; the fleet is stopped.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from tidegate.producer.commands.alone import require_no_worker
+from tidegate.producer.kafka.removal import StreamRemoval
+from tidegate.program.kafka_log import KafkaClientLog
+from tidegate.program.registry_http import HttpSchemaRegistry
+from tidegate.schemas.topics import TopicNames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidegate.producer.config import ProducerConfig
+
+__all__ = ["ResetReport", "reset"]
+
+
+@dataclass(frozen=True, slots=True)
+class ResetReport:
+    """What is removed, or would be."""
+
+    prefix: str
+    topics: list[str]
+    groups: list[str]
+    subjects: list[str]
+    removed: bool = False
+
+    def as_json(self) -> str:
+        """Return the report as one line of JSON."""
+        return json.dumps(asdict(self))
+
+
+def reset(
+    config: ProducerConfig,
+    *,
+    with_subjects: bool = False,
+    dry_run: bool = False,
+    confirm: Callable[[ResetReport], bool] = lambda _report: True,
+    progress: Callable[[str, int], None] = lambda _what, _done: None,
+) -> ResetReport:
+    """Remove topics, groups and, if asked to, the registry's subjects of a stream.
+
+    `confirm` is shown what would be removed; nothing is changed if it says no.
+    Raises ConfigError while workers are in the group, or for a right that is missing, and
+    UnreachableError.
+    """
+    names = TopicNames(config.prefix)
+    options = {**config.kafka_client_options(), "logger": KafkaClientLog()}
+    removal = StreamRemoval(names, config.bootstrap_servers, options)
+    topics = removal.topics()
+    registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
+    subjects = []
+    if with_subjects:
+        registry.require_reachable()
+        of_topics = [
+            each(one) for one in topics for each in (names.key_subject, names.value_subject)
+        ]
+        subjects = [one for one in of_topics if registry.versions(one)]
+    report = ResetReport(config.prefix, topics, removal.groups(), subjects)
+    if dry_run or not (topics or report.groups) or not confirm(report):
+        return report
+    require_no_worker(config, names.group, options, progress)
+    progress("deleting topics and groups", 0)
+    removal.remove(report.topics, report.groups)
+    for number, subject in enumerate(subjects):
+        progress("deleting subjects", number)
+        registry.delete(subject)
+    return ResetReport(config.prefix, report.topics, report.groups, subjects, removed=True)

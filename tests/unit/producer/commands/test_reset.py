@@ -1,0 +1,97 @@
+"""A reset removes what bears the prefix, once nobody works on it and somebody has agreed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tidegate.producer.commands import reset as command
+from tidegate.producer.commands.reset import reset
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.registry import InMemorySchemaRegistry
+
+TOPICS, GROUPS = ["bank-progress", "bank.Users"], ["bank-fleet", "bank-fleet-w1"]
+
+
+class Removal:
+    """Holds topics and groups; `removed` has what is gone."""
+
+    def __init__(self):
+        self.found = (TOPICS, GROUPS)
+        self.removed = []
+
+    def topics(self):
+        return self.found[0]
+
+    def groups(self):
+        return self.found[1]
+
+    def remove(self, topics, groups):
+        self.removed += [*topics, *groups]
+
+
+class Registry(InMemorySchemaRegistry):
+    def require_reachable(self):
+        """It is."""
+
+    def delete(self, subject):
+        del self.subjects[subject]
+
+
+@pytest.fixture
+def removal(monkeypatch):
+    found = Removal()
+    monkeypatch.setattr(command, "StreamRemoval", lambda *_: found)
+    monkeypatch.setattr(command, "require_no_worker", lambda *_: None)
+    return found
+
+
+@pytest.fixture
+def known(monkeypatch):
+    found = Registry()
+    for subject in ("bank.Users-key", "bank.Users-value", "other-value"):
+        found.register(subject, {"type": "string"})
+    monkeypatch.setattr(command, "HttpSchemaRegistry", lambda _url, options: found)
+    return found
+
+
+def test_topics_and_groups_go_and_subjects_stay(place, removal, known):
+    said = []
+    report = reset(place.config(), progress=lambda what, _: said.append(what))
+    assert removal.removed == [*TOPICS, *GROUPS]
+    assert json.loads(report.as_json()) == {
+        "prefix": "bank", "topics": TOPICS, "groups": GROUPS, "subjects": [], "removed": True,
+    }  # fmt: skip
+    assert len(known.subjects) == 3
+    assert said == ["deleting topics and groups"]
+
+
+def test_subjects_go_if_they_are_asked_for(place, removal, known):
+    report = reset(place.config(), with_subjects=True)
+    assert report.subjects == ["bank.Users-key", "bank.Users-value"]
+    assert set(known.subjects) == {"other-value"}
+
+
+@pytest.mark.parametrize("options", [{"dry_run": True}, {"confirm": lambda _report: False}])
+def test_nothing_goes_before_somebody_has_agreed(place, removal, known, options):
+    report = reset(place.config(), with_subjects=True, **options)
+    assert (report.topics, report.removed, removal.removed) == (TOPICS, False, [])
+    assert len(known.subjects) == 3
+
+
+def test_nothing_goes_while_workers_run(place, removal, known, monkeypatch):
+    def refuse(*_):
+        raise ConfigError("workers run in group bank-fleet: w1")
+
+    monkeypatch.setattr(command, "require_no_worker", refuse)
+    with pytest.raises(ConfigError, match="workers run"):
+        reset(place.config(), with_subjects=True)
+    assert removal.removed == []
+    assert len(known.subjects) == 3
+
+
+def test_a_stream_that_is_not_there_is_not_asked_about(place, removal, known):
+    removal.found = ([], [])
+    report = reset(place.config(), confirm=lambda _report: pytest.fail("asked"))
+    assert (report.topics, report.removed) == ([], False)
