@@ -64,7 +64,7 @@ class ChangesExpired(ConsumerError):  # noqa: N818 - named after what happened
 
 
 class DataTopicChanged(ConsumerError):  # noqa: N818 - named after what was found
-    """A data topic is no longer the one that the stream began with: its changes are gone."""
+    """A topic is no longer the one that the stream began with: its records are gone."""
 
 
 class ConflictingCopies(ConsumerError):  # noqa: N818 - named after what was found

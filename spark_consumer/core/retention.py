@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.schemas.instants import US_PER_MS
-from tidegate.spark_consumer.errors import ChangesExpired
+from tidegate.spark_consumer.errors import ChangesExpired, DataTopicChanged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +25,8 @@ class FirstRecord:
 
     offset: int
     timestamp_ms: int | None
+    end: int | None = None
+    """The next offset today, of whatever is written; None if it is not known."""
 
 
 def complete_from_us(kept: Mapping[str, Mapping[int, FirstRecord]], *, now_us: int) -> int | None:
@@ -46,11 +48,23 @@ def complete_from_us(kept: Mapping[str, Mapping[int, FirstRecord]], *, now_us: i
 def require_kept(read: EndOffsets, kept: Mapping[str, Mapping[int, FirstRecord]]) -> None:
     """Raise ChangesExpired for a topic partition that begins after what was read of it.
 
-    `read` holds the next offsets.
+    And DataTopicChanged for one that ends before it: offsets never fall.  `read` holds the next
+    offsets.
     """
     for topic, offsets in sorted(read.items()):
         for topic_partition, following in sorted(offsets.items()):
             first = kept.get(topic, {}).get(topic_partition)
+            if first is not None and first.end is not None and first.end < following:
+                message = "a topic ends before what was read of it: it was deleted and re-created"
+                hint = "Its changes are gone: reset the stream, and start with a new output"
+                raise DataTopicChanged(
+                    message,
+                    hint=hint,
+                    topic=topic,
+                    topic_partition=topic_partition,
+                    read=following,
+                    end=first.end,
+                )
             if first is None or first.offset <= following:
                 continue
             message = "Kafka has removed records that were not read yet"

@@ -1,4 +1,4 @@
-"""Where topics begin: the offsets and times of the first records that retention has left."""
+"""Where topics begin and end: offsets and times of the first records that retention has left."""
 
 from __future__ import annotations
 
@@ -43,13 +43,14 @@ def first_records(
         ]
         begins = _offsets(admin, places, OffsetSpec.earliest())
         firsts = _offsets(admin, places, OffsetSpec.for_timestamp(_ANY_TIME))
+        ends = _offsets(admin, places, OffsetSpec.latest())
     except KafkaException as error:
         raise kafka_failure(error.args[0], bootstrap_servers=bootstrap_servers) from error
     found: dict[str, dict[int, FirstRecord]] = {}
     for place, (offset, _) in begins.items():
         first_offset, timestamp_ms = firsts[place]
         time_ms = timestamp_ms if first_offset != _NO_OFFSET else None
-        found.setdefault(place[0], {})[place[1]] = FirstRecord(offset, time_ms)
+        found.setdefault(place[0], {})[place[1]] = FirstRecord(offset, time_ms, ends[place][0])
     return found
 
 

@@ -41,7 +41,7 @@ from tidegate.spark_consumer.core.gate import Limits
 from tidegate.spark_consumer.core.read_limit import must_restart, offsets_per_batch
 from tidegate.spark_consumer.core.retention import complete_from_us as first_complete_us
 from tidegate.spark_consumer.core.retention import require_kept
-from tidegate.spark_consumer.errors import ChangesExpired, WriterReplaced
+from tidegate.spark_consumer.errors import ChangesExpired, DataTopicChanged, WriterReplaced
 from tidegate.spark_consumer.kafka.first_records import first_records
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topic_ids import LiveTopicIds
@@ -434,11 +434,11 @@ def _require_writer(gate: Storage, failure: BaseException) -> None:
 
 
 def _require_kept(running: GateQuery, failure: BaseException) -> None:
-    """Raise ChangesExpired if that is the cause of a failure: Spark's text names no interval."""
+    """Raise what Kafka lacks if that is the cause of a failure: Spark's text names no interval."""
     try:
         running.require_kept()
-    except ChangesExpired as expired:
-        raise expired from failure
+    except (ChangesExpired, DataTopicChanged) as lost:
+        raise lost from failure
     except Exception:  # noqa: BLE001 - without Kafka the first failure is all there is to report
         return
 

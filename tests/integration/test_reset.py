@@ -103,7 +103,7 @@ def test_it_begins_again(tmp_path):
                           deadline_s=PATIENCE_S)  # fmt: skip
             text = gate.spec.log.read_text()
             assert (gate.process.exit_code, "Traceback" in text) == (1, False)
-            assert "a data topic was re-created after the stream began" in text
+            assert "re-created" in text
         finally:
             faults = pipeline.stop()
         assert faults == []

@@ -3,7 +3,7 @@
 import pytest
 
 from tidegate.spark_consumer.core.retention import FirstRecord, complete_from_us, require_kept
-from tidegate.spark_consumer.errors import ChangesExpired
+from tidegate.spark_consumer.errors import ChangesExpired, DataTopicChanged
 
 KEPT = {
     "bank.a": {0: FirstRecord(7, 5_000), 1: FirstRecord(0, 9_000)},
@@ -33,3 +33,11 @@ def test_what_is_read_next_must_be_there():
         "lost_from": 1,
         "lost_through": 2,
     }
+
+
+def test_what_ends_before_what_was_read_is_another_topic():
+    kept = {"bank.a": {0: FirstRecord(0, 5_000, end=9), 1: FirstRecord(0, None, end=0)}}
+    require_kept({"bank.a": {0: 9, 1: 0}}, kept)
+    with pytest.raises(DataTopicChanged, match="deleted and re-created") as caught:
+        require_kept({"bank.a": {0: 9, 1: 3}}, kept)
+    assert caught.value.fields == {"topic": "bank.a", "topic_partition": 1, "read": 3, "end": 0}

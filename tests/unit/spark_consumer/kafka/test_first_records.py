@@ -39,8 +39,11 @@ def admin(monkeypatch):
             answers = {}
             for place, spec in specs.items():
                 name = (place.topic, place.partition)
-                is_first = type(spec).__name__ == "TimestampSpec"
-                offset, timestamp = FIRSTS[name] if is_first else (BEGINS[name], -1)
+                offset, timestamp = {
+                    "TimestampSpec": lambda name: FIRSTS[name],
+                    "EarliestSpec": lambda name: (BEGINS[name], -1),
+                    "LatestSpec": lambda name: (BEGINS[name] + 100, -1),
+                }[type(spec).__name__](name)
                 answers[place] = done(SimpleNamespace(offset=offset, timestamp=timestamp))
             return answers
 
@@ -48,10 +51,10 @@ def admin(monkeypatch):
     return Admin
 
 
-def test_offset_and_time_of_the_first_record_of_what_the_gate_reads(admin):
+def test_where_it_ends_and_offset_and_time_of_the_first_record_of_what_the_gate_reads(admin):
     assert kafka.first_records("broker:9092", {}, SUBSCRIPTION) == {
-        "bank.a": {0: FirstRecord(7, 5_000), 1: FirstRecord(0, None)},
-        "bank-progress": {0: FirstRecord(0, 1_000)},
+        "bank.a": {0: FirstRecord(7, 5_000, 107), 1: FirstRecord(0, None, 100)},
+        "bank-progress": {0: FirstRecord(0, 1_000, 100)},
     }
 
 
