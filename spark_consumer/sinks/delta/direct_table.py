@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pyarrow
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import dataset, parquet
 from pyarrow.fs import PyFileSystem
@@ -44,6 +44,25 @@ class DirectTable:
         self._options = dict(options or {})
         self._table = DeltaTable(address, version=version, storage_options=self._options)
         self.schema: Any = pyarrow.schema(self._table.schema().to_arrow())
+
+    @staticmethod
+    def create(
+        address: str,
+        *,
+        schema: str,
+        properties: Mapping[str, str],
+        metadata: str,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a table without rows, unless there is one; `schema` is Delta's, as JSON."""
+        DeltaTable.create(
+            address,
+            schema=Schema.from_json(schema),
+            mode="ignore",
+            configuration=dict(properties),
+            storage_options=dict(options or {}),
+            commit_properties=CommitProperties(custom_metadata={"userMetadata": metadata}),
+        )
 
     @property
     def is_plain(self) -> bool:

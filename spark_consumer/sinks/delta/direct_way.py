@@ -15,7 +15,7 @@ from tidegate.program.extras import is_installed
 from tidegate.spark_consumer.sinks.delta.direct_place import OnlySpark, find_place
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql.types import StructType
 
@@ -74,6 +74,26 @@ class DirectWay:
         self._place = place
         self._known_files: set[str] = set()
         self._refused: set[tuple[str, str]] = set()
+
+    def create(
+        self, path: str, *, schema: StructType, properties: Mapping[str, str], metadata: str
+    ) -> None:
+        """Create a table unless it exists; `metadata` is the text of the commit's `userMetadata`.
+
+        In a young JVM Spark takes seconds for each.
+        """
+        from tidegate.spark_consumer.sinks.delta.direct_table import (  # noqa: PLC0415 - optional
+            DirectTable,
+        )
+
+        place = self._place
+        DirectTable.create(
+            f"{place.address}/{path}",
+            schema=schema.json(),
+            properties=properties,
+            metadata=metadata,
+            options=place.options(),
+        )
 
     def table(
         self, path: str, *, schema: StructType, version: int | None = None

@@ -160,7 +160,14 @@ class SinkTables:
         if self._schemas.get(table) == wanted:
             return
         log, address = self.log(spark, table), self.address(table)
-        if not log.exists:
+        if not log.exists and self.direct:
+            self.direct.create(
+                self.path(table),
+                schema=wanted,
+                properties=self._properties,
+                metadata=commit.preparation,
+            )
+        elif not log.exists:
             setting = {"spark.databricks.delta.commitInfo.userMetadata": commit.preparation}
             with session_settings(spark, setting):
                 _create(spark, address, wanted, self._properties)

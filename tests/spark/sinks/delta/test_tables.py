@@ -5,14 +5,29 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import deltalake
 import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DateType,
+    DecimalType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.errors import TableMissing
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
+from tidegate.spark_consumer.sinks.delta.commit_log import Commit
+from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
+from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
 from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
-from tidegate.spark_consumer.sinks.delta.tables import session_settings
+from tidegate.spark_consumer.sinks.delta.tables import SinkTables, session_settings
 from tidegate.spark_consumer.sinks.release_writer import write_release
 
 pytestmark = pytest.mark.spark
@@ -122,3 +137,48 @@ def test_a_table_whose_folder_was_deleted_is_named_and_not_created_again(kit, si
     shutil.rmtree(Path(kit.output, sink_type.name, "u"))
     with pytest.raises(TableMissing, match=f"{sink_type.name}/u"):
         opened()
+
+
+def test_delta_rs_creates_a_table_as_spark_does(spark, tmp_path):
+    kinds = StructType(
+        [
+            StructField("release", LongType(), nullable=False),
+            StructField("commit_timestamp", TimestampType()),
+            StructField("key", StructType([StructField("Id", StringType(), nullable=False)])),
+            StructField("n", DecimalType(38, 9)),
+            StructField("texts", ArrayType(StringType(), containsNull=False)),
+            StructField("raw", BinaryType()),
+            StructField("day", DateType()),
+        ]
+    )
+    commit = Commit("q", "changelog", 0, 5)
+    found = []
+    for name, direct in (("spark", None), ("direct", DirectWay(DirectPlace(f"{tmp_path}/direct")))):
+        tables = SinkTables(
+            f"{tmp_path}/{name}",
+            folder="changelog",
+            sink="changelog",
+            direct=direct,
+            properties={"delta.dataSkippingStatsColumns": "release"},
+        )
+        tables.open(spark, query_id="q", release_max=-1)
+        tables.prepare(spark, "t", schema=kinds, commit=commit)
+        assert tables.log(spark, "t").exists
+        made = deltalake.DeltaTable(f"{tmp_path}/{name}/changelog/t")
+        (entry,) = made.history()
+        found.append(
+            (
+                made.version(),
+                made.schema().to_json(),
+                made.protocol(),
+                made.metadata().configuration,
+                entry["userMetadata"],
+                entry["operation"],
+            )
+        )
+        # Whoever comes second finds it there.
+        other = SinkTables(f"{tmp_path}/{name}", folder="changelog", sink="changelog")
+        other.open(spark, query_id="q", release_max=0)
+        other.prepare(spark, "t", schema=kinds, commit=commit)
+        assert deltalake.DeltaTable(f"{tmp_path}/{name}/changelog/t").version() == 0
+    assert found[0] == found[1]
