@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
 from contextlib import suppress
-from dataclasses import asdict
 from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tidegate.producer.config import ProducerConfig
+from tidegate.producer.schemas_cli import schemas_app
 from tidegate.program.command_line import new_app, run_program
 from tidegate.program.extras import Extra
 from tidegate.program.logs import log_to_stderr
@@ -39,9 +38,6 @@ app = new_app(
 )
 
 
-schemas_app = typer.Typer(
-    help="The schemas of the stream's topics, without a worker.", no_args_is_help=True
-)
 app.add_typer(schemas_app, name="schemas")
 
 
@@ -320,87 +316,6 @@ def reset(
         _print_reset(report, Console())
     if not (report.removed or dry_run) and (report.topics or report.groups):
         raise typer.Exit(ExitCode.FAILURE)
-
-
-@schemas_app.command("list")
-@with_flags(ProducerConfig)
-def list_schemas(
-    config: ConfigFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    **flags: Any,
-) -> None:
-    """List the registry's subjects of the stream; needs no Spanner, changes nothing."""
-    settings = ProducerConfig.load(config, **flags)
-    log_to_stderr(settings.log_level)
-    from tidegate.producer.commands import schemas as command  # noqa: PLC0415 - loads gRPC, see `main`
-
-    found = command.subjects(settings)
-    if as_json:
-        sys.stdout.write(json.dumps([asdict(one) for one in found]) + "\n")
-        return
-    table = Table("subject", "versions", "newest id", "compatibility")
-    for one in found:
-        level = one.compatibility or "the registry's"
-        table.add_row(escape(one.subject), str(one.versions), str(one.schema_id), level)
-    Console().print(table)
-
-
-@schemas_app.command("check")
-@with_flags(ProducerConfig)
-def check_schemas(config: ConfigFile = None, **flags: Any) -> None:
-    """Print the subjects that `run` would add a version to; changes nothing.
-
-    Exit code 1 if there is one; a table that cannot be published is an error.
-    """
-    settings = ProducerConfig.load(config, **flags)
-    log_to_stderr(settings.log_level)
-    from tidegate.producer.commands import schemas as command  # noqa: PLC0415 - loads gRPC, see `main`
-
-    missing = command.missing(settings)
-    for subject in missing:
-        typer.echo(subject)
-    if missing:
-        raise typer.Exit(ExitCode.FAILURE)
-
-
-@schemas_app.command("register")
-@with_flags(ProducerConfig)
-def register_schemas(config: ConfigFile = None, **flags: Any) -> None:
-    """Register what is missing and print its subjects; creates no topic, needs no worker."""
-    settings = ProducerConfig.load(config, **flags)
-    log_to_stderr(settings.log_level)
-    from tidegate.producer.commands import schemas as command  # noqa: PLC0415 - loads gRPC, see `main`
-
-    for subject in command.register(settings):
-        typer.echo(subject)
-
-
-@schemas_app.command("show")
-@with_flags(ProducerConfig)
-def show_schema(
-    table: Annotated[str, typer.Argument(help="As Spanner names it; with its schema, if named.")],
-    config: ConfigFile = None,
-    is_key: Annotated[bool, typer.Option("--key", help="Of the keys, not of the values.")] = False,
-    **flags: Any,
-) -> None:
-    """Print the newest registered schema of a table; needs no Spanner, changes nothing."""
-    settings = ProducerConfig.load(config, **flags)
-    log_to_stderr(settings.log_level)
-    from tidegate.producer.commands import schemas as command  # noqa: PLC0415 - loads gRPC, see `main`
-
-    typer.echo(json.dumps(command.shown(settings, table, is_key=is_key), indent=2))
-
-
-@schemas_app.command("asyncapi")
-@with_flags(ProducerConfig)
-def describe_topics(config: ConfigFile = None, **flags: Any) -> None:
-    """Print the stream's topics as an AsyncAPI document; needs no Spanner, changes nothing."""
-    settings = ProducerConfig.load(config, **flags)
-    log_to_stderr(settings.log_level)
-    from tidegate.producer.commands import schemas as command  # noqa: PLC0415 - loads gRPC, see `main`
-    from tidegate.producer.commands.asyncapi import asyncapi  # noqa: PLC0415 - as above
-
-    typer.echo(json.dumps(asyncapi(settings, command.stream_topics(settings)), indent=2))
 
 
 def _print_gaps(report: GapReport, console: Console) -> None:

@@ -176,7 +176,7 @@ def test_delta_rs_creates_a_table_as_spark_does(spark, tmp_path):
                 entry["operation"],
             )
         )
-        # Whoever comes second finds it there.
+        # A second one finds it there.
         other = SinkTables(f"{tmp_path}/{name}", folder="changelog", sink="changelog")
         other.open(spark, query_id="q", release_max=0)
         other.prepare(spark, "t", schema=kinds, commit=commit)
