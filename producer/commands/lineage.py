@@ -109,15 +109,22 @@ def _edges(graph: LineageGraph) -> list[tuple[int, int]]:
 def _described(one: Relative, now_us: int) -> str:
     """Return in words what is known of it."""
     if one.end_us is not None:
-        return f"{one.condition.value}, {_time(one.start_us)} to {_time(one.end_us)}"
-    since = f"{one.condition.value} since {_time(one.start_us)}"
+        end = _time(one.end_us, now_us)
+        return f"{one.condition.value}, {_time(one.start_us, now_us)} to {end}"
+    since = f"{one.condition.value} since {_time(one.start_us, now_us)}"
     if one.watermark_us is None:
         return f"{since}, slot {one.slot}"
     return f"{since}, slot {one.slot}, behind {(now_us - one.watermark_us) / US_PER_SECOND:.1f} s"
 
 
-def _time(us: int) -> str:
-    """Return an instant to the second, without what Mermaid would take for its own."""
+def _time(us: int, now_us: int) -> str:
+    """Return an instant to the second, without the date if it is today's."""
+    date, _, time = _second(us).partition("T")
+    today = _second(now_us).partition("T")[0]
+    return time if date == today else f"{date} {time}"
+
+
+def _second(us: int) -> str:
     return format_rfc3339(us // US_PER_SECOND * US_PER_SECOND * NS_PER_US)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 
+from tidegate.lineage.fleet_status import PartitionCondition
 from tidegate.producer.commands.status import lag_s
 from tidegate.schemas.instants import NS_PER_US, format_rfc3339
 
@@ -31,18 +33,14 @@ def status_table(found: StreamStatus, *, slowest: int) -> RenderableType:
     parts: list[RenderableType] = [
         f"stream {escape(fleet.stream)}, epoch {escape(fleet.epoch)}",
         _summary(found),
+        _by_worker(found),
     ]
-    slots = Table("slot", "worker", "open", "behind", title="Slots")
-    for slot in fleet.slots:
-        lag = behind(slot.watermark_us, now_us)
-        slots.add_row(str(slot.slot), escape(slot.worker), str(slot.open), lag)
-    parts.append(slots)
     if fleet.partitions[:slowest]:
         parts.append(_slowest(fleet, slowest, now_us))
     if fleet.gaps:
         parts.append(_gaps(fleet))
     if found.workers:
-        parts.append(_workers(found.workers))
+        parts.append(_metrics(found.workers))
     return Group(*parts)
 
 
@@ -85,9 +83,30 @@ def _gaps(fleet: FleetStatus) -> Table:
     return accepted
 
 
-def _workers(workers: Sequence[WorkerCounts]) -> Table:
+def _by_worker(found: StreamStatus) -> Table:
+    """Return what each worker owns, by the newest heartbeats of the slots; `--json` has all slots.
+
+    A worker without slots is idle.
+    """
+    fleet = found.fleet
+    conditions = (PartitionCondition.OPEN, PartitionCondition.WAITING, PartitionCondition.STOPPED)
+    table = Table("worker", "slots", *(one.value for one in conditions), "behind", title="Workers")
+    for worker in sorted({*found.members, *(slot.worker for slot in fleet.slots)}):
+        own = [slot for slot in fleet.slots if slot.worker == worker]
+        marks = [slot.watermark_us for slot in own if slot.watermark_us is not None]
+        counts = Counter(one.condition for one in fleet.partitions if one.worker == worker)
+        table.add_row(
+            escape(worker) or "no heartbeat yet",
+            str(len(own)),
+            *(str(counts[one]) for one in conditions),
+            behind(min(marks), found.now_us) if marks else "",
+        )
+    return table
+
+
+def _metrics(workers: Sequence[WorkerCounts]) -> Table:
     headings = ("metrics of", "reads", "queued", "paused", "held", "stopped", "expires in")
-    table = Table(*headings, title="Workers")
+    table = Table(*headings, title="Metrics")
     for one in workers:
         counts = (one.running, one.queued, one.paused, one.held, one.stopped)
         shown = ["unknown" if count is None else str(count) for count in counts]

@@ -110,7 +110,7 @@ def test_it_shows_what_is_open_in_kafka_and_what_is_queued_in_the_worker(status)
     assert f"{STREAM_PARTITIONS} stream partitions are open; the watermark is behind by" in text
     slowest = [one for one in found["partitions"] if one["token"] in text]
     assert len(slowest) == 1
-    workers = text[text.index("Workers") :]
+    workers = text[text.index("Metrics") :]
     assert worker["address"] in workers
 
     graph = json.loads(status("--json", command="lineage"))

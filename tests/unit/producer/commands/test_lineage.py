@@ -42,10 +42,17 @@ def test_a_tree_shows_each_once_and_fits_a_hundred_columns():
     assert lines[0] == "stream projects/p/s"
     assert max(map(len, lines)) <= 100
     (whole, again) = [line for line in lines if LONG[-20:] in line]
-    assert "waiting since 1970-01-01T00:00:04Z, slot 1" in whole
+    assert "waiting since 00:00:04Z, slot 1" in whole
     assert again.endswith("see above")
-    assert text.count('b"[r] open since 1970-01-01T00:00:05Z, slot 0, behind 0.5 s') == 1
+    assert text.count('b"[r] open since 00:00:05Z, slot 0, behind 0.5 s') == 1
     assert "7 that finished earlier are not shown" in lines[-1]
+
+
+def test_an_instant_of_another_day_has_its_date():
+    console = Console(width=100)
+    with console.capture() as capture:
+        console.print(as_tree(GRAPH, now_us=NOW_US + 86_400_000_000))
+    assert "waiting since 1970-01-01 00:00:04Z, slot 1" in capture.get()
 
 
 def test_a_flow_chart_has_each_edge_to_a_parent_that_is_shown():
@@ -56,10 +63,7 @@ def test_a_flow_chart_has_each_edge_to_a_parent_that_is_shown():
         "p1 --> p2",
         "p2 --> p3",
     ]
-    assert (
-        '    p3["b#quot;[r]<br/>open since 1970-01-01T00:00:05Z, slot 0, behind 0.5 s"]:::open'
-        in lines
-    )
+    assert '    p3["b#quot;[r]<br/>open since 00:00:05Z, slot 0, behind 0.5 s"]:::open' in lines
     assert sum("classDef" in line for line in lines) == len(PartitionCondition)
 
 

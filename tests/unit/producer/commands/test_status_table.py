@@ -61,6 +61,18 @@ def test_all_of_it_fits_a_hundred_columns():
         assert part in text
 
 
+def test_workers_are_listed_with_what_they_own():
+    lines = printed(replace(STATUS, members=("idle", "w [1]"))).splitlines()
+    cells = [
+        [cell.strip() for cell in line.strip("│").split("│")]
+        for line in lines
+        if line.startswith("│")
+    ]
+    assert ["idle", "0", "0", "0", "0", ""] in cells
+    assert ["w [1]", "1", "1", "0", "1", "2.5 s"] in cells
+    assert ["no heartbeat yet", "1", "0", "0", "0", ""] in cells
+
+
 def test_it_lists_as_many_as_asked_for():
     assert "fast" in printed(STATUS)
     assert "fast" not in printed(STATUS, slowest=1)
