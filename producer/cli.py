@@ -314,7 +314,7 @@ def reset(
         sys.stdout.write(report.as_json() + "\n")
     else:
         _print_reset(report, Console())
-    if not (report.removed or dry_run) and (report.topics or report.groups):
+    if not (report.removed or dry_run or report.is_empty):
         raise typer.Exit(ExitCode.FAILURE)
 
 

@@ -49,6 +49,8 @@ ROOT_TOKEN = ""
 SLOTS_DEFAULT = 16
 
 _PROGRESS = "-progress"
+_KEY, _VALUE = "-key", "-value"
+_TABLE = r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)?"
 _PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
@@ -89,6 +91,15 @@ class TopicNames:
         """Return the topic of a table, named as Spanner does: `name` or `schema.name`."""
         return f"{self.prefix}.{table}"
 
+    @property
+    def data_pattern(self) -> str:
+        """Regular expression, for Python and Java alike, of the whole name of every data topic."""
+        return re.escape(f"{self.prefix}.") + _TABLE
+
+    def is_data(self, topic: str) -> bool:
+        """Whether a topic is one of a table of this stream."""
+        return re.fullmatch(self.data_pattern, topic) is not None
+
     def table(self, topic: str) -> str | None:
         """Return the table of a data topic, or None if the topic is not one of this prefix."""
         head = f"{self.prefix}."
@@ -108,12 +119,18 @@ class TopicNames:
             and other != self.prefix
         )
 
+    def is_subject(self, subject: str) -> bool:
+        """Whether a subject of the registry is one of this stream's topics."""
+        topic = subject.removesuffix(_KEY) if subject.endswith(_KEY) else None
+        topic = subject.removesuffix(_VALUE) if subject.endswith(_VALUE) else topic
+        return topic is not None and (topic == self.progress or self.is_data(topic))
+
     @staticmethod
     def key_subject(topic: str) -> str:
         """Return the registry's subject for the keys of a topic."""
-        return f"{topic}-key"
+        return f"{topic}{_KEY}"
 
     @staticmethod
     def value_subject(topic: str) -> str:
         """Return the registry's subject for the values of a topic."""
-        return f"{topic}-value"
+        return f"{topic}{_VALUE}"

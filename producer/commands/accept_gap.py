@@ -127,7 +127,9 @@ def accept_gap(
         report = GapReport(started.stream, dry_run, by, partitions)
         if dry_run or not confirm(report):
             return report
-        require_no_worker(config, found.topics.group, found.kafka_options, progress)
+        require_no_worker(
+            config, found.topics.group, found.kafka_options, progress, former_run=NAME
+        )
         parts = prepare(config, found)
         core = parts.worker(GapAcceptingWorker)
         join(parts, exits, core, GapAcceptor, progress=progress).accept(tuple(gaps))

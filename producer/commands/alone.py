@@ -35,14 +35,16 @@ def require_no_worker(
     group: str,
     kafka_options: Mapping[str, Any],
     progress: Callable[[str, int], None],
+    *,
+    former_run: str | None,
 ) -> None:
     """Wait until workers that have ended have left the group; raise ConfigError if some stay.
 
-    A member with the name of `config.worker` is a former run of the same command.
+    A member with the name `former_run` is a former run of the same command; None: it joins none.
     """
     admin = RetryingAdmin(admin_config(config.bootstrap_servers, kafka_options))
     give_up_at = time.monotonic() + config.session_timeout_ms / 1_000 + LEAVING_S
-    while members := [one for one in group_members(admin, group) if one != config.worker]:
+    while members := [one for one in group_members(admin, group) if one != former_run]:
         if time.monotonic() > give_up_at:
             message = f"workers run in group {group}: {', '.join(members)}"
             hint = "Stop all workers, then run it again; a worker leaves after session_timeout_ms"

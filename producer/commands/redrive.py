@@ -104,7 +104,9 @@ def redrive(
         if not found.has_dead_letter:
             return RedriveReport(dead_letter, dry_run)
         if not dry_run:
-            require_no_worker(config, found.topics.group, found.kafka_options, progress)
+            require_no_worker(
+                config, found.topics.group, found.kafka_options, progress, former_run=NAME
+            )
         parts = prepare(config, found.planned(config) if dry_run else found)
         if dry_run:
             parts.topics.on_found = lambda _topic: None

@@ -34,6 +34,11 @@ class ResetReport:
     subjects: list[str]
     removed: bool = False
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to remove."""
+        return not (self.topics or self.groups or self.subjects)
+
     def as_json(self) -> str:
         """Return the report as one line of JSON."""
         return json.dumps(asdict(self))
@@ -50,8 +55,8 @@ def reset(
     """Remove topics, groups and, if asked to, the registry's subjects of a stream.
 
     `confirm` is shown what would be removed; nothing is changed if it says no.
-    Raises ConfigError while workers are in the group, or for a right that is missing, and
-    UnreachableError.
+    Raises ConfigError while workers are in the group, where the prefix of another stream continues
+    this one, or for a right that is missing, and UnreachableError.
     """
     names = TopicNames(config.prefix)
     options = {**config.kafka_client_options(), "logger": KafkaClientLog()}
@@ -61,14 +66,11 @@ def reset(
     subjects = []
     if with_subjects:
         registry.require_reachable()
-        of_topics = [
-            each(one) for one in topics for each in (names.key_subject, names.value_subject)
-        ]
-        subjects = [one for one in of_topics if registry.versions(one)]
+        subjects = [one for one in registry.subject_names() if names.is_subject(one)]
     report = ResetReport(config.prefix, topics, removal.groups(), subjects)
-    if dry_run or not (topics or report.groups) or not confirm(report):
+    if dry_run or report.is_empty or not confirm(report):
         return report
-    require_no_worker(config, names.group, options, progress)
+    require_no_worker(config, names.group, options, progress, former_run=None)
     progress("deleting topics and groups", 0)
     removal.remove(report.topics, report.groups)
     for number, subject in enumerate(subjects):

@@ -14,7 +14,7 @@ from tidegate.producer.commands.check import missing_subjects
 from tidegate.producer.commands.environment import find_environment
 from tidegate.producer.commands.parts import make_registrar, register_progress, registered
 from tidegate.producer.kafka.topics import KafkaTopics
-from tidegate.program.kafka_clients import list_topics
+from tidegate.program.kafka_clients import list_topics, require_own_prefix
 from tidegate.program.kafka_log import KafkaClientLog
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.schemas.errors import ConfigError
@@ -118,7 +118,8 @@ def _topics(config: ProducerConfig) -> list[str]:
     """Return the data topics and the progress topic, as far as they exist."""
     names = TopicNames(config.prefix)
     visible = list_topics(config.bootstrap_servers, _kafka_options(config))
-    return sorted(t for t in visible if t == names.progress or names.table(t) is not None)
+    require_own_prefix(names, visible)
+    return sorted(t for t in visible if t == names.progress or names.is_data(t))
 
 
 def _registry(config: ProducerConfig) -> HttpSchemaRegistry:

@@ -9,7 +9,12 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tidegate.producer.kafka.admin import CALL_TIMEOUT_S
-from tidegate.program.kafka_clients import admin_config, list_topics, make_client
+from tidegate.program.kafka_clients import (
+    admin_config,
+    list_topics,
+    make_client,
+    require_own_prefix,
+)
 from tidegate.program.kafka_errors import kafka_failure
 from tidegate.schemas.errors import UnreachableError
 
@@ -37,11 +42,15 @@ class StreamRemoval:
         self._admin = make_client(AdminClient, admin_config(bootstrap_servers, options))
 
     def topics(self) -> list[str]:
-        """Return the stream's topics that exist: data, progress and dead letters."""
+        """Return the stream's topics that exist: data, progress and dead letters.
+
+        Raises ConfigError if some could be another stream's.
+        """
         names = self._names
         others = (names.progress, names.dead_letter)
         visible = list_topics(self._servers, self._options)
-        return sorted(one for one in visible if one in others or names.table(one) is not None)
+        require_own_prefix(names, visible)
+        return sorted(one for one in visible if one in others or names.is_data(one))
 
     def groups(self) -> list[str]:
         """Return the fleet's group and the registers of its workers, as far as they exist."""

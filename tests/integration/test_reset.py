@@ -86,7 +86,12 @@ def test_it_begins_again(tmp_path):
         assert "again.Seen-value" in report["subjects"]
         assert run("reset", "--yes")[0] == 0
         assert not [one for one in list_topics(stack.bootstrap_servers) if one.startswith("again")]
-        assert run("reset", "--yes")[:2] == (0, "There is nothing to delete.\n")
+        # The subjects have no topic any more, and are found all the same.
+        code, text, _ = run("reset", "--yes", "--json", "--subjects")
+        assert (code, json.loads(text)["removed"]) == (0, True)
+        assert json.loads(text)["subjects"] == report["subjects"]
+        for options in ((), ("--subjects",)):
+            assert run("reset", "--yes", *options)[:2] == (0, "There is nothing to delete.\n")
 
         pipeline = Pipeline(programs)
         try:

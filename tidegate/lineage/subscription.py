@@ -7,7 +7,6 @@ A data topic that the pattern does not match is an error, never skipped.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from tidegate.schemas.topics import TopicNames
 
 __all__ = ["ProgressOnly", "Subscribed", "Subscription"]
-
-_TABLE = r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)?"
 
 
 class Subscribed(Protocol):
@@ -54,7 +51,7 @@ class Subscription:
     @property
     def data_pattern(self) -> str:
         """Regular expression, for Python and Java alike, of the whole name of every data topic."""
-        return re.escape(f"{self.names.prefix}.") + _TABLE
+        return self.names.data_pattern
 
     @property
     def progress_topic(self) -> str:
@@ -66,7 +63,7 @@ class Subscription:
 
         Raises ProtocolError for a data topic of this prefix that the pattern does not match.
         """
-        if topic == self.progress_topic or re.fullmatch(self.data_pattern, topic):
+        if topic == self.progress_topic or self.names.is_data(topic):
             return True
         if self.names.table(topic) is not None:
             message = "a data topic's name could also be a topic of another prefix"

@@ -122,6 +122,13 @@ class HttpSchemaRegistry:
         message = "a subject's compatibility level is changed at the same moment, again and again"
         raise UnreachableError(message, url=self._url, subject=subject)
 
+    def subject_names(self) -> list[str]:
+        """Return the names of all subjects; raises ConfigError or UnreachableError."""
+        try:
+            return sorted(self._client.get_subjects())
+        except Exception as error:
+            raise self._translate(error) from error
+
     def delete(self, subject: str) -> None:
         """Delete all versions of a subject; their ids keep their meaning."""
         self._if_found(self._client.delete_subject, subject)

@@ -120,3 +120,21 @@ def test_streams_that_do_not_overlap_share_no_data_topic(first, second, table, o
     names = TopicNames(first)
     if first != second and not names.overlapping([f"{second}-progress"]):
         assert names.data(table) != TopicNames(second).data(other)
+
+
+@pytest.mark.parametrize(
+    ("subject", "is_one"),
+    [
+        ("bank.accounts-key", True),
+        ("bank.accounts-value", True),
+        ("bank.shop.Items-value", True),
+        ("bank-progress-key", True),
+        ("bank.accounts", False),
+        ("bank-progress", False),
+        ("bank2.accounts-key", False),
+        ("bank.a.b.c-value", False),
+        ("bank-value", False),
+    ],
+)
+def test_a_subject_is_the_streams_if_its_topic_is(subject, is_one):
+    assert TopicNames("bank").is_subject(subject) is is_one

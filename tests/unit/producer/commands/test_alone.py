@@ -14,7 +14,7 @@ from tidegate.schemas.errors import ConfigError
 def ask(monkeypatch):
     """Ask with these members at each look; return what was said meanwhile."""
 
-    def ask_with(*looks):
+    def ask_with(*looks, former_run="accept-gap"):
         answers = iter(looks)
         now = {"s": 0.0}
         monkeypatch.setattr(alone, "RetryingAdmin", lambda _config: None)
@@ -22,11 +22,11 @@ def ask(monkeypatch):
         monkeypatch.setattr(alone, "group_members", lambda *_: next(answers, looks[-1]))
         monkeypatch.setattr(alone.time, "monotonic", lambda: now["s"])
         monkeypatch.setattr(alone.time, "sleep", lambda s: now.update(s=now["s"] + s))
-        config = SimpleNamespace(
-            worker="accept-gap", session_timeout_ms=3_000, bootstrap_servers="b"
-        )
+        config = SimpleNamespace(session_timeout_ms=3_000, bootstrap_servers="b")
         said = []
-        alone.require_no_worker(config, "g", {}, lambda what, _: said.append(what))
+        alone.require_no_worker(
+            config, "g", {}, lambda what, _: said.append(what), former_run=former_run
+        )
         return said
 
     return ask_with
@@ -41,6 +41,11 @@ def test_workers_that_leave_are_waited_for(ask):
 
 def test_a_former_run_of_the_same_command_is_no_worker(ask):
     assert ask(["accept-gap"]) == []
+
+
+def test_a_command_that_joins_no_group_exempts_no_member(ask):
+    with pytest.raises(ConfigError, match="workers run in group g: accept-gap"):
+        ask(["accept-gap"], former_run=None)
 
 
 def test_workers_that_stay_are_named(ask):

@@ -35,6 +35,9 @@ class Registry(InMemorySchemaRegistry):
     def require_reachable(self):
         """It is."""
 
+    def subject_names(self):
+        return sorted(self.subjects)
+
     def delete(self, subject):
         del self.subjects[subject]
 
@@ -43,7 +46,11 @@ class Registry(InMemorySchemaRegistry):
 def removal(monkeypatch):
     found = Removal()
     monkeypatch.setattr(command, "StreamRemoval", lambda *_: found)
-    monkeypatch.setattr(command, "require_no_worker", lambda *_: None)
+    exempt = []
+    monkeypatch.setattr(
+        command, "require_no_worker", lambda *_, former_run: exempt.append(former_run)
+    )
+    found.exempt = exempt
     return found
 
 
@@ -65,6 +72,8 @@ def test_topics_and_groups_go_and_subjects_stay(place, removal, known):
     }  # fmt: skip
     assert len(known.subjects) == 3
     assert said == ["deleting topics and groups"]
+    # A member that has the name of this host's worker is that worker.
+    assert removal.exempt == [None]
 
 
 def test_subjects_go_if_they_are_asked_for(place, removal, known):
@@ -81,7 +90,7 @@ def test_nothing_goes_before_somebody_has_agreed(place, removal, known, options)
 
 
 def test_nothing_goes_while_workers_run(place, removal, known, monkeypatch):
-    def refuse(*_):
+    def refuse(*_, **_options):
         raise ConfigError("workers run in group bank-fleet: w1")
 
     monkeypatch.setattr(command, "require_no_worker", refuse)
@@ -89,6 +98,13 @@ def test_nothing_goes_while_workers_run(place, removal, known, monkeypatch):
         reset(place.config(), with_subjects=True)
     assert removal.removed == []
     assert len(known.subjects) == 3
+
+
+def test_subjects_that_an_interrupted_reset_left_are_found(place, removal, known):
+    removal.found = ([], [])
+    report = reset(place.config(), with_subjects=True)
+    assert (report.subjects, report.removed) == (["bank.Users-key", "bank.Users-value"], True)
+    assert set(known.subjects) == {"other-value"}
 
 
 def test_a_stream_that_is_not_there_is_not_asked_about(place, removal, known):

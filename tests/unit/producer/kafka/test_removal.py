@@ -14,7 +14,7 @@ from tidegate.schemas.topics import TopicNames
 
 TOPICS = {
     "bank-progress", "bank-dead-letter", "bank.Users", "bank.shop.Items",
-    "bank2.Users", "bank-other", "other.Users", "bank",
+    "bank2.Users", "bank-other", "bank.a.b.c", "other.Users", "bank",
 }  # fmt: skip
 OF_THE_STREAM = ["bank-dead-letter", "bank-progress", "bank.Users", "bank.shop.Items"]
 
@@ -63,6 +63,12 @@ def removal(admin, monkeypatch):
     monkeypatch.setattr(module, "_LOOK_S", 0.001)
     monkeypatch.setattr(module, "_GONE_S", 0.05)
     return StreamRemoval(TopicNames("bank"), "b:1", {})
+
+
+def test_topics_that_may_be_of_another_stream_stay(removal, admin):
+    admin.visible |= {"bank.eu-progress", "bank.eu.Items"}
+    with pytest.raises(ConfigError, match="prefix of another stream"):
+        removal.topics()
 
 
 def test_only_what_bears_the_prefix_is_found(removal):
