@@ -5,7 +5,6 @@ Made from what exists: topics, their numbers of topic partitions, and the newest
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from tidegate.version import __version__
@@ -20,7 +19,6 @@ __all__ = ["asyncapi"]
 
 _AVRO = "application/vnd.apache.avro+json;version=1.9.0"
 _BINDING = "0.5.0"
-_NOT_AN_ID = re.compile("[^A-Za-z0-9_-]")
 _HEADERS = {
     "type": "object",
     "required": ["order", "mod"],
@@ -50,8 +48,8 @@ _HEADERS = {
 
 
 def asyncapi(config: ProducerConfig, topics: Sequence[StreamTopic]) -> dict[str, Any]:
-    """Return the document; names of channels are those of topics, as far as ids may be."""
-    ids = {one.topic: _NOT_AN_ID.sub("_", one.topic) for one in topics}
+    """Return the document; an id is the topic's name with two dashes for each dot."""
+    ids = {one.topic: one.topic.replace(".", "--") for one in topics}
     return {
         "asyncapi": "3.0.0",
         "info": {

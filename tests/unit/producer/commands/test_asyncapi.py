@@ -16,6 +16,7 @@ KEY = RegisteredSchema(1, {"type": "record", "name": "Key", "fields": []})
 VALUE = RegisteredSchema(2, {"type": "record", "name": "Change", "fields": []})
 TOPICS = (
     StreamTopic("bank.shop.Items", "shop.Items", 6, KEY, VALUE),
+    StreamTopic("bank.shop_Items", "shop_Items", 6, KEY, VALUE),
     StreamTopic("bank-progress", None, 16, KEY, VALUE),
 )
 
@@ -38,9 +39,9 @@ def references(value):
 
 def test_every_topic_is_a_channel_with_both_schemas():
     found = document()
-    items = found["channels"]["bank_shop_Items"]
+    items = found["channels"]["bank--shop--Items"]
     assert (items["address"], items["bindings"]["kafka"]["partitions"]) == ("bank.shop.Items", 6)
-    message = found["components"]["messages"]["bank_shop_Items"]
+    message = found["components"]["messages"]["bank--shop--Items"]
     assert message["payload"]["schema"] == VALUE.schema
     assert message["bindings"]["kafka"]["key"]["schema"] == KEY.schema
     assert set(message["headers"]["required"]) == {"order", "mod"}
