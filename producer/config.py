@@ -71,9 +71,9 @@ _OWNED_KAFKA_OPTIONS = frozenset(
 )
 
 
-def listed(text: str) -> tuple[str, ...]:
-    """Return the parts of a comma-separated setting."""
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+def listed(text: str, *, separator: str = ",") -> tuple[str, ...]:
+    """Return the parts of a setting that is a list."""
+    return tuple(part.strip() for part in text.split(separator) if part.strip())
 
 
 class ProducerConfig(StreamSettings):
@@ -182,7 +182,8 @@ class ProducerConfig(StreamSettings):
     )
     tags_left_out: str = Field(
         default="", description=(
-            "Tags of transactions that are not published, comma-separated, `*` for any text"
+            "Tags of transactions that are not published, semicolon-separated (a tag may have "
+            "commas), `*` for any text"
         ),
     )  # fmt: skip
     system_transactions_left_out: bool = Field(

@@ -6,8 +6,9 @@ their topic lacks, and what is left out still moves the watermark and is counted
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tidegate.producer.records import Mod, UnreadableValues
@@ -21,16 +22,22 @@ if TYPE_CHECKING:
     from tidegate.producer.records import DataChangeRecord, ModType, RecordColumn
     from tidegate.schemas.tables import TableSchema
 
+    _Columns = tuple[RecordColumn, ...]
+
 __all__ = ["MOD_TYPES", "RecordFilter"]
 
 MOD_TYPES: tuple[ModType, ...] = ("INSERT", "UPDATE", "DELETE")
 _EXCLUDES = {mod_type: f"exclude_{mod_type.lower()}" for mod_type in MOD_TYPES}
 _KEPT_MAX = 4_096
+_TAGS = "tags_left_out"
 
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """Patterns, in which `*` stands for any text; names are Spanner's.  Thread-safe."""
+    """Patterns, in which `*` stands for any text; names are Spanner's.  Thread-safe.
+
+    The case of names does not matter, as in GoogleSQL; that of tags does.
+    """
 
     tables: tuple[str, ...] = ()
     """Those that are published; empty: all."""
@@ -43,10 +50,13 @@ class RecordFilter:
     """Of transactions."""
     system_transactions_left_out: bool = False
     _tables: dict[str, bool] = field(default_factory=dict, compare=False, repr=False)
-    _narrowed: dict[int, tuple[tuple[RecordColumn, ...], tuple[RecordColumn, ...]]] = field(
+    _narrowed: dict[tuple[str, int], tuple[_Columns, _Columns]] = field(
         default_factory=dict, compare=False, repr=False
     )
-    """Column lists by their identity, each with what is left of it: equal lists stay one object."""
+    """Column lists by table and identity, each with what is left: equal lists stay one object.
+
+    The table belongs to it: two tables with equal columns share a list, and hide other ones.
+    """
 
     @property
     def is_empty(self) -> bool:
@@ -61,11 +71,13 @@ class RecordFilter:
             "tables_left_out": self.tables_left_out,
             "columns_left_out": self.columns_left_out,
             "mod_types": self.mod_types if self.mod_types != MOD_TYPES else (),
-            "tags_left_out": self.tags_left_out,
+            _TAGS: self.tags_left_out,
             "system_transactions_left_out": ("true",) * self.system_transactions_left_out,
         }
         return tuple(
-            f"{PRODUCER_FILTER}{name}={','.join(texts)}" for name, texts in lists.items() if texts
+            f"{PRODUCER_FILTER}{name}={(';' if name == _TAGS else ',').join(texts)}"
+            for name, texts in lists.items()
+            if texts
         )
 
     @property
@@ -78,12 +90,32 @@ class RecordFilter:
             found.append(ELSEWHERE)
         return tuple(sorted(found))
 
+    def unmatched(self, tables: Iterable[TableSchema]) -> list[str]:
+        """Return the names without `*` that no table or column has, each as `setting: name`."""
+        names = {table.name.casefold(): table for table in tables}
+        columns = {
+            f"{name}.{column.name.casefold()}"
+            for name, table in names.items()
+            for column in table.columns
+        }
+        lists = (
+            ("tables", self.tables, names),
+            ("tables_left_out", self.tables_left_out, names),
+            ("columns_left_out", self.columns_left_out, columns),
+        )
+        return [
+            f"{setting}: {one}"
+            for setting, patterns, known in lists
+            for one in patterns
+            if "*" not in one and one.casefold() not in known
+        ]
+
     def takes_table(self, name: str) -> bool:
         """Whether changes of a table are published."""
         found = self._tables.get(name)
         if found is None:
-            is_named = not self.tables or _matches(name, self.tables)
-            found = is_named and not _matches(name, self.tables_left_out)
+            is_named = not self.tables or _is_named(name, self.tables)
+            found = is_named and not _is_named(name, self.tables_left_out)
             self._tables[name] = found
         return found
 
@@ -100,16 +132,23 @@ class RecordFilter:
         )
 
     def narrowed(self, record: DataChangeRecord) -> DataChangeRecord:
-        """Return a record without the columns that are left out."""
+        """Return a record without the columns that are left out.
+
+        Raises ConfigError for a column of the primary key: without it no change has a place.
+        """
         hidden = self._hidden(record.table_name, (column.name for column in record.columns))
         if not hidden:
             return record
-        kept = self._narrowed.get(id(record.columns))
+        keyed = [one.name for one in record.columns if one.is_primary_key and one.name in hidden]
+        if keyed:
+            raise _keyed(record.table_name, keyed)
+        place = record.table_name, id(record.columns)
+        kept = self._narrowed.get(place)
         if kept is None or kept[0] is not record.columns:
             if len(self._narrowed) >= _KEPT_MAX:
                 self._narrowed.clear()
             left = tuple(column for column in record.columns if column.name not in hidden)
-            kept = self._narrowed[id(record.columns)] = record.columns, left
+            kept = self._narrowed[place] = record.columns, left
         mods = tuple(
             Mod(keys, _without(new_values, hidden), _without(old_values, hidden))
             for keys, new_values, old_values in record.mods
@@ -119,13 +158,12 @@ class RecordFilter:
     def narrowed_table(self, table: TableSchema) -> TableSchema:
         """Return a table without the columns that are left out.
 
-        Raises ConfigError for a column of the primary key: without it no change has a place.
+        Raises ConfigError for a column of the primary key.
         """
         hidden = self._hidden(table.name, (column.name for column in table.columns))
         keyed = sorted(hidden.intersection(column.name for column in table.key_columns))
         if keyed:
-            message = f"columns_left_out: {', '.join(keyed)} of {table.name} is in the primary key"
-            raise ConfigError(message, hint="Leave out the table, or other columns")
+            raise _keyed(table.name, keyed)
         if not hidden:
             return table
         columns = tuple(column for column in table.columns if column.name not in hidden)
@@ -135,15 +173,30 @@ class RecordFilter:
         if not self.columns_left_out:
             return frozenset()
         return frozenset(
-            name for name in columns if _matches(f"{table}.{name}", self.columns_left_out)
+            name for name in columns if _is_named(f"{table}.{name}", self.columns_left_out)
         )
 
 
+def _is_named(name: str, patterns: tuple[str, ...]) -> bool:
+    return _matches(name.casefold(), tuple(pattern.casefold() for pattern in patterns))
+
+
 def _matches(text: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(text, pattern) for pattern in patterns)
+    return any(_compiled(pattern).fullmatch(text) for pattern in patterns)
+
+
+@lru_cache(_KEPT_MAX)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
+
+
+def _keyed(table: str, columns: Iterable[str]) -> ConfigError:
+    message = f"columns_left_out: {', '.join(columns)} of {table} is in the primary key"
+    return ConfigError(message, hint="Leave out the table, or other columns")
 
 
 def _without(values: Mapping[str, object], hidden: frozenset[str]) -> Mapping[str, object]:
     if isinstance(values, UnreadableValues):
-        return values
+        # The text may hold what is left out, and a parked change keeps its text.
+        return UnreadableValues("", values.error)
     return {name: value for name, value in values.items() if name not in hidden}

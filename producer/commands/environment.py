@@ -98,7 +98,7 @@ def filter_of(config: ProducerConfig) -> RecordFilter:
         tables_left_out=listed(config.tables_left_out),
         columns_left_out=listed(config.columns_left_out),
         mod_types=tuple(one for one in MOD_TYPES if one in chosen),
-        tags_left_out=listed(config.tags_left_out),
+        tags_left_out=listed(config.tags_left_out, separator=";"),
         system_transactions_left_out=config.system_transactions_left_out,
     )
 
@@ -139,7 +139,7 @@ def find_environment(config: ProducerConfig) -> Environment:
         catalogue: Catalogue = SpannerCatalogue(channels)
         record_filter = filter_of(config)
         if not record_filter.is_empty:
-            catalogue = FilteredCatalogue(catalogue, record_filter)
+            catalogue = FilteredCatalogue(catalogue, record_filter, is_new=recorded is None)
         now_ns = time.time_ns()
         starts_now = recorded is not None or config.start == "now"
         tasks = TaskThread()

@@ -49,16 +49,27 @@ class FilteringTranslator:
 class FilteredCatalogue:
     """The catalogue as if it held nothing of what is left out; port: `ports.Catalogue`."""
 
-    def __init__(self, catalogue: Catalogue, record_filter: RecordFilter) -> None:
+    def __init__(
+        self, catalogue: Catalogue, record_filter: RecordFilter, *, is_new: bool = False
+    ) -> None:
+        """Look through a filter; `is_new`: the stream has not begun, so names can be corrected."""
         self._catalogue = catalogue
         self._filter = record_filter
+        self._is_new = is_new
 
     def describe(self, stream: str) -> StreamDescription:
         """Return a change stream with the tables that are published.
 
-        Raises ConfigError if the filter leaves none of them, or a column of a primary key out.
+        Raises ConfigError if the filter leaves none of them, leaves a column of a primary key out,
+        or names what a new stream does not watch.
         """
         found = self._catalogue.describe(stream)
+        wrong = self._filter.unmatched(found.tables) if self._is_new else []
+        if wrong:
+            watched = ", ".join(table.name for table in found.tables)
+            message = f"{wrong[0]} is not in the change stream"
+            hint = f"It watches {watched}; a name with * in it may be one of a later table"
+            raise ConfigError(message, hint=hint)
         tables = tuple(
             self._filter.narrowed_table(table)
             for table in found.tables

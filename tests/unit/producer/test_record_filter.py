@@ -47,6 +47,11 @@ def record(**changes):
         ({"system_transactions_left_out": True}, {"is_system_transaction": True}, True),
         ({"system_transactions_left_out": True}, {}, False),
         ({"columns_left_out": ("*.*",)}, {}, False),
+        ({"tables": ("SHOP.items",)}, {}, False),
+        ({"tables_left_out": ("Shop.ITEMS",)}, {}, True),
+        ({"tags_left_out": ("App=*",)}, {"transaction_tag": "app=web"}, False),
+        ({"tags_left_out": ("[abc]?",)}, {"transaction_tag": "ax"}, False),
+        ({"tags_left_out": ("[abc]?*",)}, {"transaction_tag": "[abc]?\n"}, True),
     ],
 )
 def test_a_record_is_left_out_as_a_whole_or_not(options, changes, is_left_out):
@@ -74,11 +79,36 @@ def test_equal_column_lists_stay_one_object():
 
 def test_values_that_cannot_be_read_stay_the_error_of_their_change():
     damaged = UnreadableValues("{", SchemaError("damaged"))
-    left = RecordFilter(columns_left_out=("*.b",)).narrowed(
-        record(mods=(Mod({"id": "1"}, damaged, {"b": "y"}),))
-    )
-    assert left.mods[0].new_values is damaged
+    whole = record(mods=(Mod({"id": "1"}, damaged, {"b": "y"}),))
+    left = RecordFilter(columns_left_out=("*.b",)).narrowed(whole)
+    # The text may hold what is left out.
+    assert (left.mods[0].new_values.text, left.mods[0].new_values.error) == ("", damaged.error)
     assert left.mods[0].old_values == {}
+    assert RecordFilter(columns_left_out=("other.b",)).narrowed(whole) is whole
+
+
+def test_two_tables_with_one_list_of_columns_hide_their_own():
+    chosen = RecordFilter(columns_left_out=("A.a", "B.b"))
+    of_a, of_b = (chosen.narrowed(record(table_name=name)) for name in "AB")
+    assert [column.name for column in of_a.columns] == ["id", "b"]
+    assert [column.name for column in of_b.columns] == ["id", "a"]
+    assert of_b.mods == (Mod({"id": "1"}, {"a": "x"}, {}),)
+
+
+def test_names_of_nothing_are_found():
+    chosen = RecordFilter(
+        tables=("shop.items", "Orders", "Later*"),
+        tables_left_out=("Gone",),
+        columns_left_out=("Shop.Items.A", "shop.Items.c", "*.x"),
+    )
+    assert chosen.unmatched([TABLE]) == [
+        "tables: Orders", "tables_left_out: Gone", "columns_left_out: shop.Items.c",
+    ]  # fmt: skip
+
+
+def test_a_record_of_an_unknown_table_keeps_its_primary_key():
+    with pytest.raises(ConfigError, match=r"columns_left_out: id of shop\.Items"):
+        RecordFilter(columns_left_out=("*.ID",)).narrowed(record())
 
 
 def test_a_table_has_the_columns_that_are_left():
@@ -104,7 +134,11 @@ def test_a_column_of_the_primary_key_cannot_be_left_out():
             ("producer.mod_types=INSERT",),
             ("exclude_delete", "exclude_update"),
         ),
-        ({"tags_left_out": ("t",)}, ("producer.tags_left_out=t",), (TRANSACTIONS_LEFT_OUT,)),
+        (
+            {"tags_left_out": ("t", "a=1,b=2")},
+            ("producer.tags_left_out=t;a=1,b=2",),
+            (TRANSACTIONS_LEFT_OUT,),
+        ),
         (
             {"system_transactions_left_out": True},
             ("producer.system_transactions_left_out=true",),

@@ -61,6 +61,21 @@ def test_the_catalogue_holds_what_is_published():
     assert catalogue.table("none", stream="s") is None
 
 
+@pytest.mark.parametrize(
+    ("options", "refused"),
+    [
+        ({"columns_left_out": ("ab.emial",)}, r"columns_left_out: ab\.emial.*watches a, ab"),
+        ({"tables": ("a", "Orders")}, "tables: Orders"),
+    ],
+)
+def test_a_new_stream_watches_what_its_filter_names(options, refused):
+    tables = Catalogue("a", "ab", watches_all=True)
+    with pytest.raises(ConfigError, match=refused):
+        FilteredCatalogue(tables, RecordFilter(**options), is_new=True).describe("s")
+    # What a stream that has begun does not watch may have been dropped.
+    assert FilteredCatalogue(tables, RecordFilter(**options)).describe("s").tables
+
+
 def test_a_filter_that_leaves_no_table_is_refused():
     chosen = RecordFilter(tables=("Orders",))
     with pytest.raises(ConfigError, match=r"leaves out every table.*It watches a, b"):
