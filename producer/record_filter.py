@@ -136,7 +136,7 @@ class RecordFilter:
 
         Raises ConfigError for a column of the primary key: without it no change has a place.
         """
-        hidden = self._hidden(record.table_name, (column.name for column in record.columns))
+        hidden = self.hidden(record.table_name, (column.name for column in record.columns))
         if not hidden:
             return record
         keyed = [one.name for one in record.columns if one.is_primary_key and one.name in hidden]
@@ -160,7 +160,7 @@ class RecordFilter:
 
         Raises ConfigError for a column of the primary key.
         """
-        hidden = self._hidden(table.name, (column.name for column in table.columns))
+        hidden = self.hidden(table.name, (column.name for column in table.columns))
         keyed = sorted(hidden.intersection(column.name for column in table.key_columns))
         if keyed:
             raise _keyed(table.name, keyed)
@@ -169,7 +169,8 @@ class RecordFilter:
         columns = tuple(column for column in table.columns if column.name not in hidden)
         return replace(table, columns=columns)
 
-    def _hidden(self, table: str, columns: Iterable[str]) -> frozenset[str]:
+    def hidden(self, table: str, columns: Iterable[str]) -> frozenset[str]:
+        """Return those of a table's columns that are left out."""
         if not self.columns_left_out:
             return frozenset()
         return frozenset(

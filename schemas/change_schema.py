@@ -19,7 +19,7 @@ from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.progress import TimestampForm
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from tidegate.schemas.tables import ColumnType, TableSchema
 
@@ -37,6 +37,7 @@ __all__ = [
     "unwatched_columns",
     "value_schema",
     "with_row",
+    "without",
 ]
 
 _AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -220,6 +221,13 @@ def merged_row(newest_first: Iterable[Mapping[str, Any]]) -> dict[str, dict[str,
         name: {**field, **_UNWATCHED} if name in unwatched else field
         for name, field in fields.items()
     }
+
+
+def without(schema: Mapping[str, Any], columns: Collection[str]) -> dict[str, Any]:
+    """Return a value schema that says of some columns that their values are left out."""
+    fields = row_fields(schema)
+    unwatched = {name: {**fields[name], **_UNWATCHED} for name in fields if name in columns}
+    return with_row(schema, fields | unwatched)
 
 
 def unwatched_columns(versions: Iterable[Mapping[str, Any]]) -> frozenset[str]:

@@ -76,8 +76,8 @@ def _is_denied(right: Right, config: ProducerConfig, found: Environment) -> bool
 def missing_subjects(config: ProducerConfig, found: Environment) -> list[str]:
     """Return the subjects that `run` would add a version to, the progress topic's last."""
     names, registry = found.topics, found.registry
-    excludes = filter_of(config).excludes
-    registrar = TableRegistrar(names, registry, config.timestamp_form, excludes=excludes)
+    record_filter = filter_of(config)
+    registrar = TableRegistrar(names, registry, config.timestamp_form, record_filter=record_filter)
     missing = [name for table in found.description.tables for name in registrar.missing(table)]
     progress = {
         names.key_subject(names.progress): KEY_SCHEMAS,

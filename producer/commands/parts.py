@@ -207,8 +207,12 @@ def prepare(config: ProducerConfig, found: Environment) -> Parts:
 
 def make_registrar(config: ProducerConfig, found: Environment) -> TableRegistrar:
     """Return what registers tables as the settings say."""
-    excludes = filter_of(config).excludes
-    return TableRegistrar(found.topics, found.registry, config.timestamp_form, excludes=excludes)
+    return TableRegistrar(
+        found.topics,
+        found.registry,
+        config.timestamp_form,
+        record_filter=filter_of(config),
+    )
 
 
 def registered(

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tidegate.producer.errors import IncompatibleChange
+from tidegate.producer.record_filter import RecordFilter
 from tidegate.producer.translation.subjects import require_backward, require_no_weaker
 from tidegate.producer.translation.table_evolution import OTHER_TIMESTAMPS_HINT, grown
 from tidegate.producer.translation.translator import TableEncoding
@@ -22,6 +23,7 @@ from tidegate.schemas.change_schema import (
     key_schema,
     row_fields,
     value_schema,
+    without,
 )
 from tidegate.schemas.errors import UnreachableError
 from tidegate.schemas.progress import TimestampForm
@@ -49,10 +51,10 @@ class TableRegistrar:
         registry: SchemaRegistry,
         timestamps: TimestampForm = TimestampForm.MICROS,
         *,
-        excludes: tuple[str, ...] = (),
+        record_filter: RecordFilter | None = None,
     ) -> None:
-        """Take what the value schemas of all tables say of what is left out."""
-        self._excludes = excludes
+        """Take what is left out, which the value schemas of all tables say."""
+        self._filter = record_filter or RecordFilter()
         self._topics = topics
         self._registry = registry
         self._timestamps = timestamps
@@ -166,9 +168,11 @@ class TableRegistrar:
     ) -> tuple[RegisteredSchema | None, dict[str, Any]]:
         """Return the newest version that has it all, or None, and the schema that has it all."""
         versions = self._registry.versions(self._topics.value_subject(topic))
-        all_excludes = tuple(sorted({*table.excludes, *self._excludes}))
+        all_excludes = tuple(sorted({*table.excludes, *self._filter.excludes}))
         own = value_schema(topic, replace(table, excludes=all_excludes), self._timestamps)
         schema = grown(own, [one.schema for one in versions], table=table.name)
+        # A former stream of this prefix may have registered what this one leaves out.
+        schema = without(schema, self._filter.hidden(table.name, row_fields(schema)))
         wanted = row_fields(schema), excludes((schema,))
         found = [
             one for one in versions if (row_fields(one.schema), excludes((one.schema,))) == wanted

@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from tidegate.producer.errors import IncompatibleChange
+from tidegate.producer.record_filter import RecordFilter
 from tidegate.producer.translation.table_registrar import TableRegistrar
+from tidegate.schemas.change_schema import unwatched_columns
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
@@ -74,8 +76,21 @@ def test_what_could_not_be_registered_is_an_error_before_it_is_tried(registry, r
         registrar.missing(TABLE)
 
 
+def test_a_registered_column_that_is_left_out_now_is_not_watched(registry):
+    """Else a reader takes its null for NULL."""
+    TableRegistrar(TopicNames("bank"), registry).register(TABLE)
+    chosen = RecordFilter(columns_left_out=("T.v",))
+    registrar = TableRegistrar(TopicNames("bank"), registry, record_filter=chosen)
+    table = chosen.narrowed_table(TABLE)
+    assert registrar.missing(table) == ["bank.t-value"]
+    found = registrar.register(table)
+    assert unwatched_columns([found.value.schema]) == {"v"}
+    assert registrar.missing(table) == []
+
+
 def test_every_value_schema_says_what_the_producer_leaves_out(registry):
-    registrar = TableRegistrar(TopicNames("bank"), registry, excludes=("exclude_delete",))
+    chosen = RecordFilter(mod_types=("INSERT", "UPDATE"))
+    registrar = TableRegistrar(TopicNames("bank"), registry, record_filter=chosen)
     found = registrar.register(replace(TABLE, excludes=("exclude_insert",)))
     assert found.value.schema["excludes"] == ["exclude_delete", "exclude_insert"]
     assert registrar.register(TABLE).value == found.value
