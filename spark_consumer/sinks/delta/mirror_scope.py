@@ -47,11 +47,12 @@ class MirrorScope:
         found = left_out(schemas)
         if self._checked.get(schemas.table, ()) == found:
             return
-        refused = sorted({*schemas.excludes} - self._accepted - {ELSEWHERE})
+        changes = [one for one in schemas.excludes if one != ELSEWHERE]
+        refused = sorted(set(changes) - self._accepted)
         if refused:
             message = "the change stream leaves changes out: the mirror would differ from its table"
             hint = (
-                f'Set mirror_accepts = "{",".join(refused)}" to write it all the same, or '
+                f'Set mirror_accepts = "{",".join(changes)}" to write it all the same, or '
                 "read a change stream without these options from its start, into a new output"
             )
             raise FilteredMirror(message, hint=hint, table=schemas.table, options=refused)
