@@ -39,7 +39,7 @@ def _forgetting(cls: type[StreamPartition], snapshot: TokenSnapshot) -> StreamPa
 
 
 def _find_value_in_silence(self: TableRegistrar, topic: str, table: Any) -> Any:
-    self._excludes = ()
+    self._filter = RecordFilter()
     return _find_value(self, topic, table)
 
 

@@ -823,8 +823,8 @@ class World:
         )
 
     def _registrar(self, registry: Any) -> TableRegistrar:
-        excludes = self.weather.record_filter.excludes
-        return TableRegistrar(self.names, registry, self.weather.timestamps, excludes=excludes)
+        timestamps, chosen = self.weather.timestamps, self.weather.record_filter
+        return TableRegistrar(self.names, registry, timestamps, record_filter=chosen)
 
     def _is_older(self, name: str) -> bool:
         """Whether a worker runs a program that names no stream partition in headers."""
