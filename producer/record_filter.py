@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidegate.producer.records import Mod, UnreadableValues
 from tidegate.schemas.change_schema import ELSEWHERE, TRANSACTIONS_LEFT_OUT
@@ -22,14 +22,20 @@ if TYPE_CHECKING:
     from tidegate.producer.records import DataChangeRecord, ModType, RecordColumn
     from tidegate.schemas.tables import TableSchema
 
-    _Columns = tuple[RecordColumn, ...]
-
 __all__ = ["MOD_TYPES", "RecordFilter"]
 
 MOD_TYPES: tuple[ModType, ...] = ("INSERT", "UPDATE", "DELETE")
 _EXCLUDES = {mod_type: f"exclude_{mod_type.lower()}" for mod_type in MOD_TYPES}
 _KEPT_MAX = 4_096
 _TAGS = "tags_left_out"
+
+
+class _Narrowed(NamedTuple):
+    """A column list with what is left of it."""
+
+    whole: tuple[RecordColumn, ...]
+    left: tuple[RecordColumn, ...]
+    hidden: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +56,10 @@ class RecordFilter:
     """Of transactions."""
     system_transactions_left_out: bool = False
     _tables: dict[str, bool] = field(default_factory=dict, compare=False, repr=False)
-    _narrowed: dict[tuple[str, int], tuple[_Columns, _Columns]] = field(
+    _narrowed: dict[tuple[str, int], _Narrowed] = field(
         default_factory=dict, compare=False, repr=False
     )
-    """Column lists by table and identity, each with what is left: equal lists stay one object.
+    """What is left of column lists, by table and the list's identity: equal ones stay one object.
 
     The table belongs to it: two tables with equal columns share a list, and hide other ones.
     """
@@ -136,24 +142,31 @@ class RecordFilter:
 
         Raises ConfigError for a column of the primary key: without it no change has a place.
         """
-        hidden = self.hidden(record.table_name, (column.name for column in record.columns))
-        if not hidden:
+        if not self.columns_left_out:
             return record
-        keyed = [one.name for one in record.columns if one.is_primary_key and one.name in hidden]
-        if keyed:
-            raise _keyed(record.table_name, keyed)
         place = record.table_name, id(record.columns)
-        kept = self._narrowed.get(place)
-        if kept is None or kept[0] is not record.columns:
+        known = self._narrowed.get(place)
+        if known is None or known.whole is not record.columns:
             if len(self._narrowed) >= _KEPT_MAX:
                 self._narrowed.clear()
-            left = tuple(column for column in record.columns if column.name not in hidden)
-            kept = self._narrowed[place] = record.columns, left
+            known = self._narrowed[place] = self._narrow(record)
+        hidden = known.hidden
+        if not hidden:
+            return record
         mods = tuple(
             Mod(keys, _without(new_values, hidden), _without(old_values, hidden))
             for keys, new_values, old_values in record.mods
         )
-        return record._replace(columns=kept[1], mods=mods)
+        return record._replace(columns=known.left, mods=mods)
+
+    def _narrow(self, record: DataChangeRecord) -> _Narrowed:
+        columns = record.columns
+        hidden = self.hidden(record.table_name, (column.name for column in columns))
+        keyed = [one.name for one in columns if one.is_primary_key and one.name in hidden]
+        if keyed:
+            raise _keyed(record.table_name, keyed)
+        left = tuple(column for column in columns if column.name not in hidden)
+        return _Narrowed(columns, left, hidden)
 
     def narrowed_table(self, table: TableSchema) -> TableSchema:
         """Return a table without the columns that are left out.
