@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from datetime import UTC, datetime
 
 import deltalake
@@ -12,6 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from google.cloud.spanner_v1 import KeySet
 
+from tests.integration.producer_command import run_command
 from tests.integration.test_plain_subscriber import read_everything
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank_database import commit_time_us, create_database
@@ -57,11 +56,7 @@ def test_it_is_left_out_everywhere(tmp_path):
         )
 
         def status():
-            done = subprocess.run(
-                [sys.executable, "-m", "tidegate.producer", "status", "--json"],
-                capture_output=True, text=True, check=False, timeout=PATIENCE_S,
-                env=programs.worker("unused", start="now").spec.environ,
-            )  # fmt: skip
+            done = run_command(programs, "status", "--json")
             return json.loads(done.stdout) if done.returncode == 0 else {"watermark_us": None}
 
         def is_published():
@@ -110,10 +105,6 @@ def topics_of(stack):
 
 def refused(programs, changed):
     """Return what a worker says that would leave out something else."""
-    environ = {**(programs.worker("other", start="now").spec.environ or {}), **changed}
-    done = subprocess.run(
-        [sys.executable, "-m", "tidegate.producer", "check"],
-        capture_output=True, text=True, check=False, timeout=PATIENCE_S, env=environ,
-    )  # fmt: skip
-    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+    done = run_command(programs, "check", **changed)
+    assert done.returncode == 2, done.stderr
     return done.stderr

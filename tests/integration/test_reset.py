@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from datetime import UTC, datetime
 
 import pytest
 
+from tests.integration.producer_command import run_command
 from tests.integration.test_plain_subscriber import read_everything
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank_database import commit_time_us, create_database
@@ -48,12 +47,7 @@ def test_it_begins_again(tmp_path):
         )
 
         def run(*arguments):
-            done = subprocess.run(
-                [sys.executable, "-m", "tidegate.producer", *arguments],
-                capture_output=True, text=True, check=False, timeout=PATIENCE_S,
-                env=programs.worker("unused", start="now").spec.environ,
-            )  # fmt: skip
-            assert "Traceback" not in done.stderr
+            done = run_command(programs, *arguments)
             return done.returncode, done.stdout, done.stderr
 
         def insert(key):

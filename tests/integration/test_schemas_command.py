@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from spanner_simulator import Simulator
+from tests.integration.producer_command import run_command
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank_database import create_database
 from tidegate.local_stack.demo.pipeline import Pipeline
@@ -51,12 +50,7 @@ def test_schemas_are_registered_ahead_of_the_first_worker(stack, tmp_path):
         )
 
         def run(*arguments):
-            found = subprocess.run(
-                [sys.executable, "-m", "tidegate.producer", *arguments],
-                capture_output=True, text=True, check=False, timeout=PATIENCE_S,
-                env=programs.worker("unused", start="now").spec.environ,
-            )  # fmt: skip
-            assert "Traceback" not in found.stderr
+            found = run_command(programs, *arguments)
             return found.returncode, found.stdout
 
         assert run("schemas", "check") == (1, "\n".join(SUBJECTS) + "\n")

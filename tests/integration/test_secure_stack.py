@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-import subprocess
-import sys
 import threading
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -16,6 +14,7 @@ from urllib.parse import urlsplit
 import deltalake
 import pytest
 
+from tests.integration.producer_command import run_command
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank_database import commit_time_us, create_database
 from tidegate.local_stack.demo.pipeline import Pipeline
@@ -147,13 +146,7 @@ def checked(made, **kafka):
     """
     options = made.secure.client_options()
     options |= {name.replace("_", "."): value for name, value in kafka.items()}
-    environ = made.worker("unused", start="now").spec.environ
-    result = subprocess.run(
-        [sys.executable, "-m", "tidegate.producer", "check"],
-        env={**environ, "TIDEGATE_PRODUCER_KAFKA_OPTIONS": json.dumps(options)},
-        capture_output=True, text=True, check=False, timeout=PATIENCE_S,
-    )  # fmt: skip
-    assert "Traceback" not in result.stderr
+    result = run_command(made, "check", TIDEGATE_PRODUCER_KAFKA_OPTIONS=json.dumps(options))
     return result.returncode, result.stdout + result.stderr
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from datetime import UTC, datetime
 
 import pytest
 
 from spanner_simulator import Simulator
+from tests.integration.producer_command import run_command
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank_database import create_database
 from tidegate.local_stack.demo.pipeline import Pipeline
@@ -56,13 +55,8 @@ def status(tmp_path):
         pipeline = Pipeline(programs)
 
         def ended(*arguments, command="status"):
-            settings = programs.worker("unused", start="now").spec.environ
             metrics = ("--metrics", f"127.0.0.1:{port}") if command == "status" else ()
-            return subprocess.run(
-                [sys.executable, "-m", "tidegate.producer", command, *metrics, *arguments],
-                capture_output=True, text=True, check=False, timeout=PATIENCE_S,
-                env={**settings, "COLUMNS": "400"},
-            )  # fmt: skip
+            return run_command(programs, command, *metrics, *arguments, COLUMNS="400")
 
         start = datetime.now(UTC).isoformat().replace("+00:00", "Z")
         try:
