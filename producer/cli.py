@@ -7,8 +7,9 @@ import sys
 import time
 from contextlib import suppress
 from enum import StrEnum
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -26,11 +27,17 @@ from tidegate.schemas.errors import ConfigError, ExitCode
 from tidegate.schemas.instants import NS_PER_US
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.status import Status
+
     from tidegate.producer.commands.accept_gap import GapReport
     from tidegate.producer.commands.redrive import RedriveReport
     from tidegate.producer.commands.reset import ResetReport
 
 __all__ = ["app", "main"]
+
+_Report = TypeVar("_Report")
 
 app = new_app(
     description="Publish a Spanner change stream to Kafka, in commit order per key, exactly once.",
@@ -98,13 +105,10 @@ def redrive(
     log_to_stderr(settings.log_level)
     from tidegate.producer.commands import redrive as command  # noqa: PLC0415 - loads gRPC, as above
 
-    stderr = Console(stderr=True)
-    with stderr.status("connecting") as status:
-
-        def show(what: str, done: int) -> None:
-            status.update(f"{what}: {done}" if done else what)
-
-        report = command.redrive(settings, table=table, dry_run=dry_run, progress=show)
+    with Console(stderr=True).status("connecting") as status:
+        report = command.redrive(
+            settings, table=table, dry_run=dry_run, progress=partial(_show, status)
+        )
     if as_json:
         sys.stdout.write(report.as_json() + "\n")
     else:
@@ -149,28 +153,17 @@ def accept_gap(
     if bool(token) == every:
         hint = "tidegate-producer status lists stopped stream partitions"
         raise ConfigError("give either --token or --all", hint=hint)
-    if not (yes or dry_run or sys.stdin.isatty()):
-        raise ConfigError("there is no terminal to ask at", hint="Give --yes, or --dry-run to look")
+    _require_answer(is_given=yes or dry_run)
     from tidegate.producer.commands import accept_gap as command  # noqa: PLC0415 - loads gRPC, as above
 
-    stderr = Console(stderr=True)
-    with stderr.status("connecting") as status:
-
-        def show(what: str, done: int) -> None:
-            status.update(f"{what}: {done}" if done else what)
+    with Console(stderr=True).status("connecting") as status:
 
         def confirm(report: GapReport) -> bool:
-            if yes:
-                return True
-            status.stop()
-            _print_gaps(report, stderr)
-            is_accepted = typer.confirm("Accept this loss for good?", err=True)
-            status.start()
-            return is_accepted
+            return yes or _ask(status, "Accept this loss for good?", _print_gaps, report)
 
         report = command.accept_gap(
             settings, token=token, accepted_by=accepted_by, margin_s=margin_s, dry_run=dry_run,
-            confirm=confirm, progress=show,
+            confirm=confirm, progress=partial(_show, status),
         )  # fmt: skip
     if as_json:
         sys.stdout.write(report.as_json() + "\n")
@@ -288,27 +281,21 @@ def reset(
     """
     settings = ProducerConfig.load(config, **flags)
     log_to_stderr(settings.log_level)
-    if not (yes or dry_run or sys.stdin.isatty()):
-        raise ConfigError("there is no terminal to ask at", hint="Give --yes, or --dry-run to look")
+    _require_answer(is_given=yes or dry_run)
     from tidegate.producer.commands import reset as command  # noqa: PLC0415 - loads gRPC, see `main`
 
-    stderr = Console(stderr=True)
-    with stderr.status("connecting") as status:
-
-        def show(what: str, done: int) -> None:
-            status.update(f"{what}: {done}" if done else what)
+    with Console(stderr=True).status("connecting") as status:
 
         def confirm(report: ResetReport) -> bool:
-            if yes:
-                return True
-            status.stop()
-            _print_reset(report, stderr)
-            is_confirmed = typer.confirm("Delete all of it, with every change in it?", err=True)
-            status.start()
-            return is_confirmed
+            question = "Delete all of it, with every change in it?"
+            return yes or _ask(status, question, _print_reset, report)
 
         report = command.reset(
-            settings, with_subjects=with_subjects, dry_run=dry_run, confirm=confirm, progress=show
+            settings,
+            with_subjects=with_subjects,
+            dry_run=dry_run,
+            confirm=confirm,
+            progress=partial(_show, status),
         )
     if as_json:
         sys.stdout.write(report.as_json() + "\n")
@@ -316,6 +303,27 @@ def reset(
         _print_reset(report, Console())
     if not (report.removed or dry_run or report.is_empty):
         raise typer.Exit(ExitCode.FAILURE)
+
+
+def _show(status: Status, what: str, done: int) -> None:
+    status.update(f"{what}: {done}" if done else what)
+
+
+def _require_answer(*, is_given: bool) -> None:
+    """Raise ConfigError if a question can be neither skipped nor asked."""
+    if not (is_given or sys.stdin.isatty()):
+        raise ConfigError("there is no terminal to ask at", hint="Give --yes, or --dry-run to look")
+
+
+def _ask(
+    status: Status, question: str, print_report: Callable[[_Report, Console], None], report: _Report
+) -> bool:
+    """Show what would be done, and return the answer; the line of progress is away meanwhile."""
+    status.stop()
+    print_report(report, status.console)
+    is_confirmed = typer.confirm(question, err=True)
+    status.start()
+    return is_confirmed
 
 
 def _print_gaps(report: GapReport, console: Console) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,6 +16,9 @@ from tidegate.producer.config import ProducerConfig
 from tidegate.program.logs import log_to_stderr
 from tidegate.program.settings_flags import ConfigFile, with_flags
 from tidegate.schemas.errors import ExitCode
+
+if TYPE_CHECKING:
+    from rich.status import Status
 
 __all__ = ["schemas_app"]
 
@@ -36,7 +39,8 @@ def list_schemas(
     log_to_stderr(settings.log_level)
     from tidegate.producer.commands import schemas as command  # noqa: PLC0415 - loads gRPC, see `main`
 
-    found = command.subjects(settings)
+    with _asking():
+        found = command.subjects(settings)
     if as_json:
         sys.stdout.write(json.dumps([asdict(one) for one in found]) + "\n")
         return
@@ -58,7 +62,8 @@ def check_schemas(config: ConfigFile = None, **flags: Any) -> None:
     log_to_stderr(settings.log_level)
     from tidegate.producer.commands import schemas as command  # noqa: PLC0415 - loads gRPC, see `main`
 
-    missing = command.missing(settings)
+    with _asking():
+        missing = command.missing(settings)
     for subject in missing:
         typer.echo(subject)
     if missing:
@@ -73,7 +78,9 @@ def register_schemas(config: ConfigFile = None, **flags: Any) -> None:
     log_to_stderr(settings.log_level)
     from tidegate.producer.commands import schemas as command  # noqa: PLC0415 - loads gRPC, see `main`
 
-    for subject in command.register(settings):
+    with _asking():
+        registered = command.register(settings)
+    for subject in registered:
         typer.echo(subject)
 
 
@@ -90,7 +97,9 @@ def show_schema(
     log_to_stderr(settings.log_level)
     from tidegate.producer.commands import schemas as command  # noqa: PLC0415 - loads gRPC, see `main`
 
-    typer.echo(json.dumps(command.shown(settings, table, is_key=is_key), indent=2))
+    with _asking():
+        schema = command.shown(settings, table, is_key=is_key)
+    typer.echo(json.dumps(schema, indent=2))
 
 
 @schemas_app.command("asyncapi")
@@ -102,4 +111,10 @@ def describe_topics(config: ConfigFile = None, **flags: Any) -> None:
     from tidegate.producer.commands import schemas as command  # noqa: PLC0415 - loads gRPC, see `main`
     from tidegate.producer.commands.asyncapi import asyncapi  # noqa: PLC0415 - as above
 
-    typer.echo(json.dumps(asyncapi(settings, command.stream_topics(settings)), indent=2))
+    with _asking():
+        topics = command.stream_topics(settings)
+    typer.echo(json.dumps(asyncapi(settings, topics), indent=2))
+
+
+def _asking() -> Status:
+    return Console(stderr=True).status("asking Kafka and the registry")

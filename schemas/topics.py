@@ -119,11 +119,14 @@ class TopicNames:
             and other != self.prefix
         )
 
+    def has_schemas(self, topic: str) -> bool:
+        """Whether a topic is one of this stream whose keys and values have subjects."""
+        return topic == self.progress or self.is_data(topic)
+
     def is_subject(self, subject: str) -> bool:
         """Whether a subject of the registry is one of this stream's topics."""
-        topic = subject.removesuffix(_KEY) if subject.endswith(_KEY) else None
-        topic = subject.removesuffix(_VALUE) if subject.endswith(_VALUE) else topic
-        return topic is not None and (topic == self.progress or self.is_data(topic))
+        ends = [end for end in (_KEY, _VALUE) if subject.endswith(end)]
+        return any(self.has_schemas(subject.removesuffix(end)) for end in ends)
 
     @staticmethod
     def key_subject(topic: str) -> str:

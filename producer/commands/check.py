@@ -6,10 +6,10 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tidegate.producer.accelerator import describe_accelerator
-from tidegate.producer.commands.environment import filter_of, find_environment
+from tidegate.producer.commands.environment import find_environment
+from tidegate.producer.commands.parts import make_registrar
 from tidegate.producer.kafka.write_access import denied_topics
 from tidegate.producer.translation.subjects import is_registered
-from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.schemas.progress_codec import KEY_SCHEMAS, RECORD_SCHEMAS
 
 if TYPE_CHECKING:
@@ -76,8 +76,7 @@ def _is_denied(right: Right, config: ProducerConfig, found: Environment) -> bool
 def missing_subjects(config: ProducerConfig, found: Environment) -> list[str]:
     """Return the subjects that `run` would add a version to, the progress topic's last."""
     names, registry = found.topics, found.registry
-    record_filter = filter_of(config)
-    registrar = TableRegistrar(names, registry, config.timestamp_form, record_filter=record_filter)
+    registrar = make_registrar(config, found)
     missing = [name for table in found.description.tables for name in registrar.missing(table)]
     progress = {
         names.key_subject(names.progress): KEY_SCHEMAS,

@@ -119,7 +119,7 @@ def _topics(config: ProducerConfig) -> list[str]:
     names = TopicNames(config.prefix)
     visible = list_topics(config.bootstrap_servers, _kafka_options(config))
     require_own_prefix(names, visible)
-    return sorted(t for t in visible if t == names.progress or names.is_data(t))
+    return sorted(filter(names.has_schemas, visible))
 
 
 def _registry(config: ProducerConfig) -> HttpSchemaRegistry:

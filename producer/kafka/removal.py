@@ -47,10 +47,9 @@ class StreamRemoval:
         Raises ConfigError if some could be another stream's.
         """
         names = self._names
-        others = (names.progress, names.dead_letter)
         visible = list_topics(self._servers, self._options)
         require_own_prefix(names, visible)
-        return sorted(one for one in visible if one in others or names.is_data(one))
+        return sorted(one for one in visible if one == names.dead_letter or names.has_schemas(one))
 
     def groups(self) -> list[str]:
         """Return the fleet's group and the registers of its workers, as far as they exist."""
