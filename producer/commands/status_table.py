@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from rich.console import Group
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from tidegate.lineage.fleet_status import FleetStatus
+    from tidegate.lineage.fleet_status import FleetStatus, PartitionStatus
     from tidegate.producer.commands.status import StreamStatus
     from tidegate.producer.commands.worker_counts import WorkerCounts
 
@@ -37,6 +38,9 @@ def status_table(found: StreamStatus, *, slowest: int) -> RenderableType:
     ]
     if fleet.partitions[:slowest]:
         parts.append(_slowest(fleet, slowest, now_us))
+    stopped = [one for one in fleet.partitions if one.reason is not None]
+    if stopped:
+        parts.append(_errors(stopped, slowest))
     if fleet.gaps:
         parts.append(_gaps(fleet))
     if found.workers:
@@ -66,12 +70,35 @@ def _summary(found: StreamStatus) -> str:
 
 
 def _slowest(fleet: FleetStatus, slowest: int, now_us: int) -> Table:
-    table = Table("token", "slot", "worker", "state", "behind", "reason", title="Slowest")
+    table = Table("token", "slot", "worker", "state", "behind", title="Slowest")
     for one in fleet.partitions[:slowest]:
         table.add_row(
             escape(one.token), str(one.slot), escape(one.worker),
-            one.condition.value, behind(one.watermark_us, now_us), escape(one.reason or ""),
+            one.condition.value, behind(one.watermark_us, now_us),
         )  # fmt: skip
+    return table
+
+
+def _errors(stopped: Sequence[PartitionStatus], rows_max: int) -> Table:
+    """Return when each error stopped a stream partition, which one, and what to do.
+
+    Stream partitions that are stopped by equal errors share a row, which names the slowest.
+    """
+    alike: dict[tuple[str | None, str | None], list[PartitionStatus]] = {}
+    for one in stopped:
+        alike.setdefault((one.error, one.reason), []).append(one)
+    table = Table("since", "error", "stream partition", "what, and what to do", title="Errors")
+    for (error, reason), partitions in islice(alike.items(), rows_max):
+        since_us = [one.stopped_since_us for one in partitions if one.stopped_since_us is not None]
+        others = f" and {len(partitions) - 1} more" if len(partitions) > 1 else ""
+        table.add_row(
+            format_rfc3339(min(since_us) * NS_PER_US) if since_us else "unknown",
+            escape(error or "unknown"),
+            escape(partitions[0].token) + others,
+            escape(reason or ""),
+        )
+    if len(alike) > rows_max:
+        table.caption = f"{len(alike) - rows_max} more errors: --slowest, or --json"
     return table
 
 

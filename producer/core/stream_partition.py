@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tidegate.lineage.stop_reason import stop_text
 from tidegate.producer.core.item_times import Item, lies_past, waits_for_move_ins
 from tidegate.producer.core.key_moves import MoveIns
 from tidegate.producer.core.lifecycle import (
@@ -436,7 +437,7 @@ class StreamPartition:
             parked=parked.changes,
             number=self.number if version > 1 else -1,
             checksums=self.checksums,
-            stopped=None if self.stopped_by is None or version == 1 else str(self.stopped_by),
+            stopped=None if self.stopped_by is None or version == 1 else stop_text(self.stopped_by),
             parked_keys=tuple(sorted(parked.keys)),
         )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from tidegate.lineage.stop_reason import read_stop
 from tidegate.schemas.instants import NS_PER_US
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class PartitionStatus:
     """Why it stopped."""
     stopped_since_us: int | None = None
     """When a heartbeat first said so, to the minute, as far as the topic still holds it."""
+    error: str | None = None
+    """The class of the error that stopped it; None where an older version wrote the heartbeat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +110,16 @@ def fleet_status(view: FleetView, started: StreamStarted, *, epoch: str) -> Flee
 def _partitions(view: FleetView) -> Iterator[PartitionStatus]:
     for number, slot in enumerate(view.slots):
         for token in (slot.tokens or {}).values():
+            stop = None if token.stopped is None else read_stop(token.stopped)
             yield PartitionStatus(
                 token=token.token,
                 slot=number,
                 worker=slot.worker,
                 condition=condition_of(token),
                 watermark_us=token.watermark_us,
-                reason=token.stopped,
+                reason=None if stop is None else stop.text,
                 stopped_since_us=slot.stopped_since_us(token.token),
+                error=None if stop is None else stop.kind,
             )
 
 

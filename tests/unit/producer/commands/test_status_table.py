@@ -23,7 +23,10 @@ FLEET = FleetStatus(
     epoch="0123456789abcdef" * 2, watermark_us=1_000_000, has_ended=False,
     slots=(SlotStatus(0, "w [1]", 2, 2, 1_000_000), SlotStatus(1, "", 0, 0, None)),
     partitions=(
-        PartitionStatus("slow", 0, "w [1]", PartitionCondition.STOPPED, 1_000_000, "it [broke]"),
+        PartitionStatus(
+            "slow", 0, "w [1]", PartitionCondition.STOPPED, 1_000_000, "it [broke]",
+            stopped_since_us=1_700_000_040_000_000, error="QueryError",
+        ),
         PartitionStatus("fast" * 20, 0, "w [1]", PartitionCondition.OPEN, 2_000_000, None),
     ),
 )  # fmt: skip
@@ -54,6 +57,8 @@ def test_all_of_it_fits_a_hundred_columns():
         "Failed; 1 worker; 2 stream partitions are open; the watermark is behind by 2.5 s;",
         "12,346 changes a second",
         "it [broke]",
+        "QueryError",
+        "2023-11-14T22:1",
         "gone [1]",
         "b:2: no",
         "2.5 h",
@@ -77,6 +82,42 @@ def test_it_lists_as_many_as_asked_for():
     assert "fast" in printed(STATUS)
     assert "fast" not in printed(STATUS, slowest=1)
     assert "Slowest" not in printed(STATUS, slowest=0)
+
+
+def stopped(token, reason, *, since_us=None, error=None):
+    return PartitionStatus(
+        token, 0, "w", PartitionCondition.STOPPED, 1_000_000, reason,
+        stopped_since_us=since_us, error=error,
+    )  # fmt: skip
+
+
+def errors_of(partitions, **options):
+    fleet = replace(FLEET, partitions=tuple(partitions))
+    return printed(replace(STATUS, fleet=fleet), width=200, **options).partition("Errors")[2]
+
+
+def test_equal_errors_share_a_row_with_the_first_time():
+    text = errors_of(
+        [
+            stopped("a", "refused", since_us=120_000_000, error="PermissionDenied"),
+            stopped("b", "refused", since_us=60_000_000, error="PermissionDenied"),
+            stopped("c", "expired"),
+        ]
+    )
+    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines()]
+    assert ["1970-01-01T00:01:00Z", "PermissionDenied", "a and 1 more", "refused"] in rows
+    assert ["unknown", "unknown", "c", "expired"] in rows
+
+
+def test_as_many_errors_are_listed_as_stream_partitions():
+    text = errors_of([stopped("a", "one"), stopped("b", "two"), stopped("c", "six")], slowest=1)
+    assert "one" in text
+    assert "two" not in text
+    assert "2 more errors" in text
+
+
+def test_without_an_error_there_is_no_table_of_them():
+    assert "Errors" not in printed(replace(STATUS, fleet=replace(FLEET, partitions=())))
 
 
 def test_a_stream_that_has_ended_says_so():

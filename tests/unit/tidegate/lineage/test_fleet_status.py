@@ -38,7 +38,7 @@ def view():
 
 
 def test_every_open_stream_partition_is_named_with_what_holds_it(view):
-    stopped = token("stopped", 20, number=1, stopped="refused")
+    stopped = token("stopped", 20, number=1, stopped="QueryError: refused")
     waiting = token("waiting", 40, number=2, parents=("", "q"))
     body = SlotProgress(0, 1, 0, -1, (), (token("open", 30, number=0), stopped, waiting))
     other = SlotProgress(1, 1, 0, -1, (), (token("other", 25, number=0),))
@@ -52,6 +52,7 @@ def test_every_open_stream_partition_is_named_with_what_holds_it(view):
         ("waiting", 0, "w", PartitionCondition.WAITING),
     ]
     assert [one.reason for one in found.partitions[:2]] == ["refused", None]
+    assert [one.error for one in found.partitions[:2]] == ["QueryError", None]
     assert [(one.open, one.watermark_us) for one in found.slots] == [(3, 20), (1, 25)]
     assert (found.watermark_us, found.has_ended) == (20, False)
 

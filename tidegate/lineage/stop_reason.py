@@ -1,0 +1,33 @@
+"""Why a stream partition is stopped, as its heartbeats say it: the kind of error, then its text."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from tidegate.schemas.errors import TidegateError
+
+__all__ = ["StopReason", "read_stop", "stop_text"]
+
+_TEXT = re.compile(r"([A-Z][A-Za-z0-9]*): (.*)", re.DOTALL)
+
+
+class StopReason(NamedTuple):
+    """An error that stopped a stream partition."""
+
+    kind: str | None
+    """The error's class; None in heartbeats of versions that wrote its text only."""
+    text: str
+    """What happened, to what, and what to do."""
+
+
+def stop_text(error: TidegateError) -> str:
+    """Return what a heartbeat says of an error: `read_stop` takes it apart."""
+    return f"{type(error).__name__}: {error}"
+
+
+def read_stop(stopped: str) -> StopReason:
+    """Return what a heartbeat's `stopped` says."""
+    found = _TEXT.fullmatch(stopped)
+    return StopReason(None, stopped) if found is None else StopReason(found[1], found[2])
