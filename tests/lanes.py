@@ -50,7 +50,11 @@ of every thread.
 _LIMIT_S = 1_800.0
 """More than three times what the longest step of `./dev ci` takes on two cores."""
 _SLOWEST = 25
+_FAILURES_SHOWN = 10
+_FAILURE_LINES = 15
+_LINE_MAX = 300
 _INTERRUPTED = 130
+_FAILED = ("failure", "error")
 _NOTHING_COLLECTED = 5
 
 
@@ -198,15 +202,29 @@ class Result:
     """Of the step's programs and of those that they have waited for."""
     tests: list[tuple[float, str]] = field(default_factory=list)
     """Seconds and name of each test."""
+    failures: list[tuple[str, str]] = field(default_factory=list)
+    """Name and text of each test that failed; a program's name without a text."""
 
 
 def report(results: Sequence[Result]) -> int:
-    """Print the slowest tests, a line per step and, last, the total; return the exit code."""
+    """Print the slowest tests, what failed, a line per step, the total; return the exit code.
+
+    A log is often kept by its end only, so the failures are repeated there.
+    """
     slowest = sorted((one for result in results for one in result.tests), reverse=True)[:_SLOWEST]
     if slowest:
         print(f"\nthe {len(slowest)} slowest tests")
         for seconds, name in slowest:
             print(f"{seconds:>8.1f} s  {name}")
+    failures = [one for result in results for one in result.failures]
+    if failures:
+        print(f"\nfailed: {len(failures)}")
+    for name, text in failures[:_FAILURES_SHOWN]:
+        print(f"  {name}")
+        for line in text.splitlines()[-_FAILURE_LINES:]:
+            print(f"      {line[:_LINE_MAX]}")
+    for name, _ in failures[_FAILURES_SHOWN:]:
+        print(f"  {name}")
     print(f"\n{'step':<20}{'passed':>8}{'failed':>8}{'skipped':>9}{'seconds':>9}{'CPU':>7}")
     for result in results:
         print(
@@ -246,6 +264,9 @@ def _read_results(result: Result, path: Path) -> None:
     for case in ElementTree.parse(path).iter("testcase"):
         name = f"{case.get('classname')}::{case.get('name')}"
         result.tests.append((float(case.get("time", 0)), name))
+        result.failures += [
+            (name, one.text or one.get("message", "")) for one in case if one.tag in _FAILED
+        ]
 
 
 # ---------------------------------------------------------------- running
@@ -306,6 +327,8 @@ def _run_program(name: str, command: Sequence[str], *, run: Run) -> Result:
     result = Result(name)
     code = _timed(result, list(command), run, None)
     result.passed, result.failed = int(code == 0), int(code != 0)
+    if code != 0:
+        result.failures.append((name, ""))
     return result
 
 
@@ -326,6 +349,7 @@ def _run_step(name: str, options: Sequence[str], *, run: Run) -> Result | None:
     selects_nothing = code == _NOTHING_COLLECTED and options
     if code != 0 and not result.failed and not selects_nothing:
         result.failed = 1
+        result.failures.append((name, f"pytest ended with exit code {code}"))
     return result
 
 

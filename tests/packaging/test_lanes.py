@@ -67,6 +67,36 @@ def test_a_failed_step_does_not_stop_the_others(capsys):
     assert capsys.readouterr().out.endswith(f"\n{steps} passed, {2 * steps} failed\n")
 
 
+def test_what_failed_is_repeated_below_the_slowest_tests(capsys):
+    failed = """
+      <testsuites><testsuite name="pytest" tests="2" failures="1" errors="0" skipped="0">
+        <testcase classname="tests.unit.test_a" name="test_one" time="7.25" />
+        <testcase classname="tests.unit.test_a" name="test_two" time="0.5">
+          <failure message="no">def test_two():\n&gt; assert 1 == 2\nE  assert 1 == 2</failure>
+        </testcase>
+      </testsuite></testsuites>"""
+
+    def run(command, _limit_s):
+        for option in command:
+            if option.startswith("--junitxml="):
+                Path(option.removeprefix("--junitxml=")).write_text(failed.strip())
+        return 1
+
+    assert lanes.report(lanes.run_lane("unit", [], run=run)) == 1
+
+    lines = capsys.readouterr().out.splitlines()
+    at = lines.index("failed: 1")
+    assert lines[at + 1] == "  tests.unit.test_a::test_two"
+    assert lines[at + 4] == "      E  assert 1 == 2"
+    assert at > lines.index("the 2 slowest tests")
+
+
+def test_a_program_that_failed_is_named(capsys):
+    lanes.report(lanes.run_checks("types", run=lambda _command, _limit_s: 1))
+
+    assert "failed: 2\n  types\n  types, simulator\n" in capsys.readouterr().out
+
+
 def test_a_test_that_hangs_ends_its_step_and_is_the_last_name_printed():
     """A step of the real programs takes ten minutes; a merge's checks have ninety."""
     runs = Runs()
