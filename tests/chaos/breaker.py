@@ -9,6 +9,7 @@ from typing import assert_never
 
 from tests.chaos.faults import Fault, Lane
 from tests.chaos.fleet import Fleet, Member
+from tests.chaos.patience import Patience
 from tidegate.local_stack.parts.kafka_broker import KafkaBroker
 from tidegate.local_stack.parts.steps import StepFollower, wait_for_step
 
@@ -136,9 +137,9 @@ class Breaker:
     def await_cycle(self, name: str) -> bool:
         """Wait until the youngest process of a name goes through a whole cycle."""
         last = _LAST_STEP.get(name, "commit")
-        give_up_s = self.seconds() + _CYCLE_DEADLINE_S
+        patience = Patience(_CYCLE_DEADLINE_S)
         while not self.abandoned.is_set():
-            if self.seconds() > give_up_s:
+            if patience.is_over:
                 label = self.fleet.current(name).label
                 self.unhealed.append(f"{label} did nothing for {_CYCLE_DEADLINE_S:.0f} s")
                 return False
@@ -146,8 +147,8 @@ class Breaker:
             if wait_for_step(
                 StepFollower(member.log, 0 if not member.program.has_begun else _size(member)),
                 accept=lambda step: step == last,
-                go_on=lambda member=member: self._is_current(member),
-                deadline_s=give_up_s - self.seconds(),
+                go_on=lambda member=member: self._is_current(member) and not patience.is_over,
+                deadline_s=float("inf"),
             ):
                 return True
             self.abandoned.wait(_POLL_S)
@@ -193,9 +194,9 @@ class Breaker:
         self.applied.append(Applied(round(at_s, 1), fault.kind, victim, step, took_s))
 
     def _wait(self, condition: Callable[[], bool], *, deadline_s: float) -> bool:
-        give_up_s = self.seconds() + deadline_s
+        patience = Patience(deadline_s)
         while not condition():
-            if self.seconds() > give_up_s or self.abandoned.wait(_POLL_S):
+            if patience.is_over or self.abandoned.wait(_POLL_S):
                 return False
         return True
 

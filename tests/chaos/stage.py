@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from tests.chaos.breaker import Breaker
 from tests.chaos.fleet import Fleet
+from tests.chaos.patience import Patience
 from tidegate.local_stack.demo.view import RunView
 from tidegate.local_stack.errors import PartFailedError
 
@@ -38,11 +39,11 @@ class Stage:
 
     def wait(self, condition: Callable[[], bool], *, what: str, deadline_s: float = 90.0) -> None:
         """Wait, and meanwhile start again what ends; raises PartFailedError at the deadline."""
-        end_s = self.view.seconds + deadline_s
+        patience = Patience(deadline_s)
         while not condition():
             self.fleet.watch()
             self.look()
-            if self.view.seconds > end_s:
+            if patience.is_over:
                 raise PartFailedError(f"{what}: not reached within {deadline_s:.0f} s")
             if self.view.seconds - self._figures_at >= _FIGURES_EVERY_S:
                 self._figures_at = self.view.seconds
