@@ -24,7 +24,7 @@ _PATIENCE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class S3Server:
-    """moto's server: buckets in memory, requests in threads."""
+    """The server of `server`: buckets in memory, requests in threads."""
 
     address: str
 
@@ -57,7 +57,7 @@ def server(tmp_path_factory):
     log = tmp_path_factory.mktemp("s3") / "server.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+            [sys.executable, "-m", "tests.s3.server", "-H", "127.0.0.1", "-p", str(port)],
             stdout=output,
             stderr=output,
         )
