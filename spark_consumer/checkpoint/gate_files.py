@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
 from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.checkpoint.json_files import not_as_written
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.cadence import MIRROR
 from tidegate.spark_consumer.core.files import (
@@ -130,7 +131,7 @@ class GateFiles:
             return None
         if self._stored is not None and self._stored[0] == content:
             return self._stored[1]
-        return State.restore(content, self._storage.read_json)
+        return _state(content, self._storage, batch)
 
     def store_state(self, state: State, files: Iterable[StoredFile] = ()) -> None:
         """Store the files that a state names, then the state after a batch: its last write."""
@@ -180,7 +181,7 @@ class GateFiles:
 
     def _load(self, name: str, rebuild: Callable[[dict[str, Any]], _Stored]) -> _Stored | None:
         content = self._storage.read_json(name)
-        return None if content is None else rebuild(content)
+        return None if content is None else _rebuilt(name, lambda: rebuild(content))
 
 
 def complete_from_us(files: JsonFiles) -> int | None:
@@ -201,10 +202,10 @@ def newest_state(files: JsonFiles) -> State | None:
     while True:
         batch = _newest(files, STATES, state_file)
         content = None if batch is None else files.read_json(state_file(batch))
-        if content is None:
+        if batch is None or content is None:
             return None
         try:
-            return State.restore(content, files.read_json)
+            return _state(content, files, batch)
         except CheckpointMismatch:
             # A run may have stored the next states meanwhile, and deleted what they do not need.
             if batch == tried:
@@ -213,6 +214,18 @@ def newest_state(files: JsonFiles) -> State | None:
 
 
 def _newest(files: JsonFiles, folder: str, file: Callable[[int], str]) -> int | None:
+def _state(content: dict[str, Any], files: JsonFiles, batch: int) -> State:
+    return _rebuilt(state_file(batch), lambda: State.restore(content, files.read_json))
+
+
+def _rebuilt(file: str, rebuild: Callable[[], _Stored]) -> _Stored:
+    """Raise CheckpointMismatch where a file is JSON, and has not the fields that were stored."""
+    try:
+        return rebuild()
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise not_as_written(file, error) from error
+
+
     """Return the highest batch with a file, also if the listing lacks the youngest files."""
     listed = [number_in(name) for name in files.names(folder)]
     newest = max(listed, default=-1)

@@ -8,11 +8,28 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tidegate.spark_consumer.errors import CheckpointMismatch
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["JsonFiles", "JsonStorage", "LocalFolder"]
+__all__ = ["JsonFiles", "JsonStorage", "LocalFolder", "decoded", "not_as_written"]
+
+
+def decoded(data: bytes, *, file: str) -> Any:
+    """Return the content of a file; raises CheckpointMismatch if it is not JSON."""
+    try:
+        return json.loads(data)
+    except ValueError as error:
+        raise not_as_written(file, error) from error
+
+
+def not_as_written(file: str, cause: Exception) -> CheckpointMismatch:
+    """Return the error for a file that was damaged or changed."""
+    message = "a file does not hold what Tidegate writes to it"
+    hint = "Restore checkpoint and output of one moment, or adopt the output into a new checkpoint"
+    return CheckpointMismatch(message, hint=hint, file=file, cause=repr(cause))
 
 
 class JsonFiles(Protocol):
@@ -67,7 +84,7 @@ class LocalFolder:
     def read_json(self, name: str) -> dict[str, Any] | None:
         """Return a file's content, or None; raises OSError if it cannot be read."""
         path = self._folder / name
-        return json.loads(path.read_bytes()) if path.is_file() else None
+        return decoded(path.read_bytes(), file=name) if path.is_file() else None
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in a folder, without temporary ones."""

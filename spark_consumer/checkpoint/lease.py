@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import UnreachableError
+from tidegate.spark_consumer.errors import CheckpointMismatch
 
 if TYPE_CHECKING:
     from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, JsonStorage
@@ -92,7 +93,7 @@ def seen_lease(files: JsonFiles, writer: int) -> LeaseSeen:
     """
     try:
         content = files.read_json(_file(writer)) if writer else None
-    except UnreachableError:
+    except (UnreachableError, CheckpointMismatch):
         content = None
     return LeaseSeen(writer) if content is None else LeaseSeen(writer, **content)
 

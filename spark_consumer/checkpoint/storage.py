@@ -15,6 +15,7 @@ from uuid import uuid4
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from tidegate.schemas.errors import UnreachableError
+from tidegate.spark_consumer.checkpoint.json_files import decoded
 from tidegate.spark_consumer.checkpoint.s3_access import S3Access
 from tidegate.spark_consumer.checkpoint.s3_objects import S3Objects
 from tidegate.spark_consumer.checkpoint.writers import Writers
@@ -96,9 +97,12 @@ class Storage:
         return self._call(read)
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """Return a JSON file's content, or None if there is no such file."""
+        """Return a JSON file's content, or None if there is no such file.
+
+        Raises CheckpointMismatch if it is not JSON.
+        """
         data = self.read(name)
-        return None if data is None else json.loads(data)
+        return None if data is None else decoded(data, file=self.path(name))
 
     def write_json(self, name: str, content: object) -> None:
         """Write or replace a file; raises WriterReplaced if there is a younger writer."""

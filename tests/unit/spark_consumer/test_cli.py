@@ -202,3 +202,16 @@ def test_status_of_what_cannot_be_read_is_a_usage_error(invoke, tmp_path, place)
     result = invoke("status", "--checkpoint", asked)
     assert result.exit_code == 2
     assert "error: " in result.stderr
+
+
+@pytest.mark.parametrize(
+    "content", [b"{broken", b"\xcd\xfe", b"[]", b'{"batch": 5}', b"", b"null", b'{"format": "x"}']
+)
+def test_status_of_a_damaged_state_names_its_file(invoke, tmp_path, content):
+    states = tmp_path / "gate" / "states"
+    states.mkdir(parents=True)
+    (states / "5.json").write_bytes(content)
+    result = invoke("status", "--checkpoint", str(tmp_path))
+    assert result.exit_code == (2 if content == b"null" else 1)
+    (line,) = result.stderr.splitlines()
+    assert ("no state" if content == b"null" else "states/5.json") in line

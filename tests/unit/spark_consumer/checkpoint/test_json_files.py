@@ -1,6 +1,9 @@
 """Reading a folder on this machine."""
 
-from tidegate.spark_consumer.checkpoint.json_files import LocalFolder
+import pytest
+
+from tidegate.spark_consumer.checkpoint.json_files import LocalFolder, decoded
+from tidegate.spark_consumer.errors import CheckpointMismatch
 
 
 def test_files_are_read_and_listed_without_temporary_ones(tmp_path):
@@ -17,3 +20,9 @@ def test_what_is_missing_reads_as_none_and_lists_as_empty(tmp_path):
     folder = LocalFolder(tmp_path / "nowhere")
     assert folder.read_json("states/1.json") is None
     assert folder.names("states") == []
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\xcd\xfe"])
+def test_what_is_not_json_is_named(data):
+    with pytest.raises(CheckpointMismatch, match=r"states/1\.json"):
+        decoded(data, file="states/1.json")

@@ -5,7 +5,7 @@ import pytest
 from tests.simulation.object_store import ObjectStore, StoreClient
 from tidegate.schemas.errors import UnreachableError
 from tidegate.spark_consumer.checkpoint.lease import Lease, LeaseSeen, LeaseWatch, seen_lease
-from tidegate.spark_consumer.errors import WriterReplaced
+from tidegate.spark_consumer.errors import CheckpointMismatch, WriterReplaced
 
 GONE_AFTER_S = 6.0
 
@@ -31,10 +31,11 @@ def test_what_was_renewed_is_seen(store):
     assert seen_lease(files, 1).is_given_back
 
 
-def test_a_lease_that_is_read_while_it_is_written_ends_nothing():
+@pytest.mark.parametrize("error", [UnreachableError, CheckpointMismatch])
+def test_a_lease_that_is_read_while_it_is_written_ends_nothing(error):
     class Files:
         def read_json(self, name):
-            raise UnreachableError("the storage rejected a request")
+            raise error("the storage rejected a request")
 
     assert seen_lease(Files(), 1) == LeaseSeen(1)
 
