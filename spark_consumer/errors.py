@@ -14,6 +14,7 @@ ConsumerError
 ├── TransactionIncomplete   a transaction has not as many records as they state
 ├── StreamPartitionIncomplete  a stream partition has not the changes that its marker states
 ├── CountsMissing           Spark has not reported what a job counted
+├── CheckpointConflict      a replaced run has written to this checkpoint late
 ├── WriterReplaced          a younger run has taken this checkpoint
 └── RunStopped              Spark started a batch while the run was stopping
 
@@ -30,6 +31,7 @@ from tidegate.schemas.errors import ConfigError, ConsumerError
 __all__ = [
     "ChangesExpired",
     "ChangesNotConserved",
+    "CheckpointConflict",
     "CheckpointMismatch",
     "ConflictingCopies",
     "CountsMissing",
@@ -92,6 +94,15 @@ class StreamPartitionIncomplete(ConsumerError):  # noqa: N818 - named after what
 
 class CountsMissing(ConsumerError):  # noqa: N818 - named after what was found
     """A job has ended and Spark has not delivered what it counted; nothing was written."""
+
+
+class CheckpointConflict(ConsumerError):  # noqa: N818 - named after what was found
+    """Another run has written a file that this one, the checkpoint's writer, was about to write.
+
+    Nothing is lost: the query can be started again, and goes on with that file.
+    """
+
+    retriable = True
 
 
 class WriterReplaced(ConsumerError):  # noqa: N818 - named after what was found

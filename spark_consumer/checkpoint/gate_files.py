@@ -24,7 +24,7 @@ from tidegate.spark_consumer.core.files import (
 )
 from tidegate.spark_consumer.core.frontier_log import FrontierLog
 from tidegate.spark_consumer.core.plan import Plan
-from tidegate.spark_consumer.errors import CheckpointMismatch
+from tidegate.spark_consumer.errors import CheckpointConflict, CheckpointMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -147,10 +147,11 @@ class GateFiles:
         return self._load(plan_file(batch), Plan.restore)
 
     def store_plan(self, plan: Plan) -> None:
-        """Store the plan of a batch; raises CheckpointMismatch if one is stored."""
+        """Store the plan of a batch; raises CheckpointConflict if one is stored."""
         if not self._storage.create_json(plan_file(plan.batch), plan.snapshot()):
             message = "another run has already planned this batch"
-            raise CheckpointMismatch(message, batch=plan.batch)
+            hint = "Nothing is lost: start the run again, and it does what that plan says"
+            raise CheckpointConflict(message, hint=hint, batch=plan.batch)
 
     def frontier(self, name: str, subscription: Subscription) -> FrontierLog | None:
         """Return a frontier, if all of it is stored.
@@ -213,7 +214,6 @@ def newest_state(files: JsonFiles) -> State | None:
             tried = batch
 
 
-def _newest(files: JsonFiles, folder: str, file: Callable[[int], str]) -> int | None:
 def _state(content: dict[str, Any], files: JsonFiles, batch: int) -> State:
     return _rebuilt(state_file(batch), lambda: State.restore(content, files.read_json))
 
@@ -226,6 +226,7 @@ def _rebuilt(file: str, rebuild: Callable[[], _Stored]) -> _Stored:
         raise not_as_written(file, error) from error
 
 
+def _newest(files: JsonFiles, folder: str, file: Callable[[int], str]) -> int | None:
     """Return the highest batch with a file, also if the listing lacks the youngest files."""
     listed = [number_in(name) for name in files.names(folder)]
     newest = max(listed, default=-1)

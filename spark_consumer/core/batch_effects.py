@@ -163,7 +163,7 @@ class StoreFrontier:
 
 @dataclass(frozen=True, slots=True)
 class StorePlan:
-    """Store the plan of its batch if none is stored; else raise CheckpointMismatch."""
+    """Store the plan of its batch if none is stored; else raise CheckpointConflict."""
 
     plan: Plan
 

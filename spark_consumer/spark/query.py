@@ -38,10 +38,16 @@ from tidegate.spark_consumer.core.cadence import Cadence
 from tidegate.spark_consumer.core.caught_up import CaughtUp
 from tidegate.spark_consumer.core.files import LISTED_FOLDERS, SEGMENTS
 from tidegate.spark_consumer.core.gate import Limits
+from tidegate.spark_consumer.core.late_writes import QueryRestarts, is_late_write
 from tidegate.spark_consumer.core.read_limit import must_restart, offsets_per_batch
 from tidegate.spark_consumer.core.retention import complete_from_us as first_complete_us
 from tidegate.spark_consumer.core.retention import require_kept
-from tidegate.spark_consumer.errors import ChangesExpired, DataTopicChanged, WriterReplaced
+from tidegate.spark_consumer.errors import (
+    ChangesExpired,
+    CheckpointConflict,
+    DataTopicChanged,
+    WriterReplaced,
+)
 from tidegate.spark_consumer.kafka.first_records import first_records
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topic_ids import LiveTopicIds
@@ -124,7 +130,8 @@ def build_query(
 
     Takes the checkpoint: another run that works on it stops within seconds.  Raises ConfigError if
     checkpoint or output belong to another query, or the session lacks a data source; a checkpoint
-    of another query is left alone.
+    of another query is left alone.  Raises CheckpointConflict if a replaced run has begun the
+    checkpoint meanwhile: a second call goes on with what that has written.
     """
     require_data_sources(spark)
     gate, output = _folders(spark, config)
@@ -154,8 +161,11 @@ def build_query(
         if config.metrics_port:
             spark.streams.addListener(listener)
         running.append(writing.start())
-    except BaseException:
+    except BaseException as error:
         lease.stop()
+        if config.metrics_port:
+            spark.streams.removeListener(listener)
+        _require_no_conflict(gate, error)
         raise
     subscription = Subscription(TopicNames(config.prefix))
 
@@ -332,22 +342,31 @@ def run(
         if not config.take_over and not wait_for_turn(gate, stop=stop, health=health):
             return None
         goal.resume(newest_state(gate))  # a stream that has ended gives no further batch
-        is_over = False
+        is_over, restarts = False, QueryRestarts()
         while not is_over:
             goal_us = begun_us if config.until == "caught-up" else None
             former = running
-            running = build_query(spark, config, metrics=metrics, goal_us=goal_us)
-            if former is not None:
-                former.lease.stop()
-            running.batch.finished = lambda state: goal.finish_batch(state, now_s=time.monotonic())
-            health.set_ready()
-            is_over = _wait(
-                running,
-                stop,
-                health,
-                goal=goal if config.until == "caught-up" else None,
-                wanted=lambda: _reads(config, goal.state),
-            )
+            try:
+                running = build_query(spark, config, metrics=metrics, goal_us=goal_us)
+                if former is not None:
+                    former.lease.stop()
+                running.batch.finished = lambda state: goal.finish_batch(
+                    state, now_s=time.monotonic()
+                )
+                health.set_ready()
+                is_over = _wait(
+                    running,
+                    stop,
+                    health,
+                    goal=goal if config.until == "caught-up" else None,
+                    wanted=lambda: _reads(config, goal.state),
+                )
+            except CheckpointConflict as conflict:
+                if not restarts.may_restart(now_s=time.monotonic()):
+                    raise
+                _log().warning("a replaced run wrote late", cause=conflict.message)
+                if running is not None:
+                    running.pause()
     except Exception as error:
         # A signal to the whole process group also stops the JVM, in the middle of a batch.  The
         # next run repeats the batch, so this is a normal end.
@@ -407,6 +426,7 @@ def _wait(
     failure = running.batch.failure or running.query.exception()
     if failure is not None:
         _require_writer(running.gate, failure)
+        _require_no_conflict(running.gate, failure)
         _require_kept(running, failure)
         raise failure
     return True
@@ -431,6 +451,19 @@ def _require_writer(gate: Storage, failure: BaseException) -> None:
         raise replaced from failure
     except Exception:  # noqa: BLE001 - without storage the first failure is all there is to report
         return
+
+
+def _require_no_conflict(gate: Storage, failure: BaseException) -> None:
+    """Raise CheckpointConflict if Spark has found a file of another run, and this run may write."""
+    if not is_late_write(str(failure)):
+        return
+    _require_writer(gate, failure)
+    message = "another run has written to Spark's part of this checkpoint"
+    hint = (
+        "Nothing is lost: start the run again."
+        " If it comes again, look for another query that uses the checkpoint"
+    )
+    raise CheckpointConflict(message, hint=hint, gate=gate.root) from failure
 
 
 def _require_kept(running: GateQuery, failure: BaseException) -> None:

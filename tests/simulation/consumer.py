@@ -37,7 +37,7 @@ from tidegate.spark_consumer.checkpoint.writers import Writers
 from tidegate.spark_consumer.core.files import PLANS
 from tidegate.spark_consumer.core.gate import Limits
 from tidegate.spark_consumer.core.plan import Plan
-from tidegate.spark_consumer.errors import WriterReplaced
+from tidegate.spark_consumer.errors import CheckpointConflict, WriterReplaced
 from tidegate.spark_consumer.sinks.manifest import first_manifest, newest_manifest, read_manifest
 
 if TYPE_CHECKING:
@@ -110,27 +110,46 @@ class Consumer:
     # ------------------------------------------------------------ Spark
 
     def _run(self) -> Iterator[None]:
-        checkpoint = self._checkpoint
-        writer = self._gate.take()
-        self._require_only_writer(writer)
-        yield
-        parts = self._parts(writer)
-        yield
+        """Start the query, and start it again where a replaced run has written late."""
         while True:
-            batch = checkpoint.committed + 1
-            if batch not in checkpoint.offsets:
-                ends = yield from self._next_ends(checkpoint.offsets.get(batch - 1, {}))
-                if ends == checkpoint.offsets.get(batch - 1):
+            writer = self._gate.take()
+            self._require_only_writer(writer)
+            yield
+            parts = self._parts(writer)
+            yield
+            try:
+                yield from self._query(parts)
+            except CheckpointConflict as conflict:
+                if self.is_superseded:
+                    raise SupersededError from conflict
+                self._world.tell("consumer", "fault", "a replaced run wrote late")
+                self._gate = self._checkpoint.gate(self._note_plan)
+
+    def _query(self, parts: Parts) -> Iterator[None]:
+        """Do what Spark does: it reads its logs when a query starts, and then only adds to them.
+
+        It does not know of runs and their numbers, so one that was replaced adds to them as well.
+        """
+        checkpoint = self._checkpoint
+        batch = checkpoint.committed + 1
+        before = checkpoint.offsets.get(batch - 1, {})
+        ends = checkpoint.offsets.get(batch)
+        while True:
+            if ends is None:
+                ends = yield from self._next_ends(before)
+                if ends == before:
+                    ends = None
                     yield
                     continue
-                self._require_turn(batch)
-                checkpoint.offsets.setdefault(batch, ends)
+                self._require_new(batch not in checkpoint.offsets, batch)
+                checkpoint.offsets[batch] = ends
             yield
-            yield from self._batch(batch, checkpoint.offsets[batch], parts)
+            yield from self._batch(batch, before, ends, parts)
             yield  # the state is stored, and Spark does not know of it yet
-            self._require_turn(batch)
+            self._require_new(batch > checkpoint.committed, batch)
             checkpoint.committed = batch
             checkpoint.offsets.pop(batch - 2, None)
+            batch, before, ends = batch + 1, ends, None
             yield
 
     def _parts(self, writer: int) -> Parts:
@@ -178,10 +197,12 @@ class Consumer:
         self._begun_us = self._world.now_us
         return self._begun_us
 
-    def _require_turn(self, batch: int) -> None:
-        """Spark's own logs take each batch once, and this run's turn may be over."""
-        if self.is_superseded or self._checkpoint.committed >= batch:
-            raise SupersededError
+    @staticmethod
+    def _require_new(is_new: bool, batch: int) -> None:
+        """Spark's logs take each batch once."""
+        if not is_new:
+            message = "Multiple streaming queries are concurrently using the log"
+            raise CheckpointConflict(message, batch=batch)
 
     def _next_ends(self, before: Ends) -> Iterator[None]:
         """Cut the next micro-batch anywhere; topics are discovered when they are."""
@@ -228,9 +249,8 @@ class Consumer:
 
     # ------------------------------------------------------------ one batch
 
-    def _batch(self, batch: int, ends: Ends, parts: Parts) -> Iterator[None]:
+    def _batch(self, batch: int, begins: Ends, ends: Ends, parts: Parts) -> Iterator[None]:
         checkpoint = self._checkpoint
-        begins = checkpoint.offsets.get(batch - 1, {})
         read = self._rows(begins, ends)
         if checkpoint.losses is not None:
             read = checkpoint.losses.read(read)

@@ -59,7 +59,7 @@ WANTED = [
     "fault the mirror stands at an older release",
     "step late", "step pending", "step sink-mirror", "step manifest", "step state",
     "fault the request failed", "fault killed before the rename", "fault a foreign commit",
-    "fault stands still beside another run",
+    "fault stands still beside another run", "fault a replaced run wrote late",
     "RejoinGroup", "ReplaceGroupClient",
     "fault limit raised", "fault limit lowered", "fault message refused",
     "fault a record is too large", "fault a change is poison", "a poison change parked",

@@ -192,9 +192,9 @@ class GateWorld:
         self.released, self.late, self.cuts = {}, {}, []
         self.log = Log()
 
-    def start(self, on_effect=lambda: None, code="1", registry=None):
-        gate = Storage(self.spark, str(self.folder / "gate"))
-        writer = gate.take()
+    def start(self, on_effect=lambda: None, code="1", registry=None, gate=None):
+        gate = gate or Storage(self.spark, str(self.folder / "gate"))
+        writer = gate.writers.number or gate.take()
         output = Storage(self.spark, str(self.folder / "output"), guard=gate)
         sink, late = RecordingSink(self.released), RecordingLate(self.late)
         segments = SegmentFiles(self.spark, gate.path(SEGMENTS))

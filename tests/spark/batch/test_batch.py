@@ -17,6 +17,7 @@ from tests.spark.batch.gate_world import ACCOUNTS, LEDGER, GateWorld
 from tidegate.lineage.errors import MixedEpochs
 from tidegate.schemas.order_key import OrderKey
 from tidegate.spark_consumer.errors import (
+    CheckpointConflict,
     CheckpointMismatch,
     ConflictingCopies,
     RunStopped,
@@ -317,7 +318,7 @@ def test_a_plan_that_another_run_has_stored_meanwhile_ends_the_batch(world):
             plans.mkdir()
             (plans / "0.json").write_text("{}")
 
-    with pytest.raises(CheckpointMismatch, match="another run"):
+    with pytest.raises(CheckpointConflict, match="another run"):
         world.run(world.start(plan_first))
     assert (plans / "0.json").read_text() == "{}"
     assert (world.released, world.files("states")) == ({}, [])

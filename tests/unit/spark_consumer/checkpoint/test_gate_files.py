@@ -22,7 +22,7 @@ from tidegate.spark_consumer.core.batch_state import Segment, State
 from tidegate.spark_consumer.core.frontier_log import FrontierLog
 from tidegate.spark_consumer.core.plan import PLAN_FORMAT, Plan, ReleaseBounds
 from tidegate.spark_consumer.core.segment_list import ALL_IN_THE_STATE
-from tidegate.spark_consumer.errors import CheckpointMismatch, WriterReplaced
+from tidegate.spark_consumer.errors import CheckpointConflict, CheckpointMismatch, WriterReplaced
 
 SUBSCRIPTION = Subscription(TopicNames("bank"))
 
@@ -84,7 +84,7 @@ def test_states_plans_and_frontiers_are_loaded_as_they_were_stored(files):
 
 def test_a_plan_is_stored_once(files):
     files.store_plan(plan(4, 7))
-    with pytest.raises(CheckpointMismatch, match="another run"):
+    with pytest.raises(CheckpointConflict, match="another run"):
         files.store_plan(plan(4, 8))
     assert files.plan(4) == plan(4, 7)
 

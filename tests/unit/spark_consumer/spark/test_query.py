@@ -14,7 +14,7 @@ from tidegate.program.health import Health
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.caught_up import CaughtUp
 from tidegate.spark_consumer.core.retention import FirstRecord
-from tidegate.spark_consumer.errors import ChangesExpired, WriterReplaced
+from tidegate.spark_consumer.errors import ChangesExpired, CheckpointConflict, WriterReplaced
 from tidegate.spark_consumer.spark import query
 from tidegate.spark_consumer.spark.query import GateQuery, _begin, _wait
 
@@ -188,3 +188,79 @@ def test_a_run_that_is_far_from_its_goal_says_what_it_waits_for():
         _wait(running.query, stop, Health(), goal=goal)
     (line,) = [line for line in lines if line["event"] == "not caught up"]
     assert "has the fleet a worker?" in line["waits_for"]
+
+
+LATE = RuntimeError("Multiple streaming queries are concurrently using file:/check/spark/commits.")
+
+
+@pytest.mark.parametrize(
+    ("of_gate", "expected"),
+    [
+        (None, CheckpointConflict),
+        (ConnectionError("the JVM is gone"), CheckpointConflict),
+        (REPLACED, WriterReplaced),
+    ],
+)
+def test_a_late_write_is_named_for_the_run_that_may_write(of_gate, expected):
+    running = ended(of_query=LATE, of_gate=of_gate)
+    running.gate.root = "file:/check/gate"
+    with pytest.raises(expected) as raised:
+        _wait(running, threading.Event(), Health())
+    assert raised.value.__cause__ is LATE
+    assert raised.value.retriable == (expected is CheckpointConflict)
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """Return a function that runs queries, each of which ends by the next of some errors."""
+    config = SimpleNamespace(
+        until="stopped",
+        take_over=True,
+        changes_per_batch_max=1,
+        bytes_per_batch_max=1,
+    )
+    monkeypatch.setattr(query, "session_of", lambda _: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(query, "_folders", lambda *_: (None, None))
+    monkeypatch.setattr(query, "newest_state", lambda _: None)
+    monkeypatch.setattr(query, "_POLL_SECONDS", 0)
+    built = []
+
+    def run(*errors, at_start=()):
+        failures = iter(errors)
+        starts = iter(at_start)
+
+        def build(*_arguments, **_named):
+            if error := next(starts, None):
+                raise error
+            running = Running()
+            running.query.gate.root = "file:/check/gate"
+            running.query.gate.require_writer = lambda: None
+            running.isActive = False
+            failure = next(failures, None)
+            running.exception = lambda: failure
+            built.append(running)
+            return running.query
+
+        monkeypatch.setattr(query, "build_query", build)
+        query.run(config, stop=threading.Event(), begun_us=0, metrics=None, health=Health())
+        return built
+
+    run.built = built
+    return run
+
+
+def test_a_query_that_a_late_write_has_ended_starts_again_and_keeps_its_checkpoint(runs):
+    planned = CheckpointConflict("another run has already planned this batch")
+    first, second, third = runs(LATE, planned)
+    assert first.steps[:2] == second.steps[:2] == ["batch", "query"]
+    assert third.steps == ["lease"]
+
+
+def test_a_query_that_finds_a_late_write_at_its_start_starts_again(runs):
+    assert len(runs(at_start=[CheckpointConflict("metadata")])) == 1
+
+
+def test_what_writes_into_the_checkpoint_again_and_again_ends_the_run(runs):
+    with pytest.raises(CheckpointConflict, match="look for another query"):
+        runs(*[LATE] * 100)
+    assert len(runs.built) == 6
