@@ -20,7 +20,8 @@ from tidegate.program.settings_stream import StreamSettings
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import parse_rfc3339_ns
 from tidegate.schemas.progress import PROGRESS_VERSION, TimestampForm
-from tidegate.schemas.topics import SLOTS_DEFAULT
+from tidegate.schemas.topic_template import TopicTemplate
+from tidegate.schemas.topics import SLOTS_DEFAULT, TopicNames
 
 __all__ = ["ProducerConfig", "listed"]
 
@@ -325,6 +326,12 @@ class ProducerConfig(StreamSettings):
         if self.transaction_timeout_ms <= self.commit_interval_ms:
             raise ValueError("transaction_timeout_ms: must be longer than commit_interval_ms")
         return self
+
+    @property
+    def topic_names(self) -> TopicNames:
+        """The names of the stream's topics, with the database's id in them."""
+        template = TopicTemplate.parse(self.topic_template, database=self.database)
+        return TopicNames(self.prefix, template.text)
 
     @property
     def database_path(self) -> str:

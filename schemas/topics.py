@@ -1,20 +1,27 @@
 """Topic names, subjects, headers and the slot of a stream partition.
 
-A prefix names one change stream: `<prefix>.<table>` for data, `<prefix>-progress`,
-`<prefix>-dead-letter`.
+A prefix names one change stream: `<prefix>-progress`, `<prefix>-dead-letter`, and for data
+`<prefix>.<table>` or what the stream's template makes of prefix and table.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.progress import PRODUCER_FILTER
+from tidegate.schemas.topic_template import (
+    SEPARATORS,
+    SETTING,
+    TEMPLATE_DEFAULT,
+    TopicTemplate,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 __all__ = [
     "HEADERS_PARKED",
@@ -25,6 +32,7 @@ __all__ = [
     "ROOT_TOKEN",
     "SLOTS_DEFAULT",
     "TopicNames",
+    "is_template",
     "slot_of",
 ]
 
@@ -48,10 +56,15 @@ ROOT_TOKEN = ""
 
 SLOTS_DEFAULT = 16
 
-_PROGRESS = "-progress"
+_PROGRESS, _DEAD_LETTER = "-progress", "-dead-letter"
+_NOT_DATA = (_PROGRESS, _DEAD_LETTER)
+"""How no data topic's name ends: it could be another topic of this stream or of another one."""
 _KEY, _VALUE = "-key", "-value"
 _TABLE = r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)?"
+_TABLE_BEGIN = re.compile(r"([A-Za-z0-9_]+(\.[A-Za-z0-9_]*)?)?")
 _PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_TOPIC_LENGTH_MAX = 249
+_TEMPLATE = f"{PRODUCER_FILTER}{SETTING}="
 
 
 def slot_of(partition_token: str, slots: int) -> int:
@@ -59,18 +72,52 @@ def slot_of(partition_token: str, slots: int) -> int:
     return zlib.crc32(partition_token.encode()) % slots
 
 
+def is_template(entry: str) -> bool:
+    """Whether an entry of `StreamStarted.filters` is the template, which leaves nothing out."""
+    return entry.startswith(_TEMPLATE)
+
+
 @dataclass(frozen=True, slots=True)
 class TopicNames:
-    """All names that follow from a prefix; raises ConfigError for a prefix that Kafka refuses."""
+    """All names that follow from a prefix and from the template of data topics.
+
+    Raises ConfigError for a prefix that Kafka refuses, and for a template that does not tell
+    tables and streams apart.  `template` has no `{database}` any more.
+    """
 
     prefix: str
+    template: str = TEMPLATE_DEFAULT
+    _head: str = field(init=False, repr=False, compare=False)
+    """What comes before the table in a data topic's name."""
+    _tail: str = field(init=False, repr=False, compare=False)
+    """What comes after it."""
+    _not_tables: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """Tables whose topic would end like a progress or dead-letter topic."""
+    _pattern: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check the prefix."""
+        """Check both."""
         if not _PREFIX.fullmatch(self.prefix):
             message = f"prefix {self.prefix!r} cannot begin a topic name"
             hint = "Use at most 100 letters, digits, '.', '_' and '-'; the first is not '.' or '-'"
             raise ConfigError(message, hint=hint)
+        parsed = TopicTemplate.parse(self.template)
+        object.__setattr__(self, "_head", self.prefix + parsed.middle)
+        object.__setattr__(self, "_tail", parsed.tail)
+        if self._tail.endswith(_NOT_DATA):
+            message = f"{SETTING}: {self.template!r} ends like the name of another topic"
+            raise ConfigError(
+                message, hint="Let it end in another text than -progress or -dead-letter"
+            )
+        if len(self._head) + len(self._tail) >= _TOPIC_LENGTH_MAX:
+            message = f"{SETTING}: {self.template!r} leaves no room for a table"
+            hint = f"A topic's name has at most {_TOPIC_LENGTH_MAX} characters"
+            raise ConfigError(message, hint=hint)
+        object.__setattr__(self, "_not_tables", tuple(self._find_not_tables()))
+        others, tail = "|".join(self._not_tables), re.escape(self._tail)
+        not_data = f"(?!({others}){tail}$)" if others else ""
+        pattern = f"{re.escape(self._head)}{not_data}{_TABLE}{tail}"
+        object.__setattr__(self, "_pattern", re.compile(pattern))
 
     @property
     def progress(self) -> str:
@@ -80,44 +127,136 @@ class TopicNames:
     @property
     def dead_letter(self) -> str:
         """Changes that could not be published, and those of their keys that came after them."""
-        return f"{self.prefix}-dead-letter"
+        return f"{self.prefix}{_DEAD_LETTER}"
 
     @property
     def group(self) -> str:
         """The consumer group whose generation fences the fleet's transactions."""
         return f"{self.prefix}-fleet"
 
+    @property
+    def recorded(self) -> tuple[str, ...]:
+        """What `StreamStarted.filters` says of the template: nothing of the default."""
+        return () if self.template == TEMPLATE_DEFAULT else (f"{_TEMPLATE}{self.template}",)
+
+    @staticmethod
+    def recorded_template(filters: Iterable[str]) -> str:
+        """Return the template of a stream, from its `StreamStarted.filters`."""
+        found = [one.removeprefix(_TEMPLATE) for one in filters if is_template(one)]
+        return found[0] if found else TEMPLATE_DEFAULT
+
+    def require_recorded(self, filters: Iterable[str]) -> None:
+        """Raise ConfigError for a stream that has another template: its topics are other ones."""
+        recorded = self.recorded_template(filters)
+        if recorded != self.template:
+            message = (
+                f"{SETTING}: the stream was begun with {recorded!r}, the setting is "
+                f"{self.template!r}"
+            )
+            raise ConfigError(message, hint=f'Set {SETTING} = "{recorded}"', prefix=self.prefix)
+
     def data(self, table: str) -> str:
-        """Return the topic of a table, named as Spanner does: `name` or `schema.name`."""
-        return f"{self.prefix}.{table}"
+        """Return the topic of a table, named as Spanner does: `name` or `schema.name`.
+
+        Raises ConfigError for a table that cannot have a topic under this template.
+        """
+        topic = f"{self._head}{table}{self._tail}"
+        if table in self._not_tables:
+            message = f"table {table}: {topic} would be no data topic's name"
+            hint = f"Use another {SETTING} than {self.template}, or leave the table out"
+            raise ConfigError(message, hint=hint)
+        if len(topic) > _TOPIC_LENGTH_MAX:
+            message = (
+                f"table {table}: its topic's name has {len(topic)} characters, and Kafka allows "
+                f"{_TOPIC_LENGTH_MAX}"
+            )
+            hint = f"Use a shorter prefix or {SETTING}, or leave the table out"
+            raise ConfigError(message, hint=hint, topic=topic)
+        return topic
 
     @property
     def data_pattern(self) -> str:
         """Regular expression, for Python and Java alike, of the whole name of every data topic."""
-        return re.escape(f"{self.prefix}.") + _TABLE
+        return self._pattern.pattern
 
     def is_data(self, topic: str) -> bool:
         """Whether a topic is one of a table of this stream."""
-        return re.fullmatch(self.data_pattern, topic) is not None
+        return self._pattern.fullmatch(topic) is not None
 
     def table(self, topic: str) -> str | None:
-        """Return the table of a data topic, or None if the topic is not one of this prefix."""
-        head = f"{self.prefix}."
-        return topic[len(head) :] if topic.startswith(head) else None
+        """Return the table of a data topic, or None if the topic is not one of this stream."""
+        if not self.is_data(topic):
+            return None
+        return topic[len(self._head) : len(topic) - len(self._tail)]
+
+    def is_unclear(self, topic: str) -> bool:
+        """Whether a topic looks like one of this stream's, and is not."""
+        starts = (self._head, *(f"{self.prefix}{separator}" for separator in SEPARATORS))
+        own = (self.progress, self.dead_letter)
+        return topic.startswith(starts) and topic not in own and not self.is_data(topic)
 
     def overlapping(self, topics: Iterable[str]) -> list[str]:
         """Return the progress topics of streams whose data topics could be taken for this one's.
 
         Of two prefixes, one of which continues the other after a dot (`orders` and `orders.eu`),
-        the topic `orders.eu.items` would belong to both streams.
+        the topic `orders.eu.items` could belong to both streams; with the template
+        `{prefix}-{table}` so could `orders-eu.items`, of `orders-eu`.  Which template the other
+        stream has does not matter.
+        """
+        return sorted(
+            topic
+            for topic in topics
+            if (other := topic.removesuffix(_PROGRESS)) != topic and self._overlaps(other)
+        )
+
+    def continued(self, topics: Iterable[str]) -> list[str]:
+        """Return the progress topics of streams whose prefix this one continues after `-` or `_`.
+
+        Whether they match data topics of this stream depends on *their* template.
         """
         return sorted(
             topic
             for topic in topics
             if (other := topic.removesuffix(_PROGRESS)) != topic
-            and (f"{other}.".startswith(f"{self.prefix}.") or self.prefix.startswith(f"{other}."))
-            and other != self.prefix
+            and self.prefix.startswith((f"{other}-", f"{other}_"))
         )
+
+    @staticmethod
+    def progress_prefix(topic: str) -> str:
+        """Return the prefix of the stream that a progress topic belongs to."""
+        return topic.removesuffix(_PROGRESS)
+
+    def _overlaps(self, other: str) -> bool:
+        if other == self.prefix:
+            return False
+        if f"{other}.".startswith(f"{self.prefix}.") or self.prefix.startswith(f"{other}."):
+            return True
+        is_longer = other.startswith(self.prefix)
+        return is_longer and any(self._may_begin(f"{other}{one}") for one in SEPARATORS)
+
+    def _may_begin(self, start: str) -> bool:
+        """Whether a data topic of this stream may begin with a text and go on after it."""
+        if self._head.startswith(start):
+            return True
+        if not start.startswith(self._head):
+            return False
+        rest = start.removeprefix(self._head)
+        if _TABLE_BEGIN.fullmatch(rest):
+            return True
+        return any(
+            rest.endswith(self._tail[:length]) and re.fullmatch(_TABLE, rest[:-length])
+            for length in range(1, len(self._tail))
+        )
+
+    def _find_not_tables(self) -> Iterator[str]:
+        for end in _NOT_DATA:
+            if not end.endswith(self._tail):
+                continue
+            rest = end.removesuffix(self._tail)
+            for start in range(1, len(rest)):
+                table = rest[start:]
+                if self._head.endswith(rest[:start]) and re.fullmatch(_TABLE, table):
+                    yield table
 
     def has_schemas(self, topic: str) -> bool:
         """Whether a topic is one of this stream whose keys and values have subjects."""

@@ -12,6 +12,7 @@ from tidegate.schemas.change_schema import excludes, key_schema, unwatched_colum
 from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
+from tidegate.schemas.topics import TopicNames
 from tidegate.schemas.wire_format import frame
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas, reader_schema
 
@@ -87,7 +88,7 @@ class Topic:
     schemas: dict = field(init=False)
 
     def __post_init__(self):
-        self.topic = f"{self.prefix}.{self.table}"
+        self.topic = TopicNames(self.prefix).data(self.table)
         self.tables = {
             i: self._watched(i, table_schema(self.table, columns, self.keys))
             for i, columns in self.versions.items()

@@ -29,20 +29,28 @@ from tidegate.producer.translation.planned_registry import PlannedRegistry
 from tidegate.program.kafka_clients import list_topics, require_own_prefix
 from tidegate.program.kafka_log import KafkaClientLog
 from tidegate.program.registry_http import HttpSchemaRegistry
-from tidegate.schemas.errors import ConfigError, UnreachableError
+from tidegate.program.stream_start import recorded_filters
+from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
 from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.topics import TopicNames
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from tidegate.producer.config import ProducerConfig
     from tidegate.producer.description import StreamDescription
     from tidegate.producer.ports import Catalogue
     from tidegate.schemas.registry import SchemaRegistry
 
-__all__ = ["Environment", "filter_of", "find_environment", "open_root_slot", "recorded_start"]
+__all__ = [
+    "Environment",
+    "filter_of",
+    "find_environment",
+    "fixed_settings",
+    "open_root_slot",
+    "recorded_start",
+]
 
 _SEARCH_PATIENCE_S = 30.0
 _POLL_S = 0.5
@@ -103,6 +111,11 @@ def filter_of(config: ProducerConfig) -> RecordFilter:
     )
 
 
+def fixed_settings(config: ProducerConfig) -> tuple[str, ...]:
+    """Return the settings that are fixed for an epoch, as `StreamStarted.filters` has them."""
+    return filter_of(config).described + config.topic_names.recorded
+
+
 def find_environment(config: ProducerConfig) -> Environment:
     """Connect to Kafka, the registry and Spanner; changes nothing, blocks for seconds at most.
 
@@ -110,7 +123,7 @@ def find_environment(config: ProducerConfig) -> Environment:
 
     Raises ConfigError, UnreachableError or StreamChangedError for the first thing that cannot work.
     """
-    names = TopicNames(config.prefix)
+    names = config.topic_names
     options = {**config.kafka_client_options(), "logger": KafkaClientLog()}
     visible = list_topics(config.bootstrap_servers, options)
     require_own_prefix(names, visible)
@@ -129,6 +142,8 @@ def find_environment(config: ProducerConfig) -> Environment:
         root_slot = open_root_slot(config, names, registry, options)
         exits.callback(root_slot.close)
         recorded = recorded_start(config, kafka, names, root_slot, options)
+        if recorded is None:
+            require_unclaimed(config, visible, registry, options)
         channels = SpannerChannels(
             database=config.database_path,
             emulator_host=config.emulator_host,
@@ -161,6 +176,8 @@ def find_environment(config: ProducerConfig) -> Environment:
             start_ns=now_ns if starts_now else config.start_ns(),
             now_ns=now_ns,
         )
+        for table in description.tables:
+            names.data(table.name)  # a table without a topic is refused by name
         require_mode(config, description, has_dead_letter=has_dead_letter)
         exits.pop_all()
     return Environment(
@@ -177,6 +194,39 @@ def find_environment(config: ProducerConfig) -> Environment:
         recorded=recorded,
         has_dead_letter=has_dead_letter,
     )
+
+
+def require_unclaimed(
+    config: ProducerConfig,
+    visible: Iterable[str],
+    registry: SchemaRegistry,
+    options: Mapping[str, Any],
+) -> None:
+    """Raise ConfigError if data topics of a new stream could be taken for those of another one.
+
+    Only a stream whose prefix this one's continues with `-` or `_` could do so, by its template,
+    which its progress topic says.  Raises UnreachableError if that cannot be read.
+    """
+    names = config.topic_names
+    for topic in names.continued(visible):
+        hint = "Use another prefix"
+        try:
+            filters = recorded_filters(
+                topic,
+                bootstrap_servers=config.bootstrap_servers,
+                options=options,
+                schema_of=registry.schema,
+            )
+        except (ConfigError, SchemaError) as error:
+            message = (
+                f"prefix: {names.prefix!r} continues the name of {topic}, which cannot be read: "
+                f"{error.message}"
+            )
+            hint += f", or let this principal read {topic}: it says which data topics are its own"
+            raise ConfigError(message, hint=hint) from error
+        if filters is not None:
+            other = TopicNames(names.progress_prefix(topic), names.recorded_template(filters))
+            require_own_prefix(other, [names.progress])
 
 
 def require_mode(
@@ -252,6 +302,6 @@ def recorded_start(
             record.body,
             stream=config.stream_path,
             timestamps=config.timestamp_form,
-            filters=filter_of(config).described,
+            filters=fixed_settings(config),
         )
     return record

@@ -23,7 +23,6 @@ from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.schemas.errors import ConfigError, ConsumerError, UnreachableError
 from tidegate.schemas.progress import StreamStarted
 from tidegate.schemas.progress_decoder import ProgressDecoder
-from tidegate.schemas.topics import TopicNames
 
 if TYPE_CHECKING:
     from tidegate.lineage.fleet_view import FleetView
@@ -67,7 +66,7 @@ class FleetReader:
         Raises ConfigError for a stream that has not begun, UnreachableError if Kafka or the
         registry does not answer.
         """
-        names = TopicNames(config.prefix)
+        names = config.topic_names
         options = {**config.kafka_client_options(), "logger": KafkaClientLog()}
         kafka = KafkaTopics(config.bootstrap_servers, options=options)
         registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())

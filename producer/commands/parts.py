@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
-from tidegate.producer.commands.environment import filter_of, open_root_slot
+from tidegate.producer.commands.environment import filter_of, fixed_settings, open_root_slot
 from tidegate.producer.core.heartbeat import HeartbeatLimits
 from tidegate.producer.core.queries import QueryLimits
 from tidegate.producer.core.query_scheduler import SchedulerLimits
@@ -265,7 +265,7 @@ def _identity(
             )
             for _, topic in sorted(data.items())
         ),
-        filters=found.description.filters + filter_of(config).described,
+        filters=found.description.filters + fixed_settings(config),
         timestamps=config.timestamp_form,
     )
 

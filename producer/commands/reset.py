@@ -1,12 +1,13 @@
 """`tidegate-producer reset`: removes a stream from Kafka, so that it can begin again.
 
-Topics that stayed would show readers two epochs, which they refuse.  Needs Kafka, and the registry
-if subjects are to go; the fleet is stopped.
+Topics that stayed would show readers two epochs, which they refuse.  Needs Kafka and the
+registry; the fleet is stopped.
 """
 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,8 @@ from tidegate.producer.commands.alone import require_no_worker
 from tidegate.producer.kafka.removal import StreamRemoval
 from tidegate.program.kafka_log import KafkaClientLog
 from tidegate.program.registry_http import HttpSchemaRegistry
-from tidegate.schemas.topics import TopicNames
+from tidegate.program.stream_start import require_topic_names
+from tidegate.schemas.errors import SchemaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,13 +57,16 @@ def reset(
     """Remove topics, groups and, if asked to, the registry's subjects of a stream.
 
     `confirm` is shown what would be removed; nothing is changed if it says no.
-    Raises ConfigError while workers are in the group, where the prefix of another stream continues
+    Raises ConfigError for a stream with another `topic_template`, whose data topics would stay,
+    while workers are in the group, where the prefix of another stream continues
     this one, or for a right that is missing, and UnreachableError.
     """
-    names = TopicNames(config.prefix)
+    names = config.topic_names
     options = {**config.kafka_client_options(), "logger": KafkaClientLog()}
     removal = StreamRemoval(names, config.bootstrap_servers, options)
     topics = removal.topics()
+    if names.progress in topics:
+        _require_names(config)
     registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
     subjects = []
     if with_subjects:
@@ -77,3 +82,14 @@ def reset(
         progress("deleting subjects", number)
         registry.delete(subject)
     return ResetReport(config.prefix, report.topics, report.groups, subjects, removed=True)
+
+
+def _require_names(config: ProducerConfig) -> None:
+    """Raise ConfigError for a stream with another template.
+
+    A stream whose records cannot be decoded, since the registry has lost their schema, can only be
+    removed: what would be removed is shown.
+    """
+    registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
+    with suppress(SchemaError):
+        require_topic_names(config, registry.schema)

@@ -17,6 +17,7 @@ from tidegate.producer.kafka.topics import KafkaTopics
 from tidegate.program.kafka_clients import list_topics, require_own_prefix
 from tidegate.program.kafka_log import KafkaClientLog
 from tidegate.program.registry_http import HttpSchemaRegistry
+from tidegate.program.stream_start import require_topic_names
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.topics import TopicNames
 
@@ -69,7 +70,7 @@ def subjects(config: ProducerConfig) -> list[Subject]:
 
 def shown(config: ProducerConfig, table: str, *, is_key: bool) -> dict[str, Any]:
     """Return the newest schema of a table's keys or values; raises ConfigError if there is none."""
-    names = TopicNames(config.prefix)
+    names = config.topic_names
     topic = names.data(table)
     subject = names.key_subject(topic) if is_key else names.value_subject(topic)
     versions = _registry(config).versions(subject)
@@ -99,7 +100,7 @@ def register(config: ProducerConfig) -> list[str]:
 
 def stream_topics(config: ProducerConfig) -> list[StreamTopic]:
     """Return the topics of the stream that have schemas, the progress topic last."""
-    names, registry = TopicNames(config.prefix), _registry(config)
+    names, registry = config.topic_names, _registry(config)
     kafka = KafkaTopics(config.bootstrap_servers, options=_kafka_options(config))
     found = []
     for topic, described in sorted(
@@ -116,9 +117,11 @@ def stream_topics(config: ProducerConfig) -> list[StreamTopic]:
 
 def _topics(config: ProducerConfig) -> list[str]:
     """Return the data topics and the progress topic, as far as they exist."""
-    names = TopicNames(config.prefix)
+    names = config.topic_names
     visible = list_topics(config.bootstrap_servers, _kafka_options(config))
     require_own_prefix(names, visible)
+    if names.progress in visible:
+        require_topic_names(config, _registry(config).schema)
     return sorted(filter(names.has_schemas, visible))
 
 

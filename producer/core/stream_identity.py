@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from tidegate.producer.errors import StreamChangedError
 from tidegate.schemas.progress import PRODUCER_FILTER, StreamStarted, TimestampForm
+from tidegate.schemas.topic_template import SETTING
+from tidegate.schemas.topics import TopicNames, is_template
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +30,7 @@ class StreamIdentity:
     topics: tuple[DataTopic, ...]
     filters: tuple[str, ...] = ()
     """What is left out: by the change stream, which is not compared, since it may be altered, and
-    by the producer."""
+    by the producer; and the template of data topics' names."""
     timestamps: TimestampForm = TimestampForm.MICROS
 
     def started(
@@ -92,12 +94,21 @@ def _differences(recorded: StreamStarted, current: Mapping[str, object]) -> list
 
 def _filter_differences(recorded: StreamStarted, filters: tuple[str, ...]) -> list[str]:
     before, now = (
-        {one.removeprefix(PRODUCER_FILTER) for one in some if one.startswith(PRODUCER_FILTER)}
+        {
+            one.removeprefix(PRODUCER_FILTER)
+            for one in some
+            if one.startswith(PRODUCER_FILTER) and not is_template(one)
+        }
         for some in (recorded.filters, filters)
     )
-    return [f"filter: recorded {one}, now without it" for one in sorted(before - now)] + [
-        f"filter: recorded without {one}, now with it" for one in sorted(now - before)
-    ]
+    templates = (TopicNames.recorded_template(some) for some in (recorded.filters, filters))
+    was, is_now = map(repr, templates)
+    found = [] if was == is_now else [f"{SETTING}: recorded {was}, now {is_now}"]
+    return (
+        found
+        + [f"filter: recorded {one}, now without it" for one in sorted(before - now)]
+        + [f"filter: recorded without {one}, now with it" for one in sorted(now - before)]
+    )
 
 
 def _shown(value: object) -> str:

@@ -13,7 +13,6 @@ from confluent_kafka import IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from tidegate.producer.kafka.admin import CALL_TIMEOUT_S, RetryingAdmin
-from tidegate.producer.kafka.from_beginning import consume_from_beginning
 from tidegate.producer.messages import (
     FORM_MESSAGE,
     FORM_RECORD,
@@ -21,6 +20,7 @@ from tidegate.producer.messages import (
     DeadLetter,
     ParkedChange,
 )
+from tidegate.program.from_beginning import consume_from_beginning
 from tidegate.program.kafka_clients import admin_config
 from tidegate.program.kafka_errors import AT_END, is_denied, kafka_failure
 from tidegate.program.kafka_offsets import listed_offset

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from tidegate.producer.core.events import AccessDenied, FleetRead, ReadInterrupted
 from tidegate.producer.core.fleet_progress import FleetProgress
 from tidegate.producer.kafka.admin import SharedAdmin
-from tidegate.producer.kafka.from_beginning import consume_from_beginning
 from tidegate.producer.kafka.slot_ends import SlotEnds
+from tidegate.program.from_beginning import consume_from_beginning
 from tidegate.program.kafka_clients import admin_config
 from tidegate.program.kafka_errors import AT_END, is_denied
 from tidegate.schemas.errors import ConsumerError, SchemaError

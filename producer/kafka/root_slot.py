@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidegate.producer.core.events import AccessDenied, TablesRead
-from tidegate.producer.kafka.from_beginning import consume_from_beginning
+from tidegate.program.from_beginning import consume_from_beginning
 from tidegate.program.kafka_errors import AT_END, is_denied, kafka_failure
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
 from tidegate.schemas.progress_chunks import ProgressAssembler

@@ -25,7 +25,7 @@ from tidegate.schemas.change_schema import (
     value_schema,
     without,
 )
-from tidegate.schemas.errors import UnreachableError
+from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
 from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.registry import RegisteredSchema
 from tidegate.schemas.tables import TableSchema
@@ -69,7 +69,7 @@ class TableRegistrar:
 
         Raises what `register` raises for a table that cannot be registered as it is.
         """
-        topic = self._topics.data(table.name)
+        topic = self._topic(table.name)
         subjects = {
             self._topics.key_subject(topic): self._find_key(topic, table),
             self._topics.value_subject(topic): self._find_value(topic, table)[0],
@@ -80,7 +80,7 @@ class TableRegistrar:
 
     def key_names(self, table: str) -> tuple[str, ...]:
         """Return the columns of the registered key of a table, in its order; empty if none is."""
-        versions = self._registry.versions(self._topics.key_subject(self._topics.data(table)))
+        versions = self._registry.versions(self._topics.key_subject(self._topic(table)))
         return tuple(field["name"] for one in versions[-1:] for field in one.schema["fields"])
 
     def register(self, table: TableSchema) -> TableEncoding:
@@ -88,10 +88,10 @@ class TableRegistrar:
 
         The value schema has the fields of every registered version, and the table's columns.
         Raises IncompatibleChange for another primary key or another type of a column, SchemaError
-        if the registry rejects a version, ConfigError if it does not let this user register one,
-        and UnreachableError if it does not answer.
+        if the registry rejects a version or the table cannot have a topic, ConfigError if the
+        registry does not let this user register one, and UnreachableError if it does not answer.
         """
-        topic = self._topics.data(table.name)
+        topic = self._topic(table.name)
         key = self._register_key(topic, table)
         value = self._register_value(topic, table)
         places = {name: place for place, name in enumerate(row_fields(value.schema))}
@@ -104,12 +104,22 @@ class TableRegistrar:
             timestamps=self._timestamps,
         )
 
+    def _topic(self, table: str) -> str:
+        """Return a table's topic; raises SchemaError for a table that cannot have one.
+
+        At a start such a table is an error of the settings; a later one stops what brings it only.
+        """
+        try:
+            return self._topics.data(table)
+        except ConfigError as error:
+            raise SchemaError(error.message, hint=error.hint, **error.fields) from error
+
     def register_key(self, table: TableSchema) -> TableEncoding:
         """Register a table's key only; return an encoding of its key columns, for `place` alone.
 
         For a table whose value schema is refused.  Raises as `register` does.
         """
-        topic = self._topics.data(table.name)
+        topic = self._topic(table.name)
         keys = TableSchema(table.name, table.key_columns)
         # Nothing is written with this value schema, so it has no id.
         value = RegisteredSchema(0, value_schema(topic, keys, self._timestamps))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
 from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.topic_template import TEMPLATE_DEFAULT
 from tidegate.spark_consumer.checkpoint.json_files import not_as_written
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.cadence import MIRROR
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tidegate.lineage.subscription import Subscription
+    from tidegate.schemas.topics import TopicNames
     from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, JsonStorage
     from tidegate.spark_consumer.core.frontier_log import StoredFrontier
     from tidegate.spark_consumer.core.part_log import StoredFile
@@ -47,6 +49,15 @@ class QueryIdentity:
     query_id: str
     prefix: str
     output: str
+    topic_template: str = TEMPLATE_DEFAULT
+
+    @property
+    def content(self) -> dict[str, str]:
+        """As it is stored: without the default, so that older programs read it."""
+        found = asdict(self)
+        if self.topic_template == TEMPLATE_DEFAULT:
+            del found["topic_template"]
+        return found
 
 
 class GateFiles:
@@ -60,26 +71,27 @@ class GateFiles:
         """The last state that was stored, with the content of its file."""
 
     def identify(
-        self, *, prefix: str, output: str, new_id: Callable[[], object] = uuid4
+        self, names: TopicNames, *, output: str, new_id: Callable[[], object] = uuid4
     ) -> QueryIdentity:
         """Return the identity of this checkpoint; creates it in an empty one.
 
-        Raises ConfigError if the checkpoint belongs to another prefix or output.
+        Raises ConfigError if the checkpoint belongs to other topics or another output.
         """
-        fresh = QueryIdentity(str(new_id()), prefix, output)
-        self._storage.create_json(QUERY_FILE, asdict(fresh))
-        return self.require_identity(prefix=prefix, output=output) or fresh
+        fresh = QueryIdentity(str(new_id()), names.prefix, output, names.template)
+        self._storage.create_json(QUERY_FILE, fresh.content)
+        return self.require_identity(names, output=output) or fresh
 
-    def require_identity(self, *, prefix: str, output: str) -> QueryIdentity | None:
+    def require_identity(self, names: TopicNames, *, output: str) -> QueryIdentity | None:
         """Return the identity of this checkpoint, None for an empty one; writes nothing.
 
-        Raises ConfigError if the checkpoint belongs to another prefix or output.
+        Raises ConfigError if the checkpoint belongs to other topics or another output.
         """
         content = self._storage.read_json(QUERY_FILE)
         if content is None:
             return None
         found = QueryIdentity(**content)
-        for name, expected in (("prefix", prefix), ("output", output)):
+        wanted = {"prefix": names.prefix, "topic_template": names.template, "output": output}
+        for name, expected in wanted.items():
             if getattr(found, name) != expected:
                 message = f"the checkpoint belongs to another {name}"
                 hint = f"Set the former {name}, or use a new checkpoint with a new output"

@@ -11,12 +11,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tidegate.lineage.subscription import Subscription
+from tidegate.program.registry_http import HttpSchemaRegistry
+from tidegate.program.stream_start import require_topic_names
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import NS_PER_US
-from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.core.retention import complete_from_us
 from tidegate.spark_consumer.kafka.first_records import first_records
 from tidegate.spark_consumer.kafka.topic_ids import may_exist
+from tidegate.spark_consumer.kafka.topics import find_missing_topics
 from tidegate.spark_consumer.spark.requirements import require_spark
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.config import ConsumerConfig
     from tidegate.spark_consumer.core.batch_state import OutputProof
 
-__all__ = ["adopt", "require_kafka_keeps"]
+__all__ = ["adopt", "require_kafka_keeps", "require_names"]
 
 
 def adopt(config: ConsumerConfig) -> Sequence[Mapping[str, Any]]:
@@ -44,11 +46,21 @@ def adopt(config: ConsumerConfig) -> Sequence[Mapping[str, Any]]:
         if not adopting.is_unused(spark, config):
             return adopting.reuse_checkpoint(spark, config)
         proof = adopting.require_proof(spark, config)
+        require_names(config)
         require_kafka_keeps(config, proof)
         return [adopting.adopt_output(spark, config, proof)]
     finally:
         with suppress(Exception):
             spark.stop()
+
+
+def require_names(config: ConsumerConfig) -> None:
+    """Raise ConfigError for a stream whose data topics have other names than the settings say."""
+    subscription, options = Subscription(config.topic_names), config.kafka_client_options()
+    if not find_missing_topics(config.bootstrap_servers, subscription, options=options):
+        registry_options = config.registry_client_options()
+        registry = HttpSchemaRegistry(config.registry_url, options=registry_options)
+        require_topic_names(config, registry.schema)
 
 
 def require_kafka_keeps(config: ConsumerConfig, proof: OutputProof) -> None:
@@ -60,7 +72,7 @@ def require_kafka_keeps(config: ConsumerConfig, proof: OutputProof) -> None:
     A change that was parked and put back is older than the watermark, like those that the output
     has; nothing says whether the former run has read it.
     """
-    names, options = TopicNames(config.prefix), config.kafka_client_options()
+    names, options = config.topic_names, config.kafka_client_options()
     hint = "Start with a new output and a new checkpoint"
     kept = first_records(config.bootstrap_servers, options, Subscription(names))
     from_us = complete_from_us(kept, now_us=time.time_ns() // NS_PER_US)

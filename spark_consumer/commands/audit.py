@@ -15,8 +15,8 @@ from rich.text import Text
 
 from tidegate.lineage.subscription import Subscription
 from tidegate.program.registry_http import HttpSchemaRegistry
+from tidegate.program.stream_start import require_topic_names
 from tidegate.schemas.errors import ConfigError
-from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topic_ids import may_exist
 from tidegate.spark_consumer.kafka.topics import find_missing_topics
@@ -40,7 +40,7 @@ def audit(config: ConsumerConfig, *, step: Callable[[str], None]) -> AuditReport
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     require_spark(jars=config.jars)
     step("Kafka and schema registry")
-    names, options = TopicNames(config.prefix), config.kafka_client_options()
+    names, options = config.topic_names, config.kafka_client_options()
     spark_options = java_options(options)
     registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
     registry.require_reachable()
@@ -49,6 +49,7 @@ def audit(config: ConsumerConfig, *, step: Callable[[str], None]) -> AuditReport
         message = "there is no progress topic"
         hint = "Check --prefix: without the stream's progress topic nothing can be proved"
         raise ConfigError(message, hint=hint, topic=names.progress)
+    require_topic_names(config, registry.schema)
     has_dead_letters = may_exist(
         names.dead_letter, bootstrap_servers=config.bootstrap_servers, options=options
     )
@@ -64,7 +65,7 @@ def audit(config: ConsumerConfig, *, step: Callable[[str], None]) -> AuditReport
             spark,
             config.output,
             checkpoint=config.checkpoint,
-            prefix=config.prefix,
+            names=names,
             progress=lambda: topic_rows(
                 spark,
                 names.progress,

@@ -15,7 +15,7 @@ from tidegate.lineage.subscription import Subscription
 from tidegate.program.health import Health
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.status_server import serve_status
-from tidegate.schemas.topics import TopicNames
+from tidegate.program.stream_start import require_topic_names
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topics import wait_for_topics
 from tidegate.spark_consumer.metrics import consumer_metrics
@@ -55,11 +55,15 @@ def prepare(config: ConsumerConfig, *, stop: threading.Event, health: Health) ->
     # Options that cannot be translated are an error now, before Spark starts.
     java_options(config.kafka_client_options())
     registry_options = config.registry_client_options()
-    HttpSchemaRegistry(config.registry_url, options=registry_options).require_reachable()
-    return wait_for_topics(
+    registry = HttpSchemaRegistry(config.registry_url, options=registry_options)
+    registry.require_reachable()
+    is_ready = wait_for_topics(
         config.bootstrap_servers,
-        Subscription(TopicNames(config.prefix)),
+        Subscription(config.topic_names),
         stop=stop,
         health=health,
         options=config.kafka_client_options(),
     )
+    if is_ready:
+        require_topic_names(config, registry.schema)
+    return is_ready

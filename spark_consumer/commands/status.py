@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from tidegate.schemas.change_schema import excludes, unwatched_columns
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import US_PER_SECOND
+from tidegate.schemas.topic_template import SETTING, TEMPLATE_DEFAULT
 from tidegate.spark_consumer.checkpoint.gate_files import complete_from_us, newest_state
 from tidegate.spark_consumer.checkpoint.json_files import LocalFolder
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US
-from tidegate.spark_consumer.core.files import schema_file
+from tidegate.spark_consumer.core.files import QUERY_FILE, schema_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +33,7 @@ def status(checkpoint: str) -> Mapping[str, Any]:
     state = _newest_state(files, checkpoint)
     return {
         **_figures(state),
+        "topic_template": (files.read_json(QUERY_FILE) or {}).get(SETTING, TEMPLATE_DEFAULT),
         "complete_from_us": complete_from_us(files),
         "left_out": _left_out(files, state),
     }

@@ -38,7 +38,7 @@ def first_records(
         places = [
             TopicPartition(topic, number)
             for topic, description in sorted(known.items())
-            if subscription.includes(topic)
+            if subscription.names.has_schemas(topic)
             for number in description.partitions
         ]
         begins = _offsets(admin, places, OffsetSpec.earliest())

@@ -35,7 +35,7 @@ def is_unused(spark: SparkSession, config: ConsumerConfig) -> bool:
     gate = Storage(spark, f"{config.checkpoint}/gate")
     output = Storage(spark, config.output).root
     files = GateFiles(gate)
-    identity = files.require_identity(prefix=config.prefix, output=output)
+    identity = files.require_identity(config.topic_names, output=output)
     is_new = files.adopted() is None and files.release_max() < 0 and files.state(0) is None
     has_begun = bool(Storage(spark, f"{config.checkpoint}/spark").names("offsets"))
     if is_new and (has_begun or (identity is not None and files.plan(0) is not None)):
@@ -47,7 +47,7 @@ def reuse_checkpoint(spark: SparkSession, config: ConsumerConfig) -> Sequence[Ma
     """Accept what others have changed, for the runs of a checkpoint; return it."""
     output = Storage(spark, config.output).root
     files = GateFiles(Storage(spark, f"{config.checkpoint}/gate"))
-    identity = files.require_identity(prefix=config.prefix, output=output)
+    identity = files.require_identity(config.topic_names, output=output)
     if identity is None:
         raise _not_whole(config)
     adopted = adopt_changes(
@@ -80,7 +80,7 @@ def adopt_output(
     gate.take()
     files = GateFiles(gate)
     output = Storage(spark, config.output).root
-    identity = files.identify(prefix=config.prefix, output=output, new_id=lambda: proof.query_id)
+    identity = files.identify(config.topic_names, output=output, new_id=lambda: proof.query_id)
     if identity.query_id != proof.query_id:
         message = "the checkpoint belongs to another query"
         raise ConfigError(message, hint="Set an empty folder", checkpoint=config.checkpoint)

@@ -17,6 +17,7 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import ChecksumKind, PartitionGap
 from tidegate.schemas.progress_codec import RECORD_SCHEMA
+from tidegate.schemas.topics import is_template
 from tidegate.schemas.wire_format import HEADER_BYTES, frame_prefix, unframe
 from tidegate.spark_consumer.batch.progress_rows import name_of_record
 from tidegate.spark_consumer.spark.audit_sums import half_sums, joined_halves
@@ -45,9 +46,14 @@ class Markers:
     origins: DataFrame
     totals: DataFrame
     filters: tuple[str, ...]
-    """What the change stream left out when the stream began."""
+    """What the change stream left out when the stream began, and settings of the producer."""
     gaps: tuple[PartitionGap, ...] = ()
     """The accepted ones, by time."""
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether changes are missing on purpose."""
+        return any(not is_template(one) for one in self.filters)
 
 
 def marker_records(progress: DataFrame) -> DataFrame:
@@ -107,7 +113,7 @@ def _member(name: str) -> str:
 
 
 def _stream(bodies: DataFrame) -> tuple[str, ...]:
-    """Return what the stream left out at its begin; raise unless there is one stream, once."""
+    """Return the stream's filters at its begin; raise unless there is one stream, once."""
     started = F.col(_member("StreamStarted"))
     # The first chunk has them; others are empty.
     head = F.when(started["chunk"] == 0, started["filters"])

@@ -17,7 +17,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.schemas.errors import ConfigError, UnreachableError
-from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.batch.transaction_sums import sums_by_transaction
 from tidegate.spark_consumer.checkpoint.gate_files import newest_state
 from tidegate.spark_consumer.checkpoint.storage import Storage
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from tidegate.schemas.topics import TopicNames
     from tidegate.spark_consumer.core.batch_state import State
     from tidegate.spark_consumer.sinks.manifest import Manifest
 
@@ -60,7 +60,7 @@ def audit_output(
     output: str,
     *,
     checkpoint: str,
-    prefix: str,
+    names: TopicNames,
     progress: Callable[[], DataFrame],
     schema_of: Callable[[int], Mapping[str, Any]],
     has_dead_letters: bool,
@@ -83,7 +83,6 @@ def audit_output(
         message = "the output has no release manifest"
         raise ConfigError(message, hint="Check --output", output=output)
     through_us = released_through_us(manifest, state)
-    names = TopicNames(prefix)
     paths = {
         names.data(table): folder.path(sinks[CHANGELOG].path)
         for table, sinks in manifest.tables.items()
@@ -98,7 +97,8 @@ def audit_output(
         step("completion markers")
         with kept(marker_records(progress())) as records:
             markers = read_markers(records, schema_of)
-            may_lack = has_dead_letters or bool(markers.filters) or _leaves_out(manifest)
+            names.require_recorded(markers.filters)
+            may_lack = has_dead_letters or markers.leaves_out or _leaves_out(manifest)
             begin_us = manifest.complete_from_us
             scope = AuditScope(
                 BEFORE_EVERYTHING_US if begin_us is None else begin_us,

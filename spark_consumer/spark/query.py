@@ -18,7 +18,6 @@ from tidegate.lineage.subscription import Subscription
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.instants import NS_PER_US, US_PER_MS
-from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.batch.batch import Batch
 from tidegate.spark_consumer.batch.ports import Parts
 from tidegate.spark_consumer.batch.progress_rows import ProgressReader
@@ -167,7 +166,7 @@ def build_query(
             spark.streams.removeListener(listener)
         _require_no_conflict(gate, error)
         raise
-    subscription = Subscription(TopicNames(config.prefix))
+    subscription = Subscription(config.topic_names)
 
     def frontier(name: str) -> Frontier | None:
         log = GateFiles(gate).frontier(name, subscription)
@@ -190,7 +189,7 @@ def _folders(spark: SparkSession, config: ConsumerConfig) -> tuple[Storage, Stor
     """Return gate and output; raises ConfigError if the checkpoint belongs to another query."""
     gate = Storage(spark, f"{config.checkpoint}/gate")
     output = Storage(spark, config.output, guard=gate)
-    GateFiles(gate).require_identity(prefix=config.prefix, output=output.root)
+    GateFiles(gate).require_identity(config.topic_names, output=output.root)
     return gate, output
 
 
@@ -207,13 +206,13 @@ def _prepare(
     goal_us: int | None,
 ) -> tuple[Batch, DataStreamWriter]:
     """Return what starts the query, and the function of its batches."""
-    subscription = Subscription(TopicNames(config.prefix))
+    subscription = Subscription(config.topic_names)
     checkpoint = Storage(spark, f"{config.checkpoint}/spark", guard=gate)
     files = GateFiles(gate)
     before_ms = round((time.time() - _UNFINISHED_S) * 1_000)
     gate.delete_unfinished(LISTED_FOLDERS, written_before_ms=before_ms)
     output.delete_unfinished([MANIFEST_FOLDER], written_before_ms=before_ms)
-    identity = files.identify(prefix=config.prefix, output=output.root)
+    identity = files.identify(config.topic_names, output=output.root)
     log = _log().bind(query_id=identity.query_id)
     _begin(files, read_offsets(checkpoint), _kept(config), log)
     direct = find_direct_way(
@@ -317,7 +316,7 @@ def _begin(
 
 def _kept(config: ConsumerConfig) -> dict[str, dict[int, FirstRecord]]:
     """Return what Kafka has left of the topics that the query reads."""
-    subscription = Subscription(TopicNames(config.prefix))
+    subscription = Subscription(config.topic_names)
     return first_records(config.bootstrap_servers, config.kafka_client_options(), subscription)
 
 

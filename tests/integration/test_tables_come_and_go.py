@@ -22,7 +22,7 @@ from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.programs import Programs
 from tidegate.local_stack.parts.stack import LocalStack
-from tidegate.producer.kafka.from_beginning import consume_from_beginning
+from tidegate.program.from_beginning import consume_from_beginning
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.schemas.progress import DataTopic, TableAdded
 from tidegate.schemas.progress_decoder import ProgressDecoder

@@ -12,8 +12,8 @@ from tidegate.producer.core.added_tables import AddedTables
 from tidegate.producer.core.slot import Slot
 from tidegate.producer.core.stream_start_search import StreamStartSearch
 from tidegate.producer.core.transaction_cycle import TransactionCycle
-from tidegate.producer.kafka import from_beginning
 from tidegate.producer.translation import table_registrar
+from tidegate.program import from_beginning
 from tidegate.spark_consumer.core.batch_run import BatchRun
 
 __all__ = ["BROKEN_OPENINGS"]
@@ -116,7 +116,7 @@ BROKEN_OPENINGS = (
     UnitMutant(
         "a search for the start that reads what is not committed",
         (
-            "tests/unit/producer/kafka/test_from_beginning.py::test_it_reads_committed_records_from_the_beginning_and_joins_nothing",
+            "tests/unit/tidegate/program/test_from_beginning.py::test_it_reads_committed_records_from_the_beginning_and_joins_nothing",
         ),
         ((from_beginning, "make_client", _read_uncommitted),),
     ),

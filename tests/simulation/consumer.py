@@ -156,9 +156,7 @@ class Consumer:
         """Start as `spark.query` does."""
         checkpoint, disturbance = self._checkpoint, self._disturbance
         files = GateFiles(self._gate)
-        identity = files.identify(
-            prefix=self._world.names.prefix, output="output", new_id=lambda: "query"
-        )
+        identity = files.identify(self._world.names, output="output", new_id=lambda: "query")
         sinks = (
             ChangelogModel(checkpoint.changelog, disturbance),
             MirrorModel(checkpoint.mirror, disturbance, checkpoint.changelog),

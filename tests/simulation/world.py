@@ -112,7 +112,7 @@ class World:
     ) -> None:
         self.random = random = Random(seed)
         self.weather = weather = weather or Weather.drawn(random, seed)
-        self.names = TopicNames("sim")
+        self.names = TopicNames("sim", ("{prefix}.{table}", "{prefix}-{table}")[seed % 2])
         self.slots = weather.slots
         self.now_us = _BEGIN_US
         self.is_healing = False
@@ -891,7 +891,7 @@ class World:
         return StreamIdentity(
             "db/changeStreams/s", "GOOGLE_STANDARD_SQL", "sim-fleet", self.slots,
             str(self.broker.describe_topic(self.names.progress).topic_id), tuple(topics),
-            self.weather.record_filter.described, self.weather.timestamps,
+            self.weather.record_filter.described + self.names.recorded, self.weather.timestamps,
         )  # fmt: skip
 
     def restart(self, node: Node) -> None:

@@ -42,6 +42,7 @@ EXAMPLES = {
     "origins",
     "parked keys",
     "positions",
+    "prefixes",
     "schemas",
     "timestamps as text",
     "slots",

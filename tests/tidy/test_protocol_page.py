@@ -42,6 +42,7 @@ from tidegate.schemas.order_key import (
 from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.registry import RegisteredSchema
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
+from tidegate.schemas.topic_template import TEMPLATE_DEFAULT, TopicTemplate
 from tidegate.schemas.topics import (
     HEADER_MOD,
     HEADER_ORDER,
@@ -60,33 +61,53 @@ HEADINGS = set(re.findall(r"^##+ ([0-9.]+?)\.? ", PAGE, re.MULTILINE))
 
 
 def test_names():
-    given = example("names")
-    names = TopicNames(given["prefix"])
-    topic = names.data(given["table"])
+    for given in example("names"):
+        names = TopicNames(given["prefix"], given["template"])
+        topic = names.data(given["table"])
 
-    assert given["data_topic"] == topic
-    assert given["subjects"] == [names.key_subject(topic), names.value_subject(topic)]
-    assert given["progress_topic"] == names.progress
-    assert given["group"] == names.group
-    assert names.table(topic) == given["table"]
-    assert f"`{names.dead_letter.replace(given['prefix'], '<prefix>')}`" in section("2")
+        assert given["data_topic"] == topic
+        assert given["subjects"] == [names.key_subject(topic), names.value_subject(topic)]
+        columns = (Column("Id", ColumnType("INT64"), 1, key_position=1),)
+        schema = key_schema(topic, TableSchema(given["table"], columns))
+        assert given["namespace"] == schema["namespace"]
+        assert given["progress_topic"] == names.progress
+        assert given["group"] == names.group
+        assert tuple(given["recorded"]) == names.recorded
+        assert names.table(topic) == given["table"]
+        assert f"`{names.dead_letter.replace(given['prefix'], '<prefix>')}`" in section("2")
 
 
 def test_topics_that_a_reader_subscribes():
-    given = example("names")
-    pattern = Subscription(TopicNames(given["prefix"])).data_pattern
+    for given in example("names"):
+        names = TopicNames(given["prefix"], given["template"])
+        pattern = Subscription(names).data_pattern
 
-    assert all(re.fullmatch(pattern, topic) for topic in given["matches"])
-    assert not any(re.fullmatch(pattern, topic) for topic in given["matches_not"])
+        assert all(re.fullmatch(pattern, topic) for topic in given["matches"])
+        assert not any(re.fullmatch(pattern, topic) for topic in given["matches_not"])
+        for table_name in ("progress", "letter", "dead-letter", given["table"]):
+            if table_name in given["refused_tables"]:
+                with pytest.raises(ConfigError):
+                    names.data(table_name)
+            else:
+                names.data(table_name)
+
+
+def test_prefixes_that_go_together():
+    for given in example("prefixes"):
+        names = TopicNames(given["prefix"], given["template"])
+        for other in given["allowed"] + given["refused"]:
+            overlapping = names.overlapping([f"{other}-progress"])
+            assert bool(overlapping) == (other in given["refused"]), other
 
 
 def test_constants():
     found = {name: code(value)[0] for name, value in table("fact", "pattern or number")}
-    prefix, table_name, slots = found.values()
+    prefix, table_name, default, template, length, slots = found.values()
 
     assert Subscription(TopicNames("p")).data_pattern == re.escape("p.") + table_name
     assert slots == str(SLOTS_DEFAULT)
     assert ProducerConfig.model_fields["slots"].default == SLOTS_DEFAULT
+    assert default == TEMPLATE_DEFAULT == ProducerConfig.model_fields["topic_template"].default
     candidates = ["a", "_", ".a", "-a", "a.b-c_D", "", "ä", "a b", "a" * 100, "a" * 101, "a\n"]
     for candidate in candidates:
         if re.fullmatch(prefix, candidate):
@@ -94,6 +115,17 @@ def test_constants():
         else:
             with pytest.raises(ConfigError):
                 TopicNames(candidate)
+    templates = [default, "{prefix}{table}", "{prefix}-a.{table}_B9", "{prefix}./{table}", "x"]
+    templates += ["{prefix}.{table}.{table}", "{table}.{prefix}", "{prefix}.{table}\n"]
+    for candidate in templates:
+        if re.fullmatch(template, candidate):
+            assert TopicTemplate.parse(candidate).text == candidate
+        else:
+            with pytest.raises(ConfigError):
+                TopicTemplate.parse(candidate)
+    assert TopicNames("p").data("t" * (int(length) - 2))
+    with pytest.raises(ConfigError):
+        TopicNames("p").data("t" * (int(length) - 1))
 
 
 def test_slots():

@@ -119,7 +119,8 @@ class Frontier:
         """Take records, in any order, and the offsets that the reader has reached.
 
         `rows` holds, of each slot, all records that count between the former and the present
-        offset. Raises MixedEpochs, or ProtocolError where the records contradict the protocol.
+        offset. Raises MixedEpochs, ProtocolError where the records contradict the protocol, and
+        ConfigError for a stream whose data topics have other names than the subscription's.
         """
         for row in sorted(rows, key=lambda row: (row.slot, row.offset)):
             self._fold_one(row)
@@ -215,6 +216,8 @@ class Frontier:
 
     def _start(self, started: StreamStarted) -> None:
         """Take the stream from its first chunk, and the topics of each."""
+        if started.chunk == 0:  # other chunks have no filters
+            self._subscription.require_stream(started)
         if self._stream is None:
             self._stream = _Stream(started.stream, started.slots, started.end_ns, {}, {})
         elif started.stream != self._stream.name:

@@ -1,8 +1,7 @@
-"""Which topics a reader reads: the gate, the data topics of one prefix and its progress topic.
+"""Which topics a reader reads: the gate, the data topics of one stream and its progress topic.
 
-Spanner's table and schema names are letters, digits and underscores, so `<prefix>.<table>` and
-`<prefix>.<schema>.<table>` differ from another prefix's progress and dead-letter topics.
-A data topic that the pattern does not match is an error, never skipped.
+A data topic that the pattern does not match is an error, never skipped; so is a stream whose data
+topics have other names than the reader's setting says.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from tidegate.lineage.errors import ProtocolError
 
 if TYPE_CHECKING:
+    from tidegate.schemas.progress import StreamStarted
     from tidegate.schemas.topics import TopicNames
 
 __all__ = ["ProgressOnly", "Subscribed", "Subscription"]
@@ -30,6 +30,10 @@ class Subscribed(Protocol):
         """Whether the reader reads a topic that a slot's vector names."""
         ...
 
+    def require_stream(self, started: StreamStarted) -> None:
+        """Raise ConfigError for a stream whose topics the reader would not recognise."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class ProgressOnly:
@@ -40,6 +44,9 @@ class ProgressOnly:
     def includes(self, topic: str) -> bool:
         """Whether this is the progress topic."""
         return topic == self.progress_topic
+
+    def require_stream(self, started: StreamStarted) -> None:
+        """Take any stream: its data topics do not matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +70,16 @@ class Subscription:
 
         Raises ProtocolError for a data topic of this prefix that the pattern does not match.
         """
-        if topic == self.progress_topic or self.names.is_data(topic):
+        if self.names.has_schemas(topic):
             return True
-        if self.names.table(topic) is not None:
-            message = "a data topic's name could also be a topic of another prefix"
+        if self.names.is_unclear(topic):
+            message = "a data topic's name does not match the pattern of this stream's data topics"
             raise ProtocolError(message, topic=topic, pattern=self.data_pattern)
         return False
+
+    def require_stream(self, started: StreamStarted) -> None:
+        """Raise ConfigError for a stream whose data topics have other names than these."""
+        self.names.require_recorded(started.filters)
 
     def table(self, topic: str) -> str:
         """The table of a data topic that the gate reads."""

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from tidegate.program.kafka_errors import is_decisive, kafka_failure
 from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.topic_template import SETTING, TEMPLATE_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -88,4 +89,6 @@ def require_own_prefix(names: TopicNames, topics: Iterable[str]) -> None:
     if overlapping:
         message = f"prefix: {names.prefix!r} and the prefix of another stream continue each other"
         hint = "Use another prefix: some data topics would belong to both streams"
+        if names.template != TEMPLATE_DEFAULT:
+            hint = hint.replace(":", f", or another {SETTING} than {names.template}:")
         raise ConfigError(message, hint=hint, topics=overlapping)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr, field_validator
+from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 
 from tidegate.program.settings import Settings
 from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.topic_template import TEMPLATE_DEFAULT
 from tidegate.schemas.topics import TopicNames
 
 __all__ = ["LogLevel", "StreamSettings"]
@@ -70,6 +71,13 @@ class StreamSettings(Settings):
     prefix: Annotated[str, AfterValidator(_usable_prefix)] = Field(
         description="First part of every topic's name; one stream per prefix"
     )
+    topic_template: str = Field(
+        default=TEMPLATE_DEFAULT,
+        description="Names of the data topics: {prefix} first, then '.', '-' or '_'; {table} once, "
+        "which is schema.table in a named schema; letters, digits, '.', '_' and '-'. The producer "
+        "also takes {database}, for which the consumer needs the database's id. Fixed when the "
+        "stream begins, and the same for producer and consumer",
+    )
     kafka_options: dict[str, SecretStr] = Field(
         default={},
         description="Further options of the Kafka client (TLS, SASL), by librdkafka's names; "
@@ -110,6 +118,19 @@ class StreamSettings(Settings):
         if instead:
             raise ValueError("; ".join(instead))
         return value
+
+    @model_validator(mode="after")
+    def _check_topic_names(self) -> Self:
+        try:
+            _ = self.topic_names
+        except ConfigError as error:
+            raise ValueError(f"{error.message}. {error.hint}") from error
+        return self
+
+    @property
+    def topic_names(self) -> TopicNames:
+        """The names of the stream's topics."""
+        return TopicNames(self.prefix, self.topic_template)
 
     def kafka_client_options(self) -> dict[str, str]:
         """The further options in plain text, for the Kafka client only."""

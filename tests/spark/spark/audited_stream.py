@@ -23,6 +23,7 @@ from tidegate.schemas.progress import (
     TopicTotals,
 )
 from tidegate.schemas.progress_codec import RECORD_SCHEMAS, encode_key, encode_record
+from tidegate.schemas.topics import TopicNames
 from tidegate.schemas.wire_format import frame
 from tidegate.spark_consumer.sinks.change_types import change_type
 from tidegate.spark_consumer.sinks.manifest import Manifest
@@ -150,7 +151,7 @@ class AuditedStream:
             self.spark,
             str(self.folder),
             checkpoint=f"{self.folder}/check",
-            prefix="bank",
+            names=TopicNames("bank"),
             progress=self.progress,
             schema_of=RECORD_SCHEMAS.__getitem__,
             has_dead_letters=has_dead_letters,

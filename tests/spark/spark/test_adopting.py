@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, complete_from_us
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.config import ConsumerConfig
@@ -52,7 +53,7 @@ def test_an_empty_checkpoint_goes_on_where_tables_and_manifests_end(kit, config)
     assert adopting.adopt_output(kit.spark, config, proof)["begun_through_us"] == 2_000_000
     gate = Storage(kit.spark, f"{config.checkpoint}/gate")
     files = GateFiles(gate)
-    assert files.require_identity(prefix="bank", output=output.root).query_id == "query-1"
+    assert files.require_identity(TopicNames("bank"), output=output.root).query_id == "query-1"
     assert complete_from_us(gate) == 7
     state = files.adopted()
     assert (state.watermark_us, state.adopts_through_us) == (1_000_000, 2_000_000)

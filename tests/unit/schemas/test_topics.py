@@ -5,7 +5,7 @@ import zlib
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tidegate.schemas.errors import ConfigError
@@ -16,6 +16,7 @@ from tidegate.schemas.topics import (
     HEADERS_PARKED,
     ROOT_TOKEN,
     TopicNames,
+    is_template,
     slot_of,
 )
 
@@ -38,6 +39,85 @@ def test_a_table_follows_from_its_topic():
     assert names.table("bank.sales.orders") == "sales.orders"
     assert names.table("bank-progress") is None
     assert names.table("other.accounts") is None
+
+
+def test_a_template_names_the_data_topics_and_nothing_else():
+    names = TopicNames("bank", "{prefix}-{table}")
+    assert (names.progress, names.dead_letter) == ("bank-progress", "bank-dead-letter")
+    assert names.group == "bank-fleet"
+    assert names.data("accounts") == "bank-accounts"
+    assert names.data("sales.orders") == "bank-sales.orders"
+    assert TopicNames("bank", "{prefix}.public.{table}.v1").data("t") == "bank.public.t.v1"
+    assert names.table("bank-sales.orders") == "sales.orders"
+    assert names.table("bank.accounts") is None
+    assert TopicNames("bank", "{prefix}.{table}.v1").table("bank.t") is None
+
+
+@pytest.mark.parametrize(
+    ("template", "table"),
+    [
+        ("{prefix}-{table}", "progress"),
+        ("{prefix}.a-{table}", "progress"),
+        ("{prefix}-pro{table}", "gress"),
+        ("{prefix}-{table}ss", "progre"),
+        ("{prefix}-dead-{table}", "letter"),
+        ("{prefix}-{table}-letter", "dead"),
+    ],
+)
+def test_a_table_whose_topic_could_be_another_one_is_refused_by_name(template, table):
+    names = TopicNames("bank", template)
+    with pytest.raises(ConfigError, match=f"table {table}: .* would be no data topic's name"):
+        names.data(table)
+    topic = template.replace("{prefix}", "bank").replace("{table}", table)
+    assert not names.is_data(topic)
+    assert names.table(topic) is None
+    for other in (f"x{table}", f"s.{table}"):
+        assert names.table(names.data(other)) == other
+
+
+def test_tables_of_these_names_have_topics_under_other_templates():
+    for template in ("{prefix}.{table}", "{prefix}_{table}", "{prefix}-{table}.v1"):
+        names = TopicNames("bank", template)
+        assert names.table(names.data("progress")) == "progress"
+        assert "(?!" not in names.data_pattern
+
+
+@pytest.mark.parametrize("end", ["-progress", "-dead-letter"])
+def test_a_template_that_ends_like_another_topic_is_refused(end):
+    with pytest.raises(ConfigError, match="ends like the name of another topic"):
+        TopicNames("bank", f"{{prefix}}.{{table}}{end}")
+
+
+def test_a_topics_name_that_is_too_long_is_refused_with_its_length():
+    prefix = "p" * 100
+    assert len(TopicNames(prefix).data("t" * 148)) == 249
+    with pytest.raises(ConfigError, match=r"table t+: its topic's name has 250 .* allows 249"):
+        TopicNames(prefix).data("t" * 149)
+    TopicNames(prefix, "{prefix}." + "x" * 147 + "{table}").data("t")
+    with pytest.raises(ConfigError, match="leaves no room for a table"):
+        TopicNames(prefix, "{prefix}." + "x" * 148 + "{table}")
+
+
+def test_a_template_is_recorded_unless_it_is_the_default():
+    names = TopicNames("bank", "{prefix}-{table}")
+    assert TopicNames("bank").recorded == ()
+    assert names.recorded == ("producer.topic_template={prefix}-{table}",)
+    filters = ("exclude_insert=true", "producer.tables=a", *names.recorded)
+    assert TopicNames.recorded_template(filters) == "{prefix}-{table}"
+    assert TopicNames.recorded_template(filters[:2]) == "{prefix}.{table}"
+    assert [is_template(one) for one in filters] == [False, False, True]
+
+
+def test_another_template_than_the_recorded_one_is_refused_with_the_one_to_set():
+    names = TopicNames("bank", "{prefix}-{table}")
+    names.require_recorded(names.recorded)
+    TopicNames("bank").require_recorded(["exclude_insert=true"])
+    with pytest.raises(ConfigError, match="begun with") as caught:
+        TopicNames("bank").require_recorded(names.recorded)
+    assert caught.value.hint == 'Set topic_template = "{prefix}-{table}"'
+    with pytest.raises(ConfigError) as caught:
+        names.require_recorded([])
+    assert caught.value.hint == 'Set topic_template = "{prefix}.{table}"'
 
 
 @pytest.mark.parametrize("prefix", ["a", "a.b-c_D9", "_x", "x" * 100])
@@ -87,6 +167,75 @@ def test_a_prefixs_names_are_legal_for_kafka_and_never_meet(prefix, table, other
     assert names.key_subject(topic) != names.value_subject(topic)
 
 
+LITERAL = st.sampled_from(["", "", ".v1", "-x", "progress"]) | st.text("abgs-._7", max_size=5)
+TEMPLATE = st.builds("{{prefix}}{}{}{{table}}{}".format, st.sampled_from("._-"), LITERAL, LITERAL)
+
+
+def names_of(prefix, template):
+    """Return the names, unless the template is refused."""
+    try:
+        return TopicNames(prefix, template)
+    except ConfigError:
+        assume(False)
+
+
+def topic_of(names, table):
+    try:
+        return names.data(table)
+    except ConfigError:
+        assume(False)
+
+
+@given(PREFIX, TEMPLATE, NAME, NAME)
+def test_under_every_template_a_topic_is_one_tables_and_no_other_topic(
+    prefix, template, table, other
+):
+    names = names_of(prefix, template)
+    topic = topic_of(names, table)
+    assert names.is_data(topic)
+    assert names.table(topic) == table
+    assert (topic_of(names, other) == topic) == (other == table)
+    assert not topic.endswith(("-progress", "-dead-letter"))
+    assert topic not in (names.progress, names.dead_letter)
+    assert names.table(names.progress) is names.table(names.dead_letter) is None
+    assert re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic)
+    assert not names.is_unclear(topic)
+
+
+TOPIC_TEXT = st.text("ab-._7", max_size=8)
+
+
+@given(PREFIX, TEMPLATE, TOPIC_TEXT | NAME)
+def test_a_pattern_matches_exactly_the_topics_of_its_tables(prefix, template, text):
+    names = names_of(prefix, template)
+    for topic in (prefix + text, template.format(prefix=prefix, table=text)):
+        table = names.table(topic)
+        assert (table is not None) == bool(re.fullmatch(names.data_pattern, topic))
+        if table is not None:
+            assert names.data(table) == topic
+
+
+SHORT = st.text("ab-._", min_size=1, max_size=4).filter(lambda text: text[0] not in ".-")
+SHORT_TEXT = st.text("ab-._", max_size=3)
+SHORT_TEMPLATE = st.builds(
+    "{{prefix}}{}{}{{table}}{}".format, st.sampled_from("._-"), SHORT_TEXT, SHORT_TEXT
+)
+SHORT_NAME = st.from_regex(r"[ab_]{1,4}(\.[ab_]{1,4})?", fullmatch=True)
+
+
+@settings(max_examples=1_000)
+@given(SHORT, st.text("ab-._", max_size=4), SHORT_TEMPLATE, SHORT_TEMPLATE, SHORT_NAME)
+def test_a_topic_that_two_streams_could_have_makes_them_overlap(
+    prefix, more, template, other_template, table
+):
+    """Seen from the stream with the shorter prefix, whose template the other one can read."""
+    names, other = names_of(prefix, template), names_of(prefix + more, other_template)
+    topic = topic_of(other, table)
+    if more and names.is_data(topic):
+        assert names.overlapping([other.progress]) == [other.progress]
+    assert topic not in (names.progress, names.dead_letter)
+
+
 @given(st.text(max_size=120))
 def test_any_prefix_is_taken_as_it_is_or_refused(prefix):
     try:
@@ -115,6 +264,50 @@ def test_prefixes_that_continue_each_other_overlap(prefix, other, overlaps):
     assert TopicNames(prefix).overlapping(topics) == ([f"{other}-progress"] if overlaps else [])
 
 
+DASHED, UNDERSCORED = "{prefix}-{table}", "{prefix}_{table}"
+VERSIONED = "{prefix}.{table}.v1"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "template", "other", "overlaps"),
+    [
+        ("orders", DASHED, "orders-x", True),
+        ("orders", DASHED, "orders-x.y", True),
+        ("orders", DASHED, "orders-x.y.z", False),
+        ("orders", DASHED, "orders-x-y", False),
+        ("orders", DASHED, "orders_x", False),
+        ("orders", DASHED, "orders2", False),
+        ("orders", DASHED, "orders.eu", True),
+        ("orders", DASHED, "orders-", True),
+        ("orders", DASHED, "orders", False),
+        # What the other stream's template is decides, and its stream is asked.
+        ("orders-x", DASHED, "orders", False),
+        ("orders", UNDERSCORED, "orders_x", True),
+        ("orders", UNDERSCORED, "orders-x", False),
+        ("orders", "{prefix}-x-{table}", "orders-x", True),
+        ("orders", "{prefix}-x-{table}", "orders-y", False),
+        ("orders", "{prefix}-{table}.v1", "orders-x", True),
+        ("orders", "{prefix}-{table}-v1", "orders-x", True),
+        ("orders", "{prefix}-{table}-v1.a", "orders-x-v1", True),
+        ("orders", "{prefix}-{table}-v1", "orders-x-v1", False),
+        ("orders", VERSIONED, "orders-x", False),
+        ("orders", VERSIONED, "orders.eu", True),
+        ("orders", VERSIONED, "payments", False),
+    ],
+)
+def test_a_template_may_make_streams_overlap(prefix, template, other, overlaps):
+    names = TopicNames(prefix, template)
+    assert names.overlapping([f"{other}-progress"]) == ([f"{other}-progress"] if overlaps else [])
+
+
+def test_streams_whose_template_decides_are_those_whose_prefix_this_one_continues():
+    topics = ["a-progress", "a-b-progress", "a-b-c-progress", "a_b-progress", "b-progress", "a-b.t"]
+    assert TopicNames("a-b-c").continued(topics) == ["a-b-progress", "a-progress"]
+    assert TopicNames("a_b").continued(topics) == ["a-progress"]
+    assert TopicNames("ab").continued(topics) == []
+    assert TopicNames.progress_prefix("a-b-progress") == "a-b"
+
+
 @given(PREFIX, PREFIX, NAME, NAME)
 def test_streams_that_do_not_overlap_share_no_data_topic(first, second, table, other):
     names = TopicNames(first)
@@ -138,3 +331,11 @@ def test_streams_that_do_not_overlap_share_no_data_topic(first, second, table, o
 )
 def test_a_subject_is_the_streams_if_its_topic_is(subject, is_one):
     assert TopicNames("bank").is_subject(subject) is is_one
+
+
+def test_subjects_follow_the_template():
+    names = TopicNames("bank", "{prefix}-{table}")
+    assert names.is_subject("bank-accounts-key")
+    assert names.is_subject("bank-progress-value")
+    assert not names.is_subject("bank.accounts-key")
+    assert not names.is_subject("bank-dead-letter-key")

@@ -54,15 +54,20 @@ class Place:
         """Return the broker's topics; none is created by looking."""
         return set(self._client.list_topics(timeout=_ANSWER_S).topics)
 
-    def record(self, *records, slot=_ROOT_SLOT):
+    def record(self, *records, slot=_ROOT_SLOT, prefix="bank"):
         """Write progress records into a slot."""
-        topic = TopicNames("bank").progress
+        topic = TopicNames(prefix).progress
         for record in records:
             key, value = (
                 frame(_KEY_ID, encode_key(record.body)),
                 frame(_RECORD_ID, encode_record(record)),
             )
             self._client.produce(topic, value=value, key=key, partition=slot)
+        assert self._client.flush(_ANSWER_S) == 0
+
+    def put(self, topic, value):
+        """Write a record that is not one of the protocol."""
+        self._client.produce(topic, value=value, partition=_ROOT_SLOT)
         assert self._client.flush(_ANSWER_S) == 0
 
     def create_topic(self, topic):

@@ -15,9 +15,9 @@ from tidegate.producer.commands import environment
 from tidegate.producer.commands.environment import find_environment
 from tidegate.producer.commands.parts import Parts
 from tidegate.producer.errors import StreamChangedError
-from tidegate.producer.kafka import from_beginning
 from tidegate.producer.kafka.message_limits import KafkaMessageLimits
 from tidegate.producer.spanner import channel
+from tidegate.program import from_beginning
 from tidegate.program.kafka_clients import list_topics
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.schemas.progress import (
@@ -57,10 +57,10 @@ def test_nothing_runs_on_after_it_was_closed_or_could_not_be_found(place):
     assert len(reading_threads()) == before
 
 
-def started(stream):
+def started(stream, *filters):
     body = StreamStarted(
         stream, "GOOGLE_STANDARD_SQL", 0, None, "bank-fleet", 4, "pid", (),
-        (ChildPartition("p", (ROOT_TOKEN,), 0),),
+        (ChildPartition("p", (ROOT_TOKEN,), 0),), filters,
     )  # fmt: skip
     return ProgressRecord("epoch-1", "worker-1", body)
 
@@ -141,6 +141,83 @@ def test_a_prefix_that_another_one_continues_is_refused_before_the_registry_is_a
     with pytest.raises(ConfigError, match="'bank'"):
         find_environment(place.config())
     assert place.registry.asked == []
+
+
+def test_a_template_that_takes_another_streams_topics_is_refused(place):
+    place.create_topic("bank-eu-progress")
+
+    with pytest.raises(ConfigError, match="'bank' and the prefix of another stream"):
+        find_environment(place.config(topic_template="{prefix}-{table}"))
+    assert place.registry.asked == []
+    find_environment(place.config()).close()
+
+
+DASHED = "producer.topic_template={prefix}-{table}"
+
+
+def test_a_new_stream_whose_topics_another_ones_template_takes_is_refused(place, exits):
+    """Its prefix continues the other one's: only what the other stream has recorded says so."""
+    place.record(started("s", DASHED), prefix="bank")
+    config = place.config(prefix="bank-eu")
+
+    with pytest.raises(ConfigError, match=r"'bank' and the prefix of another.*bank-eu-progress"):
+        find_environment(config)
+    assert place.topics() == {"bank-progress"}
+    assert {method for method, _ in place.registry.asked} == {"GET"}
+
+    # It was there before the other one, which has checked it.
+    place.record(started(config.stream_path), prefix="bank-eu")
+    found = exits.enter_context(closing(find_environment(config)))
+    assert found.recorded is not None
+
+
+@pytest.mark.parametrize("prefix", ["bank-eu", "bank_eu"])
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_new_stream_beside_one_with_the_default_names_is_taken(place, exits, prefix, has_begun):
+    if has_begun:
+        place.record(started("s"))
+    else:
+        place.create_topic("bank-progress")
+    found = exits.enter_context(closing(find_environment(place.config(prefix=prefix))))
+    assert found.recorded is None
+
+
+def test_a_new_stream_is_refused_where_the_other_ones_names_cannot_be_known(place):
+    place.put("bank-progress", b"of another program")
+    with pytest.raises(ConfigError, match="bank-progress, which cannot be read") as caught:
+        find_environment(place.config(prefix="bank-eu"))
+    assert "Use another prefix, or let this principal read" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("recorded", "setting"),
+    [(DASHED, "{prefix}.{table}"), ("producer.tables=Users", "{prefix}-{table}")],
+)
+def test_another_template_is_refused_before_anything_is_written(place, recorded, setting):
+    config = place.config(topic_template=setting)
+    place.record(started(config.stream_path, recorded))
+
+    with pytest.raises(StreamChangedError, match=r"topic_template: recorded '.*', now '.*'"):
+        find_environment(config)
+    assert {method for method, _ in place.registry.asked} <= {"GET"}
+    assert place.topics() == {"bank-progress"}
+
+
+def test_the_recorded_template_has_the_database_in_it(place, exits):
+    config = place.config(topic_template="{prefix}.{database}.{table}")
+    recorded = f"producer.topic_template={{prefix}}.{config.database}.{{table}}"
+    assert environment.fixed_settings(config) == (recorded,)
+    place.record(started(config.stream_path, recorded))
+    found = exits.enter_context(closing(find_environment(config)))
+    assert found.topics.data("Users") == f"bank.{config.database}.Users"
+
+
+def test_a_table_that_cannot_have_a_topic_is_refused_by_name(place):
+    config = place.config(topic_template="{prefix}-U" + "x" * 240 + "{table}")
+    with pytest.raises(ConfigError, match="table Users: its topic's name has 251 characters"):
+        find_environment(config)
+    assert place.topics() == set()
+    assert {method for method, _ in place.registry.asked} == {"GET"}
 
 
 def test_a_start_before_the_retention_is_refused_but_not_of_a_stream_that_runs(place, exits):

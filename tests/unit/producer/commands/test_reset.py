@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from tidegate.producer.commands import reset as command
 from tidegate.producer.commands.reset import reset
-from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.errors import ConfigError, SchemaError
 from tidegate.schemas.registry import InMemorySchemaRegistry
 
 TOPICS, GROUPS = ["bank-progress", "bank.Users"], ["bank-fleet", "bank-fleet-w1"]
@@ -54,6 +55,20 @@ def removal(monkeypatch):
     return found
 
 
+@pytest.fixture(autouse=True)
+def names(monkeypatch):
+    """How often the names of the stream's topics were compared, and what that ends with."""
+    found = SimpleNamespace(compared=0, error=None)
+
+    def require(_config, _schema_of):
+        found.compared += 1
+        if found.error is not None:
+            raise found.error
+
+    monkeypatch.setattr(command, "require_topic_names", require)
+    return found
+
+
 @pytest.fixture
 def known(monkeypatch):
     found = Registry()
@@ -87,6 +102,26 @@ def test_nothing_goes_before_somebody_has_agreed(place, removal, known, options)
     report = reset(place.config(), with_subjects=True, **options)
     assert (report.topics, report.removed, removal.removed) == (TOPICS, False, [])
     assert len(known.subjects) == 3
+
+
+def test_nothing_goes_of_a_stream_whose_data_topics_have_other_names(place, removal, known, names):
+    names.error = ConfigError("topic_template: the stream was begun with '{prefix}-{table}'")
+    with pytest.raises(ConfigError, match="topic_template"):
+        reset(place.config(), with_subjects=True)
+    assert removal.removed == []
+    assert len(known.subjects) == 3
+
+
+def test_a_stream_whose_records_cannot_be_read_any_more_goes(place, removal, known, names):
+    names.error = SchemaError("the registry does not know the schema")
+    assert reset(place.config()).removed
+
+
+def test_names_are_compared_only_while_there_is_a_progress_topic(place, removal, known, names):
+    reset(place.config(), dry_run=True)
+    removal.found = (["bank.Users"], [])
+    reset(place.config(), dry_run=True)
+    assert names.compared == 1
 
 
 def test_nothing_goes_while_workers_run(place, removal, known, monkeypatch):

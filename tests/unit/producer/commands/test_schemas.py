@@ -53,6 +53,30 @@ def test_subjects_are_those_of_topics_that_exist(place, registry_of):
     assert Subject("bank-progress-value", len(newest), newest[-1].schema_id, "BACKWARD") in found
 
 
+def test_subjects_of_a_stream_with_other_names_are_not_looked_for(place, registry_of, monkeypatch):
+    def refuse(config, _schema_of):
+        config.topic_names.require_recorded(["producer.topic_template={prefix}-{table}"])
+
+    monkeypatch.setattr(command, "require_topic_names", refuse)
+    place.create_topic("bank-progress")
+    config = place.config(spanner_emulator_host="127.0.0.1:1")
+    for look in (command.subjects, command.stream_topics):
+        with pytest.raises(ConfigError, match="topic_template"):
+            look(config)
+
+
+def test_subjects_follow_the_template(place, registry_of):
+    config = place.config(topic_template="{prefix}-{table}")
+    assert command.register(config) == [
+        "bank-Users-key", "bank-Users-value", *PROGRESS,
+    ]  # fmt: skip
+    place.create_topic("bank-Users")
+    assert [one.subject for one in command.subjects(config)] == [
+        "bank-Users-key", "bank-Users-value",
+    ]  # fmt: skip
+    assert command.shown(config, "Users", is_key=True)["namespace"] == "bank_Users"
+
+
 def test_a_schema_is_shown_as_it_is_registered(place, registry_of):
     config = place.config(spanner_emulator_host="127.0.0.1:1")
     command.register(place.config())

@@ -99,6 +99,16 @@ def filtered(*filters):
     [
         (("producer.tables=a",), (), "filter: recorded tables=a, now without it"),
         ((), ("producer.tables=a",), "filter: recorded without tables=a, now with it"),
+        (
+            ("producer.topic_template={prefix}-{table}",),
+            (),
+            r"stream: topic_template: recorded '{prefix}-{table}', now '{prefix}\.{table}'\. Use",
+        ),
+        (
+            (),
+            ("producer.topic_template={prefix}-{table}",),
+            r"topic_template: recorded '{prefix}\.{table}', now '{prefix}-{table}'",
+        ),
     ],
 )
 def test_another_filter_is_named(before, now, text):

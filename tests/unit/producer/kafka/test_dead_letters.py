@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError
 
-from tidegate.producer.kafka import dead_letters, from_beginning
+from tidegate.producer.kafka import dead_letters
 from tidegate.producer.kafka.dead_letters import KafkaDeadLetters, parked_change
 from tidegate.producer.messages import FORM_REDRIVEN, ParkedChange
+from tidegate.program import from_beginning
 from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
 
 CHANGE = ParkedChange("p.t", b"k", b"order", b"U", b"{}", b"record", "SchemaError", "text", "s")

@@ -11,8 +11,8 @@ from tests.unit.producer.kafka.test_root_slot import END, Consumer
 from tests.unit.producer.kafka.test_slot_ends import Admins
 from tidegate.producer.core.events import AccessDenied, FleetRead, ReadInterrupted
 from tidegate.producer.kafka import admin as kafka_admin
-from tidegate.producer.kafka import from_beginning
 from tidegate.producer.kafka.progress_follower import ProgressFollower
+from tidegate.program import from_beginning
 from tidegate.schemas.progress import ProgressRecord, SlotProgress, TokenSnapshot
 from tidegate.schemas.progress_codec import encode_record
 from tidegate.schemas.progress_decoder import ProgressDecoder

@@ -76,6 +76,20 @@ def test_only_what_bears_the_prefix_is_found(removal):
     assert removal.groups() == ["bank-fleet", "bank-fleet-w1"]
 
 
+def test_what_a_template_names_is_found(removal):
+    other = StreamRemoval(TopicNames("bank", "{prefix}-{table}"), "b:1", {})
+    assert other.topics() == ["bank-dead-letter", "bank-other", "bank-progress"]
+
+
+def test_topics_that_a_template_makes_unclear_stay(removal, admin):
+    admin.visible |= {"bank-eu-progress", "bank-eu.Items"}
+    assert removal.topics() == OF_THE_STREAM
+    other = StreamRemoval(TopicNames("bank", "{prefix}-{table}"), "b:1", {})
+    with pytest.raises(ConfigError, match="prefix of another stream") as caught:
+        other.topics()
+    assert "another topic_template than {prefix}-{table}" in caught.value.hint
+
+
 def test_topics_and_groups_are_removed(removal, admin):
     removal.remove(removal.topics(), removal.groups())
     assert admin.deleted == [*OF_THE_STREAM, "bank-fleet", "bank-fleet-w1"]

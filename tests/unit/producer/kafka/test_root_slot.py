@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from tidegate.producer.core.events import AccessDenied, TablesRead
-from tidegate.producer.kafka import from_beginning
 from tidegate.producer.kafka.root_slot import RootSlotReader
+from tidegate.program import from_beginning
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress import (
     ChildPartition,

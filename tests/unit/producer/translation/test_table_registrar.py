@@ -8,7 +8,7 @@ from tidegate.producer.errors import IncompatibleChange
 from tidegate.producer.record_filter import RecordFilter
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.schemas.change_schema import unwatched_columns
-from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.errors import ConfigError, SchemaError
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.topics import TopicNames
@@ -94,3 +94,14 @@ def test_every_value_schema_says_what_the_producer_leaves_out(registry):
     found = registrar.register(replace(TABLE, excludes=("exclude_insert",)))
     assert found.value.schema["excludes"] == ["exclude_delete", "exclude_insert"]
     assert registrar.register(TABLE).value == found.value
+
+
+def test_a_later_table_that_cannot_have_a_topic_stops_only_what_brings_it(registry):
+    names = TopicNames("bank", "{prefix}-{table}")
+    registrar = TableRegistrar(names, registry)
+    assert registrar.register(TABLE).topic == names.data(TABLE.name)
+    unnamed = replace(TABLE, name="progress")
+    for register in (registrar.register, registrar.register_key, registrar.missing):
+        with pytest.raises(SchemaError, match="table progress: bank-progress would be no data"):
+            register(unnamed)
+    assert not [one for one in registry.subjects if "progress" in one]

@@ -19,6 +19,7 @@ from tidegate.schemas.progress import (
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, complete_from_us, newest_state
 from tidegate.spark_consumer.core.batch_state import Segment, State
+from tidegate.spark_consumer.core.files import QUERY_FILE
 from tidegate.spark_consumer.core.frontier_log import FrontierLog
 from tidegate.spark_consumer.core.plan import PLAN_FORMAT, Plan, ReleaseBounds
 from tidegate.spark_consumer.core.segment_list import ALL_IN_THE_STATE
@@ -58,12 +59,28 @@ def files(storage):
 
 
 def test_a_checkpoint_keeps_its_identity(files):
-    first = files.identify(prefix="bank", output="o")
-    assert files.identify(prefix="bank", output="o") == first
+    first = files.identify(TopicNames("bank"), output="o")
+    assert files.identify(TopicNames("bank"), output="o") == first
     with pytest.raises(ConfigError, match="another prefix"):
-        files.identify(prefix="other", output="o")
+        files.identify(TopicNames("other"), output="o")
     with pytest.raises(ConfigError, match="another output"):
-        files.identify(prefix="bank", output="elsewhere")
+        files.identify(TopicNames("bank"), output="elsewhere")
+
+
+def test_a_checkpoint_keeps_the_template_of_its_topics(files, storage):
+    names = TopicNames("bank", "{prefix}-{table}")
+    files.identify(names, output="o")
+    assert files.require_identity(names, output="o").topic_template == "{prefix}-{table}"
+    with pytest.raises(ConfigError, match="another topic_template"):
+        files.identify(TopicNames("bank"), output="o")
+
+
+def test_older_programs_read_the_identity_of_a_checkpoint_with_default_names(files, storage):
+    files.identify(TopicNames("bank"), output="o", new_id=lambda: "q")
+    stored = {"query_id": "q", "prefix": "bank", "output": "o"}
+    assert storage.read_json(QUERY_FILE) == stored
+    with pytest.raises(ConfigError, match="another topic_template"):
+        files.identify(TopicNames("bank", "{prefix}-{table}"), output="o")
 
 
 def test_states_plans_and_frontiers_are_loaded_as_they_were_stored(files):

@@ -106,6 +106,17 @@ def test_changes_that_may_have_been_put_back_are_refused(kafka, ids):
         kafka()
 
 
+@pytest.mark.parametrize(("missing", "compared"), [([], 1), (["bank-progress"], 0)])
+def test_names_are_compared_where_there_is_a_progress_topic(monkeypatch, missing, compared):
+    seen = []
+    monkeypatch.setattr(adopt_command, "find_missing_topics", lambda *_, **__: missing)
+    monkeypatch.setattr(
+        adopt_command, "require_topic_names", lambda config, _: seen.append(config.prefix)
+    )
+    adopt_command.require_names(ConsumerConfig.load(None, **SETTINGS))
+    assert seen == ["bank"] * compared
+
+
 def test_the_state_that_adopts_is_stored_and_other_states_do_not_show_it():
     state = State.adopted(prefix="bank", query_id="q", proof=PROOF, code="1")
     assert State.restore(json.loads(json.dumps(state.snapshot()))) == state

@@ -98,13 +98,25 @@ def test_a_stream_without_progress_topic_is_refused_before_spark_starts(monkeypa
         def __init__(self, *_, **__):
             """Answer everything."""
 
+        schema = None
+
         def require_reachable(self):
             """Answer."""
 
     monkeypatch.setattr(audit_command, "require_spark", lambda **_: None)
     monkeypatch.setattr(audit_command, "HttpSchemaRegistry", Registry)
-    monkeypatch.setattr(audit_command, "find_missing_topics", lambda *_, **__: ["bank-progress"])
+    missing = ["bank-progress"]
+    monkeypatch.setattr(audit_command, "find_missing_topics", lambda *_, **__: missing)
     steps = []
     with pytest.raises(ConfigError, match="no progress topic"):
         audit_command.audit(ConsumerConfig.load(None, **SETTINGS), step=steps.append)
     assert steps == ["Kafka and schema registry"]
+
+    missing.clear()
+    monkeypatch.setattr(
+        audit_command, "require_topic_names",
+        lambda config, _: config.topic_names.require_recorded(["producer.topic_template=x"]),
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match="topic_template: the stream was begun with 'x'"):
+        audit_command.audit(ConsumerConfig.load(None, **SETTINGS), step=steps.append)
+    assert "Spark" not in steps

@@ -58,6 +58,17 @@ def test_where_it_ends_and_offset_and_time_of_the_first_record_of_what_the_gate_
     }
 
 
+def test_topics_of_others_are_passed_over_however_they_begin(admin, monkeypatch):
+    for topic in ("bank-metrics", "bank.a.of.others", "bank-dead-letter", "bank_x-progress"):
+        monkeypatch.setitem(BEGINS, (topic, 0), 3)
+    found = kafka.first_records("broker:9092", {}, SUBSCRIPTION)
+    assert found.keys() == {"bank.a", "bank-progress"}
+    names = TopicNames("bank", "{prefix}.{table}.of.others")
+    monkeypatch.setitem(FIRSTS, ("bank.a.of.others", 0), (3, 1))
+    found = kafka.first_records("broker:9092", {}, Subscription(names))
+    assert found.keys() == {"bank.a.of.others", "bank-progress"}
+
+
 def test_a_broker_that_does_not_answer_is_unreachable(admin, monkeypatch):
     def fail(self, *, timeout):
         raise KafkaException(KafkaError(KafkaError._TRANSPORT))

@@ -18,6 +18,7 @@ from tidegate.lineage import slot_view, snapshot_queue
 from tidegate.lineage.errors import MixedEpochs, ProtocolError
 from tidegate.lineage.frontier import Frontier, ProgressRow, Watermark
 from tidegate.lineage.subscription import Subscription
+from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress import (
     ChildPartition,
     DataTopic,
@@ -476,6 +477,15 @@ def test_a_topic_that_is_not_subscribed_holds_nothing_back(fleet):
     frontier = Frontier(SUBSCRIPTION)
     frontier.fold(rows_of(fleet), reached=end_of(fleet))
     assert frontier.watermark() == Watermark(1004, "root-child")
+
+
+def test_a_stream_whose_data_topics_have_other_names_is_refused_as_soon_as_it_is_known(fleet):
+    """Its topics would be foreign ones, which count as reached: the watermark would pass all."""
+    rows = rows_of(fleet)
+    other = Frontier(Subscription(TopicNames("bank", "{prefix}-{table}")))
+    with pytest.raises(ConfigError, match="topic_template: the stream was begun with"):
+        other.fold(rows[:1], reached=end_of(fleet))
+    assert other.watermark() is None
 
 
 def test_two_epochs_are_refused(fleet):

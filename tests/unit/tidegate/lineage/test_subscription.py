@@ -1,14 +1,18 @@
 """Which topics belong to a prefix, and which only look like it."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from tidegate.lineage.errors import ProtocolError
-from tidegate.lineage.subscription import Subscription
+from tidegate.lineage.subscription import ProgressOnly, Subscription
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.progress import StreamStarted
 from tidegate.schemas.topics import TopicNames
 
 SUBSCRIPTION = Subscription(TopicNames("a.b-c"))
+NAMES = TopicNames("bank", "{prefix}-{table}")
 
 
 @pytest.mark.parametrize(
@@ -18,6 +22,7 @@ SUBSCRIPTION = Subscription(TopicNames("a.b-c"))
         ("a.b-c.sales.accounts_2", True),
         ("a.b-c-progress", True),
         ("a.b-c-dead-letter", False),
+        ("a.b", False),
         ("other.accounts", False),
         ("axb-c.accounts", False),
     ],
@@ -32,9 +37,39 @@ def test_the_pattern_matches_data_topics_only():
     assert matching == ["a.b-c.x", "a.b-c.s.x"]
 
 
-def test_a_data_topic_that_the_pattern_leaves_out_is_never_left_out_in_silence():
-    with pytest.raises(ProtocolError):
-        SUBSCRIPTION.includes("a.b-c.odd name")
+@pytest.mark.parametrize(
+    ("names", "topic"),
+    [
+        (TopicNames("a.b-c"), "a.b-c.odd name"),
+        (TopicNames("bank"), "bank-accounts"),
+        (TopicNames("bank"), "bank.accounts.of.v1"),
+        (TopicNames("bank", "{prefix}-{table}"), "bank.accounts"),
+        (TopicNames("bank", "{prefix}.{table}.v1"), "bank.accounts"),
+        (TopicNames("bank", "{prefix}.{table}.v1"), "bank.accounts.v2"),
+    ],
+)
+def test_a_data_topic_that_the_pattern_leaves_out_is_never_left_out_in_silence(names, topic):
+    with pytest.raises(ProtocolError, match="does not match the pattern"):
+        Subscription(names).includes(topic)
+
+
+def test_topics_that_a_template_names_are_read_and_parked_changes_are_not():
+    subscription = Subscription(TopicNames("bank", "{prefix}-{table}"))
+    assert subscription.includes("bank-accounts")
+    assert subscription.includes("bank-progress")
+    assert not subscription.includes("bank-dead-letter")
+    assert not subscription.includes("bankers-accounts")
+
+
+def test_a_stream_that_was_begun_with_another_template_is_refused():
+    started = StreamStarted("s", "d", 0, None, "g", 1, "id", (), ())
+    other = replace(started, filters=("exclude_insert=true", *NAMES.recorded))
+    Subscription(NAMES).require_stream(other)
+    SUBSCRIPTION.require_stream(started)
+    ProgressOnly("bank-progress").require_stream(other)
+    for subscription, body in ((Subscription(NAMES), started), (SUBSCRIPTION, other)):
+        with pytest.raises(ConfigError, match="topic_template: the stream was begun with"):
+            subscription.require_stream(body)
 
 
 def test_the_table_is_the_topic_without_its_prefix():

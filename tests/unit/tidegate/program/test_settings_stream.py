@@ -33,6 +33,13 @@ def load(file=None, **changes):
     [
         ({"bootstrap_servers": ""}, "bootstrap_servers: "),
         ({"prefix": "-x"}, "prefix: "),
+        ({"topic_template": "{table}"}, "topic_template: '{table}' must begin with {prefix}"),
+        ({"topic_template": ""}, "topic_template: '' must begin with {prefix}"),
+        ({"topic_template": "{prefix}.{tabel}"}, "topic_template: '{tabel}' is not one of"),
+        ({"topic_template": "{prefix}.all"}, "must have {table} once"),
+        ({"topic_template": "{prefix}.{database}.{table}"}, "known to the producer only"),
+        ({"topic_template": "{prefix}." + "x" * 249 + "{table}"}, "leaves no room for a table"),
+        ({"topic_template": "{prefix}.{table}-progress"}, "ends like the name of another topic"),
         ({"registry_url": "localhost:8081"}, "registry_url: must be a URL"),
         ({"registry_url": "http://"}, "registry_url: must be a URL"),
         ({"registry_url": "http://[oops"}, "registry_url: must be a URL"),
@@ -53,6 +60,11 @@ def test_a_fault_names_its_setting_and_no_secret(changes, error_text):
         load(**changes)
     assert error_text in str(caught.value)
     assert "hush" not in str(caught.value)
+
+
+def test_the_names_of_topics_follow_from_prefix_and_template():
+    assert load().topic_names.data("t") == "bank.t"
+    assert load(topic_template="{prefix}-{table}").topic_names.data("s.t") == "bank-s.t"
 
 
 def test_options_may_be_written_as_toml_likes_them(tmp_path):

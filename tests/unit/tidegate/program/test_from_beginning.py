@@ -1,7 +1,7 @@
 """A reader beside any group joins nothing, commits nothing, and begins at the beginning."""
 
-from tidegate.producer.kafka import from_beginning
-from tidegate.producer.kafka.from_beginning import consume_from_beginning
+from tidegate.program import from_beginning
+from tidegate.program.from_beginning import consume_from_beginning
 
 
 class Consumer:

@@ -1,0 +1,62 @@
+"""`run`: what is compared with the stream before Spark starts."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tidegate.program.health import Health
+from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.commands import run as command
+from tidegate.spark_consumer.config import ConsumerConfig
+
+SETTINGS = {
+    "bootstrap_servers": "127.0.0.1:1",
+    "registry_url": "http://127.0.0.1:1",
+    "prefix": "bank",
+    "output": "out",
+    "checkpoint": "check",
+}
+
+
+class Registry:
+    schema = None
+
+    def __init__(self, *_, **__):
+        """Answer to anything."""
+
+    def require_reachable(self):
+        """Answer."""
+
+
+@pytest.fixture
+def prepare(monkeypatch):
+    """Prepare a run; `compared` has the streams whose names were compared."""
+    monkeypatch.setattr(command, "require_spark", lambda **_: None)
+    monkeypatch.setattr(command, "HttpSchemaRegistry", Registry)
+    compared = []
+
+    def compare(config, _schema_of):
+        compared.append(config.prefix)
+        config.topic_names.require_recorded(["producer.topic_template={prefix}-{table}"])
+
+    def prepare(*, has_topics, **settings):
+        monkeypatch.setattr(command, "wait_for_topics", lambda *_, **__: has_topics)
+        monkeypatch.setattr(command, "require_topic_names", compare)
+        config = ConsumerConfig.load(None, **{**SETTINGS, **settings})
+        return command.prepare(config, stop=threading.Event(), health=Health())
+
+    prepare.compared = compared
+    return prepare
+
+
+def test_a_stream_with_other_names_is_refused_before_spark_starts(prepare):
+    with pytest.raises(ConfigError, match="topic_template"):
+        prepare(has_topics=True)
+    assert prepare(has_topics=True, topic_template="{prefix}-{table}")
+
+
+def test_a_run_that_was_stopped_while_it_waited_compares_nothing(prepare):
+    assert not prepare(has_topics=False)
+    assert prepare.compared == []

@@ -1,0 +1,87 @@
+"""Reads from a progress topic what its stream was begun with, for programs that are no worker."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from tidegate.program.from_beginning import consume_from_beginning
+from tidegate.program.kafka_errors import AT_END, is_denied, kafka_failure
+from tidegate.program.kafka_log import KafkaClientLog
+from tidegate.schemas.errors import UnreachableError
+from tidegate.schemas.progress import StreamStarted
+from tidegate.schemas.progress_decoder import ProgressDecoder
+from tidegate.schemas.topics import ROOT_TOKEN, slot_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tidegate.program.settings_stream import StreamSettings
+
+__all__ = ["recorded_filters", "require_topic_names"]
+
+_PATIENCE_S = 30.0
+_POLL_S = 0.5
+_BATCH_MAX = 100
+_ROOT_SLOT = slot_of(ROOT_TOKEN, slots=1)
+"""With any number of slots: the checksum of an empty token is 0."""
+
+
+def recorded_filters(
+    topic: str,
+    *,
+    bootstrap_servers: str,
+    options: Mapping[str, Any],
+    schema_of: Callable[[int], Mapping[str, Any]],
+) -> tuple[str, ...] | None:
+    """Return `StreamStarted.filters` of a progress topic that exists; None before it is recorded.
+
+    Blocks for seconds; joins no group.  Raises ConfigError if Kafka denies access, SchemaError for
+    a record that cannot be decoded, and UnreachableError if the topic cannot be read to its end.
+    """
+    decoder = ProgressDecoder(schema_of)
+    give_up_at = time.monotonic() + _PATIENCE_S
+    consumer = consume_from_beginning(
+        topic,
+        [_ROOT_SLOT],
+        bootstrap_servers=bootstrap_servers,
+        client_group=f"{topic}-start",
+        options=options,
+    )
+    with closing(consumer):
+        while time.monotonic() < give_up_at:
+            for message in consumer.consume(_BATCH_MAX, _POLL_S):
+                error, value = message.error(), message.value()
+                if error is not None:
+                    if is_denied(error):
+                        raise kafka_failure(error, attempt=f"cannot read topic {topic}")
+                    if error.code() == AT_END:
+                        return None
+                elif value is not None:
+                    body = decoder.decode(value).body
+                    if isinstance(body, StreamStarted) and body.chunk == 0:
+                        return body.filters
+    text = "the progress topic cannot be read to its end"
+    hint = "A transaction may be open in it; the broker ends it after its time-out"
+    raise UnreachableError(text, hint=hint, topic=topic)
+
+
+def require_topic_names(
+    settings: StreamSettings, schema_of: Callable[[int], Mapping[str, Any]]
+) -> None:
+    """Raise ConfigError for a stream that was begun with another `topic_template`.
+
+    Its data topics would be taken for those of somebody else: nothing would be read of them, and
+    nothing removed.  The progress topic exists; a stream that has not begun passes.  Raises what
+    `recorded_filters` raises.
+    """
+    names = settings.topic_names
+    filters = recorded_filters(
+        names.progress,
+        bootstrap_servers=settings.bootstrap_servers,
+        options={**settings.kafka_client_options(), "logger": KafkaClientLog()},
+        schema_of=schema_of,
+    )
+    if filters is not None:
+        names.require_recorded(filters)
