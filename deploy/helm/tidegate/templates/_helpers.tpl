@@ -28,6 +28,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 bootstrap_servers = {{ .Values.stream.bootstrapServers | toJson }}
 registry_url = {{ .Values.stream.registryUrl | toJson }}
 prefix = {{ .Values.stream.prefix | toJson }}
+{{- with .Values.stream.topicTemplate }}
+topic_template = {{ . | toJson }}
+{{- end }}
 {{- range $name, $value := .program.settings }}
 {{ $name }} = {{ if kindIs "float64" $value }}{{ int64 $value }}{{ else }}{{ toJson $value }}{{ end }}
 {{- end }}
