@@ -198,6 +198,13 @@ class ProducerConfig(StreamSettings):
             "as text it needs `progress_version` 2"
         ),
     )  # fmt: skip
+    tombstones: bool = Field(
+        default=False, description=(
+            "Whether each DELETE is followed by a record with its key and no value, by which "
+            "compacted topics and sinks that keep the newest value of a key forget the row. Fixed "
+            "when the stream begins"
+        ),
+    )  # fmt: skip
     progress_history_hours: int = Field(
         default=168, ge=1, le=87_600, description=(
             "How far back the progress topic keeps a watermark for each minute, for late readers"

@@ -19,6 +19,7 @@ __all__ = [
     "FORM_RECORD",
     "FORM_REDRIVEN",
     "KEY_PARKED",
+    "MOD_DELETE",
     "ChangeMessage",
     "DeadLetter",
     "ParkedChange",
@@ -34,6 +35,9 @@ FORM_MESSAGE = b"message"
 
 FORM_REDRIVEN = b"redriven"
 """No content: the parked changes of the key, up to this order key, are in their data topic now."""
+
+MOD_DELETE = b"D"
+"""The `mod` of a DELETE."""
 
 KEY_PARKED = "KeyParked"
 """The reason why a good change is parked: an earlier one of its key is."""

@@ -31,6 +31,7 @@ from tidegate.program.kafka_log import KafkaClientLog
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.stream_start import recorded_filters
 from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
+from tidegate.schemas.output_form import OutputForm
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
 from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.topics import TopicNames
@@ -48,6 +49,7 @@ __all__ = [
     "filter_of",
     "find_environment",
     "fixed_settings",
+    "form_of_output",
     "open_root_slot",
     "recorded_start",
 ]
@@ -111,9 +113,15 @@ def filter_of(config: ProducerConfig) -> RecordFilter:
     )
 
 
+def form_of_output(config: ProducerConfig) -> OutputForm:
+    """Return the form in which the settings publish changes."""
+    return OutputForm(tombstones=config.tombstones)
+
+
 def fixed_settings(config: ProducerConfig) -> tuple[str, ...]:
     """Return the settings that are fixed for an epoch, as `StreamStarted.filters` has them."""
-    return filter_of(config).described + config.topic_names.recorded
+    of_output = form_of_output(config).described + config.topic_names.recorded
+    return filter_of(config).described + of_output
 
 
 def find_environment(config: ProducerConfig) -> Environment:

@@ -111,6 +111,7 @@ class Parts:
             limits=self.limits,
             dead_letter=self.dead_letter,
             redrives=redrives,
+            tombstones=config.tombstones,
         )
 
     def membership(self, worker: FleetWorker) -> KafkaMembership:

@@ -120,6 +120,7 @@ def _reader_factory(
             deliver=deliver,
             budget=budget,
             tasks=parts.found.tasks,
+            tombstones=parts.config.tombstones,
         )
 
     return open_reader

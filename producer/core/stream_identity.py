@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.producer.errors import StreamChangedError
+from tidegate.schemas.output_form import left_out
 from tidegate.schemas.progress import PRODUCER_FILTER, StreamStarted, TimestampForm
 from tidegate.schemas.topic_template import SETTING
 from tidegate.schemas.topics import TopicNames, is_template
@@ -104,10 +105,14 @@ def _filter_differences(recorded: StreamStarted, filters: tuple[str, ...]) -> li
     templates = (TopicNames.recorded_template(some) for some in (recorded.filters, filters))
     was, is_now = map(repr, templates)
     found = [] if was == is_now else [f"{SETTING}: recorded {was}, now {is_now}"]
+    filtered = {
+        one.removeprefix(PRODUCER_FILTER) for one in left_out((*recorded.filters, *filters))
+    }
+    kinds = {one: "filter" if one in filtered else "setting" for one in before | now}
     return (
         found
-        + [f"filter: recorded {one}, now without it" for one in sorted(before - now)]
-        + [f"filter: recorded without {one}, now with it" for one in sorted(now - before)]
+        + [f"{kinds[one]}: recorded {one}, now without it" for one in sorted(before - now)]
+        + [f"{kinds[one]}: recorded without {one}, now with it" for one in sorted(now - before)]
     )
 
 

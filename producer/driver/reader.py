@@ -22,7 +22,7 @@ from tidegate.producer.core.events import (
     ReaderOutput,
     RecordsRead,
 )
-from tidegate.producer.messages import PublishableRecord
+from tidegate.producer.messages import MOD_DELETE, PublishableRecord
 from tidegate.producer.records import (
     ChildPartitionsRecord,
     DataChangeRecord,
@@ -74,13 +74,16 @@ class PartitionReader:
         deliver: Callable[[ReaderOutput], None],
         budget: ByteBudget,
         tasks: Tasks,
+        tombstones: bool = False,
     ) -> None:
+        """Start the query; `tombstones`: a DELETE needs room for the one that follows it."""
         self._translator = translator
         self._token = token
         self._query_id = query_id
         self._deliver = deliver
         self._budget = budget
         self._tasks = tasks
+        self._tombstones = tombstones
         self._delivering = threading.Lock()
         self._is_stopped = False
         self._query: RunningQuery = stream.query(
@@ -187,7 +190,7 @@ class PartitionReader:
         Waits until the budget has room if the items need more, and delivers nothing if the reader
         is stopped meanwhile.
         """
-        size = sum(size_bytes(item) for item in items)
+        size = sum(size_bytes(item, tombstones=self._tombstones) for item in items)
         more = size + unfinished - self._held
         if more > 0:
             if not await self._take(more):
@@ -209,8 +212,11 @@ class PartitionReader:
             self._release(size)
 
 
-def size_bytes(item: ReadItem) -> int:
-    """Estimate an item's memory: its bytes, and the Python objects around them."""
+def size_bytes(item: ReadItem, *, tombstones: bool = False) -> int:
+    """Estimate an item's memory: its bytes, and the Python objects around them.
+
+    With `tombstones`, also what follows each DELETE.
+    """
     match item:
         case PublishableRecord():
             held = (
@@ -218,6 +224,9 @@ def size_bytes(item: ReadItem) -> int:
                 for message in item.messages
             )
             size = _ITEM_OVERHEAD_BYTES + sum(_MESSAGE_OVERHEAD_BYTES + size for size in held)
+            if tombstones:
+                keys = (len(one.key) for one in item.messages if one.mod == MOD_DELETE)
+                size += sum(_MESSAGE_OVERHEAD_BYTES + key for key in keys)
             for change in item.parked:
                 size += _MESSAGE_OVERHEAD_BYTES + change.size_bytes
             return size

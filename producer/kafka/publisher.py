@@ -31,6 +31,7 @@ from tidegate.producer.kafka.partitioner import topic_partition_of
 from tidegate.producer.kafka.refusals import RefusedMessage, fault_of
 from tidegate.producer.kafka.retries import retry
 from tidegate.producer.kafka.write_access import denied_topics
+from tidegate.producer.messages import MOD_DELETE
 from tidegate.program.kafka_clients import make_client
 from tidegate.program.kafka_errors import is_denied, kafka_failure
 from tidegate.schemas.errors import TidegateError, UnreachableError
@@ -86,6 +87,7 @@ class KafkaPublisher:
         limits: KafkaMessageLimits | None = None,
         dead_letter: str = "",
         redrives: bool = False,
+        tombstones: bool = False,
     ) -> None:
         """Prepare; `start` connects.  Without `limits` the client's own defaults hold.
 
@@ -94,7 +96,8 @@ class KafkaPublisher:
         it from outside, before their first record.  `progress_schema_ids` holds the ids of key and
         value for each version of the progress records.  `dead_letter` is the topic of parked
         changes, also one of `topic_partitions`; without it no change may be parked.  With
-        `redrives` every change gets the header of one that came back from there.
+        `redrives` every change gets the header of one that came back from there.  With `tombstones`
+        each DELETE in a data topic is followed by a record with its key and no value.
         """
         self._config = {
             "bootstrap.servers": bootstrap_servers,
@@ -116,6 +119,7 @@ class KafkaPublisher:
         self._topic_partitions = topic_partitions
         self._dead_letter = dead_letter
         self._more_headers: Headers = [(HEADER_REDRIVEN, b"1")] if redrives else []
+        self._tombstones = tombstones
         self._progress_schema_ids = dict(progress_schema_ids)
         self._producer: Producer | None = None
         self._must_replace = False
@@ -171,7 +175,7 @@ class KafkaPublisher:
         """Produce every message of the records, and their parked changes."""
         on_report = self._reports.of_changes(effect.slot, effect.records)
         produce, counts = self._open.produce, self._topic_partitions
-        more = self._more_headers
+        more, tombstones = self._more_headers, self._tombstones
         for record in effect.records:
             for topic, key, value, order_key, mod, origin in record.messages:
                 number = topic_partition_of(key, counts[topic])
@@ -194,6 +198,18 @@ class KafkaPublisher:
                         failed=error,
                         partition=number,
                         headers=headers,
+                    )
+                    if outcome is not None:
+                        return outcome
+                if tombstones and mod == MOD_DELETE:
+                    outcome = self._produce(
+                        topic,
+                        key=key,
+                        value=None,
+                        on_delivery=on_report,
+                        slot=effect.slot,
+                        records=(record,),
+                        partition=number,
                     )
                     if outcome is not None:
                         return outcome

@@ -63,8 +63,11 @@ class RefusedMessage:
         for record in self.records:
             changes: list[ChangeMessage | ParkedChange] = [*record.messages, *record.parked]
             for message in changes:
-                if (message.value, message.key) == (self.value, self.key):
+                if message.key != self.key:
+                    continue
+                if message.value == self.value:
                     size_bytes = message.size_bytes
+                if not self.value or message.value == self.value:  # a tombstone has its change's
                     commit_timestamp_us = record.commit_timestamp_us
         return DeliveryFailure(
             fault=fault_of(self.error),

@@ -1,8 +1,8 @@
 """A transactional producer over the broker in memory; implements `ports.Publisher`.
 
 Records wait in the client's queue until they are flushed: by a wait for their delivery, or by the
-commit.  Values are kept as the objects that were published: `ChangeMessage` in data topics,
-`ProgressRecord` in the progress topic, `ParkedChange` in the dead-letter topic.
+commit.  Values are kept as the objects that were published: `ChangeMessage` and `TOMBSTONE` in data
+topics, `ProgressRecord` in the progress topic, `ParkedChange` in the dead-letter topic.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidegate.producer.core.events import (
 from tidegate.producer.memory import broker as kafka
 from tidegate.producer.memory.group import GroupRefusal, MemberMetadata
 from tidegate.producer.memory.log import TOMBSTONE
-from tidegate.producer.messages import batch_bytes
+from tidegate.producer.messages import MOD_DELETE, batch_bytes
 from tidegate.schemas.partitioner import topic_partition_of
 from tidegate.schemas.progress import SlotChanges, SlotProgress, TopicOffset
 from tidegate.schemas.progress_codec import encode_key, encode_record
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tidegate.producer.core.events import CommitUnanswered, TransactionFailure
     from tidegate.producer.memory.broker import MemoryBroker
     from tidegate.producer.memory.log import Place, ProducerHandle, Transaction
+    from tidegate.producer.messages import ChangeMessage, PublishableRecord
 
 __all__ = ["MemoryPublisher"]
 
@@ -63,12 +64,17 @@ class MemoryPublisher:
         transactional_id: str,
         progress_topic: str,
         dead_letter: str = "",
+        tombstones: bool = False,
     ) -> None:
-        """Prepare; `dead_letter` is the topic of parked changes, without which there are none."""
+        """Prepare; `dead_letter` is the topic of parked changes, without which there are none.
+
+        With `tombstones`, `TOMBSTONE` follows each DELETE in a data topic.
+        """
         self.broker = broker
         self.transactional_id = transactional_id
         self._progress_topic = progress_topic
         self._dead_letter = dead_letter
+        self._tombstones = tombstones
         self.topic_partitions = Counter(topic for topic, _ in broker.logs)
         """Who creates a topic later puts its number here, before its first record."""
         self.handle: ProducerHandle | None = None
@@ -105,13 +111,7 @@ class MemoryPublisher:
         """Queue every message of the records, and their parked changes, which no vector counts."""
         for record in effect.records:
             for message in record.messages:
-                self._enqueue(
-                    _Queued(
-                        self._place(message.topic, message.key), message.key, message,
-                        message.size_bytes, record.commit_timestamp_us, effect.slot, effect.slot,
-                        None,
-                    )
-                )  # fmt: skip
+                self._publish_change(message, record, effect.slot)
             for change in record.parked:
                 self._enqueue(
                     _Queued(
@@ -120,6 +120,27 @@ class MemoryPublisher:
                     )
                 )  # fmt: skip
         return None
+
+    def _publish_change(self, message: ChangeMessage, record: PublishableRecord, slot: int) -> None:
+        """Queue a change, and behind a DELETE its tombstone."""
+        self._enqueue(self._queued(message, message.size_bytes, message, record, slot))
+        if self._tombstones and message.mod == MOD_DELETE:
+            size_bytes = batch_bytes(message.key, b"")
+            self._enqueue(self._queued(TOMBSTONE, size_bytes, message, record, slot))
+
+    def _queued(
+        self,
+        value: object,
+        size_bytes: int,
+        message: ChangeMessage,
+        record: PublishableRecord,
+        slot: int,
+    ) -> _Queued:
+        """Return a record at the place of a change, which counts in the slot's vector."""
+        return _Queued(
+            self._place(message.topic, message.key), message.key, value,
+            size_bytes, record.commit_timestamp_us, slot, slot, None,
+        )  # fmt: skip
 
     def publish_progress(self, effect: PublishProgress) -> TransactionFailure | None:
         """Queue one progress record into its slot."""

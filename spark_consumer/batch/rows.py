@@ -59,9 +59,11 @@ def kafka_columns(frame: DataFrame, *, is_progress: bool) -> DataFrame:
     """Return rows of Spark's Kafka source (with headers) in the gate's columns.
 
     `order_key` is null where the first header is not the order key, and `origin`, a signed number,
-    where the third one does not name a stream partition: older programs wrote none.
+    where the third one does not name a stream partition: older programs wrote none.  Records of
+    data topics without a value are left out: a tombstone is no change.
     """
-    return frame.select(
+    changes = frame if is_progress else frame.where(F.col("value").isNotNull())
+    return changes.select(
         F.lit(is_progress).alias(IS_PROGRESS),
         "topic",
         F.col("partition").alias("topic_partition"),

@@ -17,7 +17,6 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import ChecksumKind, PartitionGap
 from tidegate.schemas.progress_codec import RECORD_SCHEMA
-from tidegate.schemas.topics import is_template
 from tidegate.schemas.wire_format import HEADER_BYTES, frame_prefix, unframe
 from tidegate.spark_consumer.batch.progress_rows import name_of_record
 from tidegate.spark_consumer.spark.audit_sums import half_sums, joined_halves
@@ -49,11 +48,6 @@ class Markers:
     """What the change stream left out when the stream began, and settings of the producer."""
     gaps: tuple[PartitionGap, ...] = ()
     """The accepted ones, by time."""
-
-    @property
-    def leaves_out(self) -> bool:
-        """Whether changes are missing on purpose."""
-        return any(not is_template(one) for one in self.filters)
 
 
 def marker_records(progress: DataFrame) -> DataFrame:

@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.schemas.errors import ConfigError, UnreachableError
+from tidegate.schemas.output_form import left_out
 from tidegate.spark_consumer.batch.transaction_sums import sums_by_transaction
 from tidegate.spark_consumer.checkpoint.gate_files import newest_state
 from tidegate.spark_consumer.checkpoint.storage import Storage
@@ -98,7 +99,7 @@ def audit_output(
         with kept(marker_records(progress())) as records:
             markers = read_markers(records, schema_of)
             names.require_recorded(markers.filters)
-            may_lack = has_dead_letters or markers.leaves_out or _leaves_out(manifest)
+            may_lack = has_dead_letters or _leaves_out(manifest, markers.filters)
             begin_us = manifest.complete_from_us
             scope = AuditScope(
                 BEFORE_EVERYTHING_US if begin_us is None else begin_us,
@@ -150,9 +151,9 @@ def _named_failures() -> Iterator[None]:
         raise UnreachableError(message, hint=hint, cause=cause) from error
 
 
-def _leaves_out(manifest: Manifest) -> bool:
-    """Whether the change stream leaves changes out, as far as value schemas have said."""
-    return any(
+def _leaves_out(manifest: Manifest, filters: tuple[str, ...]) -> bool:
+    """Whether changes are left out, as `StreamStarted.filters` or value schemas have said."""
+    return bool(left_out(filters)) or any(
         leaves_changes_out(version.left_out)
         for sinks in manifest.tables.values()
         for version in sinks.values()

@@ -16,6 +16,9 @@ __all__ = ["BROKEN_PUBLISHING"]
 
 _CYCLE = "tests/unit/producer/core/test_transaction_cycle.py"
 
+_PUBLISHER = "tests/unit/producer/kafka/test_publisher.py"
+_TOMBSTONE = "test_a_tombstone_without_headers_follows_each_delete_and_moves_the_vector"
+
 _commit_cycle = TransactionCycle.commit
 
 
@@ -43,6 +46,23 @@ def _take_refusal_for_silence(self: Any) -> Any:
 def _leave_the_place_to_the_client(key: bytes, number: int) -> int:
     """Name no topic partition: the client takes the number that the topic has by now."""
     return -1
+
+
+_produce = KafkaPublisher._produce
+
+
+def _without_vector(self: Any, topic: str, **options: Any) -> Any:
+    """Publish what has no value without its place in the vector."""
+    if options["value"] is None and topic != self._progress_topic:
+        options["on_delivery"] = self._reports.of_parked(options["slot"], options["records"])
+    return _produce(self, topic, **options)
+
+
+def _with_headers(self: Any, topic: str, **options: Any) -> Any:
+    """Publish what has no value as a change, with the headers of one."""
+    if options["value"] is None:
+        options["headers"] = [("order", b""), ("mod", b"D")]
+    return _produce(self, topic, **options)
 
 
 def _murmur2_of_signed_bytes(data: bytes) -> int:
@@ -75,6 +95,16 @@ BROKEN_PUBLISHING = (
             "tests/unit/producer/core/test_worker.py::TestTransaction::test_an_unanswered_commit_is_asked_for_again_until_patience_ends",
         ),
         ((TransactionCycle, "retry_commit", _retry_commit_without_end),),
+    ),
+    UnitMutant(
+        "a tombstone whose offset is in no vector",
+        (f"{_PUBLISHER}::{_TOMBSTONE}",),
+        ((KafkaPublisher, "_produce", _without_vector),),
+    ),
+    UnitMutant(
+        "a tombstone with the headers of a change",
+        (f"{_PUBLISHER}::{_TOMBSTONE}",),
+        ((KafkaPublisher, "_produce", _with_headers),),
     ),
     UnitMutant(
         "a commit that was refused taken for one without an answer",

@@ -34,6 +34,7 @@ from tests.simulation.checkers import (
     single_writer,
     soundness,
     tables,
+    tombstones,
     undeliverable,
     values,
     vectors,
@@ -82,6 +83,7 @@ CHECKERS: dict[str, Callable[[History], Iterator[Violation]]] = {
         undeliverable,
         vectors,
         tables,
+        tombstones,
         soundness,
     )
 }

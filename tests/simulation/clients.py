@@ -88,10 +88,12 @@ class NotedPublisher(MemoryPublisher):
         progress_topic: str,
         on_commit: OnCommit,
         dead_letter: str = "",
+        tombstones: bool = False,
     ) -> None:
         super().__init__(
-            broker, transactional_id=name, progress_topic=progress_topic, dead_letter=dead_letter
-        )
+            broker, transactional_id=name, progress_topic=progress_topic, dead_letter=dead_letter,
+            tombstones=tombstones,
+        )  # fmt: skip
         self.on_commit = on_commit
         self._carried = Carried()
         self._is_noted = False

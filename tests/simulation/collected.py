@@ -13,6 +13,7 @@ from tidegate.schemas.wire_format import unframe
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
+    from tidegate.producer.memory.log import Entry, Transaction
     from tidegate.producer.messages import ChangeMessage, ParkedChange
 
 __all__ = ["collect"]
@@ -24,9 +25,10 @@ def collect(world: World) -> None:
     world.broker.settle()
     history.committed = world.spanner.committed
     history.filtered = world.spanner.filtered
+    history.tombstones = world.weather.tombstones
     history.lineage = world.spanner.facts()
     for topic in world.data_topics:
-        entries = list(world.ground.entries(topic))
+        entries, tombstones = _without_tombstones(world, topic)
         used = {unframe(entry.value.value)[0] for _, _, entry in entries}  # type: ignore[attr-defined]
         schemas = {one: row_fields(world.registry.schema(one)) for one in sorted(used)}
         widest = max(schemas, key=lambda one: len(schemas[one]), default=None)
@@ -38,6 +40,7 @@ def collect(world: World) -> None:
                     topic, number, offset, message.order_key, decoded.key,
                     mod=decoded.mod, columns=decoded.columns,
                     origin=message.origin or (origin_of(decoded.token) if decoded.token else b""),
+                    has_tombstone=None if entry.transaction is None else entry in tombstones,
                     is_copy=entry in world.copies,
                 )
             )  # fmt: skip
@@ -82,6 +85,28 @@ def collect(world: World) -> None:
     if not history.broken and not history.unhealed and not history.ground:
         _measure_workers(world)
     history.sizes = list(world.sizes.values())
+
+
+def _without_tombstones(
+    world: World, topic: str
+) -> tuple[list[tuple[int, int, Entry]], set[Entry]]:
+    """Return a data topic's changes with their places, and those that a tombstone follows.
+
+    Of the same transaction: another worker may write in between.
+    """
+    changes: list[tuple[int, int, Entry]] = []
+    followed: set[Entry] = set()
+    newest: dict[tuple[Transaction | None, int], Entry] = {}
+    for number, offset, entry in sorted(world.ground.entries(topic), key=lambda one: one[:2]):
+        before = newest.get((entry.transaction, number))
+        newest[entry.transaction, number] = entry
+        if entry.value is not TOMBSTONE:
+            changes.append((number, offset, entry))
+        elif before is None or before.value is TOMBSTONE or before.key != entry.key:
+            world.history.lone_tombstones.append((topic, number, offset))
+        else:
+            followed.add(before)
+    return changes, followed
 
 
 def _measure_workers(world: World) -> None:

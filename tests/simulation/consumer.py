@@ -358,7 +358,9 @@ class Consumer:
                     continue
                 begin = self._begin(topic, number, begins)
                 for entry in self._world.broker.logs[topic, number].read(begin, end):
-                    message: ChangeMessage = entry.value
+                    if entry.value is TOMBSTONE:  # `kafka_columns` drops what has no value
+                        continue
+                    message: ChangeMessage = entry.value  # type: ignore[assignment]
                     yield DataRow(
                         message.order_key, topic, number, entry.offset, message.key, message.value,
                         signed(message.origin),

@@ -6,6 +6,8 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from tidegate.producer.memory.log import TOMBSTONE
+
 if TYPE_CHECKING:
     from tests.simulation.world import World
     from tidegate.producer.memory.log import Entry, Log
@@ -35,7 +37,8 @@ class Copies:
         world = self._world
         topic = world.random.choice(world.data_topics)
         log = world.broker.logs.get((topic, world.random.randrange(world.weather.topic_partitions)))
-        entries = list(log.read(0)) if log is not None else []
+        read = log.read(0) if log is not None else ()
+        entries = [entry for entry in read if entry.value is not TOMBSTONE]
         if log is None or not entries:
             return
         entry = world.random.choice(entries[-_RECENT:])

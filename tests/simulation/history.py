@@ -86,6 +86,8 @@ class Published:
 
     Empty if nothing does; None where the collector has not read it.
     """
+    has_tombstone: bool | None = None
+    """Whether a record with its key and no value is the next of its Kafka transaction there."""
     is_copy: bool = False
     """Put there by the run itself, as a tool that copies topics would; not the fleet's."""
 
@@ -393,6 +395,10 @@ class History:
     """What the filter of the workers leaves out."""
     lineage: dict[str, LineageFact] = field(default_factory=dict)
     published: list[Published] = field(default_factory=list)
+    tombstones: bool = False
+    """Whether a tombstone has to follow each DELETE."""
+    lone_tombstones: list[tuple[str, int, int]] = field(default_factory=list)
+    """(data topic, topic partition, offset) of those that follow no change of their key."""
     parked: list[Parked] = field(default_factory=list)
     """In the order in which they stand, those that were put back included."""
     put_back: list[PutBack] = field(default_factory=list)

@@ -30,6 +30,7 @@ from tests.simulation.broken_redrives import BROKEN_REDRIVES
 from tests.simulation.broken_schedulers import BROKEN_SCHEDULERS
 from tests.simulation.broken_sizes import BROKEN_SIZES
 from tests.simulation.broken_tables import BROKEN_TABLES
+from tests.simulation.broken_tombstones import BROKEN_TOMBSTONES
 from tests.simulation.broken_transactions import BROKEN_TRANSACTIONS
 from tests.simulation.broken_translators import BROKEN_TRANSLATORS
 from tests.simulation.mutant import Mutant
@@ -57,6 +58,7 @@ MUTANTS = (
     *BROKEN_GATES,
     *BROKEN_CHECKPOINTS,
     *BROKEN_MIRRORS,
+    *BROKEN_TOMBSTONES,
     *BROKEN_TRANSACTIONS,
     *BROKEN_MARKERS,
 )

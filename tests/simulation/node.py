@@ -212,6 +212,7 @@ class Node:
             dead_letter=world.names.dead_letter, process=self.process,
             random=world.random, on_commit=world.commit_note(name), faults=world.publisher_faults,
             on_refused=lambda failure: world.message_refused(self, failure),
+            tombstones=world.weather.tombstones,
         )  # fmt: skip
         self.identity = world.find_identity()
         self.limits = KnownLimits(

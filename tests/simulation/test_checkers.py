@@ -115,6 +115,7 @@ def history():
             Parked(TOPIC, 2, REDRIVEN, b"q", "SchemaError", "parent", name=3),
         ],
         put_back=[PutBack(TOPIC, 3, REDRIVEN, b"q")],
+        tombstones=True,
         parked_keys_max=2,
         full=[Full("parent", 12, frozenset({1, 3}))],
         poison={PARKED, REDRIVEN},
@@ -355,6 +356,12 @@ WRONGS = [
         without(h.fenced, 0), changed(h.fenced, 0, fixed=(FIXED,)))),
     ("tables", "recorded with another number", lambda h: changed(
         h.fenced, 2, fixed=(replace(FIXED, topic_partitions=2),))),
+    ("tombstones", "behind an insert", lambda h: changed(h.published, 0, has_tombstone=True)),
+    ("tombstones", "none behind a delete", lambda h: changed(
+        h.published, 1, mod="D", has_tombstone=False)),
+    ("tombstones", "in a stream without them", lambda h: (
+        setattr(h, "tombstones", False), changed(h.published, 1, mod="D", has_tombstone=True))),
+    ("tombstones", "on its own", lambda h: h.lone_tombstones.append((TOPIC, 0, 4))),
     ("liveness", "something did not come", lambda h: h.unhealed.append("the watermark")),
     ("bounded_memory", "too large", lambda h: changed(h.sizes, 0, largest=4)),
     ("soundness", "something broke", lambda h: h.broken.append("an invariant")),

@@ -14,6 +14,7 @@ import pytest
 from tests.simulation.poison import TOO_FINE
 from tests.simulation.runner import failure_report, run_seed, story
 from tests.simulation.world import World
+from tidegate.producer.memory.log import TOMBSTONE
 from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.progress import PartitionAnnounced
 
@@ -94,6 +95,8 @@ def has_both_forms(world):
     forms = defaultdict(set)
     for topic in world.data_topics:
         for _, _, entry in world.ground.entries(topic):
+            if entry.value is TOMBSTONE:
+                continue
             header = entry.value.origin
             forms[header or origin_of(world.decode(entry.value).token)].add(bool(header))
     return any(len(found) > 1 for found in forms.values())

@@ -137,6 +137,8 @@ class Weather:
     """The interval of one query, where queries have an end."""
     record_filter: RecordFilter
     """What the workers leave out."""
+    tombstones: bool
+    """Whether each DELETE is followed by a record with its key and no value."""
     mirror_every_us: int
     """The least time between two merges of the mirrors; 0: with every release."""
 
@@ -248,6 +250,7 @@ class Weather:
             announcements=waiting.choice((0, 1, 3)) if is_thinned else ANNOUNCEMENTS_MAX,
             key_moves=has_moves,
             record_filter=_filter(Random(f"filter {seed}")),
+            tombstones=Random(f"tombstones {seed}").random() < 0.4,
             window_us=moves.choice((5_000_000, 60_000_000, 1_200_000_000)),
             mirror_every_us=mirrors.choice((0, 300_000, 1_000_000, 4_000_000)),
         )

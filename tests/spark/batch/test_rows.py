@@ -50,6 +50,18 @@ def test_kafkas_rows_get_the_gates_columns(spark):
     ]
 
 
+@pytest.mark.parametrize("is_progress", [False, True])
+def test_a_record_without_a_value_is_a_row_of_the_progress_topic_only(spark, is_progress):
+    headers = "array<struct<key:string,value:binary>>"
+    named = [("order", b"\x01"), ("mod", b"D")]
+    kafka = spark.createDataFrame(
+        [("t", 3, 9, b"k", b"", named), ("t", 3, 10, b"k", None, None)],
+        f"topic string, partition int, offset long, key binary, value binary, headers {headers}",
+    )
+    found = kafka_columns(kafka, is_progress=is_progress).collect()
+    assert [row.offset for row in found] == ([9, 10] if is_progress else [9])
+
+
 def test_the_origin_is_sparks_hash_of_the_token(spark):
     tokens = ["", "P", "täglich", "x" * 200, *(f"token {number}" for number in range(50))]
     hashed = spark.createDataFrame([(token,) for token in tokens], "token string").select(

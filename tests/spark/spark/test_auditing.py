@@ -6,6 +6,7 @@ import random
 import shutil
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -195,7 +196,20 @@ def test_what_cannot_be_audited_is_refused(spark, tmp_path):
 def test_only_options_of_the_change_stream_leave_changes_out(left_out, may_lack):
     version = TableVersion("mirror/a", 1, left_out=left_out)
     manifest = Manifest(0, "q", 0, 0, 1, 0, {"a": {"mirror": version}})
-    assert auditing._leaves_out(manifest) == may_lack
+    assert auditing._leaves_out(manifest, ()) == may_lack
+
+
+@pytest.mark.parametrize(
+    ("filters", "may_lack"),
+    [
+        (("exclude_delete=true",), True),
+        (("producer.mod_types=insert",), True),
+        (("producer.tombstones=true",), False),
+        (("producer.tombstones=true", "producer.tables=A"), True),
+    ],
+)
+def test_only_what_leaves_changes_out_excuses_a_transaction(filters, may_lack):
+    assert auditing._leaves_out(SimpleNamespace(tables={}), filters) == may_lack
 
 
 @pytest.mark.parametrize(

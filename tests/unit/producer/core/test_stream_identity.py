@@ -109,6 +109,11 @@ def filtered(*filters):
             ("producer.topic_template={prefix}-{table}",),
             r"topic_template: recorded '{prefix}\.{table}', now '{prefix}-{table}'",
         ),
+        (
+            ("producer.tombstones=true",),
+            (),
+            "setting: recorded tombstones=true, now without it",
+        ),
     ],
 )
 def test_another_filter_is_named(before, now, text):

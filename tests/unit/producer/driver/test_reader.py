@@ -412,6 +412,15 @@ def test_sizes_grow_with_what_is_held():
     assert size_bytes(BEAT) > 0
 
 
+def test_a_tombstone_needs_room_for_its_key():
+    message = ChangeMessage("p.t", b"k" * 700, b"vvv", b"o", b"D", bytes(8))
+    kept = message._replace(mod=b"U")
+    record = PublishableRecord(1, "tx", "0", (message, message, kept))
+    assert size_bytes(record, tombstones=True) - size_bytes(record) >= 1_400
+    unchanged = record._replace(messages=(kept,))
+    assert size_bytes(unchanged, tombstones=True) == size_bytes(unchanged)
+
+
 def test_what_was_taken_for_a_part_of_a_value_is_given_back_on_stop(read, inbox, budget, tasks):
     """Its rest never comes; nothing was delivered, so no commit would release it."""
     reader = read(Stream(Part([], size_bytes=500), ...))

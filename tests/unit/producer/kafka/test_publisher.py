@@ -124,7 +124,7 @@ class ScriptedClient:
 
 @pytest.fixture
 def publisher_on(monkeypatch):
-    def make(client, limits=None, *, redrives=False, **options):
+    def make(client, limits=None, *, redrives=False, tombstones=False, **options):
         def connect(config):
             client.config = config
             client.configs.append(config)
@@ -139,6 +139,7 @@ def publisher_on(monkeypatch):
             topic_partitions={"topic": 6, "dead": 2},
             dead_letter="dead",
             redrives=redrives,
+            tombstones=tombstones,
             progress_schema_ids=dict.fromkeys((1, 2, 3), (1, 2)),
             options=options,
             limits=limits,
@@ -501,6 +502,45 @@ def test_a_parked_change_that_is_refused_aborts_the_transaction(publisher_on):
     outcome = publisher.publish_records(do.PublishRecords(1, "k", (record, RECORD)))
     assert isinstance(outcome, on.TransactionAborted)
     assert (outcome.failure.topic, outcome.failure.fault) == ("dead", on.DeliveryFault.TOO_LARGE)
+    assert outcome.failure.commit_timestamp_us == RECORD.commit_timestamp_us
+
+
+@pytest.mark.parametrize("redrives", [False, True])
+def test_a_tombstone_without_headers_follows_each_delete_and_moves_the_vector(
+    publisher_on, redrives
+):
+    client = ScriptedClient(produce=[None, BufferError("full"), None, None])
+    publisher = publisher_on(client, redrives=redrives, tombstones=True)
+    other, gone = (message._replace(key=b"x") for message in RECORD.messages[:2])
+    gone = gone._replace(mod=b"D")
+    record = RECORD._replace(messages=(other, gone, other))
+    publisher.publish_records(do.PublishRecords(0, "k", (record,)))
+
+    assert [value for _, value, _ in client.produced] == [b"v", b"v", None, b"v"]
+    assert client.produced[2] == ("topic", None, None)
+    assert set(client.places) == {("topic", topic_partition_of(b"x", 6))}
+    assert publisher.await_delivery().written == {0: (TopicOffset("topic", 0, 3),)}
+
+
+def test_a_parked_delete_has_no_tombstone(publisher_on):
+    client = ScriptedClient()
+    publisher = publisher_on(client, tombstones=True)
+    change = ParkedChange("topic", b"k", b"order", b"D", b"v", b"message", "r", "", "t")
+    publisher.publish_records(do.PublishRecords(0, "t", (RECORD._replace(parked=(change,)),)))
+
+    assert [value for _, value, _ in client.produced] == [b"v", b"v", b"v", b"v"]
+
+
+def test_a_tombstone_that_is_refused_aborts_the_transaction(publisher_on):
+    client = ScriptedClient(produce=[None, KafkaError(KafkaError.INVALID_RECORD)])
+    publisher = publisher_on(client, tombstones=True)
+    gone = RECORD.messages[0]._replace(mod=b"D")
+    outcome = publisher.publish_records(
+        do.PublishRecords(0, "t", (RECORD._replace(messages=(gone,)),))
+    )
+
+    assert isinstance(outcome, on.TransactionAborted)
+    assert outcome.failure.fault is on.DeliveryFault.INVALID
     assert outcome.failure.commit_timestamp_us == RECORD.commit_timestamp_us
 
 

@@ -8,6 +8,7 @@ from tests.unit.producer.memory.conftest import DATA, PROGRESS
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.memory.group import MemberMetadata
+from tidegate.producer.memory.log import TOMBSTONE
 from tidegate.producer.memory.message_limits import MemoryMessageLimits
 from tidegate.producer.memory.publisher import MemoryPublisher
 from tidegate.producer.messages import ChangeMessage, ParkedChange, PublishableRecord
@@ -185,6 +186,24 @@ def test_parked_changes_are_committed_and_in_no_vector(broker):
 
     assert [entry.value for entry in broker.read("dead")] == [change]
     assert [entry.value for entry in broker.read(DATA)] == [CHANGE]
+
+
+def test_a_tombstone_follows_each_delete_in_the_transaction_and_is_in_the_vector(broker):
+    publisher = MemoryPublisher(
+        broker, transactional_id="w", progress_topic=PROGRESS, tombstones=True
+    )
+    publisher.start()
+    gone = CHANGE._replace(mod=b"D")
+    record = PublishableRecord(1, "t", "0", (gone, CHANGE))
+    publisher.begin(ALONE)
+    publisher.publish_records(do.PublishRecords(2, "token", (record,)))
+    delivered = publisher.await_delivery()
+    assert [place.offset for place in delivered.written[2]] == [2]
+    assert broker.read(DATA) == []
+    publisher.commit()
+
+    found = [(entry.key, entry.value) for entry in broker.read(DATA)]
+    assert found == [(b"key", gone), (b"key", TOMBSTONE), (b"key", CHANGE)]
 
 
 def test_a_parked_change_beyond_the_limit_is_named(broker):

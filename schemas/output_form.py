@@ -1,0 +1,44 @@
+"""The form in which a stream's changes are published, as far as settings of the producer decide it.
+
+It is fixed when the stream begins: `StreamStarted.filters` names each setting that is not the
+default, beside what the stream leaves out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidegate.schemas.progress import PRODUCER_FILTER
+from tidegate.schemas.topic_template import SETTING as TEMPLATE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["OutputForm", "left_out"]
+
+_TOMBSTONES = f"{PRODUCER_FILTER}tombstones="
+_SETTINGS = (_TOMBSTONES, f"{PRODUCER_FILTER}{TEMPLATE}=")
+
+
+@dataclass(frozen=True, slots=True)
+class OutputForm:
+    """What data topics hold beside, and in place of, the records of every stream."""
+
+    tombstones: bool = False
+    """Whether each DELETE is followed by a record with its key and no value."""
+
+    @property
+    def described(self) -> tuple[str, ...]:
+        """What `StreamStarted.filters` says of it; nothing for the defaults."""
+        return (f"{_TOMBSTONES}true",) * self.tombstones
+
+    @classmethod
+    def of(cls, filters: Iterable[str]) -> OutputForm:
+        """Return the form that `StreamStarted.filters` names."""
+        return cls(tombstones=f"{_TOMBSTONES}true" in filters)
+
+
+def left_out(filters: Iterable[str]) -> tuple[str, ...]:
+    """Return the entries of `StreamStarted.filters` that say what the stream leaves out."""
+    return tuple(one for one in filters if not one.startswith(_SETTINGS))

@@ -1,0 +1,34 @@
+"""What `StreamStarted.filters` says of the form of the output, and that it leaves nothing out."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidegate.schemas.output_form import OutputForm, left_out
+
+FORMS = {
+    OutputForm(): (),
+    OutputForm(tombstones=True): ("producer.tombstones=true",),
+}
+
+
+@pytest.mark.parametrize(("form", "described"), FORMS.items())
+def test_what_is_described_is_read_back_and_defaults_are_not_named(form, described):
+    filters = ("exclude_delete", "producer.tables=A,B", *described)
+
+    assert form.described == described
+    assert OutputForm.of(filters) == form
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_leaves_nothing_out(form):
+    filters = ("exclude_delete", "producer.mod_types=insert", "producer.tables=producer.tombstones")
+
+    assert left_out(form.described) == ()
+    assert left_out((*filters, *form.described)) == filters
+
+
+def test_the_template_of_topic_names_leaves_nothing_out():
+    assert left_out(("producer.topic_template={prefix}-{table}", "producer.tables=A")) == (
+        "producer.tables=A",
+    )
