@@ -253,11 +253,11 @@ def _collect_kafka(
     for message in committed_messages(places.bootstrap_servers, [names.progress, *sorted(data)]):
         topic, number, offset = message.topic(), message.partition(), message.offset()
         where = f"{topic}/{number}@{offset}"
+        value = message.value()
+        if value is None:
+            continue
         try:
             if topic == names.progress:
-                value = message.value()
-                if value is None:
-                    continue
                 record = decoder.decode(value)
                 history.progress.append(SlotEntry(number, offset, record))
                 if isinstance(record.body, PartitionFinished) and not record.body.chunk:

@@ -290,7 +290,9 @@ class Ground:
             self._world.history.skipped.update(
                 entry.value.order_key  # type: ignore[attr-defined]
                 for (name, place, offset), entry in self.expired.items()
-                if (name, place) == (topic, number) and offset < log.begin
+                if (name, place) == (topic, number)
+                and offset < log.begin
+                and entry.value is not TOMBSTONE
             )
         return log.begin
 

@@ -94,6 +94,10 @@ def test_a_dead_letter_names_the_topic_that_it_belongs_to(decoder):
     assert entry.origin == origin_of("s")
 
 
+def test_a_record_without_a_value_is_skipped(decoder):
+    assert decoder.decode(Message("p.t", key=GOOD["key"])) is None
+
+
 @pytest.mark.parametrize(
     "changed",
     [

@@ -169,7 +169,7 @@ class Decoder:
     schemas: Schemas
 
     def decode(self, message: Message) -> DataEntry | ProgressEntry | None:
-        """Return the entry; None for a tombstone of the progress topic.
+        """Return the entry; None for a record without a value, outside the dead-letter topic.
 
         Raises ForeignRecord for what the protocol does not allow.
         """
@@ -177,6 +177,8 @@ class Decoder:
         try:
             if topic == self.topics.progress:
                 return self._progress(message)
+            if message.value() is None and topic != self.topics.dead_letters:
+                return None
             return self._data(message)
         except (ValueError, KeyError, IndexError, EOFError, struct.error) as error:
             reason = f"{topic}/{number}@{offset}: {type(error).__name__}: {error}"

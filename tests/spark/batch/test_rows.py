@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
+from tests.spark.batch.gate_world import ACCOUNTS, LEDGER, GateWorld
 from tests.spark.gate_rows import change, commit_times_us
 from tidegate.schemas.checksums import origin_of
 from tidegate.spark_consumer.batch.rows import CHANGE_COLUMNS, kafka_columns, within
@@ -80,3 +81,70 @@ def test_bounds_are_exclusive_below_and_inclusive_above(rows, after_us, through_
     assert (
         commit_times_us(found.where(within(after_us=after_us, through_us=through_us))) == expected
     )
+
+
+KAFKA = (
+    "topic string, partition int, offset long, key binary, value binary,"
+    " headers array<struct<key:string,value:binary>>"
+)
+
+
+class KafkaWorld(GateWorld):
+    """The same, with rows as Spark's Kafka source has them."""
+
+    def ask(self, batch, number):
+        frames = [
+            kafka_columns(self._kafka(number, is_progress), is_progress=is_progress)
+            for is_progress in (True, False)
+        ]
+        batch(frames[0].unionByName(frames[1]), number)
+
+    def _kafka(self, number, is_progress):
+        rows = [
+            (*row[1:6], None if row[6] is None else headers(*row[6:]))
+            for row in self.cuts[number].rows
+            if row[0] is is_progress
+        ]
+        return self.spark.createDataFrame(rows, KAFKA)
+
+    def delete(self, commit_us, *, topic=ACCOUNTS):
+        """Add a change, and behind it a record with its key and nothing else."""
+        self.log.change(commit_us, topic=topic)
+        key = self.log.sent[-1][4]
+        row = (False, topic, 0, self.log._next(topic), key, None)
+        self.log.rows.append((*row, None, None, None))
+
+
+def headers(order_key, mod, origin):
+    named = {
+        "order": order_key,
+        "mod": mod.encode(),
+        "origin": origin.to_bytes(8, "big", signed=True),
+    }
+    return [(name, bytearray(value)) for name, value in named.items()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_collected", [True, False])
+def test_small_and_large_releases_and_segments_hold_changes_only(spark, tmp_path, is_collected):
+    rows_max = 40 if is_collected else 0
+    world = KafkaWorld(
+        spark, tmp_path, small_release_rows_max=rows_max, small_release_bytes_max=100_000
+    )
+    world.collects = is_collected
+    batch = world.start()
+    world.delete(10)
+    world.delete(30)
+    world.log.beat(10)
+    state = world.run(batch)
+    assert [one.rows for one in state.segments] == [1]
+    assert world.order_us(0) == [10]
+
+    world.delete(20, topic=LEDGER)
+    world.delete(25)
+    world.log.finish("t", end_us=40)  # which states four changes
+    world.log.beat(50, token="u")
+    state = world.run(batch)
+    assert (world.order_us(1), state.mismatches) == ([20, 25, 30], 0)
+    assert state.segments == ()
+    assert world.late == {}
