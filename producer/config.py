@@ -198,6 +198,13 @@ class ProducerConfig(StreamSettings):
             "as text it needs `progress_version` 2"
         ),
     )  # fmt: skip
+    envelope: Literal["tidegate", "flat"] = Field(
+        default="tidegate", description=(
+            "What a value is: a change with the row before and after it, or one flat row with "
+            "fields such as __op and __deleted behind its columns, as unwrapped Debezium records "
+            "have them. The Spark consumer reads no flat stream. Fixed when the stream begins"
+        ),
+    )  # fmt: skip
     tombstones: bool = Field(
         default=False, description=(
             "Whether each DELETE is followed by a record with its key and no value, by which "

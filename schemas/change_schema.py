@@ -2,7 +2,8 @@
 
 The key is a record of the primary key columns in primary key order.  It does not change during an
 epoch, because keys would move between topic partitions.  The value is the change record of
-`docs/protocol.md`: kind of change, row after and before, captured columns, Spanner's coordinates.
+`docs/protocol.md`: kind of change, row after and before, captured columns, Spanner's coordinates;
+or, in a stream whose envelope is flat, one row with these beside its columns.
 Every column is nullable with default null, so that a schema with another column is
 BACKWARD-compatible.  Versions only grow: `merged_row` and `with_row` make a later one.
 
@@ -16,6 +17,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.flat_schema import FLAT_FIELDS, FLAT_NAME, is_flat, reserved_names
+from tidegate.schemas.output_form import Envelope
 from tidegate.schemas.progress import TimestampForm
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ELSEWHERE",
     "EXCLUSIONS",
+    "RESERVED_HINT",
     "TRANSACTIONS_LEFT_OUT",
     "UNWATCHED_COLUMNS",
     "avro_type",
@@ -80,6 +84,11 @@ TRANSACTIONS_LEFT_OUT = "exclude_transactions"
 
 ELSEWHERE = "exclude_tables"
 """The producer leaves out other tables: nothing of this one, but transactions lack records."""
+
+RESERVED_HINT = (
+    "Leave the column out with columns_left_out, or start a new stream with envelope = "
+    '"tidegate" under another prefix'
+)
 
 UNWATCHED_COLUMNS = "unwatched_columns"
 """Name for columns that a reader has and the change stream no longer watches, in settings."""
@@ -160,29 +169,39 @@ def key_schema(
 
 
 def value_schema(
-    topic: str, table: TableSchema, timestamps: TimestampForm = TimestampForm.MICROS
+    topic: str,
+    table: TableSchema,
+    timestamps: TimestampForm = TimestampForm.MICROS,
+    envelope: Envelope = Envelope.TIDEGATE,
 ) -> dict[str, Any]:
-    """Return the schema of a topic's values: the change record."""
-    row = {
-        "type": "record",
-        "name": "Row",
-        "fields": [
-            {
-                "name": _field(c.name, table),
-                "type": ["null", avro_type(c.type, timestamps)],
-                "default": None,
-                **({} if c.is_watched else _UNWATCHED),
-            }
-            for c in table.columns
-        ],
-    }
+    """Return the schema of a topic's values: the change record.
+
+    Raises SchemaError for a column that the envelope cannot have.
+    """
+    columns = [
+        {
+            "name": _field(c.name, table),
+            "type": ["null", avro_type(c.type, timestamps)],
+            "default": None,
+            **({} if c.is_watched else _UNWATCHED),
+        }
+        for c in table.columns
+    ]
+    left_out = {"excludes": sorted(table.excludes)} if table.excludes else {}
+    if envelope is Envelope.FLAT:
+        for name in reserved_names(c.name for c in table.columns):
+            message = "column name is reserved in the flat envelope"
+            raise SchemaError(message, hint=RESERVED_HINT, table=table.name, column=name)
+        named = {"type": "record", "name": FLAT_NAME, "namespace": _namespace(topic), **left_out}
+        return {**named, "fields": [*columns, *FLAT_FIELDS]}
+    row = {"type": "record", "name": "Row", "fields": columns}
     names = {"type": "array", "items": "string"}
     mod_types = {"type": "enum", "name": "ModType", "symbols": ["INSERT", "UPDATE", "DELETE"]}
     return {
         "type": "record",
         "name": "Change",
         "namespace": _namespace(topic),
-        **({"excludes": sorted(table.excludes)} if table.excludes else {}),
+        **left_out,
         "fields": [
             {"name": "mod_type", "type": mod_types},
             {"name": "new_values", "type": ["null", row], "default": None},
@@ -195,7 +214,10 @@ def value_schema(
 
 
 def row_fields(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the fields of a value schema's `Row`; raises SchemaError for another schema."""
+    """Return the fields of a value schema's columns; raises SchemaError for another schema."""
+    if is_flat(schema):
+        own = {field["name"] for field in FLAT_FIELDS}
+        return {f["name"]: f for f in schema["fields"] if f["name"] not in own}
     try:
         found = next(field for field in schema["fields"] if field["name"] == "new_values")
         return {field["name"]: field for field in found["type"][1]["fields"]}
@@ -246,7 +268,9 @@ def excludes(versions: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def with_row(schema: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a value schema with these fields in its `Row`."""
+    """Return a value schema with these fields for its columns."""
+    if is_flat(schema):
+        return {**schema, "fields": [*fields.values(), *FLAT_FIELDS]}
     changed = [
         {**field, "type": ["null", {**field["type"][1], "fields": list(fields.values())}]}
         if field["name"] == "new_values"

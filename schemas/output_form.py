@@ -7,6 +7,7 @@ default, beside what the stream leaves out.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from tidegate.schemas.progress import PRODUCER_FILTER
@@ -15,10 +16,20 @@ from tidegate.schemas.topic_template import SETTING as TEMPLATE
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["OutputForm", "left_out"]
+__all__ = ["Envelope", "OutputForm", "left_out"]
 
 _TOMBSTONES = f"{PRODUCER_FILTER}tombstones="
-_SETTINGS = (_TOMBSTONES, f"{PRODUCER_FILTER}{TEMPLATE}=")
+_ENVELOPE = f"{PRODUCER_FILTER}envelope="
+_SETTINGS = (_TOMBSTONES, _ENVELOPE, f"{PRODUCER_FILTER}{TEMPLATE}=")
+
+
+class Envelope(StrEnum):
+    """What a value in a data topic is."""
+
+    TIDEGATE = "tidegate"
+    """A change with its row before and after."""
+    FLAT = "flat"
+    """A row, with what is said of the change in fields behind its columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +39,22 @@ class OutputForm:
     tombstones: bool = False
     """Whether each DELETE is followed by a record with its key and no value."""
 
+    envelope: Envelope = Envelope.TIDEGATE
+
     @property
     def described(self) -> tuple[str, ...]:
         """What `StreamStarted.filters` says of it; nothing for the defaults."""
-        return (f"{_TOMBSTONES}true",) * self.tombstones
+        is_other = self.envelope is not Envelope.TIDEGATE
+        return (f"{_ENVELOPE}{self.envelope}",) * is_other + (f"{_TOMBSTONES}true",) * (
+            self.tombstones
+        )
 
     @classmethod
     def of(cls, filters: Iterable[str]) -> OutputForm:
         """Return the form that `StreamStarted.filters` names."""
-        return cls(tombstones=f"{_TOMBSTONES}true" in filters)
+        named = set(filters)
+        is_flat = f"{_ENVELOPE}{Envelope.FLAT}" in named
+        return cls(f"{_TOMBSTONES}true" in named, Envelope.FLAT if is_flat else Envelope.TIDEGATE)
 
 
 def left_out(filters: Iterable[str]) -> tuple[str, ...]:

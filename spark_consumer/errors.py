@@ -19,6 +19,7 @@ ConsumerError
 └── RunStopped              Spark started a batch while the run was stopping
 
 ConfigError
+├── FlatStream              the stream's values are flat, which no sink takes
 ├── FilteredMirror          the change stream leaves out what a mirror needs
 ├── ForeignChange           others have changed the rows of a table
 └── TableMissing            a table of the output was deleted, or is an older copy
@@ -37,6 +38,7 @@ __all__ = [
     "CountsMissing",
     "DataTopicChanged",
     "FilteredMirror",
+    "FlatStream",
     "ForeignChange",
     "NewerCheckpoint",
     "RunStopped",
@@ -115,6 +117,10 @@ class RunStopped(ConsumerError):  # noqa: N818 - named after what happened
 
 class FilteredMirror(ConfigError):  # noqa: N818 - named after what was found
     """The change stream leaves out changes or columns: a mirror would not equal its table."""
+
+
+class FlatStream(ConfigError):  # noqa: N818 - named after what was found
+    """The stream's values are of the flat envelope, which holds less than the sinks need."""
 
 
 class ForeignChange(ConfigError):  # noqa: N818 - named after what was found

@@ -62,7 +62,10 @@ def asyncapi(config: ProducerConfig, topics: Sequence[StreamTopic]) -> dict[str,
         },
         "defaultContentType": "application/vnd.apache.avro",
         "servers": _servers(config),
-        "channels": {ids[one.topic]: _channel(one, ids[one.topic]) for one in topics},
+        "channels": {
+            ids[one.topic]: _channel(one, ids[one.topic], tombstones=config.tombstones)
+            for one in topics
+        },
         "operations": {
             f"publish-{ids[one.topic]}": {
                 "action": "send",
@@ -92,12 +95,12 @@ def _servers(config: ProducerConfig) -> dict[str, Any]:
     }
 
 
-def _channel(one: StreamTopic, name: str) -> dict[str, Any]:
-    what = (
-        "Lineage, heartbeats and completion markers: what proves that nothing is missing"
-        if one.table is None
-        else f"Changes of table {one.table}"
-    )
+def _channel(one: StreamTopic, name: str, *, tombstones: bool) -> dict[str, Any]:
+    what = "Lineage, heartbeats and completion markers: what proves that nothing is missing"
+    if one.table is not None:
+        what = f"Changes of table {one.table}"
+        if tombstones:
+            what += ". Behind each DELETE, a record with its key, no headers and no value"
     return {
         "address": one.topic,
         "description": f"{what}.",

@@ -30,8 +30,10 @@ from tidegate.program.kafka_clients import list_topics, require_own_prefix
 from tidegate.program.kafka_log import KafkaClientLog
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.program.stream_start import recorded_filters
+from tidegate.schemas.change_schema import RESERVED_HINT
 from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
-from tidegate.schemas.output_form import OutputForm
+from tidegate.schemas.flat_schema import reserved_names
+from tidegate.schemas.output_form import Envelope, OutputForm
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
 from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.topics import TopicNames
@@ -115,7 +117,7 @@ def filter_of(config: ProducerConfig) -> RecordFilter:
 
 def form_of_output(config: ProducerConfig) -> OutputForm:
     """Return the form in which the settings publish changes."""
-    return OutputForm(tombstones=config.tombstones)
+    return OutputForm(tombstones=config.tombstones, envelope=Envelope(config.envelope))
 
 
 def fixed_settings(config: ProducerConfig) -> tuple[str, ...]:
@@ -187,6 +189,7 @@ def find_environment(config: ProducerConfig) -> Environment:
         for table in description.tables:
             names.data(table.name)  # a table without a topic is refused by name
         require_mode(config, description, has_dead_letter=has_dead_letter)
+        require_names(config, description)
         exits.pop_all()
     return Environment(
         topics=names,
@@ -256,6 +259,16 @@ def require_mode(
             "prefix, or delete the topic"
         )
         raise ConfigError(message, hint=hint)
+
+
+def require_names(config: ProducerConfig, description: StreamDescription) -> None:
+    """Raise ConfigError for a column that the setting `envelope` leaves no name to."""
+    if form_of_output(config).envelope is not Envelope.FLAT:
+        return
+    for table in description.tables:
+        for name in reserved_names(column.name for column in table.columns):
+            message = f"envelope: flat values have no place for column {table.name}.{name}"
+            raise ConfigError(message, hint=RESERVED_HINT)
 
 
 def open_root_slot(

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
-from tidegate.producer.commands.environment import filter_of, fixed_settings, open_root_slot
+from tidegate.producer.commands.environment import (
+    filter_of,
+    fixed_settings,
+    form_of_output,
+    open_root_slot,
+)
 from tidegate.producer.core.heartbeat import HeartbeatLimits
 from tidegate.producer.core.queries import QueryLimits
 from tidegate.producer.core.query_scheduler import SchedulerLimits
@@ -29,9 +34,13 @@ from tidegate.producer.translation.limited import LimitedTranslator
 from tidegate.producer.translation.parking import POISON
 from tidegate.producer.translation.refreshing import RefreshingTranslator
 from tidegate.producer.translation.subjects import register
-from tidegate.producer.translation.table_evolution import OTHER_TIMESTAMPS_HINT
+from tidegate.producer.translation.table_evolution import (
+    OTHER_ENVELOPE_HINT,
+    OTHER_TIMESTAMPS_HINT,
+)
 from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
+from tidegate.schemas.change_schema import RESERVED_HINT
 from tidegate.schemas.progress import PROGRESS_VERSION, DataTopic, StreamStarted
 from tidegate.schemas.progress_codec import KEY_SCHEMAS, RECORD_SCHEMAS
 from tidegate.schemas.progress_decoder import ProgressDecoder
@@ -49,6 +58,9 @@ if TYPE_CHECKING:
 __all__ = ["Parts", "make_registrar", "prepare", "register_progress", "registered"]
 
 _log = structlog.get_logger()
+
+_OF_SETTINGS = (OTHER_TIMESTAMPS_HINT, OTHER_ENVELOPE_HINT, RESERVED_HINT)
+"""Hints of errors that concern every change of a table, and no row: nothing is parked for them."""
 
 _Worker = TypeVar("_Worker", bound=Worker)
 
@@ -213,6 +225,7 @@ def make_registrar(config: ProducerConfig, found: Environment) -> TableRegistrar
         found.registry,
         config.timestamp_form,
         record_filter=filter_of(config),
+        envelope=form_of_output(config).envelope,
     )
 
 
@@ -223,13 +236,13 @@ def registered(
 
     Such a table stays unknown, as one that is created later: its first record registers it, or is
     parked.  Raises as `TableRegistrar.register` does, for such a table too if its key is refused,
-    or if the reason is the setting `timestamps`.
+    or if the reason is the setting `timestamps` or `envelope`.
     """
     for table in tables:
         try:
             yield registrar.register(table)
         except POISON as error:
-            if not parks or error.hint == OTHER_TIMESTAMPS_HINT:
+            if not parks or error.hint in _OF_SETTINGS:
                 raise
             registrar.register_key(table)
             _log.warning("table not registered", table=table.name, error=str(error))

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from tidegate.schemas.registry import RegisteredSchema
     from tidegate.schemas.tables import TableSchema
 
-__all__ = ["ChangeWriter"]
+__all__ = ["ChangeWriter", "Pieces", "other_form"]
 
 _MOD_TYPES = ["INSERT", "UPDATE", "DELETE"]
 _FIELDS = ["mod_type", "new_values", "old_values", "new_columns", "old_columns", "source"]
@@ -72,7 +72,7 @@ class _Piece:
     """The usual form of its values (`usual_form`)."""
 
 
-_Pieces: TypeAlias = list[bytes | _Piece]
+Pieces: TypeAlias = list[bytes | _Piece]
 
 
 class ChangeWriter:
@@ -87,7 +87,7 @@ class ChangeWriter:
         timestamps: TimestampForm = TimestampForm.MICROS,
     ) -> None:
         """Raise SchemaError for a value schema that is not of the contract's form."""
-        _require_form(value.schema)
+        self._require_form(value.schema)
         self._table = table
         self._key_frame = frame_prefix(key.schema_id)
         self._value_frame = frame_prefix(value.schema_id)
@@ -138,12 +138,16 @@ class ChangeWriter:
 
     # ------------------------------------------------------------ shapes
 
-    def _pieces(self, mod_type: str, mod: Mod) -> tuple[_Pieces, _Pieces]:
+    def _pieces(self, mod_type: str, mod: Mod) -> tuple[Pieces, Pieces]:
         """Return what a change of this shape is put together from, all but its source."""
         self._require_primary_key(mod.keys)
-        key: _Pieces = [self._key_frame, *(self._piece("keys", name) for name in self._keys)]
-        new_row: _Pieces = [NULL]
-        old_row: _Pieces = [NULL]
+        key: Pieces = [self._key_frame, *(self._piece("keys", name) for name in self._keys)]
+        return _joined(key), _joined(self._value_pieces(mod_type, mod))
+
+    def _value_pieces(self, mod_type: str, mod: Mod) -> Pieces:
+        """Return what the value of a change of this shape is put together from."""
+        new_row: Pieces = [NULL]
+        old_row: Pieces = [NULL]
         new_names = old_names = NULL
         if mod_type != "DELETE":
             new_row, new_names = self._row_pieces("new", mod.new_values)
@@ -151,17 +155,27 @@ class ChangeWriter:
         if mod_type == "DELETE" or (mod_type == "UPDATE" and mod.old_values):
             old_row, old_names = self._row_pieces("old", mod.old_values)
         kind = write_long(_MOD_TYPES.index(mod_type))
-        value: _Pieces = [self._value_frame, kind, *new_row, *old_row, new_names, old_names]
-        return _joined(key), _joined(value)
+        return [self._value_frame, kind, *new_row, *old_row, new_names, old_names]
 
-    def _row_pieces(self, document: str, captured: Mapping[str, Any]) -> tuple[_Pieces, bytes]:
+    @staticmethod
+    def _require_form(schema: Mapping[str, Any]) -> None:
+        """Raise SchemaError unless the fields around the row are those of the contract."""
+        fields = {field["name"]: field["type"] for field in schema["fields"]}
+        if list(fields) == _FIELDS:
+            symbols = fields["mod_type"]["symbols"]
+            source = [field["name"] for field in fields["source"]["fields"]]
+            if symbols == _MOD_TYPES and source == SOURCE_FIELDS:
+                return
+        raise other_form(schema)
+
+    def _row_pieces(self, document: str, captured: Mapping[str, Any]) -> tuple[Pieces, bytes]:
         """Return a row with the captured columns and the key's, and the list of their names."""
         for name in captured:
             if name not in self._fields:
                 raise TableChanged(
                     "a change holds an unknown column", table=self._table.name, column=name
                 )
-        pieces: _Pieces = [PRESENT]
+        pieces: Pieces = [PRESENT]
         names = []
         for name in self._row:
             if name in captured or name in self._keys:
@@ -213,9 +227,9 @@ def _name_list(names: Sequence[str], row: Sequence[str]) -> bytes:  # noqa: ARG0
     return b"".join((PRESENT, write_long(len(names)), *map(write_text, names), END_OF_ARRAY))
 
 
-def _joined(pieces: Sequence[bytes | _Piece]) -> _Pieces:
+def _joined(pieces: Sequence[bytes | _Piece]) -> Pieces:
     """Return the pieces with neighbouring bytes as one."""
-    found: _Pieces = []
+    found: Pieces = []
     for piece in pieces:
         last = found[-1] if found else None
         if isinstance(piece, bytes) and isinstance(last, bytes):
@@ -282,15 +296,9 @@ def _compile(
     return write
 
 
-def _require_form(schema: Mapping[str, Any]) -> None:
-    """Raise SchemaError unless the fields around the row are those of the contract."""
-    fields = {field["name"]: field["type"] for field in schema["fields"]}
-    if list(fields) == _FIELDS:
-        symbols = fields["mod_type"]["symbols"]
-        source = [field["name"] for field in fields["source"]["fields"]]
-        if symbols == _MOD_TYPES and source == SOURCE_FIELDS:
-            return
-    raise SchemaError(
+def other_form(schema: Mapping[str, Any]) -> SchemaError:
+    """Return the error about a registered value schema that was not made by this contract."""
+    return SchemaError(
         "a registered value schema is not that of a change (docs/protocol.md, 3.2)",
         hint="Was it registered by another program? Use another prefix, or delete the subject",
         schema=f"{schema.get('namespace', '')}.{schema.get('name', '')}",

@@ -51,8 +51,11 @@ class SourceWriter:
             + write_text(record.record_sequence)
         )
 
-    def after_mod_number(self, record: DataChangeRecord) -> bytes:
-        """Return the fields after the mod number; raises SchemaError if one does not fit."""
+    def after_mod_number(self, record: DataChangeRecord, *, is_flat: bool = False) -> bytes:
+        """Return the fields after the mod number; raises SchemaError if one does not fit.
+
+        A flat value names no change stream and no token.
+        """
         repeated = (
             record.is_last_record_in_transaction_in_partition,
             record.number_of_records_in_transaction,
@@ -60,15 +63,17 @@ class SourceWriter:
             record.transaction_tag,
             record.is_system_transaction,
             record.value_capture_type,
+            is_flat,
         )
         known = self._known.get(repeated)
         if known is None:
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
-            known = self._known[repeated] = self._write(record)
+            known = self._known[repeated] = self._write(record, is_flat=is_flat)
         return known
 
-    def _write(self, record: DataChangeRecord) -> bytes:
+    def _write(self, record: DataChangeRecord, *, is_flat: bool) -> bytes:
+        where = b"" if is_flat else write_text(self._change_stream) + _NO_TOKEN
         return b"".join(
             (
                 write_boolean(record.is_last_record_in_transaction_in_partition),
@@ -77,7 +82,6 @@ class SourceWriter:
                 write_text(record.transaction_tag),
                 write_boolean(record.is_system_transaction),
                 write_text(record.value_capture_type),
-                write_text(self._change_stream),
-                _NO_TOKEN,
+                where,
             )
         )

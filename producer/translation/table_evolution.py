@@ -17,6 +17,7 @@ from tidegate.schemas.change_schema import (
     row_fields,
     with_row,
 )
+from tidegate.schemas.flat_schema import is_flat
 from tidegate.schemas.tables import Column, TableSchema
 
 if TYPE_CHECKING:
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
 
     from tidegate.producer.records import RecordColumn
 
-__all__ = ["OTHER_TIMESTAMPS_HINT", "evolve", "grown"]
+__all__ = ["OTHER_ENVELOPE_HINT", "OTHER_TIMESTAMPS_HINT", "evolve", "grown"]
+
+OTHER_ENVELOPE_HINT = (
+    "Set envelope to the one that the stream began with, or start a new stream under another "
+    "prefix; if this one was reset, delete the subjects in the registry"
+)
 
 OTHER_TIMESTAMPS_HINT = (
     "Set timestamps to the form that the stream began with, or start a new stream under another "
@@ -79,8 +85,11 @@ def grown(
     `versions` are the registered ones, the oldest first.  The fields of the newest come first, in
     its order, so that a schema without news is the newest one; new columns come last.  What one of
     them leaves out stays left out.  Raises IncompatibleChange for a column of another type than the
-    field of its name.
+    field of its name, and for versions of another envelope.
     """
+    if any(is_flat(one) != is_flat(own) for one in versions):
+        message = "envelope: the topic's registered value schemas are of the other one"
+        raise IncompatibleChange(message, hint=OTHER_ENVELOPE_HINT, table=table)
     fields = merged_row((*reversed(versions), own))
     for name, field in row_fields(own).items():
         if field["type"] != fields[name]["type"]:

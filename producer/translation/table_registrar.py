@@ -26,6 +26,7 @@ from tidegate.schemas.change_schema import (
     without,
 )
 from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
+from tidegate.schemas.output_form import Envelope
 from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.registry import RegisteredSchema
 from tidegate.schemas.tables import TableSchema
@@ -52,8 +53,10 @@ class TableRegistrar:
         timestamps: TimestampForm = TimestampForm.MICROS,
         *,
         record_filter: RecordFilter | None = None,
+        envelope: Envelope = Envelope.TIDEGATE,
     ) -> None:
-        """Take what is left out, which the value schemas of all tables say."""
+        """Take what is left out, which the value schemas of all tables say, and their envelope."""
+        self._envelope = envelope
         self._filter = record_filter or RecordFilter()
         self._topics = topics
         self._registry = registry
@@ -122,7 +125,7 @@ class TableRegistrar:
         topic = self._topic(table.name)
         keys = TableSchema(table.name, table.key_columns)
         # Nothing is written with this value schema, so it has no id.
-        value = RegisteredSchema(0, value_schema(topic, keys, self._timestamps))
+        value = RegisteredSchema(0, value_schema(topic, keys, self._timestamps, self._envelope))
         key = self._register_key(topic, keys)
         return TableEncoding(keys, topic, key, value, self._timestamps)
 
@@ -179,7 +182,8 @@ class TableRegistrar:
         """Return the newest version that has it all, or None, and the schema that has it all."""
         versions = self._registry.versions(self._topics.value_subject(topic))
         all_excludes = tuple(sorted({*table.excludes, *self._filter.excludes}))
-        own = value_schema(topic, replace(table, excludes=all_excludes), self._timestamps)
+        known = replace(table, excludes=all_excludes)
+        own = value_schema(topic, known, self._timestamps, self._envelope)
         schema = grown(own, [one.schema for one in versions], table=table.name)
         # A former stream of this prefix may have registered what this one leaves out.
         schema = without(schema, self._filter.hidden(table.name, row_fields(schema)))

@@ -12,10 +12,12 @@ from tidegate.producer.errors import TableChanged
 from tidegate.producer.messages import ChangeMessage, PublishableRecord
 from tidegate.producer.translation.avro_fields import write_long
 from tidegate.producer.translation.change_writer import ChangeWriter
+from tidegate.producer.translation.flat_writer import FlatWriter
 from tidegate.producer.translation.source_writer import SourceWriter
 from tidegate.schemas.change_schema import avro_type
 from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.flat_schema import is_flat
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.order_key import OrderKey, sequence_pair
 from tidegate.schemas.progress import TimestampForm
@@ -51,10 +53,14 @@ class TableEncoding:
 
     def __post_init__(self) -> None:
         """Make the writer of these schemas."""
-        writer = ChangeWriter(
-            self.table, key=self.key, value=self.value, timestamps=self.timestamps
-        )
+        kind = FlatWriter if is_flat(self.value.schema) else ChangeWriter
+        writer = kind(self.table, key=self.key, value=self.value, timestamps=self.timestamps)
         object.__setattr__(self, "writer", writer)
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether values are of the flat envelope."""
+        return isinstance(self.writer, FlatWriter)
 
 
 class ChangePlace(NamedTuple):
@@ -170,7 +176,7 @@ class Translator:
             mod_number=record.first_mod_number,
         ).encode_mods(len(record.mods))
         before = self._source.before_mod_number(record, commit_timestamp_us)
-        after = self._source.after_mod_number(record)
+        after = self._source.after_mod_number(record, is_flat=encoding.is_flat)
         origin = self._origins.get(token) or self._origin(token)
         messages: list[ChangeMessage] = []
         for mod_number, mod in enumerate(record.mods, record.first_mod_number):

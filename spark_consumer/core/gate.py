@@ -32,6 +32,7 @@ from tidegate.spark_consumer.core.marker_news import NewsReader
 from tidegate.spark_consumer.core.origin_account import ENTRIES_MAX
 from tidegate.spark_consumer.core.plan import PLAN_FORMAT, FreshRows, Plan, ReleaseBounds
 from tidegate.spark_consumer.core.read_limit import average_bytes
+from tidegate.spark_consumer.core.readable_stream import require_readable
 from tidegate.spark_consumer.core.release import (
     compaction_of,
     releases_of,
@@ -134,13 +135,14 @@ class Gate:
         """Take a portion of the batch's progress rows.
 
         Raises ProtocolError where the records contradict the protocol, CheckpointMismatch if the
-        end offsets are behind those of the batch before, InvariantViolation for a row that a former
-        portion should have held.
+        end offsets are behind those of the batch before, FlatStream for a flat stream,
+        InvariantViolation for a row that a former portion should have held.
         """
         if self._end_offsets is None:
             _require_growth(self._state.end_offsets or {}, end_offsets)
         self._end_offsets = end_offsets
         portion = tuple(rows)
+        require_readable(portion)
         self._require_same_stream(portion)
         for row in portion:
             invariant(

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tests.mutants.mutant import UnitMutant
+from tidegate.producer.records import Mod
 from tidegate.producer.spanner import decode_json
 from tidegate.producer.spanner.decode import ColumnTypesCache, ResponseDecoder
-from tidegate.producer.translation import avro_fields, values
+from tidegate.producer.translation import avro_fields, change_writer, values
+from tidegate.producer.translation.avro_fields import PRESENT
+from tidegate.producer.translation.flat_writer import FlatWriter
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.tables import ColumnType
@@ -20,7 +23,24 @@ _JSON = "tests/unit/producer/spanner/test_decode_json.py"
 _TABLES = "tests/unit/schemas/test_tables.py"
 _VALUES = "tests/unit/producer/translation/test_values.py"
 
+_FLAT = "tests/unit/producer/translation/test_flat_writer.py"
+_FLAT_ROWS = "test_a_value_is_the_captured_row_and_says_what_happened_to_it"
+
 _get = ColumnTypesCache.get
+_value_pieces = FlatWriter._value_pieces
+
+
+def _new_row_of_a_delete(self: Any, mod_type: str, mod: Mod) -> Any:
+    """Take the row after a DELETE, which holds its key alone."""
+    return _value_pieces(self, mod_type, mod._replace(old_values=mod.new_values))
+
+
+def _all_names(self: Any, mod_type: str, mod: Mod) -> Any:
+    """Name every column, so that an absent one is NULL."""
+    *pieces, names = _value_pieces(self, mod_type, mod)
+    assert isinstance(names, bytes)
+    every = change_writer._name_list(self._row, self._row)
+    return [*pieces, every.removeprefix(PRESENT)]
 
 
 def _get_for_any_layout(self: Any, layout: Any, value: Any, decode: Any) -> Any:
@@ -75,6 +95,16 @@ def _converter_by_code(
 
 
 BROKEN_DECODING = (
+    UnitMutant(
+        "a flat DELETE without the captured row",
+        (f"{_FLAT}::{_FLAT_ROWS}",),
+        ((FlatWriter, "_value_pieces", _new_row_of_a_delete),),
+    ),
+    UnitMutant(
+        "a flat value whose absent columns are NULL",
+        (f"{_FLAT}::{_FLAT_ROWS}",),
+        ((FlatWriter, "_value_pieces", _all_names),),
+    ),
     UnitMutant(
         "column lists kept without their layout",
         (f"{_DECODE}::test_equal_lists_of_another_layout_are_decoded_by_their_own",),

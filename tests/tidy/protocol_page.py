@@ -36,6 +36,7 @@ EXAMPLES = {
     "changes",
     "chunks",
     "finish",
+    "flat",
     "growth",
     "names",
     "order",

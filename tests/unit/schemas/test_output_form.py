@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.schemas.output_form import OutputForm, left_out
+from tidegate.schemas.output_form import Envelope, OutputForm, left_out
 
 FORMS = {
     OutputForm(): (),
     OutputForm(tombstones=True): ("producer.tombstones=true",),
+    OutputForm(envelope=Envelope.FLAT): ("producer.envelope=flat",),
+    OutputForm(tombstones=True, envelope=Envelope.FLAT): (
+        "producer.envelope=flat",
+        "producer.tombstones=true",
+    ),
 }
 
 

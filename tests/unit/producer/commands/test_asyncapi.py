@@ -10,6 +10,7 @@ import pytest
 from tidegate.producer.commands.asyncapi import asyncapi
 from tidegate.producer.commands.schemas import StreamTopic
 from tidegate.producer.config import ProducerConfig
+from tidegate.schemas.flat_schema import FLAT_FIELDS
 from tidegate.schemas.registry import RegisteredSchema
 
 KEY = RegisteredSchema(1, {"type": "record", "name": "Key", "fields": []})
@@ -21,13 +22,13 @@ TOPICS = (
 )
 
 
-def document(**changes):
+def document(topics=TOPICS, **changes):
     settings = {
         "bootstrap_servers": "a:9092, b:9093", "registry_url": "http://127.0.0.1:8081/",
         "project": "p", "instance": "bank", "database": "bank", "change_stream": "Feed",
         "prefix": "bank", **changes,
     }  # fmt: skip
-    return asyncapi(ProducerConfig.load(None, **settings), TOPICS)
+    return asyncapi(ProducerConfig.load(None, **settings), topics)
 
 
 def references(value):
@@ -67,3 +68,14 @@ def test_servers_are_named_without_secrets(options, protocol):
     assert [one["host"] for one in found["servers"].values()] == ["a:9092", "b:9093"]
     assert {one["protocol"] for one in found["servers"].values()} == {protocol}
     assert "hidden-word" not in json.dumps(found)
+
+
+def test_tombstones_and_flat_values_are_shown():
+    flat = {"type": "record", "name": "FlatChange", "fields": list(FLAT_FIELDS)}
+    topics = (StreamTopic("bank.T", "T", 6, KEY, RegisteredSchema(3, flat)), TOPICS[-1])
+    found = document(topics, tombstones=True, envelope="flat")
+    assert found["components"]["messages"]["bank--T"]["name"] == "FlatChange"
+    assert found["components"]["messages"]["bank--T"]["payload"]["schema"] == flat
+    assert "no value" in found["channels"]["bank--T"]["description"]
+    assert "no value" not in found["channels"]["bank-progress"]["description"]
+    assert "no value" not in document()["channels"]["bank--shop--Items"]["description"]

@@ -7,12 +7,13 @@ import time
 from contextlib import ExitStack, closing
 from dataclasses import fields, replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Consumer
 
 from tidegate.producer.commands import environment
-from tidegate.producer.commands.environment import find_environment
+from tidegate.producer.commands.environment import find_environment, require_names
 from tidegate.producer.commands.parts import Parts
 from tidegate.producer.errors import StreamChangedError
 from tidegate.producer.kafka.message_limits import KafkaMessageLimits
@@ -27,6 +28,7 @@ from tidegate.schemas.progress import (
     StreamStarted,
     TableAdded,
 )
+from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.topics import ROOT_TOKEN
 
 NOWHERE = "127.0.0.1:1"
@@ -117,6 +119,28 @@ def test_another_form_of_timestamps_is_refused_before_anything_is_written(place)
         find_environment(place.config(timestamps="string"))
     assert {method for method, _ in place.registry.asked} <= {"GET"}
     assert place.topics() == {"bank-progress"}
+
+
+@pytest.mark.parametrize("setting", [{"tombstones": True}, {"envelope": "flat"}])
+def test_another_form_of_the_output_is_refused_before_anything_is_written(place, setting):
+    place.record(started(place.config().stream_path))
+    ((name, value),) = setting.items()
+
+    now = f"setting: recorded without {name}={str(value).lower()}, now with it"
+    with pytest.raises(StreamChangedError, match=now):
+        find_environment(place.config(**setting))
+    assert place.topics() == {"bank-progress"}
+
+
+def test_a_column_that_flat_values_have_no_place_for_is_named(place):
+    column = Column("__op", ColumnType("STRING"), 2)
+    table = TableSchema("shop.T", (Column("id", ColumnType("INT64"), 1, key_position=1), column))
+    described = SimpleNamespace(tables=(table,))
+
+    require_names(place.config(), described)
+    with pytest.raises(ConfigError, match=r"no place for column shop\.T\.__op") as caught:
+        require_names(place.config(envelope="flat"), described)
+    assert "columns_left_out" in caught.value.hint
 
 
 def test_a_progress_topic_that_takes_too_little_is_refused(place, monkeypatch):

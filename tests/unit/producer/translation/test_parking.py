@@ -20,6 +20,7 @@ from tidegate.producer.translation.table_registrar import TableRegistrar
 from tidegate.producer.translation.translator import Translator
 from tidegate.schemas.errors import SchemaError, UnreachableError
 from tidegate.schemas.order_key import OrderKey
+from tidegate.schemas.output_form import Envelope
 from tidegate.schemas.progress import TimestampForm
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
@@ -79,8 +80,18 @@ class Limits:
 class Bench:
     """The translators of a worker that parks, over a catalogue and a registry in memory."""
 
-    def __init__(self, *, known=TABLE, catalogue=None, limits=None, registry=None):
-        registrar = TableRegistrar(TopicNames("p"), registry or InMemorySchemaRegistry())
+    def __init__(
+        self,
+        *,
+        known=TABLE,
+        catalogue=None,
+        limits=None,
+        registry=None,
+        envelope=Envelope.TIDEGATE,
+    ):
+        registrar = TableRegistrar(
+            TopicNames("p"), registry or InMemorySchemaRegistry(), envelope=envelope
+        )
         encodings = {known.name: registrar.register(known)} if known is not None else {}
         self.plain = Translator(encodings, change_stream="s")
         self.catalogue = catalogue or Catalogue(known)

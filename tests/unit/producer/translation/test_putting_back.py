@@ -29,6 +29,7 @@ from tidegate.producer.translation.putting_back import ParkedTranslator, batches
 from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.errors import SchemaError, UnreachableError
 from tidegate.schemas.order_key import OrderKey
+from tidegate.schemas.output_form import Envelope
 
 LARGE = {"p.t": 10 * LIMIT, DEAD_LETTER: 1_000_000}
 
@@ -50,8 +51,9 @@ def parked(bench, *kinds, **fields):
     return bench.translate(record_of(*kinds, **fields)).parked
 
 
-def test_a_change_becomes_what_it_would_have_been():
-    bench = Bench()
+@pytest.mark.parametrize("envelope", Envelope)
+def test_a_change_becomes_what_it_would_have_been(envelope):
+    bench = Bench(envelope=envelope)
     (change,) = parked(bench, "good", "good", "large")
     bench.limits.of.update(LARGE)
 
@@ -59,8 +61,9 @@ def test_a_change_becomes_what_it_would_have_been():
     assert translator_of(bench).message(change) == whole.messages[2]
 
 
-def test_values_that_can_be_read_now_are_published():
-    bench = Bench()
+@pytest.mark.parametrize("envelope", Envelope)
+def test_values_that_can_be_read_now_are_published(envelope):
+    bench = Bench(envelope=envelope)
     (change,) = parked(bench, "unreadable")
 
     repaired = RECORD._replace(mods=(Mod({"id": "0"}, {"note": "repaired"}, {"note": "old"}),))

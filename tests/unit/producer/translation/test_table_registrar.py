@@ -6,9 +6,11 @@ import pytest
 
 from tidegate.producer.errors import IncompatibleChange
 from tidegate.producer.record_filter import RecordFilter
+from tidegate.producer.translation.table_evolution import OTHER_ENVELOPE_HINT
 from tidegate.producer.translation.table_registrar import TableRegistrar
-from tidegate.schemas.change_schema import unwatched_columns
+from tidegate.schemas.change_schema import row_fields, unwatched_columns
 from tidegate.schemas.errors import ConfigError, SchemaError
+from tidegate.schemas.output_form import Envelope
 from tidegate.schemas.registry import InMemorySchemaRegistry
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.schemas.topics import TopicNames
@@ -105,3 +107,49 @@ def test_a_later_table_that_cannot_have_a_topic_stops_only_what_brings_it(regist
         with pytest.raises(SchemaError, match="table progress: bank-progress would be no data"):
             register(unnamed)
     assert not [one for one in registry.subjects if "progress" in one]
+
+
+def flat_registrar(registry, **options):
+    return TableRegistrar(TopicNames("bank"), registry, envelope=Envelope.FLAT, **options)
+
+
+def test_flat_schemas_only_grow_over_all_workers(registry):
+    text = ColumnType("STRING")
+    new = TableSchema("t", (*TABLE.columns, Column("new", text, 3)))
+    other = TableSchema("t", (*TABLE.columns, Column("other", text, 3)))
+    assert flat_registrar(registry).register(TABLE).is_flat
+    flat_registrar(registry).register(new)
+    both = flat_registrar(registry).register(other)
+    assert [*row_fields(both.value.schema)] == ["id", "v", "new", "other"]
+    assert [column.name for column in both.table.columns] == ["id", "v", "other"]
+    assert flat_registrar(registry).missing(TABLE) == []
+    assert flat_registrar(registry).register(TABLE).value == both.value
+    with pytest.raises(IncompatibleChange, match="another type"):
+        flat_registrar(registry).register(
+            TableSchema("t", (TABLE.columns[0], Column("v", text, 2)))
+        )
+
+
+def test_flat_schemas_say_what_is_left_out(registry):
+    chosen = RecordFilter(mod_types=("INSERT",), columns_left_out=("t.v",))
+    flat_registrar(registry).register(TABLE)
+    found = flat_registrar(registry, record_filter=chosen).register(chosen.narrowed_table(TABLE))
+    assert found.value.schema["excludes"] == ["exclude_delete", "exclude_update"]
+    assert unwatched_columns([found.value.schema]) == {"v"}
+
+
+@pytest.mark.parametrize("first", Envelope)
+def test_the_other_envelope_is_refused_by_the_settings_name(registry, first):
+    (other,) = set(Envelope) - {first}
+    names = TopicNames("bank")
+    TableRegistrar(names, registry, envelope=first).register(TABLE)
+    with pytest.raises(IncompatibleChange, match="envelope") as caught:
+        TableRegistrar(names, registry, envelope=other).register(TABLE)
+    assert caught.value.hint == OTHER_ENVELOPE_HINT
+
+
+def test_a_column_without_a_place_is_refused_by_its_name(registry):
+    wrong = TableSchema("t", (*TABLE.columns, Column("__op", ColumnType("STRING"), 3)))
+    with pytest.raises(SchemaError, match="reserved") as caught:
+        flat_registrar(registry).register(wrong)
+    assert caught.value.fields["column"] == "__op"

@@ -6,6 +6,7 @@ time.
 """
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -51,7 +52,7 @@ from tidegate.spark_consumer.core.plan import (
     WriteRelease,
 )
 from tidegate.spark_consumer.core.release import Distribution
-from tidegate.spark_consumer.errors import CheckpointMismatch, UnorderedChange
+from tidegate.spark_consumer.errors import CheckpointMismatch, FlatStream, UnorderedChange
 
 SUBSCRIPTION = Subscription(TopicNames("bank"))
 PROGRESS, DATA = "bank-progress", "bank.accounts"
@@ -98,6 +99,22 @@ def fold(one, rows, *, end_offsets):
 
 def decide(one, stats):
     return one.decide(stats, frontier="f", dropped=("frontiers/e",))
+
+
+@pytest.mark.parametrize("filters", [(), ("producer.tombstones=true",)])
+def test_a_stream_that_a_sink_can_take_is_read(filters):
+    first, *others = opening()
+    body = replace(first.record.body, filters=filters)
+    rows = [row(0, body), *others]
+    assert fold(gate(), rows, end_offsets=ends(2)) == BEFORE_EVERYTHING_US
+
+
+def test_a_flat_stream_is_refused_before_anything_is_decided():
+    first, *others = opening()
+    body = replace(first.record.body, filters=("producer.envelope=flat",))
+    with pytest.raises(FlatStream, match="flat") as caught:
+        gate().take([row(0, body), *others], end_offsets=ends(2))
+    assert 'envelope = "tidegate"' in caught.value.hint
 
 
 def test_before_the_watermark_exists_everything_waits():
