@@ -18,6 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from tidegate.producer.config import ProducerConfig
+from tidegate.producer.control_cli import add_control_commands
 from tidegate.producer.schemas_cli import schemas_app
 from tidegate.program.command_line import new_app, run_program
 from tidegate.program.extras import Extra
@@ -303,6 +304,9 @@ def reset(
         _print_reset(report, Console())
     if not (report.removed or dry_run or report.is_empty):
         raise typer.Exit(ExitCode.FAILURE)
+
+
+add_control_commands(app)
 
 
 def _show(status: Status, what: str, done: int) -> None:

@@ -229,6 +229,14 @@ class ProducerConfig(StreamSettings):
         le=1_800_000,
         description="After so long without a heartbeat from a worker, its slots go to others",
     )
+    leave_on_stop: bool = Field(
+        default=False,
+        description=(
+            "Whether a worker that is stopped (SIGTERM) leaves the group, so that others have its "
+            "slots in seconds; else it keeps its place for `session_timeout_ms`, as a rolling "
+            "restart needs"
+        ),
+    )
     transaction_timeout_ms: int = Field(
         default=15_000,
         ge=1_000,

@@ -16,24 +16,27 @@
     ├── RedriveFailed           parked changes were not put back
     ├── GapNotAccepted          a stream partition was not moved past changes that have expired
     ├── EndedInGap              a stream partition ended within such changes              exit 2
+    ├── CommandNotWritten       what an operator wants of a fleet is not in its progress topic
     ├── IncompatibleChange      a table changed in a way that its topic's schema cannot follow
     └── DeliveryRefused         Kafka does not take a record until somebody acts
         ├── MessageTooLarge     it is larger than its topic takes
         └── DeliveryDenied      the principal may not write to its topic                  exit 2
 
-A record that cannot be decoded or represented is a `SchemaError` with its coordinates.
+A record that cannot be decoded or represented is a `SchemaError` with its coordinates; a stream
+that no worker has opened is a `StreamNotStarted`, which is a `ConfigError`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Self
 
-from tidegate.schemas.errors import ExitCode, ProducerError
+from tidegate.schemas.errors import ConfigError, ExitCode, ProducerError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
+    "CommandNotWritten",
     "DeliveryDenied",
     "DeliveryRefused",
     "EndedInGap",
@@ -49,6 +52,7 @@ __all__ = [
     "RedriveFailed",
     "SourceOrderBroken",
     "StreamChangedError",
+    "StreamNotStarted",
     "TableChanged",
     "TokenRefused",
     "TooManyParkedKeys",
@@ -278,3 +282,21 @@ class DeliveryDenied(DeliveryRefused):
     exit_code = ExitCode.USAGE
     text = "Kafka denies writing to a topic"
     fix = 'Add the ACLs that docs/operations.md lists under "Permissions"'
+
+
+class CommandNotWritten(ProducerError):  # noqa: N818 - named for what happened
+    """What an operator wants of a fleet was not committed, or nothing says whether it was."""
+
+    def __init__(self, reason: str) -> None:
+        """Take the reason."""
+        message = f"the command is not known to be in the progress topic: {reason}"
+        super().__init__(message, hint="Run it again: to say it twice changes nothing")
+
+
+class StreamNotStarted(ConfigError):  # noqa: N818 - named for what is so
+    """No worker has opened a stream in this progress topic."""
+
+    def __init__(self, topic: str) -> None:
+        """Take the progress topic's name."""
+        message = f"topic {topic} holds no stream: nothing was ever published"
+        super().__init__(message, hint="Check the prefix")

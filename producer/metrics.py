@@ -34,6 +34,7 @@ GaugeName: TypeAlias = Literal[
     "stream_partitions_paused",
     "stream_partitions_held",
     "stream_partitions_stopped",
+    "stream_paused",
     "parked_keys",
     "tokens",
     "slots",
@@ -126,6 +127,11 @@ METRICS: tuple[Metric, ...] = (
         "stream_partitions_stopped",
         "gauge",
         "Stream partitions in the owned slots that are stopped by an error: alarm above 0",
+    ),
+    Metric(
+        "stream_paused",
+        "gauge",
+        "1 while an operator has paused the stream (`tidegate-producer pause`), else 0",
     ),
     Metric(
         "parked_keys",

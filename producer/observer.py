@@ -120,7 +120,11 @@ class Observer:
         self._metrics.set("stream_partitions_paused", paused)
         self._metrics.set("stream_partitions_held", held)
         self._count_stops(worker.stopped)
-        warnings = _warnings(worker.stopped, parked_keys, queued, paused, held)
+        self._metrics.set("stream_paused", int(worker.is_paused))
+        warnings = [
+            *(["the stream is paused: see tidegate-producer resume"] if worker.is_paused else []),
+            *_warnings(worker.stopped, parked_keys, queued, paused, held),
+        ]
         self._health.set_warning("; ".join(warnings))
         lag_us = 0
         if worker.watermark_us is not None:

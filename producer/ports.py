@@ -91,7 +91,8 @@ class Publisher(Protocol):
         """Begin a transaction and keep the group's metadata for its fence.
 
         `metadata` is what `Membership.metadata` returned just now; with None the transaction is
-        aborted, since it could not be fenced.  May replace a broken producer first, as `start`.
+        aborted, since it could not be fenced.  Empty bytes: no `send_offsets` follows.  May replace
+        a broken producer first, as `start`.
         """
         ...
 
@@ -187,8 +188,13 @@ class Membership(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Leave; the listener's `slots_revoked` or `slots_lost` may be called."""
+    def close(self, *, leaves_group: bool = False) -> None:
+        """End the membership; the listener's `slots_revoked` or `slots_lost` may be called.
+
+        The worker keeps its place until its session times out, so that a process that comes back
+        under its name has its slots at once.  With `leaves_group` the group is told, and assigns
+        the slots to others at once; blocks for seconds then.
+        """
         ...
 
     def poll(self, timeout_s: float) -> list[Event]:
@@ -204,8 +210,8 @@ class Membership(Protocol):
           every ten seconds or so, and not at all while the coordinator does not answer.
         - `TopicsObserved`: the same for the progress topic and the data topics, those of `watch`
           included.
-        - `TablesRead`: records of later tables, of any epoch, from the root's slot, which every
-          worker reads from its beginning; each comes once.
+        - `RootSlotRead`: records of later tables and of operators, of any epoch, from the root's
+          slot, which every worker reads from its beginning; each comes once.
         - `FleetRead`: after `follow`, how far the fleet's slots are: when that has changed, and
           each second or so while it is known.
         - `AccessDenied`: a right is missing.  `ReadInterrupted`: any other error that reading met.

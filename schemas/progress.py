@@ -18,6 +18,7 @@ __all__ = [
     "STARTS",
     "ChecksumKind",
     "ChildPartition",
+    "ControlState",
     "DataTopic",
     "PartitionAnnounced",
     "PartitionFinished",
@@ -25,10 +26,12 @@ __all__ = [
     "ProgressBody",
     "ProgressRecord",
     "SlotChanges",
+    "SlotPaused",
     "SlotProgress",
     "SlotWatermark",
     "SlotWatermarkExpired",
     "SlowestToken",
+    "StreamControl",
     "StreamStarted",
     "TableAdded",
     "TimestampForm",
@@ -36,9 +39,10 @@ __all__ = [
     "TokenSnapshot",
     "TopicOffset",
     "TopicTotals",
+    "WorkerDrain",
 ]
 
-PROGRESS_VERSION = 3
+PROGRESS_VERSION = 4
 """The newest version of the progress records; every earlier one can be read."""
 
 STARTS = ":start"
@@ -64,6 +68,14 @@ class TimestampForm(StrEnum):
     """As `timestamp-micros`: a value with nanoseconds cannot be represented."""
     STRING = "STRING"
     """As RFC 3339 text, with every digit."""
+
+
+class ControlState(StrEnum):
+    """What an operator wants a stream to do."""
+
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    """No worker reads anything until the next `StreamControl`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +335,43 @@ class PartitionGap:
         return self.from_us <= commit_us < self.until_us
 
 
+@dataclass(frozen=True, slots=True)
+class StreamControl:
+    """An operator pauses the stream or resumes it; in the root's slot, the last one holds."""
+
+    number: int
+    """1 for the first one of the epoch, then one more each time."""
+    state: ControlState
+    by: str
+    """Who asked for it; for people only."""
+    at_us: int
+    """Wall time, by the clock of the program that wrote it."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerDrain:
+    """An operator takes a worker out of the fleet; in the root's slot.
+
+    It holds for the process of that name that runs now, not for one that starts later.
+    """
+
+    worker: str
+    by: str
+    at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlotPaused:
+    """A slot's owner obeys a pause: no query of the slot runs, and what was read is published.
+
+    Written after each heartbeat of the slot while the pause holds.
+    """
+
+    slot: int
+    control: int
+    """The `number` of the `StreamControl`."""
+
+
 ProgressBody: TypeAlias = (
     StreamStarted
     | PartitionAnnounced
@@ -333,6 +382,9 @@ ProgressBody: TypeAlias = (
     | SlotWatermarkExpired
     | TableAdded
     | PartitionGap
+    | StreamControl
+    | WorkerDrain
+    | SlotPaused
 )
 
 

@@ -16,15 +16,18 @@ from tidegate.schemas.progress import (
     PartitionGap,
     ProgressBody,
     SlotChanges,
+    SlotPaused,
     SlotProgress,
     SlotWatermark,
     SlotWatermarkExpired,
+    StreamControl,
     StreamStarted,
     TableAdded,
     TokenMove,
     TokenSnapshot,
     TopicOffset,
     TopicTotals,
+    WorkerDrain,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +42,15 @@ CHUNK_BYTES_MAX = 384 * 1024
 """Estimated bytes of what is cut in one chunk, so that a chunk stays below 512 KiB."""
 
 _OPEN_SETS_MAX = 64
-_Indivisible = PartitionAnnounced | SlotWatermarkExpired | TableAdded | PartitionGap
+_Indivisible = (
+    PartitionAnnounced
+    | SlotWatermarkExpired
+    | TableAdded
+    | PartitionGap
+    | StreamControl
+    | WorkerDrain
+    | SlotPaused
+)
 _Item = TypeVar("_Item")
 _Token = TypeVar("_Token", TokenSnapshot, TokenMove)
 
@@ -52,9 +63,9 @@ def split(
     `items_max` counts tokens and children.  An item that is larger than a chunk gets a chunk of its
     own; of a token, its boundary, totals and parked keys are cut.
     """
+    if isinstance(body, _Indivisible):
+        return [body]
     match body:
-        case PartitionAnnounced() | SlotWatermarkExpired() | TableAdded() | PartitionGap():
-            return [body]
         case SlotChanges():
             return _split_changes(body, items_max, bytes_max)
         case SlotWatermark():
@@ -154,6 +165,8 @@ def _set_identity(body: _Divisible) -> ProgressBody:
 
 def _join(chunks: list[ProgressBody]) -> ProgressBody:
     first = chunks[0]
+    if isinstance(first, _Indivisible):
+        return first
     match first:
         case SlotProgress():
             parts = [chunk for chunk in chunks if isinstance(chunk, SlotProgress)]
@@ -181,8 +194,6 @@ def _join(chunks: list[ProgressBody]) -> ProgressBody:
             heads = [chunk for chunk in chunks if isinstance(chunk, SlotWatermark)]
             vector = tuple(entry for part in heads for entry in part.vector)
             return replace(first, vector=vector, chunk=0, chunks=1)
-        case PartitionAnnounced() | SlotWatermarkExpired() | TableAdded() | PartitionGap():
-            return first
 
 
 def _join_tokens(tokens: Iterable[_Token]) -> tuple[_Token, ...]:

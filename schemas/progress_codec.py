@@ -18,6 +18,7 @@ from tidegate.schemas.progress import (
     PROGRESS_VERSION,
     ChecksumKind,
     ChildPartition,
+    ControlState,
     DataTopic,
     PartitionAnnounced,
     PartitionFinished,
@@ -25,10 +26,12 @@ from tidegate.schemas.progress import (
     ProgressBody,
     ProgressRecord,
     SlotChanges,
+    SlotPaused,
     SlotProgress,
     SlotWatermark,
     SlotWatermarkExpired,
     SlowestToken,
+    StreamControl,
     StreamStarted,
     TableAdded,
     TimestampForm,
@@ -36,6 +39,7 @@ from tidegate.schemas.progress import (
     TokenSnapshot,
     TopicOffset,
     TopicTotals,
+    WorkerDrain,
 )
 
 if TYPE_CHECKING:
@@ -50,7 +54,7 @@ __all__ = [
     "encode_key",
     "encode_record",
     "is_announcement_key",
-    "is_table_key",
+    "is_root_key",
     "schema_text",
 ]
 
@@ -64,6 +68,9 @@ _BodyWithValue: TypeAlias = (
     | SlotWatermark
     | TableAdded
     | PartitionGap
+    | StreamControl
+    | WorkerDrain
+    | SlotPaused
 )
 
 
@@ -91,12 +98,19 @@ _RECORD_WRITERS = {
     for version in _VERSIONS
 }
 _NAMESPACE = "tidegate.progress."
-_FIRST_WITH_GAPS = 3
+_SINCE: dict[type[ProgressBody], tuple[int, str]] = {
+    PartitionGap: (3, "an accepted gap"),
+    StreamControl: (4, "a pause"),
+    WorkerDrain: (4, "the drain of a worker"),
+    SlotPaused: (4, "a pause"),
+}
+"""The first version that can hold a body, and what the body is."""
 _HINT_NEWER = "If a newer version of Tidegate wrote it, upgrade this program"
 
 
 def encode_key(body: ProgressBody, version: int = PROGRESS_VERSION) -> bytes:
     """Return the Avro body of a record's key; raises SchemaError if it cannot."""
+    _require_version(body, version)
     chunk = 0
     match body:
         case StreamStarted():
@@ -122,17 +136,31 @@ def encode_key(body: ProgressBody, version: int = PROGRESS_VERSION) -> bytes:
             kind, name = "TABLE_ADDED", topic.topic
             detail = f"{topic.topic_id}/{topic.topic_partitions}/{topic.key_schema_id}"
         case PartitionGap():
-            if version < _FIRST_WITH_GAPS:
-                message = f"progress records of version {version} cannot hold an accepted gap"
-                raise SchemaError(message, token=body.token)
             kind, name, detail = "PARTITION_GAP", body.token, str(body.from_us)
+        case StreamControl():
+            kind, name, detail = "STREAM_CONTROL", "", ""
+        case WorkerDrain():
+            kind, name, detail = "WORKER_DRAIN", body.worker, ""
+        case SlotPaused():
+            kind, name, detail = "SLOT_PAUSED", str(body.slot), ""
     key = {"kind": kind, "id": name, "detail": detail, "chunk": chunk}
     return _written(_KEY_WRITERS[version], lambda: key)
 
 
-def is_table_key(key: bytes) -> bool:
-    """Whether the Avro body of a key is that of a `TableAdded`, of any version; decodes nothing."""
-    return key[:1] == _TABLE_KEY_START
+def _require_version(body: ProgressBody, version: int) -> None:
+    """Raise SchemaError for a body that a version does not have."""
+    since, what = _SINCE.get(type(body), (1, ""))
+    if version < since:
+        message = f"progress records of version {version} cannot hold {what}"
+        raise SchemaError(message, kind=type(body).__name__)
+
+
+def is_root_key(key: bytes) -> bool:
+    """Whether the Avro body of a key is that of a record which every worker reads in slot 0.
+
+    These are `TableAdded`, `StreamControl` and `WorkerDrain`, of any version; decodes nothing.
+    """
+    return key[:1] in _ROOT_KEY_STARTS
 
 
 def is_announcement_key(key: bytes) -> bool:
@@ -148,9 +176,7 @@ def encode_record(record: ProgressRecord) -> bytes | None:
     body = record.body
     if isinstance(body, SlotWatermarkExpired):
         return None
-    if record.version < _FIRST_WITH_GAPS and isinstance(body, PartitionGap):
-        message = f"progress records of version {record.version} cannot hold an accepted gap"
-        raise SchemaError(message, token=body.token)
+    _require_version(body, record.version)
     if record.version == 1 and _has_parked_keys(body):
         message = "progress records of version 1 cannot hold parked keys"
         raise SchemaError(message, kind=type(body).__name__)
@@ -187,7 +213,14 @@ def _written(schema: Any, make: Callable[[], dict[str, Any]]) -> bytes:
     return buffer.getvalue()
 
 
-_TABLE_KEY_START = encode_key(TableAdded(DataTopic("", "", 0, 0)))[:1]
+_ROOT_KEY_STARTS = frozenset(
+    encode_key(body)[:1]
+    for body in (
+        TableAdded(DataTopic("", "", 0, 0)),
+        StreamControl(0, ControlState.RUNNING, "", 0),
+        WorkerDrain("", "", 0),
+    )
+)
 _ANNOUNCEMENT_KEY_START = encode_key(PartitionAnnounced(ChildPartition("", (), 0), ""))[:1]
 
 
@@ -220,12 +253,17 @@ def decode_record(
     if buffer.tell() != len(data):
         message = "bytes beyond the end of a progress record"
         raise SchemaError(message, length=len(data), end=buffer.tell())
-    if isinstance(body, PartitionAnnounced | TableAdded | PartitionGap):
+    if isinstance(body, _WITHOUT_CHUNKS):
         return ProgressRecord(envelope["epoch"], envelope["worker"], body, version)
     if not 0 <= body.chunk < body.chunks:
         message = "progress record with a chunk number that its set cannot have"
         raise SchemaError(message, chunk=body.chunk, chunks=body.chunks)
     return ProgressRecord(envelope["epoch"], envelope["worker"], body, version)
+
+
+_WITHOUT_CHUNKS = (
+    PartitionAnnounced | TableAdded | PartitionGap | StreamControl | WorkerDrain | SlotPaused
+)
 
 
 def _children_to_avro(children: tuple[ChildPartition, ...]) -> list[dict[str, Any]]:
@@ -308,7 +346,7 @@ def _body_to_avro(body: _BodyWithValue) -> dict[str, Any]:
             }
         case TableAdded():
             return {"topic": _topic_to_avro(body.topic)}
-        case PartitionGap():
+        case PartitionGap() | StreamControl() | WorkerDrain() | SlotPaused():
             return asdict(body)
 
 
@@ -388,6 +426,12 @@ def _body_from_avro(name: str, body: dict[str, Any]) -> _BodyWithValue:
             return TableAdded(DataTopic(**body["topic"]))
         case "PartitionGap":
             return PartitionGap(**body)
+        case "StreamControl":
+            return StreamControl(**{**body, "state": ControlState(body["state"])})
+        case "WorkerDrain":
+            return WorkerDrain(**body)
+        case "SlotPaused":
+            return SlotPaused(**body)
         case other:
             message = "progress record of an unknown kind"
             raise SchemaError(message, kind=other)

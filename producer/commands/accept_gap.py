@@ -8,9 +8,7 @@ the commit leaves everything as it was.
 
 from __future__ import annotations
 
-import getpass
 import json
-import socket
 import time
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field
@@ -21,6 +19,7 @@ from tidegate.producer.commands.alone import join, require_no_worker
 from tidegate.producer.commands.environment import find_environment
 from tidegate.producer.commands.fleet_reader import read_fleet
 from tidegate.producer.commands.parts import prepare
+from tidegate.producer.commands.this_user import this_user
 from tidegate.producer.core.accepted_gaps import GapAcceptingWorker
 from tidegate.producer.driver.gap_acceptor import GapAcceptor, find_gap, is_expired
 from tidegate.producer.errors import QueryError
@@ -100,7 +99,7 @@ def accept_gap(
         message = f"progress_version {config.progress_version} cannot record accepted gaps"
         hint = "Upgrade all workers and readers, then set it to 3"
         raise ConfigError(message, hint=hint)
-    by = accepted_by or _this_user()
+    by = accepted_by or this_user()
     config = config.model_copy(update={"worker": NAME, "poison": "stop"})
     with ExitStack() as exits:
         found = exits.enter_context(closing(find_environment(config)))
@@ -134,14 +133,6 @@ def accept_gap(
         core = parts.worker(GapAcceptingWorker)
         join(parts, exits, core, GapAcceptor, progress=progress).accept(tuple(gaps))
         return GapReport(started.stream, dry_run, by, partitions, accepted=True)
-
-
-def _this_user() -> str:
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}"
 
 
 def _choose(view: FleetView, token: str) -> list[TokenSnapshot]:

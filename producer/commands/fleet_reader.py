@@ -13,16 +13,20 @@ from typing import TYPE_CHECKING
 from tidegate.lineage.partition_history import PartitionHistory
 from tidegate.producer.commands.environment import open_root_slot, recorded_start
 from tidegate.producer.core.events import AccessDenied, ReadInterrupted
+from tidegate.producer.errors import StreamNotStarted
 from tidegate.producer.kafka.admin import RetryingAdmin
+from tidegate.producer.kafka.committed_offsets import CommittedOffsets
 from tidegate.producer.kafka.group_members import group_members
 from tidegate.producer.kafka.progress_follower import ProgressFollower
+from tidegate.producer.kafka.recovery import SlotRecovery
 from tidegate.producer.kafka.topics import KafkaTopics
 from tidegate.program.kafka_clients import admin_config
 from tidegate.program.kafka_log import KafkaClientLog
 from tidegate.program.registry_http import HttpSchemaRegistry
-from tidegate.schemas.errors import ConfigError, ConsumerError, UnreachableError
+from tidegate.schemas.errors import ConsumerError, UnreachableError
 from tidegate.schemas.progress import StreamStarted
 from tidegate.schemas.progress_decoder import ProgressDecoder
+from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 if TYPE_CHECKING:
     from tidegate.lineage.fleet_view import FleetView
@@ -33,6 +37,8 @@ __all__ = ["FleetReader", "FleetRecords", "read_fleet"]
 _PATIENCE_S = 30.0
 """Reading gives up when it has come no further for so long."""
 _POLL_S = 0.5
+_ROOT_SLOT = slot_of(ROOT_TOKEN, slots=1)
+"""With any number of slots: the checksum of an empty token is 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,8 @@ class FleetRecords:
     view: FleetView
     """Of all slots."""
     started: StreamStarted
+    version: int
+    """Of the record that opened the epoch."""
     epoch: str
     history: PartitionHistory
 
@@ -63,7 +71,7 @@ class FleetReader:
     def __init__(self, config: ProducerConfig) -> None:
         """Find the epoch.
 
-        Raises ConfigError for a stream that has not begun, UnreachableError if Kafka or the
+        Raises StreamNotStarted for a stream that has not begun, UnreachableError if Kafka or the
         registry does not answer.
         """
         names = config.topic_names
@@ -74,10 +82,10 @@ class FleetReader:
         with closing(open_root_slot(config, names, registry, options)) as root_slot:
             recorded = recorded_start(config, kafka, names, root_slot, options)
         if recorded is None or not isinstance(recorded.body, StreamStarted):
-            message = f"topic {names.progress} holds no stream: nothing was ever published"
-            raise ConfigError(message, hint="Check the prefix")
+            raise StreamNotStarted(names.progress)
         self._names = names
-        self._admin = RetryingAdmin(admin_config(config.bootstrap_servers, options))
+        self._admin_config = admin_config(config.bootstrap_servers, options)
+        self._admin = RetryingAdmin(self._admin_config)
         history = PartitionHistory(epoch=recorded.epoch)
         self._follower = ProgressFollower(
             bootstrap_servers=config.bootstrap_servers,
@@ -90,7 +98,7 @@ class FleetReader:
             on_record=history.add,
         )
         self._records = FleetRecords(
-            self._follower.progress.view, recorded.body, recorded.epoch, history
+            self._follower.progress.view, recorded.body, recorded.version, recorded.epoch, history
         )
 
     def read(self) -> FleetRecords:
@@ -106,10 +114,24 @@ class FleetReader:
             if progress.position > before:
                 give_up_at, before = time.monotonic() + _PATIENCE_S, progress.position
             elif time.monotonic() > give_up_at:
-                message = "the progress topic cannot be read to its end"
-                hint = "A transaction may be open in it; the broker ends it after its time-out"
-                raise UnreachableError(message, hint=hint, topic=self._names.progress)
+                raise _not_read_to_its_end(self._names.progress)
         return self._records
+
+    def read_past_open_transactions(self) -> FleetRecords:
+        """Read on past all that lies in the root's slot now, open transactions included.
+
+        What was committed after the beginning of a transaction that is open cannot be read before
+        that one has ended.  Raises as `read` does.
+        """
+        progress = self._follower.progress
+        offsets = CommittedOffsets(self._admin_config, group=self._names.group)
+        recovery = SlotRecovery(self._admin, offsets, topic=self._names.progress)
+        end, give_up_at = recovery.uncommitted_end(_ROOT_SLOT), time.monotonic() + _PATIENCE_S
+        while progress.reached(_ROOT_SLOT) < end:
+            self._poll(_POLL_S)
+            if time.monotonic() > give_up_at:
+                raise _not_read_to_its_end(self._names.progress)
+        return self.read()
 
     def wait(self, seconds: float) -> None:
         """Let time pass, and ask for a new end; the topic is read meanwhile.
@@ -134,6 +156,12 @@ class FleetReader:
     def close(self) -> None:
         """Stop reading."""
         self._follower.close()
+
+
+def _not_read_to_its_end(topic: str) -> UnreachableError:
+    message = "the progress topic cannot be read to its end"
+    hint = "A transaction may be open in it; the broker ends it after its time-out"
+    return UnreachableError(message, hint=hint, topic=topic)
 
 
 def read_fleet(config: ProducerConfig) -> FleetRecords:

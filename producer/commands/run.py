@@ -52,7 +52,7 @@ def run(config: ProducerConfig) -> None:
 
         def on_signal(number: int, _frame: object) -> None:
             signal.signal(number, signal.SIG_DFL)
-            worker.request_drain()
+            worker.request_drain(leaves_group=config.leave_on_stop)
 
         signal.signal(signal.SIGTERM, on_signal)
         signal.signal(signal.SIGINT, on_signal)

@@ -13,6 +13,7 @@ from tidegate.lineage.fleet_status import fleet_status
 from tidegate.producer.commands.fleet_reader import FleetReader
 from tidegate.producer.commands.stream_state import StreamState, stream_state
 from tidegate.producer.commands.worker_counts import ask_worker
+from tidegate.producer.errors import StreamNotStarted
 from tidegate.schemas.instants import NS_PER_US, US_PER_SECOND
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ __all__ = ["StreamStatus", "as_json", "follow", "lag_s"]
 class StreamStatus:
     """A stream and its fleet at one moment."""
 
-    fleet: FleetStatus
-    """As of what the progress topic held."""
+    fleet: FleetStatus | None
+    """As of what the progress topic held; None of a stream that has not begun."""
     state: StreamState
     members: tuple[str, ...]
     """Workers in the group."""
@@ -40,6 +41,8 @@ class StreamStatus:
     """Since the status before; None in the first one."""
     workers: tuple[WorkerCounts, ...] = ()
     """Those that were asked for their metrics."""
+    reason: str = ""
+    """Why there is nothing to show."""
 
 
 def follow(
@@ -47,9 +50,18 @@ def follow(
 ) -> Iterator[StreamStatus]:
     """Yield the status now, and again after each interval, for as long as it is asked for.
 
-    `metrics` are addresses of workers' metrics.  Raises as `FleetReader` does.
+    `metrics` are addresses of workers' metrics.  A stream that has not begun has a status, too.
+    Raises as `FleetReader` does otherwise.
     """
-    with closing(FleetReader(config)) as reader:
+    while True:
+        try:
+            reader = FleetReader(config)
+            break
+        except StreamNotStarted as error:
+            state, now_us = StreamState.NOT_STARTED, time.time_ns() // NS_PER_US
+            yield StreamStatus(None, state, (), now_us=now_us, reason=str(error))
+            time.sleep(interval_s)
+    with closing(reader):
         before: tuple[int, float] | None = None
         while True:
             records, at_s = reader.read(), time.monotonic()
@@ -78,6 +90,9 @@ def lag_s(watermark_us: int | None, *, now_us: int) -> float | None:
 
 def as_json(found: StreamStatus) -> str:
     """Return the status as one JSON object, with the lag of each watermark in seconds."""
+    if found.fleet is None:
+        nothing = {"state": found.state.value, "members": (), "reason": found.reason}
+        return json.dumps(nothing, ensure_ascii=False)
     plain = {
         "state": found.state.value,
         "members": found.members,

@@ -31,10 +31,12 @@ _S_PER_HOUR = 3_600
 def status_table(found: StreamStatus, *, slowest: int) -> RenderableType:
     """Return what `status` prints; `slowest` is how many stream partitions are listed."""
     fleet, now_us = found.fleet, found.now_us
+    if fleet is None:
+        return f"{found.state.value}: {escape(found.reason)}"
     parts: list[RenderableType] = [
         f"stream {escape(fleet.stream)}, epoch {escape(fleet.epoch)}",
-        _summary(found),
-        _by_worker(found),
+        _summary(found, fleet),
+        _by_worker(found, fleet),
     ]
     if fleet.partitions[:slowest]:
         parts.append(_slowest(fleet, slowest, now_us))
@@ -54,19 +56,26 @@ def behind(watermark_us: int | None, now_us: int) -> str:
     return "unknown" if lag is None else f"{lag:.1f} s"
 
 
-def _summary(found: StreamStatus) -> str:
-    fleet = found.fleet
+def _summary(found: StreamStatus, fleet: FleetStatus) -> str:
     watermark = f"the watermark is behind by {behind(fleet.watermark_us, found.now_us)}"
     rate = found.changes_a_second
     return "; ".join(
         [
-            found.state.value,
+            _state(found, fleet),
             f"{len(found.members)} worker{'' if len(found.members) == 1 else 's'}",
             f"{len(fleet.partitions)} stream partitions are open",
             "the stream has ended" if fleet.has_ended else watermark,
             *([] if rate is None else [f"{rate:,.0f} changes a second"]),
         ]
     )
+
+
+def _state(found: StreamStatus, fleet: FleetStatus) -> str:
+    """Return the state, and who has paused the stream."""
+    if fleet.control is None or not fleet.is_to_pause:
+        return found.state.value
+    since = format_rfc3339(fleet.control.at_us * NS_PER_US)
+    return f"{found.state.value} (paused by {escape(fleet.control.by)} at {since})"
 
 
 def _slowest(fleet: FleetStatus, slowest: int, now_us: int) -> Table:
@@ -110,12 +119,11 @@ def _gaps(fleet: FleetStatus) -> Table:
     return accepted
 
 
-def _by_worker(found: StreamStatus) -> Table:
+def _by_worker(found: StreamStatus, fleet: FleetStatus) -> Table:
     """Return what each worker owns, by the newest heartbeats of the slots; `--json` has all slots.
 
     A worker without slots is idle.
     """
-    fleet = found.fleet
     conditions = (PartitionCondition.OPEN, PartitionCondition.WAITING, PartitionCondition.STOPPED)
     table = Table("worker", "slots", *(one.value for one in conditions), "behind", title="Workers")
     for worker in sorted({*found.members, *(slot.worker for slot in fleet.slots)}):

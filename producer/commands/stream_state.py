@@ -18,6 +18,8 @@ __all__ = ["StreamState", "stream_state"]
 class StreamState(StrEnum):
     """What a stream does now; the first that holds, in this order."""
 
+    NOT_STARTED = "Not started"
+    """No worker has opened it."""
     ENDED = "Ended"
     """A bounded stream has published everything; Datastream has no such state."""
     FAILED_PERMANENTLY = "Failed permanently"
@@ -25,15 +27,23 @@ class StreamState(StrEnum):
     FAILED = "Failed"
     """A stream partition is stopped by an error; the others go on."""
     PAUSED = "Paused"
-    """No worker is in the group."""
+    """No worker is in the group; or an operator has paused the stream, and all of it is published.
+    """
+    DRAINING = "Draining"
+    """An operator has paused the stream, and workers publish what they have read."""
     STARTING = "Starting"
     """Workers are there, and some slot has no heartbeat yet."""
     RUNNING = "Running"
     """Workers read every stream partition that can be read."""
 
 
-def stream_state(found: FleetStatus, members: Collection[str]) -> StreamState:
-    """Return the state of a stream that has begun; `members` are the workers in its group."""
+def stream_state(found: FleetStatus | None, members: Collection[str]) -> StreamState:
+    """Return the state of a stream, None of one that has not begun.
+
+    `members` are the workers in its group.
+    """
+    if found is None:
+        return StreamState.NOT_STARTED
     reasons = [one.reason for one in found.partitions if one.reason is not None]
     if found.has_ended:
         return StreamState.ENDED
@@ -41,6 +51,8 @@ def stream_state(found: FleetStatus, members: Collection[str]) -> StreamState:
         return StreamState.FAILED_PERMANENTLY
     if reasons:
         return StreamState.FAILED
-    if not members:
+    if not members or found.is_paused:
         return StreamState.PAUSED
+    if found.is_to_pause:
+        return StreamState.DRAINING
     return StreamState.STARTING if found.watermark_us is None else StreamState.RUNNING

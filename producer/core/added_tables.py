@@ -67,7 +67,7 @@ class AddedTables:
                 return [] if changed is None else [do.Stop(changed)]
             case on.TableFound():
                 return self._find(event.topic)
-            case on.TablesRead():
+            case on.RootSlotRead():
                 self.is_at_end |= event.is_at_end
                 self._early += event.records
                 return self._read_early()

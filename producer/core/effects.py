@@ -28,6 +28,7 @@ __all__ = [
     "ReleaseBudget",
     "ReleaseSlots",
     "ReplaceGroupClient",
+    "ReportPause",
     "ReportStopped",
     "ReportWaiting",
     "RestartProducer",
@@ -209,6 +210,13 @@ class ReplaceGroupClient:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportPause:
+    """Report that an operator has paused the stream, or that the pause is over."""
+
+    is_paused: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ReportStopped:
     """Report to the operator that a stream partition stopped; its watermark does not move."""
 
@@ -233,6 +241,8 @@ class Stop:
     """Stop the worker: because of the error or, without one, because it is drained."""
 
     error: TidegateError | None
+    leaves_group: bool = False
+    """Whether it leaves its group, which keeps the place of a static member otherwise."""
 
 
 TransactionEffect: TypeAlias = (
@@ -260,6 +270,7 @@ LocalEffect: TypeAlias = (
     | FollowFleet
     | AwaitSources
     | ReplaceGroupClient
+    | ReportPause
     | ReportStopped
     | ReportWaiting
     | Stop

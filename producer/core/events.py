@@ -40,6 +40,7 @@ __all__ = [
     "RedriveBegan",
     "RedriveEnded",
     "RedriveRead",
+    "RootSlotRead",
     "SlotOutOfRange",
     "SlotPositionAdvanced",
     "SlotReading",
@@ -50,7 +51,6 @@ __all__ = [
     "StreamStartAbsent",
     "StreamStartFound",
     "TableFound",
-    "TablesRead",
     "Ticked",
     "TopicEvent",
     "TopicState",
@@ -324,11 +324,14 @@ class TableFound:
 
 
 @dataclass(frozen=True, slots=True)
-class TablesRead:
-    """The root's slot, read from its beginning by every worker, held records of later tables."""
+class RootSlotRead:
+    """The root's slot, which every worker reads from its beginning, held records for all of them.
+
+    They are about later tables and what operators want.
+    """
 
     records: tuple[ProgressRecord, ...]
-    """`TableAdded`, of any epoch, in the order of their offsets."""
+    """`TableAdded`, `StreamControl` and `WorkerDrain`, of any epoch, by offset."""
     is_at_end: bool
     """Whether the slot's end has been reached at least once."""
 
@@ -350,8 +353,8 @@ class FleetRead:
     """Whether a stream partition of the fleet is stopped."""
 
 
-TopicEvent: TypeAlias = TopicsObserved | TableFound | TablesRead
-"""What concerns the stream's topics."""
+TopicEvent: TypeAlias = TopicsObserved | TableFound | RootSlotRead
+"""What concerns the stream's topics, beside other things."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,6 +386,9 @@ class ReadInterrupted:
 @dataclass(frozen=True, slots=True)
 class DrainRequested:
     """Commit what was read, release all slots, stop."""
+
+    leaves_group: bool = False
+    """Whether the worker leaves its group, so that others get its slots at once."""
 
 
 @dataclass(frozen=True, slots=True)

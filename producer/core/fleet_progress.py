@@ -50,6 +50,10 @@ class FleetProgress:
         """Whether to ask where the slots end: each second, unless an answer is not reached yet."""
         return now_us >= self._ask_at_us and (self._ends is None or self.is_at_end)
 
+    def reached(self, slot: int) -> int:
+        """The next offset of a slot."""
+        return self._reached[slot]
+
     @property
     def position(self) -> int:
         """The sum of the next offsets of all slots."""

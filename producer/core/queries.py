@@ -76,8 +76,12 @@ class Queries:
                 message = "a query was scheduled in a slot that is not OWNED"
                 raise InvariantViolation(message, token=decision.token)
             effects += self._carry_out(partition, decision.change)
+        return effects + self.report(index, now_us)
+
+    def report(self, index: PartitionIndex, now_us: int) -> list[do.Effect]:
+        """Return the report of how many stream partitions are not read, if one is due."""
         report = self._waiting.report(index.states, now_us)
-        return effects if report is None else [*effects, report]
+        return [] if report is None else [report]
 
     def _carry_out(self, partition: StreamPartition, change: PartitionChange) -> list[do.Effect]:
         if change is PartitionChange.QUERY_STARTED:

@@ -36,6 +36,7 @@ from tidegate.schemas.progress import (
     PartitionAnnounced,
     ProgressRecord,
     SlotChanges,
+    SlotPaused,
     SlotProgress,
     StreamStarted,
     TopicOffset,
@@ -64,6 +65,7 @@ class _Recovery:
     """Why what followed a chain did not continue it."""
     announced: list[tuple[int, str, PartitionAnnounced]] = field(default_factory=list)
     started: ProgressRecord | None = None
+    paused: dict[str, int] = field(default_factory=dict)
     is_empty: bool = True
     """Whether no record was read."""
 
@@ -95,6 +97,8 @@ class Slot:
         """Of the newest `SlotProgress`; None without one."""
         self.vector: dict[tuple[str, int], int] = {}
         self.heartbeat = HeartbeatWriter(number, heartbeats or HeartbeatLimits())
+        self.paused_by: int | None = None
+        """The number of the newest pause that an owner has said to obey, as far as it is known."""
         self._assembler = ProgressAssembler()
         self._unsaid: set[str] = set()
         """Tokens that stopped after the newest heartbeat, or that it calls stopped and are not."""
@@ -179,6 +183,7 @@ class Slot:
             raise ProgressLost(
                 message, slot=self.number, committed=recovery.committed_offset, epoch=epoch
             )
+        self.paused_by = recovery.paused.get(epoch)
         includes = -1 if chain is None else chain.includes
         if chain is not None:
             self._restore(chain, recovery.versions[epoch])
@@ -232,6 +237,8 @@ class Slot:
                 self._continue(recovery, record.epoch, body)
             case PartitionAnnounced():
                 recovery.announced.append((offset, record.epoch, body))
+            case SlotPaused():
+                recovery.paused[record.epoch] = body.control
             case StreamStarted():
                 recovery.started = ProgressRecord(record.epoch, record.worker, body)
             case _:

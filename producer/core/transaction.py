@@ -42,6 +42,8 @@ class OpenTransaction:
     """The `StreamStarted` that this transaction opens the epoch with."""
     tables: list[TableAdded] = field(default_factory=list)
     """The later tables that this transaction records."""
+    pauses: dict[int, int] = field(default_factory=dict)
+    """Slot -> the number of the pause that its owner obeys with this transaction."""
     phase: TransactionPhase = TransactionPhase.PUBLISHING
     heartbeats: dict[int, Heartbeat] = field(default_factory=dict)
     snapshot_offsets: dict[int, int] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from tidegate.producer.core.lifecycle import SlotChange, SlotPhase
 from tidegate.producer.core.queries import QueryLimits
 from tidegate.producer.core.transaction import OpenTransaction, TransactionPhase
 from tidegate.schemas.errors import invariant
-from tidegate.schemas.progress import ProgressRecord, StreamStarted
+from tidegate.schemas.progress import ProgressRecord, SlotPaused, StreamStarted
 from tidegate.schemas.progress_chunks import CHUNK_BYTES_MAX, CHUNK_ITEMS_MAX
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tidegate.producer.core.counters import Counters
     from tidegate.producer.core.events import Delivered
     from tidegate.producer.core.now import Now
+    from tidegate.producer.core.operator_commands import OperatorCommands
     from tidegate.producer.core.partition_index import PartitionIndex
     from tidegate.producer.core.progress_writer import ProgressWriter
     from tidegate.producer.core.slot import Slot
@@ -72,7 +73,7 @@ class _News:
 
 
 class TransactionCycle:
-    """At most one open transaction; `slots`, `index` and `tables` are the worker's own, shared."""
+    """At most one open transaction; what it decides by is the worker's own, shared."""
 
     def __init__(
         self,
@@ -80,6 +81,7 @@ class TransactionCycle:
         index: PartitionIndex,
         *,
         tables: AddedTables,
+        commands: OperatorCommands,
         limits: WorkerLimits,
         counters: Counters,
     ) -> None:
@@ -88,6 +90,7 @@ class TransactionCycle:
         self._slots = slots
         self._index = index
         self._tables = tables
+        self._commands = commands
         self._limits = limits
         self._counters = counters
         self._due_us = 0
@@ -112,11 +115,22 @@ class TransactionCycle:
         for slot in owned:
             news = self._news(slot.number)
             size_bytes -= news.waiting_bytes
-            if news.ready or slot.needs_snapshot(now.wall_us) or self._tables.due(news.waited_for):
+            paused_by = self._paused_by(news)
+            is_due = slot.needs_snapshot(now.wall_us) or (
+                paused_by is not None and paused_by != slot.paused_by
+            )
+            if news.ready or is_due or self._tables.due(news.waited_for):
                 due.append(slot)
         if not self.is_due(now_us, size_bytes=size_bytes):
             return []  # what waits for its table is no reason to hurry
         return sorted(due, key=lambda slot: slot.number)
+
+    def _paused_by(self, news: _News) -> int | None:
+        """Return the number of the pause that a slot obeys once this news is published.
+
+        None without one, and while some of what was read cannot be published yet.
+        """
+        return None if news.waited_for else self._commands.paused_by
 
     def has_news(self, slot: int) -> bool:
         """Whether a slot has something to publish that waits for no table."""
@@ -146,6 +160,9 @@ class TransactionCycle:
         )
         effects: list[do.Effect] = [do.BeginTransaction()]
         for number, one in news.items():
+            paused_by = self._paused_by(one)
+            if paused_by is not None:
+                self.open.pauses[number] = paused_by
             for table in self._tables.due(one.waited_for):
                 if table not in self.open.tables:
                     self.open.tables.append(table)
@@ -232,6 +249,8 @@ class TransactionCycle:
             )
             one.heartbeats[number] = heartbeat
             effects += writer.heartbeat(heartbeat, slot=number)
+            if number in one.pauses:
+                effects += writer.record(SlotPaused(number, one.pauses[number]), slot=number)
         one.phase = TransactionPhase.SNAPSHOTTING
         return [*effects, do.AwaitDelivery()]
 
@@ -270,6 +289,7 @@ class TransactionCycle:
             slot = self._slots.get(number)
             if slot is None or slot.incarnation != one.incarnations[number]:
                 continue  # lost during the commit: its next owner reads the slot
+            slot.paused_by = one.pauses.get(number, slot.paused_by)
             publications = one.publications[number]
             self._counters.add(slot.tokens, publications)
             released += slot.confirm(heartbeat, one.snapshot_offsets[number], publications)

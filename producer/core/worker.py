@@ -9,8 +9,7 @@ After an unknown outcome no state is kept: every slot is read again from the log
 
 from __future__ import annotations
 
-from copy import deepcopy
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
@@ -18,7 +17,9 @@ from tidegate.producer.core.added_tables import AddedTables
 from tidegate.producer.core.counters import Counters
 from tidegate.producer.core.fleet_alignment import FleetAlignment
 from tidegate.producer.core.group_watch import GroupWatch
-from tidegate.producer.core.lifecycle import PartitionState, SlotChange, SlotPhase
+from tidegate.producer.core.inspection import InspectedWorker
+from tidegate.producer.core.lifecycle import SlotChange, SlotPhase
+from tidegate.producer.core.operator_commands import OperatorCommands
 from tidegate.producer.core.partition_index import PartitionIndex
 from tidegate.producer.core.progress_writer import ProgressWriter
 from tidegate.producer.core.queries import Queries
@@ -34,35 +35,14 @@ from tidegate.schemas.progress import ProgressRecord, StreamStarted
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tidegate.producer.core.now import Now
     from tidegate.producer.core.stream_identity import StreamIdentity
     from tidegate.producer.core.stream_partition import StreamPartition
-    from tidegate.producer.core.transaction import OpenTransaction
 
 __all__ = ["Worker"]
 
-_KNOWN = (
-    "slots",
-    "stream",
-    "epoch",
-    "counters",
-    "_index",
-    "_cycle",
-    "_undeliverable",
-    "_incarnations",
-    "_queries",
-    "_start_search",
-    "_draining",
-    "_opening",
-    "_fleet",
-    "_group_watch",
-    "_tables",
-)
 
-
-class Worker:
+class Worker(InspectedWorker):
     """The decisions of one worker.
 
     `epoch`, `start_ns` (None: now) and `end_ns` are used only if this worker opens the stream.
@@ -91,16 +71,19 @@ class Worker:
         self._index = PartitionIndex(identity.slots, self._limits.queries.scheduler)
         has_moves = self._limits.queries.window_us is not None
         self._fleet = FleetAlignment(self.slots, self._index, with_moves=has_moves)
+        self._commands = OperatorCommands(name)
         self._tables = AddedTables(identity, version=self._limits.heartbeats.version)
         self._cycle = TransactionCycle(
             self.slots, self._index,
-            tables=self._tables, limits=self._limits, counters=self.counters,
+            tables=self._tables, commands=self._commands,
+            limits=self._limits, counters=self.counters,
         )  # fmt: skip
         self._undeliverable = UndeliverableRecords()
         self._incarnations = 0
         self._queries = Queries(self.counters, limits=self._limits.queries)
         self._start_search = StreamStartSearch()
         self._draining = False
+        self._leaves_group = False
         self._opening = StreamOpening(
             identity, self._queries, self._cycle, start_ns=start_ns, end_ns=end_ns
         )
@@ -179,8 +162,11 @@ class Worker:
                     effects += self._on_unknown_outcome()
             case on.GroupDescribed():
                 effects += self._on_group_described(event, now_us)
-            case on.TopicsObserved() | on.TableFound() | on.TablesRead():
+            case on.TopicsObserved() | on.TableFound():
                 effects += self._tables.handle(event, now_us=now_us)
+            case on.RootSlotRead():
+                effects += self._tables.handle(event, now_us=now_us)
+                effects += self._on_commands(event)
             case on.FleetRead():
                 self._fleet.handle(event, now_us)
                 self._queries.publish_sources(event.published, self._find)
@@ -189,7 +175,7 @@ class Worker:
             case on.ReadInterrupted():
                 pass
             case on.DrainRequested():
-                effects += self._on_drain()
+                effects += self._on_drain(leaves_group=event.leaves_group)
             case on.QueryPaused():
                 if self._running(event.token, event.query_id) is not None:
                     self._queries.pause(event)
@@ -270,6 +256,7 @@ class Worker:
             return [do.Stop(error)]
         self.stream = record.body
         self.epoch = record.epoch
+        self._commands.open(record.epoch)
         follow = self._fleet.follow(record.epoch)
         return [*self._tables.open(record), *self._opening.drop(), *follow]
 
@@ -304,9 +291,24 @@ class Worker:
         self.counters.counts["rejoin" if is_rejoin else "client_replaced"] += 1
         return [effect]
 
-    def _on_drain(self) -> list[do.Effect]:
+    def _on_drain(self, *, leaves_group: bool) -> list[do.Effect]:
         self._draining = True
+        self._leaves_group = self._leaves_group or leaves_group
         return self._on_revoked(tuple(self.slots))
+
+    def _on_commands(self, event: on.RootSlotRead) -> list[do.Effect]:
+        was_paused = self.is_paused
+        self._commands.handle(event)
+        if self._commands.is_drained and not self._leaves_group:
+            return self._on_drain(leaves_group=True)
+        report = [] if self.is_paused is was_paused else [do.ReportPause(self.is_paused)]
+        return [*self._obey_pause(), *report]
+
+    def _obey_pause(self) -> list[do.Effect]:
+        """Stop all queries if the stream is paused; what they have read is published."""
+        if self._commands.paused_by is None:
+            return []
+        return [effect for slot in self.slots.values() for effect in self._stop_queries(slot)]
 
     def _on_delivered(self, event: on.Delivered, now: Now) -> list[do.Effect]:
         try:
@@ -364,7 +366,7 @@ class Worker:
         if self._cycle.open is None:
             effects += self._next_transaction(now)
         if self._draining and not self.slots and self._cycle.open is None:
-            effects.append(do.Stop(None))
+            effects.append(do.Stop(None, leaves_group=self._leaves_group))
         return effects
 
     def _after_recovery(self, slot: Slot, now: Now) -> list[do.Effect]:
@@ -374,6 +376,7 @@ class Worker:
         if self.epoch is not None:
             try:
                 slot.own(self.epoch)
+                self._commands.await_control(slot.paused_by or 0)
                 effects.append(do.ReadAnnouncements(slot.number, slot.incarnation))
             except ProgressLost as error:
                 effects.append(do.Stop(error))
@@ -388,6 +391,8 @@ class Worker:
 
     def _schedule_queries(self, now: Now) -> list[do.Effect]:
         self._fleet.look(now.monotonic_us)
+        if not self._commands.may_read:
+            return self._queries.report(self._index, now.monotonic_us)
         return self._queries.schedule(self._index, self._owned, now.monotonic_us)
 
     def _next_transaction(self, now: Now) -> list[do.Effect]:
@@ -445,56 +450,3 @@ class Worker:
 
     def _bound_ns(self) -> int | None:
         return self._end_ns if self.stream is None else self.stream.end_ns
-
-    # ------------------------------------------------------------ inspection
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return a copy of the state, for diagnosis or for `restore`.
-
-        Only the slots' snapshots in the log survive a process.
-        """
-        return deepcopy({name: getattr(self, name) for name in _KNOWN})
-
-    def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Take over the state of a worker with the same settings."""
-        for name, value in deepcopy(dict(snapshot)).items():
-            setattr(self, name, value)
-
-    @property
-    def transaction(self) -> OpenTransaction | None:
-        """The open transaction; None without one."""
-        return self._cycle.open
-
-    @property
-    def watermark_us(self) -> int | None:
-        """The least published watermark of the owned tokens; None without one."""
-        return self._index.watermark_us
-
-    @property
-    def states(self) -> Mapping[PartitionState, int]:
-        """How many stream partitions of the owned slots are in each state."""
-        return self._index.states
-
-    @property
-    def stopped(self) -> Mapping[str, TidegateError]:
-        """The stopped stream partitions of the owned slots, and what stopped each."""
-        return self._index.stopped
-
-    def check_invariants(self) -> None:
-        """Raise InvariantViolation, with the story of its subject, if the state is inconsistent."""
-        try:
-            self._check_invariants()
-        except InvariantViolation as violation:
-            violation.story = self._story.about(violation.fields)
-            raise
-
-    def _check_invariants(self) -> None:
-        for number, slot in self.slots.items():
-            invariant(number == slot.number, "slot registered under another number", slot=number)
-            slot.check_invariants()
-            for token in slot.tokens:
-                home = slot_of(token, self._identity.slots)
-                invariant(home == number, "token in the wrong slot", token=token, slot=number)
-        self._index.check_invariants(self.slots.values())
-        self._cycle.check_invariants()
-        self._group_watch.check_invariants()

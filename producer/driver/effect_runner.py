@@ -65,6 +65,8 @@ class EffectRunner:
         """Of that search."""
         self.is_stopped = False
         self.error: TidegateError | None = None
+        self.leaves_group = False
+        """Whether the worker gives its place in the group up as it stops."""
         self._publisher = publisher
         self._membership: Membership | None = None
         self._open_reader = open_reader
@@ -221,6 +223,9 @@ class EffectRunner:
             case do.ReplaceGroupClient():
                 _log.warning("not a member of the group; joining with a new client")
                 self.membership.replace_client()
+            case do.ReportPause():
+                what = "paused" if effect.is_paused else "resumed"
+                _log.info(f"the stream is {what}")
             case do.ReportStopped():
                 _log.error(
                     "stream partition stopped",
@@ -237,6 +242,9 @@ class EffectRunner:
                     held=effect.held,
                 )
             case do.Stop():
+                self.leaves_group = effect.leaves_group
+                if effect.leaves_group:
+                    _log.info("drained; leaving the group")
                 self._stop(effect.error)
             case _:
                 assert_never(effect)

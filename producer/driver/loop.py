@@ -85,7 +85,7 @@ class FleetWorker:
             observe=observe,
         )
         self._revoke_patience_us = round(revoke_patience_s * US_PER_SECOND)
-        self._drain_requested = False
+        self._requested: on.DrainRequested | None = None
         self._absent_in_search = 0
         """The last search whose end was reported without a finding."""
         self._interruption: on.ReadInterrupted | None = None
@@ -95,9 +95,12 @@ class FleetWorker:
         """Give the worker its group membership, whose listener is this object."""
         self._runner.attach(membership)
 
-    def request_drain(self) -> None:
-        """Make `run` commit what was read and return; safe in a signal handler."""
-        self._drain_requested = True
+    def request_drain(self, *, leaves_group: bool = False) -> None:
+        """Make `run` commit what was read and return; safe in a signal handler.
+
+        With `leaves_group` others get the worker's slots at once, and not after its session.
+        """
+        self._requested = on.DrainRequested(leaves_group=leaves_group)
 
     def add_table(self, topic: DataTopic) -> None:
         """Tell the core of a later table's topic, ahead of its records; any thread may call it."""
@@ -126,9 +129,9 @@ class FleetWorker:
         revoked slots are committed.  Returns False once the worker has stopped.
         """
         runner = self._runner
-        if self._drain_requested:
-            self._drain_requested = False
-            runner.process(on.DrainRequested())
+        if self._requested is not None:
+            requested, self._requested = self._requested, None
+            runner.process(requested)
             return not runner.is_stopped
         for event in runner.membership.poll(0.0):
             self._note_interruption(event)
@@ -147,15 +150,16 @@ class FleetWorker:
         """What stopped the worker; None while it works, and after a drain."""
         return self._runner.error
 
-    def close(self) -> None:
-        """Stop the readers, leave the group, release the producer.
+    def close(self, *, leaves_group: bool = False) -> None:
+        """Stop the readers, end the membership, release the producer.
 
-        Slots still held are given up uncommitted, and what was read for them is dropped.
+        Slots still held are given up uncommitted, and what was read for them is dropped.  The
+        worker keeps its place in the group, unless `leaves_group` or its drain says otherwise.
         """
         self._runner.close()
         self._inbox.close()
         self._runner.held.clear()
-        self._runner.membership.close()
+        self._runner.membership.close(leaves_group=leaves_group or self._runner.leaves_group)
         self._publisher.close()
 
     def _discard(self, output: on.ReaderOutput | on.TableFound) -> None:

@@ -64,7 +64,7 @@ class SoleRun:
 
     def close(self) -> None:
         """Leave the group and release the clients."""
-        self._fleet_worker.close()
+        self._fleet_worker.close(leaves_group=True)
 
     def _finish(self, event: on.Event) -> None:
         """Give the last event; return once the transaction is committed."""

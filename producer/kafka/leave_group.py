@@ -1,4 +1,8 @@
-"""How a client leaves its consumer group without ever standing still.
+"""How a client leaves its consumer group, or keeps its place, without ever standing still.
+
+A static member does not leave by closing: librdkafka sends no request to leave then.  It does when
+a client that goes on unsubscribes, once all that was assigned is given up; the member id is empty
+from that moment on.
 
 Closing a client while the group's answer to its joining waits for a poll calls both callbacks from
 inside librdkafka's closing: the one that assigns and then the one that revokes.  The first ends the
@@ -7,11 +11,13 @@ answered: seen in 2.16.  confluent-kafka waits for the answer with the GIL held:
 stands still, signal handlers included.
 
 So what is due is handed over first, in ordinary polls, where that call is always answered; what is
-closed then has no callback left to call.
+closed then has no callback left to call.  A client that keeps its place is not closed at all, but
+dropped: that calls nothing.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -24,7 +30,7 @@ from tidegate.producer.kafka.bounded_call import CallHangs, call_bounded
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
-__all__ = ["leave_group"]
+__all__ = ["keep_place", "leave_group"]
 
 _POLL_S = 0.05
 _QUIET_POLLS = 2
@@ -36,7 +42,7 @@ _log = structlog.get_logger()
 
 
 def leave_group(consumer: Consumer) -> None:
-    """Give up what is assigned, which calls the client's callbacks, and close it.
+    """Give up what is assigned, which calls the client's callbacks, leave, and close the client.
 
     A client that keeps what it owns, or does not close, is left behind: the group drops it after
     its session time-out.  Raises what the callbacks raise.
@@ -48,14 +54,23 @@ def leave_group(consumer: Consumer) -> None:
         give_up_at, quiet_polls = time.monotonic() + _UNASSIGN_S, 0
         while quiet_polls < _QUIET_POLLS:
             if time.monotonic() > give_up_at:
-                _log.warning("the group's client keeps its slots and is left behind")
+                _log.warning("the group's client does not leave and is left behind")
                 return
             consumer.consume(_BATCH_MAX, _POLL_S)
-            quiet_polls = 0 if consumer.assignment() else quiet_polls + 1
+            is_there = consumer.assignment() or consumer.memberid()
+            quiet_polls = 0 if is_there else quiet_polls + 1
     except BaseException:
         _close(consumer)
         raise
     _close(consumer)
+
+
+def keep_place(clients: list[Consumer]) -> None:
+    """Drop the only references to clients, whose places the group keeps until their sessions end.
+
+    On a thread of its own: ending a client that hangs may hang too.
+    """
+    threading.Thread(target=clients.clear, name="kafka-discard", daemon=True).start()
 
 
 def _close(consumer: Consumer) -> None:

@@ -21,15 +21,15 @@ from tidegate.producer.core.events import (
     FleetRead,
     ProgressRead,
     ReadInterrupted,
+    RootSlotRead,
     SlotOutOfRange,
     SlotPositionAdvanced,
     SlotRecoveryStarted,
-    TablesRead,
 )
 from tidegate.producer.kafka.admin import RetryingAdmin, SharedAdmin
 from tidegate.producer.kafka.committed_offsets import CommittedOffsets
 from tidegate.producer.kafka.group_monitor import GroupMonitor
-from tidegate.producer.kafka.leave_group import leave_group
+from tidegate.producer.kafka.leave_group import keep_place, leave_group
 from tidegate.producer.kafka.recovery import SlotRecovery
 from tidegate.producer.kafka.topic_monitor import TopicMonitor
 from tidegate.producer.kafka.worker_names import NameClaim
@@ -138,9 +138,17 @@ class KafkaMembership:
         self._name.claim()
         self._join()
 
-    def close(self) -> None:
-        """Leave the group; the listener is called for slots that are still assigned."""
-        leave_group(self._consumer)
+    def close(self, *, leaves_group: bool = False) -> None:
+        """End the membership, with the place in the group or, if it is to leave, without it.
+
+        When it leaves, the listener is called for slots that are still assigned.
+        """
+        if leaves_group:
+            leave_group(self._consumer)
+        else:
+            former = [self._consumer]
+            del self._consumer
+            keep_place(former)
         self._close_rarely_used()
         if self._follower is not None:
             self._follower.close()
@@ -158,7 +166,7 @@ class KafkaMembership:
         self._close_rarely_used()
         self._seek()
         now_us = time.monotonic_ns() // 1_000
-        tables = None if self._root_slot is None else self._root_slot.poll_tables()
+        tables = None if self._root_slot is None else self._root_slot.poll_records()
         fleet = None if self._follower is None else self._follower.poll(now_us)
         described = (self._monitor.poll(now_us), self._topic_monitor.poll(now_us), tables, fleet)
         events: list[Event] = [event for event in described if event is not None]
@@ -170,7 +178,7 @@ class KafkaMembership:
                 or (error.code() in _OUT_OF_RANGE and message.partition() in self._seeking)
             ):
                 self._replace_consumer(error.str())
-                return [event for event in events if isinstance(event, TablesRead | FleetRead)]
+                return [event for event in events if isinstance(event, RootSlotRead | FleetRead)]
             event = self._event_of(message)
             if event is None:
                 continue

@@ -1,7 +1,7 @@
 """Reads the root's slot once, for all that a worker learns from it.
 
-These are the record that opened the epoch, and the records of later tables for as long as the
-worker lives.  After the search nothing but the records of tables is decoded: the rest is passed
+These are the record that opened the epoch and, for as long as the worker lives, the records of
+later tables and what operators want.  After the search nothing else is decoded: the rest is passed
 over by its key.
 """
 
@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidegate.producer.core.events import AccessDenied, TablesRead
+from tidegate.producer.core.events import AccessDenied, RootSlotRead
 from tidegate.program.from_beginning import consume_from_beginning
 from tidegate.program.kafka_errors import AT_END, is_denied, kafka_failure
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
 from tidegate.schemas.progress_chunks import ProgressAssembler
-from tidegate.schemas.progress_codec import is_table_key
+from tidegate.schemas.progress_codec import is_root_key
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 from tidegate.schemas.wire_format import unframe
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["RootSlotReader"]
 
 _BATCH_MAX = 500
+_CATCH_UP_BATCHES_MAX = 20
+"""In one call, until the slot was read to its end: a worker reads nothing of Spanner before."""
 _ROOT_SLOT = slot_of(ROOT_TOKEN, slots=1)
 """With any number of slots: the checksum of an empty token is 0."""
 
@@ -55,8 +57,8 @@ class RootSlotReader:
         self._options = options
         self._consumer: Consumer | None = None
         self._assembler = ProgressAssembler()
-        self._tables: list[ProgressRecord] = []
-        """Read, and not returned by `poll_tables` yet."""
+        self._found: list[ProgressRecord] = []
+        """Read, and not returned by `poll_records` yet."""
         self._is_at_end = False
         self._is_end_reported = False
 
@@ -75,29 +77,33 @@ class RootSlotReader:
                 if is_denied(error):
                     raise kafka_failure(error, attempt="cannot read the progress topic")
                 at_end = self._note_end(error) or at_end
-            elif not self._take_table(message) and found is None:
+            elif not self._take_record(message) and found is None:
                 found = self._stream_start(message)
         return found, at_end
 
-    def poll_tables(self) -> TablesRead | AccessDenied | None:
+    def poll_records(self) -> RootSlotRead | AccessDenied | None:
         """Return what was read since the last call, if it says anything new; never blocks.
 
         Raises SchemaError for a record that cannot be decoded, and UnreachableError if its schema
         cannot be found out.  Errors that pass are left to the client.
         """
-        for message in self._consume(0.0):
-            error = message.error()
-            if error is None:
-                self._take_table(message)
-            elif is_denied(error):
-                return AccessDenied(f"topic {self._topic}", error.str())
-            else:
-                self._note_end(error)
-        if not self._tables and self._is_end_reported == self._is_at_end:
+        for _ in range(1 if self._is_at_end else _CATCH_UP_BATCHES_MAX):
+            messages = self._consume(0.0)
+            for message in messages:
+                error = message.error()
+                if error is None:
+                    self._take_record(message)
+                elif is_denied(error):
+                    return AccessDenied(f"topic {self._topic}", error.str())
+                else:
+                    self._note_end(error)
+            if self._is_at_end or len(messages) < _BATCH_MAX:
+                break
+        if not self._found and self._is_end_reported == self._is_at_end:
             return None
-        records, self._tables = tuple(self._tables), []
+        records, self._found = tuple(self._found), []
         self._is_end_reported = self._is_at_end
-        return TablesRead(records, self._is_at_end)
+        return RootSlotRead(records, self._is_at_end)
 
     def decode_with(self, decoder: ProgressDecoder) -> None:
         """Decode with this from now on: one that need not ask for the worker's own schemas."""
@@ -127,12 +133,12 @@ class RootSlotReader:
         self._is_at_end = self._is_at_end or is_end
         return is_end
 
-    def _take_table(self, message: Message) -> bool:
-        """Keep the record of a table; return False for any other."""
+    def _take_record(self, message: Message) -> bool:
+        """Keep a record that every worker reads; return False for any other."""
         key, value = message.key(), message.value()
-        if key is None or value is None or not is_table_key(unframe(key)[1]):
+        if key is None or value is None or not is_root_key(unframe(key)[1]):
             return False
-        self._tables.append(self._decoder.decode(value))
+        self._found.append(self._decoder.decode(value))
         return True
 
     def _stream_start(self, message: Message) -> ProgressRecord | None:

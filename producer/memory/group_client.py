@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
@@ -27,6 +28,7 @@ class ClientState(Enum):
     LEAVING = "a member until its slots are released, to join again"
     LOST = "removed by the group; the application does not know yet"
     LOCKED_OUT = "another process has the name"
+    GONE = "has left for good"
     STUCK = "does nothing any more"
     """Kafka's own client has been seen like this; nothing in memory leads to it."""
 
@@ -45,6 +47,11 @@ class GroupClient:
     must_rejoin: bool = False
 
     @property
+    def has_left(self) -> bool:
+        """Whether it is no member, and does nothing to become one."""
+        return self.state is ClientState.GONE
+
+    @property
     def is_settled(self) -> bool:
         """Whether it is a member and has nothing to tell the application."""
         return (
@@ -61,6 +68,14 @@ class GroupClient:
             self.callbacks.append(("revoked", self.owned))
         self.must_rejoin = False
         self.state = ClientState.LEAVING
+
+    def leave(self) -> None:
+        """Leave for good, without a callback; void for one that the group does not know."""
+        with suppress(GroupRefusal):
+            self.group.leave(self.name, self.member_id)
+        self.member_id, self.generation, self.owned = "", -1, frozenset()
+        self.callbacks.clear()
+        self.state = ClientState.GONE
 
     def work(self) -> None:
         """Do the next thing that a client does in the background."""
@@ -122,7 +137,7 @@ class GroupClient:
                     group.leave(self.name, self.member_id)
                     self.member_id, self.generation = "", -1
                     self.state = ClientState.OUT
-            case ClientState.LOST | ClientState.LOCKED_OUT | ClientState.STUCK:
+            case ClientState.LOST | ClientState.LOCKED_OUT | ClientState.STUCK | ClientState.GONE:
                 pass
 
     def _join_again(self) -> None:

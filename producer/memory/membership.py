@@ -9,10 +9,10 @@ from tidegate.producer.core.events import (
     GroupDescribed,
     ProgressRead,
     ReadInterrupted,
+    RootSlotRead,
     SlotOutOfRange,
     SlotPositionAdvanced,
     SlotRecoveryStarted,
-    TablesRead,
     TopicsObserved,
 )
 from tidegate.producer.memory.group_client import ClientState, GroupClient
@@ -20,7 +20,14 @@ from tidegate.producer.memory.log import TOMBSTONE
 from tidegate.producer.memory.progress_follower import MemoryProgressFollower
 from tidegate.schemas.errors import ProducerError, UnreachableError
 from tidegate.schemas.instants import US_PER_SECOND
-from tidegate.schemas.progress import PartitionAnnounced, ProgressRecord, StreamStarted, TableAdded
+from tidegate.schemas.progress import (
+    PartitionAnnounced,
+    ProgressRecord,
+    StreamControl,
+    StreamStarted,
+    TableAdded,
+    WorkerDrain,
+)
 from tidegate.schemas.progress_chunks import ProgressAssembler
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
@@ -38,6 +45,8 @@ __all__ = ["MemoryMembership", "MemoryStreamStartFinder"]
 _ASK_AGAIN_S = 0.1
 _PATIENCE_US = 60 * US_PER_SECOND
 _POLL_RECORDS_MAX = 500
+_FOR_ALL = TableAdded | StreamControl | WorkerDrain
+"""What every worker reads in the root's slot."""
 DESCRIBE_EVERY_US = 10 * US_PER_SECOND
 
 
@@ -74,8 +83,8 @@ class MemoryMembership:
         """Slots with their incarnations."""
         self._described: list[Event] = []
         self._describe_at_us = 0
-        self._tables_position = 0
-        self._has_read_tables = False
+        self._root_position = 0
+        self._has_read_root = False
         self._follower: MemoryProgressFollower | None = None
         self._must_replace = False
 
@@ -84,9 +93,11 @@ class MemoryMembership:
         self.broker.claims[self.client.name] = self._client_id
         self._describe_at_us = self._clock.monotonic_us() + self._describe_every_us
 
-    def close(self) -> None:
+    def close(self, *, leaves_group: bool = False) -> None:
         """Stop working; as a static member it stays in the group until its session times out."""
         self.positions.clear()
+        if leaves_group:
+            self.client.leave()
 
     def poll(self, timeout_s: float) -> list[Event]:
         """Serve the next rebalance callback, or read every slot; sleeps if nothing happened."""
@@ -101,7 +112,7 @@ class MemoryMembership:
         events = self._describe()
         if self._topic in self.broker.denied:
             return [*events, AccessDenied(f"topic {self._topic}", "not authorized")]
-        events += [*self.read_tables(), *self.read_fleet()]
+        events += [*self.read_root_slot(), *self.read_fleet()]
         for slot in sorted(self.positions):
             events += self.read_slot(slot, count=_POLL_RECORDS_MAX)
         if not events and timeout_s:
@@ -202,18 +213,18 @@ class MemoryMembership:
             return False
         return value is TOMBSTONE or (slot, incarnation) in self._announcements_only
 
-    def read_tables(self) -> list[Event]:
-        """Read on in the root's slot: the records of later tables, from its beginning."""
-        log, had_read = self._log(slot_of(ROOT_TOKEN, slots=1)), self._has_read_tables
+    def read_root_slot(self) -> list[Event]:
+        """Read on in the root's slot, from its beginning: what every worker reads there."""
+        log, had_read = self._log(slot_of(ROOT_TOKEN, slots=1)), self._has_read_root
         if log is None:
             return []
         records = []
-        for entry in log.read(self._tables_position):
-            self._tables_position = entry.offset + 1
-            if isinstance(entry.value, ProgressRecord) and isinstance(entry.value.body, TableAdded):
+        for entry in log.read(self._root_position):
+            self._root_position = entry.offset + 1
+            if isinstance(entry.value, ProgressRecord) and isinstance(entry.value.body, _FOR_ALL):
                 records.append(entry.value)
-        self._has_read_tables = True
-        return [TablesRead(tuple(records), is_at_end=True)] if records or not had_read else []
+        self._has_read_root = True
+        return [RootSlotRead(tuple(records), is_at_end=True)] if records or not had_read else []
 
     def read_fleet(self) -> list[Event]:
         """Read on in all slots, if the fleet is followed."""

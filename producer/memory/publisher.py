@@ -103,7 +103,7 @@ class MemoryPublisher:
         self._reset()
         if metadata is None:
             return TransactionAborted("the worker is not a member of the group")
-        self._metadata = MemberMetadata.decode(metadata)
+        self._metadata = MemberMetadata.decode(metadata) if metadata else None
         self.is_open = True
         return None
 

@@ -57,11 +57,11 @@ def test_it_is_left_out_everywhere(tmp_path):
 
         def status():
             done = run_command(programs, "status", "--json")
-            return json.loads(done.stdout) if done.returncode == 0 else {"watermark_us": None}
+            return json.loads(done.stdout) if done.returncode == 0 else {}
 
         def is_published():
             # The DELETE is in no topic: the watermark alone shows that it was read.
-            return (status()["watermark_us"] or 0) >= commit_time_us(last.committed)
+            return (status().get("watermark_us") or 0) >= commit_time_us(last.committed)
 
         pipeline = Pipeline(programs)
         try:

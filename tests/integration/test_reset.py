@@ -57,7 +57,7 @@ def test_it_begins_again(tmp_path):
 
         def epoch():
             code, text, _ = run("status", "--json")
-            return json.loads(text)["epoch"] if code == 0 else None
+            return json.loads(text).get("epoch") if code == 0 else None
 
         pipeline = Pipeline(programs)
         try:

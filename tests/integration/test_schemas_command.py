@@ -62,7 +62,7 @@ def test_schemas_are_registered_ahead_of_the_first_worker(stack, tmp_path):
         try:
             pipeline.start_workers(1, start="now")
             pipeline.wait(
-                lambda: run("status", "--json")[0] == 0,
+                lambda: "epoch" in json.loads(run("status", "--json")[1]),
                 what="the stream to begin", deadline_s=PATIENCE_S,
             )  # fmt: skip
             _, text = run("schemas", "list", "--json")

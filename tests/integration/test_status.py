@@ -78,10 +78,10 @@ def _printed(result):
 
 def _is_reading(result):
     """Whether worker and progress topic show all stream partitions; first there is no stream."""
-    if result.returncode:
-        assert "holds no stream" in result.stderr
+    found = json.loads(_printed(result))
+    if found["state"] == "Not started":
+        assert "holds no stream" in found["reason"]
         return False
-    found = json.loads(result.stdout)
     (worker,) = found["workers"]
     is_reading = (worker["running"], worker["queued"]) == (1, STREAM_PARTITIONS - 1)
     are_open = [one["condition"] for one in found["partitions"]] == ["open"] * STREAM_PARTITIONS

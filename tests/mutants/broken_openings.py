@@ -9,6 +9,7 @@ from tests.mutants.mutant import UnitMutant
 from tidegate.producer.core import effects as do
 from tidegate.producer.core import stream_identity
 from tidegate.producer.core.added_tables import AddedTables
+from tidegate.producer.core.operator_commands import OperatorCommands
 from tidegate.producer.core.slot import Slot
 from tidegate.producer.core.stream_start_search import StreamStartSearch
 from tidegate.producer.core.transaction_cycle import TransactionCycle
@@ -62,6 +63,10 @@ def _differences_but_the_form(recorded: Any, current: Mapping[str, object]) -> l
 
 def _forms_are_alike(registered: Any, own: Any) -> bool:
     return False
+
+
+def _await_nothing(self: OperatorCommands, number: int) -> None:
+    pass
 
 
 def _nothing_due(_self: Any, _topics: Any) -> list[Any]:
@@ -134,6 +139,13 @@ BROKEN_OPENINGS = (
             "tests/unit/producer/translation/test_table_registrar_properties.py::test_the_other_form_of_timestamps_is_refused_by_the_settings_name",
         ),
         ((table_registrar, "differ_in_timestamps", _forms_are_alike),),
+    ),
+    UnitMutant(
+        "a paused slot read on by an owner that has not read of the pause",
+        (
+            "tests/unit/producer/core/test_operator_commands.py::TestPause::test_who_takes_a_paused_slot_over_waits_for_the_pause",
+        ),
+        ((OperatorCommands, "await_control", _await_nothing),),
     ),
     UnitMutant(
         "a redrive that records no later table",

@@ -64,7 +64,7 @@ BROKEN_TABLES = (
         (
             (AddedTables, "confirm", _confirm_as_recorded),
             (AddedTables, "due", _due_at_once),
-            (MemoryMembership, "read_tables", _read_no_tables),
+            (MemoryMembership, "read_root_slot", _read_no_tables),
         ),
     ),
 )

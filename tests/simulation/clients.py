@@ -31,7 +31,13 @@ from tidegate.producer.memory.publisher import MemoryPublisher
 from tidegate.producer.records import DataChangeRecord
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.instants import NS_PER_US, format_rfc3339
-from tidegate.schemas.progress import DataTopic, PartitionFinished, StreamStarted, TableAdded
+from tidegate.schemas.progress import (
+    DataTopic,
+    PartitionFinished,
+    SlotPaused,
+    StreamStarted,
+    TableAdded,
+)
 
 if TYPE_CHECKING:
     from tests.simulation.node import Node
@@ -75,6 +81,10 @@ class Carried:
     """Data topics with a record in it."""
     fixed: list[DataTopic] = field(default_factory=list)
     """Data topics that it records."""
+    paused: list[tuple[int, int]] = field(default_factory=list)
+    """(slot, number of the pause)."""
+    with_data: set[int] = field(default_factory=set)
+    """Slots whose tokens' changes it publishes."""
 
 
 class NotedPublisher(MemoryPublisher):
@@ -105,6 +115,7 @@ class NotedPublisher(MemoryPublisher):
 
     def publish_records(self, effect: do.PublishRecords) -> Any:
         self._carried.covers.add(effect.slot)
+        self._carried.with_data.add(effect.slot)
         self._carried.topics |= {m.topic for one in effect.records for m in one.messages}
         return super().publish_records(effect)
 
@@ -117,6 +128,8 @@ class NotedPublisher(MemoryPublisher):
             carried.fixed.append(body.topic)
         if isinstance(body, StreamStarted) and body.chunk == 0:
             carried.fixed += body.topics
+        if isinstance(body, SlotPaused):
+            carried.paused.append((body.slot, body.control))
         return super().publish_progress(effect)
 
     def end_transaction(self) -> Transaction | None:
@@ -276,12 +289,12 @@ class WorkerMembership(MemoryMembership):
     def work(self) -> None:
         pass
 
-    def read_tables(self) -> list[on.Event]:
+    def read_root_slot(self) -> list[on.Event]:
         """Read on as far as a client of its own has got."""
-        return super().read_tables() if self._tables_random.random() < 0.4 else []
+        return super().read_root_slot() if self._tables_random.random() < 0.4 else []
 
     def read_fleet(self) -> list[on.Event]:
-        """As `read_tables`."""
+        """As `read_root_slot`."""
         found = super().read_fleet() if self._fleet_random.random() < 0.4 else []
         for event in found:
             if isinstance(event, on.FleetRead):

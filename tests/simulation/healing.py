@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.accept_gap import expired_tokens
 from tidegate.producer.errors import EndedInGap, GapNotAccepted
+from tidegate.schemas.progress import ControlState
 from tidegate.spark_consumer.core.files import state_file
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ _ROUNDS_OF_VIEWS = 10_000_000 // _ROUND_US
 _ACCEPTANCES_MAX = 12
 _COMMITS_AFTER_GAPS = 3
 _ROUNDS_BETWEEN_COMMITS = 60
+_ROUNDS_TO_PAUSE = 1_000
+_ROUNDS_OF_PAUSE = 40
 _PAUSES = 8
 """Of each worker in a round."""
 _REDRIVE_PATIENCE_S = 60.0
@@ -65,6 +68,7 @@ class Healing:
         for _ in range(3):
             world.commit()
             world.let_time_pass()
+        self._obey_operators()
         if world.is_limited and world.weather.poison and world.ground.final is None:
             self._goes_on_until(lambda: False, rounds=_ROUNDS_LIMITED)
         if not world.all_park:
@@ -94,6 +98,51 @@ class Healing:
             self._say_what_is_missing(horizon_us)
         elif world.weather.drift_us and not world.ground.consumer_has_ended:
             self._wait_for_the_views()
+
+    def _obey_operators(self) -> None:
+        """Let the fleet come to rest in a pause, go on, and do without one worker after another."""
+        world = self._world
+        operators, history = world.operators, world.history
+        if not (world.weather.controls and world.ground.has_stream):
+            return
+        if world.ground.final is not None:
+            if operators.is_to_pause and not world.ground.must_all_stop:
+                operators.control(ControlState.RUNNING)
+            return
+        world.tell("world", "phase", "the stream is paused")
+        if not operators.is_to_pause:
+            operators.control(ControlState.PAUSED)
+        if not self._goes_on_until(self._is_paused, rounds=_ROUNDS_TO_PAUSE):
+            history.unhealed.append("a pause does not come about")
+        before = self._changes_in_kafka()
+        world.commit()
+        self._goes_on_until(lambda: False, rounds=_ROUNDS_OF_PAUSE)
+        if self._changes_in_kafka() != before:
+            history.disobeyed.append("changes were published although all slots are paused")
+        operators.control(ControlState.RUNNING)
+        if world.weather.drains and not history.broken:
+            self._drain_one()
+
+    def _is_paused(self) -> bool:
+        if self._world.at % _ROUNDS_BETWEEN_SIGHTS:
+            return False
+        status = self._world.operators.status()
+        return status is not None and status.is_paused
+
+    def _changes_in_kafka(self) -> int:
+        world = self._world
+        return sum(len(list(world.ground.entries(topic))) for topic in world.data_topics)
+
+    def _drain_one(self) -> None:
+        """Take a worker away; it ends, and rounds after that start it again."""
+        world = self._world
+        node = world.random.choice(world.nodes)
+        if node.is_alive and node.worker._commands.may_read:
+            world.operators.drain(node.name)
+            if not self._goes_on_until(
+                lambda: not node.is_alive, restarts=False, rounds=_ROUNDS_TO_PAUSE
+            ):
+                world.history.unhealed.append(f"{node.name} is drained and goes on")
 
     def _wait_for_the_views(self) -> None:
         """Let every worker read what the others have committed, and go by it for a while."""

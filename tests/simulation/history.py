@@ -16,6 +16,7 @@ from tidegate.schemas.progress import DataTopic, PartitionGap, ProgressRecord
 __all__ = [
     "Claim",
     "Committed",
+    "Control",
     "Denial",
     "Fenced",
     "Finish",
@@ -195,6 +196,19 @@ class Fenced:
     """Data topics that it has records for."""
     fixed: tuple[DataTopic, ...] = ()
     """Data topics that it records, in `StreamStarted` or `TableAdded`."""
+    paused: tuple[tuple[int, int], ...] = ()
+    """(slot, number of the pause): that nothing of the slot is read any more."""
+    with_data: frozenset[int] = frozenset()
+    """Slots whose stream partitions' changes it publishes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """An operator has paused the stream, or resumed it."""
+
+    at: int
+    number: int
+    is_pause: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,6 +436,9 @@ class History:
     queries: list[QueryStart] = field(default_factory=list)
     finishes: list[Finish] = field(default_factory=list)
     fenced: list[Fenced] = field(default_factory=list)
+    controls: list[Control] = field(default_factory=list)
+    disobeyed: list[str] = field(default_factory=list)
+    """What workers did against what operators had said, as each of them had read it."""
     claims: list[Claim] = field(default_factory=list)
     views: list[View] = field(default_factory=list)
     released: list[Released] = field(default_factory=list)

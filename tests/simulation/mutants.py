@@ -14,6 +14,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 
 from tests.simulation.broken_checkpoints import BROKEN_CHECKPOINTS
+from tests.simulation.broken_controls import BROKEN_CONTROLS
 from tests.simulation.broken_drivers import BROKEN_DRIVERS
 from tests.simulation.broken_filters import BROKEN_FILTERS
 from tests.simulation.broken_fleets import BROKEN_FLEETS
@@ -52,6 +53,7 @@ MUTANTS = (
     *BROKEN_SIZES,
     *BROKEN_GROUND,
     *BROKEN_GAPS,
+    *BROKEN_CONTROLS,
     *BROKEN_MOVES,
     *BROKEN_FILTERS,
     *BROKEN_TABLES,

@@ -19,7 +19,7 @@ from tidegate.producer.core import effects as do
 from tidegate.producer.core import events as on
 from tidegate.producer.core.budget_line import BudgetLine, Request
 from tidegate.producer.core.fleet_alignment import STALE_AFTER_US
-from tidegate.producer.core.lifecycle import PartitionState
+from tidegate.producer.core.lifecycle import PartitionState, SlotPhase
 from tidegate.producer.core.now import Now
 from tidegate.producer.core.worker import Worker
 from tidegate.producer.driver.byte_budget import ByteBudget
@@ -30,10 +30,12 @@ from tidegate.producer.memory.group_client import ClientState
 from tidegate.producer.memory.membership import MemoryStreamStartFinder
 from tidegate.producer.translation.filtering import FilteringTranslator
 from tidegate.schemas.errors import TidegateError, UnreachableError
+from tidegate.schemas.progress import ControlState, StreamControl, WorkerDrain
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
+    from tidegate.producer.core.slot import Slot
     from tidegate.producer.ports import Response, RunningQuery
 
 __all__ = ["MOVABLE", "UNFINISHED", "Node", "WatchedCore", "WatchedWorker"]
@@ -52,6 +54,33 @@ UNFINISHED = (
 MOVABLE = (PartitionState.SCHEDULED, PartitionState.RUNNING, *_WAITING)
 
 
+class Orders:
+    """What operators want of one process, by what it has read of the root's slot."""
+
+    def __init__(self) -> None:
+        self._has_reached_end = False
+        self._paused: dict[str, bool] = {}
+        """By epoch."""
+        self.is_to_leave = False
+
+    def take(self, event: on.Event, *, worker: str) -> None:
+        if isinstance(event, on.DrainRequested):
+            self.is_to_leave |= event.leaves_group
+        if not isinstance(event, on.RootSlotRead):
+            return
+        for record in event.records:
+            match record.body:
+                case StreamControl():
+                    self._paused[record.epoch] = record.body.state is ControlState.PAUSED
+                case WorkerDrain():
+                    is_meant = self._has_reached_end and record.body.worker == worker
+                    self.is_to_leave |= is_meant
+        self._has_reached_end |= event.is_at_end
+
+    def may_read(self, epoch: str | None) -> bool:
+        return self._has_reached_end and not self._paused.get(epoch or "", False)
+
+
 class WatchedCore(Worker):
     """A production core; tells the world what it sees and asks for, and is checked after it."""
 
@@ -60,12 +89,16 @@ class WatchedCore(Worker):
         self._world = world
         self._waiting_since: dict[tuple[str, PartitionState], int] = {}
         self._ahead_since: dict[str, int] = {}
+        self._orders = Orders()
 
     def handle(self, event: on.Event, *, now: Now) -> list[do.Effect]:
         world = self._world
         world.tell(self.name, "event", event)
+        unread = self._what_is_pending() if isinstance(event, on.RootSlotRead) else {}
         effects = super().handle(event, now=now)
         self.check_invariants()
+        self._orders.take(event, worker=self.name)
+        self._note_disobedience(effects, unread)
         self._note_waits()
         self._note_drift(now)
         for effect in effects:
@@ -74,6 +107,36 @@ class WatchedCore(Worker):
                 partition = self.slots[slot_of(effect.token, world.slots)].tokens[effect.token]
                 world.stopped(self.name, effect, parked_keys=partition.parked.keys)
         return effects
+
+    def _what_is_pending(self) -> dict[str, int]:
+        return {t: len(p.pending) for slot in self.slots.values() for t, p in slot.tokens.items()}
+
+    def _note_disobedience(self, effects: list[do.Effect], unread: dict[str, int]) -> None:
+        """Tell the world what is against what operators want, as this worker has read it."""
+        world, orders = self._world, self._orders
+        found = world.history.disobeyed
+        if not orders.may_read(self.epoch):
+            starts = [e.token for e in effects if isinstance(e, do.StartQuery) and e.token]
+            found += [f"{self.name} reads {token} in a pause" for token in starts]
+            if self.states.get(PartitionState.RUNNING, 0):
+                found.append(f"{self.name} has queries in a pause")
+        now = self._what_is_pending()
+        found += [
+            f"{self.name} dropped changes of {token} that it had read"
+            for token, pending in unread.items()
+            if now.get(token, 0) < pending
+        ]
+        leaves = any(isinstance(e, do.Stop) and e.leaves_group for e in effects)
+        if leaves and not orders.is_to_leave:
+            found.append(f"{self.name} left, which no operator wanted of it")
+
+    def _release(self, slots: list[Slot]) -> list[do.Effect]:
+        self._world.history.disobeyed += [
+            f"{self.name} released slot {slot.number} before what it had read was committed"
+            for slot in slots
+            if slot.phase is SlotPhase.REVOKING and self._cycle.has_news(slot.number)
+        ]
+        return super()._release(slots)
 
     def _note_waits(self) -> None:
         """Tell the world how long stream partitions have waited since the faults ended."""
@@ -324,6 +387,8 @@ class Node:
         """Let the core go on in another object: whatever a snapshot leaves out is lost."""
         worker = self.new_core()
         worker.restore(self.worker.snapshot())
+        if isinstance(worker, WatchedCore) and isinstance(self.worker, WatchedCore):
+            worker._orders = self.worker._orders
         self.loop._runner.worker = worker
 
     # ------------------------------------------------------------ inside
@@ -338,7 +403,10 @@ class Node:
         except Exception as error:  # noqa: BLE001 - a bug is a finding, not the end of the run
             world.broke(self, f"{type(error).__name__}: {error}")
         else:
-            world.exited(self, "drained")
+            has_left = self.loop._runner.leaves_group
+            if has_left and not self.client.has_left:
+                world.history.disobeyed.append(f"{self.name} is drained and stays in the group")
+            world.exited(self, "drained, and left" if has_left else "drained")
 
     def _ended_with(self, error: TidegateError) -> None:
         """Tell whether the run explains the error that ended the worker."""

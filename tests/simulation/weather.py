@@ -125,6 +125,11 @@ class Weather:
     schema_refused: float
     """Chance per version of a schema that the registry refuses it, until the faults end."""
 
+    controls: float
+    """An operator pauses the stream, or resumes it."""
+    drains: float
+    """An operator takes a worker away."""
+
     snapshots_waiting: int
     """How many snapshots of a slot a reader keeps that it has not reached."""
     entries_waiting: int
@@ -175,6 +180,10 @@ class Weather:
         # Older programs know no keys that move, and what has moved is not parked.
         versions_meet = heartbeats.random() < 0.25 and not has_moves
         has_text = timestamps.random() < 0.5 and not versions_meet  # version 1 does not record it
+
+        # What is older than version 4 stops at such records.
+        operators = Random(f"operators' weather {seed}")
+        is_operated = operators.random() < 0.35 and not versions_meet
 
         def sometimes(chance: float, often: float = 0.5) -> float:
             return chance * random.choice((0.3, 1, 3)) if random.random() < often else 0.0
@@ -249,6 +258,8 @@ class Weather:
             entries_waiting=waiting.choice((6, 60)) if is_thinned else ENTRIES_WAITING_MAX,
             announcements=waiting.choice((0, 1, 3)) if is_thinned else ANNOUNCEMENTS_MAX,
             key_moves=has_moves,
+            controls=operators.choice((0.001, 0.003, 0.01)) if is_operated else 0.0,
+            drains=operators.choice((0.0, 0.001, 0.004)) if is_operated else 0.0,
             record_filter=_filter(Random(f"filter {seed}")),
             tombstones=Random(f"tombstones {seed}").random() < 0.4,
             window_us=moves.choice((5_000_000, 60_000_000, 1_200_000_000)),

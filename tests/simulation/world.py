@@ -48,6 +48,7 @@ from tests.simulation.key_moves import MovingQuery, MovingSpanner
 from tests.simulation.losses import Losses
 from tests.simulation.node import MOVABLE, UNFINISHED, Node, WatchedCore
 from tests.simulation.older_programs import OlderTranslator
+from tests.simulation.operators import Operators
 from tests.simulation.poison import TOO_FINE, Poison
 from tests.simulation.redrive import NAME as REDRIVE
 from tests.simulation.redrive import Redrive
@@ -191,6 +192,7 @@ class World:
         self.checkpoint.losses = Losses(self, seed)
         self.ground = Ground(self, seed)
         self.fleet_sights = FleetSights(self)
+        self.operators = Operators(self, seed)
         self._consumer: Consumer | None = None
         self._zombie_consumer: Consumer | None = None
         self.nodes: list[Node] = []
@@ -261,6 +263,8 @@ class World:
             (self._let_a_client_stick, weather.stuck_clients),
             (self._redrive, weather.redrive),
             (self._kill_a_redrive, weather.redrive),
+            (self.operators.pause_or_resume, weather.controls),
+            (self.operators.drain_one, weather.drains),
         ]
         rest = max(0.2, 1 - sum(weight for _, weight in deeds))
         return [(self._step_node, rest), *((doer, chance) for doer, chance in deeds if chance)]
@@ -616,7 +620,8 @@ class World:
                     self.at, name, frozenset(carried.covers),
                     transaction.owned_at_fence, transaction.was_checked,
                     frozenset(transaction.offsets), transaction.after_fence,
-                    frozenset(carried.topics), tuple(carried.fixed),
+                    frozenset(carried.topics), tuple(carried.fixed), tuple(carried.paused),
+                    frozenset(carried.with_data),
                 )
             )  # fmt: skip
             self.history.finishes += [Finish(self.at, name, token) for token in carried.finished]

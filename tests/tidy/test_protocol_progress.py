@@ -22,18 +22,22 @@ from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.progress import (
     ChecksumKind,
     ChildPartition,
+    ControlState,
     PartitionAnnounced,
     PartitionFinished,
     ProgressRecord,
     SlotChanges,
+    SlotPaused,
     SlotProgress,
     SlotWatermark,
     SlowestToken,
+    StreamControl,
     StreamStarted,
     TokenMove,
     TokenSnapshot,
     TopicOffset,
     TopicTotals,
+    WorkerDrain,
 )
 from tidegate.schemas.progress_chunks import (
     CHUNK_BYTES_MAX,
@@ -82,6 +86,9 @@ def test_bodies_and_their_keys():
         ("5.4", "field", "SlotWatermark"),
         ("5.7", "field", "TableAdded"),
         ("5.8", "field", "PartitionGap"),
+        ("5.9", "field", "StreamControl"),
+        ("5.10", "field", "WorkerDrain"),
+        ("5.11", "field", "SlotPaused"),
     ],
 )
 def test_every_field_of_a_progress_record_is_described(number, heading, name):
@@ -188,7 +195,14 @@ def test_what_moves_is_described():
     assert set(code(moved)) == {"moved", *(field.name for field in fields(TokenMove))}
 
 
-@pytest.mark.parametrize("name", ["announcement", "snapshot", "changes"])
+def test_the_bodies_of_a_pause_and_a_drain_are_those_of_the_schema():
+    union = next(field for field in RECORD_SCHEMA["fields"] if field["name"] == "body")["type"]
+    assert example("control bodies") == union[-3:]
+
+
+@pytest.mark.parametrize(
+    "name", ["announcement", "snapshot", "changes", "pause", "drain", "paused slot"]
+)
 def test_progress_record(name):
     given = example(name)
     envelope = given["record"]
@@ -209,6 +223,11 @@ def body_of(given: dict[str, Any]) -> Any:
         "PartitionAnnounced": lambda child, parent, parked_keys: PartitionAnnounced(
             child_of(child), parent, tuple(parked_keys)
         ),
+        "StreamControl": lambda **entries: StreamControl(
+            **{**entries, "state": ControlState(entries["state"])}
+        ),
+        "WorkerDrain": WorkerDrain,
+        "SlotPaused": SlotPaused,
         "SlotProgress": lambda **entries: SlotProgress(
             **{
                 **entries,

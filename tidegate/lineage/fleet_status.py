@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING
 
 from tidegate.lineage.stop_reason import read_stop
 from tidegate.schemas.instants import NS_PER_US
+from tidegate.schemas.progress import ControlState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tidegate.lineage.fleet_view import FleetView
-    from tidegate.schemas.progress import PartitionGap, StreamStarted, TokenSnapshot
+    from tidegate.schemas.progress import (
+        PartitionGap,
+        StreamControl,
+        StreamStarted,
+        TokenSnapshot,
+    )
 
 __all__ = [
     "FleetStatus",
@@ -69,6 +75,8 @@ class SlotStatus:
     """Stream partitions that have not finished."""
     watermark_us: int | None
     """The lowest of them; None without one, or while the slot is not known."""
+    is_paused: bool = False
+    """Whether an owner of it obeys the pause that holds: no query of it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,18 @@ class FleetStatus:
     """The slowest first."""
     gaps: tuple[PartitionGap, ...] = ()
     """Accepted losses of changes that expired unread, by time."""
+    control: StreamControl | None = None
+    """What an operator wanted last; None if none has said anything."""
+
+    @property
+    def is_to_pause(self) -> bool:
+        """Whether an operator has paused the stream."""
+        return self.control is not None and self.control.state is ControlState.PAUSED
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the stream is paused and all that was read of it is published."""
+        return self.is_to_pause and all(slot.is_paused for slot in self.slots)
 
 
 def fleet_status(view: FleetView, started: StreamStarted, *, epoch: str) -> FleetStatus:
@@ -104,6 +124,7 @@ def fleet_status(view: FleetView, started: StreamStarted, *, epoch: str) -> Flee
         slots=slots,
         partitions=partitions,
         gaps=view.gaps,
+        control=view.control,
     )
 
 
@@ -137,4 +158,10 @@ def _slot(view: FleetView, number: int) -> SlotStatus:
     announced_us = view.announced_us(number)
     lowest = [token.watermark_us for token in tokens.values()]
     lowest += [] if announced_us is None else [announced_us]
-    return SlotStatus(number, slot.worker, slot.version, len(tokens), min(lowest, default=None))
+    control = view.control
+    return SlotStatus(
+        number, slot.worker, slot.version, len(tokens), min(lowest, default=None),
+        is_paused=control is not None
+        and control.state is ControlState.PAUSED
+        and slot.paused_by == control.number,
+    )  # fmt: skip

@@ -15,7 +15,13 @@ from tidegate.lineage.published_view import PublishedView
 from tidegate.lineage.slot_tokens import SlotTokens
 from tidegate.lineage.subscription import ProgressOnly
 from tidegate.schemas.errors import InvariantViolation
-from tidegate.schemas.progress import MOVE_OUTS, SlotChanges, SlotProgress, SlotWatermark
+from tidegate.schemas.progress import (
+    MOVE_OUTS,
+    SlotChanges,
+    SlotProgress,
+    SlotWatermark,
+    StreamControl,
+)
 from tidegate.schemas.topics import slot_of
 
 if TYPE_CHECKING:
@@ -40,6 +46,8 @@ class FleetView:
         self._folded_through = [-1] * slots
         self.slots = tuple(SlotTokens() for _ in range(slots))
         """By number; read only."""
+        self.control: StreamControl | None = None
+        """What operators want of the stream; None if none has said anything."""
 
     def fold(self, rows: Iterable[ProgressRow], *, reached: Mapping[int, int]) -> None:
         """Take records, those of each slot by offset, and the next offset of every slot.
@@ -108,6 +116,8 @@ class FleetView:
 
     def _kept(self, row: ProgressRow) -> ProgressRow | None:
         """Return what a frontier of those that can move takes."""
+        if isinstance(row.record.body, StreamControl):
+            self.control = row.record.body
         body = self.slots[row.slot].fold(row.record, offset=row.offset)
         if body is None:
             return None

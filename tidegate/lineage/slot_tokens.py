@@ -19,6 +19,7 @@ from tidegate.schemas.progress import (
     PartitionAnnounced,
     ProgressBody,
     SlotChanges,
+    SlotPaused,
     SlotProgress,
     SlotWatermark,
     SlowestToken,
@@ -51,6 +52,8 @@ class SlotTokens:
         """Who wrote the newest heartbeat."""
         self.version = 0
         """Of the newest heartbeat; 0 without one."""
+        self.paused_by: int | None = None
+        """The number of the newest pause that an owner has said to obey."""
         self._assembler = ProgressAssembler()
         self._chain: SlotChain | None = None
         self._announced: dict[str, tuple[frozenset[str], int]] = {}
@@ -89,6 +92,8 @@ class SlotTokens:
         body, first_offset = whole
         if isinstance(body, PartitionAnnounced):
             return body if self._announce(body, offset) else None
+        if isinstance(body, SlotPaused):
+            self.paused_by = body.control
         if isinstance(body, SlotProgress | SlotChanges | SlotWatermark):
             self.worker, self.version = record.worker, record.version
             if self._announced:

@@ -33,11 +33,14 @@ from tidegate.schemas.progress import (
     PartitionGap,
     ProgressBody,
     SlotChanges,
+    SlotPaused,
     SlotProgress,
     SlotWatermark,
     SlotWatermarkExpired,
+    StreamControl,
     StreamStarted,
     TableAdded,
+    WorkerDrain,
 )
 
 if TYPE_CHECKING:
@@ -134,6 +137,8 @@ class SlotView:
                 self.gaps[offset] = body
             case StreamStarted() | TableAdded() | SlotWatermarkExpired():
                 pass  # the frontier keeps stream and tables, as they concern all slots
+            case StreamControl() | WorkerDrain() | SlotPaused():
+                pass  # what workers do next changes nothing of what is proved
 
     def settle(self, has_reached: HasReached, *, entries_max: int = ENTRIES_WAITING_MAX) -> None:
         """Put the newest snapshot whose vector is reached into effect.

@@ -17,16 +17,19 @@ from tidegate.schemas.progress import (
     PROGRESS_VERSION,
     ChecksumKind,
     ChildPartition,
+    ControlState,
     DataTopic,
     PartitionAnnounced,
     PartitionFinished,
     PartitionGap,
     ProgressRecord,
     SlotChanges,
+    SlotPaused,
     SlotProgress,
     SlotWatermark,
     SlotWatermarkExpired,
     SlowestToken,
+    StreamControl,
     StreamStarted,
     TableAdded,
     TimestampForm,
@@ -34,6 +37,7 @@ from tidegate.schemas.progress import (
     TokenSnapshot,
     TopicOffset,
     TopicTotals,
+    WorkerDrain,
 )
 from tidegate.schemas.progress_chunks import (
     ProgressAssembler,
@@ -47,7 +51,7 @@ from tidegate.schemas.progress_codec import (
     encode_key,
     encode_record,
     is_announcement_key,
-    is_table_key,
+    is_root_key,
     schema_text,
 )
 
@@ -95,7 +99,15 @@ BODIES = st.one_of(
     st.builds(SlotWatermark, SMALL, INT64, INT64, INT64, VECTOR, SLOWEST, SMALL),
     st.builds(TableAdded, st.builds(DataTopic, TEXT, st.text("ab-", max_size=3), SMALL, SMALL)),
     st.builds(PartitionGap, TEXT, INT64, INT64, TEXT, INT64),
+    st.builds(StreamControl, INT64, st.sampled_from(ControlState), TEXT, INT64),
+    st.builds(WorkerDrain, TEXT, TEXT, INT64),
+    st.builds(SlotPaused, SMALL, INT64),
 )  # fmt: skip
+
+
+WITHOUT_CHUNKS = (
+    PartitionAnnounced | TableAdded | PartitionGap | StreamControl | WorkerDrain | SlotPaused
+)
 
 
 def child(name):
@@ -158,6 +170,12 @@ def test_equal_keys_are_of_one_subject(left, right):
                 return ("table", body)
             case PartitionGap():
                 return ("gap", body.token, body.from_us)
+            case StreamControl():
+                return ("control",)
+            case WorkerDrain():
+                return ("drain", body.worker)
+            case SlotPaused():
+                return ("paused", body.slot)
 
     assert (encode_key(left) == encode_key(right)) == (subject(left) == subject(right))
 
@@ -254,8 +272,25 @@ def test_a_gap_covers_its_begin_and_not_its_end():
 
 
 @given(BODIES)
-def test_a_later_table_is_known_by_its_key(body):
-    assert is_table_key(encode_key(body)) == isinstance(body, TableAdded)
+def test_what_every_worker_reads_is_known_by_its_key(body):
+    is_for_all = isinstance(body, TableAdded | StreamControl | WorkerDrain)
+    assert is_root_key(encode_key(body)) == is_for_all
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize(
+    "body",
+    [StreamControl(1, ControlState.PAUSED, "me", 2), WorkerDrain("w", "me", 2), SlotPaused(3, 1)],
+)
+def test_what_operators_want_is_of_version_4_and_readers_of_earlier_ones_refuse_it(version, body):
+    for write in (encode_key, lambda one, at: encode_record(ProgressRecord("e", "w", one, at))):
+        with pytest.raises(SchemaError, match=f"version {version} cannot hold"):
+            write(body, version)
+    reader = fastavro.parse_schema(copy.deepcopy(RECORD_SCHEMAS[version]))
+    writer = fastavro.parse_schema(copy.deepcopy(RECORD_SCHEMA))
+    data = io.BytesIO(encode_record(ProgressRecord("e", "w", body)))
+    with pytest.raises(fastavro.read.SchemaResolutionError):
+        fastavro.schemaless_reader(data, writer, reader)
 
 
 @given(BODIES)
@@ -422,6 +457,18 @@ def test_a_truncated_record_is_refused():
             PartitionGap("t", 5, 9, "ops@host", 7),
             {"kind": "PARTITION_GAP", "id": "t", "detail": "5", "chunk": 0},
         ),
+        (
+            StreamControl(7, ControlState.PAUSED, "ops@host", 9),
+            {"kind": "STREAM_CONTROL", "id": "", "detail": "", "chunk": 0},
+        ),
+        (
+            WorkerDrain("w1", "ops@host", 9),
+            {"kind": "WORKER_DRAIN", "id": "w1", "detail": "", "chunk": 0},
+        ),
+        (
+            SlotPaused(3, 7),
+            {"kind": "SLOT_PAUSED", "id": "3", "detail": "", "chunk": 0},
+        ),
     ],
 )
 def test_keys_are_those_of_the_protocol(body, key):
@@ -438,7 +485,7 @@ def read_key(body, version):
     return fastavro.schemaless_reader(io.BytesIO(encode_key(body, version)), schema, schema)
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_the_schemas_stand_ready_for_a_registry(version):
     assert json.loads(schema_text("progress_key", version)) == KEY_SCHEMAS[version]
     assert json.loads(schema_text("progress_record", version)) == RECORD_SCHEMAS[version]
@@ -460,7 +507,7 @@ def test_version_1_cannot_hold_parked_keys(body):
 def test_chunks_are_put_together_again(body, items_max):
     chunks = split(body, items_max=items_max)
     assert assembled(chunks) == [(body, 0)]
-    if not isinstance(body, PartitionAnnounced | TableAdded | PartitionGap):
+    if not isinstance(body, WITHOUT_CHUNKS):
         assert [chunk.chunk for chunk in chunks] == list(range(len(chunks)))
         assert {chunk.chunks for chunk in chunks} == {len(chunks)}
 
@@ -471,9 +518,11 @@ def test_chunks_are_put_together_again(body, items_max):
         ("progress_key", 1, "bf27f9a0d7387647"),
         ("progress_key", 2, "069fb266995666dc"),
         ("progress_key", 3, "045832b04db30e6a"),
+        ("progress_key", 4, "2504a1533b3115eb"),
         ("progress_record", 1, "644683ff7ee05b3b"),
         ("progress_record", 2, "6a151526d89f084b"),
         ("progress_record", 3, "910210fbc0551e7c"),
+        ("progress_record", 4, "dab438aa7f345384"),
     ],
 )
 def test_a_schema_that_topics_hold_never_changes(kind, version, fingerprint):

@@ -307,11 +307,11 @@ def test_a_worker_reads_the_roots_slot_once(place, exits, monkeypatch):
     found = exits.enter_context(closing(find_environment(place.config())))
     parts = replace(EMPTY_PARTS, found=found, config=place.config())
     assert parts.open_stream_start().poll() == (record, False)
-    tables = found.root_slot.poll_tables()
+    tables = found.root_slot.poll_records()
     give_up_at = time.monotonic() + PATIENCE_S
     while tables is None or not tables.records:
         assert time.monotonic() < give_up_at
-        tables = found.root_slot.poll_tables()
+        tables = found.root_slot.poll_records()
     assert tables.records == (added,)
     assert made == ["bank-fleet-root"]
 

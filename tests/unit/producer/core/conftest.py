@@ -135,7 +135,9 @@ class Bench:
         end_ns: int | None = None,
         limits: WorkerLimits | None = None,
         kind: type[Worker] = Worker,
+        has_read_commands: bool = True,
     ) -> None:
+        """`has_read_commands`: whether it knows already that no operator has paused the stream."""
         self.log = log
         self.now_us = START_US
         self.wall_ahead_us = 0
@@ -148,6 +150,8 @@ class Bench:
             name=name, epoch=f"epoch-of-{name}", identity=identity,
             start_ns=START_US * 1000, end_ns=end_ns, limits=limits,
         )  # fmt: skip
+        if has_read_commands:
+            self.worker._commands.handle(on.RootSlotRead((), is_at_end=True))
         self.queries: dict[str, do.StartQuery] = {}
         self.effects: list[do.Effect] = []
         self.outcome: on.Event | None = None
@@ -275,9 +279,9 @@ class Bench:
         self.read()
         return effects
 
-    def read_tables(self) -> None:
+    def read_root_slot(self) -> None:
         """Read the records of later tables."""
-        for event in self.membership.read_tables():
+        for event in self.membership.read_root_slot():
             self.give(event)
 
     def returns(self, token: str, *items: object) -> None:

@@ -40,7 +40,7 @@ def stopped(bench, log):
 def acceptor(log):
     one = Bench(log, name="accept-gap", kind=GapAcceptingWorker)
     one.own(*range(SLOTS))
-    one.give(on.TablesRead((), is_at_end=True))
+    one.give(on.RootSlotRead((), is_at_end=True))
     assert one.worker.is_ready
     return one
 

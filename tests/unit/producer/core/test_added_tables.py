@@ -24,7 +24,7 @@ IDENTITY = StreamIdentity(
 STARTED = ProgressRecord(
     "e", "w1", IDENTITY.started(start_ns=1, end_ns=None, children=())
 )  # fmt: skip
-AT_END = on.TablesRead((), is_at_end=True)
+AT_END = on.RootSlotRead((), is_at_end=True)
 
 
 def added(topic=LATER, *, epoch="e"):
@@ -32,7 +32,7 @@ def added(topic=LATER, *, epoch="e"):
 
 
 def read(*records):
-    return on.TablesRead(records, is_at_end=True)
+    return on.RootSlotRead(records, is_at_end=True)
 
 
 def record_of(*topics):
@@ -115,7 +115,7 @@ def test_a_worker_that_writes_version_1_waits_for_what_others_may_have_recorded(
     made = tables(version=1, identity=replace(IDENTITY, topics=(FIRST, LATER)))
     records = [record_of(FIRST.topic), record_of(LATER.topic)]
     assert made.waited_for(records) == {LATER.topic}
-    give(made, on.TablesRead((), is_at_end=False))
+    give(made, on.RootSlotRead((), is_at_end=False))
     assert made.waited_for(records) == {LATER.topic}
     assert made.due([LATER.topic]) == []
     grown = added(replace(LATER, topic_partitions=2))
@@ -205,11 +205,11 @@ class TestInAWorker:
         self.with_news(bench, log)
         bench.later()
         assert bench.bodies(TableAdded) == [], "the slot was not read to its end"
-        bench.read_tables()
+        bench.read_root_slot()
         bench.later()
         assert bench.bodies(TableAdded) == [TableAdded(LATER)]
         assert self.published(log) == 0
-        bench.read_tables()
+        bench.read_root_slot()
         bench.later()
         assert self.published(log) == 1
         assert do.WatchTopic("bank.later") in bench.effects
@@ -218,26 +218,26 @@ class TestInAWorker:
 
     def test_another_worker_takes_the_record_that_it_finds(self, bench, make_bench, log):
         self.with_news(bench, log)
-        bench.read_tables()
+        bench.read_root_slot()
         bench.later()
         heir = make_bench(name="w2")
         heir.own(*range(SLOTS))
         heir.give(on.TableFound(LATER))
         heir.returns("a", heir.change(START_US + 10, topic="bank.later"))
-        heir.read_tables()
+        heir.read_root_slot()
         heir.later()
         assert self.published(log) == 1
         assert len(heir.bodies(TableAdded)) == 1
 
     def test_a_number_that_differs_stops_it_before_it_publishes(self, bench, make_bench, log):
         self.with_news(bench, log)
-        bench.read_tables()
+        bench.read_root_slot()
         bench.later()
         heir = make_bench(name="w2")
         heir.own(*range(SLOTS))
         heir.give(on.TableFound(replace(LATER, topic_partitions=2)))
         heir.returns("a", heir.change(START_US + 10, topic="bank.later"))
-        heir.read_tables()
+        heir.read_root_slot()
         heir.later()
         (stop,) = heir.stopped
         assert "3 topic partitions" in str(stop.error)
@@ -256,7 +256,7 @@ class TestInAWorker:
     def test_a_worker_of_version_1_publishes_at_once(self, make_bench, log):
         bench = make_bench(limits=WorkerLimits(heartbeats=HeartbeatLimits(version=1)))
         self.with_news(bench, log)
-        bench.read_tables()
+        bench.read_root_slot()
         bench.later()
 
         assert self.published(log) == 1

@@ -51,7 +51,7 @@ class Redrive:
     def __init__(self, log):
         self.bench = Bench(log, name="redrive", kind=RedrivingWorker)
         self.bench.own(*range(SLOTS))
-        self.bench.give(on.TablesRead((), is_at_end=True))
+        self.bench.give(on.RootSlotRead((), is_at_end=True))
         parked = [entry.value for entry in log.broker.read(DEAD_LETTER)]
         done = {c.key: c.order_key for c in parked if c.form == FORM_REDRIVEN}
         waiting = [
@@ -181,7 +181,7 @@ class TestDone:
         redrive = Redrive(parked)
         core = redrive.bench.worker
         record = ProgressRecord("epoch-of-w1", "w1", TableAdded(later))
-        for event in (on.TableFound(later), on.TablesRead((record,), is_at_end=True)):
+        for event in (on.TableFound(later), on.RootSlotRead((record,), is_at_end=True)):
             redrive.bench.give(event)
         message = good(START_US + 10, b"k").messages[0]._replace(topic=later.topic)
         core.handle(redrive.events[0], now=redrive.bench.now)
@@ -194,7 +194,7 @@ class TestDone:
         bench = Bench(parked, name="redrive", kind=RedrivingWorker)
         bench.own(*range(SLOTS))
         assert not bench.worker.is_ready
-        bench.give(on.TablesRead((), is_at_end=True))
+        bench.give(on.RootSlotRead((), is_at_end=True))
         assert bench.worker.is_ready
 
     def test_a_second_one_finds_nothing(self, parked):

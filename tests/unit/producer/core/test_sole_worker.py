@@ -25,7 +25,7 @@ def published(bench, log):
 @KINDS
 def test_it_is_ready_or_is_not_ready(published, kind):
     one = Bench(published, name="sole", kind=kind)
-    one.give(on.TablesRead((), is_at_end=True))
+    one.give(on.RootSlotRead((), is_at_end=True))
     one.own(*range(SLOTS - 1))
     assert not one.worker.is_ready
     one.own(SLOTS - 1)

@@ -10,6 +10,7 @@ from tidegate.producer.core.added_tables import AddedTables
 from tidegate.producer.core.counters import Counters
 from tidegate.producer.core.lifecycle import SlotChange, SlotPhase
 from tidegate.producer.core.now import Now
+from tidegate.producer.core.operator_commands import OperatorCommands
 from tidegate.producer.core.partition_index import PartitionIndex
 from tidegate.producer.core.progress_writer import ProgressWriter
 from tidegate.producer.core.slot import US_PER_MINUTE, Slot
@@ -69,14 +70,17 @@ def tables():
     identity = StreamIdentity("s", "d", "g", WRITER.slots, "id", (DataTopic("t", "id-t", 1, 7),))
     made = AddedTables(identity, version=2)
     made.open(ProgressRecord("e", "w", identity.started(start_ns=1, end_ns=None, children=())))
-    made.handle(on.TablesRead((), is_at_end=True), now_us=0)
+    made.handle(on.RootSlotRead((), is_at_end=True), now_us=0)
     return made
 
 
 @pytest.fixture
 def cycle(slots, index, tables):
     limits = WorkerLimits(commit_interval_us=INTERVAL_US, commit_bytes_max=1_000)
-    return TransactionCycle(slots, index, tables=tables, limits=limits, counters=Counters())
+    return TransactionCycle(
+        slots, index,
+        tables=tables, commands=OperatorCommands("w1"), limits=limits, counters=Counters(),
+    )  # fmt: skip
 
 
 def kinds(effects):
@@ -271,7 +275,7 @@ class TestLaterTables:
         later = Now(NOW.monotonic_us + INTERVAL_US, NOW.wall_us)
         assert cycle.due_slots(later) == [], "it was not read back"
 
-        tables.handle(on.TablesRead((ProgressRecord("e", "w", ADDED),), True), now_us=0)
+        tables.handle(on.RootSlotRead((ProgressRecord("e", "w", ADDED),), True), now_us=0)
         assert cycle.due_slots(later) == [slots[1]]
         begun = cycle.begin([slots[1]], WRITER)
         assert [len(e.records) for e in begun if isinstance(e, do.PublishRecords)] == [2]

@@ -66,7 +66,7 @@ class FakePublisher:
     def abort(self, reason):
         return self._call("abort", on.TransactionAborted(reason))
 
-    def close(self):
+    def close(self, **_options):
         self.closed = True
 
 
@@ -82,7 +82,7 @@ class FakeSlots:
     def start(self):
         """Join."""
 
-    def close(self):
+    def close(self, **_options):
         self.closed = True
 
     def poll(self, timeout_s):
@@ -124,7 +124,7 @@ class FakeFinder:
     def poll(self):
         return self.answers.pop(0)
 
-    def close(self):
+    def close(self, **_options):
         self.closed = True
 
 

@@ -38,7 +38,7 @@ class Stage:
     def start(self):
         self.calls.append("start")
 
-    def close(self):
+    def close(self, **_options):
         self.calls.append("close")
 
     def request_drain(self):

@@ -26,7 +26,7 @@ class Stage:
     def start(self):
         self.calls.append("start")
 
-    def close(self):
+    def close(self, **_options):
         self.calls.append("close")
 
     def step(self):

@@ -29,6 +29,9 @@ class Client:
     def assignment(self):
         return [0] if self.polls > 0 else []
 
+    def memberid(self):
+        return "w-1" if self.polls > 0 else ""
+
     def consume(self, _count, _timeout_s):
         self.calls.append("consume")
         self.polls -= 1

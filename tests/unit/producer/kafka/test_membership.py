@@ -15,9 +15,9 @@ from tidegate.producer.core.events import (
     GroupDescribed,
     ProgressRead,
     ReadInterrupted,
+    RootSlotRead,
     SlotOutOfRange,
     SlotPositionAdvanced,
-    TablesRead,
     TopicsObserved,
     TopicState,
 )
@@ -488,12 +488,12 @@ class TestTables:
 
     def test_what_was_read_comes_with_the_next_poll(self, cluster, monkeypatch, listener):
         monkeypatch.setattr(kafka_membership, "Consumer", Consumer)
-        found = TablesRead((RECORD,), is_at_end=True)
+        found = RootSlotRead((RECORD,), is_at_end=True)
         answers = [found, None]
         member = KafkaMembership(
             bootstrap_servers="x", group="g", worker="w", topic="t",
             session_timeout_ms=6_000, listener=listener, decoder=decoder(),
-            root_slot=SimpleNamespace(poll_tables=lambda: answers.pop(0)),
+            root_slot=SimpleNamespace(poll_records=lambda: answers.pop(0)),
         )  # fmt: skip
         cluster.answers.append("")
         member.start()

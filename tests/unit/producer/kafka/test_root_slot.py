@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError
 
-from tidegate.producer.core.events import AccessDenied, TablesRead
+from tidegate.producer.core.events import AccessDenied, RootSlotRead
 from tidegate.producer.kafka.root_slot import RootSlotReader
 from tidegate.program import from_beginning
 from tidegate.schemas.errors import ConfigError
@@ -107,7 +107,7 @@ def test_one_client_serves_the_search_and_the_tables(reader, made, batches):
     batches += [[message(STARTED)], [message(ADDED)]]
     assert made == []
     assert reader.poll() == (FOUND, False)
-    assert reader.poll_tables() == TablesRead((TABLE,), is_at_end=False)
+    assert reader.poll_records() == RootSlotRead((TABLE,), is_at_end=False)
 
     (consumer,) = made
     assert consumer.assigned == [("g-progress", 0, 0)]
@@ -121,8 +121,8 @@ def test_what_the_search_reads_beside_the_record_is_not_lost(reader, batches):
     batches.append([message(ADDED), message(STARTED), message(ADDED), failed(END)])
 
     assert reader.poll() == (FOUND, True)
-    assert reader.poll_tables() == TablesRead((TABLE, TABLE), is_at_end=True)
-    assert reader.poll_tables() is None
+    assert reader.poll_records() == RootSlotRead((TABLE, TABLE), is_at_end=True)
+    assert reader.poll_records() is None
 
 
 class TestSearch:
@@ -166,26 +166,26 @@ class TestTables:
         bare = SimpleNamespace(error=lambda: None, key=lambda: None, value=lambda: b"x")
         batches += [[undecodable, removed, bare], [message(ANNOUNCED), message(ADDED)]]
 
-        assert reader.poll_tables() is None
-        assert reader.poll_tables() == TablesRead((TABLE,), is_at_end=False)
-        assert reader.poll_tables() is None
+        assert reader.poll_records() is None
+        assert reader.poll_records() == RootSlotRead((TABLE,), is_at_end=False)
+        assert reader.poll_records() is None
 
     def test_the_first_end_is_reported_and_holds(self, reader, batches):
         batches += [[failed(END)], [failed(END)], [message(ADDED)]]
 
-        assert reader.poll_tables() == TablesRead((), is_at_end=True)
-        assert reader.poll_tables() is None
-        assert reader.poll_tables() == TablesRead((TABLE,), is_at_end=True)
+        assert reader.poll_records() == RootSlotRead((), is_at_end=True)
+        assert reader.poll_records() is None
+        assert reader.poll_records() == RootSlotRead((TABLE,), is_at_end=True)
 
     def test_errors_that_pass_are_passed_over(self, reader, batches):
         batches.append([failed(LOST), message(ADDED)])
 
-        assert reader.poll_tables() == TablesRead((TABLE,), is_at_end=False)
+        assert reader.poll_records() == RootSlotRead((TABLE,), is_at_end=False)
 
     def test_a_missing_right_is_reported(self, reader, batches):
         batches.append([failed(DENIED)])
 
-        assert reader.poll_tables() == AccessDenied("topic g-progress", "not authorized")
+        assert reader.poll_records() == AccessDenied("topic g-progress", "not authorized")
 
     def test_a_decoder_that_knows_the_workers_own_schema_asks_nobody(self, reader, batches):
         def schema_of(_number):
@@ -193,4 +193,4 @@ class TestTables:
 
         batches.append([message(ADDED)])
         reader.decode_with(ProgressDecoder(schema_of, own_ids=[2]))
-        assert reader.poll_tables() == TablesRead((TABLE,), is_at_end=False)
+        assert reader.poll_records() == RootSlotRead((TABLE,), is_at_end=False)

@@ -213,7 +213,7 @@ def test_a_rejoin_revokes_the_slots_and_gets_them_again(join):
 
 def test_the_group_is_described_now_and_then(join, clock):
     member = join()
-    assert polled(member) == [on.TablesRead((), is_at_end=True)]
+    assert polled(member) == [on.RootSlotRead((), is_at_end=True)]
     clock.advance(11_000_000)
 
     described, _ = polled(member)
@@ -255,13 +255,15 @@ def test_every_member_reads_later_tables_from_the_roots_slot_each_once(broker, j
     root = broker.logs[PROGRESS, 0]
     root.append(b"k", STARTED, None)
     member = join()
-    assert member.read_tables() == [on.TablesRead((), is_at_end=True)]
+    assert member.read_root_slot() == [on.RootSlotRead((), is_at_end=True)]
     root.append(b"l", table, None)
     broker.logs[PROGRESS, 1].append(b"l", table, None)
 
-    assert member.read_tables() == [on.TablesRead((table,), is_at_end=True)]
-    assert member.read_tables() == []
-    assert join("v", client_id="v-1").read_tables() == [on.TablesRead((table,), is_at_end=True)]
+    assert member.read_root_slot() == [on.RootSlotRead((table,), is_at_end=True)]
+    assert member.read_root_slot() == []
+    assert join("v", client_id="v-1").read_root_slot() == [
+        on.RootSlotRead((table,), is_at_end=True)
+    ]
 
 
 def test_a_topic_that_is_watched_is_described(broker, join, clock):

@@ -1,0 +1,226 @@
+"""`tidegate-producer pause`, `resume` and `drain`: what operators want of a running fleet.
+
+Each writes a record into the progress topic, which every worker reads.  They need Kafka and the
+registry, not Spanner, and join no group.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+from tidegate.lineage.fleet_status import fleet_status
+from tidegate.producer.commands.fleet_reader import FleetReader
+from tidegate.producer.commands.stream_state import StreamState, stream_state
+from tidegate.producer.commands.this_user import this_user
+from tidegate.producer.driver.command_sender import send_commands
+from tidegate.producer.kafka.publisher import KafkaPublisher
+from tidegate.producer.translation.subjects import register
+from tidegate.program.kafka_log import KafkaClientLog
+from tidegate.program.registry_http import HttpSchemaRegistry
+from tidegate.schemas.errors import ConfigError
+from tidegate.schemas.instants import NS_PER_US
+from tidegate.schemas.progress import (
+    PROGRESS_VERSION,
+    ControlState,
+    ProgressRecord,
+    StreamControl,
+    WorkerDrain,
+)
+from tidegate.schemas.progress_codec import KEY_SCHEMAS, RECORD_SCHEMAS
+from tidegate.schemas.topics import TopicNames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tidegate.lineage.fleet_status import FleetStatus
+    from tidegate.producer.commands.fleet_reader import FleetRecords
+    from tidegate.producer.config import ProducerConfig
+    from tidegate.schemas.progress import ProgressBody
+
+__all__ = ["ControlReport", "DrainReport", "control", "drain"]
+
+_FIRST_VERSION = 4
+_LOOK_S = 0.5
+_FRESH_S = 1.2
+"""After so long a `FleetReader` has asked once more where the slots end."""
+_AUTHOR = "_control"
+"""In the place of a worker's name, none of which begins with an underscore."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlReport:
+    """What became of a pause or a resumption."""
+
+    stream: str
+    state: StreamState
+    """Of the stream, when the command ended."""
+    written: bool
+    """Whether a record was written; False if the stream was told so before."""
+    draining: tuple[int, ...] = ()
+    """Slots of which an owner has not said yet that nothing of them is read."""
+    is_done: bool = True
+    """Whether what was asked for has come about, as far as the command waited for it."""
+
+    def as_json(self) -> str:
+        """Return the report as one line of JSON."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DrainReport:
+    """What became of the workers that were to leave."""
+
+    workers: tuple[str, ...]
+    remaining: tuple[str, ...]
+    """Those that were still in the group when the command ended."""
+    waited: bool
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all have left, as far as the command waited for it."""
+        return not (self.waited and self.remaining)
+
+    def as_json(self) -> str:
+        """Return the report as one line of JSON."""
+        return json.dumps({**asdict(self), "is_done": self.is_done}, ensure_ascii=False)
+
+
+def control(
+    config: ProducerConfig,
+    state: ControlState,
+    *,
+    by: str = "",
+    wait_s: float = 0.0,
+    progress: Callable[[str, int], None] = lambda _what, _done: None,
+) -> ControlReport:
+    """Pause the stream, or resume it; wait until a pause has come about, for `wait_s` at most.
+
+    A stream that is told so already is not told again.  Raises ConfigError for one that has not
+    begun, or whose fleet writes older progress records; UnreachableError; CommandNotWritten.
+    """
+    with closing(FleetReader(config)) as reader:
+        progress("reading the progress topic", 0)
+        _require_version(reader.read())
+
+        def say(records: FleetRecords) -> list[ProgressBody]:
+            before = records.view.control
+            is_said = (ControlState.RUNNING if before is None else before.state) is state
+            number = 1 + (0 if before is None else before.number)
+            return [] if is_said else [StreamControl(number, state, by or this_user(), _now_us())]
+
+        written = _write(config, reader, say)
+        give_up_at = time.monotonic() + wait_s
+        while True:
+            reader.wait(_FRESH_S)
+            found = _status(reader.read())
+            report = _report(found, reader.members(), state, is_new=bool(written))
+            is_over = found.control is not None and found.control.state is not state
+            if wait_s <= 0 or report.is_done or is_over or time.monotonic() > give_up_at:
+                return replace(report, is_done=report.is_done or wait_s <= 0)
+            progress("slots that are still read", len(report.draining))
+
+
+def drain(
+    config: ProducerConfig,
+    workers: Sequence[str],
+    *,
+    by: str = "",
+    wait_s: float = 0.0,
+    progress: Callable[[str, int], None] = lambda _what, _done: None,
+) -> DrainReport:
+    """Let workers publish what they have read and leave; wait for that, for `wait_s` at most.
+
+    Raises ConfigError for a worker that is not in the group, and as `control` does.
+    """
+    with closing(FleetReader(config)) as reader:
+        progress("reading the progress topic", 0)
+        _require_version(reader.read())
+        named = tuple(dict.fromkeys(workers))
+        members = reader.members()
+        unknown = [one for one in named if one not in members]
+        if unknown:
+            there = ", ".join(members) or "nobody"
+            message = f"no worker {', '.join(unknown)} is in the group"
+            raise ConfigError(message, hint=f"In it: {there}")
+        drains = [WorkerDrain(one, by or this_user(), _now_us()) for one in named]
+        _write(config, reader, lambda _records: drains)
+        give_up_at, remaining = time.monotonic() + wait_s, named
+        while wait_s > 0 and remaining and time.monotonic() <= give_up_at:
+            progress(f"waiting for {', '.join(remaining)} to leave", 0)
+            time.sleep(_LOOK_S)
+            members = reader.members()
+            remaining = tuple(one for one in named if one in members)
+        return DrainReport(named, remaining, waited=wait_s > 0)
+
+
+def _require_version(records: FleetRecords) -> None:
+    """Raise ConfigError if the fleet writes records that readers of an older version follow."""
+    versions = [slot.version for slot in records.view.slots if slot.version]
+    lowest = min(versions, default=records.version)
+    if lowest < _FIRST_VERSION:
+        message = f"the fleet writes progress records of version {lowest}, which have no such one"
+        hint = (
+            f"Upgrade all workers and readers, then set progress_version to {_FIRST_VERSION} and "
+            "restart the workers"
+        )
+        raise ConfigError(message, hint=hint)
+
+
+def _write(
+    config: ProducerConfig,
+    reader: FleetReader,
+    say: Callable[[FleetRecords], Sequence[ProgressBody]],
+) -> Sequence[ProgressRecord]:
+    """Commit what `say` makes of all that was written before; return the records."""
+    names = TopicNames(config.prefix)
+    registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
+    ids = (
+        register(registry, names.key_subject(names.progress), KEY_SCHEMAS[PROGRESS_VERSION]),
+        register(registry, names.value_subject(names.progress), RECORD_SCHEMAS[PROGRESS_VERSION]),
+    )
+    publisher = KafkaPublisher(
+        bootstrap_servers=config.bootstrap_servers,
+        transactional_id=f"{names.group}-{_AUTHOR}",
+        transaction_timeout_ms=config.transaction_timeout_ms,
+        progress_topic=names.progress,
+        topic_partitions={},
+        progress_schema_ids={PROGRESS_VERSION: ids},
+        options={**config.kafka_client_options(), "logger": KafkaClientLog()},
+    )
+
+    def prepare() -> list[ProgressRecord]:
+        records = reader.read_past_open_transactions()
+        return [ProgressRecord(records.epoch, _AUTHOR, body) for body in say(records)]
+
+    return send_commands(publisher, prepare)
+
+
+def _report(
+    found: FleetStatus,
+    members: Sequence[str],
+    state: ControlState,
+    *,
+    is_new: bool,
+) -> ControlReport:
+    is_read = state is ControlState.PAUSED and bool(members)
+    draining = tuple(slot.slot for slot in found.slots if not slot.is_paused) if is_read else ()
+    is_seen = found.is_to_pause is (state is ControlState.PAUSED)
+    return ControlReport(
+        found.stream,
+        stream_state(found, members),
+        is_new,
+        draining,
+        is_done=is_seen and not draining,
+    )
+
+
+def _status(records: FleetRecords) -> FleetStatus:
+    return fleet_status(records.view, records.started, epoch=records.epoch)
+
+
+def _now_us() -> int:
+    return time.time_ns() // NS_PER_US

@@ -1,0 +1,76 @@
+"""What operators want of a running worker, as the root's slot says: pause, resume, leave.
+
+Every worker reads that slot from its beginning, and the last record by offset holds.  A worker that
+starts on a paused stream has to know that before it reads anything, so no query starts before the
+slot was read to its end once.
+
+A drain holds for the process that runs when it is read.  What lies before the end that the worker
+reached first was there when it started, and was meant for its predecessor.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate.schemas.progress import ControlState, StreamControl, WorkerDrain
+
+if TYPE_CHECKING:
+    from tidegate.producer.core import events as on
+
+__all__ = ["OperatorCommands"]
+
+
+class OperatorCommands:
+    """The commands that one worker has read."""
+
+    def __init__(self, worker: str) -> None:
+        """Start without a record, and without an epoch."""
+        self._worker = worker
+        self._epoch: str | None = None
+        self._is_at_end = False
+        self._controls: dict[str, StreamControl] = {}
+        """The last one of each epoch: records may be read before the worker knows its own."""
+        self._awaited = 0
+        """The number of the newest control that somebody is known to obey."""
+        self.is_drained = False
+        """Whether this process is to leave the fleet."""
+
+    @property
+    def may_read(self) -> bool:
+        """Whether queries may run: the stream is known not to be paused."""
+        if self._epoch is None or not self._is_at_end or self.paused_by is not None:
+            return False
+        control = self._control
+        return self._awaited <= (0 if control is None else control.number)
+
+    @property
+    def paused_by(self) -> int | None:
+        """The number of the pause that holds; None without one."""
+        control = self._control
+        is_paused = control is not None and control.state is ControlState.PAUSED
+        return control.number if control is not None and is_paused else None
+
+    @property
+    def _control(self) -> StreamControl | None:
+        return None if self._epoch is None else self._controls.get(self._epoch)
+
+    def handle(self, event: on.RootSlotRead) -> None:
+        """Take what was read of the root's slot."""
+        for record in event.records:
+            body = record.body
+            if isinstance(body, StreamControl):
+                self._controls[record.epoch] = body
+            elif isinstance(body, WorkerDrain) and body.worker == self._worker:
+                self.is_drained = self.is_drained or self._is_at_end
+        self._is_at_end |= event.is_at_end
+
+    def await_control(self, number: int) -> None:
+        """Let no query run before a control was read that is known from a slot's owner.
+
+        A slot that is paused stays so when it goes over to a worker that has not read of the pause.
+        """
+        self._awaited = max(self._awaited, number)
+
+    def open(self, epoch: str) -> None:
+        """Take the epoch, whose commands hold."""
+        self._epoch = epoch
