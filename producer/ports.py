@@ -192,8 +192,8 @@ class Membership(Protocol):
         """End the membership; the listener's `slots_revoked` or `slots_lost` may be called.
 
         The worker keeps its place until its session times out, so that a process that comes back
-        under its name has its slots at once.  With `leaves_group` the group is told, and assigns
-        the slots to others at once; blocks for seconds then.
+        under its name has its slots at once.  With `leaves_group` the group
+        assigns the slots to others at once; blocks for seconds then.
         """
         ...
 

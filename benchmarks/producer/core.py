@@ -100,6 +100,7 @@ def _worker(tokens: list[str], queries: QueryLimits | None = None) -> Worker:
         commit_interval_us=10**12, commit_bytes_max=1 << 40, queries=queries or QueryLimits()
     )
     worker = Worker(name="w", epoch="e", identity=identity, limits=limits)
+    worker.handle(on.RootSlotRead((), is_at_end=True), now=_NOW)  # or else no query starts
     recoveries = worker.handle(on.SlotsAssigned(tuple(range(_SLOTS))), now=_NOW)
     started = identity.started(start_ns=_START_US * 1_000, end_ns=None, children=())
     worker.handle(on.StreamStartFound(ProgressRecord("e", "w", started)), now=_NOW)

@@ -53,13 +53,13 @@ _AUTHOR = "_control"
 
 @dataclass(frozen=True, slots=True)
 class ControlReport:
-    """What became of a pause or a resumption."""
+    """The result of a pause or a resumption."""
 
     stream: str
     state: StreamState
     """Of the stream, when the command ended."""
     written: bool
-    """Whether a record was written; False if the stream was told so before."""
+    """Whether a record was written; False if the last one says the same."""
     draining: tuple[int, ...] = ()
     """Slots of which an owner has not said yet that nothing of them is read."""
     is_done: bool = True
@@ -72,7 +72,7 @@ class ControlReport:
 
 @dataclass(frozen=True, slots=True)
 class DrainReport:
-    """What became of the workers that were to leave."""
+    """The result of a drain."""
 
     workers: tuple[str, ...]
     remaining: tuple[str, ...]
@@ -99,7 +99,7 @@ def control(
 ) -> ControlReport:
     """Pause the stream, or resume it; wait until a pause has come about, for `wait_s` at most.
 
-    A stream that is told so already is not told again.  Raises ConfigError for one that has not
+    Nothing is written if the last record says the same.  Raises ConfigError for one that has not
     begun, or whose fleet writes older progress records; UnreachableError; CommandNotWritten.
     """
     with closing(FleetReader(config)) as reader:

@@ -1,6 +1,6 @@
 """Writes what an operator wants of a fleet into the root's slot, in a transaction of its own.
 
-It owns no slot, so its transaction has no fence: workers go by the last record, whoever wrote it.
+It owns no slot, so its transaction has no fence: workers go by the last record in the slot.
 All commands of a stream share a transactional id, so only the one that was started last can commit,
 and what it has read since is all that was ever said.
 """

@@ -224,8 +224,10 @@ class EffectRunner:
                 _log.warning("not a member of the group; joining with a new client")
                 self.membership.replace_client()
             case do.ReportPause():
-                what = "paused" if effect.is_paused else "resumed"
-                _log.info(f"the stream is {what}")
+                if effect.is_paused:
+                    _log.info("the stream is paused")
+                else:
+                    _log.info("the stream is resumed")
             case do.ReportStopped():
                 _log.error(
                     "stream partition stopped",

@@ -81,8 +81,8 @@ class KafkaMembership:
     ) -> None:
         """Prepare; `start` joins the group.  `data_topics` are described beside `topic`.
 
-        Records of later tables come from `root_slot`, which the caller closes; `open_follower`
-        starts to read all slots of an epoch.
+        `RootSlotRead`, without which a worker starts no query, comes from `root_slot`, which the
+        caller closes; `open_follower` starts to read all slots of an epoch.
         """
         # Distinguishes two processes of one name.
         client_id = f"{worker}-{uuid.uuid4().hex[:12]}"

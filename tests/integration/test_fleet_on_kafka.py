@@ -163,6 +163,15 @@ class Fleet:
         )
         self.endings = {}
 
+    def root_slot(self):
+        """Return a new reader of the root's slot."""
+        return RootSlotReader(
+            bootstrap_servers=self.broker,
+            group=self.names.group,
+            topic=self.names.progress,
+            decoder=DECODER,
+        )
+
     def start(
         self,
         name,
@@ -179,18 +188,13 @@ class Fleet:
             transaction_timeout_ms=transaction_timeout_ms,
             progress_topic=self.names.progress,
             topic_partitions={self.topic: 3},
-            progress_schema_ids=dict.fromkeys((1, 2, 3), (KEY_ID, RECORD_ID)),
+            progress_schema_ids=dict.fromkeys((1, 2, 3, 4), (KEY_ID, RECORD_ID)),
         )
         loop = loop_class(
             core,
             publisher=publisher,
             open_reader=lambda query, deliver: ScriptedReader(query, deliver, self.topic),
-            open_stream_start=lambda: RootSlotReader(
-                bootstrap_servers=self.broker,
-                group=self.names.group,
-                topic=self.names.progress,
-                decoder=DECODER,
-            ),
+            open_stream_start=self.root_slot,
             release_budget=lambda _size: None,
         )
         loop.attach(
@@ -203,6 +207,7 @@ class Fleet:
                 session_timeout_ms=SESSION_TIMEOUT_MS,
                 listener=loop,
                 decoder=DECODER,
+                root_slot=self.root_slot(),
             )
         )
         thread = threading.Thread(target=self._run, args=(name, loop), daemon=True)
@@ -394,7 +399,7 @@ def test_a_slots_recovery_waits_for_the_open_transaction_of_the_dead(broker):
         transaction_timeout_ms=60_000,
         progress_topic=fleet.names.progress,
         topic_partitions={},
-        progress_schema_ids=dict.fromkeys((1, 2, 3), (1, 2)),
+        progress_schema_ids=dict.fromkeys((1, 2, 3, 4), (1, 2)),
     )
     dead.start()
     assert dead.begin(b"any") is None

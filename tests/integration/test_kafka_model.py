@@ -84,7 +84,7 @@ class Publishers:
             transaction_timeout_ms=self._timeout_ms,
             progress_topic=self._stage.topics["slots"],
             topic_partitions={},
-            progress_schema_ids=dict.fromkeys((1, 2, 3), (1, 2)),
+            progress_schema_ids=dict.fromkeys((1, 2, 3, 4), (1, 2)),
         )
         publisher.start()
         self._made.append(publisher)

@@ -95,7 +95,7 @@ def test_pause_resume_and_drain(tmp_path):
             assert published() == [1, 2]
             before = report("status")["watermark_us"]
 
-            # Whoever takes over in a pause reads nothing either.
+            # The worker that takes over in a pause reads nothing either.
             drained = report("drain", "w2")
             assert (drained["workers"], drained["remaining"]) == (["w2"], [])
             worker = pipeline.workers[1]

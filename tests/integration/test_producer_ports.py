@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from contextlib import suppress
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -98,11 +99,12 @@ class KafkaStage:
             bootstrap_servers=self._address, transactional_id=f"{self._group}-{name}",
             transaction_timeout_ms=30_000, progress_topic=self._topic,
             topic_partitions={self._dead_letter: 1}, dead_letter=self._dead_letter,
-            progress_schema_ids=dict.fromkeys((1, 2, 3), (KEY_ID, RECORD_ID)),
+            progress_schema_ids=dict.fromkeys((1, 2, 3, 4), (KEY_ID, RECORD_ID)),
         )  # fmt: skip
         worker.membership = KafkaMembership(
             bootstrap_servers=self._address, group=self._group, worker=name, topic=self._topic,
             session_timeout_ms=SESSION_TIMEOUT_MS, listener=worker, decoder=DECODER,
+            root_slot=self.finder(),
             open_follower=lambda epoch, with_moves: ProgressFollower(
                 bootstrap_servers=self._address, group=self._group, topic=self._topic,
                 slots=SLOTS, epoch=epoch, with_moves=with_moves, decoder=DECODER,
@@ -151,7 +153,8 @@ class KafkaStage:
 
     def close(self):
         for worker in self._workers:
-            worker.membership.close()
+            with suppress(AttributeError):  # a case has closed it
+                worker.membership.close()
 
 
 def _deletes(admin, place):

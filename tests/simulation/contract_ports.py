@@ -18,9 +18,11 @@ from tidegate.producer.ports import Membership, Publisher, StreamStartFinder
 from tidegate.schemas.errors import ProducerError
 from tidegate.schemas.progress import (
     ChildPartition,
+    ControlState,
     PartitionAnnounced,
     ProgressRecord,
     SlotProgress,
+    StreamControl,
     StreamStarted,
     TokenSnapshot,
 )
@@ -425,6 +427,52 @@ def a_source_is_named_once_it_is_published(stage: PortStage) -> None:
     stage.until(lambda: _published(worker) == [("t", 20), ("t", 10)], worker)
 
 
+def what_is_written_without_a_fence_reaches_every_worker(stage: PortStage) -> None:
+    owner, other = _owner(stage), stage.worker("second")
+    stage.until(lambda: all(_reads(one) == ([], True) for one in (owner, other)), owner, other)
+    record = ProgressRecord("e", "w", StreamControl(1, ControlState.PAUSED, "me", 0))
+    publisher = other.publisher
+    assert publisher.begin(b"") is None
+    assert publisher.publish_progress(do.PublishProgress(0, 0, record)) is None
+    assert isinstance(publisher.await_delivery(), on.Delivered)
+    assert publisher.commit() == on.TransactionCommitted()
+    stage.until(
+        lambda: all(_reads(one) == ([record], True) for one in (owner, other)), owner, other
+    )
+
+
+def a_member_that_leaves_frees_its_slots(stage: PortStage) -> None:
+    first, second = _two_owners(stage)
+    second.membership.close(leaves_group=True)
+    stage.until(lambda: first.slots == EVERY_SLOT, first)
+
+
+def a_member_that_is_closed_keeps_its_place(stage: PortStage) -> None:
+    first, second = _two_owners(stage)
+    kept, callbacks = set(second.slots), list(first.callbacks)
+    second.membership.close()
+    heir = stage.worker("second")
+    stage.until(lambda: heir.slots == kept, first, heir)
+    assert first.callbacks == callbacks
+
+
+def _two_owners(stage: PortStage) -> tuple[TestWorker, TestWorker]:
+    first, second = _owner(stage), stage.worker("second")
+
+    def is_shared() -> bool:
+        return bool(second.slots) and first.slots | second.slots == EVERY_SLOT
+
+    stage.until(lambda: is_shared() and len(second.slots) == SLOTS // 2, first, second)
+    return first, second
+
+
+def _reads(worker: TestWorker) -> tuple[list[ProgressRecord], bool]:
+    """Return what was read of the root's slot for all workers, and whether to its end."""
+    events = [event for event in worker.events if isinstance(event, on.RootSlotRead)]
+    records = [record for event in events for record in event.records]
+    return records, any(event.is_at_end for event in events)
+
+
 def _published(worker: TestWorker) -> list[tuple[str, int]]:
     events = [event for event in worker.events if isinstance(event, on.FleetRead)]
     return [one for event in events for one in event.published]
@@ -465,4 +513,7 @@ CASES: tuple[Callable[[PortStage], None], ...] = (
     the_fleet_is_followed_through_committed_records_only,
     a_fleet_that_publishes_all_the_time_is_seen_as_it_is,
     a_source_is_named_once_it_is_published,
+    what_is_written_without_a_fence_reaches_every_worker,
+    a_member_that_leaves_frees_its_slots,
+    a_member_that_is_closed_keeps_its_place,
 )

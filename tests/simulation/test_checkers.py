@@ -13,6 +13,7 @@ from tests.simulation.history import (
     AcceptedGap,
     Claim,
     Committed,
+    Control,
     Denial,
     Fenced,
     Finish,
@@ -174,6 +175,11 @@ GROWN = GroundFault(9, "a topic grows", frozenset({TOPIC}), frozenset({"TopicsCh
 STOPPED = Stop(9, "w", "TopicsChangedError", 2, f"topic {TOPIC} had 1 topic partitions, it has 2")
 
 
+def in_pause(at, **fields):
+    """A transaction over a slot."""
+    return Fenced(at, "w", frozenset({0}), frozenset({0}), True, frozenset({0}), **fields)
+
+
 WRONGS = [
     ("ground", "nobody stops", lambda h: h.ground.append(GROWN)),
     ("ground", "a stop before the fault", lambda h: (
@@ -234,6 +240,11 @@ WRONGS = [
     ("gaps", "ended at another time", lambda h: h.lineage.update(
         parent=LineageFact("parent", (), 5, 14, ("child",)))),
     ("gaps", "finished twice", lambda h: h.progress.append(h.progress[2])),
+    ("pauses", "disobeyed", lambda h: h.disobeyed.append("w reads in a pause")),
+    ("pauses", "published after it was said that nothing is", lambda h: (
+        h.controls.append(Control(90, 1, is_pause=True)),
+        h.fenced.append(in_pause(91, paused=((0, 1),))),
+        h.fenced.append(in_pause(92, with_data=frozenset({0}))))),
     ("accepted_gaps", "not accepted", lambda h: h.progress.append(entry(4, GAP))),
     ("accepted_gaps", "recorded twice", lambda h: (
         h.accepted.append(AcceptedGap(GAP, 20)),
@@ -492,6 +503,19 @@ def test_other_views_are_found(wrong):
     wrong(broken)
 
     assert len(list(CHECKERS["fleet_views"](broken))) == 1
+
+
+def test_what_is_published_before_a_slot_is_paused_or_after_the_pause_is_right():
+    history = History(start_us=0, slots=2)
+    history.controls += [Control(1, 1, is_pause=True), Control(5, 2, is_pause=False)]
+    data = frozenset({0})
+    history.fenced += [
+        in_pause(2, with_data=data, paused=((0, 1),)),
+        in_pause(3, with_data=frozenset({1})),
+        replace(in_pause(4, with_data=data), worker="redrive"),
+        in_pause(6, with_data=data),
+    ]
+    assert not list(CHECKERS["pauses"](history))
 
 
 def test_what_lies_in_an_accepted_gap_is_not_missed():

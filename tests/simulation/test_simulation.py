@@ -78,6 +78,8 @@ WANTED = [
     "fault the change stream's retention passes",
     "exit TopicsChangedError", "exit ProgressLost", "exit ConfigError", "held PositionExpired",
     "data refused by the reader", "data skipped by the reader",
+    "fault the stream is paused", "fault the stream is resumed", "fault a worker is drained",
+    "exit drained, and left", "ReportPause",
     "fault segment deleted", "fault segment emptied", "fault segment halved",
     "fault segment swapped", "fault segment changed", "a damaged segment refused",
     "fault killed in the middle of a segment",

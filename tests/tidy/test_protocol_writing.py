@@ -127,7 +127,7 @@ def test_joining(joined, monkeypatch):
         transaction_timeout_ms=15_000,
         progress_topic="orders-progress",
         topic_partitions={},
-        progress_schema_ids=dict.fromkeys((1, 2, 3), (1, 2)),
+        progress_schema_ids=dict.fromkeys((1, 2, 3, 4), (1, 2)),
     ).start()
     first, second = joined
     (producer,) = producers

@@ -91,6 +91,8 @@ class Node:
         self.runner.attach(self.membership)
         self.publisher.start()
         self.membership.start()
+        # No operator says anything in these worlds, which every worker knows from the start.
+        self.handle(on.RootSlotRead((), is_at_end=True))
 
     # ------------------------------------------------------------ what it is
 

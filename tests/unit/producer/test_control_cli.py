@@ -1,4 +1,4 @@
-"""`pause`, `resume` and `drain` pass their flags on, and say what became of it."""
+"""`pause`, `resume` and `drain` pass their flags on, and print the result."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def slot(*parked_keys):
 
 def core(
     *, counts=None, published=None, watermark_us=None, stopped=None, states=None, parked=None,
-    slots=None,
+    slots=None, is_paused=False,
 ):  # fmt: skip
     """Return what the observer looks at."""
     counted = counts or dict.fromkeys(COUNTED, 0)
@@ -50,6 +50,7 @@ def core(
         states=states or {},
         watermark_us=watermark_us,
         stopped=stopped or {},
+        is_paused=is_paused,
     )
 
 
@@ -67,6 +68,7 @@ def test_counts_and_gauges():
         },
         published={"bank.accounts": totals},
         watermark_us=0,
+        is_paused=True,
         states={
             PartitionState.CREATED: 1,
             PartitionState.RUNNING: 2,
@@ -96,6 +98,7 @@ def test_counts_and_gauges():
     assert value("tidegate_producer_stream_partition_pauses_total") == 8
     assert value("tidegate_producer_stream_partitions_queued") == 4
     assert value("tidegate_producer_queries_running") == 2
+    assert value("tidegate_producer_stream_paused") == 1
     assert value("tidegate_producer_watermark_lag_seconds") > 1_000_000
 
 
@@ -165,6 +168,8 @@ def test_a_stopped_stream_partition_is_counted_and_shown_with_what_is_lost():
     assert value(name, error="TokenRefused") == 1
     assert value("tidegate_producer_stream_partitions_stopped") == 2
     assert "2026-01-01" in health.warning
+    observer._set_gauges(core(is_paused=True))
+    assert health.warning == "the stream is paused: see tidegate-producer resume"
     observer._set_gauges(core())
     assert health.warning == ""
     assert value("tidegate_producer_stream_partitions_stopped") == 0

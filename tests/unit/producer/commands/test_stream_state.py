@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from tidegate.lineage.fleet_status import FleetStatus, PartitionCondition, PartitionStatus
+from tidegate.lineage.fleet_status import (
+    FleetStatus,
+    PartitionCondition,
+    PartitionStatus,
+    SlotStatus,
+)
 from tidegate.producer.commands.stream_state import StreamState, stream_state
+from tidegate.schemas.progress import ControlState, StreamControl
 
 EXPIRED = "too old (lost_from='x', lost_until='y')"
 
@@ -18,6 +26,14 @@ def fleet(*reasons, watermark_us=5, has_ended=False):
     return FleetStatus("s", "e", watermark_us, has_ended, (), partitions)
 
 
+def paused(*slots, state=ControlState.PAUSED):
+    """A fleet whose slots have said that they are paused, or not."""
+    said = tuple(
+        SlotStatus(number, "w", 4, 1, 5, is_paused=one) for number, one in enumerate(slots)
+    )
+    return replace(fleet(None), slots=said, control=StreamControl(1, state, "me", 0))
+
+
 @pytest.mark.parametrize(
     ("found", "members", "state"),
     [
@@ -28,6 +44,12 @@ def fleet(*reasons, watermark_us=5, has_ended=False):
         (fleet(None, "damaged"), [], StreamState.FAILED),
         (fleet("damaged", EXPIRED), ["w"], StreamState.FAILED_PERMANENTLY),
         (fleet(has_ended=True), [], StreamState.ENDED),
+        (None, [], StreamState.NOT_STARTED),
+        (paused(True, False), ["w"], StreamState.DRAINING),
+        (paused(True, True), ["w"], StreamState.PAUSED),
+        (paused(True, False), [], StreamState.PAUSED),
+        (paused(False, state=ControlState.RUNNING), ["w"], StreamState.RUNNING),
+        (replace(paused(True), watermark_us=None), ["w"], StreamState.PAUSED),
     ],
 )
 def test_it_is_the_first_that_holds(found, members, state):
@@ -35,7 +57,6 @@ def test_it_is_the_first_that_holds(found, members, state):
 
 
 def test_names_are_those_of_datastream():
-    """Of its others, Not started is an error of `status`, and Draining takes seconds."""
     assert {state.value for state in StreamState} - {"Ended"} == {
-        "Starting", "Running", "Paused", "Failed", "Failed permanently",
+        "Not started", "Starting", "Running", "Draining", "Paused", "Failed", "Failed permanently",
     }  # fmt: skip

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from tidegate.producer.kafka import leave_group as module
-from tidegate.producer.kafka.leave_group import leave_group
+from tidegate.producer.kafka.leave_group import keep_place, leave_group
 
 FATAL = KafkaException(KafkaError(KafkaError._FATAL))
 PATIENCE_S = 60.0
@@ -90,3 +91,24 @@ def test_what_a_callback_raises_is_raised_after_closing():
     with pytest.raises(OSError, match="not released"):
         leave_group(client)
     assert client.calls == ["unsubscribe", "close"]
+
+
+def test_it_is_closed_once_it_has_left():
+    """Its member id says so: the request to leave is out."""
+    client = Client()
+    client.member_id = ["w-1", "w-1", "", ""]
+    client.memberid = lambda: client.member_id.pop(0)
+    leave_group(client)
+
+    assert client.calls == ["unsubscribe", *["consume"] * 4, "close"]
+
+
+def test_a_client_that_keeps_its_place_is_dropped():
+    client = Client()
+    held = [client]
+    keep_place(held)
+    give_up_at = time.monotonic() + PATIENCE_S
+    while held and time.monotonic() < give_up_at:
+        time.sleep(0.01)
+
+    assert (held, client.calls) == ([], [])

@@ -92,7 +92,8 @@ class Consumer:
         return self.group_metadata
 
     def memberid(self):
-        return "m" if self.group_metadata else ""
+        has_left = self.is_leaving and not self.owned
+        return "m" if self.group_metadata and not has_left else ""
 
     def close(self):
         self.closed.set()
@@ -439,12 +440,22 @@ class TestFenced:
 class TestClosing:
     """The group is left in order where the client lets us."""
 
-    def test_slots_are_revoked_before_it_returns(self, owner, listener):
-        owner.close()
+    def test_slots_are_revoked_before_it_leaves(self, owner, listener):
+        owner.close(leaves_group=True)
 
         assert owner._consumer.closed.is_set()
         assert owner._consumer.calls == ["subscribe", "unsubscribe", ("unassign", [3])]
         assert listener.seen == [("assigned", (3,)), ("revoked", (3,))]
+
+    def test_a_client_that_keeps_its_place_is_dropped_and_nothing_is_called(self, owner, listener):
+        """Closing a static member's client calls its callbacks, which may hang."""
+        client = owner._consumer
+        owner.close()
+
+        assert client.calls == ["subscribe"]
+        assert not client.closed.is_set()
+        assert not hasattr(owner, "_consumer")
+        assert listener.seen == [("assigned", (3,))]
 
     def test_an_error_of_the_listener_is_raised(self, owner, listener):
         def fail(_slots):
@@ -453,7 +464,7 @@ class TestClosing:
 
         listener.slots_revoked = fail
         with pytest.raises(UnreachableError, match="not released"):
-            owner.close()
+            owner.close(leaves_group=True)
 
 
 class TestRarelyUsedClients:

@@ -140,7 +140,7 @@ def publisher_on(monkeypatch):
             dead_letter="dead",
             redrives=redrives,
             tombstones=tombstones,
-            progress_schema_ids=dict.fromkeys((1, 2, 3), (1, 2)),
+            progress_schema_ids=dict.fromkeys((1, 2, 3, 4), (1, 2)),
             options=options,
             limits=limits,
         )
@@ -460,7 +460,7 @@ def test_a_closed_publisher_releases_its_client_whose_reports_were_not_polled():
         transaction_timeout_ms=1_000,
         progress_topic="p",
         topic_partitions={"topic": 6},
-        progress_schema_ids=dict.fromkeys((1, 2, 3), (1, 2)),
+        progress_schema_ids=dict.fromkeys((1, 2, 3, 4), (1, 2)),
     )
     publisher._producer = Producer(
         {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 1, "log_level": 0}

@@ -13,11 +13,15 @@ from tidegate.program import from_beginning
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress import (
     ChildPartition,
+    ControlState,
     DataTopic,
     PartitionAnnounced,
     ProgressRecord,
+    SlotPaused,
+    StreamControl,
     StreamStarted,
     TableAdded,
+    WorkerDrain,
 )
 from tidegate.schemas.progress_chunks import split
 from tidegate.schemas.progress_codec import encode_key, encode_record
@@ -153,6 +157,29 @@ class TestSearch:
         batches.append([failed(error)])
 
         assert reader.poll() == (None, at_end)
+
+
+class TestCommands:
+    """What operators want, and how soon it is known."""
+
+    def test_it_is_read_as_the_tables_are(self, reader, batches):
+        bodies = (StreamControl(1, ControlState.PAUSED, "me", 7), WorkerDrain("w", "me", 7))
+        batches.append([message(ADDED), *map(message, bodies), message(SlotPaused(0, 1))])
+        read = reader.poll_records()
+
+        assert [record.body for record in read.records] == [ADDED, *bodies]
+
+    def test_full_batches_are_read_on_until_the_end(self, reader, batches):
+        """No query starts before: a day of the slot has to be passed over."""
+        full = [message(ANNOUNCED)] * 500
+        batches += [full] * 30 + [[message(ADDED), failed(END)], full, full]
+
+        assert reader.poll_records() is None
+        assert len(batches) == 13
+        assert reader.poll_records() == RootSlotRead((TABLE,), is_at_end=True)
+        assert len(batches) == 2
+        assert reader.poll_records() is None
+        assert len(batches) == 1
 
 
 class TestTables:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tidegate.lineage.fleet_status import PartitionCondition, fleet_status
@@ -9,12 +11,15 @@ from tidegate.lineage.fleet_view import FleetView
 from tidegate.lineage.frontier import ProgressRow
 from tidegate.schemas.progress import (
     ChildPartition,
+    ControlState,
     PartitionAnnounced,
     PartitionGap,
     ProgressRecord,
     SlotChanges,
+    SlotPaused,
     SlotProgress,
     SlowestToken,
+    StreamControl,
     StreamStarted,
     TokenSnapshot,
 )
@@ -79,6 +84,26 @@ def test_accepted_gaps_are_listed_and_a_stop_has_the_minute_in_which_it_was_firs
     view.fold([row(0, 2, gap), row(0, 3, whole)], reached={0: 4, 1: 1})
     assert since() == {"a": None, "b": 9 * 60_000_000}
     assert fleet_status(view, started(), epoch="e").gaps == (gap,)
+
+
+def test_a_slot_is_paused_once_an_owner_has_said_so_of_the_last_control(view):
+    first = [row(slot, 0, SlotProgress(slot, 1, 0, -1, (), ())) for slot in range(2)]
+    pause = StreamControl(1, ControlState.PAUSED, "me", 7)
+    view.fold([*first, row(0, 1, pause), row(1, 1, SlotPaused(1, 1))], reached={0: 2, 1: 2})
+
+    def said():
+        found = fleet_status(view, started(), epoch="e")
+        return [slot.is_paused for slot in found.slots], found.is_to_pause, found.is_paused
+
+    assert said() == ([False, True], True, False)
+    view.fold([row(0, 2, SlotPaused(0, 1))], reached={0: 3, 1: 2})
+    assert said() == ([True, True], True, True)
+    view.fold([row(0, 3, replace(pause, number=2, state=ControlState.RUNNING))],
+              reached={0: 4, 1: 2})  # fmt: skip
+    assert said() == ([False, False], False, False)
+    # Another pause is not the one that was obeyed.
+    view.fold([row(0, 4, replace(pause, number=3))], reached={0: 5, 1: 2})
+    assert said() == ([False, False], True, False)
 
 
 def test_what_was_announced_since_the_heartbeat_counts(view):
