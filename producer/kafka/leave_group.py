@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import structlog
@@ -36,6 +35,8 @@ _POLL_S = 0.05
 _QUIET_POLLS = 2
 _BATCH_MAX = 500
 _UNASSIGN_S = 30.0
+_LEAVE_S = 10.0
+"""The request to leave is sent as soon as nothing is assigned any more."""
 _CLOSE_S = 15.0
 """A client that can reach the group closes in less than a second."""
 _log = structlog.get_logger()
@@ -47,18 +48,23 @@ def leave_group(consumer: Consumer) -> None:
     A client that keeps what it owns, or does not close, is left behind: the group drops it after
     its session time-out.  Raises what the callbacks raise.
     """
+    give_up_at = time.monotonic() + _UNASSIGN_S
+    leave_until = time.monotonic() + _LEAVE_S
     try:
-        # A fenced client refuses this, and owns nothing.
-        with suppress(KafkaException):
+        try:
             consumer.unsubscribe()
-        give_up_at, quiet_polls = time.monotonic() + _UNASSIGN_S, 0
+        except KafkaException:  # a fenced client refuses this, and owns nothing
+            leave_until = 0.0
+        quiet_polls = 0
         while quiet_polls < _QUIET_POLLS:
             if time.monotonic() > give_up_at:
-                _log.warning("the group's client does not leave and is left behind")
+                _log.warning("the group's client keeps its slots and is left behind")
                 return
             consumer.consume(_BATCH_MAX, _POLL_S)
-            is_there = consumer.assignment() or consumer.memberid()
-            quiet_polls = 0 if is_there else quiet_polls + 1
+            is_leaving = time.monotonic() < leave_until and bool(consumer.memberid())
+            quiet_polls = 0 if is_leaving or consumer.assignment() else quiet_polls + 1
+        if leave_until and consumer.memberid():
+            _log.warning("the group's client does not leave")
     except BaseException:
         _close(consumer)
         raise

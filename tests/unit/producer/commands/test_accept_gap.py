@@ -80,11 +80,3 @@ def test_what_is_lost_is_described_with_its_bounds_and_since_when():
         stopped_since="1970-01-01T00:07:00Z",
         reason=EXPIRED,
     )
-
-
-def test_a_user_without_a_name_is_unknown(monkeypatch):
-    def fail():
-        raise OSError("no such user")
-
-    monkeypatch.setattr(command.getpass, "getuser", fail)
-    assert command._this_user().startswith("unknown@")

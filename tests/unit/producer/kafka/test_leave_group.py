@@ -96,11 +96,32 @@ def test_what_a_callback_raises_is_raised_after_closing():
 def test_it_is_closed_once_it_has_left():
     """Its member id says so: the request to leave is out."""
     client = Client()
-    client.member_id = ["w-1", "w-1", "", ""]
-    client.memberid = lambda: client.member_id.pop(0)
+    ids = ["w-1", "w-1"]
+    client.memberid = lambda: ids.pop() if ids else ""
     leave_group(client)
 
     assert client.calls == ["unsubscribe", *["consume"] * 4, "close"]
+
+
+def test_a_client_that_does_not_leave_is_closed_all_the_same(monkeypatch):
+    monkeypatch.setattr(module, "_LEAVE_S", 0.05)
+    client = Client()
+    client.memberid = lambda: "w-1"
+    leave_group(client)
+
+    assert client.calls[-1] == "close"
+
+
+def test_a_fenced_client_that_keeps_its_member_id_is_not_waited_for():
+    client = Client()
+
+    def unsubscribe():
+        raise FATAL
+
+    client.unsubscribe, client.memberid = unsubscribe, lambda: "w-1"
+    leave_group(client)
+
+    assert client.calls == ["consume", "consume", "close"]
 
 
 def test_a_client_that_keeps_its_place_is_dropped():
