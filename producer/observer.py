@@ -10,6 +10,7 @@ from tidegate.producer.core.events import (
     Event,
     QueryFailed,
     RecordsRead,
+    RootSlotRead,
     SlotsAssigned,
     SlotsLost,
     Ticked,
@@ -79,7 +80,7 @@ class Observer:
                 self._health.set_ready()
             case SlotsLost():
                 self._health.set_not_ready("slots lost: rejoining the group")
-            case DrainRequested():
+            case DrainRequested() | RootSlotRead() if worker.is_draining:
                 self._health.set_not_ready("draining")
             case RecordsRead():
                 heartbeats = sum(isinstance(item, HeartbeatRecord) for item in event.items)

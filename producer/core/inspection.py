@@ -49,6 +49,7 @@ class InspectedWorker:
     """The part of a worker that changes nothing, but for `restore`."""
 
     slots: dict[int, Slot]
+    _draining: bool
     _identity: StreamIdentity
     _index: PartitionIndex
     _cycle: TransactionCycle
@@ -82,6 +83,11 @@ class InspectedWorker:
     def states(self) -> Mapping[PartitionState, int]:
         """How many stream partitions of the owned slots are in each state."""
         return self._index.states
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether it is about to end, by itself or because an operator takes it away."""
+        return self._draining
 
     @property
     def is_paused(self) -> bool:

@@ -11,6 +11,7 @@ from tidegate.producer.core.events import (
     DrainRequested,
     QueryFailed,
     RecordsRead,
+    RootSlotRead,
     SlotsAssigned,
     SlotsLost,
     Ticked,
@@ -39,7 +40,7 @@ def slot(*parked_keys):
 
 def core(
     *, counts=None, published=None, watermark_us=None, stopped=None, states=None, parked=None,
-    slots=None, is_paused=False,
+    slots=None, is_paused=False, is_draining=False,
 ):  # fmt: skip
     """Return what the observer looks at."""
     counted = counts or dict.fromkeys(COUNTED, 0)
@@ -51,6 +52,7 @@ def core(
         watermark_us=watermark_us,
         stopped=stopped or {},
         is_paused=is_paused,
+        is_draining=is_draining,
     )
 
 
@@ -138,8 +140,12 @@ def test_a_worker_is_ready_while_it_is_in_the_group():
     observer(SlotsLost((1,)), core())
     assert "rejoining" in health.not_ready
     observer(SlotsAssigned((1,)), core())
-    observer(DrainRequested(), core())
-    assert health.not_ready == "draining"
+    observer(RootSlotRead((), is_at_end=True), core())
+    assert health.not_ready == ""
+    for event in (DrainRequested(), RootSlotRead((), is_at_end=True)):
+        observer(event, core(is_draining=True))
+        assert health.not_ready == "draining"
+        health.set_ready()
 
 
 def test_every_event_is_a_step():

@@ -80,6 +80,20 @@ def test_waiting_stream_partitions_are_a_line_in_the_log():
     assert lines == [{**line, "queued": 3, "paused": 4, "running": 2, "held": 1}]
 
 
+def test_a_pause_and_its_end_and_a_drain_are_lines_in_the_log():
+    core = ScriptedCore(
+        Ticked=[do.ReportPause(True), do.ReportPause(False), do.Stop(None, leaves_group=True)]
+    )
+    with capture_logs() as lines:
+        runner(core).process(on.Ticked())
+
+    assert [line["event"] for line in lines] == [
+        "the stream is paused",
+        "the stream is resumed",
+        "drained; leaving the group",
+    ]
+
+
 def test_one_more_topic_is_watched_by_the_membership():
     slots = FakeSlots()
     runner(ScriptedCore(Ticked=[do.WatchTopic("t")]), slots=slots).process(on.Ticked())

@@ -66,7 +66,7 @@ class FakePublisher:
     def abort(self, reason):
         return self._call("abort", on.TransactionAborted(reason))
 
-    def close(self, **_options):
+    def close(self):
         self.closed = True
 
 
@@ -82,8 +82,8 @@ class FakeSlots:
     def start(self):
         """Join."""
 
-    def close(self, **_options):
-        self.closed = True
+    def close(self, *, leaves_group=False):
+        self.closed, self.has_left = True, leaves_group
 
     def poll(self, timeout_s):
         return self.polls.pop(0)() if self.polls else []
@@ -124,7 +124,7 @@ class FakeFinder:
     def poll(self):
         return self.answers.pop(0)
 
-    def close(self, **_options):
+    def close(self):
         self.closed = True
 
 
@@ -326,6 +326,17 @@ class TestSteps:
         assert not worker.step()
 
         assert core.events == [on.DrainRequested()]
+
+    @pytest.mark.parametrize("leaves", [False, True])
+    def test_the_core_says_whether_the_worker_leaves_its_group(self, leaves):
+        slots = FakeSlots()
+        core = ScriptedCore(DrainRequested=[do.Stop(None, leaves_group=leaves)])
+        worker = loop(core, slots=slots)
+        worker.request_drain(leaves_group=leaves)
+        worker.run()
+
+        assert core.events == [on.DrainRequested(leaves_group=leaves)]
+        assert slots.has_left is leaves
 
     def test_the_stream_start_is_looked_for_until_it_is_found(self):
         record = ProgressRecord("e", "w", None)

@@ -26,8 +26,8 @@ class Stage:
     def start(self):
         self.calls.append("start")
 
-    def close(self, **_options):
-        self.calls.append("close")
+    def close(self, *, leaves_group):
+        self.calls.append("leave" if leaves_group else "close")
 
     def step(self):
         self.steps += 1
@@ -46,7 +46,7 @@ def test_it_waits_for_all_slots_and_leaves_in_the_end(kind, error):
     with pytest.raises(error, match="taken away"):
         run.keep_alive()
     run.close()
-    assert stage.calls == ["start", "close"]
+    assert stage.calls == ["start", "leave"]
 
 
 @KINDS
