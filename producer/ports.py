@@ -90,9 +90,8 @@ class Publisher(Protocol):
     def begin(self, metadata: bytes | None) -> TransactionFailure | None:
         """Begin a transaction and keep the group's metadata for its fence.
 
-        `metadata` is what `Membership.metadata` returned just now; with None the transaction is
-        aborted, since it could not be fenced.  Empty bytes: no `send_offsets` follows.  May replace
-        a broken producer first, as `start`.
+        `metadata` is what `Membership.metadata` returned just now: None aborts the transaction;
+        empty, no fence follows.  May replace a broken producer first, as `start`.
         """
         ...
 
@@ -189,12 +188,7 @@ class Membership(Protocol):
         ...
 
     def close(self, *, leaves_group: bool = False) -> None:
-        """End the membership; the listener's `slots_revoked` or `slots_lost` may be called.
-
-        The worker keeps its place until its session times out, so that a process that comes back
-        under its name has its slots at once.  With `leaves_group` the group
-        assigns the slots to others at once; blocks for seconds then.
-        """
+        """End; the listener may be called.  The place in the group is kept or given up at once."""
         ...
 
     def poll(self, timeout_s: float) -> list[Event]:

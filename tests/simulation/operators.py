@@ -25,6 +25,8 @@ from tidegate.schemas.progress import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.simulation.world import World
 
 __all__ = ["Operators"]
@@ -52,6 +54,11 @@ class Operators:
         """Take a worker away; somebody may start it again, at any time."""
         names = [node.name for node in self._world.nodes]
         self.drain(self._random.choice(names))
+
+    def deeds(self) -> list[tuple[Callable[[], None], float]]:
+        """Return what they do, and how often."""
+        weather = self._world.weather
+        return [(self.pause_or_resume, weather.controls), (self.drain_one, weather.drains)]
 
     # ------------------------------------------------------------ commands
 

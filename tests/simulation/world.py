@@ -179,10 +179,9 @@ class World:
         self.thinning = 0.6 if weather.consumer_begins else 0.2
         """Chance that a batch of progress records is thinned; a late reader has large batches."""
         self._started = 0
-        gate_random = Random(f"gate {seed}")
         self.checkpoint = Checkpoint(
             Disturbance(
-                gate_random,
+                Random(f"gate {seed}"),
                 self.consumers,
                 self._replace_consumer,
                 tell=lambda what: self.tell("consumer", "fault", what),
@@ -263,8 +262,7 @@ class World:
             (self._let_a_client_stick, weather.stuck_clients),
             (self._redrive, weather.redrive),
             (self._kill_a_redrive, weather.redrive),
-            (self.operators.pause_or_resume, weather.controls),
-            (self.operators.drain_one, weather.drains),
+            *self.operators.deeds(),
         ]
         rest = max(0.2, 1 - sum(weight for _, weight in deeds))
         return [(self._step_node, rest), *((doer, chance) for doer, chance in deeds if chance)]
@@ -543,9 +541,8 @@ class World:
         """Start a process that gives up what has expired, or once more what was given up."""
         self.tell(ACCEPT_GAP, "fault", "accept-gap started")
         self._started += 1
-        margin_us = self.ground.gap_margin_us or 0
-        client_id = f"{ACCEPT_GAP}-{self._started}"
-        process = AcceptGap(self, client_id=client_id, margin_us=margin_us, gaps=gaps)
+        name, margin_us = f"{ACCEPT_GAP}-{self._started}", self.ground.gap_margin_us or 0
+        process = AcceptGap(self, client_id=name, margin_us=margin_us, gaps=gaps)
         self.redrives.append(process)
         return process
 
@@ -617,11 +614,10 @@ class World:
             self.at += 1
             self.history.fenced.append(
                 Fenced(
-                    self.at, name, frozenset(carried.covers),
-                    transaction.owned_at_fence, transaction.was_checked,
-                    frozenset(transaction.offsets), transaction.after_fence,
-                    frozenset(carried.topics), tuple(carried.fixed), tuple(carried.paused),
-                    frozenset(carried.with_data),
+                    self.at, name, frozenset(carried.covers), transaction.owned_at_fence,
+                    transaction.was_checked, frozenset(transaction.offsets),
+                    transaction.after_fence, frozenset(carried.topics), tuple(carried.fixed),
+                    tuple(carried.paused), frozenset(carried.with_data),
                 )
             )  # fmt: skip
             self.history.finishes += [Finish(self.at, name, token) for token in carried.finished]
@@ -865,10 +861,9 @@ class World:
         )  # fmt: skip
 
     def _query_limits(self) -> QueryLimits:
-        weather = self.weather
+        weather, ends = self.weather, self.weather.window_us if self.weather.key_moves else None
         scheduler = SchedulerLimits(weather.open_queries, weather.turn_us, weather.drift_us)
-        window_us = weather.window_us if weather.key_moves else None
-        return QueryLimits(_REFUSAL_PAUSE_US, _STALL_AFTER_US, window_us, scheduler)
+        return QueryLimits(_REFUSAL_PAUSE_US, _STALL_AFTER_US, ends, scheduler)
 
     def _heartbeat_limits(self, name: str) -> HeartbeatLimits:
         """Return those of a worker: in some worlds versions meet, and a worker may be upgraded."""

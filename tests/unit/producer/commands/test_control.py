@@ -85,12 +85,12 @@ def test_what_is_still_read_is_named_when_the_wait_ends(place, fleet):
     assert not report.is_done
 
 
-def test_nobody_is_waited_for_where_no_worker_is(fleet, members):
+def test_a_fleet_without_workers_is_not_waited_for(fleet, members):
     members.clear()
     assert control(fleet, PAUSED, wait_s=20).is_done
 
 
-def test_what_was_said_is_not_said_again_and_each_record_has_the_next_number(fleet):
+def test_nothing_is_repeated_and_each_record_has_the_next_number(fleet):
     assert not control(fleet, RUNNING).written
     assert control(fleet, PAUSED).written
     assert not control(fleet, PAUSED).written
@@ -106,7 +106,7 @@ def test_a_stream_that_has_not_begun_is_not_paused_and_has_a_status(config):
     assert (status.state, status.fleet) == (StreamState.NOT_STARTED, None)
 
 
-def test_a_fleet_that_writes_older_records_is_told_nothing():
+def test_a_fleet_that_writes_older_records_is_refused():
     view = SimpleNamespace(slots=[SimpleNamespace(version=4), SimpleNamespace(version=3)])
     with pytest.raises(ConfigError, match="version 3") as refused:
         command._require_version(SimpleNamespace(view=view, version=4))
