@@ -26,6 +26,22 @@ def _by_commit_time(rows: Any, *, within: Any = ()) -> Any:
     return _sums_by_transaction(same, within=within)
 
 
+_sums = transaction_sums._sums
+
+
+def _all_as_one(rows: Any, *, by: Any, record: Any) -> Any:
+    """Take all transactions of a slice for one, where they are only proved to be whole."""
+    same = rows.withColumn(by[-1], F.lit(0)) if record == transaction_sums._RECORD else rows
+    return _sums(same, by=by, record=record)
+
+
+def _change_as_record(rows: Any, *, by: Any, record: Any) -> Any:
+    """Take each change for a record, likewise."""
+    each = F.monotonically_increasing_id()
+    apart = rows.withColumn(record, each) if record == transaction_sums._RECORD else rows
+    return _sums(apart, by=by, record=record)
+
+
 BROKEN_COUNTING = (
     UnitMutant(
         "a commit time of another slice counted where it stands",
@@ -36,5 +52,15 @@ BROKEN_COUNTING = (
         "transactions of one commit time counted as one",
         (f"{_TESTS}::test_transactions_of_one_commit_time_are_counted_apart",),
         ((transaction_sums, "sums_by_transaction", _by_commit_time),),
+    ),
+    UnitMutant(
+        "halves of several transactions proved as one whole",
+        (f"{_TESTS}::test_two_halves_of_one_commit_time_are_no_whole_transaction",),
+        ((transaction_sums, "_sums", _all_as_one),),
+    ),
+    UnitMutant(
+        "the changes of one record proved as several records",
+        (f"{_TESTS}::test_two_changes_of_one_record_are_one_record",),
+        ((transaction_sums, "_sums", _change_as_record),),
     ),
 )

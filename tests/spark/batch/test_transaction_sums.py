@@ -93,6 +93,39 @@ def test_transactions_of_one_commit_time_are_counted_apart(spark):
         assert [one.server_transaction_id for one in found.listed] == ["u"]
 
 
+def test_two_halves_of_one_commit_time_are_no_whole_transaction(spark):
+    """Together they have as many records as each states."""
+    halves = [(A, change(1, n, records=2, transaction=name)) for n, name in enumerate("tu")]
+    for found in both_ways(spark, halves):
+        assert [one.server_transaction_id for one in found.listed] == ["t", "u"]
+
+
+def test_two_changes_of_one_record_are_one_record(spark):
+    changes = [(A, change(1, mod=mod, records=2)) for mod in range(2)]
+    for found in both_ways(spark, changes):
+        assert [(one.found, one.most) for one in found.listed] == [(1, 2)]
+
+
+@pytest.mark.parametrize("fault", ["lacks", "has more", "repeats", "contradicts"])
+def test_one_transaction_among_whole_ones_is_found(spark, fault):
+    """The job that proves all of them whole must not overlook it."""
+    whole = [
+        (topic, change(us, n, mod=mod, records=2, transaction=f"t{us}"))
+        for us in range(1, 21)
+        for n, topic in enumerate((A, B))
+        for mod in range(us % 3 + 1)
+    ]
+    of_one = {
+        "lacks": [(A, change(7, records=2, transaction="u"))],
+        "has more": [(A, change(7, n, transaction="u")) for n in range(2)],
+        "repeats": [(A, change(7, mod=mod, records=2, transaction="u")) for mod in range(2)],
+        "contradicts": [(A, change(7, n, records=1 + n, transaction="u")) for n in range(2)],
+    }
+    here, by_spark = both_ways(spark, [*whole, *of_one[fault]], 5, 10)
+    assert here == by_spark
+    assert [one.server_transaction_id for one in by_spark.listed] == ["u"]
+
+
 def test_whole_transactions_of_several_slices_take_one_job(spark):
     changes = [(A, change(1, 0, records=2)), (B, change(1, 1, records=2)), (B, change(9))]
     context = spark.sparkContext
