@@ -12,13 +12,15 @@ stands still, signal handlers included.
 
 So what is due is handed over first, in ordinary polls, where that call is always answered; what is
 closed then has no callback left to call.  A client that keeps its place is not closed at all, but
-dropped: that calls nothing.
+dropped, after the same polls: with an answer of the group that no poll has taken, librdkafka ends
+the client never, and its thread spins meanwhile.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import structlog
@@ -74,9 +76,19 @@ def leave_group(consumer: Consumer) -> None:
 def keep_place(clients: list[Consumer]) -> None:
     """Drop the only references to clients, whose places the group keeps until their sessions end.
 
-    On a thread of its own: ending a client that hangs may hang too.
+    On a thread of its own: ending a client that hangs may hang too.  The clients' callbacks may
+    still be called there.
     """
-    threading.Thread(target=clients.clear, name="kafka-discard", daemon=True).start()
+    threading.Thread(target=_drop, args=(clients,), name="kafka-discard", daemon=True).start()
+
+
+def _drop(clients: list[Consumer]) -> None:
+    """Hand over what is due and drop the clients; no variable may refer to one."""
+    with suppress(KafkaException):
+        for place in range(len(clients)):
+            for _ in range(_QUIET_POLLS):
+                clients[place].consume(_BATCH_MAX, _POLL_S)
+    clients.clear()
 
 
 def _close(consumer: Consumer) -> None:

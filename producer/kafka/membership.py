@@ -335,8 +335,12 @@ class KafkaMembership:
         ).start()
         self._join()
 
+    def _is_current(self, consumer: Consumer) -> bool:
+        """Whether a callback is of the client in use; there is none after `close`."""
+        return getattr(self, "_consumer", None) is consumer
+
     def _on_assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        if consumer is not self._consumer:
+        if not self._is_current(consumer):
             return
         slots = tuple(sorted(place.partition for place in places))
         self._starting = {
@@ -362,7 +366,7 @@ class KafkaMembership:
         notify: Callable[[tuple[int, ...]], None],
     ) -> None:
         # The slots of a former consumer have been reported as lost already.
-        if consumer is self._consumer:
+        if self._is_current(consumer):
             slots = tuple(sorted(place.partition for place in places))
             notify(slots)
             self._assigned.difference_update(slots)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -124,7 +125,8 @@ def test_a_fenced_client_that_keeps_its_member_id_is_not_waited_for():
     assert client.calls == ["consume", "consume", "close"]
 
 
-def test_a_client_that_keeps_its_place_is_dropped():
+def test_a_client_that_keeps_its_place_hands_over_what_was_due_and_is_dropped():
+    """An answer of the group that no poll has taken would keep its thread busy for good."""
     client = Client()
     held = [client]
     keep_place(held)
@@ -132,4 +134,26 @@ def test_a_client_that_keeps_its_place_is_dropped():
     while held and time.monotonic() < give_up_at:
         time.sleep(0.01)
 
-    assert (held, client.calls) == ([], [])
+    assert (held, client.calls) == ([], ["consume", "consume"])
+
+
+def test_a_client_that_refuses_what_is_due_is_dropped_all_the_same():
+    client = Client()
+
+    def consume(_count, _timeout_s):
+        raise FATAL
+
+    client.consume = consume
+    held = [client]
+    module._drop(held)
+
+    assert held == []
+
+
+def test_what_is_dropped_is_referred_to_by_nothing_else():
+    """Else it would end somewhere else, or never."""
+    held = [Client()]
+    dropped = weakref.ref(held[0])
+    module._drop(held)
+
+    assert dropped() is None

@@ -457,6 +457,24 @@ class TestClosing:
         assert not hasattr(owner, "_consumer")
         assert listener.seen == [("assigned", (3,))]
 
+    def test_clients_that_still_leave_give_up_their_slots_without_the_listener(
+        self, owner, listener, cluster
+    ):
+        """A replaced client leaves on a thread of its own, and a dropped one may be polled."""
+        former = owner._consumer
+        cluster.answers.append(owner._config["client.id"])
+        owner.replace_client()
+        owner.poll(0.0)
+        assert former.closed.wait(PATIENCE_S)
+        last, seen = owner._consumer, list(listener.seen)
+        owner.close()
+        for client in (former, last):
+            client.callbacks["on_revoke"](client, [TopicPartition("t", 3)])
+            assert client.calls[-1] == ("unassign", [3])
+            client.callbacks["on_assign"](client, [TopicPartition("t", 1)])
+
+        assert listener.seen == seen
+
     def test_an_error_of_the_listener_is_raised(self, owner, listener):
         def fail(_slots):
             message = "not released"
