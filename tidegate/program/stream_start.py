@@ -6,6 +6,8 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import KafkaError
+
 from tidegate.program.from_beginning import consume_from_beginning
 from tidegate.program.kafka_errors import AT_END, is_denied, kafka_failure
 from tidegate.program.kafka_log import KafkaClientLog
@@ -37,7 +39,7 @@ def recorded_filters(
 ) -> tuple[str, ...] | None:
     """Return `StreamStarted.filters` of a progress topic that exists; None before it is recorded.
 
-    Blocks for seconds; joins no group.  Raises ConfigError if Kafka denies access, SchemaError for
+    Blocks for seconds; joins no group, and needs no right to one.  Raises ConfigError if Kafka denies access, SchemaError for
     a record that cannot be decoded, and UnreachableError if the topic cannot be read to its end.
     """
     decoder = ProgressDecoder(schema_of)
@@ -54,6 +56,8 @@ def recorded_filters(
             for message in consumer.consume(_BATCH_MAX, _POLL_S):
                 error, value = message.error(), message.value()
                 if error is not None:
+                    if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                        continue  # the client looks for the group's coordinator, and needs none
                     if is_denied(error):
                         raise kafka_failure(error, attempt=f"cannot read topic {topic}")
                     if error.code() == AT_END:

@@ -110,17 +110,17 @@ def test_a_record_that_is_not_one_of_a_stream_is_an_error(broker):
 
 
 class Client:
-    """Answers with one error, again and again."""
+    """Answers with errors, the last one again and again."""
 
-    def __init__(self, code):
-        self._code = code
+    def __init__(self, *codes):
+        self._codes = list(codes)
         self.is_closed = False
 
     def consume(self, *_):
         return [self]
 
     def error(self):
-        return KafkaError(self._code)
+        return KafkaError(self._codes.pop(0) if self._codes[1:] else self._codes[0])
 
     def value(self):
         return b"text of the error"
@@ -142,4 +142,13 @@ def test_a_topic_that_cannot_be_read_is_named(monkeypatch, code, kind):
     monkeypatch.setattr(stream_start, "_PATIENCE_S", 0.1)
     with pytest.raises(kind, match="bank-progress"):
         recorded_filters("bank-progress", bootstrap_servers="b", options={}, schema_of=dict)
+    assert client.is_closed
+
+
+def test_no_right_to_a_group_is_needed(monkeypatch):
+    """The client asks for the coordinator of the group that it is named after."""
+    client = Client(KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._PARTITION_EOF)
+    monkeypatch.setattr(stream_start, "consume_from_beginning", lambda *_, **__: client)
+    found = recorded_filters("bank-progress", bootstrap_servers="b", options={}, schema_of=dict)
+    assert found is None
     assert client.is_closed
