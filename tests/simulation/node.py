@@ -109,7 +109,16 @@ class WatchedCore(Worker):
         return effects
 
     def _what_is_pending(self) -> dict[str, int]:
-        return {t: len(p.pending) for slot in self.slots.values() for t, p in slot.tokens.items()}
+        """Return how much each stream partition has read that it could publish now.
+
+        What waits for a later table is dropped with its slot: the next owner reads it again.
+        """
+        return {
+            token: len(partition.pending)
+            for slot in self.slots.values()
+            for token, partition in slot.tokens.items()
+            if not self._tables.waited_for(partition.pending)
+        }
 
     def _note_disobedience(self, effects: list[do.Effect], unread: dict[str, int]) -> None:
         """Tell the world what is against what operators want, as this worker has read it."""
