@@ -84,7 +84,7 @@ def keep_place(clients: list[Consumer]) -> None:
 
 def _drop(clients: list[Consumer]) -> None:
     """Hand over what is due and drop the clients; no variable may refer to one."""
-    with suppress(KafkaException):
+    with suppress(KafkaException, RuntimeError):  # the second of a client that is closed already
         for place in range(len(clients)):
             for _ in range(_QUIET_POLLS):
                 clients[place].consume(_BATCH_MAX, _POLL_S)

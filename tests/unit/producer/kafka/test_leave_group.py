@@ -137,11 +137,12 @@ def test_a_client_that_keeps_its_place_hands_over_what_was_due_and_is_dropped():
     assert (held, client.calls) == ([], ["consume", "consume"])
 
 
-def test_a_client_that_refuses_what_is_due_is_dropped_all_the_same():
+@pytest.mark.parametrize("error", [FATAL, RuntimeError("Consumer closed")])
+def test_a_client_that_refuses_what_is_due_is_dropped_all_the_same(error):
     client = Client()
 
     def consume(_count, _timeout_s):
-        raise FATAL
+        raise error
 
     client.consume = consume
     held = [client]
