@@ -203,9 +203,12 @@ class TransactionCycle:
         return [*effects, do.AwaitDelivery()]
 
     def begin_empty(self, slots: Iterable[Slot]) -> list[do.Effect]:
-        """Begin a transaction over slots whose tokens publish nothing in it."""
+        """Begin a transaction over slots whose tokens have nothing to publish."""
         incarnations = {slot.number: slot.incarnation for slot in slots}
         self.open = OpenTransaction(incarnations, {number: {} for number in incarnations})
+        paused_by = self._commands.paused_by
+        if paused_by is not None:
+            self.open.pauses = dict.fromkeys(incarnations, paused_by)
         return [do.BeginTransaction()]
 
     def begin_past_gaps(

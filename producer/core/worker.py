@@ -258,7 +258,8 @@ class Worker(InspectedWorker):
         self.epoch = record.epoch
         self._commands.open(record.epoch)
         follow = self._fleet.follow(record.epoch)
-        return [*self._tables.open(record), *self._opening.drop(), *follow]
+        report = [do.ReportPause(is_paused=True)] if self.is_paused else []
+        return [*self._tables.open(record), *self._opening.drop(), *follow, *report]
 
     def _on_stream_start_absent(self, search_id: int) -> list[do.Effect]:
         if self.stream is not None or not self._start_search.is_decided_by(search_id):

@@ -156,6 +156,19 @@ class TestPause:
         say(other, control(2, RUNNING))
         assert list(other.queries) == ["a"]
 
+    def test_a_pause_that_was_read_before_the_epoch_was_known_is_reported(self, bench, make_bench):
+        """Every worker that starts reads slot 0 before it knows its epoch."""
+        reading(bench, "a")
+        say(bench, control(1, PAUSED))
+        other = make_bench(name="w2", has_read_commands=False)
+        other.read_root_slot()
+        assert not other.worker.is_paused
+        other.own(*range(SLOTS))
+        assert other.worker.is_paused
+        assert [one for one in other.effects if isinstance(one, do.ReportPause)] == [
+            do.ReportPause(is_paused=True)
+        ]
+
     def test_who_takes_a_paused_slot_over_waits_for_the_pause(self, bench, make_bench):
         """Its reading of the root's slot may be behind."""
         reading(bench, "a")

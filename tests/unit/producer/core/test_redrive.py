@@ -20,7 +20,16 @@ from tidegate.producer.messages import (
 from tidegate.schemas.checksums import parked_key
 from tidegate.schemas.errors import ConfigError, InvariantViolation
 from tidegate.schemas.order_key import OrderKey, sequence_pair
-from tidegate.schemas.progress import DataTopic, ProgressRecord, SlotProgress, TableAdded
+from tidegate.schemas.progress import (
+    ControlState,
+    DataTopic,
+    ProgressRecord,
+    SlotChanges,
+    SlotPaused,
+    SlotProgress,
+    StreamControl,
+    TableAdded,
+)
 from tidegate.schemas.topics import ROOT_TOKEN, slot_of
 
 KEYS = (b"k1", b"k2")
@@ -158,6 +167,26 @@ class TestDone:
 
         assert redrive.error is None
         assert_done(parked)
+
+    def test_in_a_pause_the_slots_that_it_writes_stay_paused(self, parked):
+        """Each heartbeat may be where the next owner begins to read the slot."""
+        redrive = Redrive(parked)
+        pause = StreamControl(1, ControlState.PAUSED, "me", 0)
+        record = ProgressRecord(redrive.bench.worker.epoch, "_control", pause)
+        redrive.bench.give(on.RootSlotRead((record,), is_at_end=True))
+        before = {slot: len(records) for slot, records in parked.slots.items()}
+        redrive.run()
+
+        assert redrive.error is None
+        written = {slot: records[before[slot] :] for slot, records in parked.slots.items()}
+        beats = (SlotProgress, SlotChanges, SlotPaused)
+        ends = {
+            slot: [r.body for r in records if r is not None and isinstance(r.body, beats)][-1]
+            for slot, records in written.items()
+            if any(r is not None and isinstance(r.body, beats) for r in records)
+        }
+        assert len(ends) > 1
+        assert ends == {slot: SlotPaused(slot, 1) for slot in ends}
 
     def test_a_later_table_that_no_worker_could_find_is_recorded_with_its_first_change(
         self, parked
