@@ -153,7 +153,8 @@ def drain(
             progress(f"waiting for {', '.join(remaining)} to leave", 0)
             time.sleep(_LOOK_S)
             members = reader.members()
-            remaining = tuple(one for one in named if one in members)
+            # One that was away has left, also if its supervisor has started it again since.
+            remaining = tuple(one for one in remaining if one in members)
         return DrainReport(named, remaining, waited=wait_s > 0)
 
 

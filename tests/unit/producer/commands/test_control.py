@@ -133,6 +133,16 @@ def test_a_drain_waits_until_the_worker_has_left(fleet, members, monkeypatch):
     assert json.loads(report.as_json())["is_done"]
 
 
+def test_a_worker_that_left_and_was_started_again_has_left(fleet, members, monkeypatch):
+    """Its supervisor starts it while others still leave."""
+    monkeypatch.setattr(command, "_LOOK_S", 0.0)
+    looks = [["w1", "w2"], ["w2"], ["w1"]]
+    monkeypatch.setattr(FleetReader, "members", lambda _reader: looks.pop(0))
+
+    assert drain(fleet, ["w1", "w2"], wait_s=20).is_done
+    assert looks == []
+
+
 def test_a_worker_that_stays_is_named(fleet):
     report = drain(fleet, ["w1"], wait_s=0.1)
     assert (report.remaining, report.is_done) == (("w1",), False)
