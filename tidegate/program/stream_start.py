@@ -39,8 +39,9 @@ def recorded_filters(
 ) -> tuple[str, ...] | None:
     """Return `StreamStarted.filters` of a progress topic that exists; None before it is recorded.
 
-    Blocks for seconds; joins no group, and needs no right to one.  Raises ConfigError if Kafka denies access, SchemaError for
-    a record that cannot be decoded, and UnreachableError if the topic cannot be read to its end.
+    Blocks for seconds; joins no group, and needs no right to one.  Raises ConfigError if Kafka
+    denies access, SchemaError for a record that cannot be decoded, and UnreachableError if the
+    topic cannot be read to its end.
     """
     decoder = ProgressDecoder(schema_of)
     give_up_at = time.monotonic() + _PATIENCE_S
