@@ -31,7 +31,6 @@ from tidegate.schemas.progress import (
     WorkerDrain,
 )
 from tidegate.schemas.progress_codec import KEY_SCHEMAS, RECORD_SCHEMAS
-from tidegate.schemas.topics import TopicNames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -177,7 +176,7 @@ def _write(
     say: Callable[[FleetRecords], Sequence[ProgressBody]],
 ) -> Sequence[ProgressRecord]:
     """Commit what `say` makes of all that was written before; return the records."""
-    names = TopicNames(config.prefix)
+    names = config.topic_names
     registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
     ids = (
         register(registry, names.key_subject(names.progress), KEY_SCHEMAS[PROGRESS_VERSION]),
