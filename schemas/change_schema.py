@@ -86,8 +86,8 @@ ELSEWHERE = "exclude_tables"
 """The producer leaves out other tables: nothing of this one, but transactions lack records."""
 
 RESERVED_HINT = (
-    "Leave the column out with columns_left_out, or start a new stream with envelope = "
-    '"tidegate" under another prefix'
+    "Leave the column out with columns_left_out (none of the primary key can be), or set "
+    'envelope = "tidegate"; a stream that has begun needs another prefix for either'
 )
 
 UNWATCHED_COLUMNS = "unwatched_columns"
@@ -190,7 +190,7 @@ def value_schema(
     left_out = {"excludes": sorted(table.excludes)} if table.excludes else {}
     if envelope is Envelope.FLAT:
         for name in reserved_names(c.name for c in table.columns):
-            message = "column name is reserved in the flat envelope"
+            message = "envelope: a flat value cannot have a column whose name begins with __"
             raise SchemaError(message, hint=RESERVED_HINT, table=table.name, column=name)
         named = {"type": "record", "name": FLAT_NAME, "namespace": _namespace(topic), **left_out}
         return {**named, "fields": [*columns, *FLAT_FIELDS]}

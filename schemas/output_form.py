@@ -14,9 +14,9 @@ from tidegate.schemas.progress import PRODUCER_FILTER
 from tidegate.schemas.topic_template import SETTING as TEMPLATE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-__all__ = ["Envelope", "OutputForm", "left_out"]
+__all__ = ["Envelope", "OutputForm", "left_out", "recorded_form"]
 
 _TOMBSTONES = f"{PRODUCER_FILTER}tombstones="
 _ENVELOPE = f"{PRODUCER_FILTER}envelope="
@@ -55,6 +55,20 @@ class OutputForm:
         named = set(filters)
         is_flat = f"{_ENVELOPE}{Envelope.FLAT}" in named
         return cls(f"{_TOMBSTONES}true" in named, Envelope.FLAT if is_flat else Envelope.TIDEGATE)
+
+
+def recorded_form(filters: Iterable[str]) -> Mapping[str, str]:
+    """Return each setting of the form with its value in `StreamStarted.filters`, as texts.
+
+    Values that this version does not know are there too, so that workers can compare them.
+    """
+    found = {"envelope": str(Envelope.TIDEGATE), "tombstones": "false"}
+    for one in filters:
+        for name in found:
+            head = f"{PRODUCER_FILTER}{name}="
+            if one.startswith(head):
+                found[name] = one.removeprefix(head)
+    return found
 
 
 def left_out(filters: Iterable[str]) -> tuple[str, ...]:

@@ -32,7 +32,6 @@ __all__ = [
     "ROOT_TOKEN",
     "SLOTS_DEFAULT",
     "TopicNames",
-    "is_template",
     "slot_of",
 ]
 
@@ -70,11 +69,6 @@ _TEMPLATE = f"{PRODUCER_FILTER}{SETTING}="
 def slot_of(partition_token: str, slots: int) -> int:
     """Return the slot that owns a stream partition: CRC-32 of the token's UTF-8, modulo `slots`."""
     return zlib.crc32(partition_token.encode()) % slots
-
-
-def is_template(entry: str) -> bool:
-    """Whether an entry of `StreamStarted.filters` is the template, which leaves nothing out."""
-    return entry.startswith(_TEMPLATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +136,7 @@ class TopicNames:
     @staticmethod
     def recorded_template(filters: Iterable[str]) -> str:
         """Return the template of a stream, from its `StreamStarted.filters`."""
-        found = [one.removeprefix(_TEMPLATE) for one in filters if is_template(one)]
+        found = [one.removeprefix(_TEMPLATE) for one in filters if one.startswith(_TEMPLATE)]
         return found[0] if found else TEMPLATE_DEFAULT
 
     def require_recorded(self, filters: Iterable[str]) -> None:
@@ -162,7 +156,7 @@ class TopicNames:
         """
         topic = f"{self._head}{table}{self._tail}"
         if table in self._not_tables:
-            message = f"table {table}: {topic} would be no data topic's name"
+            message = f"table {table}: its topic {topic} would be named like another kind"
             hint = f"Use another {SETTING} than {self.template}, or leave the table out"
             raise ConfigError(message, hint=hint)
         if len(topic) > _TOPIC_LENGTH_MAX:

@@ -267,7 +267,10 @@ def require_names(config: ProducerConfig, description: StreamDescription) -> Non
         return
     for table in description.tables:
         for name in reserved_names(column.name for column in table.columns):
-            message = f"envelope: flat values have no place for column {table.name}.{name}"
+            message = (
+                f"envelope: a flat value cannot have the column {table.name}.{name}, whose name "
+                "begins with __"
+            )
             raise ConfigError(message, hint=RESERVED_HINT)
 
 

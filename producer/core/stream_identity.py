@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.producer.errors import StreamChangedError
-from tidegate.schemas.output_form import left_out
+from tidegate.schemas.output_form import left_out, recorded_form
 from tidegate.schemas.progress import PRODUCER_FILTER, StreamStarted, TimestampForm
 from tidegate.schemas.topic_template import SETTING
-from tidegate.schemas.topics import TopicNames, is_template
+from tidegate.schemas.topics import TopicNames
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,26 +94,30 @@ def _differences(recorded: StreamStarted, current: Mapping[str, object]) -> list
 
 
 def _filter_differences(recorded: StreamStarted, filters: tuple[str, ...]) -> list[str]:
+    """Compare what the producer's settings have put into `filters`."""
+    was, is_now = (_settings(some) for some in (recorded.filters, filters))
     before, now = (
-        {
-            one.removeprefix(PRODUCER_FILTER)
-            for one in some
-            if one.startswith(PRODUCER_FILTER) and not is_template(one)
-        }
+        {one.removeprefix(PRODUCER_FILTER) for one in left_out(some) if _is_producers(one)}
         for some in (recorded.filters, filters)
     )
-    templates = (TopicNames.recorded_template(some) for some in (recorded.filters, filters))
-    was, is_now = map(repr, templates)
-    found = [] if was == is_now else [f"{SETTING}: recorded {was}, now {is_now}"]
-    filtered = {
-        one.removeprefix(PRODUCER_FILTER) for one in left_out((*recorded.filters, *filters))
-    }
-    kinds = {one: "filter" if one in filtered else "setting" for one in before | now}
     return (
-        found
-        + [f"{kinds[one]}: recorded {one}, now without it" for one in sorted(before - now)]
-        + [f"{kinds[one]}: recorded without {one}, now with it" for one in sorted(now - before)]
+        [
+            f"{name}: recorded {was[name]!r}, now {value!r}"
+            for name, value in is_now.items()
+            if was[name] != value
+        ]
+        + [f"filter: recorded {one}, now without it" for one in sorted(before - now)]
+        + [f"filter: recorded without {one}, now with it" for one in sorted(now - before)]
     )
+
+
+def _settings(filters: tuple[str, ...]) -> dict[str, str]:
+    """Return the settings that leave nothing out, with their values in `filters`."""
+    return {SETTING: TopicNames.recorded_template(filters), **recorded_form(filters)}
+
+
+def _is_producers(entry: str) -> bool:
+    return entry.startswith(PRODUCER_FILTER)
 
 
 def _shown(value: object) -> str:

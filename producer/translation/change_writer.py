@@ -299,7 +299,7 @@ def _compile(
 def other_form(schema: Mapping[str, Any]) -> SchemaError:
     """Return the error about a registered value schema that was not made by this contract."""
     return SchemaError(
-        "a registered value schema is not that of a change (docs/protocol.md, 3.2)",
+        "a registered value schema is not that of a change (docs/protocol.md, 3.2 and 3.8)",
         hint="Was it registered by another program? Use another prefix, or delete the subject",
         schema=f"{schema.get('namespace', '')}.{schema.get('name', '')}",
     )

@@ -18,6 +18,7 @@ from tidegate.schemas.change_schema import (
     with_row,
 )
 from tidegate.schemas.flat_schema import is_flat
+from tidegate.schemas.output_form import Envelope
 from tidegate.schemas.tables import Column, TableSchema
 
 if TYPE_CHECKING:
@@ -88,7 +89,13 @@ def grown(
     field of its name, and for versions of another envelope.
     """
     if any(is_flat(one) != is_flat(own) for one in versions):
-        message = "envelope: the topic's registered value schemas are of the other one"
+        setting, other = Envelope.TIDEGATE, Envelope.FLAT
+        if is_flat(own):
+            setting, other = other, setting
+        message = (
+            f"envelope: the setting is '{setting}', and the topic's registered value schemas have "
+            f"'{other}'"
+        )
         raise IncompatibleChange(message, hint=OTHER_ENVELOPE_HINT, table=table)
     fields = merged_row((*reversed(versions), own))
     for name, field in row_fields(own).items():

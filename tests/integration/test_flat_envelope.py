@@ -89,7 +89,7 @@ def test_a_plain_deserializer_reads_rows_and_the_gate_refuses_them(tmp_path):
     assert not (tmp_path / "output" / "changelog").exists()
     assert not (tmp_path / "output" / "mirror").exists()
     assert other.returncode == 2
-    assert "recorded envelope=flat, now without it" in other.stderr
+    assert "envelope: recorded 'flat', now 'tidegate'" in other.stderr
     assert '"name": "FlatChange"' in shown.stdout
 
 

@@ -93,7 +93,7 @@ def test_the_newest_values_are_the_rows_and_the_gate_counts_changes_only(tmp_pat
     assert audited["mismatches"] == []
     assert audited["transactions"] == {"proved": 4, "mismatched": 0}
     assert refused.returncode == 2
-    assert "recorded tombstones=true, now without it" in refused.stderr
+    assert "tombstones: recorded 'true', now 'false'" in refused.stderr
 
 
 def audit(programs):

@@ -52,7 +52,7 @@ def test_what_is_left_out_stands_at_its_column():
 @pytest.mark.parametrize("name", ["__op", "__columns", "__", "__anything"])
 def test_a_column_with_a_name_of_the_envelope_is_refused(name):
     assert reserved_names(["a", name, "_x", "x__y"]) == [name]
-    with pytest.raises(SchemaError, match="reserved in the flat envelope") as caught:
+    with pytest.raises(SchemaError, match="a flat value cannot have a column") as caught:
         flat(name)
     assert caught.value.fields == {"table": "t", "column": name}
     assert "columns_left_out" in (caught.value.hint or "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.schemas.output_form import Envelope, OutputForm, left_out
+from tidegate.schemas.output_form import Envelope, OutputForm, left_out, recorded_form
 
 FORMS = {
     OutputForm(): (),
@@ -37,3 +37,11 @@ def test_the_template_of_topic_names_leaves_nothing_out():
     assert left_out(("producer.topic_template={prefix}-{table}", "producer.tables=A")) == (
         "producer.tables=A",
     )
+
+
+def test_every_setting_of_the_form_is_known_with_its_value():
+    assert recorded_form(()) == {"envelope": "tidegate", "tombstones": "false"}
+    assert recorded_form(("producer.envelope=later", "producer.tombstones=true", "x")) == {
+        "envelope": "later",
+        "tombstones": "true",
+    }

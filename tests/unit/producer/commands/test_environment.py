@@ -121,12 +121,16 @@ def test_another_form_of_timestamps_is_refused_before_anything_is_written(place)
     assert place.topics() == {"bank-progress"}
 
 
-@pytest.mark.parametrize("setting", [{"tombstones": True}, {"envelope": "flat"}])
-def test_another_form_of_the_output_is_refused_before_anything_is_written(place, setting):
+@pytest.mark.parametrize(
+    ("setting", "now"),
+    [
+        ({"tombstones": True}, "tombstones: recorded 'false', now 'true'"),
+        ({"envelope": "flat"}, "envelope: recorded 'tidegate', now 'flat'"),
+    ],
+)
+def test_another_form_of_the_output_is_refused_before_anything_is_written(place, setting, now):
     place.record(started(place.config().stream_path))
-    ((name, value),) = setting.items()
 
-    now = f"setting: recorded without {name}={str(value).lower()}, now with it"
     with pytest.raises(StreamChangedError, match=now):
         find_environment(place.config(**setting))
     assert place.topics() == {"bank-progress"}
@@ -138,9 +142,10 @@ def test_a_column_that_flat_values_have_no_place_for_is_named(place):
     described = SimpleNamespace(tables=(table,))
 
     require_names(place.config(), described)
-    with pytest.raises(ConfigError, match=r"no place for column shop\.T\.__op") as caught:
+    with pytest.raises(ConfigError, match=r"cannot have the column shop\.T\.__op") as caught:
         require_names(place.config(envelope="flat"), described)
     assert "columns_left_out" in caught.value.hint
+    assert "a stream that has begun needs another prefix" in caught.value.hint
 
 
 def test_a_progress_topic_that_takes_too_little_is_refused(place, monkeypatch):

@@ -112,8 +112,11 @@ def filtered(*filters):
         (
             ("producer.tombstones=true",),
             (),
-            "setting: recorded tombstones=true, now without it",
+            "tombstones: recorded 'true', now 'false'",
         ),
+        (("producer.envelope=flat",), (), "envelope: recorded 'flat', now 'tidegate'"),
+        ((), ("producer.envelope=flat",), "envelope: recorded 'tidegate', now 'flat'"),
+        (("producer.envelope=later",), (), "envelope: recorded 'later', now 'tidegate'"),
     ],
 )
 def test_another_filter_is_named(before, now, text):
