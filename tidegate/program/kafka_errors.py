@@ -11,10 +11,13 @@ from tidegate.schemas.errors import ConfigError, UnreachableError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["AT_END", "is_decisive", "is_denied", "kafka_failure"]
+__all__ = ["AT_END", "GROUP_DENIED", "is_decisive", "is_denied", "kafka_failure"]
 
 AT_END = KafkaError._PARTITION_EOF  # noqa: SLF001 - a public constant
 """The code of what a consumer reports at the end of a topic partition; no failure."""
+
+GROUP_DENIED = KafkaError.GROUP_AUTHORIZATION_FAILED
+"""The code for a group that the principal may not use: a failure for members of it only."""
 
 _TLS = (KafkaError._SSL,)  # noqa: SLF001 - librdkafka's own codes; the constants are public
 _LOGIN = (

@@ -6,10 +6,8 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError
-
 from tidegate.program.from_beginning import consume_from_beginning
-from tidegate.program.kafka_errors import AT_END, is_denied, kafka_failure
+from tidegate.program.kafka_errors import AT_END, GROUP_DENIED, is_denied, kafka_failure
 from tidegate.program.kafka_log import KafkaClientLog
 from tidegate.schemas.errors import UnreachableError
 from tidegate.schemas.progress import StreamStarted
@@ -57,7 +55,7 @@ def recorded_filters(
             for message in consumer.consume(_BATCH_MAX, _POLL_S):
                 error, value = message.error(), message.value()
                 if error is not None:
-                    if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                    if error.code() == GROUP_DENIED:
                         continue  # the client looks for the group's coordinator, and needs none
                     if is_denied(error):
                         raise kafka_failure(error, attempt=f"cannot read topic {topic}")
