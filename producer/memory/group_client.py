@@ -70,7 +70,12 @@ class GroupClient:
         self.state = ClientState.LEAVING
 
     def leave(self) -> None:
-        """Leave for good, without a callback; void for one that the group does not know."""
+        """Leave for good, without a callback; void for one that the group does not know.
+
+        Where another process has the name, there is no place to give up.
+        """
+        if self.state is ClientState.LOCKED_OUT:
+            return
         with suppress(GroupRefusal):
             self.group.leave(self.name, self.member_id)
         self.member_id, self.generation, self.owned = "", -1, frozenset()
