@@ -19,7 +19,7 @@ from tidegate.local_stack.demo.churn import SimulatorControl
 from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.program.registry_http import HttpSchemaRegistry
-from tidegate.schemas.progress import PartitionGap, SlotChanges, SlotProgress
+from tidegate.schemas.progress import PartitionGap, SlotChanges, SlotProgress, StreamStarted
 from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.wire_format import unframe
 
@@ -136,6 +136,10 @@ class Fleet:
                 found[message.partition()].append(body)
         return found
 
+    def has_begun(self):
+        """Whether the stream's start is recorded: what was written before is not in it."""
+        return any(isinstance(o, StreamStarted) for some in self.progress().values() for o in some)
+
     def gaps(self):
         """Return the recorded gaps by token; each stands before the heartbeat that passes it."""
         gaps = {}
@@ -190,7 +194,7 @@ def away(fleet):
     """A fleet that has published a change and is away."""
     fleet.start()
     fleet.until(lambda: "slots assigned" in fleet.story)
-    time.sleep(2)  # the stream begins when the slots are owned
+    fleet.until(fleet.has_begun)
     fleet.write(0)
     fleet.until(lambda: fleet.published() == [0])
     fleet.kill()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from datetime import UTC, datetime
 
 import fastavro
 import pytest
@@ -64,6 +65,7 @@ class Fleet:
         self.database.update_ddl(DDL).result(timeout=PATIENCE_S)
         self.control = SimulatorControl(stack.control_address, self.name.path, STREAM)
         self.admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
+        self._begin = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         self.committed = defaultdict(list)
         """Row -> the values of V that it got, in order."""
         self._stack, self._folder = stack, folder
@@ -80,6 +82,7 @@ class Fleet:
             "INSTANCE": self.name.instance,
             "DATABASE": self.name.database,
             "CHANGE_STREAM": STREAM,
+            "START": self._begin,
             "PREFIX": PREFIX,
             "SLOTS": "4",
             "TOPIC_PARTITIONS": str(TOPIC_PARTITIONS),
@@ -259,7 +262,6 @@ def test_poison_changes_are_parked_with_their_keys_and_put_back_once(fleet):
             lambda worker=worker: "slots assigned" in fleet.log(worker).read_text(),
             lambda worker=worker: fleet.log(worker).read_text()[-3_000:],
         )
-    time.sleep(2)  # the stream begins when the slots are owned
     fleet.write(0, *IDS)
     fleet.until(lambda: len(fleet.published()) == len(IDS))
 

@@ -56,10 +56,13 @@ def read_everything(stack: LocalStack, topic: str, *, count: int) -> list[Any]:
             "value.deserializer": AvroDeserializer(registry),
         }
     )
-    partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+    end = time.monotonic() + DEADLINE_S
+    # A topic that no worker has made yet is known without topic partitions.
+    while not (partitions := consumer.list_topics(topic, timeout=30).topics[topic].partitions):
+        assert time.monotonic() < end, f"there is no topic {topic}"
+        time.sleep(0.2)
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
     messages: list[Any] = []
-    end = time.monotonic() + DEADLINE_S
     while time.monotonic() < end:
         message = consumer.poll(2.0)
         if message is not None:
