@@ -26,7 +26,6 @@ from tidegate.spark_consumer.core.proof import Fault, Verdict
 from tidegate.spark_consumer.sinks.manifest import Manifest
 from tidegate.spark_consumer.sinks.port import TableVersion
 from tidegate.spark_consumer.spark import auditing
-from tidegate.spark_consumer.spark.audit_markers import Markers
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -206,6 +205,8 @@ def test_only_options_of_the_change_stream_leave_changes_out(left_out, may_lack)
         (("producer.mod_types=insert",), True),
         (("producer.tombstones=true",), False),
         (("producer.tombstones=true", "producer.tables=A"), True),
+        (("producer.topic_template={prefix}-{table}",), False),
+        (("producer.topic_template={prefix}-{table}", "producer.tables=A"), True),
     ],
 )
 def test_only_what_leaves_changes_out_excuses_a_transaction(filters, may_lack):
@@ -228,19 +229,6 @@ def test_a_watermark_above_the_newest_release_counts_if_nothing_was_released_up_
 ):
     manifest = Manifest(3, "q", 0, 30, 40, 0, {})
     assert auditing.released_through_us(manifest, state) == through_us
-
-
-@pytest.mark.parametrize(
-    ("filters", "leaves_out"),
-    [
-        ((), False),
-        (("producer.topic_template={prefix}-{table}",), False),
-        (("producer.topic_template={prefix}-{table}", "producer.tables=a"), True),
-        (("exclude_insert=true",), True),
-    ],
-)
-def test_a_template_of_names_leaves_no_changes_out(filters, leaves_out):
-    assert Markers(None, None, filters).leaves_out == leaves_out
 
 
 def test_a_stream_whose_data_topics_have_other_names_is_not_audited(spark, tmp_path):
