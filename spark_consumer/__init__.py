@@ -5,9 +5,10 @@ stores them; `sinks/` write releases; `spark/` holds the query and its session; 
 topics and options before Spark starts.
 
     build_query(spark, config)        starts the gate on an existing session
+    FunctionSink(function, spark)     a function that the gate calls with each release
     as_of(spark, output, time)        reads every table as it was at one moment
 
-Both load pyspark when they are first used, never before.
+All load pyspark when they are first used, never before.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ if __name__ != "tidegate.spark_consumer":
 
 if TYPE_CHECKING:
     from tidegate.spark_consumer.sinks.delta.as_of import as_of
+    from tidegate.spark_consumer.sinks.function import FunctionSink
     from tidegate.spark_consumer.spark.query import build_query
 
-__all__ = ["as_of", "build_query"]
+__all__ = ["FunctionSink", "as_of", "build_query"]
 
 _HOMES = {
+    "FunctionSink": "tidegate.spark_consumer.sinks.function",
     "as_of": "tidegate.spark_consumer.sinks.delta.as_of",
     "build_query": "tidegate.spark_consumer.spark.query",
 }

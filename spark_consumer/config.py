@@ -18,7 +18,10 @@ from tidegate.schemas.change_schema import (
     UNWATCHED_COLUMNS,
 )
 
-__all__ = ["KAFKA_OPTIONS", "SPARK_PACKAGES", "ConsumerConfig"]
+__all__ = ["KAFKA_OPTIONS", "SINKS", "SPARK_PACKAGES", "ConsumerConfig"]
+
+SINKS = ("changelog", "mirror")
+"""The sinks that settings name, in the order in which releases are written to them."""
 
 SPARK_PACKAGES = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0,"
@@ -78,6 +81,12 @@ class ConsumerConfig(StreamSettings):
     )
 
     output: str = Field(min_length=1, description="Folder of the tables and release manifests")
+    sinks: str = Field(
+        default="changelog,mirror",
+        description="What releases are written to, comma-separated: changelog, mirror. One that is "
+        "added later takes part from the next release on, a mirror with all before; "
+        "none can be taken away",
+    )
     checkpoint: str = Field(min_length=1, description="Folder of the state; one run at a time")
     changes_per_batch_max: int = Field(
         default=250_000, ge=1, description="Changes read per batch; bounds a batch's memory"
@@ -153,6 +162,22 @@ class ConsumerConfig(StreamSettings):
     java_options: str = Field(
         default="", description="Options of Spark's JVM; not under spark-submit"
     )
+
+    @field_validator("sinks")
+    @classmethod
+    def _refuse_unknown_sinks(cls, value: str) -> str:
+        wanted = _names(value)
+        unknown = sorted(set(wanted).difference(SINKS))
+        if unknown:
+            raise ValueError(f"{', '.join(map(repr, unknown))}: not one of {', '.join(SINKS)}")
+        if not wanted or len(set(wanted)) < len(wanted):
+            raise ValueError(f"name each of {', '.join(SINKS)} once at most, and at least one")
+        return value
+
+    @property
+    def sink_names(self) -> tuple[str, ...]:
+        """What `sinks` names, in the order in which releases are written to them."""
+        return tuple(name for name in SINKS if name in _names(self.sinks))
 
     @field_validator("mirror_accepts")
     @classmethod

@@ -54,8 +54,8 @@ from tidegate.spark_consumer.core.plan import (
 )
 from tidegate.spark_consumer.sinks.manifest import drop_manifests
 from tidegate.spark_consumer.sinks.release_writer import (
-    merge_mirror,
-    merging_sink,
+    merge_mirrors,
+    merging_sinks,
     write_release,
 )
 
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.core.batch_state import State
     from tidegate.spark_consumer.core.plan import Plan
     from tidegate.spark_consumer.core.proof import Mismatch
-    from tidegate.spark_consumer.sinks.port import Release, Sink
+    from tidegate.spark_consumer.sinks.port import MergingSink, Release, Sink
 
 __all__ = ["EffectLoop", "LoopStep"]
 
@@ -169,7 +169,7 @@ class EffectLoop:
                 yield from self._write_release(effect)
                 return None
             case MergeMirror():
-                yield from self._merge_mirror(effect)
+                yield from self._merge_mirrors(effect)
                 return None
             case StoreSegment() | CompactSegments():
                 yield LoopStep("pending")
@@ -294,7 +294,7 @@ class EffectLoop:
             sinks=self._sinks(step.sinks),
             output=parts.output,
             complete_from_us=parts.complete_from_us,
-            behind=None if stands_at is None else (merging_sink(parts.sinks), stands_at),
+            behind=None if stands_at is None else (self._mirrors(), stands_at),
             mismatches=step.mismatches,
             first_mismatches=step.first_mismatches,
             gaps=step.gaps,
@@ -307,12 +307,12 @@ class EffectLoop:
         self._release = None
         self._opened.close()
 
-    def _merge_mirror(self, step: MergeMirror) -> Iterator[LoopStep]:
+    def _merge_mirrors(self, step: MergeMirror) -> Iterator[LoopStep]:
         parts = self._parts
-        merging = merge_mirror(
+        merging = merge_mirrors(
             step,
             plan=self.plan,
-            mirror=merging_sink(parts.sinks),
+            mirrors=self._mirrors(),
             topics=parts.schemas.topics(step.topics, parts.subscription),
             output=parts.output,
         )
@@ -326,6 +326,9 @@ class EffectLoop:
         for name in steps:
             yield LoopStep(name, release)
             self._parts.files.require_writer()
+
+    def _mirrors(self) -> list[MergingSink]:
+        return merging_sinks(self._parts.sinks, self.plan.sinks)
 
     def _sinks(self, names: Sequence[str]) -> list[Sink]:
         """Return the sinks that a plan names, in its order."""

@@ -11,7 +11,7 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.topic_template import TEMPLATE_DEFAULT
 from tidegate.spark_consumer.checkpoint.json_files import not_as_written
 from tidegate.spark_consumer.core.batch_state import State
-from tidegate.spark_consumer.core.cadence import MIRROR
+from tidegate.spark_consumer.core.cadence import MIRRORS
 from tidegate.spark_consumer.core.files import (
     ADOPTED_FILE,
     PLANS,
@@ -118,19 +118,19 @@ class GateFiles:
     def release_max(self, sink: str = "") -> int:
         """Return the highest release that a state or plan names for a sink, -1 if none does.
 
-        The mirror has those of its merges only.  In a checkpoint that has adopted an output, tables
+        Mirrors have those of their merges only.  In a checkpoint that has adopted an output, tables
         may have begun the next one.
         """
         first = self.adopted()
         numbers = [-1 if first is None else first.next_release]
         newest = newest_state(self._storage)
-        if newest is not None:
-            numbers.append(newest.mirrored if sink == MIRROR else newest.next_release - 1)
+        if newest is not None and (not sink or sink in newest.sinks):
+            numbers.append(newest.mirrored if sink in MIRRORS else newest.next_release - 1)
         batch = _newest(self._storage, PLANS, plan_file)
         plan = None if batch is None else self.plan(batch)
-        if plan is not None:
+        if plan is not None and (not sink or sink in plan.sinks):
             released = tuple(bounds.number for bounds in plan.releases)
-            numbers += plan.merged if sink == MIRROR else released
+            numbers += plan.merged if sink in MIRRORS else released
         return max(numbers)
 
     def state(self, batch: int) -> State | None:

@@ -81,6 +81,8 @@ def _figures(state: State) -> Mapping[str, Any]:
         "watermark_us": state.watermark_us,
         "watermark": watermark,
         "releases": state.next_release,
+        "sinks": list(state.sinks),
+        "begins": dict(state.begins),
         "mirror": _mirror(state),
         "waiting_segments": len(state.segments),
         "waiting_changes": sum(segment.rows for segment in state.segments),

@@ -65,8 +65,6 @@ from tidegate.spark_consumer.core.gate import (
     Gate,
     after,
     no_longer_needed,
-    require_same_batch,
-    require_state,
     waiting_segments,
 )
 from tidegate.spark_consumer.core.kept_releases import first_kept
@@ -78,7 +76,13 @@ from tidegate.spark_consumer.core.plan import (
     StoreSegment,
     WriteRelease,
 )
-from tidegate.spark_consumer.core.plan_check import check_plan, reads_of_step
+from tidegate.spark_consumer.core.plan_check import (
+    check_plan,
+    reads_of_step,
+    require_same_batch,
+    require_state,
+    topics_of_merge,
+)
 from tidegate.spark_consumer.core.transactions import TransactionJudge
 from tidegate.spark_consumer.errors import ChangesNotConserved, CheckpointMismatch
 
@@ -87,7 +91,7 @@ if TYPE_CHECKING:
 
     from tidegate.lineage.frontier import EndOffsets, ProgressRow
     from tidegate.lineage.subscription import Subscription
-    from tidegate.spark_consumer.core.batch_state import Segment, TopicIds
+    from tidegate.spark_consumer.core.batch_state import Segment
     from tidegate.spark_consumer.core.gate import Limits
     from tidegate.spark_consumer.core.plan import Plan, Step
     from tidegate.spark_consumer.core.row_sums import RowSum, SegmentRead
@@ -121,7 +125,8 @@ class BatchRun:
         """
         invariant(batch >= 0, "batches are numbered from 0", batch=batch)
         self._batch = batch
-        self._empty = State(prefix=prefix, query_id=query_id, sinks=sinks)
+        self._empty = State(prefix=prefix, query_id=query_id)
+        self._sinks = sinks
         self._first = first
         self._subscription = subscription
         self._limits = limits
@@ -183,7 +188,7 @@ class BatchRun:
             case BatchBegun():
                 return self._begin(event)
             case StateLoaded():
-                return self._continue(require_state(event.state, self._batch - 1, like=self._empty))
+                return self._continue(event.state)
             case PlanLoaded():
                 return self._find_plan(event.plan)
             case FrontierLoaded():
@@ -240,14 +245,13 @@ class BatchRun:
 
     def _begin(self, event: BatchBegun) -> list[BatchEffect]:
         self._end_offsets, self._begun_us = event.end_offsets, event.now_us
-        if self._batch == 0 and self._first is not None:
-            return self._continue(require_state(self._first, -1, like=self._empty))
         if self._batch == 0:
-            return self._continue(self._empty)
+            return self._continue(self._first or self._empty)
         self._awaited = StateLoaded
         return [LoadState(self._batch - 1)]
 
-    def _continue(self, state: State) -> list[BatchEffect]:
+    def _continue(self, state: State | None) -> list[BatchEffect]:
+        state = require_state(state, self._batch - 1, like=self._empty, sinks=self._sinks)
         self._before = state
         self._awaited = PlanLoaded
         names = no_longer_needed(state)  # a batch is started when no earlier one will be repeated
@@ -255,7 +259,8 @@ class BatchRun:
 
     def _find_plan(self, plan: Plan | None) -> list[BatchEffect]:
         if plan is not None:
-            require_same_batch(self._before, plan, end_offsets=self._end_offsets)
+            ends, sinks = self._end_offsets, self._sinks
+            require_same_batch(self._before, plan, end_offsets=ends, sinks=sinks)
             # A topic re-created since then holds other changes at the plan's offsets.
             self._stored, self._awaited = plan, FrontierLoaded
             return [LoadFrontier(plan.frontier)]
@@ -269,7 +274,9 @@ class BatchRun:
             message = "the frontier that the state or the plan names is not stored"
             raise CheckpointMismatch(message, frontier=(self._stored or self._before).frontier)
         self._log = log
-        self._gate = Gate(self._before, log.frontier, limits=self._limits, code=self._code)
+        self._gate = Gate(
+            self._before, log.frontier, limits=self._limits, code=self._code, sinks=self._sinks
+        )
         if self._stored is not None:
             return self._describe() or self._execute(self._stored)
         return self._describe() or self._read_progress()
@@ -338,12 +345,16 @@ class BatchRun:
                     return [*effects, step]
                 case WriteRelease():
                     self._awaited = ReleaseCounted
-                    reads, gaps = self._reads_of(step), self._executing.gaps_within(step.bounds)
+                    reads, gaps = (
+                        reads_of_step(step, self._before),
+                        self._executing.gaps_within(step.bounds),
+                    )
                     count = CountRelease(step.bounds, reads, self._complete_from_us, gaps)
                     return [*effects, count]
                 case MergeMirror():
                     self._steps.pop(0)
-                    effects.append(replace(step, topics=self._topics_of(step)))
+                    topics = topics_of_merge(step, self._executing, self._before)
+                    effects.append(replace(step, topics=topics))
                 case StoreSegment():
                     self._awaited = SegmentStored
                     return [*effects, StoreSegment(self._named(step.segment))]
@@ -351,7 +362,7 @@ class BatchRun:
                     self._awaited = SegmentsJoined
                     output = self._named(step.compaction.output)
                     compaction = replace(step.compaction, output=output)
-                    reads = self._reads_of(step)
+                    reads = reads_of_step(step, self._before)
                     return [*effects, CompactSegments(compaction, step.after_us, reads)]
                 case _:
                     assert_never(step)
@@ -388,7 +399,7 @@ class BatchRun:
     def _check_release(self, event: ReleaseCounted) -> list[BatchEffect]:
         """Let a release be written if everything that it should hold was found."""
         count = event.count
-        reads = self._reads_of(self._steps[0])
+        reads = reads_of_step(self._steps[0], self._before)
         if not is_whole(reads, count.waiting):
             return self._inspect(reads)
         self._account.add_release(count)
@@ -431,7 +442,7 @@ class BatchRun:
 
     def _check_join(self, event: SegmentsJoined) -> list[BatchEffect]:
         step = self._steps[0]
-        reads = self._reads_of(step)
+        reads = reads_of_step(step, self._before)
         if not is_whole(reads, event.read):
             return self._inspect(reads)
         return self._add_segment(event.sums)
@@ -458,19 +469,6 @@ class BatchRun:
         hint = "Nothing of this release was written; a restart repeats the batch"
         names = [read.name for read in self._inspected]
         raise ChangesNotConserved(message, hint=hint, batch=self._batch, segments=names)
-
-    def _reads_of(self, step: Step) -> tuple[SegmentRead, ...]:
-        """Return what a step reads of the segments that the state names."""
-        return reads_of_step(step, self._before)
-
-    def _topics_of(self, step: MergeMirror) -> tuple[TopicIds, ...]:
-        """Return the schemas that the releases of a merge were written with.
-
-        A checkpoint that has adopted an output learns them as it reads the topics again.
-        """
-        before, plan = self._before, self._executing
-        is_older = step.through < before.next_release and before.adopts_through_us is None
-        return before.topics if is_older else plan.topics
 
     def _named(self, planned: Segment) -> Segment:
         return replace(planned, name=segment_name(planned.name, writer=self._writer))

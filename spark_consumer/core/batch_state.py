@@ -5,7 +5,7 @@ State N is the last file that batch N writes; it follows from state N - 1 and pl
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +41,10 @@ __all__ = [
 BEFORE_EVERYTHING_US = -1
 """The watermark before the first one: no change has a commit time at or below it."""
 
-STATE_FORMAT = 7
-"""Of what `State.snapshot` returns; 6 had no `gaps`, 5 no `origins`, 4 no `mismatches` either.
+STATE_FORMAT = 8
+"""Of what `State.snapshot` returns; 7 had no `begins`, 6 no `gaps`, 5 no `origins`.
+
+4 had no `mismatches` either.
 
 3 had all segments itself and every release in the mirror.
 2 had no `dropped_frontiers` and adopted no output.
@@ -170,7 +172,7 @@ class State:
     """Segments that this batch was the last to need."""
     topics: tuple[TopicIds, ...] = ()
     sinks: tuple[str, ...] = ()
-    """Names of the sinks that have every release so far."""
+    """Names of the sinks of the query."""
     waiting_rows: int | None = 0
     """Changes above the watermark in all segments; None if an older program left it unknown."""
     code: str = ""
@@ -201,6 +203,8 @@ class State:
     """The file that holds it; None if that is the state's own."""
     gaps: tuple[PartitionGap, ...] = ()
     """All accepted gaps that begin at or below the watermark, by time."""
+    begins: Mapping[str, int] = field(default_factory=dict)
+    """The first release of each sink that joined later and does not have those before it."""
 
     @classmethod
     def adopted(cls, *, prefix: str, query_id: str, proof: OutputProof, code: str) -> State:

@@ -12,13 +12,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["CHANGELOG", "MIRROR", "Cadence", "merges_due"]
+__all__ = ["CHANGELOG", "HISTORY", "MIRROR", "MIRRORS", "Cadence", "merges_due"]
 
 CHANGELOG = "changelog"
 """Name of the sink that keeps every release, from which the mirror takes those that it lacks."""
 
 MIRROR = "mirror"
-"""Name of the sink that may stand at an older release than the others."""
+"""Name of the sink that holds each row as it was at the watermark."""
+
+HISTORY = "history"
+"""Name of the sink that holds each row as it was at any time."""
+
+MIRRORS = (MIRROR, HISTORY)
+"""The sinks that may stand at an older release than the others: all of them at the same one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +61,22 @@ def merges_due(
     is_every_release_due: bool,
     is_due: bool,
     is_end: bool,
+    is_joining: bool = False,
 ) -> tuple[int, ...]:
     """Return the releases through which a batch merges the mirror, in order; the last is its cut.
 
     The mirror stands at release `stands_at`; `newest` is the newest one before the batch, and
     `releases` are the batch's own.  The very first is merged by itself, so that every manifest
     names a cut.  One merge never spans a change of schemas: what the mirror lacks is merged as it
-    was released, before the batch's own releases.
+    was released, before the batch's own releases.  `is_joining`: another mirror takes all releases
+    before the batch, and then stands where the others do.
     """
-    is_behind = stands_at < newest
+    is_behind = is_joining or stands_at < newest
     if is_every_release_due:
         return (*([newest] if is_behind else []), *releases)
     last = releases[-1] if releases else newest
-    merges = [newest] if is_behind and has_new_schemas else []
-    if stands_at < 0 and releases:
+    merges = [newest] if is_joining or (is_behind and has_new_schemas) else []
+    if stands_at < 0 and releases and not is_joining:
         merges = [releases[0]]
     # These count as the one merge of their time.
     is_next_due = is_end or (is_due and not merges)

@@ -26,7 +26,7 @@ from tidegate.spark_consumer.core.batch_state import (
     State,
     TopicIds,
 )
-from tidegate.spark_consumer.core.cadence import CHANGELOG, MIRROR, Cadence, merges_due
+from tidegate.spark_consumer.core.cadence import CHANGELOG, MIRRORS, Cadence, merges_due
 from tidegate.spark_consumer.core.files import plan_file, segment_file, state_file
 from tidegate.spark_consumer.core.marker_news import NewsReader
 from tidegate.spark_consumer.core.origin_account import ENTRIES_MAX
@@ -40,6 +40,11 @@ from tidegate.spark_consumer.core.release import (
 )
 from tidegate.spark_consumer.core.row_sums import RowSum
 from tidegate.spark_consumer.core.segment_list import ALL_IN_THE_STATE
+from tidegate.spark_consumer.core.sink_set import (
+    begins_after,
+    joining_mirrors,
+    sinks_now,
+)
 from tidegate.spark_consumer.errors import CheckpointMismatch, DataTopicChanged, UnorderedChange
 
 if TYPE_CHECKING:
@@ -62,8 +67,6 @@ __all__ = [
     "Limits",
     "after",
     "no_longer_needed",
-    "require_same_batch",
-    "require_state",
     "waiting_segments",
 ]
 
@@ -97,12 +100,25 @@ class Limits:
 class Gate:
     """Decides one batch; each batch has its own."""
 
-    def __init__(self, state: State, frontier: Frontier, *, limits: Limits, code: str) -> None:
-        """Start batch `state.batch + 1` with the frontier that the state names."""
+    def __init__(
+        self,
+        state: State,
+        frontier: Frontier,
+        *,
+        limits: Limits,
+        code: str,
+        sinks: Sequence[str] | None = None,
+    ) -> None:
+        """Start batch `state.batch + 1` with the frontier that the state names.
+
+        `sinks` are those of the query from now on; None: those of the state.
+        """
         self._state = state
         self._frontier = frontier
         self._limits = limits
         self._code = code
+        self._sinks = sinks_now(state, state.sinks if sinks is None else sinks)
+        self._joining = joining_mirrors(state, self._sinks)
         self._end_offsets: EndOffsets | None = None
         self._taken: dict[int, int] = {}
         self._through_us = state.watermark_us
@@ -266,7 +282,8 @@ class Gate:
             stored=stored,
             compaction=compaction,
             topics=topics,
-            sinks=state.sinks,
+            sinks=self._sinks,
+            joining=self._joining,
             frontier=frontier,
             dropped_frontiers=dropped,
             change_bytes=average_bytes(
@@ -294,11 +311,12 @@ class Gate:
         """
         state, cadence = self._state, self._limits.cadence
         newest = state.next_release - 1
-        if not {CHANGELOG, MIRROR} <= set(state.sinks):
+        if CHANGELOG not in self._sinks or not set(MIRRORS) & set(self._sinks):
             return None
         if self._adopts_through_us is not None:  # schemas of earlier releases may be unknown yet
             return () if state.mirrored < newest else None
-        if not cadence.every_us and state.mirrored == newest:
+        is_joining = bool(self._joining)
+        if not cadence.every_us and state.mirrored == newest and not is_joining:
             return None
         return merges_due(
             stands_at=state.mirrored,
@@ -308,6 +326,7 @@ class Gate:
             is_every_release_due=not cadence.every_us or state.adopts_through_us is not None,
             is_due=cadence.is_due(merged_at_us=state.mirror_merged_at_us, now_us=now_us),
             is_end=self._has_ended or cadence.is_at_end(self._through_us),
+            is_joining=is_joining,
         )
 
     def _releases(self, stats: BatchStats) -> tuple[ReleaseBounds, ...]:
@@ -389,6 +408,7 @@ def after(
         dropped_segments=tuple(s.name for s in state.segments if s.name not in kept),
         topics=plan.topics,
         sinks=plan.sinks,
+        begins=begins_after(state, plan),
         waiting_rows=waiting_rows,
         code=code,
         adopts_through_us=plan.adopts_through_us,
@@ -438,55 +458,6 @@ def no_longer_needed(state: State) -> tuple[str, ...]:
     if state.batch >= STATES_KEPT:
         names += [plan_file(state.batch - STATES_KEPT), state_file(state.batch - STATES_KEPT)]
     return tuple(names)
-
-
-def require_state(state: State | None, batch: int, *, like: State) -> State:
-    """Return a loaded state if it is the one after `batch`, of the same query as `like`.
-
-    Raises CheckpointMismatch otherwise, and for a state with other sinks: a sink that is added
-    later would lack the earlier releases, and one that is removed would miss the next.
-    """
-    hint = "Spark's checkpoint and the gate's belong together: restore or remove both"
-    if state is None:
-        message = "Spark's checkpoint continues after a batch that the gate has no state of"
-        raise CheckpointMismatch(message, hint=hint, batch=batch)
-    found = (state.batch, state.prefix, state.query_id)
-    wanted = (batch, like.prefix, like.query_id)
-    if found != wanted:
-        message = "the stored state does not belong to this batch"
-        raise CheckpointMismatch(message, hint=hint, found=found, expected=wanted)
-    if state.sinks != like.sinks:
-        message = "the checkpoint was started with other sinks"
-        hint = "Run with the former sinks, or start with a new checkpoint and a new output"
-        raise CheckpointMismatch(message, hint=hint, found=state.sinks, expected=like.sinks)
-    return state
-
-
-def require_same_batch(state: State, plan: Plan, *, end_offsets: EndOffsets) -> None:
-    """Raise CheckpointMismatch unless a stored plan is the plan of this batch."""
-    found: Mapping[str, object] = {
-        "format": plan.format,
-        "prefix": plan.prefix,
-        "query_id": plan.query_id,
-        "batch": plan.batch,
-        "after_us": plan.after_us,
-        "end_offsets": plan.end_offsets,
-        "sinks": plan.sinks,
-    }
-    wanted: Mapping[str, object] = {
-        "format": PLAN_FORMAT,
-        "prefix": state.prefix,
-        "query_id": state.query_id,
-        "batch": state.batch + 1,
-        "after_us": state.watermark_us,
-        "end_offsets": end_offsets,
-        "sinks": state.sinks,
-    }
-    different = sorted(name for name in wanted if found[name] != wanted[name])
-    if different:
-        message = "the stored plan does not belong to this batch"
-        hint = "Spark's checkpoint and the gate's belong together: restore or remove both"
-        raise CheckpointMismatch(message, hint=hint, batch=plan.batch, different=different)
 
 
 def _require_growth(before: EndOffsets, now: EndOffsets) -> None:

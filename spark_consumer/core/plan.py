@@ -18,7 +18,7 @@ from tidegate.spark_consumer.core.batch_state import (
     end_offsets_from_json,
     end_offsets_to_json,
 )
-from tidegate.spark_consumer.core.cadence import MIRROR
+from tidegate.spark_consumer.core.cadence import MIRRORS
 from tidegate.spark_consumer.core.files import frontiers_of_older_programs
 from tidegate.spark_consumer.core.formats import require_known
 from tidegate.spark_consumer.core.marker_news import NO_NEWS, MarkerNews
@@ -47,9 +47,10 @@ __all__ = [
     "WriteRelease",
 ]
 
-PLAN_FORMAT = 7
-"""6 had no `gaps`, 5 no `news`, 4 merged each release into the mirror, 3 had neither `cuts_us` nor
-`dropped_frontiers`, 2 no `fresh` either; all are still executed.
+PLAN_FORMAT = 8
+"""7 had no `joining`, 6 no `gaps`, 5 no `news`, 4 merged each release into the mirror.
+
+3 had neither `cuts_us` nor `dropped_frontiers`, 2 no `fresh` either; all are still executed.
 
 Nothing executes 1.
 """
@@ -153,13 +154,15 @@ class WriteRelease:
 
 @dataclass(frozen=True, slots=True)
 class MergeMirror:
-    """Merge the releases after `after` up to `through` into the mirror, at once.
+    """Merge the releases after `after` up to `through` into the mirrors, at once.
 
-    Then name the new cut in the manifest of release `through`.
+    Those that are `joining` take every release up to `through`.  Then name the new cut in the
+    manifest of release `through`.
     """
 
     after: int
     through: int
+    joining: tuple[str, ...] = ()
     topics: tuple[TopicIds, ...] = ()
     """The schemas of these releases; empty in a plan."""
 
@@ -228,6 +231,8 @@ class Plan:
     """What the batch has read of stream partitions and their markers."""
     gaps: tuple[PartitionGap, ...] = ()
     """All accepted gaps that begin at or below `through_us`, by time."""
+    joining: tuple[str, ...] = ()
+    """Mirrors that take every release before the batch with the first of the merges."""
 
     @property
     def merged(self) -> tuple[int, ...]:
@@ -262,13 +267,14 @@ class Plan:
         at = self.mirror_at
         if at is None:
             return [WriteRelease(bounds, self.sinks) for bounds in self.releases]
-        others = tuple(name for name in self.sinks if name != MIRROR)
+        others = tuple(name for name in self.sinks if name not in MIRRORS)
+        joining = self.joining
         steps: list[Step] = []
         numbers = {bounds.number for bounds in self.releases}
         for through in self.merges:
             if through not in numbers:
-                steps.append(MergeMirror(at, through))
-                at = through
+                steps.append(MergeMirror(at, through, joining))
+                at, joining = through, ()
         for bounds in self.releases:
             is_merged = bounds.number in self.merges
             if is_merged and at == bounds.number - 1:
@@ -281,10 +287,12 @@ class Plan:
 
     def check_invariants(self) -> None:
         """Raise InvariantViolation if the plan contradicts itself."""
-        stands_at = [] if self.mirror_at is None else [self.mirror_at]
+        # One that joins comes to stand where the others may stand already.
+        lowest = 0 if self.mirror_at is None else self.mirror_at - bool(self.joining)
         invariant(
-            all(low < high for low, high in pairwise((*stands_at, *self.merges)))
-            and (stands_at or not self.merges),
+            all(low < high for low, high in pairwise((lowest, *self.merges)))
+            if self.mirror_at is not None
+            else not self.merges and not self.joining,
             "the merges of the mirror are out of order",
             batch=self.batch,
             mirror_at=self.mirror_at,
@@ -364,6 +372,7 @@ class Plan:
                 "compaction": None if compaction is None else Compaction.restore(compaction),
                 "topics": tuple(TopicIds.restore(topic) for topic in data["topics"]),
                 "sinks": tuple(data["sinks"]),
+                "joining": tuple(data.get("joining", ())),
                 "merges": tuple(data.get("merges", ())),
                 "gaps": tuple(PartitionGap(**gap) for gap in data.get("gaps", ())),
                 "news": MarkerNews.restore(data["news"]) if "news" in data else NO_NEWS,

@@ -1,4 +1,4 @@
-"""Whether a plan continues where the state before its batch ended, and what it reads of that.
+"""Whether what was stored belongs to a batch and continues it, and what a plan reads of it.
 
 A plan that was stored may be of another run, so this is checked before anything of it is executed.
 """
@@ -9,16 +9,73 @@ from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import invariant
 from tidegate.spark_consumer.core.conservation import reads_of
-from tidegate.spark_consumer.core.plan import CompactSegments, WriteRelease
+from tidegate.spark_consumer.core.plan import PLAN_FORMAT, CompactSegments, WriteRelease
 from tidegate.spark_consumer.core.release import overlapping
+from tidegate.spark_consumer.core.sink_set import require_plan_sinks, require_sinks
 from tidegate.spark_consumer.errors import CheckpointMismatch
 
 if TYPE_CHECKING:
-    from tidegate.spark_consumer.core.batch_state import State
-    from tidegate.spark_consumer.core.plan import Plan, Step
+    from collections.abc import Mapping, Sequence
+
+    from tidegate.lineage.frontier import EndOffsets
+    from tidegate.spark_consumer.core.batch_state import State, TopicIds
+    from tidegate.spark_consumer.core.plan import MergeMirror, Plan, Step
     from tidegate.spark_consumer.core.row_sums import SegmentRead
 
-__all__ = ["check_plan", "reads_of_step"]
+__all__ = [
+    "check_plan",
+    "reads_of_step",
+    "require_same_batch",
+    "require_state",
+    "topics_of_merge",
+]
+
+
+def require_state(state: State | None, batch: int, *, like: State, sinks: Sequence[str]) -> State:
+    """Return a loaded state if it is the one after `batch`, of the same query as `like`.
+
+    Raises CheckpointMismatch otherwise, and for a state with sinks that are not among `sinks`, and
+    would miss the next releases.
+    """
+    hint = "Spark's checkpoint and the gate's belong together: restore or remove both"
+    if state is None:
+        message = "Spark's checkpoint continues after a batch that the gate has no state of"
+        raise CheckpointMismatch(message, hint=hint, batch=batch)
+    found = (state.batch, state.prefix, state.query_id)
+    wanted = (batch, like.prefix, like.query_id)
+    if found != wanted:
+        message = "the stored state does not belong to this batch"
+        raise CheckpointMismatch(message, hint=hint, found=found, expected=wanted)
+    require_sinks(state, sinks)
+    return state
+
+
+def require_same_batch(
+    state: State, plan: Plan, *, end_offsets: EndOffsets, sinks: Sequence[str]
+) -> None:
+    """Raise CheckpointMismatch unless a stored plan is the plan of this batch, for these sinks."""
+    found: Mapping[str, object] = {
+        "format": plan.format,
+        "prefix": plan.prefix,
+        "query_id": plan.query_id,
+        "batch": plan.batch,
+        "after_us": plan.after_us,
+        "end_offsets": plan.end_offsets,
+    }
+    wanted: Mapping[str, object] = {
+        "format": PLAN_FORMAT,
+        "prefix": state.prefix,
+        "query_id": state.query_id,
+        "batch": state.batch + 1,
+        "after_us": state.watermark_us,
+        "end_offsets": end_offsets,
+    }
+    different = sorted(name for name in wanted if found[name] != wanted[name])
+    if different:
+        message = "the stored plan does not belong to this batch"
+        hint = "Spark's checkpoint and the gate's belong together: restore or remove both"
+        raise CheckpointMismatch(message, hint=hint, batch=plan.batch, different=different)
+    require_plan_sinks(state, plan, sinks)
 
 
 def check_plan(plan: Plan, *, before: State) -> None:
@@ -80,3 +137,12 @@ def reads_of_step(step: Step, before: State) -> tuple[SegmentRead, ...]:
         raise CheckpointMismatch(message, batch=before.batch + 1, segments=unknown)
     segments = [known[name] for name in names]
     return reads_of(segments, after_us=after_us, through_us=through_us)
+
+
+def topics_of_merge(step: MergeMirror, plan: Plan, before: State) -> tuple[TopicIds, ...]:
+    """Return the schemas that the releases of a merge were written with.
+
+    A checkpoint that has adopted an output learns them as it reads the topics again.
+    """
+    is_older = step.through < before.next_release and before.adopts_through_us is None
+    return before.topics if is_older else plan.topics

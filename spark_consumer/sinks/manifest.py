@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.progress import PartitionGap
-from tidegate.spark_consumer.core.cadence import MIRROR
+from tidegate.spark_consumer.core.cadence import MIRRORS
 from tidegate.spark_consumer.core.kept_releases import DROPPED_AT_ONCE
 from tidegate.spark_consumer.core.last_number import last_number
 from tidegate.spark_consumer.sinks.port import TableVersion
@@ -97,9 +97,10 @@ class Manifest:
         Raises SchemaError if they stand at different ones.
         """
         found = {
-            self.release if sinks[MIRROR].release is None else sinks[MIRROR].release
+            self.release if version.release is None else version.release
             for sinks in self.tables.values()
-            if MIRROR in sinks
+            for sink, version in sinks.items()
+            if sink in MIRRORS
         }
         if len(found) > 1:
             message = "a manifest names mirrors of different releases"

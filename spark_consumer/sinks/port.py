@@ -15,11 +15,11 @@ To write a sink, implement `Sink` and hand it to the query under a name of its o
   reading one twice decodes it once.
 - A small release comes as `CollectedTable`, with its rows in memory and a frame for those who want
   one.  Which way a release goes must not show in the output: a replay may go the other way.
-- The plan of a batch names the sinks that each release is written to, and the state names those
-  that have every release so far.  So a query keeps its set of sinks; another set needs a new
-  checkpoint and a new output.
+- The plan of a batch names the sinks that each release is written to, and the state those of the
+  query.  A sink may join a query that has released already: its first release is the next one, and
+  none is left out after it.  A sink never leaves; the run refuses to go on without it.
 - A mirror may take several releases at once: it is then a `MergingSink`, and `merge` is to several
-  releases what `write` is to one.
+  releases what `write` is to one.  One that joins takes all releases so far in its first merge.
 - `write` blocks until the release is durable.  It may raise any error: the run then ends, and the
   next run writes the release again.
 """
@@ -187,7 +187,8 @@ class Sink(Protocol):
     def write(self, release: Release) -> Mapping[str, TableVersion]:
         """Write a release; idempotent by its number.
 
-        Returns a version for every table in `release.tables`, by table name (`schemas.table`).
+        Returns a version for every table in `release.tables`, by table name (`schemas.table`); none
+        if the output has no versions of tables.
         """
         ...
 

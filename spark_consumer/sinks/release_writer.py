@@ -1,8 +1,8 @@
 """Publishes one release: every sink in turn, then the manifest.
 
 A release may be written again: sinks recognise it by its number, and the manifest is replaced by an
-equal one.  Where the mirror takes several releases at once, the manifests of those that it does not
-have yet name its older cut, and that of the last one is replaced when it has them.
+equal one.  Where mirrors take several releases at once, the manifests of those that they do not
+have yet name their older cut, and that of the last one is replaced when they have them.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import InvariantViolation
-from tidegate.spark_consumer.core.cadence import MIRROR
+from tidegate.spark_consumer.core.cadence import MIRRORS
 from tidegate.spark_consumer.errors import CheckpointMismatch
 from tidegate.spark_consumer.sinks.manifest import Manifest, read_manifest, write_manifest
 from tidegate.spark_consumer.sinks.port import Merge, MergingSink
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from tidegate.schemas.progress import PartitionGap
     from tidegate.spark_consumer.core.plan import MergeMirror, Plan
@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.sinks.manifest import ManifestWriter
     from tidegate.spark_consumer.sinks.port import Release, Sink, TableVersion
 
-__all__ = ["merge_mirror", "merging_sink", "write_release"]
+__all__ = ["merge_mirrors", "merging_sinks", "write_release"]
+
+
+_NOTHING = -1
+"""Where a mirror stands before its first merge."""
 
 
 def write_release(
@@ -35,14 +39,14 @@ def write_release(
     sinks: Iterable[Sink],
     output: ManifestWriter,
     complete_from_us: int | None = None,
-    behind: tuple[MergingSink, int] | None = None,
+    behind: tuple[Sequence[MergingSink], int] | None = None,
     mismatches: int = 0,
     first_mismatches: Iterable[Mismatch] = (),
     gaps: Iterable[PartitionGap] = (),
 ) -> Iterator[str]:
     """Write a release and its manifest; yields the name of each step before the step.
 
-    `behind` is a mirror that does not take this release, and the one that it stands at.
+    `behind` are mirrors that do not take this release, and the one that they stand at.
     `mismatches` is how many contradictions it is written with, `gaps` what the output lacks.  A
     caller that stops between two steps leaves a release without a manifest: it is not published.
     """
@@ -55,15 +59,16 @@ def write_release(
         _add(tables, sink.name, written)
     yield "manifest"
     if behind is not None:
-        mirror, stands_at = behind
+        mirrors, stands_at = behind
         schemas = [one.schemas for one in release.tables.values()]
         known = read_manifest(output, release.number)
-        # A replay does not go back to an older cut than the manifest names already.
-        if known is not None and (known.mirror_release or 0) > stands_at:
-            versions = _mirrors_of(known)
-        else:
-            versions = _standing_at(stands_at, mirror.versions(stands_at, schemas))
-        _add(tables, mirror.name, versions)
+        for mirror in mirrors:
+            # A replay does not go back to an older cut than the manifest names already.
+            if known is not None and (known.mirror_release or 0) > stands_at:
+                versions = _versions_of(mirror.name, known)
+            else:
+                versions = _standing_at(stands_at, mirror.versions(stands_at, schemas))
+            _add(tables, mirror.name, versions)
     manifest = Manifest(
         release=release.number,
         query_id=release.query_id,
@@ -81,11 +86,11 @@ def write_release(
     write_manifest(output, manifest)
 
 
-def merge_mirror(
+def merge_mirrors(
     step: MergeMirror,
     *,
     plan: Plan,
-    mirror: MergingSink,
+    mirrors: Iterable[MergingSink],
     topics: Mapping[str, TopicSchemas],
     output: ManifestWriter,
 ) -> Iterator[str]:
@@ -93,31 +98,46 @@ def merge_mirror(
 
     Raises CheckpointMismatch if the last of these releases has no manifest.
     """
-    yield f"sink-{mirror.name}"
-    manifest = read_manifest(output, step.through)
-    if manifest is None:
-        message = "a release that the mirror has yet to take has no manifest"
-        hint = "Restore the output's _releases folder, or start with a new output and checkpoint"
-        raise CheckpointMismatch(message, hint=hint, release=step.through)
-    known = {name: one for name, one in topics.items() if one.table in manifest.tables}
-    versions = mirror.merge(
-        Merge(
-            plan.query_id, plan.batch, step.after, step.through, manifest.through_us, tables=known
-        )
-    )
+    merged: dict[str, dict[str, TableVersion]] = {}
+    for mirror in mirrors:
+        yield f"sink-{mirror.name}"
+        manifest = _manifest_of(step, output)
+        known = {name: one for name, one in topics.items() if one.table in manifest.tables}
+        after = _NOTHING if mirror.name in step.joining else step.after
+        if after < step.through:
+            through_us = manifest.through_us
+            versions = mirror.merge(
+                Merge(plan.query_id, plan.batch, after, step.through, through_us, tables=known)
+            )
+        else:  # it stands where another one joins it
+            versions = mirror.versions(step.through, known.values())
+        _add(merged, mirror.name, _standing_at(step.through, versions))
     yield "manifest"
-    tables = {table: dict(sinks) for table, sinks in manifest.tables.items()}
-    _add(tables, mirror.name, _standing_at(step.through, versions))
+    manifest = _manifest_of(step, output)
+    tables = {table: {**sinks, **merged.get(table, {})} for table, sinks in manifest.tables.items()}
     write_manifest(output, replace(manifest, tables=tables))
 
 
-def merging_sink(sinks: Iterable[Sink]) -> MergingSink:
-    """Return the mirror; raises InvariantViolation if it takes one release at a time only."""
-    for sink in sinks:
-        if sink.name == MIRROR and isinstance(sink, MergingSink):
-            return sink
-    message = "the mirror does not take several releases at once"
-    raise InvariantViolation(message, sinks=[sink.name for sink in sinks])
+def _manifest_of(step: MergeMirror, output: ManifestWriter) -> Manifest:
+    manifest = read_manifest(output, step.through)
+    if manifest is None:
+        message = "a release that the mirrors have yet to take has no manifest"
+        hint = "Restore the output's _releases folder, or start with a new output and checkpoint"
+        raise CheckpointMismatch(message, hint=hint, release=step.through)
+    return manifest
+
+
+def merging_sinks(sinks: Iterable[Sink], names: Collection[str]) -> list[MergingSink]:
+    """Return the mirrors among the sinks of these names.
+
+    Raises InvariantViolation if there is none, or if one takes one release at a time only.
+    """
+    mirrors = [sink for sink in sinks if sink.name in MIRRORS and sink.name in names]
+    found = [sink for sink in mirrors if isinstance(sink, MergingSink)]
+    if not found or len(found) < len(mirrors):
+        message = "a mirror does not take several releases at once"
+        raise InvariantViolation(message, sinks=names, mirrors=[sink.name for sink in mirrors])
+    return found
 
 
 def _add(
@@ -131,5 +151,5 @@ def _standing_at(release: int, versions: Mapping[str, TableVersion]) -> dict[str
     return {table: replace(version, release=release) for table, version in versions.items()}
 
 
-def _mirrors_of(manifest: Manifest) -> dict[str, TableVersion]:
-    return {table: sinks[MIRROR] for table, sinks in manifest.tables.items() if MIRROR in sinks}
+def _versions_of(sink: str, manifest: Manifest) -> dict[str, TableVersion]:
+    return {table: sinks[sink] for table, sinks in manifest.tables.items() if sink in sinks}

@@ -41,6 +41,7 @@ from tidegate.spark_consumer.core.late_writes import QueryRestarts, is_late_writ
 from tidegate.spark_consumer.core.read_limit import must_restart, offsets_per_batch
 from tidegate.spark_consumer.core.retention import complete_from_us as first_complete_us
 from tidegate.spark_consumer.core.retention import require_kept
+from tidegate.spark_consumer.core.sink_set import require_sinks
 from tidegate.spark_consumer.errors import (
     ChangesExpired,
     CheckpointConflict,
@@ -51,19 +52,18 @@ from tidegate.spark_consumer.kafka.first_records import first_records
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topic_ids import LiveTopicIds
 from tidegate.spark_consumer.metrics import ConsumerMetrics, consumer_metrics
-from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
 from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
-from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER
 from tidegate.spark_consumer.spark.listener import MetricsListener
 from tidegate.spark_consumer.spark.requirements import require_data_sources
 from tidegate.spark_consumer.spark.session import session_of
+from tidegate.spark_consumer.spark.sink_factory import all_names, make_sinks
 from tidegate.spark_consumer.spark.standby import LeaseKeeper, wait_for_turn
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.config import ConsumerConfig
     from tidegate.spark_consumer.core.batch_state import State
     from tidegate.spark_consumer.core.retention import FirstRecord
+    from tidegate.spark_consumer.sinks.port import Sink
 
 __all__ = ["GateQuery", "build_query", "run"]
 
@@ -121,8 +122,11 @@ def build_query(
     registry: SchemaRegistry | None = None,
     metrics: ConsumerMetrics | None = None,
     goal_us: int | None = None,
+    sinks: Sequence[Sink] = (),
 ) -> GateQuery:
     """Start the query on a session; returns at once.
+
+    `sinks` are written to after those of the settings.
 
     From a watermark of `goal_us` on, each batch brings the mirror up to date: the caller stops the
     query there.  None: the caller stops it at any time, and the next run merges what is left.
@@ -134,6 +138,9 @@ def build_query(
     """
     require_data_sources(spark)
     gate, output = _folders(spark, config)
+    newest = newest_state(gate)
+    if newest is not None:
+        require_sinks(newest, all_names(config, sinks))
     writer = gate.take()
     reads = _reads(config, newest_state(gate))
     measured = metrics or consumer_metrics()
@@ -153,6 +160,7 @@ def build_query(
             writer=writer,
             reads=reads,
             goal_us=goal_us,
+            further=sinks,
         )
         _log().info(
             "start", run=writer, output=output.root, prefix=config.prefix, changes_per_batch=reads
@@ -204,6 +212,7 @@ def _prepare(
     writer: int,
     reads: int,
     goal_us: int | None,
+    further: Sequence[Sink],
 ) -> tuple[Batch, DataStreamWriter]:
     """Return what starts the query, and the function of its batches."""
     subscription = Subscription(config.topic_names)
@@ -221,10 +230,7 @@ def _prepare(
         bytes_max=config.small_release_bytes_max,
         s3=output.s3_access(),
     )
-    sinks = (
-        DeltaChangelogSink(spark, output.root, direct=direct),
-        DeltaMirrorSink(spark, output.root, direct=direct, accepted=config.accepted_exclusions),
-    )
+    sinks = make_sinks(spark, config, output=output.root, direct=direct, further=further)
     for sink in sinks:
         sink.open(query_id=identity.query_id, release_max=files.release_max(sink.name))
     schemas = SchemaStore(gate, registry or _registry(config))

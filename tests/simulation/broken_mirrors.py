@@ -8,9 +8,10 @@ from typing import Any
 
 from tests.simulation.gate_sinks import MirrorModel
 from tests.simulation.mutant import Mutant
+from tidegate.spark_consumer.batch import effect_loop
 from tidegate.spark_consumer.core import gate
 from tidegate.spark_consumer.core.cadence import Cadence
-from tidegate.spark_consumer.core.plan import Plan
+from tidegate.spark_consumer.core.plan import MergeMirror, Plan
 from tidegate.spark_consumer.sinks import release_writer
 from tidegate.spark_consumer.sinks.port import Merge, TableVersion
 
@@ -73,7 +74,28 @@ def _never(self: Cadence, **times: Any) -> bool:
     return False
 
 
+def _joins_with_what_follows(state: Any, wanted: Any) -> tuple[str, ...]:
+    return ()
+
+
+_merge_mirrors = effect_loop.merge_mirrors
+
+
+def _joins_where_the_others_stand(step: MergeMirror, **more: Any) -> Any:
+    return _merge_mirrors(replace(step, joining=()), **more)
+
+
 BROKEN_MIRRORS = (
+    Mutant(
+        "a mirror that joins with what follows alone",
+        "mirrored_rows",
+        ((gate, "joining_mirrors", _joins_with_what_follows),),
+    ),
+    Mutant(
+        "a mirror that joins and takes what others lack alone",
+        "mirrored_rows",
+        ((effect_loop, "merge_mirrors", _joins_where_the_others_stand),),
+    ),
     Mutant(
         "a merge of the last release alone",
         "mirrored_rows",

@@ -54,6 +54,8 @@ class Checkpoint:
     segments: Segments = field(default_factory=dict)
     changelog: dict[str, DeltaTable] = field(default_factory=dict)
     mirror: dict[str, DeltaTable] = field(default_factory=dict)
+    has_mirror: bool | None = None
+    """Whether the query has a mirror: one may join.  None before the first run."""
     decided: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Batch -> when its plan was decided, and the cadence of the mirrors by then."""
     late: dict[int, list[DataRow]] = field(default_factory=dict)

@@ -60,6 +60,8 @@ class Consumer:
         self._random: Random = world.random
         self._checkpoint = checkpoint
         self._disturbance = checkpoint.disturbance
+        if checkpoint.has_mirror is None:
+            checkpoint.has_mirror = not world.weather.mirror_joins
         self._limits = limits
         self._subscription = Subscription(world.names)
         self._topics: set[str] = set()
@@ -123,7 +125,7 @@ class Consumer:
                 if self.is_superseded:
                     raise SupersededError from conflict
                 self._world.tell("consumer", "fault", "a replaced run wrote late")
-                self._gate = self._checkpoint.gate(self._note_plan)
+            self._gate = self._checkpoint.gate(self._note_plan)
 
     def _query(self, parts: Parts) -> Iterator[None]:
         """Do what Spark does: it reads its logs when a query starts, and then only adds to them.
@@ -134,7 +136,7 @@ class Consumer:
         batch = checkpoint.committed + 1
         before = checkpoint.offsets.get(batch - 1, {})
         ends = checkpoint.offsets.get(batch)
-        while True:
+        while not self._lets_a_mirror_join():
             if ends is None:
                 ends = yield from self._next_ends(before)
                 if ends == before:
@@ -152,15 +154,28 @@ class Consumer:
             batch, before, ends = batch + 1, ends, None
             yield
 
+    def _lets_a_mirror_join(self) -> bool:
+        """Whether an operator stops the query, to start it again with a mirror."""
+        world, checkpoint = self._world, self._checkpoint
+        if checkpoint.has_mirror:
+            return False
+        chance = 1.0 if world.is_healing else world.weather.mirror_joins
+        if self.is_superseded or self._random.random() >= chance:
+            return False
+        world.tell("consumer", "fault", "a mirror joins")
+        checkpoint.has_mirror = True
+        return True
+
     def _parts(self, writer: int) -> Parts:
         """Start as `spark.query` does."""
         checkpoint, disturbance = self._checkpoint, self._disturbance
         files = GateFiles(self._gate)
         identity = files.identify(self._world.names, output="output", new_id=lambda: "query")
-        sinks = (
+        sinks: tuple[ChangelogModel | MirrorModel, ...] = (
             ChangelogModel(checkpoint.changelog, disturbance),
             MirrorModel(checkpoint.mirror, disturbance, checkpoint.changelog),
         )
+        sinks = sinks if checkpoint.has_mirror else sinks[:1]
         for sink in sinks:
             sink.open(query_id=identity.query_id, release_max=files.release_max(sink.name))
         return Parts(
@@ -325,7 +340,7 @@ class Consumer:
     def _note_mirror(self, state: State) -> None:
         """Note where the mirrors stand, unless a successor may have gone on already."""
         newest = state.next_release - 1
-        if newest < 0 or self.is_superseded:
+        if newest < 0 or self.is_superseded or "mirror" not in state.sinks:
             return
         decided_us, every_us = self._checkpoint.decided[state.batch]
         mirror = self._checkpoint.mirror_release(newest)

@@ -364,7 +364,8 @@ class Healing:
         What they then lack they lack for good: `mirror_cadence` finds it.
         """
         state = self._world.checkpoint.read(state_file(batch)) or {}
-        return state.get("mirror_release") is None or state["stream_has_ended"]
+        has_mirror = "mirror" in state.get("sinks", ())
+        return (has_mirror and state["mirror_release"] is None) or state["stream_has_ended"]
 
     def _has_settled(self) -> bool:
         world = self._world

@@ -58,6 +58,7 @@ WANTED = [
     "a view of the fleet", "queued", "turn ended", "paused", "ReportWaiting",
     "SetLateAside", "StoreSegment", "CompactSegments", "WriteRelease", "MergeMirror",
     "fault the mirror stands at an older release",
+    "fault a mirror joins",
     "step late", "step pending", "step sink-mirror", "step manifest", "step state",
     "fault the request failed", "fault killed before the rename", "fault a foreign commit",
     "fault stands still beside another run", "fault a replaced run wrote late",

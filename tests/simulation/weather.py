@@ -146,6 +146,8 @@ class Weather:
     """Whether each DELETE is followed by a record with its key and no value."""
     mirror_every_us: int
     """The least time between two merges of the mirrors; 0: with every release."""
+    mirror_joins: float
+    """Chance per batch that a mirror joins a query which has none; 0: it has one from the start."""
 
     def cadence(self, random: Random, *, now_us: int) -> Cadence:
         """Draw how often a run merges the mirrors: some merge each release, or stop at an end.
@@ -264,6 +266,7 @@ class Weather:
             tombstones=Random(f"tombstones {seed}").random() < 0.4,
             window_us=moves.choice((5_000_000, 60_000_000, 1_200_000_000)),
             mirror_every_us=mirrors.choice((0, 300_000, 1_000_000, 4_000_000)),
+            mirror_joins=Random(f"sinks {seed}").choice((0.0, 0.0, 0.05, 0.3)),
         )
 
 

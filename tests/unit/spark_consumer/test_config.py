@@ -102,6 +102,17 @@ def test_secrets_are_never_printed(file):
         assert "secret" not in shown
 
 
+def test_sinks_are_named_once_each_and_have_an_order_of_their_own():
+    assert load().sink_names == ("changelog", "mirror")
+    assert load(sinks=" mirror , changelog ").sink_names == ("changelog", "mirror")
+    assert load(sinks="mirror").sink_names == ("mirror",)
+    with pytest.raises(ConfigError, match="'hive': not one of changelog, mirror"):
+        load(sinks="changelog,hive")
+    for text in ("", " , ", "mirror,mirror"):
+        with pytest.raises(ConfigError, match="once at most"):
+            load(sinks=text)
+
+
 def test_exclusions_that_mirrors_accept_are_options_of_a_change_stream():
     assert load().accepted_exclusions == ()
     config = load(mirror_accepts="exclude_delete, exclude_ttl_deletes")

@@ -21,7 +21,7 @@ from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.manifest import newest_manifest
 from tidegate.spark_consumer.sinks.port import Merge
-from tidegate.spark_consumer.sinks.release_writer import merge_mirror, write_release
+from tidegate.spark_consumer.sinks.release_writer import merge_mirrors, write_release
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -269,7 +269,14 @@ def test_manifests_name_the_older_cut_until_the_merge_and_as_of_reads_it(kit, tm
         change = kit.Change("INSERT", {"id": number}, {"a": "x", "b": 1}, us=number + 1)
         sinks = [output.changelog] if behind else [output.changelog, output.mirror]
         one = output.release(number, topic, [change])
-        list(write_release(one, sinks=sinks, output=files, behind=behind))
+        list(
+            write_release(
+                one,
+                sinks=sinks,
+                output=files,
+                behind=None if behind is None else ([behind[0]], behind[1]),
+            )
+        )
 
     def seen(time_us):
         found = as_of(kit.spark, output.folder, time_us)["t"].collect()
@@ -283,8 +290,8 @@ def test_manifests_name_the_older_cut_until_the_merge_and_as_of_reads_it(kit, tm
     step = MergeMirror(0, 2)
     plan = SimpleNamespace(query_id="query-1", batch=2)
     topics = {topic.topic: topic.topic_schemas()}
-    merge = {"plan": plan, "mirror": output.mirror, "topics": topics, "output": files}
-    assert list(merge_mirror(step, **merge)) == ["sink-mirror", "manifest"]
+    merge = {"plan": plan, "mirrors": [output.mirror], "topics": topics, "output": files}
+    assert list(merge_mirrors(step, **merge)) == ["sink-mirror", "manifest"]
     assert seen(10**15) == [0, 1, 2]
     assert seen(2_999_999) == [0]
     publish(2, (output.mirror, 0))  # a replay of the release alone goes back to no older cut

@@ -26,6 +26,7 @@ from tidegate.spark_consumer.batch.effect_loop import EffectLoop
 from tidegate.spark_consumer.batch.ports import Parts
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
+from tidegate.spark_consumer.core.cadence import Cadence
 from tidegate.spark_consumer.core.gate import Limits
 from tidegate.spark_consumer.errors import (
     ChangesNotConserved,
@@ -77,7 +78,7 @@ class Gate:
         writer = folder.take()
         made = (
             ChangelogModel(self.checkpoint.changelog, None),
-            MirrorModel(self.checkpoint.mirror, None),
+            MirrorModel(self.checkpoint.mirror, None, self.checkpoint.changelog),
         )
         for sink in made:
             sink.open(query_id="q", release_max=99)
@@ -166,6 +167,43 @@ def test_a_plan_of_other_sinks_is_refused():
         pass
     with pytest.raises(CheckpointMismatch, match="sinks"):
         names(gate.loop(sinks=("changelog",)))
+
+
+def idle(gate):
+    """The rows of a batch that reads nothing."""
+    return MemoryRows((), (), segments=gate.checkpoint.segments, late=gate.checkpoint.late)
+
+
+@pytest.mark.parametrize("every_us", [0, 10**9])
+def test_a_mirror_that_joins_has_all_that_was_released_before(every_us):
+    limits = Limits(cadence=Cadence(every_us=every_us))
+
+    def begun():
+        gate = Gate()
+        names(gate.loop(sinks=("changelog",)))
+        return gate, gate.loop(batch=1, limits=limits, rows=idle(gate)).steps()
+
+    count = sum(1 for _ in begun()[1])
+    for kill_at in range(count):
+        gate, steps = begun()
+        for _ in range(kill_at):
+            next(steps)
+        steps.close()
+        again = gate.loop(batch=1, rows=idle(gate))
+        names(again)
+        table = next(iter(gate.checkpoint.mirror.values()))
+        assert len(table.rows_at(table.head)) == 2
+        assert again.state.sinks == ("changelog", "mirror")
+        assert (again.state.mirrored, again.state.begins) == (0, {})
+        assert read_manifest(gate.output, 0).mirror_release == 0
+
+
+def test_a_sink_that_joins_begins_with_the_next_release():
+    gate = Gate()
+    names(gate.loop(sinks=("mirror",)))
+    again = gate.loop(batch=1, rows=idle(gate))
+    names(again)
+    assert again.state.begins == {"changelog": 1}
 
 
 @pytest.mark.parametrize("step", ["late", "sink-mirror", "pending", "state"])

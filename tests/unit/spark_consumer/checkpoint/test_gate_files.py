@@ -143,13 +143,22 @@ def test_the_releases_of_an_unfinished_plan_count(files):
 
 
 def test_the_mirror_has_the_releases_of_its_merges_only(files):
-    state = replace(State("bank", "q"), batch=0, next_release=5)
+    sinks = ("changelog", "mirror")
+    state = replace(State("bank", "q", sinks=sinks), batch=0, next_release=5)
     files.store_state(replace(state, mirror_release=2))
     assert (files.release_max("changelog"), files.release_max("mirror")) == (4, 2)
-    files.store_plan(replace(plan(1, 5, 6), mirror_at=2, merges=()))
+    files.store_plan(replace(plan(1, 5, 6), sinks=sinks, mirror_at=2, merges=()))
     assert (files.release_max("changelog"), files.release_max("mirror")) == (6, 2)
-    files.store_plan(replace(plan(2, 7, 8), mirror_at=2, merges=(8,)))
+    files.store_plan(replace(plan(2, 7, 8), sinks=sinks, mirror_at=2, merges=(8,)))
     assert (files.release_max("changelog"), files.release_max("mirror")) == (8, 8)
+
+
+def test_a_sink_that_joins_has_no_release_before_a_plan_names_it(files):
+    state = replace(State("bank", "q", sinks=("changelog",)), batch=0, next_release=5)
+    files.store_state(state)
+    assert (files.release_max("changelog"), files.release_max("topic")) == (4, -1)
+    files.store_plan(replace(plan(1, 5, 6), sinks=("changelog", "topic")))
+    assert (files.release_max("changelog"), files.release_max("topic")) == (6, 6)
 
 
 def test_where_the_output_begins_to_be_complete_is_kept(files, storage):

@@ -60,6 +60,26 @@ def test_without_a_release_a_mirror_catches_up_and_then_rests(facts):
     assert due(6, 6, **facts) == ()
 
 
+@pytest.mark.parametrize(
+    ("facts", "merges"),
+    [
+        ({}, (6,)),
+        ({"is_due": True}, (6,)),
+        ({"has_new_schemas": True}, (6,)),
+        ({"is_end": True}, (6, 8)),
+        ({"is_every_release_due": True}, (6, 7, 8)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("stands_at", [4, 6])
+def test_a_mirror_joins_at_the_newest_release_before_the_batch(facts, merges, stands_at):
+    assert due(stands_at, 6, (7, 8), is_joining=True, **facts) == merges
+
+
+def test_a_mirror_joins_without_a_release():
+    assert due(6, 6, is_joining=True) == (6,)
+
+
 def test_the_first_release_is_merged_by_itself():
     assert due(-1, -1, (0, 1), is_due=True) == (0,)
     assert due(-1, -1, (0, 1), is_end=True) == (0, 1)
@@ -123,6 +143,22 @@ def test_a_release_is_merged_as_it_is_written_where_the_mirror_has_all_before(
     assert Plan.restore(json.loads(json.dumps(plan.snapshot()))) == plan
 
 
+def test_a_mirror_joins_with_the_first_of_the_merges():
+    plan = replace(PLAN, mirror_at=1, merges=(1, 3), joining=("mirror",), decided_at_us=5)
+    plan.check_invariants()
+    found = [step for step in plan.steps if isinstance(step, WriteRelease | MergeMirror)]
+    assert found == [
+        MergeMirror(1, 1, ("mirror",)),
+        WriteRelease(FIRST, OTHERS, 1), WriteRelease(SECOND, OTHERS, 1), MergeMirror(1, 3),
+    ]  # fmt: skip
+    assert Plan.restore(json.loads(json.dumps(plan.snapshot()))) == plan
+
+
+def test_no_mirror_joins_without_a_merge():
+    with pytest.raises(InvariantViolation, match="out of order"):
+        replace(PLAN, joining=("mirror",)).check_invariants()
+
+
 def test_a_batch_without_releases_merges_what_is_left():
     plan = replace(PLAN, releases=(), mirror_at=0, merges=(1,), through_us=PLAN.after_us)
     assert MergeMirror(0, 1) in plan.steps
@@ -136,7 +172,7 @@ def test_merges_that_do_not_ascend_are_a_contradiction(mirror_at, merges):
 
 def test_a_plan_of_an_older_program_merges_each_release():
     stored = PLAN.snapshot() | {"format": 4}
-    for name in ("mirror_at", "merges", "decided_at_us"):
+    for name in ("mirror_at", "merges", "decided_at_us", "joining"):
         del stored[name]
     assert Plan.restore(json.loads(json.dumps(stored))).steps == PLAN.steps
     assert PLAN.merged == (2, 3)

@@ -42,7 +42,6 @@ from tidegate.spark_consumer.core.gate import (
     Gate,
     Limits,
     no_longer_needed,
-    require_same_batch,
 )
 from tidegate.spark_consumer.core.plan import (
     CompactSegments,
@@ -221,17 +220,6 @@ def test_a_plan_and_a_state_survive_being_stored():
     assert isinstance(plan.steps[-1], CompactSegments)
     assert Plan.restore(json.loads(json.dumps(plan.snapshot()))) == plan
     assert len(after(state, plan).segments) < len(state.segments)
-
-
-def test_a_plan_of_another_batch_is_not_obeyed():
-    one = gate()
-    fold(one, opening(), end_offsets=ends(2))
-    plan = decide(one, BatchStats())
-    require_same_batch(STATE, plan, end_offsets=ends(2))
-    with pytest.raises(CheckpointMismatch, match="end_offsets"):
-        require_same_batch(STATE, plan, end_offsets=ends(3))
-    with pytest.raises(CheckpointMismatch, match="query_id"):
-        require_same_batch(State(prefix="bank", query_id="x"), plan, end_offsets=ends(2))
 
 
 def test_a_re_created_topic_is_refused():

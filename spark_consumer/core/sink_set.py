@@ -1,0 +1,86 @@
+"""The sinks of a query: which a batch writes to, and from which release on each has everything.
+
+A sink may join a query that has released already.  A mirror that joins takes every release so far
+from the changelog; any other sink has the releases from the one on with which it joined, and the
+state says which that is.  No sink leaves: it would lack releases if it came back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate.spark_consumer.core.cadence import CHANGELOG, MIRRORS
+from tidegate.spark_consumer.errors import CheckpointMismatch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tidegate.spark_consumer.core.batch_state import State
+    from tidegate.spark_consumer.core.plan import Plan
+
+__all__ = ["begins_after", "joining_mirrors", "require_plan_sinks", "require_sinks", "sinks_now"]
+
+
+def require_sinks(state: State, wanted: Sequence[str]) -> None:
+    """Raise CheckpointMismatch if a query with these sinks cannot go on after a state."""
+    left = [name for name in state.sinks if name not in wanted]
+    if left:
+        message = "the checkpoint was started with other sinks, and this run lacks some of them"
+        hint = (
+            "Run with the former sinks, and others beside them if you like;"
+            " or start with a new checkpoint and a new output"
+        )
+        raise CheckpointMismatch(message, hint=hint, missing=left, found=state.sinks)
+    joiners = [name for name in wanted if name not in state.sinks]
+    if joiners and state.stream_has_ended:
+        message = "the stream has ended: no batch follows with which a sink could join"
+        hint = "Run without it, or start with a new checkpoint and a new output"
+        raise CheckpointMismatch(message, hint=hint, joining=joiners, found=state.sinks)
+    joining = joining_mirrors(state, wanted)
+    if joining and (CHANGELOG not in state.sinks or CHANGELOG in state.begins):
+        message = "a mirror can join only beside a changelog that has every release"
+        hint = "Run without it, or start with a new checkpoint and a new output"
+        raise CheckpointMismatch(message, hint=hint, joining=joining, found=state.sinks)
+
+
+def require_plan_sinks(state: State, plan: Plan, wanted: Sequence[str]) -> None:
+    """Raise CheckpointMismatch if a stored plan of the next batch cannot be executed with these.
+
+    A run that made a plan with more sinks has begun to write to them.
+    """
+    unknown = [name for name in plan.sinks if name not in wanted]
+    if unknown or not set(state.sinks) <= set(plan.sinks):
+        message = "the stored plan of this batch names other sinks"
+        hint = "Run with these sinks: the plan was made with them"
+        raise CheckpointMismatch(message, hint=hint, batch=plan.batch, found=plan.sinks)
+
+
+def joining_mirrors(state: State, wanted: Sequence[str]) -> tuple[str, ...]:
+    """Return the mirrors that have to take every release so far from the changelog."""
+    if not state.next_release:
+        return ()
+    return tuple(name for name in wanted if name in MIRRORS and name not in state.sinks)
+
+
+def sinks_now(state: State, wanted: Sequence[str]) -> tuple[str, ...]:
+    """Return the sinks of the next plan.
+
+    Where an adopted output is read again, mirrors join later: the schemas of what they would take
+    are not known yet.
+    """
+    if state.adopts_through_us is None:
+        return tuple(wanted)
+    later = joining_mirrors(state, wanted)
+    return tuple(name for name in wanted if name not in later)
+
+
+def begins_after(state: State, plan: Plan) -> Mapping[str, int]:
+    """Return, after a plan, the first release of each sink that does not have all of them."""
+    if not state.next_release:
+        return state.begins
+    joined = {
+        name: state.next_release
+        for name in plan.sinks
+        if name not in state.sinks and name not in MIRRORS
+    }
+    return {**state.begins, **joined}

@@ -1,0 +1,54 @@
+"""Makes the sinks that the settings name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.core.cadence import CHANGELOG, MIRROR
+from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
+from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from tidegate.spark_consumer.config import ConsumerConfig
+    from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
+    from tidegate.spark_consumer.sinks.port import Sink
+
+__all__ = ["all_names", "make_sinks"]
+
+
+def all_names(config: ConsumerConfig, further: Sequence[Sink] = ()) -> tuple[str, ...]:
+    """Return the names of the sinks of the settings, then those of the program's own.
+
+    Raises ConfigError if two have one name.
+    """
+    names = (*config.sink_names, *(sink.name for sink in further))
+    if len(set(names)) < len(names):
+        message = "two sinks of a query have the same name"
+        raise ConfigError(message, hint="Give each sink a name of its own", names=names)
+    return names
+
+
+def make_sinks(
+    spark: SparkSession,
+    config: ConsumerConfig,
+    *,
+    output: str,
+    direct: DirectWay | None,
+    further: Sequence[Sink] = (),
+) -> tuple[Sink, ...]:
+    """Return the sinks of the settings, then those of the program's own, in that order.
+
+    `output` is the root of the tables, `direct` how small releases are written without Spark.
+    """
+    makers: Mapping[str, Callable[[], Sink]] = {
+        CHANGELOG: lambda: DeltaChangelogSink(spark, output, direct=direct),
+        MIRROR: lambda: DeltaMirrorSink(
+            spark, output, direct=direct, accepted=config.accepted_exclusions
+        ),
+    }
+    return (*(makers[name]() for name in config.sink_names), *further)

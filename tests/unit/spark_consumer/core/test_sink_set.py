@@ -1,0 +1,93 @@
+"""Which sinks a batch writes to, which may join, and what each has."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.spark_consumer.core.test_plan import PLAN
+from tidegate.spark_consumer.core.batch_state import State
+from tidegate.spark_consumer.core.sink_set import (
+    begins_after,
+    joining_mirrors,
+    require_plan_sinks,
+    require_sinks,
+    sinks_now,
+)
+from tidegate.spark_consumer.errors import CheckpointMismatch
+
+BOTH = ("changelog", "mirror")
+
+
+def state(sinks=BOTH, *, releases=3, **more):
+    return State(prefix="bank", query_id="q", sinks=sinks, next_release=releases, **more)
+
+
+@pytest.mark.parametrize("wanted", [BOTH, ("mirror", "changelog"), (*BOTH, "topic", "history")])
+def test_a_query_goes_on_with_its_sinks_and_others_beside_them(wanted):
+    require_sinks(state(), wanted)
+
+
+def test_a_sink_that_is_missing_is_named():
+    with pytest.raises(CheckpointMismatch, match="lacks some") as caught:
+        require_sinks(state(), ("changelog", "topic"))
+    assert caught.value.fields["missing"] == ["mirror"]
+
+
+def test_a_mirror_joins_only_beside_a_changelog_that_has_everything():
+    require_sinks(state(("changelog",)), BOTH)
+    with pytest.raises(CheckpointMismatch, match="every release"):
+        require_sinks(state(("topic",)), ("topic", "mirror"))
+    with pytest.raises(CheckpointMismatch, match="every release"):
+        require_sinks(state(("topic",)), ("topic", *BOTH))
+    late = state(("topic", "changelog"), begins={"changelog": 2})
+    with pytest.raises(CheckpointMismatch, match="every release"):
+        require_sinks(late, ("topic", *BOTH))
+
+
+def test_no_sink_joins_when_the_stream_has_ended():
+    ended = state(stream_has_ended=True)
+    require_sinks(ended, BOTH)
+    with pytest.raises(CheckpointMismatch, match="has ended"):
+        require_sinks(ended, (*BOTH, "topic"))
+
+
+def test_before_the_first_release_any_sinks_may_come():
+    nothing = state(("topic",), releases=0)
+    require_sinks(nothing, ("topic", *BOTH))
+    assert joining_mirrors(nothing, ("topic", *BOTH)) == ()
+
+
+def test_mirrors_that_join_are_those_that_the_query_lacks():
+    assert joining_mirrors(state(), (*BOTH, "history", "topic")) == ("history",)
+    assert joining_mirrors(state(), BOTH) == ()
+
+
+def test_a_mirror_waits_until_an_adopted_output_was_read_again():
+    wanted = (*BOTH, "history", "topic")
+    assert sinks_now(state(adopts_through_us=5), wanted) == (*BOTH, "topic")
+    assert sinks_now(state(), wanted) == wanted
+
+
+def test_a_stored_plan_needs_all_of_its_sinks_and_all_of_the_states():
+    plan = replace(PLAN, sinks=(*BOTH, "topic"))
+    require_plan_sinks(state(), plan, (*BOTH, "topic", "parquet"))
+    with pytest.raises(CheckpointMismatch, match="names other sinks"):
+        require_plan_sinks(state(), plan, BOTH)
+    with pytest.raises(CheckpointMismatch, match="names other sinks"):
+        require_plan_sinks(state((*BOTH, "parquet")), plan, (*BOTH, "topic", "parquet"))
+
+
+def test_a_state_says_from_which_release_on_a_sink_has_them():
+    plan = replace(PLAN, sinks=(*BOTH, "history", "topic"))
+    assert begins_after(state(), plan) == {"topic": 3}
+    assert begins_after(state(begins={"parquet": 1}), plan) == {"parquet": 1, "topic": 3}
+    assert begins_after(state(releases=0), plan) == {}
+    kept = state(begins={"topic": 3})
+    assert State.restore(json.loads(json.dumps(kept.snapshot()))) == kept
+
+
+def test_sinks_of_an_older_program_have_every_release():
+    stored = state().snapshot() | {"format": 7}
+    del stored["begins"]
+    assert State.restore(stored) == state()
