@@ -562,7 +562,7 @@ BROKEN_GATES = (
     ),
     Mutant(
         "a release's version taken from the head of the table",
-        "mirrored_rows",
+        "manifests",
         ((CommitLog, "version_at", _head),),
     ),
     Mutant(
