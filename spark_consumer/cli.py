@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +21,7 @@ from tidegate.spark_consumer.commands import adopt as adopt_command
 from tidegate.spark_consumer.commands import audit as audit_command
 from tidegate.spark_consumer.commands import run as run_command
 from tidegate.spark_consumer.commands import status as status_command
+from tidegate.spark_consumer.commands import tail as tail_command
 from tidegate.spark_consumer.config import ConsumerConfig
 
 __all__ = ["app", "main"]
@@ -90,6 +92,37 @@ def status(
     for name, value in figures.items():
         table.add_row(name, str(value))
     Console().print(table)
+
+
+@app.command()
+def tail(
+    output: Annotated[str, typer.Option("--output", help="Folder of the tables, on this machine.")],
+    releases: Annotated[
+        int, typer.Option("--releases", min=0, help="Begin with the last so many releases.")
+    ] = 0,
+    tables: Annotated[
+        str, typer.Option("--tables", help="Only these, comma-separated; empty: all.")
+    ] = "",
+    *,
+    follow: Annotated[
+        bool, typer.Option("--follow/--no-follow", help="Wait for further releases.")
+    ] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON each.")] = False,
+) -> None:
+    """Print changes in commit order as they are released, from an output on this machine."""
+    names = tuple(name.strip() for name in tables.split(",") if name.strip())
+    changes = tail_command.tail(
+        output,
+        releases=releases,
+        tables=names,
+        follow=follow,
+        tell=lambda line: typer.echo(line, err=True),
+    )
+    text = tail_command.as_json if as_json else tail_command.as_text
+    with suppress(KeyboardInterrupt):
+        for change in changes:
+            sys.stdout.write(text(change) + "\n")
+            sys.stdout.flush()
 
 
 def main() -> None:

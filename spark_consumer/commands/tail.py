@@ -1,0 +1,173 @@
+"""`tidegate-consumer tail`: print changes in commit order, as they are released; no Spark.
+
+It looks for the manifest of the next release and reads its changes from the changelogs.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import time
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidegate.program.extras import is_installed
+from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.checkpoint.json_files import LocalFolder
+from tidegate.spark_consumer.sinks.delta.direct_place import OnlySpark, find_place
+from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
+from tidegate.spark_consumer.sinks.delta.release_rows import release_rows
+from tidegate.spark_consumer.sinks.manifest import (
+    first_manifest,
+    newest_manifest,
+    read_manifest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+    from tidegate.spark_consumer.sinks.manifest import Manifest
+
+__all__ = ["as_json", "as_text", "tail"]
+
+_LOOK_EVERY_S = 0.5
+_BYTES_MAX = 256 * 1024**2
+_FOREVER_US = 2**62
+_SHOWN = (
+    "release",
+    "ordinal",
+    "table",
+    "commit_timestamp",
+    "server_transaction_id",
+    "record_sequence",
+    "mod_number",
+    "mod_type",
+)
+
+
+def tail(
+    output: str,
+    *,
+    releases: int = 0,
+    tables: Collection[str] = (),
+    follow: bool = True,
+    tell: Callable[[str], None] = lambda _line: None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[Mapping[str, Any]]:
+    """Yield the changes of the last `releases` releases, then with `follow` those that come.
+
+    Each is a mapping of text, numbers and lists, ready for JSON.  `tell` gets a line for a release
+    that is left out.  Raises ConfigError for an output that is not on this machine, that nothing
+    was released to, or that has no such table, and where delta-rs is not installed.
+    """
+    direct, files = _direct(output), _folder(output)
+    newest = newest_manifest(files, watermark_us=_FOREVER_US)
+    if newest is None:
+        message = "nothing has been released to this output"
+        raise ConfigError(
+            message, hint="Check --output; its _releases folder is empty", output=output
+        )
+    if unknown := sorted(set(tables) - newest.tables.keys()):
+        hint = f"Known tables: {', '.join(sorted(newest.tables)) or 'none'}"
+        raise ConfigError("the output has no such table", hint=hint, tables=unknown)
+    number = max(newest.release + 1 - releases, first_manifest(files))
+    while True:
+        manifest = read_manifest(files, number)
+        if manifest is not None:
+            yield from _changes(direct, manifest, tables, tell)
+            number += 1
+        elif number < (kept := first_manifest(files)):
+            tell(f"the manifests of releases {number} to {kept - 1} are no longer kept")
+            number = kept
+        elif not follow:
+            return
+        else:
+            sleep(_LOOK_EVERY_S)
+
+
+def as_json(change: Mapping[str, Any]) -> str:
+    """Return a change as one line of JSON."""
+    return json.dumps(change, ensure_ascii=False)
+
+
+def as_text(change: Mapping[str, Any]) -> str:
+    """Return a change as one line for people: time, table, kind, key, the other new values."""
+    key, captured = change["key"], change["new_values"] or {}
+    values = {name: value for name, value in captured.items() if name not in key}
+    parts = [change["commit_timestamp"], change["table"], change["mod_type"]]
+    parts += [json.dumps(one, ensure_ascii=False) for one in (key, values) if one]
+    return "  ".join(parts)
+
+
+def _changes(
+    direct: DirectWay,
+    manifest: Manifest,
+    tables: Collection[str],
+    tell: Callable[[str], None],
+) -> Iterator[Mapping[str, Any]]:
+    rows = release_rows(direct, manifest, tables)
+    if rows is None:
+        what = f"release {manifest.release} with {manifest.rows} changes"
+        tell(f"{what} is left out: only Spark can read it")
+        return
+    for row in rows:
+        yield {
+            **{name: _plain(row[name]) for name in _SHOWN},
+            "key": _plain(row["key"]),
+            "new_values": _captured(row["new_values"], row["new_columns"]),
+            "old_values": _captured(row["old_values"], row["old_columns"]),
+        }
+
+
+def _captured(values: Mapping[str, Any] | None, columns: Collection[str] | None) -> Any:
+    """Return the columns that were captured: null in any other says nothing."""
+    if values is None:
+        return None
+    return {
+        name: _plain(value) for name, value in values.items() if columns is None or name in columns
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it, with nothing rounded."""
+    match value:
+        case datetime():
+            return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        case date():
+            return value.isoformat()
+        case Decimal():
+            return format(value, "f")
+        case bytes():
+            return base64.b64encode(value).decode()
+        case float() if not math.isfinite(value):
+            return str(value)
+        case dict():
+            return {name: _plain(one) for name, one in value.items()}
+        case list():
+            return [_plain(one) for one in value]
+        case _:
+            return value
+
+
+def _direct(output: str) -> DirectWay:
+    missing = [name for name in ("deltalake", "pyarrow") if not is_installed(name)]
+    if missing:
+        message = f"tail needs {', '.join(missing)}"
+        raise ConfigError(message, hint='Type: pip install "tidegate[local]"')
+    try:
+        return DirectWay(
+            find_place(output if ":" in output else str(Path(output).resolve())),
+            bytes_max=_BYTES_MAX,
+        )
+    except OnlySpark as error:
+        message = "tail reads outputs on this machine only"
+        raise ConfigError(
+            message, hint="Read the changelog tables with Spark", output=output
+        ) from error
+
+
+def _folder(output: str) -> LocalFolder:
+    return LocalFolder(Path(output.removeprefix("file:")))
