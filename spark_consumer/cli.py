@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from tidegate.program.command_line import new_app, run_program
 from tidegate.program.logs import log_to_stderr
@@ -88,10 +87,8 @@ def status(
     if as_json:
         sys.stdout.write(json.dumps(figures) + "\n")
         return
-    table = Table("figure", "value")
-    for name, value in figures.items():
-        table.add_row(name, str(value))
-    Console().print(table)
+    for table in status_command.tables_of(figures):
+        Console().print(table)
 
 
 @app.command()

@@ -1,42 +1,121 @@
-"""`tidegate-consumer status`: how far the gate has come, read from a checkpoint without Spark."""
+"""`tidegate-consumer status`: how far the gate has come, read from a checkpoint without Spark.
+
+What it shows of the last releases stands in the output's manifests, if that is on this machine too.
+"""
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.table import Table
+from rich.text import Text
+
+from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.change_schema import excludes, unwatched_columns
 from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import US_PER_SECOND
 from tidegate.schemas.topic_template import SETTING, TEMPLATE_DEFAULT
+from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.checkpoint.gate_files import complete_from_us, newest_state
 from tidegate.spark_consumer.checkpoint.json_files import LocalFolder
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US
-from tidegate.spark_consumer.core.files import QUERY_FILE, schema_file
+from tidegate.spark_consumer.core.files import QUERY_FILE, frontier_file, schema_file
+from tidegate.spark_consumer.core.frontier_log import FrontierLog
+from tidegate.spark_consumer.sinks.manifest import read_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tidegate.spark_consumer.core.batch_state import State
 
-__all__ = ["status"]
+__all__ = ["RELEASES_SHOWN", "status", "tables_of"]
 
 
-def status(checkpoint: str) -> Mapping[str, Any]:
+RELEASES_SHOWN = 10
+"""Of the newest ones."""
+
+_TITLES = {"slots": "slots, the slowest first", "last_releases": "last releases"}
+_WIDTH_MAX = 40
+"""Tokens are longer; `--json` has them whole."""
+
+
+def status(checkpoint: str, *, now_s: Callable[[], float] = time.time) -> Mapping[str, Any]:
     """Return the figures of a checkpoint's newest state, ready for JSON.
 
-    Raises ConfigError for a checkpoint that is not on this machine, cannot be read or is empty.
+    `lag_s` are seconds of wall time that watermarks are behind.  `slots` are the stream's, each
+    with its slowest stream partition, the one furthest behind first.  `last_releases` is None if
+    the output is not on this machine.  Raises ConfigError for a checkpoint that is not on this
+    machine, cannot be read or is empty.
     """
     files = _folder(checkpoint)
     state = _newest_state(files, checkpoint)
+    query, now_us = files.read_json(QUERY_FILE) or {}, round(now_s() * US_PER_SECOND)
+    template = query.get(SETTING, TEMPLATE_DEFAULT)
     return {
         **_figures(state),
-        "topic_template": (files.read_json(QUERY_FILE) or {}).get(SETTING, TEMPLATE_DEFAULT),
+        "lag_s": _lag(state.watermark_us, now_us),
+        "topic_template": template,
         "complete_from_us": complete_from_us(files),
         "left_out": _left_out(files, state),
+        "output": query.get("output"),
+        "slots": _slots(files, state, template=template, now_us=now_us),
+        "last_releases": _last_releases(query.get("output"), state),
     }
+
+
+def _slots(
+    files: LocalFolder, state: State, *, template: str, now_us: int
+) -> list[Mapping[str, Any]]:
+    name = state.frontier
+    index = None if name is None else files.read_json(frontier_file(name))
+    if name is None or index is None:
+        return []
+    subscription = Subscription(TopicNames(state.prefix, template))
+    log = FrontierLog.restore(name, index, files.read_json, subscription)
+    found = [] if log is None else log.frontier.slowest_of_slots()
+    return [
+        {
+            "slot": slot,
+            "slowest": slowest.token,
+            "watermark": _time(slowest.watermark_us),
+            "lag_s": _lag(slowest.watermark_us, now_us),
+        }
+        for slot, slowest in found
+    ]
+
+
+def _last_releases(output: str | None, state: State) -> list[Mapping[str, Any]] | None:
+    if output is None or not output.startswith(("/", "file:")):
+        return None
+    files = LocalFolder(Path(output.removeprefix("file:")))
+    first = max(state.next_release - RELEASES_SHOWN, 0)
+    manifests = [read_manifest(files, number) for number in range(first, state.next_release)]
+    return [
+        {
+            "release": one.release,
+            "batch": one.batch,
+            "through": _time(one.through_us),
+            "changes": one.rows,
+            "copies": one.copies,
+            "mismatches": one.mismatches,
+        }
+        for one in manifests
+        if one is not None
+    ]
+
+
+def _time(us: int) -> str | None:
+    if us <= BEFORE_EVERYTHING_US:
+        return None
+    return datetime.fromtimestamp(us / US_PER_SECOND, UTC).isoformat()
+
+
+def _lag(us: int, now_us: int) -> float | None:
+    return None if us <= BEFORE_EVERYTHING_US else (now_us - us) / US_PER_SECOND
 
 
 def _folder(checkpoint: str) -> LocalFolder:
@@ -71,15 +150,12 @@ def _left_out(files: LocalFolder, state: State) -> Mapping[str, Any]:
 
 
 def _figures(state: State) -> Mapping[str, Any]:
-    watermark = None
-    if state.watermark_us > BEFORE_EVERYTHING_US:
-        watermark = datetime.fromtimestamp(state.watermark_us / US_PER_SECOND, UTC).isoformat()
     return {
         "prefix": state.prefix,
         "query_id": state.query_id,
         "batch": state.batch,
         "watermark_us": state.watermark_us,
-        "watermark": watermark,
+        "watermark": _time(state.watermark_us),
         "releases": state.next_release,
         "sinks": list(state.sinks),
         "begins": dict(state.begins),
@@ -100,7 +176,36 @@ def _mirror(state: State) -> Mapping[str, Any]:
     return {
         "release": state.mirrored,
         "releases_behind": state.next_release - 1 - state.mirrored,
-        "merged_at": None
-        if merged_at_us is None
-        else datetime.fromtimestamp(merged_at_us / US_PER_SECOND, UTC).isoformat(),
+        "merged_at": None if merged_at_us is None else _time(merged_at_us),
     }
+
+
+def tables_of(figures: Mapping[str, Any]) -> list[Table]:
+    """Return the figures for people, for a terminal of 80 columns or more."""
+    lists = ("slots", "last_releases")
+    table = Table("figure", "value")
+    for name, value in figures.items():
+        if name not in lists:
+            table.add_row(name, _text(value))
+    tables = [table]
+    for name in lists:
+        rows = figures[name]
+        if rows:
+            listed = Table(*rows[0], title=_TITLES[name])
+            for row in rows:
+                listed.add_row(*(_text(value) for value in row.values()))
+            tables.append(listed)
+    return tables
+
+
+def _text(value: Any) -> Text:
+    """Return text that rich takes as it is: a token may hold its markup."""
+    if isinstance(value, float):
+        return Text(f"{value:.1f}")
+    if isinstance(value, str) and len(value) > _WIDTH_MAX:
+        return Text(f"{value[: _WIDTH_MAX - 1]}…")
+    if isinstance(value, dict):
+        return Text("\n".join(f"{name}: {one}" for name, one in value.items()) or "none")
+    if isinstance(value, list):
+        return Text("\n".join(map(str, value)) or "none")
+    return Text("-" if value is None else str(value))

@@ -28,6 +28,7 @@ from tidegate.schemas.progress import (
 )
 
 if TYPE_CHECKING:
+    from tidegate.lineage.snapshot_queue import Slowest
     from tidegate.lineage.subscription import Subscribed
 
 __all__ = ["EndOffsets", "Frontier", "FrontierMark", "ProgressRow", "Watermark"]
@@ -148,6 +149,12 @@ class Frontier:
             message = "an unbounded stream has no stream partition left"
             raise ProtocolError(message, stream=self._stream.name)
         return Watermark(self._stream.end_ns // NS_PER_US, None)
+
+    def slowest_of_slots(self) -> list[tuple[int, Slowest]]:
+        """Return each slot with its slowest stream partition, the one furthest behind first."""
+        found = ((slot, view.slowest()) for slot, view in self._slots.items())
+        known = [(slot, slowest) for slot, slowest in found if slowest is not None]
+        return sorted(known, key=lambda one: (one[1], one[0]))
 
     def check_invariants(self) -> None:
         """Raise InvariantViolation if the frontier contradicts itself."""

@@ -600,3 +600,20 @@ def test_accepted_gaps_are_known_before_the_watermark_passes_them_and_are_stored
     assert (frontier.watermark(), frontier.gaps) == (Watermark(8, "t"), (gaps[1], gaps[0]))
     for stored in (items(frontier), before + items(frontier, mark)):
         assert restored(stored).gaps == frontier.gaps
+
+
+def test_slots_are_listed_with_their_slowest_stream_partition_the_one_furthest_behind_first():
+    frontier = Frontier(SUBSCRIPTION)
+    assert frontier.slowest_of_slots() == []
+    bodies = [
+        (0, SlotProgress(0, 1, 0, -1, (), (TokenSnapshot("a", 0, (), (), 9),))),
+        (1, SlotProgress(1, 1, 0, -1, (), ())),
+        (2, SlotProgress(2, 1, 0, -1, (), (
+            TokenSnapshot("b", 0, (), (), 7), TokenSnapshot("c", 0, (), (), 5),
+        ))),
+        (3, PartitionAnnounced(ChildPartition("d", ("",), 7_000), "a")),
+    ]  # fmt: skip
+    rows = [ProgressRow(slot, 0, ProgressRecord("e", "w", body)) for slot, body in bodies]
+    frontier.fold(rows, reached={PROGRESS: dict.fromkeys(range(4), 1)})
+    found = [(slot, one.token, one.watermark_us) for slot, one in frontier.slowest_of_slots()]
+    assert found == [(2, "c", 5), (3, "d", 6), (0, "a", 9)]

@@ -1,0 +1,119 @@
+"""What `status` reads of a checkpoint beside its state: slots, last releases, sinks."""
+
+import json
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from tests.unit.spark_consumer.checkpoint.test_gate_files import SUBSCRIPTION
+from tidegate.lineage.frontier import Frontier, ProgressRow
+from tidegate.schemas.progress import (
+    ChildPartition,
+    PartitionAnnounced,
+    ProgressRecord,
+    SlotProgress,
+    StreamStarted,
+    TokenSnapshot,
+)
+from tidegate.spark_consumer.commands.status import RELEASES_SHOWN, status, tables_of
+from tidegate.spark_consumer.core.batch_state import State
+from tidegate.spark_consumer.core.files import QUERY_FILE, state_file
+from tidegate.spark_consumer.core.frontier_log import FrontierLog
+from tidegate.spark_consumer.sinks.manifest import Manifest, write_manifest
+
+LONG = "t" * 300
+
+
+class Folder:
+    def __init__(self, path):
+        self._path = path
+
+    def write_json(self, name, content):
+        path = self._path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A checkpoint after four batches, with two slots and twelve releases."""
+    gate, output = Folder(tmp_path / "check" / "gate"), Folder(tmp_path / "out")
+    frontier = Frontier(SUBSCRIPTION)
+    children = [ChildPartition(LONG, ("",), 0), ChildPartition("b", ("",), 0)]
+    bodies = [
+        (0, StreamStarted("s", "g", 0, None, "bank-fleet", 2, "id", (), tuple(children))),
+        *((slot, PartitionAnnounced(child, "")) for slot, child in enumerate(children)),
+        (0, SlotProgress(0, 1, 0, 1, (), (TokenSnapshot(LONG, 0, (), (), 5_000_000),))),
+        (1, SlotProgress(1, 1, 0, 2, (), (TokenSnapshot("b", 0, (), (), 4_000_000),))),
+    ]
+    rows = [
+        ProgressRow(slot, n, ProgressRecord("e", "w", body))
+        for n, (slot, body) in enumerate(bodies)
+    ]
+    frontier.fold(rows, reached={"bank-progress": {0: 9, 1: 9}})
+    log = FrontierLog(frontier)
+    for file, content in log.write("f/3", code="1").files:
+        gate.write_json(file, content)
+    state = State(
+        prefix="bank", query_id="q", batch=3, watermark_us=4_000_000, next_release=12,
+        frontier="f/3", sinks=("changelog", "mirror", "mine"), begins={"mine": 7},
+    )  # fmt: skip
+    gate.write_json(state_file(3), state.snapshot())
+    gate.write_json(
+        QUERY_FILE, {"query_id": "q", "prefix": "bank", "output": str(tmp_path / "out")}
+    )
+    for number in range(12):
+        bounds = (number * 1_000_000, (number + 1) * 1_000_000)
+        write_manifest(output, Manifest(number, "q", number // 4, *bounds, number, {}, copies=1))
+    return tmp_path
+
+
+def test_slots_are_listed_by_how_far_they_are_behind(place):
+    figures = status(str(place / "check"), now_s=lambda: 10.0)
+    assert figures["lag_s"] == 6.0
+    assert [(one["slot"], one["slowest"], one["lag_s"]) for one in figures["slots"]] == [
+        (1, "b", 6.0), (0, LONG, 5.0),
+    ]  # fmt: skip
+    assert figures["slots"][0]["watermark"] == "1970-01-01T00:00:04+00:00"
+
+
+def test_the_last_releases_are_those_of_the_outputs_manifests(place):
+    figures = status(str(place / "check"))
+    found = figures["last_releases"]
+    assert [one["release"] for one in found] == list(range(12 - RELEASES_SHOWN, 12))
+    assert found[-1] == {
+        "release": 11, "batch": 2, "through": "1970-01-01T00:00:12+00:00", "changes": 11,
+        "copies": 1, "mismatches": 0,
+    }  # fmt: skip
+    (place / "out" / "_releases" / "000000000011.json").unlink()
+    assert [one["release"] for one in status(str(place / "check"))["last_releases"]][-1] == 10
+
+
+def test_an_output_that_is_elsewhere_has_unknown_releases(place):
+    query = place / "check" / "gate" / QUERY_FILE
+    query.write_text(json.dumps({"query_id": "q", "prefix": "bank", "output": "s3a://lake/out"}))
+    assert status(str(place / "check"))["last_releases"] is None
+
+
+def test_sinks_are_listed_with_the_release_that_each_began_with(place):
+    figures = status(str(place / "check"))
+    assert figures["sinks"] == ["changelog", "mirror", "mine"]
+    assert figures["begins"] == {"mine": 7}
+
+
+def test_a_frontier_that_is_not_there_leaves_the_rest(place):
+    for file in (place / "check" / "gate" / "frontiers").rglob("*.json"):
+        file.unlink()
+    assert status(str(place / "check"))["slots"] == []
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_people_see_it_all_within_their_terminal(place, width):
+    console = Console(width=width, record=True, file=StringIO())
+    for table in tables_of(status(str(place / "check"), now_s=lambda: 10.0)):
+        console.print(table)
+    shown = console.export_text()
+    assert max(map(len, shown.splitlines())) <= width
+    for text in ("slots, the slowest first", "last releases", "ttt…", "mine: 7", "1970-01-01"):
+        assert text in shown
