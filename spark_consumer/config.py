@@ -20,7 +20,7 @@ from tidegate.schemas.change_schema import (
 
 __all__ = ["KAFKA_OPTIONS", "SINKS", "SPARK_PACKAGES", "ConsumerConfig"]
 
-SINKS = ("changelog", "mirror")
+SINKS = ("changelog", "mirror", "parquet")
 """The sinks that settings name, in the order in which releases are written to them."""
 
 SPARK_PACKAGES = (
@@ -83,8 +83,8 @@ class ConsumerConfig(StreamSettings):
     output: str = Field(min_length=1, description="Folder of the tables and release manifests")
     sinks: str = Field(
         default="changelog,mirror",
-        description="What releases are written to, comma-separated: changelog, mirror. One that is "
-        "added later takes part from the next release on, a mirror with all before; "
+        description="What releases are written to, comma-separated: changelog, mirror, parquet. "
+        "One that is added later takes part from the next release on, a mirror with all before; "
         "none can be taken away",
     )
     checkpoint: str = Field(min_length=1, description="Folder of the state; one run at a time")

@@ -230,7 +230,7 @@ def _prepare(
         bytes_max=config.small_release_bytes_max,
         s3=output.s3_access(),
     )
-    sinks = make_sinks(spark, config, output=output.root, direct=direct, further=further)
+    sinks = make_sinks(spark, config, output=output, direct=direct, further=further)
     for sink in sinks:
         sink.open(query_id=identity.query_id, release_max=files.release_max(sink.name))
     schemas = SchemaStore(gate, registry or _registry(config))

@@ -8,12 +8,14 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.core.cadence import CHANGELOG, MIRROR
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.parquet import PARQUET, ParquetSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
+    from tidegate.spark_consumer.checkpoint.storage import Storage
     from tidegate.spark_consumer.config import ConsumerConfig
     from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
     from tidegate.spark_consumer.sinks.port import Sink
@@ -37,18 +39,19 @@ def make_sinks(
     spark: SparkSession,
     config: ConsumerConfig,
     *,
-    output: str,
+    output: Storage,
     direct: DirectWay | None,
     further: Sequence[Sink] = (),
 ) -> tuple[Sink, ...]:
     """Return the sinks of the settings, then those of the program's own, in that order.
 
-    `output` is the root of the tables, `direct` how small releases are written without Spark.
+    `output` is the folder of the tables, `direct` how small releases are written without Spark.
     """
     makers: Mapping[str, Callable[[], Sink]] = {
-        CHANGELOG: lambda: DeltaChangelogSink(spark, output, direct=direct),
+        CHANGELOG: lambda: DeltaChangelogSink(spark, output.root, direct=direct),
         MIRROR: lambda: DeltaMirrorSink(
-            spark, output, direct=direct, accepted=config.accepted_exclusions
+            spark, output.root, direct=direct, accepted=config.accepted_exclusions
         ),
+        PARQUET: lambda: ParquetSink(spark, output),
     }
     return (*(makers[name]() for name in config.sink_names), *further)

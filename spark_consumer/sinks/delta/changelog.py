@@ -14,7 +14,7 @@ from tidegate.spark_consumer.core.cadence import CHANGELOG
 from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 from tidegate.spark_consumer.sinks.delta.tables import SinkTables, for_each_table
-from tidegate.spark_consumer.sinks.port import TableVersion
+from tidegate.spark_consumer.sinks.port import DecodedTable, TableVersion
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
-    from tidegate.spark_consumer.sinks.port import DecodedTable, Release
+    from tidegate.spark_consumer.sinks.port import AnyTable, Release
 
-__all__ = ["DeltaChangelogSink"]
+__all__ = ["DeltaChangelogSink", "sorted_changes"]
 
 _ROWS_OF_SEVERAL_FILES = 100_000
 """A table with fewer changes in a release gets one file, however many tasks made the release."""
@@ -77,7 +77,7 @@ class DeltaChangelogSink:
                     one, one.changes, commit=commit, frame=lambda: _one_file(one.frame)
                 )
             else:
-                self._tables.append(_sorted(one), one.schemas.table, commit=commit)
+                self._tables.append(sorted_changes(one), one.schemas.table, commit=commit)
 
         changed = [topic for topic, one in release.tables.items() if one.rows]
         for_each_table(spark, changed, append)
@@ -91,9 +91,10 @@ class DeltaChangelogSink:
         }
 
 
-def _sorted(one: DecodedTable) -> DataFrame:
+def sorted_changes(one: AnyTable) -> DataFrame:
     """Return the changes as they are written: a sorted file of each task that has some."""
-    if one.is_ordered and one.rows >= _ROWS_OF_SEVERAL_FILES:
+    is_ordered = isinstance(one, DecodedTable) and one.is_ordered
+    if is_ordered and one.rows >= _ROWS_OF_SEVERAL_FILES:
         return one.frame
     return _one_file(one.frame)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.core.batch_state import OutputProof
-from tidegate.spark_consumer.core.cadence import CHANGELOG
+from tidegate.spark_consumer.core.cadence import CHANGELOG, MIRRORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -45,7 +45,8 @@ def prove_output(
         log.load(limit=None)
     for table, sinks in manifest.tables.items():
         for sink, named in sinks.items():
-            _require_version(logs.get((sink, table)), manifest, named)
+            if sink in _PROVING:
+                _require_version(logs.get((sink, table)), manifest, named)
     ahead: set[tuple[int, int | None]] = {
         (commit.release, commit.through_us)
         for log in logs.values()
@@ -125,10 +126,15 @@ def _begun(manifest: Manifest, ahead: set[tuple[int, int | None]]) -> int | None
 
 
 def _sinks_of(manifest: Manifest) -> tuple[str, ...]:
-    names = {sink: None for sinks in manifest.tables.values() for sink in sinks}
+    found = {sink: None for sinks in manifest.tables.values() for sink in sinks}
+    names = [sink for sink in found if sink in _PROVING]
     if not names:
-        raise _unproven("the newest manifest names no table", release=manifest.release)
+        raise _unproven("the newest manifest names no Delta table", release=manifest.release)
     return tuple(names)
+
+
+_PROVING = frozenset({CHANGELOG, *MIRRORS})
+"""Sinks whose tables have a history; any other one counts as a sink that joins then."""
 
 
 def _unproven(message: str, **fields: Any) -> ConfigError:

@@ -21,7 +21,9 @@ OWN = SimpleNamespace(name="mine")
 
 @pytest.mark.parametrize("sinks", [*SINKS, ",".join(SINKS)])
 def test_each_sink_that_settings_name_is_made_under_its_name(sinks):
-    made = make_sinks(None, config(sinks), output="/lake", direct=None, further=[OWN])
+    made = make_sinks(
+        None, config(sinks), output=SimpleNamespace(root="/lake"), direct=None, further=[OWN]
+    )
     assert tuple(sink.name for sink in made) == all_names(config(sinks), [OWN])
     assert made[-1] is OWN
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import patch
@@ -408,3 +409,17 @@ def test_an_adoption_that_is_broken_on_purpose_is_noticed(name):
             goes_on(former) != is_whole or (not is_whole and not is_refused(former))
             for former, is_whole in outputs()
         )
+
+
+def test_a_sink_without_a_history_proves_nothing_and_is_in_no_ones_way():
+    former = Checkpoint()
+    list(steps(former, BEFORE[:1], limits=Limits(), kafka=Kafka()))
+    (name,) = former.kept_manifests()
+    content = json.loads(former.store.get(name))
+    content["tables"]["a"]["parquet"] = {"path": "parquet/a/000000000000", "version": 0}
+    former.store.objects[name] = json.dumps(content)
+    assert proof_of(former).sinks == ("changelog", "mirror")
+    content["tables"]["a"] = {"parquet": content["tables"]["a"]["parquet"]}
+    former.store.objects[name] = json.dumps(content)
+    with pytest.raises(ConfigError, match="names no Delta table"):
+        proof_of(former)

@@ -1,0 +1,104 @@
+"""Every change as a row in Parquet files: a folder for each table and release.
+
+`<output>/parquet/<table>/<release, 12 digits>`, published by the release's manifest: a reader takes
+the folders that manifests name, so it never sees half a release.  A file that says which release
+was begun last refuses an output that is ahead of the checkpoint, or of another query.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.sinks.delta.changelog import sorted_changes
+from tidegate.spark_consumer.sinks.delta.tables import for_each_table
+from tidegate.spark_consumer.sinks.port import TableVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+    from tidegate.spark_consumer.sinks.port import AnyTable, Release
+
+__all__ = ["PARQUET", "OutputFolder", "ParquetSink"]
+
+PARQUET = "parquet"
+"""Name of the sink, and its folder in the output."""
+
+_BEGUN = f"{PARQUET}/_begun.json"
+_DONE = "_SUCCESS"
+"""Spark's: the last file of a folder, written when all others are there."""
+
+
+class OutputFolder(Protocol):
+    """The output, as far as the sink looks at it besides through Spark."""
+
+    def path(self, name: str) -> str:
+        """Return the whole path of a name, for Spark's writers."""
+        ...
+
+    def read(self, name: str) -> bytes | None:
+        """Return a file's bytes, or None if there is no such file."""
+        ...
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """Return a file's content, or None if there is no such file."""
+        ...
+
+    def write_json(self, name: str, content: object) -> None:
+        """Write or replace a file, whole or not at all."""
+        ...
+
+
+class ParquetSink:
+    """Writes the folders of a release; the output is as after one write however often it is."""
+
+    name = PARQUET
+
+    def __init__(self, spark: SparkSession, output: OutputFolder) -> None:
+        """Take the output of the query."""
+        self._spark = spark
+        self._output = output
+
+    def open(self, *, query_id: str, release_max: int) -> None:
+        """Refuse files of another query, or ahead of this one's checkpoint, with ConfigError."""
+        begun = self._output.read_json(_BEGUN)
+        if begun is None:
+            return
+        if begun["query_id"] != query_id:
+            message = "the Parquet files of this output belong to another query"
+            hint = "Use the checkpoint that they were written with, or a new output"
+            raise ConfigError(message, hint=hint, found=begun["query_id"], expected=query_id)
+        if begun["release"] > release_max:
+            message = "the Parquet files of this output are ahead of the checkpoint"
+            hint = "Restore the checkpoint's newest state, or use a new output and checkpoint"
+            raise ConfigError(message, hint=hint, found=begun["release"], expected=release_max)
+
+    def write(self, release: Release) -> Mapping[str, TableVersion]:
+        """Write what is not there yet; a table without a change gets no folder.
+
+        The versions that it returns are numbers of releases.
+        """
+        changed = [topic for topic, one in release.tables.items() if one.rows]
+        begun = {"query_id": release.query_id, "release": release.number}
+        if changed and self._output.read_json(_BEGUN) != begun:
+            self._output.write_json(_BEGUN, begun)
+
+        def write(topic: str) -> None:
+            self._write_table(release.tables[topic], _path(release.tables[topic], release.number))
+
+        for_each_table(self._spark, changed, write)
+        return {
+            one.schemas.table: TableVersion(_path(one, release.number), release.number, one.rows)
+            for one in map(release.tables.__getitem__, changed)
+        }
+
+    def _write_table(self, one: AnyTable, path: str) -> None:
+        if self._output.read(f"{path}/{_DONE}") is not None:
+            return
+        sorted_changes(one).write.mode("overwrite").parquet(self._output.path(path))
+
+
+def _path(one: AnyTable, release: int) -> str:
+    return f"{PARQUET}/{one.schemas.table}/{release:012d}"
