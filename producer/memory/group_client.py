@@ -48,8 +48,8 @@ class GroupClient:
 
     @property
     def has_left(self) -> bool:
-        """Whether it is no member, and does nothing to become one."""
-        return self.state is ClientState.GONE
+        """Whether it has no place in the group, and does nothing to get one."""
+        return self.state in (ClientState.GONE, ClientState.LOCKED_OUT)
 
     @property
     def is_settled(self) -> bool:

@@ -71,4 +71,6 @@ def test_the_former_process_of_a_name_is_locked_out():
     assert former.state is ClientState.LOCKED_OUT
     former.leave()
     assert former.state is ClientState.LOCKED_OUT, "it has no place to give up"
+    assert former.has_left
+    assert not heir.has_left
     assert heir.owned == {0, 1}
