@@ -56,11 +56,13 @@ def audit(config: ConsumerConfig, *, step: Callable[[str], None]) -> AuditReport
     step("Spark")
     from tidegate.spark_consumer.batch.source import topic_rows  # noqa: PLC0415 - pyspark
     from tidegate.spark_consumer.spark.auditing import audit_output  # noqa: PLC0415 - pyspark, checked above
+    from tidegate.spark_consumer.spark.redaction import hide_logins  # noqa: PLC0415 - it too
     from tidegate.spark_consumer.spark.session import session_of  # noqa: PLC0415 - it too
 
     spark = session_of(config)
     try:
         require_data_sources(spark)
+        hide_logins(spark)
         return audit_output(
             spark,
             config.output,

@@ -56,6 +56,7 @@ from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
 from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
 from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER
 from tidegate.spark_consumer.spark.listener import MetricsListener
+from tidegate.spark_consumer.spark.redaction import hide_logins
 from tidegate.spark_consumer.spark.requirements import require_data_sources
 from tidegate.spark_consumer.spark.session import session_of
 from tidegate.spark_consumer.spark.sink_factory import all_names, make_sinks
@@ -137,6 +138,7 @@ def build_query(
     checkpoint meanwhile: a second call goes on with what that has written.
     """
     require_data_sources(spark)
+    hide_logins(spark)
     gate, output = _folders(spark, config)
     newest = newest_state(gate)
     if newest is not None:

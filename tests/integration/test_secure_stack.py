@@ -134,9 +134,11 @@ def test_changes_go_from_end_to_end(stack, database, registry_url, tmp_path):
     assert sorted((row["Id"], row["V"]) for row in mirror.to_pylist()) == ROWS
 
     password = stack.kafka.secure.client_options()["sasl.password"]
-    for log in (tmp_path / "logs").glob("*.log"):
-        text = log.read_text()
-        assert not [secret for secret in (password, USER_INFO, "tide-4711") if secret in text]
+    secrets = [secret.encode() for secret in (password, USER_INFO, "tide-4711")]
+    # Logs, tables, manifests, and both parts of the checkpoint.
+    for file in tmp_path.rglob("*"):
+        content = file.read_bytes() if file.is_file() else b""
+        assert not [secret for secret in secrets if secret in content], file
 
 
 def checked(made, **kafka):
