@@ -22,6 +22,7 @@ from tidegate.spark_consumer.batch.rows import (
 )
 from tidegate.spark_consumer.batch.segments import COUNTED
 from tidegate.spark_consumer.batch.transaction_sums import count_collected, count_ordered
+from tidegate.spark_consumer.batch.undecodable import naming_undecodable
 from tidegate.spark_consumer.core.gate import Limits
 
 if TYPE_CHECKING:
@@ -153,6 +154,8 @@ class SparkRows:
                     release, count = opened.enter_context(
                         decoded_release(rows, bounds, plan=plan, topics=topics)
                     )
+                    number = bounds.number
+                    opened.enter_context(naming_undecodable(rows.frame, topics, release=number))
                     # Decoded again for the sinks: those rows are not kept, and this is one field
                     # in ten.
                     found = count_ordered(

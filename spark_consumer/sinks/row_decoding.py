@@ -35,6 +35,8 @@ _NOT_OF_THE_SCHEMA = (
     ValueError,
 )
 
+_HINT = "Only Tidegate's workers may write to data topics: find the other writer of this record"
+
 
 def decode_rows(
     rows: Iterable[Mapping[str, Any]], schemas: TopicSchemas, *, release: int
@@ -108,7 +110,8 @@ class _Decoder:
             return int(row["origin"])
         if not token:
             message = "a change names no stream partition: its header is missing"
-            raise SchemaError(message, table=self._table, header=HEADER_ORIGIN)
+            place = _place(row)
+            raise SchemaError(message, hint=_HINT, table=self._table, header=HEADER_ORIGIN, **place)
         return int.from_bytes(origin_of(token), "big", signed=True)
 
 
@@ -135,21 +138,23 @@ class _Records:
         schema_id, _ = unframe(framed)
         if schema_id not in self._parsed:
             message = f"a {self._column} has a schema id that the plan does not name"
-            raise SchemaError(message, table=self._table, schema_id=schema_id)
+            place = _place(row)
+            raise SchemaError(message, hint=_HINT, table=self._table, schema_id=schema_id, **place)
         body = io.BytesIO(framed)
         body.seek(HEADER_BYTES)
         try:
             record = fastavro.schemaless_reader(body, self._parsed[schema_id], self._reader)
         except _NOT_OF_THE_SCHEMA as error:
             message = f"a {self._column} does not fit the schema that it names"
+            place = _place(row)
             raise SchemaError(
-                message,
-                table=self._table,
-                schema_id=schema_id,
-                topic_partition=row["topic_partition"],
-                offset=row["offset"],
+                message, hint=_HINT, table=self._table, schema_id=schema_id, **place
             ) from error
         return schema_id, record
+
+
+def _place(row: Mapping[str, Any]) -> dict[str, int]:
+    return {"topic_partition": row["topic_partition"], "offset": row["offset"]}
 
 
 def _as_numbers(schema: Any) -> Any:

@@ -15,6 +15,7 @@ import pytest
 
 from tests.spark.batch.gate_world import ACCOUNTS, LEDGER, GateWorld
 from tidegate.lineage.errors import MixedEpochs
+from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.order_key import OrderKey
 from tidegate.spark_consumer.errors import (
     CheckpointConflict,
@@ -260,6 +261,22 @@ def test_a_stall_is_compacted_and_loses_nothing(spark, tmp_path):
     assert state.segments == ()
     world.run(batch)
     assert world.files("segments") == []
+
+
+@pytest.mark.parametrize("rows_max", [0, 100])
+def test_a_record_that_cannot_be_decoded_stops_the_gate_by_its_place(spark, tmp_path, rows_max):
+    world = GateWorld(
+        spark, tmp_path, small_release_rows_max=rows_max, small_release_bytes_max=10_000
+    )
+    world.log.change(10)
+    world.log.change(11)
+    del world.log.rows[-1][5][7:]
+    world.log.beat(50)
+    with pytest.raises(SchemaError, match="does not fit the schema") as caught:
+        world.run(world.start())
+    fields = caught.value.fields
+    assert (fields["table"], fields["topic_partition"], fields["offset"]) == ("accounts", 0, 1)
+    assert (world.released, world.manifest(0)) == ({}, None)
 
 
 def test_a_change_without_order_key_stops_the_gate(world):

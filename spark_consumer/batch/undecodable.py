@@ -1,0 +1,55 @@
+"""Which record of a release it is that Spark could not decode.
+
+Spark's error names no record, and a task of it fails at the first of many.  So the records are
+decoded once more, one after the other in the driver, which names the first that it cannot decode.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tidegate.spark_consumer.sinks.row_decoding import decode_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import DataFrame
+
+    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
+
+__all__ = ["naming_undecodable"]
+
+_OF_DECODING = (
+    "MALFORMED_AVRO_MESSAGE",
+    "Malformed records are detected",
+    "has a schema id that the plan does not name",
+    "names no stream partition",
+)
+"""What the errors say in `sinks.decoding`, and in Spark's own Avro functions."""
+
+_COLUMNS = ("topic", "topic_partition", "offset", "order_key", "key", "value", "origin")
+
+
+@contextmanager
+def naming_undecodable(
+    rows: DataFrame, topics: Mapping[str, TopicSchemas], *, release: int
+) -> Iterator[None]:
+    """Within the block, raise SchemaError with topic and offset where Spark cannot decode a record.
+
+    `rows` are the release's, with every column of a record; they must be readable still.
+    """
+    try:
+        yield
+    except Exception as error:
+        text = str(error)
+        if any(sign in text for sign in _OF_DECODING):
+            _decode_each(rows, topics, release=release)
+        raise
+
+
+def _decode_each(rows: DataFrame, topics: Mapping[str, TopicSchemas], *, release: int) -> None:
+    for row in rows.select(*_COLUMNS).toLocalIterator():
+        record = {**row.asDict(), "ordinal": 0}
+        if row["topic"] in topics:
+            decode_rows([record], topics[row["topic"]], release=release)
