@@ -1,9 +1,10 @@
-"""Runs the named tests of a mutant, in a process of its own: `python -m tests.mutants NAME`.
+"""Runs the named tests of a mutant, in a process of its own: `python -m tests.mutants NAME…`.
 
 Patches are applied before pytest imports a test, so that also a function that a test imports by
-its name is the broken one.  Without NAME the tests of all mutants run on whole code.  The last line
-of standard output is JSON: `passed`, `failed` or `broke` for each named test.  `broke` is a test
-that failed because the mutant cannot run, which proves nothing.
+its name is the broken one.  Without NAME the tests of all mutants run on whole code, and with
+`whole NAME…` those of some.  The last line of standard output is JSON: `passed`, `failed` or
+`broke` for each named test.  `broke` is a test that failed because the mutant cannot run, which
+proves nothing.
 """
 
 from __future__ import annotations
@@ -49,13 +50,15 @@ def main(arguments: list[str]) -> int:
     phases = (Phase.explicit, Phase.generate)
     settings.register_profile("m", deadline=None, database=None, derandomize=True, phases=phases)
     settings.load_profile("m")
-    chosen = [one for one in MUTANTS if not arguments or one.name in arguments]
+    is_whole = arguments[:1] in ([], ["whole"])
+    names = arguments[1:] if is_whole else arguments
+    chosen = [one for one in MUTANTS if not names or one.name in names]
     if not chosen:
         print(f"no such mutant: {arguments}", file=sys.stderr)
         return 2
     tests = sorted({test for one in chosen for test in one.tests})
     verdicts = _Verdicts()
-    with patched(chosen[0].patches if arguments else ()):
+    with patched(() if is_whole else chosen[0].patches):
         pytest.main(["-q", "--tb=short", "-p", "no:cacheprovider", *tests], [verdicts])
     print(json.dumps(verdicts.found))
     return 0

@@ -18,7 +18,7 @@ _REPOSITORY = Path(__file__).resolve().parents[2]
 def verdicts_on(*names: str) -> tuple[dict[str, Verdict], str]:
     """Return the verdict of each test that a mutant names, and what pytest printed.
 
-    Without a name: of the tests of all mutants, on whole code.
+    With `whole` before the names: of the tests of these mutants, on whole code.
     """
     done = subprocess.run(
         [sys.executable, "-m", "tests.mutants", *names],
