@@ -33,6 +33,8 @@ _DENIED = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "the cluster",
 }
 _NO_SUCH_HOST = (KafkaError._RESOLVE,)  # noqa: SLF001 - the client's name
+_INTERRUPTED = "handshake failed: Local: "
+"""In librdkafka's text about a login that the connection's end has interrupted: the cause is local."""
 _TLS_MISMATCH = ("SSL handshake failed", "security.protocol")
 """In librdkafka's texts about a listener that hangs up: on TLS, and on a client without it."""
 
@@ -57,7 +59,7 @@ def kafka_failure(
         message = f"{head}TLS to Kafka failed: {cause.str()}"
         hint = "Check security.protocol and the ssl options in kafka_options"
         return ConfigError(message, hint=hint, **fields)
-    if code in _LOGIN:
+    if _is_login(cause):
         message = f"{head}Kafka rejected the login: {cause.str()}"
         hint = "Check sasl.mechanism, sasl.username and sasl.password in kafka_options"
         return ConfigError(message, hint=hint, **fields)
@@ -78,12 +80,18 @@ def is_decisive(error: KafkaError) -> bool:
 
     Not for a program that runs: a broker that restarts gives some of these errors for a moment.
     """
-    return error.code() in (*_LOGIN, *_DENIED, *_NO_SUCH_HOST) or _is_tls(error)
+    is_known = error.code() in (*_DENIED, *_NO_SUCH_HOST)
+    return is_known or _is_login(error) or _is_tls(error)
 
 
 def is_denied(error: KafkaError) -> bool:
     """Whether an ACL is missing, which no retry can change."""
     return error.code() in _DENIED
+
+
+def _is_login(error: KafkaError) -> bool:
+    """Whether the broker has rejected a login; one that leaves in the middle has not."""
+    return error.code() in _LOGIN and _INTERRUPTED not in error.str()
 
 
 def _is_tls(error: KafkaError) -> bool:

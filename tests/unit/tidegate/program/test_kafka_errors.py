@@ -75,3 +75,18 @@ def test_only_a_missing_acl_ends_a_program_that_runs():
     assert is_denied(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
     for code in (KafkaError._RESOLVE, KafkaError._SSL, KafkaError._TRANSPORT):
         assert not is_denied(KafkaError(code))
+
+
+@pytest.mark.parametrize(
+    "cause", ["Broker transport failure", "Timed out", "Broker handle destroyed"]
+)
+def test_a_broker_that_leaves_in_the_middle_of_a_login_has_not_rejected_it(cause):
+    text = (
+        "sasl_ssl://127.0.0.1:40235/bootstrap: SASL SCRAM-SHA-512 mechanism handshake failed: "
+        f"Local: {cause}: broker's supported mechanisms: (n/a) (after 0ms in state DOWN)"
+    )
+    error = KafkaError(KafkaError._AUTHENTICATION, text)
+    assert not is_decisive(error)
+    failure = kafka_failure(TIMED_OUT, reported=[error])
+    assert isinstance(failure, UnreachableError)
+    assert isinstance(kafka_failure(error), UnreachableError)
