@@ -34,7 +34,7 @@ _DENIED = {
 }
 _NO_SUCH_HOST = (KafkaError._RESOLVE,)  # noqa: SLF001 - the client's name
 _INTERRUPTED = "handshake failed: Local: "
-"""In librdkafka's text about a login that the connection's end has interrupted: the cause is local."""
+"""In the text about a login that the end of the connection has interrupted: the cause is local."""
 _TLS_MISMATCH = ("SSL handshake failed", "security.protocol")
 """In librdkafka's texts about a listener that hangs up: on TLS, and on a client without it."""
 
