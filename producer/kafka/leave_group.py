@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import structlog
 from confluent_kafka import KafkaException
 
-from tidegate.producer.kafka.bounded_call import CallHangs, call_bounded
+from tidegate.program.bounded_call import CallHangs, call_bounded
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer

@@ -25,13 +25,13 @@ from tidegate.producer.core.events import (
     TransactionCommitted,
     TransactionFailure,
 )
-from tidegate.producer.kafka.bounded_call import CallHangs, call_bounded
 from tidegate.producer.kafka.delivery_reports import DeliveryReports
 from tidegate.producer.kafka.partitioner import topic_partition_of
 from tidegate.producer.kafka.refusals import RefusedMessage, fault_of
 from tidegate.producer.kafka.retries import retry
 from tidegate.producer.kafka.write_access import denied_topics
 from tidegate.producer.messages import MOD_DELETE
+from tidegate.program.bounded_call import CallHangs, call_bounded
 from tidegate.program.kafka_clients import make_client
 from tidegate.program.kafka_errors import is_denied, kafka_failure
 from tidegate.schemas.errors import TidegateError, UnreachableError

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tidegate.producer.kafka.bounded_call import CallHangs, call_bounded
+from tidegate.program.bounded_call import CallHangs, call_bounded
 
 SOON_S = 0.05
 LONG_S = 60.0
