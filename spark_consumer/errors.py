@@ -16,12 +16,15 @@ ConsumerError
 ├── CountsMissing           Spark has not reported what a job counted
 ├── CheckpointConflict      a replaced run has written to this checkpoint late
 ├── WriterReplaced          a younger run has taken this checkpoint
+│   └── TopicWriterReplaced it publishes to the ordered topic
+├── ReleaseUnconfirmed      Kafka has not confirmed a release of the ordered topic
 └── RunStopped              Spark started a batch while the run was stopping
 
 ConfigError
 ├── FlatStream              the stream's values are flat, which no sink takes
 ├── FilteredMirror          the change stream leaves out what a mirror needs
 ├── ForeignChange           others have changed the rows of a table
+├── ReleasesMissing         the ordered topic lacks releases that were written to it
 └── TableMissing            a table of the output was deleted, or is an older copy
 """
 
@@ -41,10 +44,13 @@ __all__ = [
     "FlatStream",
     "ForeignChange",
     "NewerCheckpoint",
+    "ReleaseUnconfirmed",
+    "ReleasesMissing",
     "RunStopped",
     "SegmentDamaged",
     "StreamPartitionIncomplete",
     "TableMissing",
+    "TopicWriterReplaced",
     "TransactionIncomplete",
     "UnorderedChange",
     "WriterReplaced",
@@ -111,6 +117,19 @@ class WriterReplaced(ConsumerError):  # noqa: N818 - named after what was found
     """A younger run has taken this checkpoint; this one must stop writing."""
 
 
+class TopicWriterReplaced(WriterReplaced):
+    """A younger run publishes to the ordered topic; this one must stop writing."""
+
+
+class ReleaseUnconfirmed(ConsumerError):  # noqa: N818 - named after what was found
+    """Kafka aborted the transaction of a release, or did not say whether it was committed.
+
+    The next attempt reads what the topic holds before it publishes anything.
+    """
+
+    retriable = True
+
+
 class RunStopped(ConsumerError):  # noqa: N818 - named after what happened
     """Spark started a batch while the run was stopping; the next run does it."""
 
@@ -129,3 +148,7 @@ class ForeignChange(ConfigError):  # noqa: N818 - named after what was found
 
 class TableMissing(ConfigError):  # noqa: N818 - named after what was found
     """A table of the output is not there any more, or lacks releases that a manifest names."""
+
+
+class ReleasesMissing(ConfigError):  # noqa: N818 - named after what was found
+    """The ordered topic, or its releases topic, lacks releases that were written to it."""

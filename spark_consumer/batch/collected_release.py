@@ -12,11 +12,11 @@ from tidegate.spark_consumer.core.origin_sums import sum_by_origin
 from tidegate.spark_consumer.core.row_sums import Conflict, ReleaseCount
 from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.decoding import decode_changes
-from tidegate.spark_consumer.sinks.port import Release
+from tidegate.spark_consumer.sinks.port import Release, SourceRecord
 from tidegate.spark_consumer.sinks.row_decoding import decode_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -47,9 +47,11 @@ def collected_release(
     for record in records:
         of_change.setdefault(bytes(record["order_key"]), []).append(record)
     of_topic: dict[str, list[Mapping[str, Any]]] = {topic: [] for topic in topics}
+    changes: list[Mapping[str, Any]] = []
     for ordinal, order_key in enumerate(sorted(of_change)):
         first = min(of_change[order_key], key=_place)
-        of_topic.setdefault(first["topic"], []).append({**first, "ordinal": ordinal})
+        changes.append({**first, "ordinal": ordinal})
+        of_topic.setdefault(first["topic"], []).append(changes[-1])
     ordered = cache(lambda: numbered(in_order(), [0], release=bounds.number))
     conflict = _first_conflict(of_change)
     # What somebody else's record holds may not be decodable, and would hide where it stands.
@@ -65,13 +67,34 @@ def collected_release(
 
     tables = {topic: table(topic, schemas) for topic, schemas in topics.items()}
     rows, copies = len(of_change), len(records)
-    release = Release.of(bounds, tables, plan=plan, rows=rows, records=copies)
+    release = Release.of(
+        bounds,
+        tables,
+        plan=plan,
+        rows=rows,
+        records=copies,
+        source_records=lambda: _source_records(changes),
+    )
     origins = sum_by_origin(
         (one["origin"], topic, bytes(one["order_key"]), len(one["value"] or b""))
-        for topic, changes in of_topic.items()
-        for one in changes
+        for topic, found in of_topic.items()
+        for one in found
     )
     return release, ReleaseCount(rows, copies, conflict=conflict, origins=origins)
+
+
+def _source_records(changes: Iterable[Mapping[str, Any]]) -> Iterator[SourceRecord]:
+    for one in changes:
+        if one["value"] is not None:
+            yield SourceRecord(
+                one["ordinal"],
+                one["topic"],
+                bytes(one["key"]),
+                bytes(one["value"]),
+                bytes(one["order_key"]),
+                one["mod"],
+                one["origin"],
+            )
 
 
 def _place(record: Mapping[str, Any]) -> tuple[str, int, int]:

@@ -17,7 +17,7 @@ from tidegate.spark_consumer.core.origin_sums import NO_CHANGES_OF_ORIGIN, Origi
 from tidegate.spark_consumer.core.release import first_ordinals
 from tidegate.spark_consumer.core.row_sums import CHECKSUM_MODULUS, Conflict, ReleaseCount
 from tidegate.spark_consumer.sinks.decoding import decode_changes
-from tidegate.spark_consumer.sinks.port import DecodedTable, Release
+from tidegate.spark_consumer.sinks.port import DecodedTable, Release, SourceRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -69,7 +69,14 @@ def decoded_release(
         tables: dict[str, AnyTable] = {
             topic: table(topic, schemas) for topic, schemas in topics.items()
         }
-        release = Release.of(bounds, tables, plan=plan, rows=count.rows, records=count.copies)
+        release = Release.of(
+            bounds,
+            tables,
+            plan=plan,
+            rows=count.rows,
+            records=count.copies,
+            source_records=lambda: _source_records(ordered),
+        )
         conflict = _first_conflict(kept, count.conflicts) if count.conflicts else None
         yield (
             release,
@@ -77,6 +84,13 @@ def decoded_release(
                 count.rows, count.copies, waiting, waiting_due, conflict, origins=count.origins
             ),
         )
+
+
+def _source_records(ordered: DataFrame) -> Iterator[SourceRecord]:
+    """Yield the changes in order; the driver holds one slice of them at a time."""
+    found = ordered.where(F.col("value").isNotNull()).select(*SourceRecord._fields)
+    for ordinal, topic, key, value, order_key, mod, origin in found.toLocalIterator():
+        yield SourceRecord(ordinal, topic, bytes(key), bytes(value), bytes(order_key), mod, origin)
 
 
 def _as_it_is(frame: DataFrame) -> DataFrame:

@@ -11,6 +11,8 @@ To write a sink, implement `Sink` and hand it to the query under a name of its o
   with the same rows; a sink must accept either order.
 - Rows arrive decoded, deduplicated and complete.  Order is the `ordinal` column: dense from 0 over
   all tables of the release, in commit order.  A frame's rows may come in any order.
+- A sink that wants the changes as they stand in Kafka calls `Release.source_records`: bytes, in the
+  order of the ordinals, over all tables.  Nothing is read or copied for sinks that do not.
 - Frames are valid until `write` returns.  Where a release has several sinks, frames are persisted:
   reading one twice decodes it once.
 - A small release comes as `CollectedTable`, with its rows in memory and a frame for those who want
@@ -28,10 +30,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+from tidegate.schemas.errors import InvariantViolation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -47,6 +51,7 @@ __all__ = [
     "MergingSink",
     "Release",
     "Sink",
+    "SourceRecord",
     "TableVersion",
 ]
 
@@ -94,12 +99,34 @@ class DecodedTable:
 AnyTable: TypeAlias = "DecodedTable | CollectedTable"
 
 
+class SourceRecord(NamedTuple):
+    """One change of a release as its record in Kafka holds it; key and value are framed."""
+
+    ordinal: int
+    topic: str
+    key: bytes
+    value: bytes
+    order_key: bytes
+    mod: str
+    origin: int | None
+    """The header's 8 bytes as a signed number; None where an older program wrote none."""
+
+
+def _no_source_records() -> Iterator[SourceRecord]:
+    message = "a release that was not made from Kafka's records was asked for them"
+    raise InvariantViolation(message)
+
+
 @dataclass(frozen=True, slots=True)
 class Release:
     """All changes with `after_us` < commit timestamp <= `through_us` (microseconds since 1970).
 
     `tables` has an entry for every topic known at this release, by topic.  `rows` counts the
     changes over all of them, and `copies` the records that were left out because they repeat one.
+
+    `source_records` returns the changes of all tables, one after the other by their ordinals, and
+    may be called again.  A large release is read in portions, one slice in the driver at a time.
+    Valid until `write` returns, as frames are.
     """
 
     number: int
@@ -110,6 +137,7 @@ class Release:
     rows: int
     tables: Mapping[str, AnyTable]
     copies: int = 0
+    source_records: Callable[[], Iterator[SourceRecord]] = _no_source_records
 
     @classmethod
     def of(
@@ -120,6 +148,7 @@ class Release:
         plan: Plan,
         rows: int,
         records: int,
+        source_records: Callable[[], Iterator[SourceRecord]] = _no_source_records,
     ) -> Release:
         """Return a release of a plan; `records` are its changes with every copy."""
         return cls(
@@ -131,6 +160,7 @@ class Release:
             rows=rows,
             tables=tables,
             copies=records - rows,
+            source_records=source_records,
         )
 
 

@@ -50,6 +50,7 @@ ELSEWHERE = {
     "spark_consumer/commands/status.py": "test_cli.py calls it",
     "spark_consumer/errors.py": "only classes",
     "spark_consumer/sinks/port.py": "protocols without behaviour, and classes of fields",
+    "spark_consumer/sinks/kafka/port.py": "a protocol without behaviour, and a class of fields",
     "tidegate/lineage/errors.py": "only classes",
     "spark_consumer/spark/session.py": "needs Spark's own launcher: test_spark_submit.py",
 }

@@ -190,13 +190,14 @@ class GateWorld:
         self.collects = True
         self.records_mismatches = False
         self.released, self.late, self.cuts = {}, {}, []
+        self.make_sink = lambda: RecordingSink(self.released)
         self.log = Log()
 
     def start(self, on_effect=lambda: None, code="1", registry=None, gate=None):
         gate = gate or Storage(self.spark, str(self.folder / "gate"))
         writer = gate.writers.number or gate.take()
         output = Storage(self.spark, str(self.folder / "output"), guard=gate)
-        sink, late = RecordingSink(self.released), RecordingLate(self.late)
+        sink, late = self.make_sink(), RecordingLate(self.late)
         segments = SegmentFiles(self.spark, gate.path(SEGMENTS))
         for one, names in (
             (gate, ["write_json", "create_json", "delete"]),

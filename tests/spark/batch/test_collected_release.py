@@ -16,6 +16,7 @@ from tidegate.spark_consumer.batch.rows import CHANGE_SCHEMA
 from tidegate.spark_consumer.batch.segments import ReleaseRows
 from tidegate.spark_consumer.core.plan import ReleaseBounds
 from tidegate.spark_consumer.core.row_sums import ReleaseCount
+from tidegate.spark_consumer.sinks.port import SourceRecord
 
 pytestmark = pytest.mark.spark
 
@@ -103,12 +104,35 @@ def test_it_is_the_release_that_spark_makes(spark, topics, seed):
         assert count == counted
         assert (release.rows, release.copies) == (by_spark.rows, by_spark.copies)
         assert (count.conflict is not None) == bool(conflicts)
+        if not conflicts:
+            assert list(release.source_records()) == list(by_spark.source_records())
         for topic, one in release.tables.items() if not conflicts else ():
             other = by_spark.tables[topic]
             assert one.rows == other.rows
             columns = ("ordinal", "topic_partition", "offset", "origin", "mod_type", "order_key")
             mine = [tuple(change[name] for name in columns) for change in one.changes]
             assert mine == [tuple(row) for row in other.frame.select(*columns).collect()]
+
+
+def test_the_source_records_are_those_of_kafka_in_commit_order(spark, topics):
+    a, b, _ = topics
+    records = records_of((a, 1_002), (b, 1_003), (a, 1_000))
+    older = Change("DELETE", {"id": 9}, old={}, us=1_001, is_older=True)
+    records[1] = dict(zip(records[0], b.row(older, ordinal=0), strict=False))
+    records[2]["value"] = None
+    release, _ = collected(spark, [*records, records[0] | {"offset": 99}], topics[1:])
+    found = list(release.source_records())
+    assert found == [
+        SourceRecord(1, "bank.b", *_content(records[1])),
+        SourceRecord(2, "bank.a", *_content(records[0])),
+    ]
+    assert {type(content) for one in found for content in (one.key, one.value)} == {bytes}
+    assert list(release.source_records()) == found
+
+
+def _content(record):
+    content = (bytes(record[name]) for name in ("key", "value", "order_key"))
+    return *content, record["mod"], record["origin"]
 
 
 def test_the_first_of_the_conflicts_is_named(spark, topics):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from tests.topics import ROWS_SCHEMA, Change, Topic
 from tidegate.schemas.errors import InvariantViolation
 from tidegate.spark_consumer.batch.decoded_release import decoded_release
+from tidegate.spark_consumer.batch.release_order import in_order
+from tidegate.spark_consumer.batch.rows import CHANGE_SCHEMA
 from tidegate.spark_consumer.batch.segments import ReleaseRows
 from tidegate.spark_consumer.core.plan import ReleaseBounds
 from tidegate.spark_consumer.core.row_sums import ReleaseCount
@@ -83,6 +86,42 @@ def test_counting_is_one_job_and_a_table_that_is_read_twice_is_decoded_once(spar
         assert not frame.is_cached
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)
+
+
+def test_source_records_are_read_slice_by_slice_and_only_for_those_who_ask(spark):
+    """The driver holds one slice at a time: a job for each, when the reader has come to it."""
+    topics = [Topic(name, {n: {"id": "INT64"}}, ["id"]) for n, name in enumerate("ab", 1)]
+    times = random.Random(1).sample(range(1, 91), k=90)
+    records = [
+        topics[us % 2].row(Change("UPDATE", {"id": us}, {}, us=us), ordinal=0)[:-1] for us in times
+    ]
+    frame = spark.createDataFrame([*records, records[0]], CHANGE_SCHEMA).repartition(4)
+    bounds = ReleaseBounds(3, 0, 2_000, (), cuts_us=(30, 60))
+    made = ReleaseRows(in_order(frame, bounds), None)
+    known = {topic.topic: topic.topic_schemas() for topic in topics}
+    context = spark.sparkContext
+    context.setJobGroup("records", "source records")
+
+    def jobs():
+        context._jsc.sc().listenerBus().waitUntilEmpty()
+        return len(context.statusTracker().getJobIdsForGroup("records"))
+
+    try:
+        with decoded_release(made, bounds, plan=PLAN, topics=known) as (release, _):
+            assert jobs() == 1
+            found = release.source_records()
+            first = [next(found) for _ in range(30)]
+            assert jobs() == 2
+            rest = list(found)
+            assert jobs() == 4
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
+    assert [one.ordinal for one in first + rest] == list(range(90))
+    given = {bytes(row[5]): (row[0], bytes(row[3]), bytes(row[4]), "U") for row in records}
+    assert sorted(given) == [one.order_key for one in first + rest]
+    assert [given[one.order_key] for one in first + rest] == [
+        (one.topic, one.key, one.value, one.mod) for one in first + rest
+    ]
 
 
 @pytest.mark.parametrize("us", [0, 2_001])

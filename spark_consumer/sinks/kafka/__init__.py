@@ -1,0 +1,1 @@
+"""One topic with every released change in commit order, exactly once."""

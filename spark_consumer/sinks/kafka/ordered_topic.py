@@ -1,0 +1,349 @@
+"""The ordered topic: a sink that republishes every released change to one Kafka topic.
+
+Records are those of the data topics, key and value unchanged, so that any subscriber decodes them
+with the registry; headers say which change it is and where it came from (`docs/protocol.md`, 11).
+
+- Order: with `TOTAL` the topic has one topic partition, and its records are in commit order over
+  all tables.  With `BY_KEY` it has any number, a record's place is the hash of its key as Kafka's
+  Java client has it, and each topic partition is in commit order.
+- A release is one Kafka transaction, with a record in the releases topic that names it.  A release
+  never ends within a commit timestamp, so a `read_committed` reader of a topic partition never sees
+  a part of a Spanner transaction beside the absence of the rest.
+- Exactly once: `write` does nothing for a release that the releases topic names.  What the topic
+  has is read after the transactional id was taken over, when no former producer of it can write any
+  more.  After any failure both happen again before anything is published again, so a commit without
+  an answer is resolved by reading.
+- A run that was replaced cannot publish: its producer is fenced, and `write` raises
+  TopicWriterReplaced.
+- Tombstones are no changes: the gate drops them where it reads, and a topic that is compacted, for
+  which they are meant, is refused, because it would lose changes.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import structlog
+
+from tidegate.schemas.errors import ConfigError, invariant
+from tidegate.schemas.partitioner import topic_partition_of
+from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, HEADER_ORIGIN
+from tidegate.spark_consumer.errors import ReleasesMissing, ReleaseUnconfirmed
+from tidegate.spark_consumer.sinks.kafka.release_record import ReleaseRecord
+from tidegate.spark_consumer.sinks.port import TableVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tidegate.schemas.topics import TopicNames
+    from tidegate.spark_consumer.sinks.kafka.port import Headers, OutputTopic, TopicFacts
+    from tidegate.spark_consumer.sinks.port import Release, SourceRecord
+
+__all__ = [
+    "HEADER_ORDINAL",
+    "HEADER_RELEASE",
+    "HEADER_TOPIC",
+    "SINK",
+    "OrderedTopicSink",
+    "TopicOrder",
+]
+
+SINK = "topic"
+"""The sink's name in plans, states and manifests."""
+
+HEADER_RELEASE = "release"
+"""The release's number, in decimal digits."""
+
+HEADER_ORDINAL = "ordinal"
+"""The change's place in its release, from 0 over all tables, in decimal digits."""
+
+HEADER_TOPIC = "topic"
+"""The data topic that the record was read from."""
+
+_ATTEMPTS = 3
+_ORIGIN_BYTES = 8
+_NOT_OUTPUT = ("-progress", "-dead-letter")
+_ANOTHER_TOPIC = "Name another topic for this query: an ordered topic belongs to one query"
+_LOST_CHECKPOINT = (
+    "The checkpoint was lost or is an older copy: restore it, or begin with a new checkpoint, a "
+    "new output and a new topic"
+)
+
+
+class TopicOrder(Enum):
+    """What the order of the output topic's records is."""
+
+    TOTAL = "total"
+    BY_KEY = "key"
+
+
+class OrderedTopicSink:
+    """Writes each release to the output topic in one Kafka transaction; for one thread."""
+
+    name = SINK
+
+    def __init__(
+        self,
+        topic: OutputTopic,
+        *,
+        names: TopicNames,
+        order: TopicOrder = TopicOrder.TOTAL,
+        first_release: int = 0,
+        require_writer: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Take the topic; nothing is sent before `open`.
+
+        `names` are the stream's topics.  `first_release` is the number that the query's releases
+        begin with.  `require_writer` raises if a younger run has taken the checkpoint; it is called
+        before a producer is created, so that a replaced run does not fence its successor.  Raises
+        ConfigError for a topic of the stream itself.
+        """
+        self._topic = topic
+        self._prefix = names.prefix
+        self._order = order
+        self._first_release = first_release
+        self._require_writer = require_writer
+        self._query_id = ""
+        self._topic_id = ""
+        self._topic_partitions = 0
+        self._is_started = False
+        self._last: ReleaseRecord | None = None
+        for name in (topic.topic, topic.releases_topic):
+            _require_foreign(name, names)
+
+    def open(self, *, query_id: str, release_max: int) -> None:
+        """Check the topics, create those that are missing, and end a former producer.
+
+        Raises ConfigError if the output topic cannot be one, belongs to another query or holds a
+        higher release, and ReleasesMissing if it is not the one that was written to.
+        """
+        output, releases = self._topic.ensure()
+        self._require_output(output)
+        self._require_releases(releases)
+        self._query_id = query_id
+        self._topic_id, self._topic_partitions = output.topic_id, output.topic_partitions
+        self._start()
+        last = self._last
+        if last is None and self._topic.has_records():
+            message = "the output topic holds records, and its releases topic names no release"
+            hint = (
+                f"Name a topic that is empty, or restore {self._topic.releases_topic} if it was "
+                "deleted"
+            )
+            raise ConfigError(message, hint=hint, topic=self._topic.topic)
+        if last is not None and last.release > release_max:
+            message = "the output topic holds a later release than this checkpoint knows"
+            raise ConfigError(
+                message,
+                hint=_LOST_CHECKPOINT,
+                topic=self._topic.topic,
+                release_in_topic=last.release,
+                release_in_checkpoint=release_max,
+            )
+
+    def write(self, release: Release) -> Mapping[str, TableVersion]:
+        """Publish a release that the topic lacks; returns when the broker has committed it.
+
+        Raises ReleaseUnconfirmed if Kafka has not confirmed it in three attempts,
+        TopicWriterReplaced if a younger run has taken over, ConfigError for a change that is larger
+        than the topic takes, and ReleasesMissing if the topic lacks releases before this one.
+        """
+        invariant(self._query_id, "sink was written to before open()", sink=self.name)
+        for attempt in range(1, _ATTEMPTS + 1):
+            if self._holds(release):
+                break
+            try:
+                self._publish(release)
+            except ReleaseUnconfirmed as error:
+                if attempt == _ATTEMPTS:
+                    raise
+                structlog.get_logger("tidegate.spark_consumer").warning(
+                    "release not confirmed by Kafka", release=release.number, error=str(error)
+                )
+        return {
+            one.schemas.table: TableVersion(self._topic.topic, release.number, one.rows)
+            for one in release.tables.values()
+        }
+
+    def close(self) -> None:
+        """Release the client."""
+        self._is_started = False
+        self._topic.close()
+
+    # ------------------------------------------------------------ inside
+
+    def _holds(self, release: Release) -> bool:
+        """Whether the topic has a release; raises ReleasesMissing if it lacks one before it."""
+        if not self._is_started:
+            self._start()
+        last = self._last
+        following = self._first_release if last is None else last.release + 1
+        if release.number > following:
+            message = "the output topic lacks releases"
+            hint = (
+                f"Restore the topics {self._topic.topic} and {self._topic.releases_topic}, or "
+                "begin with a new checkpoint, a new output and a new topic"
+            )
+            raise ReleasesMissing(
+                message, hint=hint, topic=self._topic.topic, lacks=following, release=release.number
+            )
+        if last is None:
+            invariant(
+                release.number == following,
+                "a release comes before the query's first one",
+                release=release.number,
+                first=following,
+            )
+            return False
+        if release.number == last.release and release.through_us != last.through_us:
+            message = "the output topic holds this release with other bounds"
+            raise ConfigError(
+                message,
+                hint=_ANOTHER_TOPIC,
+                topic=self._topic.topic,
+                release=release.number,
+                through_us_in_topic=last.through_us,
+                through_us=release.through_us,
+            )
+        return release.number < following
+
+    def _start(self) -> None:
+        """Take the transactional id, then read what the topic holds: nobody else can write now."""
+        self._require_writer()
+        self._topic.start(f"{self._prefix}-gate-{self._query_id}-{self.name}")
+        self._last = self._topic.last_release()
+        self._require_own(self._last)
+        self._is_started = True
+
+    def _publish(self, release: Release) -> None:
+        topic = self._topic
+        rows = 0
+        # Whatever ends this block early, an error of Spark's or a signal, the outcome is read
+        # before anything is published again.
+        self._is_started = False
+        try:
+            topic.begin()
+            for number, key, value, headers in self._records(release):
+                topic.produce(number, key, value, headers)
+                rows += 1
+            expected = sum(one.rows for one in release.tables.values())
+            invariant(
+                rows == expected,
+                "the records of a release are not as many as its changes",
+                release=release.number,
+                records=rows,
+                changes=expected,
+            )
+            record = ReleaseRecord(
+                query_id=self._query_id,
+                release=release.number,
+                after_us=release.after_us,
+                through_us=release.through_us,
+                rows=rows,
+                topic_id=self._topic_id,
+                topic_partitions=self._topic_partitions,
+            )
+            topic.produce_release(record)
+            topic.flush()
+            topic.commit()
+        except BaseException:
+            topic.abort()
+            raise
+        self._last, self._is_started = record, True
+
+    def _records(self, release: Release) -> Iterator[tuple[int, bytes, bytes, Headers]]:
+        """Yield topic partition, key, value and headers of each change, in commit order."""
+        count = self._topic_partitions
+        release_digits = str(release.number).encode()
+        last = -1
+        for one in release.source_records():
+            invariant(
+                one.ordinal > last,
+                "the records of a release are not in commit order",
+                release=release.number,
+                ordinal=one.ordinal,
+                after=last,
+            )
+            last = one.ordinal
+            number = 0 if count == 1 else topic_partition_of(one.key, count)
+            yield number, one.key, one.value, _headers(one, release_digits)
+
+    def _require_output(self, facts: TopicFacts) -> None:
+        topic = self._topic.topic
+        if self._order is TopicOrder.TOTAL and facts.topic_partitions != 1:
+            message = (
+                f"topic {topic} has {facts.topic_partitions} topic partitions, and a total order "
+                "needs one"
+            )
+            hint = "Name a topic with one topic partition, or set the order to 'key'"
+            raise ConfigError(message, hint=hint)
+        if facts.policies != {"delete"}:
+            found = ",".join(sorted(facts.policies))
+            message = f"topic {topic}: cleanup.policy is {found!r}, it must be 'delete'"
+            hint = "Set cleanup.policy=delete: compaction would remove changes"
+            raise ConfigError(message, hint=hint)
+
+    def _require_releases(self, facts: TopicFacts) -> None:
+        topic = self._topic.releases_topic
+        if facts.topic_partitions != 1:
+            message = (
+                f"topic {topic} has {facts.topic_partitions} topic partitions, it must have one"
+            )
+            raise ConfigError(message, hint="Create it with one topic partition")
+        if facts.policies != {"compact"}:
+            found = ",".join(sorted(facts.policies))
+            message = f"topic {topic}: cleanup.policy is {found!r}, it must be 'compact'"
+            hint = "Set cleanup.policy=compact: its newest record must never be deleted"
+            raise ConfigError(message, hint=hint)
+
+    def _require_own(self, last: ReleaseRecord | None) -> None:
+        """Raise an error if the topics are another query's, or not those that it wrote to."""
+        if last is None:
+            return
+        topic = self._topic.topic
+        if last.query_id != self._query_id:
+            message = "the output topic belongs to another query"
+            raise ConfigError(
+                message,
+                hint=_ANOTHER_TOPIC,
+                topic=topic,
+                query_of_topic=last.query_id,
+                query_id=self._query_id,
+            )
+        if last.topic_id != self._topic_id:
+            message = "the output topic was deleted and re-created: it lacks its earlier releases"
+            hint = "Begin with a new checkpoint, a new output and a new topic"
+            raise ReleasesMissing(message, hint=hint, topic=topic, releases=last.release + 1)
+        if last.topic_partitions != self._topic_partitions:
+            message = (
+                f"topic {topic} had {last.topic_partitions} topic partitions and has "
+                f"{self._topic_partitions}: keys would move"
+            )
+            hint = "Kafka cannot remove topic partitions: begin with a new topic and checkpoint"
+            raise ConfigError(message, hint=hint)
+
+
+def _headers(one: SourceRecord, release: bytes) -> Headers:
+    """Return the headers of the data record as it had them, then those of the release."""
+    headers: Headers = [(HEADER_ORDER, one.order_key), (HEADER_MOD, one.mod)]
+    if one.origin is not None:
+        origin = one.origin.to_bytes(_ORIGIN_BYTES, "big", signed=True)
+        headers.append((HEADER_ORIGIN, origin))
+    headers += (
+        (HEADER_RELEASE, release),
+        (HEADER_ORDINAL, str(one.ordinal)),
+        (HEADER_TOPIC, one.topic),
+    )
+    return headers
+
+
+def _require_foreign(topic: str, names: TopicNames) -> None:
+    """Raise ConfigError for a topic that the stream's readers would take for one of theirs."""
+    if names.is_data(topic) or topic in (names.progress, names.dead_letter):
+        message = f"topic {topic} has the name of a topic of the stream {names.prefix!r}"
+        hint = f"Name one that {names.data_pattern} does not match: the gate would read it again"
+        raise ConfigError(message, hint=hint)
+    if topic.endswith(_NOT_OUTPUT):
+        message = f"topic {topic} would be taken for a topic of another stream"
+        raise ConfigError(message, hint=f"Let its name not end with {' or '.join(_NOT_OUTPUT)}")
