@@ -9,6 +9,7 @@ from tests.mutants.broken_names import BROKEN_NAMES
 from tests.mutants.broken_openings import BROKEN_OPENINGS
 from tests.mutants.broken_positions import BROKEN_POSITIONS
 from tests.mutants.broken_publishing import BROKEN_PUBLISHING
+from tests.mutants.broken_topics import BROKEN_TOPICS
 
 __all__ = ["MUTANTS"]
 
@@ -20,4 +21,5 @@ MUTANTS = (
     *BROKEN_COUNTING,
     *BROKEN_LATE_WRITES,
     *BROKEN_NAMES,
+    *BROKEN_TOPICS,
 )

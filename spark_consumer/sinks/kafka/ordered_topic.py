@@ -209,7 +209,7 @@ class OrderedTopicSink:
         return release.number < following
 
     def _start(self) -> None:
-        """Take the transactional id, then read what the topic holds: nobody else can write now."""
+        """Take the transactional id, then read what the topic holds: no other run can write now."""
         self._require_writer()
         self._topic.start(f"{self._prefix}-gate-{self._query_id}-{self.name}")
         self._last = self._topic.last_release()
