@@ -25,7 +25,17 @@ from tidegate.spark_consumer.sinks.kafka.ordered_topic import OrderedTopicSink, 
 from tidegate.spark_consumer.sinks.kafka.port import OutputTopic
 from tidegate.spark_consumer.sinks.port import Release, SourceRecord
 
-__all__ = ["CASES", "Stage", "change", "opened", "published", "release"]
+__all__ = [
+    "CASES",
+    "Killed",
+    "Stage",
+    "Watched",
+    "change",
+    "opened",
+    "published",
+    "release",
+    "values",
+]
 
 NAMES = TopicNames("bank")
 QUERY = "query-1"
@@ -262,6 +272,18 @@ def a_replaced_run_cannot_publish(stage):
     assert published(stage) == values(0, 1)
 
 
+def a_replaced_run_that_is_behind_is_named_as_one(stage):
+    """It has read the checkpoint of its successor, but the topic before that."""
+    elder, younger = stage.process(), stage.process()
+    replaced = opened(elder)
+    opened(younger).write(release(0))
+    with pytest.raises(TopicWriterReplaced):
+        replaced.write(release(1))
+    elder.close()
+    younger.close()
+    assert published(stage) == values(0)
+
+
 def a_run_that_is_replaced_within_a_release_leaves_nothing_of_it(stage):
     younger = stage.process()
 
@@ -433,6 +455,7 @@ CASES = (
     a_replay_publishes_nothing,
     a_release_without_changes_is_remembered,
     a_replaced_run_cannot_publish,
+    a_replaced_run_that_is_behind_is_named_as_one,
     a_run_that_is_replaced_within_a_release_leaves_nothing_of_it,
     what_a_former_run_commits_at_the_last_moment_is_seen,
     an_unanswered_commit_that_succeeded_is_found,

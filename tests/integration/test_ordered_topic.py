@@ -29,8 +29,8 @@ PATIENCE_S = 60
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    """A real broker's address."""
+def broker(tmp_path_factory):
+    """A real broker."""
     java = find_java()
     ports = choose_ports({"kafka_port": 0, "controller_port": 0})
     broker = KafkaBroker(
@@ -43,9 +43,14 @@ def address(tmp_path_factory):
     )
     try:
         broker.start()
-        yield broker.bootstrap_servers
+        yield broker
     finally:
         broker.stop()
+
+
+@pytest.fixture
+def address(broker):
+    return broker.bootstrap_servers
 
 
 class KafkaStage:
@@ -253,6 +258,29 @@ def test_a_replaced_run_is_named_in_the_middle_of_a_large_release(stage_of):
     with pytest.raises(TopicWriterReplaced):
         replaced.write(release(0, [change(0, n) for n in range(100_000)]))
     assert published(stage) == []
+
+
+@pytest.mark.parametrize("step", ["begin", "produce", "flush", "commit"])
+def test_a_broker_that_is_killed_and_starts_again_is_waited_for(broker, stage_of, step):
+    """Each release is there once, whatever it interrupted."""
+    stage = stage_of()
+    restarts = []
+
+    def restart(name, _number):
+        if name == step and not restarts and armed:
+            broker.kill()
+            restarts.append(threading.Thread(target=broker.start))
+            restarts[0].start()
+
+    armed = []
+    topic = contract.Watched(stage.process(), before=restart)
+    sink = opened(topic)
+    sink.write(release(0))
+    armed.append(True)
+    sink.write(release(1))
+    sink.write(release(2))
+    restarts[0].join()
+    assert published(stage) == values(0, 1, 2)
 
 
 def limit_bytes(stage, bytes_max):

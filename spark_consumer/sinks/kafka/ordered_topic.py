@@ -29,7 +29,11 @@ import structlog
 from tidegate.schemas.errors import ConfigError, invariant
 from tidegate.schemas.partitioner import topic_partition_of
 from tidegate.schemas.topics import HEADER_MOD, HEADER_ORDER, HEADER_ORIGIN
-from tidegate.spark_consumer.errors import ReleasesMissing, ReleaseUnconfirmed
+from tidegate.spark_consumer.errors import (
+    ReleasesMissing,
+    ReleaseUnconfirmed,
+    TopicWriterReplaced,
+)
 from tidegate.spark_consumer.sinks.kafka.release_record import ReleaseRecord
 from tidegate.spark_consumer.sinks.port import TableVersion
 
@@ -126,6 +130,7 @@ class OrderedTopicSink:
         self._start()
         last = self._last
         if last is None and self._topic.has_records():
+            self._require_current()
             message = "the output topic holds records, and its releases topic names no release"
             hint = (
                 f"Name a topic that is empty, or restore {self._topic.releases_topic} if it was "
@@ -133,6 +138,8 @@ class OrderedTopicSink:
             )
             raise ConfigError(message, hint=hint, topic=self._topic.topic)
         if last is not None and last.release > release_max:
+            # A run that was replaced has read an older checkpoint, not another one.
+            self._require_writer()
             message = "the output topic holds a later release than this checkpoint knows"
             raise ConfigError(
                 message,
@@ -180,6 +187,7 @@ class OrderedTopicSink:
         last = self._last
         following = self._first_release if last is None else last.release + 1
         if release.number > following:
+            self._require_current()
             message = "the output topic lacks releases"
             hint = (
                 f"Restore the topics {self._topic.topic} and {self._topic.releases_topic}, or "
@@ -215,6 +223,13 @@ class OrderedTopicSink:
         self._last = self._topic.last_release()
         self._require_own(self._last)
         self._is_started = True
+
+    def _require_current(self) -> None:
+        """Raise TopicWriterReplaced if another run has published since this one looked."""
+        if self._topic.last_release() != self._last:
+            message = "another run has published to the output topic"
+            hint = "A younger run has taken over: stop this one, or stop that one"
+            raise TopicWriterReplaced(message, hint=hint, topic=self._topic.topic)
 
     def _publish(self, release: Release) -> None:
         topic = self._topic
