@@ -18,6 +18,8 @@ from tidegate.spark_consumer.sinks.delta.tables import DELTA_SESSION_SETTINGS
 from tidegate.spark_consumer.spark.requirements import is_submitted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tidegate.spark_consumer.config import ConsumerConfig
 
 __all__ = ["local_session", "session_of", "submitted_session"]
@@ -59,18 +61,29 @@ def session_of(config: ConsumerConfig) -> SparkSession:
     )
 
 
-def submitted_session(*, app_name: str) -> SparkSession:
-    """Start the session that spark-submit has prepared, with what the sinks cannot do without."""
+def submitted_session(*, app_name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """Start the session that spark-submit has prepared, with what the sinks cannot do without.
+
+    `settings` are the program's own.
+    """
     builder = SparkSession.builder.appName(app_name)
-    for name, value in DELTA_SESSION_SETTINGS.items():
+    for name, value in {**DELTA_SESSION_SETTINGS, **(settings or {})}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
 
 def local_session(
-    *, master: str, packages: str, jars: str, app_name: str, java_options: str = ""
+    *,
+    master: str,
+    packages: str,
+    jars: str,
+    app_name: str,
+    java_options: str = "",
+    settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Start a session on this machine, with `jars` if there are any, else with `packages`.
+
+    `settings` are the program's own: they replace those that a local session has.
 
     Spark fetches packages by Apache Ivy, with this machine's settings for it, and keeps them in its
     cache.  Raises UnreachableError if Spark does not start, most often because a package is
@@ -79,14 +92,14 @@ def local_session(
     # Python workers would otherwise be whatever `python3` is on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName(app_name)
-    settings = {**_SETTINGS, **DELTA_SESSION_SETTINGS}
+    found = {**_SETTINGS, **DELTA_SESSION_SETTINGS}
     if jars:
-        settings["spark.jars"] = jars
+        found["spark.jars"] = jars
     elif packages:
-        settings["spark.jars.packages"] = packages
+        found["spark.jars.packages"] = packages
     if java_options:
-        settings["spark.driver.extraJavaOptions"] = java_options
-    for name, value in settings.items():
+        found["spark.driver.extraJavaOptions"] = java_options
+    for name, value in {**found, **(settings or {})}.items():
         builder = builder.config(name, value)
     try:
         spark = builder.getOrCreate()

@@ -11,10 +11,10 @@ pytestmark = pytest.mark.spark
 
 
 def test_the_local_stacks_jars_bring_all_data_sources(spark):
-    requirements.require_data_sources(spark)
+    requirements.require_session(spark)
 
 
 def test_a_class_that_no_jar_brings_is_reported(spark, monkeypatch):
     monkeypatch.setattr(requirements, "_DATA_SOURCES", {"no.such.Provider": "carrier pigeons"})
-    with pytest.raises(ConfigError, match="no data source for carrier pigeons"):
-        requirements.require_data_sources(spark)
+    with pytest.raises(ConfigError, match="a data source for carrier pigeons"):
+        requirements.require_session(spark)

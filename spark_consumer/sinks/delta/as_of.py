@@ -5,11 +5,13 @@ Public.  It writes nothing and needs no checkpoint, only the manifests and Delta
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
+from tidegate.spark_consumer.classic_session import require_classic
 from tidegate.spark_consumer.sinks.manifest import (
     first_manifest,
     newest_manifest,
@@ -19,33 +21,56 @@ from tidegate.spark_consumer.sinks.manifest import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["as_of"]
+    DataFrames = dict[str, DataFrame]
+else:
+    DataFrames = dict
+
+__all__ = ["TablesAsOf", "as_of"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_WITH_ZONE = "with a time zone, such as 2026-11-22T10:00:00Z or datetime.now(UTC)"
 
 
-def as_of(spark: SparkSession, output: str, time: datetime | int) -> dict[str, DataFrame]:
+class TablesAsOf(DataFrames):
+    """The mirrors by table name, each as it was at one and the same moment: a dict of frames."""
+
+    def table(self, name: str) -> DataFrame:
+        """Return one table; raises ConfigError, which names the tables, if there is no such one."""
+        if name not in self:
+            message = "the output has no mirror of this table at that time"
+            hint = f"Known tables: {', '.join(sorted(self)) or 'none'}"
+            raise ConfigError(message, hint=hint, table=name)
+        return self[name]
+
+
+def as_of(
+    spark: SparkSession, output: str | os.PathLike[str], time: datetime | int | str
+) -> TablesAsOf:
     """Return each mirror, by table name, at its newest cut at or before a commit time.
 
-    `time` is a datetime with a time zone, or microseconds since 1970.  The tables agree with each
-    other: a transaction is in all of them or in none.  They stand at a release that ended at or
-    before `time`, which may be an older one than the newest such release: the setting
-    `mirror_interval_ms` says by how much.  Raises ConfigError for a datetime without a
-    time zone, and if no release that is kept ended at or before `time`.
+    `time` is a datetime with a time zone, the same as text (ISO 8601), or microseconds since 1970.
+    The tables agree with each other: a transaction is in all of them or in none.  They stand at a
+    release that ended at or before `time`, which may be an older one than the newest such release:
+    the setting `mirror_interval_ms` says by how much.  Raises ConfigError for a time without a time
+    zone, for text that is no time, and if no release that is kept ended at or before `time`.
     """
     time_us = _microseconds(time)
-    files = Storage(spark, output)
+    require_classic(spark)
+    address = os.fspath(output)
+    files = Storage(spark, address)
     manifest = newest_manifest(files, watermark_us=time_us)
     if manifest is None:
-        raise _without_release(files, output=output, time_us=time_us)
+        raise _without_release(files, output=address, time_us=time_us)
     reader = spark.read.format("delta")
-    return {
-        table: reader.option("versionAsOf", sinks["mirror"].version).load(
-            files.path(sinks["mirror"].path)
-        )
-        for table, sinks in manifest.tables.items()
-        if "mirror" in sinks
-    }
+    return TablesAsOf(
+        {
+            table: reader.option("versionAsOf", sinks["mirror"].version).load(
+                files.path(sinks["mirror"].path)
+            )
+            for table, sinks in manifest.tables.items()
+            if "mirror" in sinks
+        }
+    )
 
 
 def _without_release(files: Storage, *, output: str, time_us: int) -> ConfigError:
@@ -62,11 +87,20 @@ def _without_release(files: Storage, *, output: str, time_us: int) -> ConfigErro
     return ConfigError(message, hint=hint, output=output, time_us=time_us)
 
 
-def _microseconds(time: datetime | int) -> int:
+def _microseconds(time: datetime | int | str) -> int:
     if isinstance(time, int):
         return time
-    if time.tzinfo is None:
-        message = "time: the datetime has no time zone"
-        hint = "Use an aware one, for example datetime.now(UTC) or time.astimezone()"
-        raise ConfigError(message, hint=hint, time=time.isoformat())
-    return (time - _EPOCH) // timedelta(microseconds=1)
+    found = _parsed(time) if isinstance(time, str) else time
+    if found.tzinfo is None:
+        message = "time: there is no time zone"
+        raise ConfigError(message, hint=f"Give one {_WITH_ZONE}", time=found.isoformat())
+    return (found - _EPOCH) // timedelta(microseconds=1)
+
+
+def _parsed(text: str) -> datetime:
+    """Return a time; digits after the microseconds are cut off, as commit timestamps have none."""
+    try:
+        return datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        message = "time: not a time in the form of ISO 8601"
+        raise ConfigError(message, hint=f"Give one {_WITH_ZONE}", time=text) from error

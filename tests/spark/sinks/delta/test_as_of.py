@@ -11,7 +11,7 @@ import pytest
 from tests.tidy.printed_commands import blocks
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
-from tidegate.spark_consumer.sinks.delta.as_of import as_of
+from tidegate.spark_consumer.sinks.delta.as_of import TablesAsOf, as_of
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.manifest import Manifest, drop_manifests, write_manifest
 
@@ -61,14 +61,43 @@ def test_as_of_gives_every_table_at_the_same_release(kit):
     assert seen(10**15) == (2, [0, 2])
     assert seen(datetime(1970, 1, 1, 0, 0, 2, 999_999, tzinfo=UTC)) == (1, [0])
     assert seen(datetime(1970, 1, 1, 2, 0, 2, tzinfo=timezone(timedelta(hours=2)))) == (1, [0])
+    assert seen("1970-01-01T00:00:01.999999Z") == seen("1970-01-01T02:00:01.5+02:00") == (0, [0])
+    assert seen("1970-01-01T00:00:02.000000999Z") == seen("1970-01-01 00:00:02+00") == (1, [0])
     with pytest.raises(ConfigError, match="no release"):
         as_of(kit.spark, kit.output, 999_999)
     with pytest.raises(ConfigError, match=r"no time zone.*1970-01-01T00:00:02"):
         as_of(kit.spark, kit.output, datetime(1970, 1, 1, 0, 0, 2))  # noqa: DTZ001 - under test
 
 
+def test_a_table_is_found_by_its_name_or_the_names_are_listed(kit):
+    tables = TablesAsOf({"ledger": "frame 1", "accounts": "frame 2"})
+
+    assert tables == {"ledger": "frame 1", "accounts": "frame 2"}
+    assert tables.table("accounts") == tables["accounts"] == "frame 2"
+    with pytest.raises(ConfigError, match=r"'account'.*Known tables: accounts, ledger"):
+        tables.table("account")
+    with pytest.raises(ConfigError, match="Known tables: none"):
+        TablesAsOf().table("accounts")
+
+
+@pytest.mark.parametrize(
+    ("time", "text"),
+    [
+        ("yesterday", r"not a time in the form of ISO 8601"),
+        ("2026-11-22T10:00:00", r"no time zone.*2026-11-22T10:00:00"),
+        ("2026-11-22", r"no time zone"),
+    ],
+)
+def test_a_text_that_names_no_moment_is_refused_with_one_that_does(kit, time, text):
+    with pytest.raises(ConfigError, match=text) as caught:
+        as_of(kit.spark, kit.output, time)
+    assert "2026-11-22T10:00:00Z" in caught.value.hint
+
+
 def test_the_example_of_the_readme_runs(kit):
-    (example,) = [one for one in blocks("python") if "as_of(" in one.content]
+    (example,) = [
+        one for one in blocks("python") if "as_of(" in one.content and one.page == "README.md"
+    ]
     accounts = kit.Topic("accounts", {1: {"AccountId": "INT64", "b": "INT64"}}, ["AccountId"])
     ledger = kit.Topic("ledger", {2: {"AccountId": "INT64"}}, ["AccountId"], key_id=101)
     sink = DeltaMirrorSink(kit.spark, kit.output)

@@ -10,6 +10,7 @@ import pytest
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.config import SPARK_PACKAGES
+from tidegate.spark_consumer.sinks.delta.tables import DELTA_SESSION_SETTINGS
 from tidegate.spark_consumer.spark import requirements
 
 REPOSITORY = Path(__file__).resolve().parents[4]
@@ -73,27 +74,62 @@ def test_under_spark_submit_java_and_jars_are_the_submitters(installed):
     requirements.require_spark(jars="/no/a.jar")
 
 
-def session(*classes):
+DELTA = {
+    name: DELTA_SESSION_SETTINGS[name]
+    for name in ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
+}
+
+
+def session(*classes, settings=DELTA):
     utils = SimpleNamespace(classIsLoadable=lambda name: name in classes)
     jvm = SimpleNamespace(
         org=SimpleNamespace(
             apache=SimpleNamespace(spark=SimpleNamespace(util=SimpleNamespace(Utils=utils)))
         )
     )
-    return SimpleNamespace(sparkContext=SimpleNamespace(_jvm=jvm))
+    conf = SimpleNamespace(get=settings.get)
+    return SimpleNamespace(sparkContext=SimpleNamespace(_jvm=jvm), conf=conf)
 
 
-def test_a_session_with_all_data_sources_passes():
-    requirements.require_data_sources(session(*requirements._DATA_SOURCES))
+def refused_session(*classes, settings=DELTA):
+    with pytest.raises(ConfigError) as caught:
+        requirements.require_session(session(*classes, settings=settings))
+    return str(caught.value)
+
+
+def test_a_session_with_all_data_sources_and_settings_passes():
+    requirements.require_session(session(*requirements._DATA_SOURCES))
 
 
 @pytest.mark.parametrize("missing", sorted(requirements._DATA_SOURCES))
-def test_a_missing_data_source_is_named_with_the_option_that_brings_it(missing):
+def test_a_missing_data_source_is_named_with_the_setting_that_brings_it(missing):
     present = [name for name in requirements._DATA_SOURCES if name != missing]
-    with pytest.raises(ConfigError) as caught:
-        requirements.require_data_sources(session(*present))
-    assert f"no data source for {requirements._DATA_SOURCES[missing]}" in str(caught.value)
-    assert f"--packages {SPARK_PACKAGES}" in str(caught.value)
+    text = refused_session(*present)
+    assert f"a data source for {requirements._DATA_SOURCES[missing]}" in text
+    assert f"spark.jars.packages={SPARK_PACKAGES}" in text
+    assert "--packages" in text
+    assert "spark.sql.extensions=" not in text
+
+
+@pytest.mark.parametrize("missing", sorted(DELTA))
+def test_each_of_deltas_settings_is_named_with_its_value(missing):
+    without = {name: value for name, value in DELTA.items() if name != missing}
+    text = refused_session(*requirements._DATA_SOURCES, settings=without)
+    assert f"{missing}={DELTA[missing]}" in text
+    assert "spark.jars.packages" not in text
+    assert [name for name in without if f"{name}=" in text] == []
+
+
+def test_all_that_a_plain_session_lacks_is_named_at_once():
+    text = refused_session(settings={"spark.sql.extensions": "org.other.Extension"})
+    for name, value in {"spark.jars.packages": SPARK_PACKAGES, **DELTA}.items():
+        assert f"{name}={value}" in text
+
+
+def test_other_extensions_beside_deltas_are_fine():
+    extensions = f"org.other.Extension, {DELTA['spark.sql.extensions']}"
+    settings = {**DELTA, "spark.sql.extensions": extensions}
+    requirements.require_session(session(*requirements._DATA_SOURCES, settings=settings))
 
 
 def test_packages_are_the_same_wherever_they_are_named():

@@ -1,0 +1,24 @@
+"""Refuses Spark Connect by name, before anything fails on what such a session does not have."""
+
+from __future__ import annotations
+
+from tidegate.schemas.errors import ConfigError
+
+__all__ = ["require_classic"]
+
+_CONNECT = "pyspark.sql.connect."
+
+
+def require_classic(spark: object) -> None:
+    """Raise ConfigError for a session of Spark Connect.
+
+    The gate calls Hadoop and Delta in the driver's own JVM, and its batches and the program's
+    functions run in the driver's own process: a remote session has neither.
+    """
+    if any(one.__module__.startswith(_CONNECT) for one in type(spark).__mro__):
+        message = "Spark Connect is not supported: this session has no JVM of its own"
+        hint = (
+            "Use a classic session: tidegate.session(), or"
+            " SparkSession.builder.master(…) in place of remote(…)"
+        )
+        raise ConfigError(message, hint=hint, session=type(spark).__module__)
