@@ -6,6 +6,7 @@ import threading
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.instants import US_PER_SECOND
 from tidegate.spark_consumer.batch.batch_log import BatchLog
 from tidegate.spark_consumer.batch.effect_loop import EffectLoop
@@ -56,14 +57,20 @@ class Batch:
         self._batch_log = batch_log or BatchLog(log)
         self._stopping = threading.Event()
         self._running = threading.Lock()
+        self._thread: int | None = None
         self.failure: BaseException | None = None
         self.finished: Callable[[State], None] = lambda _: None
 
     def stop(self) -> None:
         """Start no further batch; blocks until the running one has ended.
 
-        A call after that fails, so that Spark commits no batch that was not done.
+        A call after that fails, so that Spark commits no batch that was not done.  Raises
+        ConfigError within a batch, which would wait for itself.
         """
+        if self._thread == threading.get_ident():
+            message = "the query cannot be stopped inside a batch, such as by a sink's function"
+            hint = "Set a flag there, and call stop() in another thread when it is set"
+            raise ConfigError(message, hint=hint)
         self._stopping.set()
         with self._running:
             pass
@@ -74,12 +81,15 @@ class Batch:
             if self._stopping.is_set():
                 message = "the run is stopping"
                 raise RunStopped(message, batch=batch)
+            self._thread = threading.get_ident()
             try:
                 state = self._run(rows, batch)
             except BaseException as error:
                 # Spark passes a stack trace on as text; the caller of the query needs the error.
                 self.failure = error
                 raise
+            finally:
+                self._thread = None
         self.finished(state)
 
     def _run(self, frame: DataFrame, batch: int) -> State:

@@ -37,7 +37,7 @@ from tidegate.spark_consumer.core.cadence import Cadence
 from tidegate.spark_consumer.core.caught_up import CaughtUp
 from tidegate.spark_consumer.core.files import LISTED_FOLDERS, SEGMENTS
 from tidegate.spark_consumer.core.gate import Limits
-from tidegate.spark_consumer.core.late_writes import QueryRestarts, is_late_write
+from tidegate.spark_consumer.core.late_writes import QueryRestarts
 from tidegate.spark_consumer.core.read_limit import must_restart, offsets_per_batch
 from tidegate.spark_consumer.core.retention import complete_from_us as first_complete_us
 from tidegate.spark_consumer.core.retention import require_kept
@@ -45,8 +45,6 @@ from tidegate.spark_consumer.core.sink_set import require_sinks
 from tidegate.spark_consumer.errors import (
     ChangesExpired,
     CheckpointConflict,
-    DataTopicChanged,
-    WriterReplaced,
 )
 from tidegate.spark_consumer.kafka.first_records import first_records
 from tidegate.spark_consumer.kafka.java_options import java_options
@@ -55,9 +53,10 @@ from tidegate.spark_consumer.metrics import ConsumerMetrics, consumer_metrics
 from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
 from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
 from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER
+from tidegate.spark_consumer.spark.failures import name_failure, require_no_conflict
 from tidegate.spark_consumer.spark.listener import MetricsListener
 from tidegate.spark_consumer.spark.redaction import hide_logins
-from tidegate.spark_consumer.spark.requirements import require_data_sources
+from tidegate.spark_consumer.spark.requirements import require_session
 from tidegate.spark_consumer.spark.session import session_of
 from tidegate.spark_consumer.spark.sink_factory import all_names, make_sinks
 from tidegate.spark_consumer.spark.standby import LeaseKeeper, wait_for_turn
@@ -109,6 +108,13 @@ class GateQuery:
         self.query.stop()
         self.lease.stop()
 
+    def failure(self) -> BaseException | None:
+        """Return the error that ended the query, by the name that says most; None without one."""
+        failure = self.batch.failure or self.query.exception()
+        if failure is None:
+            return None
+        return name_failure(failure, gate=self.gate, require_kept=self.require_kept)
+
     def pause(self) -> None:
         """Let the running batch finish, then stop; this run keeps the checkpoint."""
         self.batch.stop()
@@ -124,20 +130,22 @@ def build_query(
     metrics: ConsumerMetrics | None = None,
     goal_us: int | None = None,
     sinks: Sequence[Sink] = (),
+    query_name: str = "",
 ) -> GateQuery:
     """Start the query on a session; returns at once.
 
-    `sinks` are written to after those of the settings.
+    `sinks` are written to after those of the settings.  `query_name` is Spark's name of the query;
+    empty: `tidegate-<prefix>`.
 
     From a watermark of `goal_us` on, each batch brings the mirror up to date: the caller stops the
     query there.  None: the caller stops it at any time, and the next run merges what is left.
 
     Takes the checkpoint: another run that works on it stops within seconds.  Raises ConfigError if
-    checkpoint or output belong to another query, or the session lacks a data source; a checkpoint
-    of another query is left alone.  Raises CheckpointConflict if a replaced run has begun the
+    checkpoint or output belong to another query, or the session lacks something; a checkpoint of
+    another query is left alone.  Raises CheckpointConflict if a replaced run has begun the
     checkpoint meanwhile: a second call goes on with what that has written.
     """
-    require_data_sources(spark)
+    require_session(spark)
     hide_logins(spark)
     gate, output = _folders(spark, config)
     newest = newest_state(gate)
@@ -163,6 +171,7 @@ def build_query(
             reads=reads,
             goal_us=goal_us,
             further=sinks,
+            query_name=query_name or f"tidegate-{config.prefix}",
         )
         _log().info(
             "start", run=writer, output=output.root, prefix=config.prefix, changes_per_batch=reads
@@ -174,7 +183,7 @@ def build_query(
         lease.stop()
         if config.metrics_port:
             spark.streams.removeListener(listener)
-        _require_no_conflict(gate, error)
+        require_no_conflict(gate, error)
         raise
     subscription = Subscription(config.topic_names)
 
@@ -215,6 +224,7 @@ def _prepare(
     reads: int,
     goal_us: int | None,
     further: Sequence[Sink],
+    query_name: str,
 ) -> tuple[Batch, DataStreamWriter]:
     """Return what starts the query, and the function of its batches."""
     subscription = Subscription(config.topic_names)
@@ -290,7 +300,7 @@ def _prepare(
         changes_per_batch_max=reads,
         options=java_options(config.kafka_client_options()),
     )
-    writing = rows.writeStream.queryName(f"tidegate-{config.prefix}").foreachBatch(batch)
+    writing = rows.writeStream.queryName(query_name).foreachBatch(batch)
     writing = writing.option("checkpointLocation", checkpoint.root)
     if config.trigger_interval_ms:
         writing = writing.trigger(processingTime=f"{config.trigger_interval_ms} milliseconds")
@@ -430,11 +440,8 @@ def _wait(
     if running.lease.failure is not None:
         running.stop()
         raise running.lease.failure
-    failure = running.batch.failure or running.query.exception()
+    failure = running.failure()
     if failure is not None:
-        _require_writer(running.gate, failure)
-        _require_no_conflict(running.gate, failure)
-        _require_kept(running, failure)
         raise failure
     return True
 
@@ -444,43 +451,6 @@ def _tell_what_it_waits_for(running: GateQuery, goal: CaughtUp) -> None:
     frontier = None if name is None else running.frontier(name)
     waiting = goal.waiting(frontier, now_s=time.monotonic())
     _log().info("not caught up", **asdict(waiting))
-
-
-def _require_writer(gate: Storage, failure: BaseException) -> None:
-    """Raise WriterReplaced if that is the cause of a failure.
-
-    A run that was replaced while it was paused may continue in the middle of a sink's commit or of
-    a write to Spark's own log; the error there has another name.
-    """
-    try:
-        gate.require_writer()
-    except WriterReplaced as replaced:
-        raise replaced from failure
-    except Exception:  # noqa: BLE001 - without storage the first failure is all there is to report
-        return
-
-
-def _require_no_conflict(gate: Storage, failure: BaseException) -> None:
-    """Raise CheckpointConflict if Spark has found a file of another run, and this run may write."""
-    if not is_late_write(str(failure)):
-        return
-    _require_writer(gate, failure)
-    message = "another run has written to Spark's part of this checkpoint"
-    hint = (
-        "Nothing is lost: start the run again."
-        " If it comes again, look for another query that uses the checkpoint"
-    )
-    raise CheckpointConflict(message, hint=hint, gate=gate.root) from failure
-
-
-def _require_kept(running: GateQuery, failure: BaseException) -> None:
-    """Raise what Kafka lacks if that is the cause of a failure: Spark's text names no interval."""
-    try:
-        running.require_kept()
-    except (ChangesExpired, DataTopicChanged) as lost:
-        raise lost from failure
-    except Exception:  # noqa: BLE001 - without Kafka the first failure is all there is to report
-        return
 
 
 def _registry(config: ConsumerConfig) -> HttpSchemaRegistry:

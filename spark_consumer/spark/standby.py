@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no types
 
-from tidegate.schemas.errors import UnreachableError
+from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.spark_consumer.checkpoint.lease import (
     RENEWED_EVERY_S,
     Lease,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidegate.program.health import Health
     from tidegate.spark_consumer.checkpoint.storage import Storage
 
-__all__ = ["LeaseKeeper", "wait_for_turn"]
+__all__ = ["LeaseKeeper", "require_turn", "wait_for_turn"]
 
 _LOOK_EVERY_S = 0.5
 
@@ -55,6 +55,29 @@ def wait_for_turn(
         health.step()
         if stop.wait(wait_s):
             return False
+
+
+def require_turn(
+    gate: Storage,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    wait: Callable[[float], object] = time.sleep,
+) -> None:
+    """Raise ConfigError if another run works on the checkpoint.
+
+    Returns at once after a run that gave its lease back, and after some seconds after one that was
+    killed; `wait` is called with seconds.
+    """
+    watch = LeaseWatch()
+    while True:
+        seen = seen_lease(gate, gate.writers.newest())
+        if watch.may_take(seen, now_s=clock()):
+            return
+        if watch.is_renewed:
+            message = "another run works on this checkpoint"
+            hint = "Stop that run, or take the checkpoint from it with the option take_over=True"
+            raise ConfigError(message, hint=hint, run=seen.writer)
+        wait(_LOOK_EVERY_S)
 
 
 class LeaseKeeper:

@@ -6,10 +6,10 @@ import pytest
 
 from tests.simulation.object_store import ObjectStore, StoreClient
 from tidegate.program.health import Health
-from tidegate.schemas.errors import UnreachableError
+from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.spark_consumer.checkpoint.lease import Lease, seen_lease
 from tidegate.spark_consumer.errors import WriterReplaced
-from tidegate.spark_consumer.spark.standby import LeaseKeeper, wait_for_turn
+from tidegate.spark_consumer.spark.standby import LeaseKeeper, require_turn, wait_for_turn
 
 
 class Clock:
@@ -83,6 +83,30 @@ def test_it_can_be_stopped_while_it_stands_by(store):
     clock = Clock(live)
     may_take, _ = wait(store, clock, stop=stop)
     assert not may_take
+
+
+def turn(store, clock):
+    require_turn(StoreClient(store, "gate", None), clock=clock, wait=lambda _: None)
+    return clock.now_s
+
+
+def test_a_checkpoint_that_is_free_is_taken_at_once(store):
+    assert turn(store, Clock()) == 1
+    _, lease = run(store)
+    lease.renew()
+    lease.give_back()
+    assert turn(store, Clock()) == 1
+
+
+def test_a_checkpoint_of_a_run_that_was_killed_is_taken_after_its_lease(store):
+    run(store)[1].renew()
+    assert 6 < turn(store, Clock()) < 10
+
+
+def test_a_checkpoint_of_a_run_that_lives_is_refused(store):
+    _, lease = run(store)
+    with pytest.raises(ConfigError, match=r"another run works .*run=1.*take_over"):
+        turn(store, Clock(lease.renew))
 
 
 def test_a_lease_is_kept_while_the_query_runs_and_given_back(store):

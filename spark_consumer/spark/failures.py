@@ -1,0 +1,74 @@
+"""Names what ended a query: Spark's text, or that of a file system, seldom says it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from tidegate.spark_consumer.core.late_writes import is_late_write
+from tidegate.spark_consumer.errors import (
+    ChangesExpired,
+    CheckpointConflict,
+    DataTopicChanged,
+    WriterReplaced,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["name_failure", "require_no_conflict"]
+
+
+class GateFolder(Protocol):
+    """What is asked of the gate's folder."""
+
+    @property
+    def root(self) -> str:
+        """Its address."""
+        ...
+
+    def require_writer(self) -> None:
+        """Raise WriterReplaced if another run has taken it."""
+        ...
+
+
+def name_failure(
+    failure: BaseException, *, gate: GateFolder, require_kept: Callable[[], None]
+) -> BaseException:
+    """Return the error that says what a failure comes from, with the failure as its cause.
+
+    It is the failure itself where nothing is known of it.  `require_kept` raises what Kafka lacks.
+    Blocks for as long as storage and Kafka take to answer.
+    """
+    checks = (gate.require_writer, lambda: require_no_conflict(gate, failure), require_kept)
+    for check in checks:
+        try:
+            check()
+        except (ChangesExpired, CheckpointConflict, DataTopicChanged, WriterReplaced) as found:
+            found.__cause__ = failure
+            return found
+        except Exception:  # noqa: BLE001, S112 - what does not answer must not hide the failure
+            continue
+    return failure
+
+
+def require_no_conflict(gate: GateFolder, failure: BaseException) -> None:
+    """Raise CheckpointConflict if Spark has found a file of another run, and this run may write.
+
+    Raises WriterReplaced if another run has taken the checkpoint: a run that was replaced while it
+    was paused may continue in the middle of a commit or of a write to Spark's own log; the error
+    there has another name.
+    """
+    if not is_late_write(str(failure)):
+        return
+    try:
+        gate.require_writer()
+    except WriterReplaced as replaced:
+        raise replaced from failure
+    except Exception:  # noqa: BLE001, S110 - without storage the first failure is all there is
+        pass
+    message = "another run has written to Spark's part of this checkpoint"
+    hint = (
+        "Nothing is lost: start the run again."
+        " If it comes again, look for another query that uses the checkpoint"
+    )
+    raise CheckpointConflict(message, hint=hint, gate=gate.root) from failure
