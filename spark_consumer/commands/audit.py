@@ -13,14 +13,8 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.lineage.subscription import Subscription
-from tidegate.program.registry_http import HttpSchemaRegistry
-from tidegate.program.stream_start import require_topic_names
-from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.kafka.java_options import java_options
-from tidegate.spark_consumer.kafka.topic_ids import may_exist
-from tidegate.spark_consumer.kafka.topics import find_missing_topics
-from tidegate.spark_consumer.spark.requirements import require_data_sources, require_spark
+from tidegate.spark_consumer.commands.stream_check import require_stream
+from tidegate.spark_consumer.spark.requirements import require_spark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,44 +34,14 @@ def audit(config: ConsumerConfig, *, step: Callable[[str], None]) -> AuditReport
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     require_spark(jars=config.jars)
     step("Kafka and schema registry")
-    names, options = config.topic_names, config.kafka_client_options()
-    spark_options = java_options(options)
-    registry = HttpSchemaRegistry(config.registry_url, options=config.registry_client_options())
-    registry.require_reachable()
-    missing = find_missing_topics(config.bootstrap_servers, Subscription(names), options=options)
-    if missing:
-        message = "there is no progress topic"
-        hint = "Check --prefix: without the stream's progress topic nothing can be proved"
-        raise ConfigError(message, hint=hint, topic=names.progress)
-    require_topic_names(config, registry.schema)
-    has_dead_letters = may_exist(
-        names.dead_letter, bootstrap_servers=config.bootstrap_servers, options=options
-    )
+    registry = require_stream(config)
     step("Spark")
-    from tidegate.spark_consumer.batch.source import topic_rows  # noqa: PLC0415 - pyspark
-    from tidegate.spark_consumer.spark.auditing import audit_output  # noqa: PLC0415 - pyspark, checked above
-    from tidegate.spark_consumer.spark.redaction import hide_logins  # noqa: PLC0415 - it too
+    from tidegate.spark_consumer.spark.auditing import audit_stream  # noqa: PLC0415 - pyspark, checked above
     from tidegate.spark_consumer.spark.session import session_of  # noqa: PLC0415 - it too
 
     spark = session_of(config)
     try:
-        require_data_sources(spark)
-        hide_logins(spark)
-        return audit_output(
-            spark,
-            config.output,
-            checkpoint=config.checkpoint,
-            names=names,
-            progress=lambda: topic_rows(
-                spark,
-                names.progress,
-                bootstrap_servers=config.bootstrap_servers,
-                options=spark_options,
-            ),
-            schema_of=registry.schema,
-            has_dead_letters=has_dead_letters,
-            step=step,
-        )
+        return audit_stream(spark, config, schema_of=registry.schema, step=step)
     finally:
         with suppress(Exception):
             spark.stop()

@@ -5,6 +5,7 @@ What it shows of the last releases stands in the output's manifests, if that is 
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -43,7 +44,9 @@ _WIDTH_MAX = 40
 """Tokens are longer; `--json` has them whole."""
 
 
-def status(checkpoint: str, *, now_s: Callable[[], float] = time.time) -> Mapping[str, Any]:
+def status(
+    checkpoint: str | os.PathLike[str], *, now_s: Callable[[], float] = time.time
+) -> Mapping[str, Any]:
     """Return the figures of a checkpoint's newest state, ready for JSON.
 
     `lag_s` are seconds of wall time that watermarks are behind.  `slots` are the stream's, each
@@ -51,8 +54,9 @@ def status(checkpoint: str, *, now_s: Callable[[], float] = time.time) -> Mappin
     the output is not on this machine.  Raises ConfigError for a checkpoint that is not on this
     machine, cannot be read or is empty.
     """
-    files = _folder(checkpoint)
-    state = _newest_state(files, checkpoint)
+    address = os.fspath(checkpoint)
+    files = _folder(address)
+    state = _newest_state(files, address)
     query, now_us = files.read_json(QUERY_FILE) or {}, round(now_s() * US_PER_SECOND)
     template = query.get(SETTING, TEMPLATE_DEFAULT)
     return {
@@ -130,10 +134,12 @@ def _newest_state(files: LocalFolder, checkpoint: str) -> State:
         state = newest_state(files)
     except OSError as error:
         message = f"the checkpoint cannot be read: {error.strerror}"
-        raise ConfigError(message, hint="Check --checkpoint") from error
+        raise ConfigError(message, hint="Check the address of the checkpoint") from error
     if state is None:
         message = "there is no state in this checkpoint"
-        raise ConfigError(message, hint="Check --checkpoint", checkpoint=checkpoint)
+        raise ConfigError(
+            message, hint="Check the address of the checkpoint", checkpoint=checkpoint
+        )
     return state
 
 

@@ -18,12 +18,15 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.schemas.output_form import left_out
+from tidegate.spark_consumer.batch.source import topic_rows
 from tidegate.spark_consumer.batch.transaction_sums import sums_by_transaction
 from tidegate.spark_consumer.checkpoint.gate_files import newest_state
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US
 from tidegate.spark_consumer.core.cadence import CHANGELOG
 from tidegate.spark_consumer.core.proof import AuditReport, Fault, Findings, Mismatch
+from tidegate.spark_consumer.kafka.java_options import java_options
+from tidegate.spark_consumer.kafka.topic_ids import may_exist
 from tidegate.spark_consumer.sinks.delta.mirror_scope import leaves_changes_out
 from tidegate.spark_consumer.sinks.delta.tables import session_settings
 from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER, newest_manifest
@@ -36,6 +39,8 @@ from tidegate.spark_consumer.spark.audit_judgement import (
 )
 from tidegate.spark_consumer.spark.audit_markers import marker_records, read_markers
 from tidegate.spark_consumer.spark.audit_rows import read_rows, sums_by_release
+from tidegate.spark_consumer.spark.redaction import hide_logins
+from tidegate.spark_consumer.spark.requirements import require_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -43,10 +48,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tidegate.schemas.topics import TopicNames
+    from tidegate.spark_consumer.config import ConsumerConfig
     from tidegate.spark_consumer.core.batch_state import State
     from tidegate.spark_consumer.sinks.manifest import Manifest
 
-__all__ = ["audit_output", "released_through_us"]
+__all__ = ["audit_output", "audit_stream", "released_through_us"]
 
 _LATE = "late"
 _CAUSE_MAX = 300
@@ -54,6 +60,35 @@ _ROWS_OF_A_TASK = 250_000
 _TASKS_MAX = 2_000
 
 _MANIFEST_COLUMNS = "release long, after_us long, through_us long, rows long"
+
+
+def audit_stream(
+    spark: SparkSession,
+    config: ConsumerConfig,
+    *,
+    schema_of: Callable[[int], Mapping[str, Any]],
+    step: Callable[[str], None],
+) -> AuditReport:
+    """Compare the output that the settings name with their stream, as `audit_output` does.
+
+    The progress topic exists.  Raises ConfigError for a session that lacks something too.
+    """
+    require_session(spark)
+    hide_logins(spark)
+    names, options = config.topic_names, config.kafka_client_options()
+    servers = config.bootstrap_servers
+    return audit_output(
+        spark,
+        config.output,
+        checkpoint=config.checkpoint,
+        names=names,
+        progress=lambda: topic_rows(
+            spark, names.progress, bootstrap_servers=servers, options=java_options(options)
+        ),
+        schema_of=schema_of,
+        has_dead_letters=may_exist(names.dead_letter, bootstrap_servers=servers, options=options),
+        step=step,
+    )
 
 
 def audit_output(

@@ -93,30 +93,13 @@ def test_people_read_the_counts_and_a_table_of_mismatches(invoke):
         assert text in printed.out, text
 
 
-def test_a_stream_without_progress_topic_is_refused_before_spark_starts(monkeypatch):
-    class Registry:
-        def __init__(self, *_, **__):
-            """Answer everything."""
-
-        schema = None
-
-        def require_reachable(self):
-            """Answer."""
+def test_what_the_stream_lacks_is_refused_before_spark_starts(monkeypatch):
+    def refuse(_config):
+        raise ConfigError("there is no progress topic")
 
     monkeypatch.setattr(audit_command, "require_spark", lambda **_: None)
-    monkeypatch.setattr(audit_command, "HttpSchemaRegistry", Registry)
-    missing = ["bank-progress"]
-    monkeypatch.setattr(audit_command, "find_missing_topics", lambda *_, **__: missing)
+    monkeypatch.setattr(audit_command, "require_stream", refuse)
     steps = []
     with pytest.raises(ConfigError, match="no progress topic"):
         audit_command.audit(ConsumerConfig.load(None, **SETTINGS), step=steps.append)
     assert steps == ["Kafka and schema registry"]
-
-    missing.clear()
-    monkeypatch.setattr(
-        audit_command, "require_topic_names",
-        lambda config, _: config.topic_names.require_recorded(["producer.topic_template=x"]),
-    )  # fmt: skip
-    with pytest.raises(ConfigError, match="topic_template: the stream was begun with 'x'"):
-        audit_command.audit(ConsumerConfig.load(None, **SETTINGS), step=steps.append)
-    assert "Spark" not in steps
