@@ -1,28 +1,62 @@
 """Tidegate: row changes from Spanner change streams to Spark, in commit order, each exactly once.
 
+    spark = tidegate.session()                        a local session with all that is needed
+    tidegate.stream(spark, bootstrap_servers=…, …)    builds and starts a query
+    tidegate.as_of(spark, output, time)               every table as it was at one moment
+    tidegate.audit(spark, output, …)                  proves an output complete
+    tidegate.status(checkpoint)                       how far a query has come
+    tidegate.SPARK_PACKAGES                           what a session of your own needs
+
 This package is the only import root.  The folders at the top of the repository (`schemas`,
 `producer`, `spark_consumer`, `local_stack`) are its subpackages through relative links; importing
 them under their bare names is an error.  `import tidegate` imports no subpackage and needs no
-extra; `as_of` is imported from the consumer at its first use and needs pyspark.
+extra; the names above are imported from the consumer at their first use, and all but
+`SPARK_PACKAGES` and `status` need pyspark.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tidegate.version import __version__
 
 if TYPE_CHECKING:
+    from tidegate.spark_consumer.commands.status import status
+    from tidegate.spark_consumer.config import SPARK_PACKAGES
+    from tidegate.spark_consumer.library.audit import audit
+    from tidegate.spark_consumer.library.builder import stream
+    from tidegate.spark_consumer.library.session import session
     from tidegate.spark_consumer.sinks.delta.as_of import as_of
 
-__all__ = ["__version__", "as_of"]
+__all__ = [
+    "SPARK_PACKAGES",
+    "__version__",
+    "as_of",
+    "audit",
+    "session",
+    "status",
+    "stream",
+]
+
+_HOMES = {
+    "SPARK_PACKAGES": "tidegate.spark_consumer.config",
+    "as_of": "tidegate.spark_consumer.sinks.delta.as_of",
+    "audit": "tidegate.spark_consumer.library.audit",
+    "session": "tidegate.spark_consumer.library.session",
+    "status": "tidegate.spark_consumer.commands.status",
+    "stream": "tidegate.spark_consumer.library.builder",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import `as_of` when it is first used; raises ImportError without pyspark."""
-    if name != "as_of":
+    """Import a name when it is first used; raises ImportError where an extra is missing."""
+    if name not in _HOMES:
         message = f"module 'tidegate' has no attribute {name!r}"
         raise AttributeError(message)
-    from tidegate.spark_consumer.sinks.delta.as_of import as_of  # noqa: PLC0415 - needs pyspark
+    return getattr(import_module(_HOMES[name]), name)
 
-    return as_of
+
+def __dir__() -> list[str]:
+    """Name what is imported late, for completion in a notebook."""
+    return sorted({*globals(), *__all__})

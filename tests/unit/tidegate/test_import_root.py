@@ -1,4 +1,4 @@
-"""`import tidegate` offers `as_of` without importing pyspark."""
+"""`import tidegate` offers the library without importing pyspark."""
 
 from __future__ import annotations
 
@@ -18,15 +18,34 @@ def run(code: str) -> str:
 
 
 def test_import_needs_no_extra():
-    code = "import sys, tidegate; print('pyspark' in sys.modules, 'as_of' in tidegate.__all__)"
+    code = (
+        "import sys, tidegate;"
+        "print(sorted(n for n in sys.modules if 'spark' in n), set(tidegate.__all__)"
+        " <= set(dir(tidegate)))"
+    )
 
-    assert "False True" == run(code)
+    assert "[] True" == run(code)
 
 
 def test_as_of_is_the_consumers():
     code = "import tidegate; print(tidegate.as_of.__module__)"
 
     assert "tidegate.spark_consumer.sinks.delta.as_of" == run(code)
+
+
+@pytest.mark.parametrize("name", sorted(tidegate._HOMES))
+def test_every_name_is_where_it_is_said_to_be(name):
+    found = getattr(tidegate, name)
+
+    assert name in tidegate.__all__
+    if name != "SPARK_PACKAGES":
+        assert (found.__module__, found.__name__) == (tidegate._HOMES[name], name)
+
+
+def test_the_status_of_a_checkpoint_needs_no_pyspark():
+    code = "import sys, tidegate; tidegate.status; print('pyspark' in sys.modules)"
+
+    assert "False" == run(code)
 
 
 def test_from_import_works():

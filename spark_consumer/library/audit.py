@@ -1,0 +1,59 @@
+"""`audit` for a program that has a session."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from tidegate.spark_consumer.commands.stream_check import require_stream
+from tidegate.spark_consumer.library.settings import load_settings, require_option
+from tidegate.spark_consumer.spark.auditing import audit_stream
+from tidegate.spark_consumer.spark.requirements import require_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidegate.spark_consumer.core.proof import AuditReport
+
+__all__ = ["audit"]
+
+_CHECKPOINT = "_checkpoint"
+
+
+def audit(
+    spark: SparkSession,
+    output: str | os.PathLike[str],
+    *,
+    bootstrap_servers: str,
+    registry_url: str,
+    prefix: str,
+    checkpoint: str | os.PathLike[str] | None = None,
+    **options: object,
+) -> AuditReport:
+    """Compare an output with the completion markers of its stream; writes nothing.
+
+    The report's `is_proved` says whether everything is there, `mismatches` what is not, and
+    `content()` is all of it, ready for JSON.  A query may go on meanwhile.  `checkpoint` says how
+    far the watermark is beyond the newest release; it may be gone, and is `<output>/_checkpoint`
+    unless it is given.  `options` are settings, such as `kafka_options`.
+
+    Raises ConfigError for settings, a session, a stream or an output that cannot be audited, and
+    UnreachableError for what does not answer.
+    """
+    for name in options:
+        require_option(name)
+    folder = os.fspath(output)
+    at = f"{folder.rstrip('/')}/{_CHECKPOINT}" if checkpoint is None else os.fspath(checkpoint)
+    config = load_settings(
+        {
+            **options,
+            "bootstrap_servers": bootstrap_servers,
+            "registry_url": registry_url,
+            "prefix": prefix,
+            "output": folder,
+            "checkpoint": at,
+        }
+    )
+    require_session(spark)
+    registry = require_stream(config)
+    return audit_stream(spark, config, schema_of=registry.schema, step=lambda _: None)

@@ -1,0 +1,269 @@
+"""Builds a query as Spark's `DataStreamWriter` does: options, outputs, then `start`.
+
+Nothing is created before `start`, and `start` checks everything before it creates anything.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Any, Self
+
+import structlog
+
+from tidegate.program.logs import log_to_stderr
+from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.checkpoint.storage import Storage
+from tidegate.spark_consumer.commands.stream_check import require_stream
+from tidegate.spark_consumer.core.cadence import CHANGELOG, HISTORY, MIRROR
+from tidegate.spark_consumer.library.query import TidegateQuery
+from tidegate.spark_consumer.library.settings import load_settings, require_option
+from tidegate.spark_consumer.sinks.function import FunctionSink
+from tidegate.spark_consumer.spark.query import build_query
+from tidegate.spark_consumer.spark.requirements import require_session
+from tidegate.spark_consumer.spark.standby import require_turn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tidegate.spark_consumer.config import ConsumerConfig
+    from tidegate.spark_consumer.sinks.function import Mode, ReleasedChanges
+
+__all__ = ["StreamBuilder", "stream"]
+
+_DELTA_SINKS = (CHANGELOG, MIRROR, HISTORY)
+_MS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000}
+_INTERVAL = re.compile(r"\s*(\d+)\s*(millisecond|second|minute|hour)s?\s*")
+
+
+def stream(
+    spark: SparkSession,
+    *,
+    bootstrap_servers: str,
+    registry_url: str,
+    prefix: str,
+    **options: object,
+) -> StreamBuilder:
+    """Begin to build a query over the stream of a prefix; `options` are further settings.
+
+    Raises ConfigError for a name that is not a setting.
+    """
+    builder = StreamBuilder(spark, prefix=prefix)
+    return builder.options(
+        bootstrap_servers=bootstrap_servers, registry_url=registry_url, **options
+    )
+
+
+class StreamBuilder:
+    """A query that is not started yet; each method changes it and returns it.
+
+    One folder holds all tables and the release manifests: `<output>/changelog`, `<output>/mirror`
+    and `<output>/_releases`.
+    """
+
+    def __init__(self, spark: SparkSession, *, prefix: str) -> None:
+        self._spark = spark
+        self._options: dict[str, Any] = {"prefix": prefix}
+        self._output: str | None = None
+        self._sinks: list[str] = []
+        self._functions: dict[str, FunctionSink] = {}
+        self._name = ""
+
+    def __repr__(self) -> str:
+        """Name the options without their values: any of them may be a secret."""
+        names = ", ".join(sorted(self._options.keys() - {"prefix"}))
+        outputs = ", ".join((*self._sinks, *self._functions)) or "none"
+        return (
+            f"<{type(self).__name__} prefix={self._options['prefix']!r}"
+            f" output={self._output!r} outputs: {outputs}; options: {names}>"
+        )
+
+    def option(self, name: str, value: object) -> Self:
+        """Set one setting of the consumer, by the name that docs/operations.md gives it.
+
+        Raises ConfigError for a name that is not a setting, or that a program cannot use.  Values
+        are checked by `start`.
+        """
+        require_option(name)
+        if value is None:
+            message = f"option {name}: there is no value"
+            raise ConfigError(message, hint="Give one, or leave the option out")
+        if name == "output":
+            return self.output(str(value))
+        if name == "sinks":
+            for sink in str(value).split(","):
+                self._add(sink.strip())
+            return self
+        self._options[name] = os.fspath(value) if isinstance(value, os.PathLike) else value
+        return self
+
+    def options(self, **options: object) -> Self:
+        """Set several settings, as `option` does."""
+        for name, value in options.items():
+            self.option(name, value)
+        return self
+
+    def output(self, path: str | os.PathLike[str]) -> Self:
+        """Set the folder of all tables and manifests; raises ConfigError for a second one."""
+        folder = os.fspath(path).rstrip("/") or "/"
+        if self._output not in (None, folder):
+            message = "a query has one output, which holds all of its tables"
+            hint = "Give each of changelog and mirror a path in the same folder"
+            raise ConfigError(message, hint=hint, output=self._output, second=folder)
+        self._output = folder
+        return self
+
+    def changelog(self, path: str | os.PathLike[str] | None = None) -> Self:
+        """Append every change, in commit order, to `<output>/changelog/<table>`.
+
+        `path` ends in `/changelog`; without it, the folder is that of `output`.  Raises ConfigError
+        for another path, or one of another output.
+        """
+        return self._add(CHANGELOG, path)
+
+    def mirror(
+        self, path: str | os.PathLike[str] | None = None, *, history: str | None = None
+    ) -> Self:
+        """Keep each table as it was at the watermark, in `<output>/mirror/<table>`.
+
+        With `history="scd2"` every version of each row is kept instead, in
+        `<output>/history/<table>`; both can be asked for, by two calls.  `path` ends in `/mirror`,
+        or in `/history`; without it, the folder is that of `output`.  Raises ConfigError for
+        another path, one of another output, or another kind of history.
+        """
+        if history not in (None, "scd2"):
+            message = "mirror: unknown kind of history"
+            raise ConfigError(message, hint='Use history="scd2", or leave it out', history=history)
+        return self._add(MIRROR if history is None else HISTORY, path)
+
+    def for_each_release(
+        self,
+        function: Callable[[DataFrame, ReleasedChanges], object],
+        *,
+        name: str = "function",
+        mode: Mode = "commit",
+        with_empty: bool = False,
+    ) -> Self:
+        """Call `function(changes, release)` with each release, after the tables have it.
+
+        `changes` is one sorted DataFrame over all tables: a row for each change, or with the mode
+        `transaction` one for each transaction.  `release` has `number`, `after`, `through`, `rows`,
+        `tables`, and `table(name)` with typed columns.  With `with_empty` it is also called for
+        releases without a change, which move the watermark.
+
+        After a kill it is called again with the release that was interrupted: the same number and
+        rows.  `name` is kept in the checkpoint; several functions need several names.  What the
+        function raises ends the query.  It must not stop the query: set a flag instead.
+
+        Raises ConfigError for what is no function, another mode, or a name that is in use.
+        """
+        given: object = function
+        if not callable(given):
+            message = f"for_each_release: not a function: {type(given).__name__}"
+            raise ConfigError(message, hint="Give a function of (changes, release)")
+        if not name or name in _DELTA_SINKS or name in self._functions:
+            message = "for_each_release: the name is empty or in use"
+            hint = "Give each function a name of its own"
+            raise ConfigError(message, hint=hint, name=name)
+        self._functions[name] = FunctionSink(
+            function, spark=self._spark, name=name, mode=mode, with_empty=with_empty
+        )
+        return self
+
+    def trigger(
+        self,
+        *,
+        processingTime: str | None = None,  # noqa: N803 - Spark's name
+        **others: object,
+    ) -> Self:
+        """Set the time between the starts of batches, such as "2 seconds".
+
+        Raises ConfigError for any other trigger: a change is released when later records prove that
+        it is due, so a query reads on until it is stopped.
+        """
+        found = _INTERVAL.fullmatch(processingTime or "")
+        if others or found is None:
+            message = "trigger: not a processing time"
+            hint = (
+                'Use processingTime="2 seconds" (milliseconds, seconds, minutes, hours); for a run'
+                " that ends by itself there is `tidegate-consumer run --until caught-up`"
+            )
+            given = {"processingTime": processingTime, **others}
+            raise ConfigError(message, hint=hint, given=given)
+        self._options["trigger_interval_ms"] = int(found[1]) * _MS[found[2]]
+        return self
+
+    def queryName(self, name: str) -> Self:  # noqa: N802 - Spark's name
+        """Set the name that Spark knows the query by; `tidegate-<prefix>` without it."""
+        self._name = name
+        return self
+
+    def start(self, checkpoint: str | os.PathLike[str] | None = None) -> TidegateQuery:
+        """Start the query, or go on with the one of this checkpoint; returns when it runs.
+
+        Raises ConfigError, before anything is created, for settings that cannot be used, a session
+        that lacks something, a stream that does not exist, and a checkpoint that another run works
+        on; UnreachableError for what does not answer; CheckpointMismatch if the checkpoint's query
+        has sinks that this one lacks.
+
+        A query of a program is not started again by itself, as `tidegate-consumer run` does:
+
+        - CheckpointConflict (a replaced run has written late), here or as the error of QueryFailed:
+          call `start` again; nothing is lost.
+        - `bytes_per_batch_max` is applied when a query starts, from the average size of a change so
+          far: where changes become far wider or narrower, stop the query and start it again.
+
+        Where structlog is not configured, log lines of the level `log_level` ("warning") and above
+        go to standard error.
+        """
+        config = self._settings(checkpoint)
+        name = self._name or f"tidegate-{config.prefix}"
+        require_session(self._spark)
+        if any(query.name == name for query in self._spark.streams.active):
+            message = "a query of this name runs in this session"
+            hint = "Stop it first, or give this one another name with queryName()"
+            raise ConfigError(message, hint=hint, name=name)
+        if not structlog.is_configured():
+            log_to_stderr(config.log_level)
+        require_stream(config)
+        if not config.take_over:
+            require_turn(Storage(self._spark, f"{config.checkpoint}/gate"))
+        sinks = tuple(self._functions.values())
+        return TidegateQuery(build_query(self._spark, config, sinks=sinks, query_name=name))
+
+    def _add(self, sink: str, path: str | os.PathLike[str] | None = None) -> Self:
+        if path is not None:
+            folder, _, last = os.fspath(path).rstrip("/").rpartition("/")
+            if last != sink:
+                message = f"{sink}: the path must end in /{sink}"
+                hint = f"Tables are in <output>/{sink}/<table>: give <output>/{sink}"
+                raise ConfigError(message, hint=hint, path=os.fspath(path))
+            self.output(folder or ("/" if os.fspath(path).startswith("/") else "."))
+        if sink not in self._sinks:
+            self._sinks.append(sink)
+        return self
+
+    def _settings(self, checkpoint: str | os.PathLike[str] | None) -> ConsumerConfig:
+        given = dict(self._options)
+        if checkpoint is not None:
+            given["checkpoint"] = os.fspath(checkpoint)
+        if "checkpoint" not in given:
+            message = "checkpoint: is not set"
+            raise ConfigError(message, hint='Give one: start(checkpoint="<folder>")')
+        if not self._sinks and not self._functions:
+            message = "the query has no output"
+            hint = "Call changelog(), mirror() or for_each_release(function) before start()"
+            raise ConfigError(message, hint=hint)
+        if self._output is None:
+            message = "output: is not set"
+            hint = (
+                "Call output(folder), or give a path such as changelog(folder + '/changelog');"
+                " the release manifests are there too"
+            )
+            raise ConfigError(message, hint=hint)
+        # Settings name one table sink at least; a program may have functions alone.
+        sinks = ",".join(self._sinks)
+        config = load_settings({**given, "output": self._output, "sinks": sinks or CHANGELOG})
+        return config if sinks else config.model_copy(update={"sinks": ""})

@@ -1,0 +1,62 @@
+"""A Spark session on this machine that has all that the consumer needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.config import SPARK_PACKAGES
+from tidegate.spark_consumer.spark.requirements import (
+    is_submitted,
+    require_session,
+    require_spark,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["session"]
+
+
+def session(
+    app_name: str = "tidegate",
+    *,
+    packages: str = SPARK_PACKAGES,
+    jars: str = "",
+    master: str = "local[*]",
+    **settings: object,
+) -> SparkSession:
+    """Start a classic session on this machine, or return the one that runs.
+
+    Spark fetches `packages` (Maven coordinates, comma-separated) into its cache at the first start;
+    `jars` are used in place of them.  `settings` are Spark's own and replace what the session has:
+    `session(**{"spark.driver.memory": "4g"})`.  Under spark-submit, the submitter's master,
+    packages and jars are kept.
+
+    Raises ConfigError if pyspark, Delta's Python part or Java is missing, and for a session that
+    runs already and lacks something; UnreachableError if Spark does not start.
+    """
+    unknown = sorted(name for name in settings if not name.startswith("spark."))
+    if unknown:
+        message = f"session: {', '.join(unknown)}: not a setting of Spark"
+        hint = 'Names of Spark\'s settings begin with "spark.", such as spark.driver.memory'
+        raise ConfigError(message, hint=hint)
+    own = {name: _text(value) for name, value in settings.items()}
+    require_spark(jars=jars)
+    from tidegate.spark_consumer.spark.session import (  # noqa: PLC0415 - pyspark, checked above
+        local_session,
+        submitted_session,
+    )
+
+    if is_submitted():
+        spark = submitted_session(app_name=app_name, settings=own)
+    else:
+        spark = local_session(
+            master=master, packages=packages, jars=jars, app_name=app_name, settings=own
+        )
+    require_session(spark)
+    return spark
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

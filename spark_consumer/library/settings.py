@@ -1,0 +1,67 @@
+"""The consumer's settings as options of a builder: names are checked at once, values at the end."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any
+
+from tidegate.program.settings import InvalidSettings
+from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.config import ConsumerConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["load_settings", "require_option"]
+
+_SESSION = "Give it to tidegate.session(), or set it on your own session"
+_PROGRAM = "`tidegate-consumer run` has it; a program stops the query by itself"
+_METRICS = "`tidegate-consumer run` has it; in a program, look at query.lastProgress"
+_WITHOUT_EFFECT = {
+    "master": _SESSION,
+    "packages": _SESSION,
+    "jars": _SESSION,
+    "java_options": _SESSION,
+    "until": _PROGRAM,
+    "metrics_host": _METRICS,
+    "metrics_port": _METRICS,
+}
+_OPTIONS = frozenset(ConsumerConfig.model_fields).difference(_WITHOUT_EFFECT)
+_HINT = "docs/operations.md lists the settings with their values"
+
+
+def require_option(name: str) -> None:
+    """Raise ConfigError for a name that is not a setting, or one that a program cannot use."""
+    if name in _OPTIONS:
+        return
+    if name in _WITHOUT_EFFECT:
+        message = f"option {name}: it has no effect on a query that a program starts"
+        raise ConfigError(message, hint=_WITHOUT_EFFECT[name])
+    if name.startswith("kafka."):
+        plain = name.removeprefix("kafka.")
+        hint = f'Give options of the Kafka client as kafka_options={{"{plain}": …}}'
+    else:
+        words = {_plain(known): known for known in _OPTIONS}
+        close = difflib.get_close_matches(_plain(name), words, n=1, cutoff=0.8)
+        hint = f"Did you mean {words[close[0]]}?" if close else _HINT
+    message = f"option {name}: unknown setting"
+    raise ConfigError(message, hint=hint)
+
+
+def load_settings(given: Mapping[str, Any]) -> ConsumerConfig:
+    """Return the settings: those given, before those of the environment.
+
+    Raises InvalidSettings, a ConfigError, with a line for each that cannot be used.
+    """
+    # What a query of a program does not use is not taken from the environment either; log lines of
+    # each batch are too much for a notebook.
+    fixed = {"log_level": "warning", "until": "", "metrics_port": 0}
+    try:
+        return ConsumerConfig.load(None, **{**fixed, **given})
+    except InvalidSettings as error:
+        raise InvalidSettings(error.faults, hint=_HINT) from None
+
+
+def _plain(name: str) -> str:
+    """Return a name without what camel case and snake case differ in."""
+    return name.replace("_", "").replace(".", "").casefold()

@@ -1,0 +1,215 @@
+"""What the builder accepts, and what it hands to the query; no Spark is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import structlog
+
+from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer import config
+from tidegate.spark_consumer.library import builder
+from tidegate.spark_consumer.library.builder import stream
+
+STREAM = {
+    "bootstrap_servers": "127.0.0.1:1",
+    "registry_url": "http://127.0.0.1:1",
+    "prefix": "bank",
+}
+
+
+class Started:
+    """What the parts of `start` were called with, in order."""
+
+    def __init__(self):
+        self.steps = []
+        self.config = None
+        self.sinks = ()
+        self.query_name = None
+
+
+@pytest.fixture
+def started(monkeypatch):
+    found = Started()
+
+    def build(_spark, config, *, sinks, query_name):
+        found.steps.append("build")
+        found.config, found.sinks, found.query_name = config, sinks, query_name
+        return found
+
+    def note(step):
+        return lambda *_: found.steps.append(step)
+
+    for name, step in (
+        ("require_session", "session"),
+        ("require_stream", "stream"),
+        ("require_turn", "turn"),
+        ("log_to_stderr", "log"),
+    ):
+        monkeypatch.setattr(builder, name, note(step))
+    monkeypatch.setattr(builder, "Storage", lambda *_: None)
+    monkeypatch.setattr(builder, "build_query", build)
+    monkeypatch.setattr(builder, "TidegateQuery", lambda running: running)
+    monkeypatch.setattr(structlog, "is_configured", lambda: True)
+    return found
+
+
+def spark(*active):
+    names = [SimpleNamespace(name=name) for name in active]
+    return SimpleNamespace(streams=SimpleNamespace(active=names))
+
+
+def new(**options):
+    return stream(spark(), **STREAM, **options)
+
+
+def test_the_example_hands_over_what_it_says(started):
+    calls = []
+    query = (
+        new(releases_kept=5)
+        .changelog("/lake/changelog")
+        .mirror("/lake/mirror")
+        .for_each_release(lambda *given: calls.append(given))
+        .option("mirror_interval_ms", 500)
+        .options(on_mismatch="record", small_release_rows_max="0")
+        .trigger(processingTime="2 seconds")
+        .queryName("mine")
+        .start(checkpoint="/lake/_checkpoint")
+    )
+    assert query is started
+    assert started.steps == ["session", "stream", "turn", "build"]
+    found = started.config
+    assert (found.output, found.checkpoint) == ("/lake", "/lake/_checkpoint")
+    assert found.sink_names == ("changelog", "mirror")
+    assert (found.releases_kept, found.mirror_interval_ms) == (5, 500)
+    assert (found.on_mismatch, found.small_release_rows_max) == ("record", 0)
+    assert (found.trigger_interval_ms, started.query_name) == (2_000, "mine")
+    assert [sink.name for sink in started.sinks] == ["function"]
+
+
+def test_without_a_name_the_query_is_named_after_the_prefix(started):
+    new().output("/lake").mirror().start("/check")
+    assert started.query_name == "tidegate-bank"
+
+
+@pytest.mark.parametrize(
+    ("build", "output", "sinks"),
+    [
+        (lambda b: b.changelog("/lake/changelog"), "/lake", ("changelog",)),
+        (lambda b: b.mirror("/lake/mirror/"), "/lake", ("mirror",)),
+        (lambda b: b.mirror("s3a://lake/bank/mirror"), "s3a://lake/bank", ("mirror",)),
+        (lambda b: b.changelog(Path("/lake/changelog")), "/lake", ("changelog",)),
+        (lambda b: b.changelog("/changelog"), "/", ("changelog",)),
+        (lambda b: b.changelog("changelog"), ".", ("changelog",)),
+        (lambda b: b.output("/lake/").changelog().mirror(), "/lake", ("changelog", "mirror")),
+        (lambda b: b.output("/lake").changelog("/lake/changelog"), "/lake", ("changelog",)),
+        (lambda b: b.changelog().output("/lake"), "/lake", ("changelog",)),
+        (lambda b: b.options(output="/lake", sinks="mirror, changelog"), "/lake",
+         ("changelog", "mirror")),
+        (lambda b: b.output("/lake").for_each_release(print), "/lake", ()),
+    ],
+)  # fmt: skip
+def test_one_folder_holds_all(started, build, output, sinks):
+    build(new()).start("/check")
+    assert (started.config.output, started.config.sink_names) == (output, sinks)
+
+
+@pytest.mark.parametrize(
+    ("build", "text"),
+    [
+        (lambda b: b.changelog("/lake/changes"), r"changelog: the path must end in /changelog"),
+        (lambda b: b.mirror("/lake/changelog"), r"mirror: the path must end in /mirror"),
+        (lambda b: b.mirror("/lake/mirror", history="scd2"), r"must end in /history"),
+        (lambda b: b.mirror(history="scd1"), r'unknown kind of history.*history="scd2"'),
+        (lambda b: b.changelog("/lake/changelog").mirror("/pond/mirror"), r"one output.*/pond"),
+        (lambda b: b.changelog("/lake/changelog").output("/pond"), r"one output.*/pond"),
+        (lambda b: b.option("colour", 1), r"option colour: unknown setting"),
+        (lambda b: b.option("output", None), r"option output: there is no value"),
+        (lambda b: b.options(jars="a.jar"), r"option jars: it has no effect"),
+        (lambda b: b.for_each_release("print"), r"not a function: str"),
+        (lambda b: b.for_each_release(print, name=""), r"name is empty or in use"),
+        (lambda b: b.for_each_release(print, name="mirror"), r"empty or in use.*'mirror'"),
+        (lambda b: b.for_each_release(print, name="history"), r"empty or in use.*'history'"),
+        (lambda b: b.for_each_release(print).for_each_release(print), r"in use.*'function'"),
+        (lambda b: b.for_each_release(print, mode="row"), r"unknown order mode"),
+        (lambda b: b.trigger(processingTime="soon"), r"trigger: .*\"2 seconds\""),
+        (lambda b: b.trigger(availableNow=True), r"trigger: .*--until caught-up"),
+        (lambda b: b.trigger(processingTime="2 seconds", once=True), r"trigger: "),
+        (lambda b: b.mirror().start("/check"), r"output: is not set"),
+        (lambda b: b.for_each_release(print).start("/check"), r"output: is not set"),
+        (lambda b: b.output("/lake").start("/check"), r"the query has no output"),
+        (lambda b: b.output("/lake").mirror().start(), r"checkpoint: is not set"),
+        (lambda b: b.output("/lake").mirror().option("releases_kept", -1).start("/check"),
+         r"releases_kept: "),
+        (lambda b: b.options(output="/lake", sinks="tape").start("/check"),
+         r"sinks: 'tape': not one of"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_refused_before_anything_is_created(started, build, text):
+    with pytest.raises(ConfigError, match=text) as caught:
+        build(new())
+    assert caught.value.hint
+    assert started.steps == []
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("2 seconds", 2_000), ("1 second", 1_000), ("500 milliseconds", 500), ("3 minutes", 180_000)],
+)
+def test_intervals_are_those_of_spark(started, text, ms):
+    new().output("/lake").mirror().trigger(processingTime=text).start("/check")
+    assert started.config.trigger_interval_ms == ms
+
+
+def test_a_history_is_a_sink_of_its_own(started, monkeypatch):
+    building = new().mirror("/lake/mirror").mirror("/lake/history", history="scd2")
+    monkeypatch.setattr(config, "SINKS", ("changelog", "mirror"))
+    with pytest.raises(ConfigError, match="sinks: 'history': not one of changelog, mirror"):
+        building.start("/check")
+    assert started.steps == []
+    monkeypatch.setattr(config, "SINKS", ("changelog", "mirror", "history"))
+    building.start("/check")
+    assert started.config.sink_names == ("mirror", "history")
+
+
+def test_several_functions_are_written_to_in_order(started):
+    building = new().output("/lake").mirror().for_each_release(print)
+    building.for_each_release(repr, name="second", mode="transaction").start("/check")
+    assert [sink.name for sink in started.sinks] == ["function", "second"]
+
+
+def test_the_checkpoint_may_be_an_option(started):
+    new(checkpoint=Path("/check")).output("/lake").mirror().start()
+    assert started.config.checkpoint == "/check"
+
+
+def test_a_second_query_of_the_name_in_the_session_is_refused(started):
+    building = stream(spark("other", "tidegate-bank"), **STREAM).output("/lake").mirror()
+    with pytest.raises(ConfigError, match=r"a query of this name runs.*tidegate-bank"):
+        building.start("/check")
+    assert started.steps == ["session"]
+    building.queryName("second").start("/check")
+
+
+def test_a_checkpoint_is_taken_over_only_where_that_is_asked_for(started):
+    new(take_over=True).output("/lake").mirror().start("/check")
+    assert started.steps == ["session", "stream", "build"]
+
+
+def test_log_lines_are_formatted_only_where_the_program_has_no_format(started, monkeypatch):
+    monkeypatch.setattr(structlog, "is_configured", lambda: False)
+    new().output("/lake").mirror().start("/check")
+    assert started.steps == ["session", "log", "stream", "turn", "build"]
+
+
+def test_no_value_of_an_option_is_shown():
+    building = new(
+        registry_user_info="me:s3cret", kafka_options={"sasl.password": "s3cret"}
+    ).changelog("/lake/changelog")
+    assert "s3cret" not in repr(building)
+    assert repr(building) == (
+        "<StreamBuilder prefix='bank' output='/lake' outputs: changelog; options:"
+        " bootstrap_servers, kafka_options, registry_url, registry_user_info>"
+    )

@@ -1,0 +1,196 @@
+"""A running query's end, with scripted parts; tests/spark/library has Spark's own."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tidegate.schemas.errors import UnreachableError
+from tidegate.spark_consumer.errors import ChangesExpired, WriterReplaced
+from tidegate.spark_consumer.library.query import QueryFailed, TidegateQuery
+
+EXPIRED = ChangesExpired("Kafka has removed records", hint="Start again", topic="bank.a")
+
+
+class JavaQuery:
+    """Spark's query behind its Python object."""
+
+    def __init__(self, steps):
+        self.steps = steps
+        self.is_active = True
+        self.failure = None
+        self.ended = threading.Event()
+
+    def isActive(self):  # noqa: N802 - Spark's name
+        return self.is_active
+
+    def end(self, failure=None):
+        self.is_active, self.failure = False, failure
+        self.ended.set()
+
+    def stop(self):
+        self.steps.append("query")
+        self.end(self.failure)
+
+    def awaitTermination(self, timeout_ms=None):  # noqa: N802 - Spark's name
+        has_ended = self.ended.wait(30 if timeout_ms is None else timeout_ms / 1_000)
+        if self.failure is not None:
+            raise StreamingQueryException(self.failure)
+        return None if timeout_ms is None else has_ended
+
+    processAllAvailable = awaitTermination  # noqa: N815 - Spark's name
+
+
+class PlainQuery(StreamingQuery):
+    """Makes Spark's exception without a JVM."""
+
+    def exception(self):
+        text = self._jsq.failure
+        return None if text is None else StreamingQueryException(text)
+
+
+class Running:
+    """A gate with its query; `named` is what the gate says of its failure."""
+
+    def __init__(self):
+        self.steps = []
+        self.given_back = threading.Event()
+        self.java = JavaQuery(self.steps)
+        self.query = PlainQuery(self.java)
+        self.batch = SimpleNamespace(failure=None, stop=lambda: self.steps.append("batch"))
+        self.lease = SimpleNamespace(failure=None, stop=self.given_back.set)
+        self.named = None
+
+    def failure(self):
+        return self.named or self.batch.failure or self.query.exception()
+
+    def stop(self):
+        self.steps.append("gate")
+        self.java.stop()
+        self.lease.stop()
+
+
+@pytest.fixture
+def running():
+    found = Running()
+    yield found
+    found.java.end()
+
+
+def started(running):
+    return TidegateQuery(running, poll_s=0.001)
+
+
+def fail(running, error):
+    running.batch.failure = error
+    running.java.end("An exception was raised by the Python Proxy")
+
+
+def test_it_is_sparks_own_class_and_says_what_spark_says(running):
+    query = started(running)
+    assert isinstance(query, StreamingQuery)
+    assert query.isActive
+    assert query.exception() is None
+    assert query.awaitTermination(0.001) is False
+
+
+def test_a_stop_finishes_the_batch_first_and_gives_the_checkpoint_back(running):
+    query = started(running)
+    query.stop()
+    query.stop()
+    assert running.steps[:3] == ["batch", "gate", "query"]
+    assert running.given_back.is_set()
+    assert query.awaitTermination() is None
+    assert query.awaitTermination(1) is True
+    assert query.exception() is None
+
+
+def test_a_batch_that_was_refused_while_the_query_stopped_is_no_failure(running):
+    query = started(running)
+    running.java.failure = "RunStopped: the run is stopping"
+    query.stop()
+    assert query.exception() is None
+    assert query.awaitTermination() is None
+    assert query.awaitTermination(1) is True
+    query.processAllAvailable()
+
+
+def test_a_stop_whose_query_cannot_be_stopped_gives_the_checkpoint_back_all_the_same(running):
+    def fail():
+        raise TimeoutError
+
+    running.stop = fail
+    with pytest.raises(TimeoutError):
+        started(running).stop()
+    assert running.given_back.is_set()
+
+
+@pytest.mark.parametrize("wait", ["awaitTermination", "processAllAvailable"])
+def test_a_failure_of_the_gate_is_raised_with_its_class_and_hint(running, wait):
+    query = started(running)
+    fail(running, EXPIRED)
+    with pytest.raises(StreamingQueryException) as caught:
+        getattr(query, wait)()
+    assert str(caught.value) == (
+        "ChangesExpired: Kafka has removed records (topic='bank.a'). Start again"
+    )
+    assert caught.value.error is caught.value.__cause__ is EXPIRED
+    assert not caught.value.retriable
+    assert caught.value is query.exception()
+
+
+def test_a_failure_stays_one_after_a_stop(running):
+    query = started(running)
+    fail(running, EXPIRED)
+    query.stop()
+    assert isinstance(query.exception(), QueryFailed)
+
+
+def test_the_lease_is_given_back_when_the_query_has_failed(running):
+    started(running)
+    fail(running, EXPIRED)
+    assert running.given_back.wait(30)
+
+
+def test_whether_starting_again_may_help_is_said(running):
+    query = started(running)
+    fail(running, UnreachableError("no broker answers"))
+    assert query.exception().retriable
+
+
+def test_a_function_s_own_error_is_kept(running):
+    query = started(running)
+    fail(running, KeyError("balance"))
+    with pytest.raises(QueryFailed, match="KeyError: 'balance'") as caught:
+        query.awaitTermination()
+    assert isinstance(caught.value.error, KeyError)
+    assert not caught.value.retriable
+
+
+def test_a_failure_of_spark_alone_is_sparks_exception(running):
+    query = started(running)
+    running.java.end("Kafka's client gives up")
+    with pytest.raises(StreamingQueryException, match="Kafka's client gives up") as caught:
+        query.awaitTermination()
+    assert not isinstance(caught.value, QueryFailed)
+
+
+def test_a_failure_of_spark_that_the_gate_can_name_has_that_name(running):
+    query = started(running)
+    running.named = EXPIRED
+    running.java.end("offset out of range")
+    with pytest.raises(QueryFailed, match="ChangesExpired"):
+        query.awaitTermination()
+
+
+def test_a_query_whose_checkpoint_was_taken_stops_and_says_so(running):
+    query = started(running)
+    running.lease.failure = WriterReplaced("another run has taken this folder")
+    with pytest.raises(QueryFailed, match="WriterReplaced: another run"):
+        query.awaitTermination()
+    assert running.given_back.wait(30)
+    assert running.steps == ["batch", "query"]
