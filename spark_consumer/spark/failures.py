@@ -39,8 +39,11 @@ def name_failure(
     It is the failure itself where nothing is known of it.  `require_kept` raises what Kafka lacks.
     Blocks for as long as storage and Kafka take to answer.
     """
-    checks = (gate.require_writer, lambda: require_no_conflict(gate, failure), require_kept)
-    for check in checks:
+    for check in (
+        lambda: _require_writer(gate, failure),
+        lambda: require_no_conflict(gate, failure),
+        require_kept,
+    ):
         try:
             check()
         except (ChangesExpired, CheckpointConflict, DataTopicChanged, WriterReplaced) as found:
@@ -54,21 +57,28 @@ def name_failure(
 def require_no_conflict(gate: GateFolder, failure: BaseException) -> None:
     """Raise CheckpointConflict if Spark has found a file of another run, and this run may write.
 
-    Raises WriterReplaced if another run has taken the checkpoint: a run that was replaced while it
-    was paused may continue in the middle of a commit or of a write to Spark's own log; the error
-    there has another name.
+    Raises WriterReplaced if another run has taken the checkpoint.
     """
     if not is_late_write(str(failure)):
         return
-    try:
-        gate.require_writer()
-    except WriterReplaced as replaced:
-        raise replaced from failure
-    except Exception:  # noqa: BLE001, S110 - without storage the first failure is all there is
-        pass
+    _require_writer(gate, failure)
     message = "another run has written to Spark's part of this checkpoint"
     hint = (
         "Nothing is lost: start the run again."
         " If it comes again, look for another query that uses the checkpoint"
     )
     raise CheckpointConflict(message, hint=hint, gate=gate.root) from failure
+
+
+def _require_writer(gate: GateFolder, failure: BaseException) -> None:
+    """Raise WriterReplaced if that is the cause of a failure.
+
+    A run that was replaced while it was paused may continue in the middle of a sink's commit or of
+    a write to Spark's own log; the error there has another name.
+    """
+    try:
+        gate.require_writer()
+    except WriterReplaced as replaced:
+        raise replaced from failure
+    except Exception:  # noqa: BLE001 - without storage the first failure is all there is to report
+        return

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.mutants.mutant import UnitMutant
 from tidegate.spark_consumer.core.late_writes import QueryRestarts
-from tidegate.spark_consumer.spark import query
+from tidegate.spark_consumer.spark import failures
 
 __all__ = ["BROKEN_LATE_WRITES"]
 
@@ -31,12 +31,12 @@ BROKEN_LATE_WRITES = (
         (
             f"{_TESTS}::test_a_query_that_a_late_write_has_ended_starts_again_and_keeps_its_checkpoint",
         ),
-        ((query, "is_late_write", _finds_nothing),),
+        ((failures, "is_late_write", _finds_nothing),),
     ),
     UnitMutant(
         "a replaced run that starts its query again",
         (f"{_TESTS}::test_a_late_write_is_named_for_the_run_that_may_write",),
-        ((query, "_require_writer", _is_writer),),
+        ((failures, "_require_writer", _is_writer),),
     ),
     UnitMutant(
         "a query that is started again without end",

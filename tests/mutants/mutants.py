@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.broken_counting import BROKEN_COUNTING
 from tests.mutants.broken_decoding import BROKEN_DECODING
 from tests.mutants.broken_late_writes import BROKEN_LATE_WRITES
+from tests.mutants.broken_library import BROKEN_LIBRARY
 from tests.mutants.broken_names import BROKEN_NAMES
 from tests.mutants.broken_openings import BROKEN_OPENINGS
 from tests.mutants.broken_positions import BROKEN_POSITIONS
@@ -20,6 +21,7 @@ MUTANTS = (
     *BROKEN_DECODING,
     *BROKEN_COUNTING,
     *BROKEN_LATE_WRITES,
+    *BROKEN_LIBRARY,
     *BROKEN_NAMES,
     *BROKEN_TOPICS,
 )

@@ -1,0 +1,48 @@
+"""Parts that are broken on purpose: how a program's query takes, holds and leaves a checkpoint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tests.mutants.mutant import UnitMutant
+from tidegate.spark_consumer.checkpoint.lease import LeaseWatch
+from tidegate.spark_consumer.library.query import TidegateQuery
+
+__all__ = ["BROKEN_LIBRARY"]
+
+_QUERY = "tests/unit/spark_consumer/library/test_query.py"
+_STANDBY = "tests/unit/spark_consumer/spark/test_standby.py"
+
+
+def _may_take(_self: LeaseWatch, _seen: Any, *, now_s: float) -> bool:
+    return now_s >= 0
+
+
+def _watches_nothing(_self: TidegateQuery) -> None:
+    pass
+
+
+BROKEN_LIBRARY = (
+    UnitMutant(
+        "a stop that interrupts the batch and keeps the checkpoint",
+        (f"{_QUERY}::test_a_stop_finishes_the_batch_first_and_gives_the_checkpoint_back",),
+        ((TidegateQuery, "stop", StreamingQuery.stop),),
+    ),
+    UnitMutant(
+        "a failure of the gate in Spark's words",
+        (f"{_QUERY}::test_a_failure_of_the_gate_is_raised_with_its_class_and_hint",),
+        ((TidegateQuery, "awaitTermination", StreamingQuery.awaitTermination),),
+    ),
+    UnitMutant(
+        "a query that keeps the checkpoint after a failure",
+        (f"{_QUERY}::test_the_lease_is_given_back_when_the_query_has_failed",),
+        ((TidegateQuery, "_watch", _watches_nothing),),
+    ),
+    UnitMutant(
+        "a start that takes the checkpoint of a run that lives",
+        (f"{_STANDBY}::test_a_checkpoint_of_a_run_that_lives_is_refused",),
+        ((LeaseWatch, "may_take", _may_take),),
+    ),
+)
