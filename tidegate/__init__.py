@@ -6,6 +6,7 @@
     tidegate.audit(spark, output, …)                  proves an output complete
     tidegate.status(checkpoint)                       how far a query has come
     tidegate.SPARK_PACKAGES                           what a session of your own needs
+    tidegate.QueryFailed                              what ends a query
 
 This package is the only import root.  The folders at the top of the repository (`schemas`,
 `producer`, `spark_consumer`, `local_stack`) are its subpackages through relative links; importing
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.config import SPARK_PACKAGES
     from tidegate.spark_consumer.library.audit import audit
     from tidegate.spark_consumer.library.builder import stream
+    from tidegate.spark_consumer.library.query import QueryFailed
     from tidegate.spark_consumer.library.session import session
     from tidegate.spark_consumer.sinks.delta.as_of import as_of
 
 __all__ = [
     "SPARK_PACKAGES",
+    "QueryFailed",
     "__version__",
     "as_of",
     "audit",
@@ -40,6 +43,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "QueryFailed": "tidegate.spark_consumer.library.query",
     "SPARK_PACKAGES": "tidegate.spark_consumer.config",
     "as_of": "tidegate.spark_consumer.sinks.delta.as_of",
     "audit": "tidegate.spark_consumer.library.audit",

@@ -39,11 +39,12 @@ def name_failure(
     It is the failure itself where nothing is known of it.  `require_kept` raises what Kafka lacks.
     Blocks for as long as storage and Kafka take to answer.
     """
-    for check in (
+    checks: tuple[Callable[[], None], ...] = (
         lambda: _require_writer(gate, failure),
         lambda: require_no_conflict(gate, failure),
         require_kept,
-    ):
+    )
+    for check in checks:
         try:
             check()
         except (ChangesExpired, CheckpointConflict, DataTopicChanged, WriterReplaced) as found:
