@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from tidegate.program.settings_stream import StreamSettings
@@ -20,7 +20,7 @@ from tidegate.schemas.change_schema import (
 
 __all__ = ["KAFKA_OPTIONS", "SINKS", "SPARK_PACKAGES", "ConsumerConfig"]
 
-SINKS = ("changelog", "mirror", "parquet")
+SINKS = ("changelog", "mirror", "parquet", "topic")
 """The sinks that settings name, in the order in which releases are written to them."""
 
 SPARK_PACKAGES = (
@@ -83,9 +83,26 @@ class ConsumerConfig(StreamSettings):
     output: str = Field(min_length=1, description="Folder of the tables and release manifests")
     sinks: str = Field(
         default="changelog,mirror",
-        description="What releases are written to, comma-separated: changelog, mirror, parquet. "
-        "One that is added later takes part from the next release on, a mirror with all before; "
-        "none can be taken away",
+        description="What releases are written to, comma-separated: changelog, mirror, parquet, "
+        "topic. One that is added later takes part from the next release on, a mirror with all "
+        "before; none can be taken away",
+    )
+    ordered_topic: str = Field(
+        default="",
+        validate_default=True,
+        description="Topic of the sink topic, to which all changes are published in commit order; "
+        "<topic>-releases is its second one",
+    )
+    ordered_topic_order: Literal["total", "key"] = Field(
+        default="total",
+        description="total: one topic partition, in commit order; key: any number of them, in "
+        "commit order for each key",
+    )
+    ordered_topic_partitions: int = Field(
+        default=1,
+        ge=1,
+        validate_default=True,
+        description="Topic partitions that the ordered topic is created with if it is missing",
     )
     checkpoint: str = Field(min_length=1, description="Folder of the state; one run at a time")
     changes_per_batch_max: int = Field(
@@ -172,6 +189,23 @@ class ConsumerConfig(StreamSettings):
             raise ValueError(f"{', '.join(map(repr, unknown))}: not one of {', '.join(SINKS)}")
         if not wanted or len(set(wanted)) < len(wanted):
             raise ValueError(f"name each of {', '.join(SINKS)} once at most, and at least one")
+        return value
+
+    @field_validator("ordered_topic")
+    @classmethod
+    def _require_topic(cls, value: str, info: ValidationInfo) -> str:
+        has_sink = "topic" in _names(info.data.get("sinks", ""))
+        if has_sink and not value:
+            raise ValueError("the sink topic needs the name of a topic")
+        if value and not has_sink:
+            raise ValueError("a topic is published to by the sink topic only: add it to sinks")
+        return value
+
+    @field_validator("ordered_topic_partitions")
+    @classmethod
+    def _require_one_in_total_order(cls, value: int, info: ValidationInfo) -> int:
+        if value > 1 and info.data.get("ordered_topic_order") == "total":
+            raise ValueError('a total order has one; set ordered_topic_order to "key" for more')
         return value
 
     @property

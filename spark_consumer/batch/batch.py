@@ -11,6 +11,7 @@ from tidegate.schemas.instants import US_PER_SECOND
 from tidegate.spark_consumer.batch.batch_log import BatchLog
 from tidegate.spark_consumer.batch.effect_loop import EffectLoop
 from tidegate.spark_consumer.errors import RunStopped
+from tidegate.spark_consumer.sinks.port import ClosingSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,6 +75,12 @@ class Batch:
         self._stopping.set()
         with self._running:
             pass
+
+    def close(self) -> None:
+        """Let sinks go of what they hold, after `stop`."""
+        for sink in self._parts.sinks:
+            if isinstance(sink, ClosingSink):
+                sink.close()
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         """Do batch `batch` with all its rows, or repeat it; raises RunStopped after `stop`."""

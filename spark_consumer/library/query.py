@@ -131,6 +131,7 @@ class TidegateQuery(StreamingQuery):
             if lease.failure is not None:
                 self._running.batch.stop()
                 self._running.query.stop()
+                self._running.batch.close()
             lease.stop()
         except (Py4JError, ConnectionError):
             return  # the JVM has ended, and the query with it

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AnyTable",
+    "ClosingSink",
     "DecodedTable",
     "Merge",
     "MergingSink",
@@ -220,6 +221,15 @@ class Sink(Protocol):
         Returns a version for every table in `release.tables`, by table name (`schemas.table`); none
         if the output has no versions of tables.
         """
+        ...
+
+
+@runtime_checkable
+class ClosingSink(Sink, Protocol):
+    """A sink that holds something as long as its query runs."""
+
+    def close(self) -> None:
+        """Let go of it; called once, when no further release is written."""
         ...
 
 

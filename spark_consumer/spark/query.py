@@ -106,6 +106,7 @@ class GateQuery:
         """Let the running batch finish, then stop; other runs may take the checkpoint at once."""
         self.batch.stop()
         self.query.stop()
+        self.batch.close()
         self.lease.stop()
 
     def failure(self) -> BaseException | None:
@@ -119,6 +120,7 @@ class GateQuery:
         """Let the running batch finish, then stop; this run keeps the checkpoint."""
         self.batch.stop()
         self.query.stop()
+        self.batch.close()
         self.unlisten()
 
 
@@ -242,7 +244,9 @@ def _prepare(
         bytes_max=config.small_release_bytes_max,
         s3=output.s3_access(),
     )
-    sinks = make_sinks(spark, config, output=output, direct=direct, further=further)
+    sinks = make_sinks(
+        spark, config, output=output, direct=direct, state=newest_state(gate), further=further
+    )
     for sink in sinks:
         sink.open(query_id=identity.query_id, release_max=files.release_max(sink.name))
     schemas = SchemaStore(gate, registry or _registry(config))

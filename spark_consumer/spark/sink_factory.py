@@ -8,6 +8,9 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.core.cadence import CHANGELOG, MIRROR
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.kafka.kafka_topic import KafkaOutputTopic
+from tidegate.spark_consumer.sinks.kafka.ordered_topic import SINK as TOPIC
+from tidegate.spark_consumer.sinks.kafka.ordered_topic import OrderedTopicSink, TopicOrder
 from tidegate.spark_consumer.sinks.parquet import PARQUET, ParquetSink
 
 if TYPE_CHECKING:
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
     from tidegate.spark_consumer.checkpoint.storage import Storage
     from tidegate.spark_consumer.config import ConsumerConfig
+    from tidegate.spark_consumer.core.batch_state import State
     from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
     from tidegate.spark_consumer.sinks.port import Sink
 
@@ -41,11 +45,13 @@ def make_sinks(
     *,
     output: Storage,
     direct: DirectWay | None,
+    state: State | None = None,
     further: Sequence[Sink] = (),
 ) -> tuple[Sink, ...]:
     """Return the sinks of the settings, then those of the program's own, in that order.
 
-    `output` is the folder of the tables, `direct` how small releases are written without Spark.
+    `output` is the folder of the tables, `direct` how small releases are written without Spark, and
+    `state` the newest one of the query.
     """
     makers: Mapping[str, Callable[[], Sink]] = {
         CHANGELOG: lambda: DeltaChangelogSink(spark, output.root, direct=direct),
@@ -53,5 +59,24 @@ def make_sinks(
             spark, output.root, direct=direct, accepted=config.accepted_exclusions
         ),
         PARQUET: lambda: ParquetSink(spark, output),
+        TOPIC: lambda: OrderedTopicSink(
+            KafkaOutputTopic(
+                config.ordered_topic,
+                bootstrap_servers=config.bootstrap_servers,
+                options=config.kafka_client_options(),
+                topic_partitions=config.ordered_topic_partitions,
+            ),
+            names=config.topic_names,
+            order=TopicOrder(config.ordered_topic_order),
+            first_release=_first_release(TOPIC, state),
+            require_writer=output.require_writer,
+        ),
     }
     return (*(makers[name]() for name in config.sink_names), *further)
+
+
+def _first_release(sink: str, state: State | None) -> int | None:
+    """Return the first release that a sink has, None if it joins with a later one."""
+    if state is None or not state.next_release:
+        return 0
+    return state.begins.get(sink, 0) if sink in state.sinks else None

@@ -93,15 +93,16 @@ class OrderedTopicSink:
         *,
         names: TopicNames,
         order: TopicOrder = TopicOrder.TOTAL,
-        first_release: int = 0,
+        first_release: int | None = 0,
         require_writer: Callable[[], None] = lambda: None,
     ) -> None:
         """Take the topic; nothing is sent before `open`.
 
-        `names` are the stream's topics.  `first_release` is the number that the query's releases
-        begin with.  `require_writer` raises if a younger run has taken the checkpoint; it is called
-        before a producer is created, so that a replaced run does not fence its successor.  Raises
-        ConfigError for a topic of the stream itself.
+        `names` are the stream's topics.  `first_release` is the number of the first release that
+        the topic gets, None if the sink joins with a later one.  `require_writer` raises if a
+        younger run has taken the checkpoint; it is called before a producer is created, so that a
+        replaced run does not fence its successor.  Raises ConfigError for a topic of the stream
+        itself.
         """
         self._topic = topic
         self._prefix = names.prefix
@@ -185,7 +186,7 @@ class OrderedTopicSink:
         if not self._is_started:
             self._start()
         last = self._last
-        following = self._first_release if last is None else last.release + 1
+        following = self._following(release)
         if release.number > following:
             self._require_current()
             message = "the output topic lacks releases"
@@ -215,6 +216,12 @@ class OrderedTopicSink:
                 through_us=release.through_us,
             )
         return release.number < following
+
+    def _following(self, release: Release) -> int:
+        """Return which release the topic gets next; one that joins begins with what comes."""
+        if self._last is not None:
+            return self._last.release + 1
+        return release.number if self._first_release is None else self._first_release
 
     def _start(self) -> None:
         """Take the transactional id, then read what the topic holds: no other run can write now."""

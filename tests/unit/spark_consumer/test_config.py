@@ -106,11 +106,23 @@ def test_sinks_are_named_once_each_and_have_an_order_of_their_own():
     assert load().sink_names == ("changelog", "mirror")
     assert load(sinks=" mirror , changelog ").sink_names == ("changelog", "mirror")
     assert load(sinks="mirror").sink_names == ("mirror",)
-    with pytest.raises(ConfigError, match="'hive': not one of changelog, mirror, parquet"):
+    with pytest.raises(ConfigError, match="'hive': not one of changelog, mirror, parquet, topic"):
         load(sinks="changelog,hive")
     for text in ("", " , ", "mirror,mirror"):
         with pytest.raises(ConfigError, match="once at most"):
             load(sinks=text)
+
+
+def test_the_ordered_topic_and_its_sink_belong_together():
+    assert load(sinks="topic", ordered_topic="bank-ordered").ordered_topic == "bank-ordered"
+    with pytest.raises(ConfigError, match=r"ordered_topic.*needs the name of a topic"):
+        load(sinks="changelog,topic")
+    with pytest.raises(ConfigError, match=r"ordered_topic.*add it to sinks"):
+        load(ordered_topic="bank-ordered")
+    named = {"sinks": "topic", "ordered_topic": "bank-ordered", "ordered_topic_partitions": 3}
+    assert load(**named, ordered_topic_order="key").ordered_topic_partitions == 3
+    with pytest.raises(ConfigError, match=r"ordered_topic_partitions.*a total order has one"):
+        load(**named)
 
 
 def test_exclusions_that_mirrors_accept_are_options_of_a_change_stream():

@@ -61,7 +61,9 @@ class Running:
         self.given_back = threading.Event()
         self.java = JavaQuery(self.steps)
         self.query = PlainQuery(self.java)
-        self.batch = SimpleNamespace(failure=None, stop=lambda: self.steps.append("batch"))
+        self.batch = SimpleNamespace(
+            failure=None, stop=lambda: self.steps.append("batch"), close=lambda: None
+        )
         self.lease = SimpleNamespace(failure=None, stop=self.given_back.set)
         self.named = None
 

@@ -138,7 +138,12 @@ class Running:
         self.steps = []
         lease = SimpleNamespace(failure=replaced, stop=lambda: self.steps.append("lease"))
         self.query = GateQuery(
-            self, SimpleNamespace(stop=lambda: self.steps.append("batch"), failure=None),
+            self,
+            SimpleNamespace(
+                stop=lambda: self.steps.append("batch"),
+                close=lambda: self.steps.append("sinks"),
+                failure=None,
+            ),
             SimpleNamespace(), lease, frontier=lambda name: None,
         )  # fmt: skip
 
@@ -154,7 +159,7 @@ def test_a_run_that_is_replaced_while_nothing_happens_stops_too():
     running = Running(replaced=REPLACED)
     with pytest.raises(WriterReplaced):
         _wait(running.query, threading.Event(), Health())
-    assert running.steps == ["batch", "query", "lease"]
+    assert running.steps == ["batch", "query", "sinks", "lease"]
 
 
 def test_a_run_whose_goal_is_reached_before_any_batch_ends():
@@ -162,7 +167,7 @@ def test_a_run_whose_goal_is_reached_before_any_batch_ends():
     goal = CaughtUp(10, now_s=0)
     goal.resume(State(prefix="bank", query_id="q", batch=3, stream_has_ended=True))
     _wait(running.query, threading.Event(), Health(), goal=goal)
-    assert running.steps == ["batch", "query", "lease"]
+    assert running.steps == ["batch", "query", "sinks", "lease"]
 
 
 def test_a_query_that_reads_far_too_much_is_stopped_and_keeps_its_checkpoint(monkeypatch):
@@ -175,7 +180,7 @@ def test_a_query_that_reads_far_too_much_is_stopped_and_keeps_its_checkpoint(mon
         Health(),
         wanted=lambda: next(wanted),
     )
-    assert (is_over, running.steps, list(wanted)) == (False, ["batch", "query"], [])
+    assert (is_over, running.steps, list(wanted)) == (False, ["batch", "query", "sinks"], [])
 
 
 def test_a_run_that_is_far_from_its_goal_says_what_it_waits_for():
