@@ -19,6 +19,8 @@ from tidegate.spark_consumer.core.cadence import CHANGELOG, HISTORY, MIRROR
 from tidegate.spark_consumer.library.query import TidegateQuery
 from tidegate.spark_consumer.library.settings import load_settings, require_option
 from tidegate.spark_consumer.sinks.function import FunctionSink
+from tidegate.spark_consumer.sinks.kafka.ordered_topic import SINK as TOPIC
+from tidegate.spark_consumer.sinks.parquet import PARQUET
 from tidegate.spark_consumer.spark.query import build_query
 from tidegate.spark_consumer.spark.requirements import require_session
 from tidegate.spark_consumer.spark.standby import require_turn
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StreamBuilder", "stream"]
 
-_DELTA_SINKS = (CHANGELOG, MIRROR, HISTORY)
+_TABLE_SINKS = (CHANGELOG, MIRROR, HISTORY, PARQUET, TOPIC)
 _MS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000}
 _INTERVAL = re.compile(r"\s*(\d+)\s*(millisecond|second|minute|hour)s?\s*")
 
@@ -130,13 +132,37 @@ class StreamBuilder:
 
         With `history="scd2"` every version of each row is kept instead, in
         `<output>/history/<table>`; both can be asked for, by two calls.  `path` ends in `/mirror`,
-        or in `/history`; without it, the folder is that of `output`.  Raises ConfigError for
-        another path, one of another output, or another kind of history.
+        or for a history also in `/history`; without it, the folder is that of `output`.  Raises
+        ConfigError for another path, one of another output, or another kind of history.
         """
         if history not in (None, "scd2"):
             message = "mirror: unknown kind of history"
             raise ConfigError(message, hint='Use history="scd2", or leave it out', history=history)
-        return self._add(MIRROR if history is None else HISTORY, path)
+        if history is None:
+            return self._add(MIRROR, path)
+        return self._add(HISTORY, path, folders=(HISTORY, MIRROR))
+
+    def parquet(self, path: str | os.PathLike[str] | None = None) -> Self:
+        """Write each release's changes as Parquet files, to `<output>/parquet/<table>/<release>`.
+
+        `path` ends in `/parquet`; without it, the folder is that of `output`.  Raises ConfigError
+        for another path, or one of another output.
+        """
+        return self._add(PARQUET, path)
+
+    def topic(self, name: str, *, order: str = "total", topic_partitions: int = 1) -> Self:
+        """Publish every change to one Kafka topic, in commit order, each exactly once.
+
+        With the order `key` it may have several topic partitions, and is in commit order for each
+        key.  It is created with `topic_partitions` if it is missing.  Values are checked by
+        `start`.
+        """
+        self._options |= {
+            "ordered_topic": name,
+            "ordered_topic_order": order,
+            "ordered_topic_partitions": topic_partitions,
+        }
+        return self._add(TOPIC)
 
     def for_each_release(
         self,
@@ -163,7 +189,7 @@ class StreamBuilder:
         if not callable(given):
             message = f"for_each_release: not a function: {type(given).__name__}"
             raise ConfigError(message, hint="Give a function of (changes, release)")
-        if not name or name in _DELTA_SINKS or name in self._functions:
+        if not name or name in _TABLE_SINKS or name in self._functions:
             message = "for_each_release: the name is empty or in use"
             hint = "Give each function a name of its own"
             raise ConfigError(message, hint=hint, name=name)
@@ -233,10 +259,16 @@ class StreamBuilder:
         sinks = tuple(self._functions.values())
         return TidegateQuery(build_query(self._spark, config, sinks=sinks, query_name=name))
 
-    def _add(self, sink: str, path: str | os.PathLike[str] | None = None) -> Self:
+    def _add(
+        self,
+        sink: str,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        folders: tuple[str, ...] = (),
+    ) -> Self:
         if path is not None:
             folder, _, last = os.fspath(path).rstrip("/").rpartition("/")
-            if last != sink:
+            if last not in (folders or (sink,)):
                 message = f"{sink}: the path must end in /{sink}"
                 hint = f"Tables are in <output>/{sink}/<table>: give <output>/{sink}"
                 raise ConfigError(message, hint=hint, path=os.fspath(path))
@@ -254,7 +286,7 @@ class StreamBuilder:
             raise ConfigError(message, hint='Give one: start(checkpoint="<folder>")')
         if not self._sinks and not self._functions:
             message = "the query has no output"
-            hint = "Call changelog(), mirror() or for_each_release(function) before start()"
+            hint = "Call changelog(), mirror(), topic(…) or for_each_release(…) before start()"
             raise ConfigError(message, hint=hint)
         if self._output is None:
             message = "output: is not set"

@@ -121,7 +121,7 @@ def test_one_folder_holds_all(started, build, output, sinks):
     [
         (lambda b: b.changelog("/lake/changes"), r"changelog: the path must end in /changelog"),
         (lambda b: b.mirror("/lake/changelog"), r"mirror: the path must end in /mirror"),
-        (lambda b: b.mirror("/lake/mirror", history="scd2"), r"must end in /history"),
+        (lambda b: b.mirror("/lake/other", history="scd2"), r"must end in /history"),
         (lambda b: b.mirror(history="scd1"), r'unknown kind of history.*history="scd2"'),
         (lambda b: b.changelog("/lake/changelog").mirror("/pond/mirror"), r"one output.*/pond"),
         (lambda b: b.changelog("/lake/changelog").output("/pond"), r"one output.*/pond"),
@@ -213,3 +213,20 @@ def test_no_value_of_an_option_is_shown():
         "<StreamBuilder prefix='bank' output='/lake' outputs: changelog; options:"
         " bootstrap_servers, kafka_options, registry_url, registry_user_info>"
     )
+
+
+def test_further_sinks_are_settings_of_the_query(started):
+    query = (
+        new()
+        .parquet("/lake/parquet")
+        .topic("bank-ordered", order="key", topic_partitions=3)
+        .start(checkpoint="/lake/_checkpoint")
+    )
+    assert query.config.sink_names == ("parquet", "topic")
+    found = query.config
+    assert (found.output, found.ordered_topic) == ("/lake", "bank-ordered")
+    assert (found.ordered_topic_order, found.ordered_topic_partitions) == ("key", 3)
+    with pytest.raises(ConfigError, match="a total order has one"):
+        new().output("/lake").topic("bank-ordered", topic_partitions=2).start(checkpoint="/check")
+    with pytest.raises(ConfigError, match="empty or in use"):
+        new().for_each_release(print, name="topic")
