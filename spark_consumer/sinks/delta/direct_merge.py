@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
     from tidegate.spark_consumer.sinks.delta.row_fold import FoldedRow
 
-__all__ = ["merge_folded", "unmatched_updates"]
+__all__ = ["as_tuples", "merge_folded", "same_key", "unmatched_updates"]
 
 
 def merge_folded(
@@ -32,19 +32,12 @@ def merge_folded(
 ) -> None:
     """Apply folded changes to the mirror; keys are also equal where both are null."""
     rows = _source(mirror, folded, columns=columns, keys=keys)
-    same_row = " AND ".join(
-        # A join on `=` is hashed; on the other it may compare every pair of rows.
-        f'(t."{key}" IS NOT DISTINCT FROM s.key_{n})'
-        if rows[f"key_{n}"].null_count
-        else f'(t."{key}" = s.key_{n})'
-        for n, key in enumerate(keys)
-    )
     positions = {column: n for n, column in enumerate(columns)}
     # A table of key columns only has nothing to patch, but a MERGE must assign something.
     assigned = [column for column in columns if column not in keys] or list(keys)
     mirror.merge(
         rows,
-        same_row=same_row,
+        same_row=same_key(rows, keys),
         is_deleted=f"s.action = '{DELETE}'",
         updated={
             f'"{column}"': f"CASE WHEN s.{captured_flag(positions[column])} "
@@ -68,13 +61,28 @@ def unmatched_updates(
     patched = [one for one in folded if one.action == PATCH]
     first = keys[0]
     values = mirror.values(first, [one.key[first] for one in patched])
-    known = set(_tuples(mirror.found(first, values, keys)))
-    wanted = _tuples(mirror.rows([one.key for one in patched], keys))
+    known = set(as_tuples(mirror.found(first, values, keys)))
+    wanted = as_tuples(mirror.rows([one.key for one in patched], keys))
     lost = [one for one, key in zip(patched, wanted, strict=True) if key not in known]
     return lost + [one for one in folded if one.action == DELETE and one.updated_after_base]
 
 
-def _tuples(rows: Any) -> list[tuple[Any, ...]]:
+def same_key(rows: Any, keys: Sequence[str]) -> str:
+    """Return SQL that is true for a row `t` of the table and a row `s` of the same key.
+
+    Rows of Arrow have the key in the columns `key_0`, …; keys are also equal where both are null.
+    """
+    return " AND ".join(
+        # A join on `=` is hashed; on the other it may compare every pair of rows.
+        f'(t."{key}" IS NOT DISTINCT FROM s.key_{n})'
+        if rows[f"key_{n}"].null_count
+        else f'(t."{key}" = s.key_{n})'
+        for n, key in enumerate(keys)
+    )
+
+
+def as_tuples(rows: Any) -> list[tuple[Any, ...]]:
+    """Return the values of each row of Arrow's, as Python has them."""
     return [tuple(row.values()) for row in rows.to_pylist()]
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.fs import DeltaStorageHandler
-from pyarrow import dataset, parquet
+from pyarrow import compute, dataset, parquet
 from pyarrow.fs import PyFileSystem
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class DirectTable:
         schema: str,
         properties: Mapping[str, str],
         metadata: str,
+        partitioned_by: Sequence[str] = (),
         options: Mapping[str, str] | None = None,
     ) -> None:
         """Create a table without rows, unless there is one; `schema` is Delta's, as JSON."""
@@ -59,6 +60,7 @@ class DirectTable:
             address,
             schema=Schema.from_json(schema),
             mode="ignore",
+            partition_by=list(partitioned_by) or None,
             configuration=dict(properties),
             storage_options=dict(options or {}),
             commit_properties=CommitProperties(custom_metadata={"userMetadata": metadata}),
@@ -73,16 +75,19 @@ class DirectTable:
             and protocol.min_writer_version <= _WRITER_VERSION_MAX
         )
 
-    @property
-    def size_bytes(self) -> int:
-        """Size of the version's data files."""
+    def files(self, part: Mapping[str, Any] | None = None) -> list[tuple[str, int]]:
+        """Return the version's data files and their sizes, all or those of one partition."""
+        wanted = {f"partition.{name}": value for name, value in (part or {}).items()}
         actions: Any = pyarrow.table(self._table.get_add_actions(flatten=True))
-        return sum(actions["size_bytes"].to_pylist())
-
-    @property
-    def files(self) -> list[str]:
-        """Paths of the version's data files."""
-        return self._table.file_uris()
+        if not actions.num_rows:
+            return []
+        # Both list the files in the order of the log.
+        rows = actions.select(["size_bytes", *wanted]).to_pylist()
+        return [
+            (file, row["size_bytes"])
+            for file, row in zip(self._table.file_uris(), rows, strict=True)
+            if all(row[name] == value for name, value in wanted.items())
+        ]
 
     def files_of(self, column: str, *, above: int, through: int) -> list[tuple[str, int]]:
         """Return files that may have numbers within the bounds in a column, and their sizes.
@@ -144,6 +149,19 @@ class DirectTable:
         return pyarrow.array(values, pyarrow.bool_())
 
     @staticmethod
+    def either(
+        flags: Sequence[bool], values: Any, others: Any, places: Sequence[int | None]
+    ) -> Any:
+        """Return each value whose flag is set, else the one at a place of another column.
+
+        None is the place of no value.
+        """
+        taken = (
+            others.combine_chunks().cast(values.type).take(pyarrow.array(places, pyarrow.int64()))
+        )
+        return compute.if_else(pyarrow.array(flags, pyarrow.bool_()), values, taken)
+
+    @staticmethod
     def together(columns: Mapping[str, Any]) -> Any:
         """Return columns of Arrow as rows, for `merge`."""
         return pyarrow.table(dict(columns))
@@ -181,11 +199,23 @@ class DirectTable:
         merger = merger.when_matched_delete(is_deleted).when_matched_update(dict(updated))
         merger.when_not_matched_insert(dict(inserted), predicate=is_inserted).execute()
 
-    def found(self, column: str, values: Any, columns: Iterable[str]) -> Any:
-        """Return these columns of the rows that have one of the values in `column`."""
+    def found(
+        self,
+        column: str,
+        values: Any,
+        columns: Iterable[str],
+        *,
+        part: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Return these columns of the rows that have one of the values in `column`.
+
+        Of all rows, or of one partition.
+        """
         condition = dataset.field(column).isin(values)
         if values.null_count:
             condition |= dataset.field(column).is_null()
+        for name, value in (part or {}).items():
+            condition &= dataset.field(name) == value
         return self._table.to_pyarrow_dataset().to_table(list(columns), filter=condition)
 
     def _opened(self, file: str) -> Any:

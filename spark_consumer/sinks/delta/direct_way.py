@@ -76,7 +76,13 @@ class DirectWay:
         self._refused: set[tuple[str, str]] = set()
 
     def create(
-        self, path: str, *, schema: StructType, properties: Mapping[str, str], metadata: str
+        self,
+        path: str,
+        *,
+        schema: StructType,
+        properties: Mapping[str, str],
+        metadata: str,
+        partitioned_by: Sequence[str] = (),
     ) -> None:
         """Create a table unless it exists; `metadata` is the text of the commit's `userMetadata`.
 
@@ -92,6 +98,7 @@ class DirectWay:
             schema=schema.json(),
             properties=properties,
             metadata=metadata,
+            partitioned_by=partitioned_by,
             options=place.options(),
         )
 
@@ -134,20 +141,30 @@ class DirectWay:
         ]
 
     def mirror(
-        self, path: str, *, schema: StructType, keys: Sequence[str], version: int | None = None
+        self,
+        path: str,
+        *,
+        schema: StructType,
+        keys: Sequence[str],
+        version: int | None = None,
+        part: Mapping[str, Any] | None = None,
     ) -> DirectTable | None:
-        """Return a table to merge into, or None if only Spark may; as `table`."""
+        """Return a table to merge into, or None if only Spark may; as `table`.
+
+        Where a merge changes the rows of one partition only, `part` names it, by column.
+        """
         if _KEYS_OF_SPARK & {schema[key].dataType.typeName() for key in keys}:
             self._refuse(path, "a key is a floating-point number")
             return None
         table = self.table(path, schema=schema, version=version)
         if table is None:
             return None
-        if table.size_bytes > _MIRROR_BYTES_MAX:
-            self._refuse(path, f"the mirror is larger than {_MIRROR_BYTES_MAX} bytes")
+        files = table.files(part)
+        if sum(size for _, size in files) > _MIRROR_BYTES_MAX:
+            self._refuse(path, f"the table is larger than {_MIRROR_BYTES_MAX} bytes")
             return None
-        if "timestamp" in schema.simpleString() and self._has_long_timestamps(table):
-            self._refuse(path, "the mirror has timestamps of 96 bits")
+        if "timestamp" in schema.simpleString() and self._has_long_timestamps(table, files):
+            self._refuse(path, "the table has timestamps of 96 bits")
             return None
         return table
 
@@ -159,8 +176,8 @@ class DirectWay:
         place = self._place
         return DirectTable(f"{place.address}/{path}", version=version, options=place.options())
 
-    def _has_long_timestamps(self, table: DirectTable) -> bool:
-        new = [file for file in table.files if file not in self._known_files]
+    def _has_long_timestamps(self, table: DirectTable, files: Sequence[tuple[str, int]]) -> bool:
+        new = [file for file, _ in files if file not in self._known_files]
         if any(table.has_long_timestamps(file) for file in new):
             return True
         self._known_files.update(new)

@@ -1,6 +1,7 @@
-"""A release's changes of one table, folded to one row per key: how the mirror has to change.
+"""A release's changes of one table, folded per key: how the mirror, or the history, has to change.
 
-Folded per key and column, in order, since the key's last INSERT or DELETE.  Native expressions
+Folded per key and column, in order, since the key's last INSERT or DELETE: to one row per key, or
+to one for each change, which has the key's state after it.  Native expressions
 only.  A column's value comes from the newest change that captured it; absent is not NULL.  Order is
 the release's ordinal, which is dense in commit order and cheaper to compare than the order key.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["DELETE", "PATCH", "REPLACE", "captured_flag", "fold", "folded_value"]
+__all__ = ["DELETE", "PATCH", "REPLACE", "captured_flag", "fold", "fold_each", "folded_value"]
 
 REPLACE = "replace"
 """The row becomes the folded values: the key's last INSERT or DELETE was an INSERT."""
@@ -46,33 +48,77 @@ def fold(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
     (after a DELETE that is an UPDATE without a row); and for the n-th of `columns` a flag and a
     value.
     """
+    parts = [part.alias(name) for name, part in _parts(columns).items()]
+    return _flat(changes, columns).groupBy("key").agg(*parts).select("key", *_results(columns))
+
+
+def fold_each(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Return one row per change: what `fold` returns of its key's changes up to this one.
+
+    Besides these columns: `ordinal` and `mod_type` of the change, `starts_at` its commit timestamp,
+    `ends_at` that of the key's next change (null: there is none), and whether it `is_first` of its
+    key.
+    """
+    in_order = Window.partitionBy("key").orderBy("ordinal")
+    so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return (
+        _flat(changes, columns)
+        .select(
+            "key",
+            "ordinal",
+            "mod_type",
+            F.col("commit_timestamp").alias("starts_at"),
+            F.lead("commit_timestamp").over(in_order).alias("ends_at"),
+            (F.row_number().over(in_order) == 1).alias("is_first"),
+            *(part.over(so_far).alias(name) for name, part in _parts(columns).items()),
+        )
+        .select(
+            "key",
+            "ordinal",
+            "mod_type",
+            "starts_at",
+            "ends_at",
+            "is_first",
+            *_results(columns),
+        )
+    )
+
+
+def _flat(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
     # Positional names: a table's own column may have the name of one of ours.
     values = [F.col("new_values")[column].alias(f"in_{n}") for n, column in enumerate(columns)]
     flags = [_captured(column).alias(f"has_{n}") for n, column in enumerate(columns)]
-    flat = changes.select("key", "ordinal", "mod_type", *values, *flags)
+    return changes.select("key", "ordinal", "commit_timestamp", "mod_type", *values, *flags)
+
+
+def _parts(columns: Sequence[str]) -> dict[str, Column]:
+    """Return what is aggregated over changes of a key, by name."""
     whole = F.col("mod_type").isin("INSERT", "DELETE")
-    folded = flat.groupBy("key").agg(
-        F.max(F.when(whole, F.col("ordinal"))).alias("base_ordinal"),
-        F.max_by("mod_type", F.when(whole, F.col("ordinal"))).alias("base_mod"),
-        F.max(F.when(~whole, F.col("ordinal"))).alias("updated_at"),
-        *(
-            F.max_by(
+    return {
+        "base_ordinal": F.max(F.when(whole, F.col("ordinal"))),
+        "base_mod": F.max_by("mod_type", F.when(whole, F.col("ordinal"))),
+        "updated_at": F.max(F.when(~whole, F.col("ordinal"))),
+        **{
+            f"newest_{n}": F.max_by(
                 F.struct(F.col("ordinal"), F.col(f"in_{n}").alias("value")),
                 F.when(F.col(f"has_{n}"), F.col("ordinal")),
-            ).alias(f"newest_{n}")
+            )
             for n in range(len(columns))
-        ),
-    )
+        },
+    }
+
+
+def _results(columns: Sequence[str]) -> list[Column]:
+    """Return what follows from the aggregates: every column of `fold` but the key."""
     inserted = F.col("base_mod") == "INSERT"
     action = F.when(inserted, REPLACE).when(F.col("base_mod") == "DELETE", DELETE).otherwise(PATCH)
     since = [
         F.col(f"newest_{n}.ordinal") >= F.coalesce(F.col("base_ordinal"), F.lit(-1))
         for n in range(len(columns))
     ]
-    return folded.select(
-        "key",
+    return [
         action.alias("action"),
-        "base_ordinal",
+        F.col("base_ordinal"),
         F.coalesce(F.col("updated_at") > F.col("base_ordinal"), F.expr("false")).alias(
             "updated_after_base"
         ),
@@ -85,7 +131,7 @@ def fold(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
             F.when(since[n], F.col(f"newest_{n}.value")).alias(folded_value(n))
             for n in range(len(columns))
         ),
-    )
+    ]
 
 
 def _captured(column: str) -> Column:

@@ -1,9 +1,9 @@
-"""What a mirror holds of its table, where the change stream leaves something out.
+"""What a mirror or a history holds of its table, where the change stream leaves something out.
 
 A column that the stream does not watch is left out by name; if the mirror has it already, the
 settings must accept that its values go stale.  A stream that leaves out whole changes
 (its `excludes`) has no mirror that equals the table, so one is written only if the settings accept
-those options.  What is left out is in each manifest.
+those options.  What is left out is in each manifest.  All of that holds for a history too.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from tidegate.schemas.change_schema import ELSEWHERE, UNWATCHED_COLUMNS
 from tidegate.schemas.errors import SchemaError
+from tidegate.spark_consumer.core.cadence import HISTORY, MIRROR
 from tidegate.spark_consumer.core.topic_schemas import row_columns
 from tidegate.spark_consumer.errors import FilteredMirror
 
@@ -34,9 +35,13 @@ _log = structlog.get_logger(__name__)
 class MirrorScope:
     """Refuses mirrors that cannot equal their tables; logs once what each leaves out."""
 
-    def __init__(self, accepted: Iterable[str] = ()) -> None:
-        """Take what the settings accept: options of the change stream, `UNWATCHED_COLUMNS`."""
+    def __init__(self, accepted: Iterable[str] = (), *, of: str = MIRROR) -> None:
+        """Take what the settings accept: options of the change stream, `UNWATCHED_COLUMNS`.
+
+        `of` is what errors and log lines call the table: the mirror, or the history.
+        """
         self._accepted = frozenset(accepted)
+        self._of = of
         self._checked: dict[str, tuple[str, ...]] = {}
 
     def require(self, schemas: TopicSchemas, existing: Callable[[], Iterable[str]]) -> None:
@@ -50,7 +55,9 @@ class MirrorScope:
         changes = [one for one in schemas.excludes if one != ELSEWHERE]
         refused = sorted(set(changes) - self._accepted)
         if refused:
-            message = "the change stream leaves changes out: the mirror would differ from its table"
+            message = (
+                f"the change stream leaves changes out: the {self._of} would differ from its table"
+            )
             hint = (
                 f'Set mirror_accepts = "{",".join(changes)}" to write it all the same, or '
                 "read a change stream without these options from its start, into a new output"
@@ -59,13 +66,17 @@ class MirrorScope:
         known = {name.lower() for name in existing()}
         stale = sorted(name for name in schemas.unwatched if name.lower() in known)
         if stale and UNWATCHED_COLUMNS not in self._accepted:
-            message = "the change stream no longer watches columns that the mirror has"
+            message = f"the change stream no longer watches columns that the {self._of} has"
             hint = (
-                "Start with a new output and checkpoint, whose mirror leaves them out, or set "
+                f"Start with a new output and checkpoint, whose {self._of} leaves them out, or set "
                 f'mirror_accepts = "{UNWATCHED_COLUMNS}": they keep the values that they have'
             )
             raise FilteredMirror(message, hint=hint, table=schemas.table, columns=stale)
-        _log.warning("the mirror leaves out", table=schemas.table, left_out=list(found))
+        log = _log.bind(table=schemas.table, left_out=list(found))
+        if self._of == HISTORY:
+            log.warning("the history leaves out")
+        else:
+            log.warning("the mirror leaves out")
         self._checked[schemas.table] = found
 
 

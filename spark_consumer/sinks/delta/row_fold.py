@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from tidegate.spark_consumer.sinks.delta.fold import DELETE, PATCH, REPLACE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["FoldedRow", "fold_rows"]
+__all__ = ["FoldedChange", "FoldedRow", "fold_each_row", "fold_rows"]
 
 _BEFORE_EVERY_CHANGE = -1
 
@@ -38,6 +39,32 @@ class FoldedRow:
         base = _BEFORE_EVERY_CHANGE if self.base_ordinal is None else self.base_ordinal
         return ordinal > base
 
+    def take(self, change: Mapping[str, Any], columns: frozenset[str]) -> None:
+        """Fold the key's next change, with what it captured of the table's columns."""
+        if change["mod_type"] == "UPDATE":
+            self.updated_after_base = self.base_ordinal is not None
+        else:
+            self.action = REPLACE if change["mod_type"] == "INSERT" else DELETE
+            self.base_ordinal = change["ordinal"]
+            self.updated_after_base = False
+            self.values = {}
+        if (new := change["new_values"]) is not None:
+            names = change["new_columns"]
+            captured = columns if names is None else columns.intersection(names)
+            self.values.update((name, new.get(name)) for name in captured)
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedChange:
+    """The fold of a key's changes up to one of them; the fields of `fold_each`, in microseconds."""
+
+    ordinal: int
+    mod_type: str
+    starts_at: int
+    ends_at: int | None
+    is_first: bool
+    state: FoldedRow
+
 
 def fold_rows(changes: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> list[FoldedRow]:
     """Return one row per key of decoded changes, which are in the order of their ordinals."""
@@ -45,16 +72,31 @@ def fold_rows(changes: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> l
     folded: dict[tuple[Any, ...], FoldedRow] = {}
     for change in changes:
         key = tuple(change["key"].values())
-        one = folded.setdefault(key, FoldedRow(change["key"]))
-        if change["mod_type"] == "UPDATE":
-            one.updated_after_base = one.base_ordinal is not None
-        else:
-            one.action = REPLACE if change["mod_type"] == "INSERT" else DELETE
-            one.base_ordinal = change["ordinal"]
-            one.updated_after_base = False
-            one.values = {}
-        if (new := change["new_values"]) is not None:
-            names = change["new_columns"]
-            captured = columns if names is None else known.intersection(names)
-            one.values.update((name, new.get(name)) for name in captured)
+        folded.setdefault(key, FoldedRow(change["key"])).take(change, known)
     return list(folded.values())
+
+
+def fold_each_row(
+    changes: Iterable[Mapping[str, Any]], columns: Sequence[str]
+) -> list[FoldedChange]:
+    """Return one row per change, each key's together; changes are in the order of ordinals."""
+    by_key: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for change in changes:
+        by_key.setdefault(tuple(change["key"].values()), []).append(change)
+    known = frozenset(columns)
+    return [one for of_key in by_key.values() for one in _steps(of_key, known)]
+
+
+def _steps(of_key: Sequence[Mapping[str, Any]], columns: frozenset[str]) -> Iterator[FoldedChange]:
+    state = FoldedRow(of_key[0]["key"])
+    for change, following in zip_longest(of_key, of_key[1:]):
+        state = replace(state, values=dict(state.values))
+        state.take(change, columns)
+        yield FoldedChange(
+            ordinal=change["ordinal"],
+            mod_type=change["mod_type"],
+            starts_at=change["commit_timestamp"],
+            ends_at=None if following is None else following["commit_timestamp"],
+            is_first=change is of_key[0],
+            state=state,
+        )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
 from pyspark import inheritable_thread_target
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
 from tidegate.schemas.errors import SchemaError, invariant
@@ -79,13 +80,15 @@ class SinkTables:
         sink: str,
         direct: DirectWay | None = None,
         properties: Mapping[str, str] | None = None,
+        partitioned_by: Sequence[str] = (),
     ) -> None:
         """Take the output's address (a path or a URI), the folder in it and the sink's name.
 
         With `direct`, small releases are written by delta-rs where it may.  New tables get
-        `properties` beside `TABLE_PROPERTIES`.
+        `properties` beside `TABLE_PROPERTIES`, and are partitioned by these columns.
         """
         self.direct = direct
+        self._partitioned_by = tuple(partitioned_by)
         self._properties = {**TABLE_PROPERTIES, **(properties or {})}
         self._output = output.rstrip("/")
         self._folder = folder
@@ -137,15 +140,34 @@ class SinkTables:
             self._logs[table] = log
         return self._logs[table]
 
-    def files_of_merge(self, spark: SparkSession, table: str, *, rows: int) -> int:
+    def files_of_merge(
+        self,
+        spark: SparkSession,
+        table: str,
+        *,
+        rows: int,
+        part: Mapping[str, Any] | None = None,
+    ) -> int:
         """Return how many files a MERGE of `rows` changes writes at most, from the table's size.
 
         Without a number of its own a MERGE writes as many as the session has shuffle partitions,
-        200 by default, and later ones keep them.
+        200 by default, and later ones keep them.  Where it rewrites the rows of one partition only,
+        `part` names it, by column.
         """
-        detail = DeltaTable.forPath(spark, self.address(table)).detail().select("sizeInBytes")
-        size = detail.collect()[0]["sizeInBytes"] or 0
+        size = self._part_bytes(spark, table, part) if part else self._bytes(spark, table)
         return 1 + max(size // _REWRITTEN_FILE_BYTES, rows // _REWRITTEN_FILE_ROWS)
+
+    def _bytes(self, spark: SparkSession, table: str) -> int:
+        detail = DeltaTable.forPath(spark, self.address(table)).detail().select("sizeInBytes")
+        return int(detail.collect()[0]["sizeInBytes"] or 0)
+
+    def _part_bytes(self, spark: SparkSession, table: str, part: Mapping[str, Any]) -> int:
+        """Return the size of a partition's files, which is Spark's estimate for reading it."""
+        rows = spark.read.format("delta").load(self.address(table))
+        for column, value in part.items():
+            rows = rows.where(F.col(column) == F.lit(value))
+        plan = rows._jdf.queryExecution().optimizedPlan()  # noqa: SLF001 - not public in pyspark
+        return int(str(plan.stats().sizeInBytes()))
 
     def prepare(
         self, spark: SparkSession, table: str, *, schema: StructType, commit: Commit
@@ -166,11 +188,12 @@ class SinkTables:
                 schema=wanted,
                 properties=self._properties,
                 metadata=commit.preparation,
+                partitioned_by=self._partitioned_by,
             )
         elif not log.exists:
             setting = {"spark.databricks.delta.commitInfo.userMetadata": commit.preparation}
             with session_settings(spark, setting):
-                _create(spark, address, wanted, self._properties)
+                _create(spark, address, wanted, self._properties, self._partitioned_by)
         elif _lacks(DeltaTable.forPath(spark, address).toDF().schema, wanted, table=table):
             nothing: DataFrame = spark.createDataFrame([], wanted)
             writer = nothing.write.format("delta").mode("append").option("mergeSchema", "true")
@@ -265,9 +288,15 @@ def _nullable(kind: DataType) -> DataType:
 
 
 def _create(
-    spark: SparkSession, address: str, schema: StructType, properties: Mapping[str, str]
+    spark: SparkSession,
+    address: str,
+    schema: StructType,
+    properties: Mapping[str, str],
+    partitioned_by: Sequence[str],
 ) -> None:
     builder = DeltaTable.createIfNotExists(spark).location(address).addColumns(schema)
+    if partitioned_by:
+        builder = builder.partitionedBy(*partitioned_by)
     for name, value in properties.items():
         builder = builder.property(name, value)
     builder.execute()

@@ -18,6 +18,7 @@ from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.direct_place import DirectPlace
 from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
 from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
+from tidegate.spark_consumer.sinks.delta.incomplete import IncompleteTables
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.manifest import newest_manifest
 from tidegate.spark_consumer.sinks.port import Merge
@@ -190,7 +191,7 @@ def test_a_merge_that_was_killed_before_its_side_table_is_made_good_once(
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(DeltaMirrorSink, "_append_aside", kill)
+        patched.setattr(IncompleteTables, "_append", kill)
         with pytest.raises(Killed):
             output.merge(topic, -1, 2)
     found = []

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.spark_consumer.sinks.delta.fold import captured_flag, fold, folded_value
+from tidegate.spark_consumer.sinks.delta.fold import captured_flag, fold, fold_each, folded_value
+from tidegate.spark_consumer.sinks.delta.row_fold import fold_each_row
 
 pytestmark = pytest.mark.spark
 
@@ -93,3 +94,31 @@ def test_a_column_named_like_the_folds_own_does_no_harm(kit):
     release = kit.release(0, [(topic, change)])
     (row,) = fold(release.tables["bank.t"].frame, list(columns)).collect()
     assert [row[folded_value(n)] for n in range(4)] == [1, "k", "a", 77]
+
+
+def test_after_each_change_the_state_is_that_of_the_fold_in_the_driver(kit):
+    topic = kit.Topic("t", {1: COLUMNS}, ["id"])
+    changes = []
+    for key, (history, _) in enumerate(CASES.values()):
+        for step, (mod, new) in enumerate(history):
+            # Two changes of each commit timestamp.
+            place = {"us": 1 + step // 2, "sequence": step, "mod_number": key}
+            changes.append((topic, kit.Change(mod, {"id": key}, new, **place)))
+    frame = kit.release(0, changes).tables["bank.t"].frame
+    times = ("starts_at", "ends_at")
+    each = fold_each(frame, list(COLUMNS)).selectExpr(
+        "*", *(f"unix_micros({name}) as {name}_us" for name in times)
+    )
+    rows = {row["ordinal"]: row for row in each.collect()}
+    small = kit.release(0, changes, small=True).tables["bank.t"].changes
+    folded = fold_each_row(small, list(COLUMNS))
+    assert len(rows) == len(folded) == len(changes)
+    for one in folded:
+        row, state = rows[one.ordinal], one.state
+        assert (row["mod_type"], row["is_first"]) == (one.mod_type, one.is_first)
+        assert (row["starts_at_us"], row["ends_at_us"]) == (one.starts_at, one.ends_at)
+        assert (row["action"], row["base_ordinal"]) == (state.action, state.base_ordinal)
+        assert row["updated_after_base"] == state.updated_after_base
+        for n, column in enumerate(COLUMNS):
+            assert row[captured_flag(n)] == state.captures(column)
+            assert row[folded_value(n)] == state.values.get(column)

@@ -182,3 +182,27 @@ def test_delta_rs_creates_a_table_as_spark_does(spark, tmp_path):
         other.prepare(spark, "t", schema=kinds, commit=commit)
         assert deltalake.DeltaTable(f"{tmp_path}/{name}/changelog/t").version() == 0
     assert found[0] == found[1]
+
+
+def test_files_of_a_merge_are_counted_by_the_size_of_the_partition_that_it_rewrites(
+    kit, monkeypatch
+):
+    tables = SinkTables(kit.output, folder="f", sink="history", partitioned_by=["is_new"])
+    tables.open(kit.spark, query_id="query-1", release_max=1)
+    rows = kit.spark.range(3_000).selectExpr("id", "uuid() as text", "id < 30 as is_new")
+    commit = Commit("query-1", "history", 0, 1)
+    tables.prepare(kit.spark, "t", schema=rows.schema, commit=commit)
+    tables.append(rows.coalesce(1), "t", commit=commit)
+    actions = deltalake.DeltaTable(f"{kit.output}/f/t").get_add_actions(flatten=True)
+    sizes = dict(
+        zip(actions["partition.is_new"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True)
+    )
+    assert sizes[False] > 20 * sizes[True]
+    monkeypatch.setattr(
+        "tidegate.spark_consumer.sinks.delta.tables._REWRITTEN_FILE_BYTES", sizes[True] // 2
+    )
+
+    def files(**part):
+        return tables.files_of_merge(kit.spark, "t", rows=1, part=part)
+
+    assert (files(is_new=True), files(is_new=False) > 40, files() > 42) == (3, True, True)

@@ -97,7 +97,8 @@ def test_nulls_are_found_too_and_a_version_stays_as_it_was(path):
     before = DirectTable(path, version=1)
     found = before.found("id", before.values("id", [None, 2, 7]), ["id"]).to_pylist()
     assert sorted(found, key=str) == [{"id": 2}, {"id": None}]
-    assert before.size_bytes == sum(Path(file).stat().st_size for file in before.files)
+    assert before.files() == [(file, Path(file).stat().st_size) for file, _ in before.files()]
+    assert [size > 0 for _, size in before.files()] == [True]
 
 
 def test_a_table_with_a_feature_is_not_plain(tmp_path, path):
@@ -113,3 +114,37 @@ def test_timestamps_of_96_bits_are_seen(tmp_path, path, is_long):
     rows = pyarrow.table({"at": pyarrow.array([0], pyarrow.timestamp("us"))})
     parquet.write_table(rows, tmp_path / "f", use_deprecated_int96_timestamps=is_long)
     assert DirectTable(path).has_long_timestamps(str(tmp_path / "f")) is is_long
+
+
+def test_a_partition_has_files_and_rows_of_its_own(tmp_path):
+    columns = pyarrow.schema([("id", pyarrow.int64()), ("is_new", pyarrow.bool_())])
+    path = str(tmp_path / "t")
+    fields = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in (("id", "long"), ("is_new", "boolean"))
+    ]
+    DirectTable.create(
+        path,
+        schema=json.dumps({"type": "struct", "fields": fields}),
+        properties={},
+        metadata="{}",
+        partitioned_by=["is_new"],
+    )
+    assert DirectTable(path).files({"is_new": True}) == []
+    rows = [{"id": n, "is_new": n > 0} for n in range(3)]
+    write_deltalake(path, pyarrow.Table.from_pylist(rows, schema=columns), mode="append")
+    table = DirectTable(path)
+    every, new = table.files(), table.files({"is_new": True})
+    assert (len(every), len(new)) == (2, 1)
+    assert "is_new=true" in new[0][0]
+    wanted = table.values("id", [0, 1])
+    assert table.found("id", wanted, ["id"], part={"is_new": True}).to_pylist() == [{"id": 1}]
+
+
+def test_a_value_whose_flag_is_not_set_comes_from_its_place_in_another_column(path):
+    table = DirectTable(path)
+    others = pyarrow.chunked_array([["p"], ["q"]], pyarrow.large_string())
+    values = table.values("a", ["x", None, None, None])
+    found = table.either([True, True, False, False], values, others, [0, 0, 1, None])
+    assert found.to_pylist() == ["x", None, "q", None]
+    assert found.type == values.type
