@@ -26,9 +26,6 @@ HISTORY = "history"
 MIRRORS = (MIRROR, HISTORY)
 """The sinks that may stand at an older release than the others: all of them at the same one."""
 
-HISTORY = "history"
-"""Name of the sink that keeps every version of each row."""
-
 
 @dataclass(frozen=True, slots=True)
 class Cadence:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.broken_counting import BROKEN_COUNTING
 from tests.mutants.broken_decoding import BROKEN_DECODING
+from tests.mutants.broken_history import BROKEN_HISTORY
 from tests.mutants.broken_late_writes import BROKEN_LATE_WRITES
 from tests.mutants.broken_library import BROKEN_LIBRARY
 from tests.mutants.broken_names import BROKEN_NAMES
@@ -20,6 +21,7 @@ MUTANTS = (
     *BROKEN_OPENINGS,
     *BROKEN_DECODING,
     *BROKEN_COUNTING,
+    *BROKEN_HISTORY,
     *BROKEN_LATE_WRITES,
     *BROKEN_LIBRARY,
     *BROKEN_NAMES,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AdoptedChange", "adopt_changes", "table_logs"]
 
-_SINKS = ("changelog", "mirror", "incomplete")
+_SINKS = ("changelog", "mirror", "incomplete", "history", "history_incomplete")
 """Each has a folder of its name."""
 
 
