@@ -20,7 +20,7 @@ from tidegate.schemas.change_schema import (
 
 __all__ = ["KAFKA_OPTIONS", "SINKS", "SPARK_PACKAGES", "ConsumerConfig"]
 
-SINKS = ("changelog", "mirror", "parquet", "topic")
+SINKS = ("changelog", "mirror", "history", "parquet", "topic")
 """The sinks that settings name, in the order in which releases are written to them."""
 
 SPARK_PACKAGES = (
@@ -83,9 +83,9 @@ class ConsumerConfig(StreamSettings):
     output: str = Field(min_length=1, description="Folder of the tables and release manifests")
     sinks: str = Field(
         default="changelog,mirror",
-        description="What releases are written to, comma-separated: changelog, mirror, parquet, "
-        "topic. One that is added later takes part from the next release on, a mirror with all "
-        "before; none can be taken away",
+        description="What releases are written to, comma-separated: changelog, mirror, history, "
+        "parquet, topic. One that is added later takes part from the next release on, a mirror or "
+        "history with all before; none can be taken away",
     )
     ordered_topic: str = Field(
         default="",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.core.cadence import CHANGELOG, MIRROR
+from tidegate.spark_consumer.core.cadence import CHANGELOG, HISTORY, MIRROR
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
+from tidegate.spark_consumer.sinks.delta.history_sink import DeltaHistorySink
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.kafka.kafka_topic import KafkaOutputTopic
 from tidegate.spark_consumer.sinks.kafka.ordered_topic import SINK as TOPIC
@@ -56,6 +57,9 @@ def make_sinks(
     makers: Mapping[str, Callable[[], Sink]] = {
         CHANGELOG: lambda: DeltaChangelogSink(spark, output.root, direct=direct),
         MIRROR: lambda: DeltaMirrorSink(
+            spark, output.root, direct=direct, accepted=config.accepted_exclusions
+        ),
+        HISTORY: lambda: DeltaHistorySink(
             spark, output.root, direct=direct, accepted=config.accepted_exclusions
         ),
         PARQUET: lambda: ParquetSink(spark, output),

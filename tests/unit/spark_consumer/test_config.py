@@ -106,7 +106,9 @@ def test_sinks_are_named_once_each_and_have_an_order_of_their_own():
     assert load().sink_names == ("changelog", "mirror")
     assert load(sinks=" mirror , changelog ").sink_names == ("changelog", "mirror")
     assert load(sinks="mirror").sink_names == ("mirror",)
-    with pytest.raises(ConfigError, match="'hive': not one of changelog, mirror, parquet, topic"):
+    with pytest.raises(
+        ConfigError, match="'hive': not one of changelog, mirror, history, parquet, topic"
+    ):
         load(sinks="changelog,hive")
     for text in ("", " , ", "mirror,mirror"):
         with pytest.raises(ConfigError, match="once at most"):
