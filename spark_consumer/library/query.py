@@ -122,16 +122,16 @@ class TidegateQuery(StreamingQuery):
         return QueryFailed(failure)
 
     def _watch(self) -> None:
-        """Stop a query whose checkpoint was taken, and give the lease of any that ended back."""
+        """Stop a query whose checkpoint was taken; after any end, release sinks and lease."""
         lease = self._running.lease
         try:
             while self.isActive and lease.failure is None:
                 if self._ended.wait(self._poll_s):
                     return
+            self._running.batch.stop()
             if lease.failure is not None:
-                self._running.batch.stop()
                 self._running.query.stop()
-                self._running.batch.close()
+            self._running.batch.close()
             lease.stop()
         except (Py4JError, ConnectionError):
             return  # the JVM has ended, and the query with it

@@ -229,7 +229,7 @@ class ClosingSink(Sink, Protocol):
     """A sink that holds something as long as its query runs."""
 
     def close(self) -> None:
-        """Let go of it; called once, when no further release is written."""
+        """Release it; called when no further release is written, maybe twice."""
         ...
 
 

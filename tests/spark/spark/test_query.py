@@ -117,6 +117,9 @@ class Batches:
         self._batch.stop()
         self._late.finish()
 
+    def close(self):
+        self._batch.close()
+
 
 class OnlySession:
     """The session of all tests, which a run must not stop."""

@@ -58,11 +58,11 @@ class Running:
 
     def __init__(self):
         self.steps = []
-        self.given_back = threading.Event()
+        self.given_back, self.closed = threading.Event(), threading.Event()
         self.java = JavaQuery(self.steps)
         self.query = PlainQuery(self.java)
         self.batch = SimpleNamespace(
-            failure=None, stop=lambda: self.steps.append("batch"), close=lambda: None
+            failure=None, stop=lambda: self.steps.append("batch"), close=self.closed.set
         )
         self.lease = SimpleNamespace(failure=None, stop=self.given_back.set)
         self.named = None
@@ -156,6 +156,7 @@ def test_the_lease_is_given_back_when_the_query_has_failed(running):
     started(running)
     fail(running, EXPIRED)
     assert running.given_back.wait(30)
+    assert running.closed.is_set()
 
 
 def test_whether_starting_again_may_help_is_said(running):
