@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import uuid
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -289,3 +290,101 @@ def test_files_say_which_releases_they_hold_and_nothing_of_the_values(kit, small
     # delta-rs finds a field of this name in `source`, too.
     assert least.pop("source", {}).keys() <= {"commit_timestamp"}
     assert least.keys() == {"release", "ordinal", "commit_timestamp"}
+
+
+# Spark's own event time on the output: a watermark without delay drops nothing.
+
+STEADY_RELEASES, STEADY_CHANGES = 8, 12
+SECOND_US = 1_000_000
+
+
+@pytest.fixture
+def steady(kit):
+    """A changelog's path: each release has the changes of a second, its ends included."""
+    topic = kit.Topic("t", {1: {"id": "INT64"}}, ["id"])
+    direct = DirectWay(DirectPlace(kit.output))
+    sink = DeltaChangelogSink(kit.spark, kit.output, direct=direct)
+    sink.open(query_id="query-1", release_max=-1)
+    draw = random.Random(5)
+    for number in range(STEADY_RELEASES):
+        after = number * SECOND_US
+        times = [after + 1, after + SECOND_US]
+        times += [after + draw.randint(1, SECOND_US) for _ in range(STEADY_CHANGES - 2)]
+        changes = [
+            (topic, kit.Change("INSERT", {"id": n}, {"id": n}, us=us, transaction=f"{n}"))
+            for n, us in enumerate(times)
+        ]
+        sink.write(kit.release(number, changes, small=number % 2 == 0))
+    return f"{kit.output}/changelog/t"
+
+
+def windows(frame):
+    from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+
+    counted = frame.groupBy(F.window("commit_timestamp", "700 milliseconds")).count()
+    return counted.select(F.col("window.start").alias("start"), "count")
+
+
+@pytest.mark.slow
+def test_a_downstream_watermark_without_delay_gives_the_windows_of_a_batch(kit, steady, tmp_path):
+    stream = (
+        kit.spark.readStream.format("delta")
+        .option("maxFilesPerTrigger", 1)
+        .load(steady)
+        .withWatermark("commit_timestamp", "0 seconds")
+    )
+    query = (
+        windows(stream)
+        .writeStream.format("memory")
+        .queryName("event_time")
+        .outputMode("append")
+        .option("checkpointLocation", str(tmp_path / "check"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    dropped = [
+        int(state["numRowsDroppedByWatermark"])
+        for one in query.recentProgress
+        for state in one["stateOperators"]
+    ]
+    assert len(dropped) >= STEADY_RELEASES
+    assert sum(dropped) == 0
+    found = {(row["start"], row["count"]) for row in kit.spark.table("event_time").collect()}
+    batch = windows(kit.spark.read.format("delta").load(steady)).collect()
+    *closed, _open = sorted((row["start"], row["count"]) for row in batch)
+    assert found >= set(closed[:-1])
+    assert found <= {*closed, _open}
+
+
+@pytest.mark.slow
+def test_the_same_without_order_drops_rows(kit, steady, tmp_path):
+    """Otherwise the test above could not fail."""
+    from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+
+    mixed = str(tmp_path / "mixed")
+    rows = kit.spark.read.format("delta").load(steady).select("commit_timestamp")
+    for part in range(4):
+        some = rows.where(F.abs(F.hash("commit_timestamp")) % 4 == part)
+        some.coalesce(1).write.format("delta").mode("append").save(mixed)
+    stream = (
+        kit.spark.readStream.format("delta")
+        .option("maxFilesPerTrigger", 1)
+        .load(mixed)
+        .withWatermark("commit_timestamp", "0 seconds")
+    )
+    query = (
+        windows(stream)
+        .writeStream.format("memory")
+        .queryName("event_time_mixed")
+        .outputMode("append")
+        .option("checkpointLocation", str(tmp_path / "check"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert any(
+        int(state["numRowsDroppedByWatermark"])
+        for one in query.recentProgress
+        for state in one["stateOperators"]
+    )
