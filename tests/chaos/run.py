@@ -24,6 +24,7 @@ from tests.chaos.faults import (
 )
 from tests.chaos.figures import figures_of, heartbeat_versions
 from tests.chaos.fleet import Fleet
+from tests.chaos.further_sinks import SETTINGS, compare_sinks
 from tests.chaos.lineage import Lineage
 from tests.chaos.opening import run_on_a_stack
 from tests.chaos.report import Report
@@ -46,6 +47,7 @@ from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.programs import Program, Programs
 from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.schemas.topics import SLOTS_DEFAULT
+from tidegate.spark_consumer.commands.status import status
 
 __all__ = ["Options", "run_chaos"]
 
@@ -205,11 +207,13 @@ class _Run:
     def _consumer(self) -> Program:
         """Return a process of the consumer, whose settings change over its restarts.
 
-        Every second one lets Spark write small releases as well; what the one before had planned is
-        replayed as it was planned.
+        The first has changelog and mirror; the other sinks join with the second.  Every second one
+        lets Spark write small releases as well; what the one before had planned is replayed as it
+        was planned.
         """
         self._consumers += 1
-        programs = replace(self._programs, more={**self._programs.more, **_READS_LITTLE})
+        sinks = SETTINGS if self._consumers > 1 else {}
+        programs = replace(self._programs, more={**self._programs.more, **_READS_LITTLE, **sinks})
         if self._consumers % 2 == 0:
             programs = replace(programs, more={**programs.more, _SMALL_RELEASE: "0"})
         return programs.consumer()
@@ -290,6 +294,15 @@ class _Run:
             endings=self._fleet.endings,
             tracebacks=self._fleet.tracebacks,
         )
+        begins = status(self._programs.checkpoint)["begins"]
+        compared = compare_sinks(
+            self._programs.output,
+            begins,
+            bootstrap_servers=self._stack.bootstrap_servers,
+            released=history.released,
+        )
+        for name, faults in compared.items():
+            report.add(name, faults if self._consumers > 1 else [])
         report.faults = self._breaker.applied
         report.counts = {
             "transactions": len(transactions),
