@@ -9,7 +9,7 @@ import pytest
 
 EXTRAS = ("google", "grpc", "pyspark", "delta", "deltalake", "pandas", "pyarrow", "psutil")
 
-SPARK_ROOMS = ("batch", "checkpoint", "sinks", "spark")
+SPARK_ROOMS = ("batch", "checkpoint", "library", "sinks", "spark")
 
 # Imports every module below the packages named, with the extras hidden; prints those that failed.
 CODE = """
@@ -35,6 +35,11 @@ for name in {packages!r}:
                 importlib.import_module(module)
             except ModuleNotFoundError as error:
                 print(module, "needs", error.name)
+            except Exception as error:
+                # Users import it by its names, and are told what to install.
+                if not module.startswith("tidegate.spark_consumer.library"):
+                    raise
+                print(module, "says", error)
 """
 
 

@@ -130,10 +130,12 @@ def test_a_fold_is_the_same(spark):
             steps.append(DecodedRow(0, len(changes), order_key, b"%d" % key, mod, new, 7))
             values = {name: dict(new).get(name) for name in columns}
             whole = {"I": "INSERT", "U": "UPDATE", "D": "DELETE"}[mod]
-            changes.append(({"id": key}, len(changes), whole, values, [name for name, _ in new]))
+            changes.append(
+                ({"id": key}, len(changes), None, whole, values, [name for name, _ in new])
+            )
         histories[key] = before, steps
     schema = (
-        "key struct<id:int>, ordinal long, mod_type string,"
+        "key struct<id:int>, ordinal long, commit_timestamp timestamp, mod_type string,"
         " new_values struct<a:int,b:int,c:int>, new_columns array<string>"
     )
 

@@ -75,7 +75,7 @@ class _ShownLog:
 class _Gate:
     """A consumer between two batches: all that is left of it is what it stored."""
 
-    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    checkpoint: Checkpoint = field(default_factory=lambda: Checkpoint(has_mirror=True))
     claims: list[Claim] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
 
