@@ -1,12 +1,15 @@
 """Chooses ports on 127.0.0.1: the requested ones, or free ones.
 
 All ports of a stack are held until the last one is chosen, so they differ.  Another program may
-take one between choice and use; that part then fails to start, and its log says so.
+take one between choice and use; that part then fails to start, and its log says so.  Free ones are
+not among those that systems give to connections: a broker needs seconds to listen, and any client
+of the machine could have taken its port by then.
 """
 
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 from typing import TYPE_CHECKING
 
@@ -18,6 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["HOST", "accepts", "choose_ports"]
 
 HOST = "127.0.0.1"
+
+_LISTENING = range(15_000, 32_000)
+"""Below what Linux (32768 and up) and others (49152 and up) give to connections."""
+_TRIES = 50
 
 
 def choose_ports(wanted: Mapping[str, int]) -> dict[str, int]:
@@ -33,7 +40,7 @@ def choose_ports(wanted: Mapping[str, int]) -> dict[str, int]:
             # As the servers do; without it the port of a stack that just stopped counts as taken.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                listener.bind((HOST, port))
+                _bind(listener, port)
                 listener.listen(1)
             except OSError as error:
                 raise PortTakenError(
@@ -42,6 +49,15 @@ def choose_ports(wanted: Mapping[str, int]) -> dict[str, int]:
                 ) from None
             chosen[name] = listener.getsockname()[1]
     return {name: chosen[name] for name in wanted}
+
+
+def _bind(listener: socket.socket, port: int) -> None:
+    """Bind to a port, or to a free one for 0; raises OSError if it is taken."""
+    for _ in range(0 if port else _TRIES):
+        with contextlib.suppress(OSError):
+            listener.bind((HOST, random.choice(_LISTENING)))  # noqa: S311 - no secret
+            return
+    listener.bind((HOST, port))
 
 
 def accepts(port: int) -> bool:

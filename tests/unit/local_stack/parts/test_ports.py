@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from tidegate.local_stack.errors import PortTakenError
+from tidegate.local_stack.parts import ports as ports_module
 from tidegate.local_stack.parts.ports import HOST, accepts, choose_ports
 
 
@@ -22,6 +23,17 @@ def test_free_ports_are_different_and_usable():
     assert 20 == len(set(ports.values()))
     with socket.create_server((HOST, ports["p0"])):
         assert accepts(ports["p0"])
+
+
+def test_free_ports_are_none_that_connections_get():
+    first, last = 32_768, 60_999
+    ports = choose_ports({f"p{number}": 0 for number in range(20)}).values()
+    assert not [port for port in ports if first <= port <= last]
+
+
+def test_where_no_such_port_is_free_the_system_chooses(listener, monkeypatch):
+    monkeypatch.setattr(ports_module, "_LISTENING", [listener.getsockname()[1]])
+    assert choose_ports({"x": 0})["x"] != listener.getsockname()[1]
 
 
 def test_a_port_that_was_asked_for_is_kept(listener):
