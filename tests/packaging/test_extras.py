@@ -36,7 +36,7 @@ for name in {packages!r}:
             except ModuleNotFoundError as error:
                 print(module, "needs", error.name)
             except Exception as error:
-                # Users import it by its names, and are told what to install.
+                # Users import it by its names; its error says what to install.
                 if not module.startswith("tidegate.spark_consumer.library"):
                     raise
                 print(module, "says", error)

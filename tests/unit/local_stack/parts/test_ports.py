@@ -25,7 +25,7 @@ def test_free_ports_are_different_and_usable():
         assert accepts(ports["p0"])
 
 
-def test_free_ports_are_none_that_connections_get():
+def test_free_ports_lie_below_those_of_connections():
     first, last = 32_768, 60_999
     ports = choose_ports({f"p{number}": 0 for number in range(20)}).values()
     assert not [port for port in ports if first <= port <= last]
