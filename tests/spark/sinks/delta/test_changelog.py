@@ -325,29 +325,34 @@ def windows(frame):
     return counted.select(F.col("window.start").alias("start"), "count")
 
 
-@pytest.mark.slow
-def test_a_downstream_watermark_without_delay_gives_the_windows_of_a_batch(kit, steady, tmp_path):
+def dropped_by_watermark(kit, path, folder, *, name):
+    """Count windows of a stream over a table, file by file; return the rows dropped by batch."""
     stream = (
         kit.spark.readStream.format("delta")
         .option("maxFilesPerTrigger", 1)
-        .load(steady)
+        .load(path)
         .withWatermark("commit_timestamp", "0 seconds")
     )
     query = (
         windows(stream)
         .writeStream.format("memory")
-        .queryName("event_time")
+        .queryName(name)
         .outputMode("append")
-        .option("checkpointLocation", str(tmp_path / "check"))
+        .option("checkpointLocation", str(folder / "check"))
         .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination()
-    dropped = [
+    return [
         int(state["numRowsDroppedByWatermark"])
         for one in query.recentProgress
         for state in one["stateOperators"]
     ]
+
+
+@pytest.mark.slow
+def test_a_downstream_watermark_without_delay_gives_the_windows_of_a_batch(kit, steady, tmp_path):
+    dropped = dropped_by_watermark(kit, steady, tmp_path, name="event_time")
     assert len(dropped) >= STEADY_RELEASES
     assert sum(dropped) == 0
     found = {(row["start"], row["count"]) for row in kit.spark.table("event_time").collect()}
@@ -367,24 +372,4 @@ def test_the_same_without_order_drops_rows(kit, steady, tmp_path):
     for part in range(4):
         some = rows.where(F.abs(F.hash("commit_timestamp")) % 4 == part)
         some.coalesce(1).write.format("delta").mode("append").save(mixed)
-    stream = (
-        kit.spark.readStream.format("delta")
-        .option("maxFilesPerTrigger", 1)
-        .load(mixed)
-        .withWatermark("commit_timestamp", "0 seconds")
-    )
-    query = (
-        windows(stream)
-        .writeStream.format("memory")
-        .queryName("event_time_mixed")
-        .outputMode("append")
-        .option("checkpointLocation", str(tmp_path / "check"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    assert any(
-        int(state["numRowsDroppedByWatermark"])
-        for one in query.recentProgress
-        for state in one["stateOperators"]
-    )
+    assert any(dropped_by_watermark(kit, mixed, tmp_path, name="event_time_mixed"))
