@@ -1,10 +1,11 @@
-"""What the consumer costs: small batches, large releases, a steady stream, and its start.
+"""What the consumer costs: small batches, large releases, a steady stream, its start, sinks.
 
     python -m benchmarks.consumer small [--changes 500] [--rounds 10] [--idle-tables 40]
         [--waiting 10000 5000000]
     python -m benchmarks.consumer large [--changes 250000] [--batches 4] [--runs 5] [--tables 1 5]
     python -m benchmarks.consumer steady [--rates 100 1000] [--seconds 120] [--warm-up 60]
     python -m benchmarks.consumer start [--changes 500] [--runs 3]
+    python -m benchmarks.consumer sinks [--small 500] [--large 100000] [--rounds 7]
 
 Each prints a line of JSON for what it measured.  All but `small` start a Kafka broker.
 """
@@ -19,13 +20,14 @@ import sys
 import tempfile
 from typing import Any
 
-from benchmarks.consumer import large, small, start, steady
+from benchmarks.consumer import large, sinks, small, start, steady
 
 _MEASURES = {
     "small": small.measure,
     "large": large.measure,
     "steady": steady.measure,
     "start": start.measure,
+    "sinks": sinks.measure,
 }
 
 
@@ -69,6 +71,10 @@ def _options(arguments: list[str]) -> Any:
     first = chosen.add_parser("start")
     first.add_argument("--changes", type=int, default=500, help="in the topics at each start")
     first.add_argument("--runs", type=int, default=3, help="of a new and a continued checkpoint")
+    every = chosen.add_parser("sinks")
+    every.add_argument("--small", type=int, default=500, help="changes of a small release")
+    every.add_argument("--large", type=int, default=100_000, help="changes of a large one")
+    every.add_argument("--rounds", type=int, default=7)
     return parser.parse_args(arguments)
 
 

@@ -83,10 +83,11 @@ class Gate:
         folder: str,
         feed: Feed,
         *,
-        sinks: Sequence[Any] = (DeltaChangelogSink,),
+        sinks: Sequence[Callable[[Gate], Any]] | None = None,
         limits: Limits | None = None,
         collects: bool = True,
     ) -> None:
+        """`sinks` make those of the gate; None: the changelog alone."""
         self.spark, self.folder, self.feed = spark, folder, feed
         self.steps = Steps()
         self.collects = collects
@@ -97,8 +98,8 @@ class Gate:
         self.gate = Storage(spark, f"{folder}/gate")
         self.writer = self.gate.take()
         self.output = Storage(spark, f"{folder}/out", guard=self.gate)
-        direct = DirectWay(DirectPlace(f"{folder}/out")) if collects else None
-        self.sinks = [sink(spark, self.output.root, direct=direct) for sink in sinks]
+        self.direct = DirectWay(DirectPlace(f"{folder}/out")) if collects else None
+        self.sinks = [make(self) for make in sinks or (delta(DeltaChangelogSink),)]
         for one in self.sinks:
             one.open(query_id=QUERY_ID, release_max=-1)
 
@@ -156,6 +157,11 @@ class Gate:
         batch = self.batch(lambda number: end_offsets(checkpoint, number))
         writing = rows.writeStream.foreachBatch(batch)
         return writing.option("checkpointLocation", checkpoint.root).start()
+
+
+def delta(sink: Callable[..., Any]) -> Callable[[Gate], Any]:
+    """Return what makes a sink of Delta tables for a gate."""
+    return lambda gate: sink(gate.spark, gate.output.root, direct=gate.direct)
 
 
 def new_session(folder: str) -> SparkSession:

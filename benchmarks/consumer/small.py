@@ -18,7 +18,7 @@ import psutil
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from benchmarks.consumer.feed import Feed, Record
-from benchmarks.consumer.gate import Gate, compilations, jobs_of, new_session
+from benchmarks.consumer.gate import Gate, compilations, delta, jobs_of, new_session
 from tests.spark.gate_rows import GATE_SCHEMA
 from tidegate.schemas.order_key import TIMESTAMP_BYTES
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
@@ -77,7 +77,7 @@ class _Way:
 
     def __post_init__(self) -> None:
         self.feed = Feed("small", tables=_TABLES_WITH_NEWS + self.idle, topic_partitions=2)
-        sinks = (DeltaChangelogSink, DeltaMirrorSink)
+        sinks = (delta(DeltaChangelogSink), delta(DeltaMirrorSink))
         self.gate = Gate(self.spark, self.folder, self.feed, sinks=sinks, collects=self.collects)
         self.rows: list[Record] = list(self.feed.opening())
         self.ends: dict[int, Any] = {}

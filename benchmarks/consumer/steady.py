@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from deltalake import DeltaTable
 
 from benchmarks.consumer.feed import Feed, KafkaFeed
-from benchmarks.consumer.gate import Gate, new_session
+from benchmarks.consumer.gate import Gate, delta, new_session
 from benchmarks.consumer.large import broker
 from tidegate.spark_consumer.core.cadence import Cadence
 from tidegate.spark_consumer.core.gate import Limits
@@ -65,7 +65,9 @@ def _at(
         small_release_bytes_max=16 * 1024**2,
         cadence=Cadence(every_us=_MIRROR_EVERY_US),
     )
-    gate = Gate(spark, place, feed, sinks=(DeltaChangelogSink, DeltaMirrorSink), limits=limits)
+    gate = Gate(
+        spark, place, feed, sinks=(delta(DeltaChangelogSink), delta(DeltaMirrorSink)), limits=limits
+    )
     has_ended = threading.Event()
     publishing = threading.Thread(target=_publish, args=(kafka, rate, has_ended))
     query = gate.start(bootstrap_servers, changes_per_batch_max=250_000)

@@ -106,8 +106,11 @@ class Storage:
 
     def write_json(self, name: str, content: object) -> None:
         """Write or replace a file; raises WriterReplaced if there is a younger writer."""
+        self.write(name, _encoded(content))
+
+    def write(self, name: str, data: bytes) -> None:
+        """Do as `write_json` with a file of any bytes."""
         self.require_writer()
-        data = _encoded(content)
         if (objects := self._objects) is not None:
             self._call(lambda: objects.put(self._path(name), data))
         else:

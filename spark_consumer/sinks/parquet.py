@@ -3,6 +3,9 @@
 `<output>/parquet/<table>/<release, 12 digits>`, published by the release's manifest: a reader takes
 the folders that manifests name, so it never sees half a release.  A file that says which release
 was begun last refuses an output that is ahead of the checkpoint, or of another query.
+
+A table's part of a small release is encoded in this process, where a job of Spark's would take a
+second; both ways leave one sorted file, with the same rows.
 """
 
 from __future__ import annotations
@@ -10,12 +13,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.schemas.errors import ConfigError
+from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.delta.changelog import sorted_changes
 from tidegate.spark_consumer.sinks.delta.tables import for_each_table
 from tidegate.spark_consumer.sinks.port import TableVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -27,6 +31,7 @@ PARQUET = "parquet"
 """Name of the sink, and its folder in the output."""
 
 _BEGUN = f"{PARQUET}/_begun.json"
+_FILE = "part-00000.snappy.parquet"
 _DONE = "_SUCCESS"
 """Spark's: the last file of a folder, written when all others are there."""
 
@@ -46,8 +51,16 @@ class OutputFolder(Protocol):
         """Return a file's content, or None if there is no such file."""
         ...
 
-    def write_json(self, name: str, content: object) -> None:
+    def write(self, name: str, data: bytes) -> None:
         """Write or replace a file, whole or not at all."""
+        ...
+
+    def write_json(self, name: str, content: object) -> None:
+        """Do as `write` with content that JSON can hold."""
+        ...
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete files and folders; missing ones are no error."""
         ...
 
 
@@ -56,10 +69,11 @@ class ParquetSink:
 
     name = PARQUET
 
-    def __init__(self, spark: SparkSession, output: OutputFolder) -> None:
-        """Take the output of the query."""
+    def __init__(self, spark: SparkSession, output: OutputFolder, *, is_direct: bool) -> None:
+        """Take the output of the query, and whether small releases are written without Spark."""
         self._spark = spark
         self._output = output
+        self._is_direct = is_direct
 
     def open(self, *, query_id: str, release_max: int) -> None:
         """Refuse files of another query, or ahead of this one's checkpoint, with ConfigError."""
@@ -97,7 +111,17 @@ class ParquetSink:
     def _write_table(self, one: AnyTable, path: str) -> None:
         if self._output.read(f"{path}/{_DONE}") is not None:
             return
-        sorted_changes(one).write.mode("overwrite").parquet(self._output.path(path))
+        if not self._is_direct or not isinstance(one, CollectedTable):
+            sorted_changes(one).write.mode("overwrite").parquet(self._output.path(path))
+            return
+        from tidegate.spark_consumer.sinks.parquet_file import (  # noqa: PLC0415 - optional
+            parquet_file,
+        )
+
+        # Whatever a killed attempt has left, also one of Spark's, under another name.
+        self._output.delete([path])
+        self._output.write(f"{path}/{_FILE}", parquet_file(one.changes, one.schema))
+        self._output.write(f"{path}/{_DONE}", b"")
 
 
 def _path(one: AnyTable, release: int) -> str:

@@ -62,7 +62,7 @@ def make_sinks(
         HISTORY: lambda: DeltaHistorySink(
             spark, output.root, direct=direct, accepted=config.accepted_exclusions
         ),
-        PARQUET: lambda: ParquetSink(spark, output),
+        PARQUET: lambda: ParquetSink(spark, output, is_direct=direct is not None),
         TOPIC: lambda: OrderedTopicSink(
             KafkaOutputTopic(
                 config.ordered_topic,

@@ -1,0 +1,27 @@
+"""Changes as one Parquet file in memory, made without Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow
+from pyarrow import parquet
+from pyspark.sql.pandas.types import to_arrow_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql.types import StructType
+
+__all__ = ["parquet_file"]
+
+
+def parquet_file(rows: Sequence[Mapping[str, Any]], schema: StructType) -> bytes:
+    """Return a Parquet file of the rows, in their order.
+
+    Rows are as `CollectedTable.changes` has them; Spark reads the columns of `schema` from it.
+    """
+    table = pyarrow.Table.from_pylist(list(rows), schema=to_arrow_schema(schema))
+    written = pyarrow.BufferOutputStream()
+    parquet.write_table(table, written, compression="snappy")
+    return bytes(written.getvalue())
