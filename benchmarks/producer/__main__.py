@@ -5,7 +5,7 @@
 Stages are CPU microseconds for each change.  Names that begin with `kafka` start a broker and a
 registry (`tidegate.local_stack`) and measure real worker programs; `floor` is what gRPC or
 producing take alone.  With `--baseline` the rounds of another checkout of Tidegate run in turn with
-those of this one.  Ends with 1 if a figure is beyond its aim (`aims.py`).
+those of this one.  Ends with 1 if a round failed, or a figure is beyond its aim (`aims.py`).
 """
 
 from __future__ import annotations
@@ -51,10 +51,11 @@ def main(arguments: list[str]) -> None:
         paths["baseline"] = options.baseline.resolve()
     found = _measure_stages(paths, options)
     found += _measure_alone(options)
-    found += _measure_on_kafka(paths, options)
+    on_kafka, failures = _measure_on_kafka(paths, options)
+    found += on_kafka
     if options.json:
         print(json.dumps({"machine": _machine(), "measured": found}))
-    missed = misses(found)
+    missed = [*failures, *misses(found)]
     for line in missed:
         _say(line)
     if missed:
@@ -119,11 +120,17 @@ def _measure_alone(options: Any) -> list[dict[str, Any]]:
     return found
 
 
-def _measure_on_kafka(paths: dict[str, Path], options: Any) -> list[dict[str, Any]]:
-    """Measure all scenarios once in each round, so that a busy spell hits all of them."""
+def _measure_on_kafka(
+    paths: dict[str, Path], options: Any
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Measure all scenarios once in each round, so that a busy spell hits all of them.
+
+    Returns what failed beside the figures.
+    """
     names = [name for name in _ON_KAFKA if name in options.only]
+    failures: list[str] = []
     if not names:
-        return []
+        return [], failures
     rounds: dict[str, dict[str, list[Figures]]] = {
         name: {checkout: [] for checkout in (paths if name in SCENARIOS else ["this"])}
         for name in names
@@ -136,16 +143,21 @@ def _measure_on_kafka(paths: dict[str, Path], options: Any) -> list[dict[str, An
             for name, found in rounds.items():
                 for checkout in _in_turn(found, 1, first=number):
                     _say(f"round {number + 1} of {options.rounds}: {name} ({checkout})")
-                    figures = (
-                        SCENARIOS[name](stack, paths[checkout])
-                        if name in SCENARIOS
-                        else FLOORS[name](stack)
-                    )
-                    found[checkout].append(figures)
-    summaries = [_summary(name, found) for name, found in rounds.items()]
+                    try:
+                        figures = (
+                            SCENARIOS[name](stack, paths[checkout])
+                            if name in SCENARIOS
+                            else FLOORS[name](stack)
+                        )
+                    except SystemExit as failed:  # the figures of the others are not lost
+                        failures.append(f"{name}: {failed}")
+                        _say(failures[-1])
+                    else:
+                        found[checkout].append(figures)
+    summaries = [_summary(name, found) for name, found in rounds.items() if all(found.values())]
     for summary in summaries:
         _show(summary, options)
-    return summaries
+    return summaries, failures
 
 
 def _in_turn(checkouts: Any, rounds: int, *, first: int = 0) -> list[str]:

@@ -3,7 +3,8 @@
 Answers the catalogue's queries for the benchmark's table, and change stream queries with what it is
 sent on standard input, a JSON list a line:
 
-    ["release", share]          that share of the prepared changes, for all stream partitions
+    ["release", share]          that share of the prepared changes, for all stream partitions; a
+                                query that begins later has those from its start on
     ["backlog"]                 all prepared changes, for every query from its start on; with a row
                                 in each message only
     ["pace", rate, seconds, n]  changes in real time, a row in each message; every nth is of one of
@@ -147,13 +148,14 @@ class _Source:
             self._open -= 1
 
     async def _changes(self, token: str, start_ns: int, heartbeat_s: float) -> AsyncIterator[bytes]:
+        # What a worker had read and not published when its slot went to another one is read again.
+        until = len(self._prepared) if self._has_backlog else self._released
         self._waiting[token] = waiting = asyncio.Queue()
         yield self._metadata
         if token in self._first:
             yield self._first.pop(token)
-        if self._has_backlog:
-            for message in self._prepared[records_before(start_ns) :]:
-                yield message
+        for message in self._prepared[records_before(start_ns) // self._rows : until]:
+            yield message
         while True:
             try:
                 message = await asyncio.wait_for(waiting.get(), heartbeat_s)

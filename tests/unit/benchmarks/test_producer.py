@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 
 import pytest
 
@@ -46,3 +47,26 @@ def test_an_unknown_name_is_refused_with_the_known_ones(capsys):
 
     assert caught.value.code == 2
     assert "unknown names ['decoding']; known: decode; " in capsys.readouterr().err
+
+
+def test_a_round_that_fails_costs_the_others_nothing(capsys, monkeypatch):
+    broken, whole = list(program.SCENARIOS)[:2]
+    rounds = iter(range(9))
+
+    def fail(_stack, _checkout):
+        if next(rounds):
+            raise SystemExit("the workers are not publishing")
+        return {"cpu_us": 1.0}
+
+    monkeypatch.setitem(program.SCENARIOS, broken, fail)
+    monkeypatch.setitem(program.SCENARIOS, whole, lambda _stack, _checkout: {"cpu_us": 2.0})
+    monkeypatch.setattr(program, "LocalStack", lambda *_, **__: nullcontext())
+    with pytest.raises(SystemExit):
+        program.main(["--only", broken, whole, "--rounds", "3", "--json"])
+
+    printed = capsys.readouterr()
+    measured = json.loads(printed.out)["measured"]
+    assert {one["name"]: one["this"]["cpu_us"]["median"] for one in measured} == {
+        broken: 1.0, whole: 2.0,
+    }  # fmt: skip
+    assert printed.err.count(f"{broken}: the workers are not publishing") == 4

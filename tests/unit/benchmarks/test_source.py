@@ -97,6 +97,25 @@ def test_changes_come_at_a_rate(source, channels, tasks):
     assert len(records) == 20
 
 
+@pytest.mark.parametrize("case", [Case(1, 1), Case(2, 5)])
+def test_a_query_that_begins_again_has_what_was_released_from_its_start_on(
+    source, channels, tasks, case
+):
+    first = begun(channels, TOKEN, tasks)
+    source.ask("release", 0.5)
+    released = 100 // case.mods // 2
+    times = [next(first).commit_timestamp_ns for _ in range(released)]
+    again = begun(channels, TOKEN, tasks, start_ns=times[-1])
+    repeated = [one for one in found_until(again, 1) if isinstance(one, DataChangeRecord)]
+    source.ask("release", 0.5)
+    new = [one.commit_timestamp_ns for one in found_until(again, released + case.rows - 1)
+           if isinstance(one, DataChangeRecord)]  # fmt: skip
+
+    # A message of several rows comes whole.
+    assert times[-case.rows] <= repeated[0].commit_timestamp_ns <= times[-1]
+    assert new[-1] == times[-1] + (times[1] - times[0]) * released
+
+
 @pytest.mark.parametrize("case", [Case(1, 1)])
 def test_a_backlog_is_read_from_where_a_query_begins(source, channels, tasks):
     source.ask("backlog")
