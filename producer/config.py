@@ -142,6 +142,12 @@ class ProducerConfig(StreamSettings):
         default=-1, ge=-1, description="Copies of each new topic; -1: the broker's default"
     )
     start: str = Field(default="now", description='Where a new stream begins: RFC 3339, or "now"')
+    backfill: str = Field(
+        default="", description=(
+            "Tables whose rows of the stream's start are published before its changes, "
+            "comma-separated; `*`: all that are published. It matters when a stream begins"
+        ),
+    )  # fmt: skip
     end: str = Field(default="", description="Where the stream ends: RFC 3339; empty: never")
     heartbeat_ms: int = Field(
         default=1_000,

@@ -60,7 +60,7 @@ class LocalChannels:
         """Return the name of a session."""
         return _SESSION
 
-    def stream_sql(self, request: Any, session: str) -> _LocalResponses:  # noqa: ARG002 - its signature
+    def stream(self, method: str, request: Any, session: str) -> _LocalResponses:  # noqa: ARG002 - its signature
         """Begin a query."""
         return _LocalResponses(self._feed, request)
 

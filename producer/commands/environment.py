@@ -11,6 +11,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tidegate.producer.backfill.read_partition import is_of_backfill
+from tidegate.producer.backfill.stream import BackfillStream
 from tidegate.producer.config import listed
 from tidegate.producer.core.stream_identity import require_settings
 from tidegate.producer.driver.tasks import TaskThread
@@ -23,6 +25,7 @@ from tidegate.producer.spanner.channel import SpannerChannels
 from tidegate.producer.spanner.forms import WINDOW_US, form_of
 from tidegate.producer.spanner.query_options import QueryOptions
 from tidegate.producer.spanner.stream import SpannerChangeStream
+from tidegate.producer.spanner.table_reads import SpannerTableReads
 from tidegate.producer.spanner.validate import validate_stream
 from tidegate.producer.translation.filtering import FilteredCatalogue
 from tidegate.producer.translation.planned_registry import PlannedRegistry
@@ -43,17 +46,19 @@ if TYPE_CHECKING:
 
     from tidegate.producer.config import ProducerConfig
     from tidegate.producer.description import StreamDescription
-    from tidegate.producer.ports import Catalogue
+    from tidegate.producer.ports import Catalogue, ChangeStream
     from tidegate.schemas.registry import SchemaRegistry
 
 __all__ = [
     "Environment",
+    "backfill_tables",
     "filter_of",
     "find_environment",
     "fixed_settings",
     "form_of_output",
     "open_root_slot",
     "recorded_start",
+    "require_backfill",
 ]
 
 _SEARCH_PATIENCE_S = 30.0
@@ -70,7 +75,7 @@ class Environment:
     """Further options of every Kafka client, with the log that their lines go to."""
     registry: SchemaRegistry
     catalogue: Catalogue
-    stream: SpannerChangeStream
+    stream: ChangeStream
     channels: SpannerChannels
     tasks: TaskThread
     """What queries of the stream are read by."""
@@ -154,6 +159,8 @@ def find_environment(config: ProducerConfig) -> Environment:
         recorded = recorded_start(config, kafka, names, root_slot, options)
         if recorded is None:
             require_unclaimed(config, visible, registry, options)
+        else:
+            require_backfill(config, recorded)
         channels = SpannerChannels(
             database=config.database_path,
             emulator_host=config.emulator_host,
@@ -170,16 +177,17 @@ def find_environment(config: ProducerConfig) -> Environment:
         tasks = TaskThread()
         exits.callback(tasks.close)
         exits.callback(channels.close)
+        query_options = QueryOptions(
+            priority=config.rpc_priority.upper(),
+            tag=config.request_tag,
+            replicas=config.replicas,
+        )
         description, stream = validate_stream(
             catalogue,
             lambda described: SpannerChangeStream(
                 channels,
                 form_of(described.dialect, described.partition_mode, described.name),
-                QueryOptions(
-                    priority=config.rpc_priority.upper(),
-                    tag=config.request_tag,
-                    replicas=config.replicas,
-                ),
+                query_options,
             ),
             run_task=tasks.run,
             name=config.change_stream,
@@ -190,6 +198,8 @@ def find_environment(config: ProducerConfig) -> Environment:
             names.data(table.name)  # a table without a topic is refused by name
         require_mode(config, description, has_dead_letter=has_dead_letter)
         require_names(config, description)
+        tables = {table.name: table for table in description.tables}
+        backfilled = backfill_tables(config, tables)
         exits.pop_all()
     return Environment(
         topics=names,
@@ -197,7 +207,11 @@ def find_environment(config: ProducerConfig) -> Environment:
         kafka_options=options,
         registry=registry,
         catalogue=catalogue,
-        stream=stream,
+        stream=BackfillStream(
+            stream,
+            SpannerTableReads(channels, tables.get, query_options),
+            tables=backfilled,
+        ),
         channels=channels,
         tasks=tasks,
         description=description,
@@ -259,6 +273,33 @@ def require_mode(
             "prefix, or delete the topic"
         )
         raise ConfigError(message, hint=hint)
+
+
+def backfill_tables(config: ProducerConfig, published: Iterable[str]) -> tuple[str, ...]:
+    """Return the tables whose rows the settings publish before the stream.
+
+    `published` are those of the stream.  Raises ConfigError for another one.
+    """
+    known = sorted(published)
+    wanted = listed(config.backfill)
+    if wanted == ("*",):
+        return tuple(known)
+    for table in wanted:
+        if table not in known:
+            message = f"backfill: the stream does not publish the table {table}"
+            raise ConfigError(message, hint=f"Published tables: {', '.join(known) or 'none'}")
+    return wanted
+
+
+def require_backfill(config: ProducerConfig, recorded: ProgressRecord) -> None:
+    """Raise ConfigError for a backfill of a stream that has begun without one."""
+    body = recorded.body
+    if not config.backfill or not isinstance(body, StreamStarted):
+        return
+    if not any(is_of_backfill(child.token) for child in body.children):
+        message = "backfill: the stream has begun without a backfill"
+        hint = "Leave the setting out, or begin a new stream (another prefix, or reset)"
+        raise ConfigError(message, hint=hint, prefix=config.prefix)
 
 
 def require_names(config: ProducerConfig, description: StreamDescription) -> None:

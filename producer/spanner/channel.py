@@ -121,11 +121,11 @@ class SpannerChannels:
         except grpc.RpcError as error:
             raise self.failed(error, session, what="query Spanner") from error
 
-    def stream_sql(self, request: Any, session: str) -> ResponseStream:
-        """Prepare a streaming query without a deadline, on the running asyncio loop."""
+    def stream(self, method: str, request: Any, session: str) -> ResponseStream:
+        """Prepare a streaming call without a deadline, on the running asyncio loop."""
         request.session = session
         return self._streams.call(
-            _SERVICE + "ExecuteStreamingSql",
+            _SERVICE + method,
             request.SerializeToString(),
             lambda: self._signed(self._metadata(session)),
         )

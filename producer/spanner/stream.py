@@ -96,6 +96,8 @@ class SpannerResponse:
 class SpannerQuery:
     """One change stream query; port: `ports.RunningQuery`."""
 
+    method = "ExecuteStreamingSql"
+
     def __init__(
         self,
         channels: SpannerChannels,
@@ -125,7 +127,7 @@ class SpannerQuery:
             with self._lock:
                 if self._is_cancelled:
                     return None
-                self._responses = self._channels.stream_sql(self._request, self._session)
+                self._responses = self._channels.stream(self.method, self._request, self._session)
         size = await self._attempt(self._responses.next_size())
         if size is None:
             self._responses.close()

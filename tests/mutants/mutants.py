@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.mutants.broken_backfills import BROKEN_BACKFILLS
 from tests.mutants.broken_counting import BROKEN_COUNTING
 from tests.mutants.broken_decoding import BROKEN_DECODING
 from tests.mutants.broken_history import BROKEN_HISTORY
@@ -26,4 +27,5 @@ MUTANTS = (
     *BROKEN_LIBRARY,
     *BROKEN_NAMES,
     *BROKEN_TOPICS,
+    *BROKEN_BACKFILLS,
 )

@@ -30,6 +30,7 @@ from tidegate.producer.records import (
     PartitionStartRecord,
     StreamRecord,
 )
+from tidegate.producer.spanner.table_rows import BACKFILL_TAG
 from tidegate.schemas.order_key import OrderKey, sequence_pair
 from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.topics import ROOT_TOKEN, TopicNames
@@ -111,6 +112,10 @@ class SimSpanner:
         cuts = sorted(random.sample(range(1, KEYS), random.randint(0, 2)))
         for low, high in zip([0, *cuts], [*cuts, KEYS], strict=True):
             self.active.append(self._part((), now_us, low, high))
+
+    def begin(self, now_us: int, random: Random) -> int:
+        """Return where the stream begins: now, or a little later."""
+        return self.promise(now_us)
 
     # ------------------------------------------------------------ what happens in it
 
@@ -263,7 +268,7 @@ class SimSpanner:
             value_capture_type="NEW_VALUES",
             number_of_records_in_transaction=1,
             number_of_partitions_in_transaction=1,
-            transaction_tag=TAG if int(name[:5], 16) % 3 == 0 else "",
+            transaction_tag=_tag_of(name),
             is_system_transaction=False,
         )
         part.records.append(record)
@@ -406,6 +411,11 @@ class StreamQuery:
         groups = [children] if self._random.random() < 0.5 else alone
         for number, group in enumerate(groups):
             yield ChildPartitionsRecord(group[0].start_ns, f"{number:08d}", group)
+
+
+def _tag_of(transaction: str) -> str:
+    is_backfill = transaction.startswith(BACKFILL_TAG)
+    return TAG if not is_backfill and int(transaction[:5], 16) % 3 == 0 else ""
 
 
 def _done() -> ChildPartitionsRecord:

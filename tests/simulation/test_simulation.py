@@ -15,6 +15,7 @@ from tests.simulation.poison import TOO_FINE
 from tests.simulation.runner import failure_report, run_seed, story
 from tests.simulation.world import World
 from tidegate.producer.memory.log import TOMBSTONE
+from tidegate.producer.spanner.table_rows import BACKFILL_TAG
 from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.progress import PartitionAnnounced
 
@@ -55,6 +56,7 @@ WANTED = [
     "exit fenced", "exit drained", "exit its name belongs to another process",
     "TransactionAborted", "CommitOutcomeUnknown", "ProducerFenced", "SlotsRevoked", "SlotsLost",
     "QueryFailed", "QueryEnded", "bounded", "merged", "finished", "equal instants", "compacted",
+    "rows of a backfill",
     "a view of the fleet", "queued", "turn ended", "paused", "ReportWaiting",
     "SetLateAside", "StoreSegment", "CompactSegments", "WriteRelease", "MergeMirror",
     "fault the mirror stands at an older release",
@@ -129,6 +131,9 @@ def test_every_fault_and_every_way_of_going_on_is_met():
         met["bounded"] += history.end_us is not None
         met["merged"] += any(len(fact.parents) > 1 for fact in history.lineage.values())
         met["finished"] += bool(history.finishes)
+        met["rows of a backfill"] += any(
+            change.transaction.startswith(BACKFILL_TAG) for change in history.committed
+        )
         met["equal instants"] += len(history.committed) > len(
             {change.commit_timestamp_us for change in history.committed}
         )

@@ -140,6 +140,8 @@ class Weather:
     """Keys move between stream partitions that go on, and queries have an end."""
     window_us: int
     """The interval of one query, where queries have an end."""
+    backfill: bool
+    """The stream begins with the rows that the tables have then."""
     record_filter: RecordFilter
     """What the workers leave out."""
     tombstones: bool
@@ -264,6 +266,7 @@ class Weather:
             drains=operators.choice((0.0, 0.001, 0.004)) if is_operated else 0.0,
             record_filter=_filter(Random(f"filter {seed}")),
             tombstones=Random(f"tombstones {seed}").random() < 0.4,
+            backfill=Random(f"backfill {seed}").random() < 0.25 and not has_moves,
             window_us=moves.choice((5_000_000, 60_000_000, 1_200_000_000)),
             mirror_every_us=mirrors.choice((0, 300_000, 1_000_000, 4_000_000)),
             mirror_joins=Random(f"sinks {seed}").choice((0.0, 0.0, 0.05, 0.3)),

@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 from tests.simulation.accept_gap import NAME as ACCEPT_GAP
 from tests.simulation.accept_gap import AcceptGap
+from tests.simulation.backfill import kind_of_spanner
 from tests.simulation.checkpoint import Checkpoint
 from tests.simulation.clients import (
     Carried,
@@ -44,7 +45,7 @@ from tests.simulation.history import (
     TooLargeStop,
     View,
 )
-from tests.simulation.key_moves import MovingQuery, MovingSpanner
+from tests.simulation.key_moves import MovingQuery
 from tests.simulation.losses import Losses
 from tests.simulation.node import MOVABLE, UNFINISHED, Node, WatchedCore
 from tests.simulation.older_programs import OlderTranslator
@@ -55,7 +56,7 @@ from tests.simulation.redrive import Redrive
 from tests.simulation.refusals import REFUSALS, is_explained
 from tests.simulation.refused_schemas import RefusedSchemas
 from tests.simulation.silence import silenced
-from tests.simulation.spanner import SimSpanner, StreamQuery
+from tests.simulation.spanner import StreamQuery
 from tests.simulation.tables import Decoder, SimTables
 from tests.simulation.weather import Weather
 from tidegate.lineage import frontier, slot_view, snapshot_queue
@@ -125,8 +126,7 @@ class World:
         )  # fmt: skip
         self.registry = InMemorySchemaRegistry()
         self.decode = Decoder(self.registry)
-        new_spanner = MovingSpanner if weather.key_moves else SimSpanner
-        self.spanner = new_spanner(
+        self.spanner = kind_of_spanner(weather)(
             random, self.names, self.tables, now_us=self.now_us, record_filter=weather.record_filter
         )
         self.poison = Poison(Random(f"poison changes {seed}"), chance=weather.poison)
@@ -150,7 +150,7 @@ class World:
             self.let_time_pass()
             random.choice((self.commit, self.commit, self._churn))()
         self.let_time_pass()
-        start_us = self.spanner.promise(self.now_us)
+        start_us = self.spanner.begin(self.now_us, Random(f"begin {seed}"))
         end_us = start_us + random.randint(1, 20_000_000) if weather.is_bounded else None
         self.history = History(
             start_us=start_us, slots=weather.slots, end_us=end_us,

@@ -12,8 +12,14 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import Consumer
 
+from tidegate.producer.backfill.read_partition import ReadPartition, read_token
 from tidegate.producer.commands import environment
-from tidegate.producer.commands.environment import find_environment, require_names
+from tidegate.producer.commands.environment import (
+    backfill_tables,
+    find_environment,
+    require_backfill,
+    require_names,
+)
 from tidegate.producer.commands.parts import Parts
 from tidegate.producer.errors import StreamChangedError
 from tidegate.producer.kafka.message_limits import KafkaMessageLimits
@@ -332,3 +338,26 @@ def test_a_stream_that_has_not_begun_is_searched_for_its_record(place, exits):
         while (read := finder.poll(0.1)[0]) is None:
             assert time.monotonic() < give_up_at
     assert read == record
+
+
+def test_a_backfill_is_of_tables_that_are_published(place):
+    listed = place.config(backfill=" Users ,Sales.Orders")
+    published = ["Users", "Sales.Orders", "Other"]
+    assert backfill_tables(listed, published) == ("Users", "Sales.Orders")
+    assert backfill_tables(place.config(backfill="*"), published) == tuple(sorted(published))
+    assert backfill_tables(place.config(), published) == ()
+    with pytest.raises(ConfigError, match=r"backfill: .* does not publish the table Users.*Other"):
+        backfill_tables(listed, ["Other"])
+
+
+def test_a_stream_that_began_without_a_backfill_gets_none(place):
+    token = read_token(ReadPartition("Users", 0, 1, 5, None, None))
+    without, with_one = (
+        ProgressRecord("e", "w", replace(started("s").body, children=(ChildPartition(one, (), 1),)))
+        for one in ("token", token)
+    )
+    config = place.config(backfill="Users")
+    with pytest.raises(ConfigError, match="begun without a backfill"):
+        require_backfill(config, without)
+    require_backfill(config, with_one)
+    require_backfill(place.config(), without)

@@ -17,6 +17,7 @@ from google.cloud.spanner_v1.types import (
     CreateSessionRequest,
     ExecuteSqlRequest,
     PartialResultSet,
+    ReadRequest,
     ResultSet,
     Session,
     StructType,
@@ -204,6 +205,8 @@ class FakeSpanner:
                            ExecuteSqlRequest, ResultSet),
             "ExecuteStreamingSql": (grpc.unary_stream_rpc_method_handler, self._stream,
                                     ExecuteSqlRequest, PartialResultSet),
+            "StreamingRead": (grpc.unary_stream_rpc_method_handler, self._stream,
+                              ReadRequest, PartialResultSet),
         }  # fmt: skip
         handlers = {
             name: kind(

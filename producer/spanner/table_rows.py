@@ -1,0 +1,180 @@
+"""Responses of table reads: rows as data change records, and keys as key ranges."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidegate.producer.records import DataChangeRecord, Mod, RecordColumn
+from tidegate.producer.spanner.chunks import Chunks
+from tidegate.producer.spanner.raw_values import NULL, TEXT, content_of, parse_value
+from tidegate.schemas.errors import SchemaError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from google.protobuf.struct_pb2 import Value
+
+    from tidegate.producer.backfill.read_partition import ReadPartition
+    from tidegate.producer.backfill.read_plan import KeyRanges
+    from tidegate.producer.records import StreamRecord
+    from tidegate.producer.spanner.raw_values import Serialised
+    from tidegate.schemas.tables import Column
+
+__all__ = ["BACKFILL_TAG", "KeysDecoder", "RowsDecoder"]
+
+BACKFILL_TAG = "spanner-backfill"
+"""Stands for the transaction tag of a row that was read from its table."""
+
+_ROWS_IN_RECORD = 20
+
+
+class RowsDecoder:
+    """Decodes the rows of one read partition, in the order of their keys; `forms.Decoder`.
+
+    The transaction of its records is the read partition.  Which rows a record has depends on
+    nothing but their place, so that a repeated read returns the same records.
+    """
+
+    def __init__(self, one: ReadPartition, columns: Sequence[Column], *, read_ns: int) -> None:
+        """`columns` are those that are read, in their order."""
+        self._one = one
+        self._read_ns = read_ns
+        self._columns = tuple(
+            RecordColumn(
+                name=column.name,
+                type=column.type,
+                is_primary_key=column.key_position is not None,
+                ordinal=column.ordinal,
+            )
+            for column in columns
+        )
+        self._keys = [column.name for column in self._columns if column.is_primary_key]
+        self._records = -(-one.rows // _ROWS_IN_RECORD)
+        self._chunks = Chunks()
+        self._cells: list[Serialised] = []
+        self._mods: list[Mod] = []
+        self._mods_bytes = 0
+        self._rows = 0
+
+    def decode(self, message: bytes) -> list[StreamRecord]:
+        """Return the records that a serialised `PartialResultSet` completes.
+
+        Raises SchemaError if there are more rows than planned.
+        """
+        _, values = self._chunks.take(message)
+        cells = [*self._cells, *values] if self._cells else values
+        width = len(self._columns)
+        whole = len(cells) - len(cells) % width
+        found: list[StreamRecord] = []
+        for start in range(0, whole, width):
+            self._add(cells[start : start + width])
+            if len(self._mods) == _ROWS_IN_RECORD or self._rows == self._one.rows:
+                found.append(self._record())
+        self._cells = [bytes(cell) for cell in cells[whole:]]
+        return found
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """The size of what is kept for a record that is not complete."""
+        left = sum(map(len, self._cells))
+        return self._chunks.unfinished_bytes + self._mods_bytes + left
+
+    def end(self) -> None:
+        """Check that all rows were returned; raises SchemaError."""
+        self._chunks.end()
+        if self._cells or self._rows != self._one.rows:
+            raise self._unexpected()
+
+    def _add(self, cells: Sequence[Serialised]) -> None:
+        self._rows += 1
+        if self._rows > self._one.rows:
+            raise self._unexpected()
+        row = {one.name: _plain(cell) for one, cell in zip(self._columns, cells, strict=True)}
+        keys = {name: row.pop(name) for name in self._keys}
+        self._mods.append(Mod(keys, row, {}))
+        self._mods_bytes += sum(map(len, cells))
+
+    def _record(self) -> DataChangeRecord:
+        mods, self._mods, self._mods_bytes = tuple(self._mods), [], 0
+        number = (self._rows - 1) // _ROWS_IN_RECORD
+        return DataChangeRecord(
+            commit_timestamp_ns=self._read_ns,
+            record_sequence=f"{number:08d}",
+            server_transaction_id=f"{BACKFILL_TAG}-{self._one.number}",
+            is_last_record_in_transaction_in_partition=self._rows == self._one.rows,
+            table_name=self._one.table,
+            columns=self._columns,
+            mods=mods,
+            mod_type="INSERT",
+            value_capture_type="NEW_ROW",
+            number_of_records_in_transaction=self._records,
+            number_of_partitions_in_transaction=1,
+            transaction_tag=BACKFILL_TAG,
+            is_system_transaction=False,
+        )
+
+    def _unexpected(self) -> SchemaError:
+        message = "a table read returned another number of rows than the table had at this time"
+        return SchemaError(
+            message, table=self._one.table, expected=self._one.rows, found=self._rows
+        )
+
+
+class KeysDecoder:
+    """Adds the keys of a table to its key ranges; returns no record; `forms.Decoder`."""
+
+    def __init__(self, ranges: KeyRanges, *, width: int) -> None:
+        """`width` is the number of key columns."""
+        self._ranges = ranges
+        self._width = width
+        self._chunks = Chunks()
+        self._cells: list[Serialised] = []
+
+    def decode(self, message: bytes) -> list[StreamRecord]:
+        """Count the keys of a serialised `PartialResultSet`."""
+        _, values = self._chunks.take(message)
+        cells = [*self._cells, *values] if self._cells else values
+        width = self._width
+        rows, at = len(cells) // width, 0
+        while (step := self._ranges.rows_to_end()) <= rows - at:
+            self._ranges.pass_over(step - 1)
+            at += step
+            self._ranges.end_at(tuple(map(_plain, cells[(at - 1) * width : at * width])))
+        self._ranges.pass_over(rows - at)
+        self._cells = [bytes(cell) for cell in cells[rows * width :]]
+        return []
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """The size of what is kept of a key that is not complete."""
+        return self._chunks.unfinished_bytes + sum(map(len, self._cells))
+
+    def end(self) -> None:
+        """Check that the last key was complete; raises SchemaError."""
+        self._chunks.end()
+        if self._cells:
+            raise SchemaError("a table read ended in the middle of a row")
+
+
+def _plain(cell: Serialised) -> Any:
+    """Return a value as the JSON of a data change record has it."""
+    text = content_of(cell, TEXT)
+    if text is not None:
+        return str(text, "utf-8")
+    return None if cell == NULL else _of(parse_value(cell))
+
+
+def _of(value: Value) -> Any:
+    match value.WhichOneof("kind"):
+        case "list_value":
+            return [_of(one) for one in value.list_value.values]
+        case "number_value":
+            return value.number_value
+        case "bool_value":
+            return value.bool_value
+        case "string_value":
+            return value.string_value
+        case None | "null_value":
+            return None
+        case kind:
+            raise SchemaError("a table read returned a value of another kind", kind=str(kind))

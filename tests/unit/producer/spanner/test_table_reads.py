@@ -1,0 +1,119 @@
+"""What a table read asks Spanner for, and how its errors are reported."""
+
+import grpc
+import pytest
+from google.cloud.spanner_v1.types import PartialResultSet
+from google.protobuf.struct_pb2 import Value
+
+from tests.reading import decoded, received
+from tidegate.producer.backfill.read_partition import ReadPartition
+from tidegate.producer.backfill.read_plan import KeyRanges
+from tidegate.producer.errors import QueryInterrupted, QueryRefused
+from tidegate.producer.spanner.query_options import QueryOptions
+from tidegate.producer.spanner.table_reads import SpannerTableReads
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.tables import Column, ColumnType, TableSchema
+
+T_NS = 1_704_164_645_000_001_000
+TEXT = ColumnType("STRING")
+TABLE = TableSchema(
+    "Sales.Items",
+    (
+        Column("Note", TEXT, 3),
+        Column("Id", TEXT, 2, key_position=2),
+        Column("Shop", TEXT, 1, key_position=1),
+        Column("Left", TEXT, 4, is_watched=False),
+    ),
+)
+KEY = ("s", None)
+
+
+@pytest.fixture
+def reads(channels):
+    options = QueryOptions(priority="LOW", tag="filling")
+    return SpannerTableReads(channels, {TABLE.name: TABLE}.get, options)
+
+
+@pytest.fixture
+def wired(reads, spanner, tasks):
+    return reads, spanner, tasks
+
+
+def part(after=None, through=None, rows=1):
+    return ReadPartition(TABLE.name, 0, 1, rows, after, through)
+
+
+def rows(*cells):
+    message = PartialResultSet.pb()(values=[Value(string_value=cell) for cell in cells])
+    return lambda _request, _context: iter([message])
+
+
+def read_request(spanner):
+    _, request = spanner.requests
+    assert request.transaction.single_use.read_only.read_timestamp.ToNanoseconds() == T_NS
+    assert request.table == TABLE.name
+    assert request.request_options.request_tag == "filling"
+    return request
+
+
+def test_all_keys_are_read_in_their_order(reads, spanner, tasks):
+    spanner.on_stream = rows("a", "1", "a", "2", "b", "1")
+    ranges = KeyRanges(rows_min=2)
+    for response in received(reads.keys(TABLE.name, ranges, read_ns=T_NS), tasks):
+        assert response.decode()[0] == []
+    request = read_request(spanner)
+    assert list(request.columns) == ["Shop", "Id"]
+    assert request.key_set.all_
+    assert ranges.bounds == [(None, ("a", "2"), 2), (("a", "2"), None, 1)]
+
+
+@pytest.mark.parametrize(
+    ("keys", "start", "end"),
+    [
+        ((None, None), "start_closed", []),
+        ((None, KEY), "start_closed", ["s", None]),
+        ((KEY, None), "start_open", []),
+        ((("r", 1.5, True), KEY), "start_open", ["s", None]),
+    ],
+)
+def test_a_range_begins_behind_its_first_bound_and_has_its_last(wired, keys, start, end):
+    reads, spanner, tasks = wired
+    after, through = keys
+    spanner.on_stream = rows("note", "1", "s")
+    ((record,),) = decoded(reads.rows(part(after, through), read_ns=T_NS), tasks)
+    (bounds,) = read_request(spanner).key_set.ranges
+    assert list(read_request(spanner).columns) == ["Note", "Id", "Shop"]
+    assert bounds.WhichOneof("start_key_type") == start
+    assert bounds.WhichOneof("end_key_type") == "end_closed"
+    assert list(getattr(bounds, start)) == list(after or ())
+    assert list(bounds.end_closed) == end
+    assert record.mods[0].keys == {"Id": "1", "Shop": "s"}
+    assert record.mods[0].new_values == {"Note": "note"}
+
+
+def test_rows_that_spanner_keeps_no_more_are_named_with_what_to_do(reads, spanner, tasks):
+    def answer(_request, context):
+        details = "Read-only transaction timestamp 2024-01-02 has exceeded the maximum staleness"
+        context.abort(grpc.StatusCode.FAILED_PRECONDITION, details)
+        yield
+
+    spanner.on_stream = answer
+    with pytest.raises(QueryRefused, match="version_retention_period") as caught:
+        list(decoded(reads.rows(part(), read_ns=T_NS), tasks))
+    assert caught.value.fields["table"] == TABLE.name
+    assert caught.value.fields["read_timestamp"] == "2024-01-02T03:04:05.000001Z"
+
+
+def test_other_errors_are_what_they_are(reads, spanner, tasks):
+    def answer(_request, context):
+        context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
+        yield
+
+    spanner.on_stream = answer
+    with pytest.raises(QueryInterrupted, match="read a table from Spanner"):
+        list(decoded(reads.rows(part(), read_ns=T_NS), tasks))
+
+
+def test_a_table_that_is_gone_is_named(reads):
+    with pytest.raises(SchemaError, match=r"does not exist any more.*Gone"):
+        reads.keys("Gone", KeyRanges(), read_ns=T_NS)
