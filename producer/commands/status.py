@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tidegate.lineage.fleet_status import fleet_status
+from tidegate.producer.commands.backfill_progress import backfill_progress
 from tidegate.producer.commands.fleet_reader import FleetReader
 from tidegate.producer.commands.stream_state import StreamState, stream_state
 from tidegate.producer.commands.worker_counts import ask_worker
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tidegate.lineage.fleet_status import FleetStatus
+    from tidegate.producer.commands.backfill_progress import BackfillProgress
     from tidegate.producer.commands.worker_counts import WorkerCounts
     from tidegate.producer.config import ProducerConfig
 
@@ -41,6 +43,8 @@ class StreamStatus:
     """Since the status before; None in the first one."""
     workers: tuple[WorkerCounts, ...] = ()
     """Those that were asked for their metrics."""
+    backfill: BackfillProgress | None = None
+    """While rows from before the stream are published."""
     reason: str = ""
     """Why there is nothing to show."""
 
@@ -79,6 +83,12 @@ def follow(
                 now_us=time.time_ns() // NS_PER_US,
                 changes_a_second=rate,
                 workers=tuple(map(ask_worker, metrics)),
+                backfill=backfill_progress(
+                    records.started,
+                    (one.token for one in found.partitions),
+                    changes=changes,
+                    rate=rate,
+                ),
             )
             reader.wait(interval_s)
 
@@ -97,6 +107,7 @@ def as_json(found: StreamStatus) -> str:
         "state": found.state.value,
         "members": found.members,
         "changes_a_second": found.changes_a_second,
+        "backfill": None if found.backfill is None else asdict(found.backfill),
         **asdict(found.fleet),
         "workers": [asdict(worker) for worker in found.workers],
     }

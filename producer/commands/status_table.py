@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from tidegate.lineage.fleet_status import FleetStatus, PartitionStatus
+    from tidegate.producer.commands.backfill_progress import BackfillProgress
     from tidegate.producer.commands.status import StreamStatus
     from tidegate.producer.commands.worker_counts import WorkerCounts
 
@@ -36,6 +37,7 @@ def status_table(found: StreamStatus, *, slowest: int) -> RenderableType:
     parts: list[RenderableType] = [
         f"stream {escape(fleet.stream)}, epoch {escape(fleet.epoch)}",
         _summary(found, fleet),
+        *([] if found.backfill is None else [_backfill(found.backfill)]),
         _by_worker(found, fleet),
     ]
     if fleet.partitions[:slowest]:
@@ -68,6 +70,14 @@ def _summary(found: StreamStatus, fleet: FleetStatus) -> str:
             *([] if rate is None else [f"{rate:,.0f} changes a second"]),
         ]
     )
+
+
+def _backfill(found: BackfillProgress) -> str:
+    share = found.published / found.rows if found.rows else 1.0
+    text = f"backfill: {found.published:,} of {found.rows:,} rows are published ({share:.0%})"
+    if found.seconds_left is None:
+        return text
+    return f"{text}; about {found.seconds_left:,.0f} s are left"
 
 
 def _state(found: StreamStatus, fleet: FleetStatus) -> str:

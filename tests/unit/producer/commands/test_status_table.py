@@ -12,6 +12,7 @@ from tidegate.lineage.fleet_status import (
     PartitionStatus,
     SlotStatus,
 )
+from tidegate.producer.commands.backfill_progress import BackfillProgress
 from tidegate.producer.commands.status import StreamStatus
 from tidegate.producer.commands.status_table import behind, status_table
 from tidegate.producer.commands.stream_state import StreamState
@@ -128,3 +129,12 @@ def test_a_stream_that_has_ended_says_so():
 
 def test_an_unknown_watermark_is_not_a_number():
     assert (behind(None, 5), behind(1_000_000, 3_500_000)) == ("unknown", "2.5 s")
+
+
+def test_a_backfill_has_a_line_while_it_goes_on():
+    assert "backfill" not in printed(STATUS)
+    some = replace(STATUS, backfill=BackfillProgress(5_000_000, 1_250_000))
+    assert "backfill: 1,250,000 of 5,000,000 rows are published (25%)\n" in printed(some)
+    timed = replace(STATUS, backfill=BackfillProgress(4, 1, 90.4))
+    assert "(25%); about 90 s are left\n" in printed(timed)
+    assert "(100%)" in printed(replace(STATUS, backfill=BackfillProgress(0, 0)))

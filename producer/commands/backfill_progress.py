@@ -1,0 +1,42 @@
+"""How far a backfill is, by the tokens that a stream began with and those that are open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidegate.producer.backfill.read_partition import is_of_backfill, reading_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tidegate.schemas.progress import StreamStarted
+
+__all__ = ["BackfillProgress", "backfill_progress"]
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillProgress:
+    """A backfill that goes on."""
+
+    rows: int
+    """Of all its tables, as they were when the stream began."""
+    published: int
+    """Of these."""
+    seconds_left: float | None = None
+    """At the rate since the status before; None in the first one, and where nothing came."""
+
+
+def backfill_progress(
+    started: StreamStarted, open_tokens: Iterable[str], *, changes: int, rate: float | None
+) -> BackfillProgress | None:
+    """Return how far the backfill is; None without one, and once it is done.
+
+    Until it is done nothing but rows is published: `changes`, so many in a second as `rate` says.
+    """
+    if not any(map(is_of_backfill, open_tokens)):
+        return None
+    ranges = [reading_of(child.token) for child in started.children]
+    rows = sum(one.rows for one in ranges if one is not None)
+    left = rows - changes
+    return BackfillProgress(rows, changes, round(left / rate, 1) if rate and left >= 0 else None)
