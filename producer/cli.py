@@ -19,6 +19,7 @@ from rich.table import Table
 
 from tidegate.producer.config import ProducerConfig
 from tidegate.producer.control_cli import add_control_commands
+from tidegate.producer.discover_cli import add_discover_command
 from tidegate.producer.schemas_cli import schemas_app
 from tidegate.program.command_line import new_app, run_program
 from tidegate.program.extras import Extra
@@ -307,6 +308,7 @@ def reset(
 
 
 add_control_commands(app)
+add_discover_command(app)
 
 
 def _show(status: Status, what: str, done: int) -> None:

@@ -58,6 +58,9 @@ _COLUMNS = (
     "SELECT table_schema, table_name, column_name, spanner_type, ordinal_position, is_generated "
     "FROM information_schema.columns"
 )
+_NULLABLE = (
+    "SELECT table_schema, table_name, column_name, is_nullable FROM information_schema.columns"
+)
 _KEYS = (
     "SELECT table_schema, table_name, column_name, ordinal_position "
     "FROM information_schema.index_columns WHERE index_name = 'PRIMARY_KEY'"
@@ -125,6 +128,18 @@ class SpannerCatalogue:
         watched = {wanted: self._watched(stream, watches_all=False).get(wanted)}
         found = self._tables(watched, filters_of(self._options(stream)), only_table=table)
         return found[0] if found else None
+
+    def every_table(self) -> tuple[TableSchema, ...]:
+        """Return the users' tables by name, whether a change stream watches them or not."""
+        return self._tables(self._watched("", watches_all=True), ())
+
+    def nullable_columns(self) -> frozenset[tuple[str, str]]:
+        """Return the table, as it is reported, and the name of each column that may be NULL."""
+        return frozenset(
+            (self._name(row).reported, row["column_name"])
+            for row in self._rows(_NULLABLE)
+            if _is_set(row["is_nullable"])
+        )
 
     def _dialect(self) -> str:
         """Return the database's dialect, which never changes."""

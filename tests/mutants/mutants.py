@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.broken_backfills import BROKEN_BACKFILLS
 from tests.mutants.broken_counting import BROKEN_COUNTING
+from tests.mutants.broken_datastream import BROKEN_DATASTREAM
 from tests.mutants.broken_decoding import BROKEN_DECODING
 from tests.mutants.broken_history import BROKEN_HISTORY
 from tests.mutants.broken_late_writes import BROKEN_LATE_WRITES
@@ -20,6 +21,7 @@ MUTANTS = (
     *BROKEN_PUBLISHING,
     *BROKEN_POSITIONS,
     *BROKEN_OPENINGS,
+    *BROKEN_DATASTREAM,
     *BROKEN_DECODING,
     *BROKEN_COUNTING,
     *BROKEN_HISTORY,

@@ -20,6 +20,7 @@ PAGE = (DOCS / "operations.md").read_text()
 # Where the errors of the two programs and of what they share are defined.
 ERRORS = (
     "tidegate.lineage.errors",
+    "tidegate.producer.datastream.errors",
     "tidegate.producer.errors",
     "tidegate.schemas.errors",
     "tidegate.spark_consumer.errors",

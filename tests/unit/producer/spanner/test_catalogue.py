@@ -256,3 +256,14 @@ def test_a_postgresql_type_without_a_code_is_found_by_the_checks(catalogue, view
     (fault,) = catalogue.describe("All").faults()
     assert "ledger" in fault
     assert "POINT" in fault
+
+
+def test_every_table_is_listed_and_which_columns_may_be_null(catalogue, views):
+    names, rows = views["columns"]
+    nullable = [row[2] in {"y", "T"} for row in rows]
+    views["columns"] = (
+        (*names, "is_nullable"),
+        [(*row, "YES" if one else "NO") for row, one in zip(rows, nullable, strict=True)],
+    )
+    assert catalogue.every_table() == (LEDGER, NAMED)
+    assert catalogue.nullable_columns() == {("ledger", "y"), ("INFORMATION_SCHEMA.TABLES", "T")}

@@ -1,0 +1,126 @@
+"""`tidegate-producer discover`: the objects of a source, before any stream exists.
+
+Of Spanner as its catalogue has them, of Datastream as the files say.  Needs neither Kafka nor the
+registry, and changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from tidegate.producer.datastream.event_file import EventFile
+from tidegate.producer.datastream.file_store import open_location
+from tidegate.producer.datastream.file_tree import all_files, newest_files, object_folders
+from tidegate.producer.datastream.inventory import Inventory
+from tidegate.producer.description import DIALECTS
+from tidegate.producer.errors import QueryError
+from tidegate.producer.source_objects import Discovery
+from tidegate.producer.spanner.catalogue import SpannerCatalogue
+from tidegate.producer.spanner.channel import SpannerChannels
+from tidegate.producer.spanner.source_tables import source_tables
+from tidegate.schemas.errors import ConfigError, UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidegate.producer.datastream.file_store import FileStore
+    from tidegate.producer.discover_config import DiscoverConfig
+
+__all__ = ["as_json", "discover_files", "discover_spanner"]
+
+_FILES = "the files were read to their end: the newest {count} of each object"
+_ALL_FILES = "all files were read to their end"
+_INFERRED = (
+    "JSON files have no schema: types are inferred from the values, and a column that no event "
+    "has is missing"
+)
+
+
+def discover_spanner(config: DiscoverConfig) -> Discovery:
+    """Return the tables of a database, and what its change streams watch.
+
+    With the setting `change_stream` only that one is looked at.  Raises ConfigError for a database,
+    a change stream or a permission that is missing, and UnreachableError.
+    """
+    channels = SpannerChannels(
+        database=config.database_path,
+        emulator_host=config.emulator_host,
+        database_role=config.database_role,
+        endpoint=config.spanner_endpoint,
+        credentials_file=str(config.credentials_file or ""),
+    )
+    with closing(channels):
+        try:
+            return _of_spanner(config, SpannerCatalogue(channels))
+        except QueryError as error:
+            kind = UnreachableError if error.retriable else ConfigError
+            raise kind(error.message, hint=error.hint, **error.fields) from error
+
+
+def _of_spanner(config: DiscoverConfig, catalogue: SpannerCatalogue) -> Discovery:
+    first = catalogue.describe(config.change_stream)
+    if first.dialect not in DIALECTS:
+        message = f"database: its dialect is {first.dialect}, which is not supported"
+        raise ConfigError(message, hint=f"Use a database of {' or '.join(DIALECTS)}")
+    if config.change_stream and not first.exists:
+        known = ", ".join(first.others) or "none"
+        message = f"change_stream: the database has no change stream {config.change_stream}"
+        raise ConfigError(message, hint=f"It has: {known}. Leave the setting out to see all")
+    names = [config.change_stream] if config.change_stream else list(first.others)
+    streams = [first] if config.change_stream else [catalogue.describe(name) for name in names]
+    objects = source_tables(catalogue.every_table(), catalogue.nullable_columns(), streams)
+    notes = [] if names else ["the database has no change stream: nothing is watched"]
+    return Discovery(
+        kind="spanner",
+        source=f"{config.database_path} ({first.dialect})",
+        streams=tuple(names),
+        objects=objects,
+        notes=tuple(notes),
+    )
+
+
+def discover_files(
+    location: str, *, files_max: int, progress: Callable[[str, int], None] = lambda *_: None
+) -> Discovery:
+    """Return the objects of a Datastream stream's files; `files_max` of each, 0 for all.
+
+    Raises ConfigError for a location that cannot be read or holds no file with events,
+    UnreachableError, and DatastreamError for a file that is not as documented.
+    """
+    store, root = open_location(location)
+    inventory, files = Inventory(), 0
+    for folder in object_folders(store, root):
+        chosen = newest_files(store, folder, files_max) if files_max else all_files(store, folder)
+        for one in chosen:
+            files += 1
+            progress(f"reading {one.name}", files)
+            _read(store, one.path, inventory)
+    if not files:
+        message = f"--datastream: {location} holds no file with events"
+        hint = "Files end with .avro, .jsonl or .json, or with .gz after that"
+        raise ConfigError(message, hint=hint)
+    notes = [_FILES.format(count=files_max) if files_max else _ALL_FILES]
+    if inventory.types_are_inferred:
+        notes.append(_INFERRED)
+    return Discovery(
+        kind=inventory.source.value if inventory.source else "unknown",
+        source=location,
+        streams=tuple(sorted(inventory.streams)),
+        objects=inventory.objects(),
+        notes=tuple(notes),
+    )
+
+
+def _read(store: FileStore, path: str, inventory: Inventory) -> None:
+    with closing(store.open(path)) as stream:
+        file = EventFile(path, stream)
+        inventory.add(file.fields, file)
+
+
+def as_json(found: Discovery) -> str:
+    """Return a discovery as one JSON document."""
+    objects = [{**asdict(one), "key": list(one.key)} for one in found.objects]
+    return json.dumps({**asdict(found), "objects": objects})

@@ -1,0 +1,103 @@
+"""The branch of errors about Datastream's files.
+
+    DatastreamError             the branch; `file` and `record` say where
+    ├── FileCutShort            the file ends in the middle of a block, a line or its compression
+    ├── FileDamaged             bytes are not what the file's format says
+    ├── WrongSchema             a field that Datastream writes is missing, or has another type
+    ├── InvalidEvent            a field has a value that Datastream's documentation does not allow
+    ├── UnknownReadMethod       `read_method` is not one of a known source
+    ├── MissingSortKey          a change lacks what orders it
+    ├── SortKeyMismatch         `sort_keys` contradict the fields that order the source's changes
+    ├── MixedSources            events of several sources are in one location
+    └── MissingKeyColumn        an event names a key column that its row does not have
+
+`record` counts from 1, as lines of a JSON file do; 0 is the head of a file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from tidegate.schemas.errors import ExitCode, ProducerError
+
+if TYPE_CHECKING:
+    from tidegate.producer.datastream.position import Position
+
+__all__ = [
+    "DatastreamError",
+    "FileCutShort",
+    "FileDamaged",
+    "InvalidEvent",
+    "MissingKeyColumn",
+    "MissingSortKey",
+    "MixedSources",
+    "SortKeyMismatch",
+    "UnknownReadMethod",
+    "WrongSchema",
+]
+
+
+class DatastreamError(ProducerError):
+    """A file of Datastream's cannot be used as it is; the fields hold `file` and `record`."""
+
+    exit_code = ExitCode.USAGE
+    fix: ClassVar[str] = ""
+
+    @classmethod
+    def at(cls, position: Position, message: str, **fields: object) -> Self:
+        """Return the error about one record, with the class's hint."""
+        return cls(message, hint=cls.fix, file=position.file, record=position.record, **fields)
+
+
+class FileCutShort(DatastreamError):  # noqa: N818 - named for what happened
+    """The file ends in the middle of something; its records before that were read."""
+
+    fix = "Copy the file again, or wait until it is written; Datastream never changes a file"
+
+
+class FileDamaged(DatastreamError):  # noqa: N818 - named for what was found
+    """Bytes of the file are not what its format says."""
+
+    fix = "Copy the file again; if the original is damaged too, backfill its object in Datastream"
+
+
+class WrongSchema(DatastreamError):  # noqa: N818 - named for what was found
+    """A field that Datastream writes is missing, or has a type that it never has."""
+
+    fix = "Point the location at the path of a Datastream stream, and keep other files out of it"
+
+
+class InvalidEvent(DatastreamError):  # noqa: N818 - named for what was found
+    """A field has a value that Datastream's documentation does not allow."""
+
+    fix = "Compare the record with Datastream's page 'Events and streams', and report it"
+
+
+class UnknownReadMethod(DatastreamError):  # noqa: N818 - named for what was found
+    """`read_method` is not one of a known source."""
+
+    fix = "Use a stream from MySQL, Oracle, PostgreSQL, SQL Server or Salesforce"
+
+
+class MissingSortKey(DatastreamError):  # noqa: N818 - named for what was found
+    """A change has neither the fields that order its source's changes nor `sort_keys` with them."""
+
+    fix = "Changes without their place in the source's log cannot be ordered: backfill the object"
+
+
+class SortKeyMismatch(DatastreamError):  # noqa: N818 - named for what was found
+    """`sort_keys` have another form than the source's, or contradict its metadata."""
+
+    fix = "The record does not say which of the two holds: report it to Datastream's support"
+
+
+class MixedSources(DatastreamError):  # noqa: N818 - named for what was found
+    """Events of several sources, or of several logs of one source, are in one location."""
+
+    fix = "Give each stream a path of its own: events of two sources have no common order"
+
+
+class MissingKeyColumn(DatastreamError):  # noqa: N818 - named for what was found
+    """An event names a key column that its row does not have."""
+
+    fix = "Check that the stream does not leave out columns of the primary key"

@@ -1,0 +1,142 @@
+"""Which objects the events of files are about: their fields, keys, and how many events there are.
+
+Pure: files go in one by one, the newest of each object first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from tidegate.producer.datastream.errors import MixedSources
+from tidegate.producer.datastream.log_positions import log_file_number
+from tidegate.producer.datastream.metadata import MySqlMetadata
+from tidegate.producer.datastream.read_methods import ReadKind
+from tidegate.producer.source_objects import SourceField, SourceObject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tidegate.producer.datastream.event import Event
+    from tidegate.producer.datastream.read_methods import SourceKind
+    from tidegate.producer.datastream.unified_types import PayloadField
+
+__all__ = ["Inventory"]
+
+
+class Inventory:
+    """The objects of the files that were added.
+
+    `source` and `streams` are those of the events; a location of two kinds of sources, or of two
+    logs of MySQL, is refused.
+    """
+
+    def __init__(self) -> None:
+        self.source: SourceKind | None = None
+        self.streams: set[str] = set()
+        self.types_are_inferred = False
+        self._log = ""
+        self._objects: dict[tuple[str, ...], _Object] = {}
+
+    def add(self, fields: Sequence[PayloadField] | None, events: Iterable[Event]) -> None:
+        """Add a file's events; `fields` are its schema's, None for JSON.
+
+        Raises MixedSources, and what reading the events raises.
+        """
+        met: set[tuple[str, ...]] = set()
+        for event in events:
+            self._require_one_source(event)
+            self.streams.add(event.stream_name)
+            path = event.metadata.path
+            found = self._objects.setdefault(path, _Object())
+            if path not in met:
+                met.add(path)
+                found.files += 1
+            found.add(fields, event)
+        self.types_are_inferred |= fields is None and bool(met)
+
+    def objects(self) -> tuple[SourceObject, ...]:
+        """Return the objects by name."""
+        return tuple(
+            SourceObject(
+                name=".".join(path),
+                fields=tuple(found.source_fields()),
+                files_read=found.files,
+                events=dict(sorted(found.events.items())),
+            )
+            for path, found in sorted(self._objects.items())
+        )
+
+    def _require_one_source(self, event: Event) -> None:
+        source = event.read_method.source
+        if self.source is None:
+            self.source = source
+        elif source is not self.source:
+            message = f"the location has events of {self.source} and of {source}"
+            raise MixedSources.at(event.position, message)
+        log = _log_of(event)
+        if log:
+            if self._log and log != self._log:
+                message = "the location has events of two binary logs of MySQL"
+                raise MixedSources.at(event.position, message, logs=sorted((self._log, log)))
+            self._log = log
+
+
+class _Object:
+    """What is known of one object; the newest event decides its fields and its key."""
+
+    def __init__(self) -> None:
+        self.files = 0
+        self.events: Counter[str] = Counter()
+        self._newest_us: int | None = None
+        self._key: tuple[str, ...] = ()
+        self._fields: Sequence[PayloadField] | None = None
+        self._inferred: dict[str, set[str | None]] = {}
+
+    def add(self, fields: Sequence[PayloadField] | None, event: Event) -> None:
+        self.events[event.change_type.value] += 1
+        if fields is None:
+            for name, value in event.payload.items():
+                self._inferred.setdefault(name, set()).add(_json_type(value))
+        if self._newest_us is None or event.read_timestamp_us > self._newest_us:
+            self._newest_us = event.read_timestamp_us
+            self._key = event.metadata.key_columns
+            self._fields = fields
+
+    def source_fields(self) -> Iterable[SourceField]:
+        positions = {name: number for number, name in enumerate(self._key, 1)}
+        if self._fields is not None:
+            for one in self._fields:
+                yield SourceField(one.name, one.type, one.nullable, positions.get(one.name))
+            return
+        for name, kinds in self._inferred.items():
+            shown = " or ".join(sorted(filter(None, kinds))) or "unknown"
+            nullable = True if None in kinds else None
+            yield SourceField(name, shown, nullable, positions.get(name))
+
+
+def _log_of(event: Event) -> str:
+    """Return the base name of the binary log that a change of MySQL is from; else empty."""
+    metadata = event.metadata
+    if event.read_method.kind is not ReadKind.CDC or not isinstance(metadata, MySqlMetadata):
+        return ""
+    found = log_file_number(metadata.log_file or "")
+    return "" if found is None else found[0]
+
+
+def _json_type(value: Any) -> str | None:
+    """Return the unified type that a value of JSON could be of; None for null."""
+    match value:
+        case None:
+            return None
+        case bool():
+            return "BOOLEAN"
+        case int():
+            return "LONG"
+        case Decimal():
+            return "NUMBER"
+        case str():
+            return "STRING"
+        case _:
+            return "JSON"

@@ -1,0 +1,212 @@
+"""What each kind of source adds to an event: `source_metadata`, one class per source.
+
+Fields have the names of Datastream's page "Events and streams"; a field that a file does not have
+is None or empty.  What a file has beyond that table is in `further`, unchanged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tidegate.producer.datastream.read_methods import SourceKind
+from tidegate.producer.datastream.record_fields import RecordFields
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tidegate.producer.datastream.position import Position
+
+__all__ = [
+    "MySqlMetadata",
+    "OracleMetadata",
+    "PostgreSqlMetadata",
+    "SalesforceMetadata",
+    "SourceMetadata",
+    "SqlServerMetadata",
+    "metadata_of",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Metadata:
+    """What all sources have."""
+
+    change_type: str | None
+    """Absent in old files of rows that were found by a backfill."""
+    is_deleted: bool | None
+    primary_keys: tuple[str, ...]
+    """Names of columns, in no documented order; empty for a table without a primary key."""
+    further: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns that identify a row; empty if the table has neither key nor index."""
+        return self.primary_keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MySqlMetadata(_Metadata):
+    """Of MySQL."""
+
+    log_file: str | None
+    log_position: int | None
+    database: str | None
+    table: str
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The names that identify the object, the outermost first."""
+        return tuple(filter(None, (self.database, self.table)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OracleMetadata(_Metadata):
+    """Of Oracle."""
+
+    log_file: str | None
+    scn: int | None
+    row_id: str | None
+    database: str | None
+    schema: str | None
+    table: str
+    tx_id: str | None
+    rs_id: str | None
+    ssn: int | None
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The names that identify the object, the outermost first."""
+        return tuple(filter(None, (self.database, self.schema, self.table)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgreSqlMetadata(_Metadata):
+    """Of PostgreSQL."""
+
+    schema: str | None
+    table: str
+    tx_id: str | None
+    lsn: str | None
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The names that identify the object, the outermost first."""
+        return tuple(filter(None, (self.schema, self.table)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlServerMetadata(_Metadata):
+    """Of SQL Server.
+
+    The documentation gives `database` the type long and `schema` an array of strings; files have
+    strings.  Both are read, an array with dots between its parts.
+    """
+
+    table: str
+    database: str | None
+    schema: str | None
+    lsn: str | None
+    tx_id: str | None
+    physical_location: tuple[int, ...]
+    """File, page and slot of the log record; empty if it is absent."""
+    replication_index: tuple[str, ...]
+    """Columns of an index that identifies a row, where there is no primary key."""
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns that identify a row; empty if the table has neither key nor index."""
+        return self.primary_keys or self.replication_index
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The names that identify the object, the outermost first."""
+        return tuple(filter(None, (self.database, self.schema, self.table)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SalesforceMetadata(_Metadata):
+    """Of Salesforce."""
+
+    object_name: str
+    domain: str | None
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The names that identify the object, the outermost first."""
+        return tuple(filter(None, (self.domain, self.object_name)))
+
+
+SourceMetadata: TypeAlias = (
+    MySqlMetadata | OracleMetadata | PostgreSqlMetadata | SqlServerMetadata | SalesforceMetadata
+)
+
+
+def metadata_of(
+    source: SourceKind, values: Mapping[str, Any], position: Position
+) -> SourceMetadata:
+    """Return an event's `source_metadata`; raises WrongSchema for a field of another type."""
+    of = RecordFields(values, position, within="source_metadata")
+    shared: dict[str, Any] = {
+        "change_type": of.text("change_type"),
+        "is_deleted": of.flag("is_deleted"),
+        "primary_keys": of.texts("primary_keys"),
+    }
+    match source:
+        case SourceKind.MYSQL:
+            return MySqlMetadata(
+                log_file=of.text("log_file"),
+                log_position=of.number("log_position"),
+                database=of.text("database"),
+                table=of.needed_text("table"),
+                further=of.rest(_known(MySqlMetadata)),
+                **shared,
+            )
+        case SourceKind.ORACLE:
+            return OracleMetadata(
+                log_file=of.text("log_file"),
+                scn=of.number("scn"),
+                row_id=of.text("row_id"),
+                database=of.text("database"),
+                schema=of.text("schema"),
+                table=of.needed_text("table"),
+                tx_id=of.text("tx_id"),
+                rs_id=of.text("rs_id"),
+                ssn=of.number("ssn"),
+                further=of.rest(_known(OracleMetadata)),
+                **shared,
+            )
+        case SourceKind.POSTGRESQL:
+            return PostgreSqlMetadata(
+                schema=of.text("schema"),
+                table=of.needed_text("table"),
+                tx_id=of.text("tx_id"),
+                lsn=of.text("lsn"),
+                further=of.rest(_known(PostgreSqlMetadata)),
+                **shared,
+            )
+        case SourceKind.SQL_SERVER:
+            return SqlServerMetadata(
+                table=of.needed_text("table"),
+                database=of.text("database"),
+                schema=of.joined("schema"),
+                lsn=of.text("lsn"),
+                tx_id=of.text("tx_id"),
+                physical_location=of.numbers("physical_location"),
+                replication_index=of.texts("replication_index"),
+                further=of.rest(_known(SqlServerMetadata)),
+                **shared,
+            )
+        case SourceKind.SALESFORCE:
+            return SalesforceMetadata(
+                object_name=of.needed_text("object_name"),
+                domain=of.text("domain"),
+                further=of.rest(_known(SalesforceMetadata)),
+                **shared,
+            )
+
+
+@cache
+def _known(kind: type[SourceMetadata]) -> frozenset[str]:
+    return frozenset(one.name for one in fields(kind)) - {"further"}

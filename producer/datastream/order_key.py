@@ -1,0 +1,111 @@
+"""The order key of Datastream's events: bytes that sort, bytewise, as the source made the changes.
+
+    kind of read       1 byte    0: row of a backfill, nothing follows; 1: change
+    MySQL              8 + 8     number of the binary log, position in it
+    Oracle             3 x 8 + 8 parts of `rs_id`, `ssn`
+    PostgreSQL         8 + 8     `source_timestamp` in microseconds, LSN
+    SQL Server         8 + 10    `source_timestamp` in microseconds, LSN (4, 4 and 2 bytes)
+    Salesforce         8         `source_timestamp` in microseconds
+
+All integers are big endian; timestamps have 2^63 added, so that those before 1970 sort first.
+Keys of one source are compared with each other only.  They are the rules of Datastream's page
+"Events and streams" ("Ordering and consistency").  Rows of a backfill come in any order, so they
+have one key.  Several changes may have one key: those of one binary log event, or both halves of an
+UPDATE of a primary key.  They are in the order of their file.
+
+Oracle's rows that are read after a rollback (`oracle-supplementation`) sort as changes, by the same
+two fields.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, TypeVar
+
+from tidegate.producer.datastream.errors import InvalidEvent, MissingSortKey
+from tidegate.producer.datastream.log_positions import (
+    log_file_number,
+    oracle_record_set,
+    postgresql_lsn,
+    sql_server_lsn,
+)
+from tidegate.producer.datastream.metadata import (
+    MySqlMetadata,
+    OracleMetadata,
+    PostgreSqlMetadata,
+    SalesforceMetadata,
+    SqlServerMetadata,
+)
+from tidegate.producer.datastream.read_methods import ReadKind, ReadMethod
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidegate.producer.datastream.metadata import SourceMetadata
+    from tidegate.producer.datastream.position import Position
+
+__all__ = ["BACKFILL_KEY", "order_key"]
+
+BACKFILL_KEY = b"\0"
+"""Of every row of a backfill: before all changes."""
+_CHANGE = b"\1"
+_EPOCH_OFFSET = 1 << 63
+_MYSQL = struct.Struct(">QQ")
+_ORACLE = struct.Struct(">QQQQ")
+_POSTGRESQL = struct.Struct(">QQ")
+_SQL_SERVER = struct.Struct(">QIIH")
+_SALESFORCE = struct.Struct(">Q")
+
+_Parsed = TypeVar("_Parsed")
+
+
+def order_key(
+    method: ReadMethod, metadata: SourceMetadata, *, source_timestamp_us: int, position: Position
+) -> bytes:
+    """Return the order key of an event.
+
+    Raises MissingSortKey if the fields that order the source's changes are absent or empty, and
+    InvalidEvent if one has another notation or is out of range.
+    """
+    if method.kind is ReadKind.BACKFILL:
+        return BACKFILL_KEY
+    at = source_timestamp_us + _EPOCH_OFFSET
+    try:
+        return _CHANGE + _encoded(metadata, at, position)
+    except struct.error as error:
+        message = "a field that orders changes is out of range"
+        raise InvalidEvent.at(position, message, metadata=repr(metadata)) from error
+
+
+def _encoded(metadata: SourceMetadata, at: int, position: Position) -> bytes:
+    match metadata:
+        case MySqlMetadata(log_file=log_file, log_position=log_position):
+            _, number = _parsed("log_file", log_file, log_file_number, position)
+            return _MYSQL.pack(number, _present("log_position", log_position, position))
+        case OracleMetadata(rs_id=rs_id, ssn=ssn):
+            parts = _parsed("rs_id", rs_id, oracle_record_set, position)
+            return _ORACLE.pack(*parts, _present("ssn", ssn, position))
+        case PostgreSqlMetadata(lsn=lsn):
+            return _POSTGRESQL.pack(at, _parsed("lsn", lsn, postgresql_lsn, position))
+        case SqlServerMetadata(lsn=lsn):
+            return _SQL_SERVER.pack(at, *_parsed("lsn", lsn, sql_server_lsn, position))
+        case SalesforceMetadata():
+            return _SALESFORCE.pack(at)
+
+
+def _present(name: str, value: _Parsed | None, position: Position) -> _Parsed:
+    if value is None or value == "":
+        message = f"a change has no source_metadata.{name}, which orders its source's changes"
+        raise MissingSortKey.at(position, message)
+    return value
+
+
+def _parsed(
+    name: str, text: str | None, parse: Callable[[str], _Parsed | None], position: Position
+) -> _Parsed:
+    given = _present(name, text, position)
+    found = parse(given)
+    if found is None:
+        message = f"source_metadata.{name} has an unknown notation"
+        raise InvalidEvent.at(position, message, **{name: given[:80]})
+    return found

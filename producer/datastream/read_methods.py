@@ -1,0 +1,67 @@
+"""How Datastream read an event, from which kind of source: the field `read_method`.
+
+Documented and seen values differ: PostgreSQL's changes are documented as `postgres-cdc-wal`, and
+files hold `postgresql-cdc`.  Both are read.  Backfills are documented by their beginning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["KNOWN_METHODS", "ReadKind", "ReadMethod", "SourceKind", "read_method_of"]
+
+
+class SourceKind(StrEnum):
+    """The kind of database that a stream reads."""
+
+    MYSQL = "mysql"
+    ORACLE = "oracle"
+    POSTGRESQL = "postgresql"
+    SQL_SERVER = "sqlserver"
+    SALESFORCE = "salesforce"
+
+
+class ReadKind(StrEnum):
+    """Whether an event is a change, or a row as it was found."""
+
+    CDC = "cdc"
+    BACKFILL = "backfill"
+    SUPPLEMENTATION = "supplementation"
+    """Read after a transaction was rolled back during CDC; of Oracle only."""
+
+
+_EXACT = {
+    "mysql-cdc-binlog": (SourceKind.MYSQL, ReadKind.CDC),
+    "oracle-cdc-logminer": (SourceKind.ORACLE, ReadKind.CDC),
+    "oracle-supplementation": (SourceKind.ORACLE, ReadKind.SUPPLEMENTATION),
+    # Of files from before 2021.
+    "oracle_dump": (SourceKind.ORACLE, ReadKind.BACKFILL),
+    "postgres-cdc-wal": (SourceKind.POSTGRESQL, ReadKind.CDC),
+    "postgresql-cdc": (SourceKind.POSTGRESQL, ReadKind.CDC),
+    "sqlserver-cdc": (SourceKind.SQL_SERVER, ReadKind.CDC),
+    "salesforce-cdc": (SourceKind.SALESFORCE, ReadKind.CDC),
+}
+_BACKFILLS = {f"{kind.value}-backfill": kind for kind in SourceKind}
+
+KNOWN_METHODS = (*_EXACT, *(f"{start}…" for start in _BACKFILLS))
+"""What `read_method_of` knows, for messages; `…` stands for any text."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadMethod:
+    """A `read_method`, and what it says."""
+
+    text: str
+    source: SourceKind
+    kind: ReadKind
+
+
+def read_method_of(text: str) -> ReadMethod | None:
+    """Return what a `read_method` says; None if it is not known."""
+    if text in _EXACT:
+        return ReadMethod(text, *_EXACT[text])
+    for start, source in _BACKFILLS.items():
+        if text.startswith(start):
+            return ReadMethod(text, source, ReadKind.BACKFILL)
+    return None

@@ -1,0 +1,118 @@
+"""Datastream's own `sort_keys`: compared with the fields that order a source's changes.
+
+They are not sorted by.  Their own order begins with the source's timestamp, also for MySQL and
+Oracle, whose documented order is the log's alone; a statement's time may be behind that of one
+that was committed before it.  What they add is a second statement of the same fields: a field that
+the metadata lacks is taken from them, and one that differs is an error.
+
+    MySQL        [ms, log_file, log_position]
+    Oracle       [ms, scn, rs_id, ssn]
+    PostgreSQL   [ms, lsn]
+    SQL Server   [ms, lsn], or [ms] alone
+    Salesforce   [ms]
+
+Files of before 2021 have none.  Those of a backfill hold zeros and empty texts, and are not
+compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tidegate.producer.datastream.errors import SortKeyMismatch
+from tidegate.producer.datastream.log_positions import (
+    log_file_number,
+    oracle_record_set,
+    postgresql_lsn,
+    sql_server_lsn,
+)
+from tidegate.producer.datastream.metadata import (
+    MySqlMetadata,
+    OracleMetadata,
+    PostgreSqlMetadata,
+    SalesforceMetadata,
+    SqlServerMetadata,
+)
+from tidegate.producer.datastream.read_methods import ReadKind, ReadMethod
+from tidegate.schemas.instants import US_PER_MS
+
+if TYPE_CHECKING:
+    from tidegate.producer.datastream.metadata import SourceMetadata
+    from tidegate.producer.datastream.position import Position
+
+__all__ = ["SortKeys", "completed"]
+
+SortKeys: TypeAlias = tuple[str | int, ...]
+_Parse: TypeAlias = Callable[[str], object]
+
+_FORMS: dict[type, tuple[tuple[str, _Parse | None], ...]] = {
+    MySqlMetadata: (("log_file", log_file_number), ("log_position", None)),
+    OracleMetadata: (("scn", None), ("rs_id", oracle_record_set), ("ssn", None)),
+    PostgreSqlMetadata: (("lsn", postgresql_lsn),),
+    SqlServerMetadata: (("lsn", sql_server_lsn),),
+    SalesforceMetadata: (),
+}
+"""The fields that follow the timestamp; a text has what reads its notation, a number None."""
+_MAY_END_EARLY = (SqlServerMetadata,)
+
+
+def completed(
+    sort_keys: SortKeys | None,
+    method: ReadMethod,
+    metadata: SourceMetadata,
+    *,
+    source_timestamp_us: int,
+    position: Position,
+) -> SourceMetadata:
+    """Return the metadata, with the fields that only `sort_keys` have.
+
+    Raises SortKeyMismatch if the keys have another form than the source's, or contradict the
+    timestamp or the metadata.
+    """
+    if sort_keys is None or method.kind is not ReadKind.CDC:
+        return metadata
+    form = _FORMS[type(metadata)]
+    first, rest = sort_keys[:1], sort_keys[1:]
+    if not first or len(rest) > len(form) or (len(rest) < len(form) and not _may_end(metadata)):
+        message = f"sort_keys have {len(sort_keys)} parts and not {len(form) + 1}"
+        raise SortKeyMismatch.at(position, message, sort_keys=list(sort_keys))
+    if first[0] != source_timestamp_us // US_PER_MS:
+        message = "sort_keys do not begin with source_timestamp in milliseconds"
+        expected = source_timestamp_us // US_PER_MS
+        raise SortKeyMismatch.at(position, message, sort_keys=list(sort_keys), expected=expected)
+    found = _missing(form, rest, metadata, position)
+    return replace(metadata, **found) if found else metadata
+
+
+def _missing(
+    form: Sequence[tuple[str, _Parse | None]],
+    keys: Sequence[str | int],
+    metadata: SourceMetadata,
+    position: Position,
+) -> dict[str, Any]:
+    """Return the fields that the metadata lacks; raises for one that the two say differently."""
+    missing: dict[str, Any] = {}
+    for (name, parse), key in zip(form, keys, strict=False):
+        known = getattr(metadata, name)
+        if not isinstance(key, int if parse is None else str):
+            message = f"the part of sort_keys for {name} has another type"
+            raise SortKeyMismatch.at(position, message, found=key)
+        if known is None or known == "":
+            missing[name] = key
+        elif not _is_same(known, key, parse):
+            message = f"sort_keys and source_metadata have different values of {name}"
+            raise SortKeyMismatch.at(position, message, sort_key=key, metadata=known)
+    return missing
+
+
+def _is_same(known: object, key: object, parse: _Parse | None) -> bool:
+    """Whether two values are one place, however it is written."""
+    if parse is None or not (isinstance(known, str) and isinstance(key, str)):
+        return known == key
+    return known == key or (parse(known) is not None and parse(known) == parse(key))
+
+
+def _may_end(metadata: SourceMetadata) -> bool:
+    return isinstance(metadata, _MAY_END_EARLY)

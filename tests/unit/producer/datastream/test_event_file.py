@@ -1,0 +1,196 @@
+"""One file of any format; real ones where they are at hand."""
+
+import gzip
+import os
+import random
+from collections import Counter
+from io import BytesIO
+from pathlib import Path
+
+import fastavro
+import pytest
+
+from tests.datastream_files import SOURCES, avro_bytes, history, json_bytes, schema_of
+from tidegate.producer.datastream.errors import (
+    DatastreamError,
+    FileCutShort,
+    FileDamaged,
+    MissingKeyColumn,
+    UnknownReadMethod,
+    WrongSchema,
+)
+from tidegate.producer.datastream.event import ChangeType
+from tidegate.producer.datastream.event_file import EventFile
+from tidegate.producer.datastream.read_methods import ReadKind
+
+REPOSITORY = Path(__file__).resolve().parents[4]
+REAL = Path(
+    os.environ.get("TIDEGATE_DATASTREAM_FILES", REPOSITORY.parent / "shared/data/datastream")
+)
+"""A folder with files that Datastream wrote: not a part of the repository."""
+
+
+def read(data, name="a.avro"):
+    return list(EventFile(name, BytesIO(data)))
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_all_formats_hold_the_same_events(source):
+    events = history(source, random.Random(4), 9)
+    avro, lines = avro_bytes(source, events), json_bytes(events)
+    expected = [one["uuid"] for one in events]
+    two_members = gzip.compress(lines[:700]) + gzip.compress(lines[700:])
+    keys = set()
+    for data in (avro, lines, gzip.compress(avro), two_members):
+        found = read(data)
+        assert [one.uuid for one in found] == expected
+        assert [one.position.record for one in found] == list(range(1, 10))
+        keys.add(tuple(one.order_key for one in found))
+    assert len(keys) == 1
+
+
+def test_the_schema_gives_the_fields_and_json_has_none():
+    found = EventFile("a.avro", BytesIO(avro_bytes("mysql", [])))
+    assert [(one.name, one.type, one.nullable) for one in found.fields] == [
+        ("id", "LONG", True), ("note", "STRING", True), ("at", "TIMESTAMP", True),
+        ("price", "DECIMAL(10,2)", True),
+    ]  # fmt: skip
+    assert EventFile("a.jsonl", BytesIO(b"{}\n")).fields is None
+
+
+@pytest.mark.parametrize("data", [b"", gzip.compress(b"")])
+def test_an_empty_file_is_cut_short(data):
+    with pytest.raises(FileCutShort, match="empty"):
+        read(data)
+
+
+def test_a_compressed_file_cut_anywhere_is_noticed():
+    lines = json_bytes(history("mysql", random.Random(5), 3))
+    for data in (gzip.compress(lines), gzip.compress(avro_bytes("mysql", []))):
+        for end in range(2, len(data)):
+            with pytest.raises(DatastreamError):
+                read(data[:end])
+
+
+def test_a_compressed_file_with_another_byte_is_noticed():
+    data = gzip.compress(json_bytes(history("mysql", random.Random(5), 3)))
+    for place in (2, 12, len(data) // 2, len(data) - 6):
+        changed = bytearray(data)
+        changed[place] ^= 0x40
+        with pytest.raises(DatastreamError, match=r"file='a\.avro'"):
+            read(bytes(changed))
+
+
+@pytest.mark.parametrize("data", [b"PAR1....", b"id,name\n1,x\n", b"<xml/>"])
+def test_another_format_is_named(data):
+    with pytest.raises(FileDamaged, match="neither Avro nor JSON"):
+        read(data)
+
+
+def avro_without(*names, **changed):
+    schema = schema_of("mysql")
+    schema["fields"] = [
+        {**one, **changed.get(one["name"], {})}
+        for one in schema["fields"]
+        if one["name"] not in names
+    ]
+    out = BytesIO()
+    fastavro.writer(out, fastavro.parse_schema(schema), [])
+    return out.getvalue()
+
+
+def test_a_schema_of_another_writer_is_refused_before_any_record():
+    with pytest.raises(WrongSchema, match=r"no field read_method, payload.*record=0"):
+        read(avro_without("read_method", "payload"))
+    with pytest.raises(WrongSchema, match=r"field payload .* not a record"):
+        read(avro_without(payload={"type": "string"}))
+    out = BytesIO()
+    fastavro.writer(out, fastavro.parse_schema({"type": "map", "values": "int"}), [])
+    with pytest.raises(WrongSchema, match="not a record"):
+        read(out.getvalue())
+    read(avro_without("sort_keys", "schema_key"))
+
+
+def test_an_event_that_names_a_key_its_schema_lacks():
+    (event,) = history("mysql", random.Random(6), 1)
+    event["source_metadata"]["primary_keys"] = ["nope"]
+    for data in (avro_bytes("mysql", [event]), json_bytes([event])):
+        with pytest.raises(MissingKeyColumn, match="record=1"):
+            read(data)
+
+
+def test_the_record_of_an_error_is_its_own():
+    events = history("mysql", random.Random(6), 3)
+    events[2]["read_method"] = "db2-cdc"
+    for data in (avro_bytes("mysql", events), json_bytes(events)):
+        with pytest.raises(UnknownReadMethod, match=r"record=3.*db2-cdc"):
+            read(data)
+
+
+@pytest.fixture(scope="module")
+def real():
+    """The events of real files, by the end of the file's name."""
+    if not REAL.is_dir():
+        pytest.skip(f"no files of Datastream: {REAL} does not exist (TIDEGATE_DATASTREAM_FILES)")
+    found = {}
+    for path in sorted(REAL.glob("*.avro")):
+        file = EventFile(path.name, BytesIO(path.read_bytes()))
+        found[path.stem.partition("__")[2]] = (file.fields, list(file))
+    return found
+
+
+class TestRealFiles:
+    def test_all_of_them_are_read(self, real):
+        counted = {name: len(events) for name, (_, events) in real.items()}
+        assert counted == {
+            "mysql-backfill-AllDatatypeColumns": 2, "mysql-cdc1-AllDatatypeColumns": 1,
+            "mysql-cdc-Users": 4, "Books": 3, "DateData": 2, "avro_file_ut": 23, "bytearray": 1,
+            "mysql_people_test": 1, "alltypes-test-3-inserts": 3, "alltypes-test-pk-update": 2,
+            "alltypes-test-update-delete": 2,
+        }  # fmt: skip
+
+    def test_changes_have_keys_in_order_and_rows_of_backfills_are_first(self, real):
+        events = [one for _, found in real.values() for one in found]
+        kinds = Counter(one.read_method.kind for one in events)
+        assert kinds == {ReadKind.CDC: 16, ReadKind.BACKFILL: 28}
+        inserts, deletes = (
+            real["alltypes-test-3-inserts"][1],
+            real["alltypes-test-update-delete"][1],
+        )
+        moved = real["alltypes-test-pk-update"][1]
+        in_order = [*inserts, *deletes, *moved]
+        assert sorted(in_order, key=lambda one: (one.order_key, one.position)) == in_order
+        assert min(one.order_key for one in in_order) > real["DateData"][1][0].order_key
+
+    def test_an_update_of_a_key_is_two_events_with_one_order_key(self, real):
+        removed, added = real["alltypes-test-pk-update"][1]
+        assert [removed.change_type, added.change_type] == [
+            ChangeType.UPDATE_DELETE, ChangeType.UPDATE_INSERT,
+        ]  # fmt: skip
+        assert (removed.is_deleted, added.is_deleted) == (True, False)
+        assert removed.source_timestamp_us < added.source_timestamp_us
+        assert removed.order_key == added.order_key
+        assert removed.key != added.key
+        assert removed.position < added.position
+
+    def test_rows_without_a_primary_key(self, real):
+        assert {one.key for one in real["Books"][1]} == {None}
+        assert len({one.order_key for one in real["Books"][1]}) == 1
+
+    def test_types(self, real):
+        types = {one.name: one.type for one in real["mysql-cdc1-AllDatatypeColumns"][0]}
+        assert types["decimal_column"] == "DECIMAL(10,2)"
+        assert types["time_column"] == "TIME INTERVAL"
+        assert types["bigint_column"] == "LONG"
+        types = {one.name: one.type for one in real["bytearray"][0]}
+        assert types["integer_array_field"] == "ARRAY<INTEGER>"
+        assert types["jsonb_column"] == "ARRAY<JSON>"
+        types = {one.name: one.type for one in real["avro_file_ut"][0]}
+        assert types["POSTAL_CODE"] == types["CITY"] == "VARCHAR"
+        assert types["timestamp_with_tz"] == "TIMESTAMP WITH TIMEZONE"
+        assert types["update_timestamp_micros"] == "TIMESTAMP"
+
+    def test_names_are_those_of_the_source(self, real):
+        assert real["bytearray"][1][0].metadata.path == ("public", "source_table")
+        assert real["avro_file_ut"][1][0].metadata.path == ("XE", "HR", "LOCATIONS")
+        assert real["alltypes-test-3-inserts"][1][0].metadata.path == ("ea-main", "alltypes")

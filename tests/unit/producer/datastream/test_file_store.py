@@ -1,0 +1,177 @@
+"""Local folders and buckets: what they hold, and what is said where they cannot be read."""
+
+import io
+import sys
+from types import SimpleNamespace
+
+import fsspec
+import pytest
+
+from tidegate.producer.datastream import file_store
+from tidegate.producer.datastream.file_store import (
+    Entry,
+    FsspecStore,
+    LocalStore,
+    open_location,
+)
+from tidegate.schemas.errors import ConfigError, UnreachableError
+
+
+@pytest.fixture
+def memory(request):
+    """A bucket in memory, with what is given to `put`."""
+    files = fsspec.filesystem("memory")
+    root = f"/{abs(hash(request.node.name))}"
+    files.mkdir(root)
+    yield SimpleNamespace(
+        root=root,
+        store=FsspecStore(files, scheme="memory"),
+        put=lambda name, data: files.pipe_file(f"{root}/{name}", data),
+    )
+    files.rm(root, recursive=True)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    def put(name, data):
+        place = tmp_path / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)
+
+    return SimpleNamespace(root=str(tmp_path), store=LocalStore(), put=put)
+
+
+@pytest.fixture(params=["folder", "memory"])
+def place(request):
+    return request.getfixturevalue(request.param)
+
+
+def test_a_folder_lists_what_it_holds_by_name(place):
+    for name in ("b/1.avro", "c.avro", "a/2/3.avro"):
+        place.put(name, b"x")
+    found = place.store.entries(place.root)
+    assert [(one.name, one.is_folder) for one in found] == [
+        ("a", True), ("b", True), ("c.avro", False),
+    ]  # fmt: skip
+    (below,) = place.store.entries(found[0].path)
+    assert below.name == "2"
+
+
+def test_a_file_holds_itself(place):
+    place.put("c.avro", b"x")
+    (listed,) = place.store.entries(place.root)
+    assert place.store.entries(listed.path) == [Entry("c.avro", listed.path, is_folder=False)]
+
+
+def test_a_file_is_read_and_can_seek(place):
+    data = bytes(range(256)) * 10_000
+    place.put("c.avro", data)
+    (listed,) = place.store.entries(place.root)
+    with place.store.open(listed.path) as stream:
+        assert stream.read(4) == data[:4]
+        stream.seek(0)
+        assert stream.read() == data
+        stream.seek(0)
+        assert stream.readline(50) == data[:11]
+
+
+def test_what_does_not_exist_is_named(place):
+    for look in (place.store.entries, place.store.open):
+        with pytest.raises(ConfigError, match=r"nope.* does not exist"):
+            look(f"{place.root}/nope")
+
+
+def test_objects_that_stand_for_folders_are_not_files():
+    listed = [
+        {"name": "b/p", "type": "directory"}, {"name": "b/p/", "type": "file"},
+        {"name": "b/p/o/", "type": "directory"}, {"name": "b/p/f.avro", "type": "file"},
+    ]  # fmt: skip
+    store = FsspecStore(SimpleNamespace(ls=lambda *_, **__: listed), scheme="gs")
+    assert store.entries("b/p") == [
+        Entry("f.avro", "b/p/f.avro", is_folder=False), Entry("o", "b/p/o", is_folder=True),
+    ]  # fmt: skip
+
+
+class NoCredentialsError(Exception):
+    """As botocore's."""
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "message"),
+    [
+        (PermissionError("x"), ConfigError, "may not be read"),
+        (NoCredentialsError("x"), ConfigError, "no credentials for s3://b.*AWS_ACCESS_KEY_ID"),
+        (OSError("x"), UnreachableError, "OSError: x"),
+        (RuntimeError("timed out"), UnreachableError, "RuntimeError: timed out"),
+    ],
+)
+def test_errors_of_libraries_do_not_leave(error, kind, message):
+    def fail(*_, **__):
+        raise error
+
+    broken = SimpleNamespace(read=fail, close=lambda: None)
+    store = FsspecStore(SimpleNamespace(ls=fail, open=fail), scheme="s3")
+    for look in (store.entries, store.open):
+        with pytest.raises(kind, match=message):
+            look("b/p")
+    late = FsspecStore(SimpleNamespace(open=lambda *_: broken), scheme="s3")
+    with pytest.raises(kind, match=message):
+        late.open("b/p").read(1)
+
+
+@pytest.mark.parametrize("start", ["", "file://"])
+def test_a_local_location_needs_no_extra(tmp_path, monkeypatch, start):
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    store, root = open_location(f"{start}{tmp_path}")
+    assert isinstance(store, LocalStore)
+    assert store.entries(root) == []
+
+
+@pytest.mark.parametrize("location", ["\0", "a\0b", "\ud800"])
+def test_a_text_that_is_not_a_path_is_refused_and_can_be_printed(location):
+    store, root = open_location(location)
+    for look in (store.entries, store.open):
+        with pytest.raises(ConfigError, match="is not a path") as caught:
+            look(root)
+        assert str(caught.value).encode()
+
+
+def test_a_home_that_does_not_exist_is_a_path_that_does_not_exist():
+    store, root = open_location("~no-such-user-here/x")
+    with pytest.raises(ConfigError, match="no-such-user-here/x does not exist"):
+        store.entries(root)
+
+
+@pytest.mark.parametrize(("scheme", "extra"), [("gs", "gcs"), ("s3", "s3")])
+def test_a_missing_extra_is_named(monkeypatch, scheme, extra):
+    monkeypatch.setattr("tidegate.program.extras.is_installed", lambda _name: False)
+    with pytest.raises(ConfigError, match=rf'pip install "tidegate\[{extra}\]"'):
+        open_location(f"{scheme}://bucket/path")
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3"])
+def test_a_bucket_is_opened_through_fsspec(monkeypatch, scheme):
+    opened = []
+    monkeypatch.setattr("tidegate.program.extras.is_installed", lambda _name: True)
+    monkeypatch.setattr(
+        file_store, "import_module", lambda name: SimpleNamespace(filesystem=opened.append)
+    )
+    store, root = open_location(f"{scheme}://bucket/a/path/")
+    assert (opened, root) == ([scheme], "bucket/a/path")
+    assert isinstance(store, FsspecStore)
+
+
+@pytest.mark.parametrize("location", ["hdfs://x/y", "gs://", "s3:///", "http://x"])
+def test_other_locations_are_refused(location):
+    with pytest.raises(ConfigError, match=r"--datastream: .* Give "):
+        open_location(location)
+
+
+def test_a_stream_of_a_library_may_return_little_at_a_time():
+    class Slow(io.BytesIO):
+        def read(self, size=-1):
+            return super().read(min(size, 3))
+
+    store = FsspecStore(SimpleNamespace(open=lambda *_: Slow(b"0123456789")), scheme="s3")
+    with store.open("b/p") as stream:
+        assert stream.read() == b"0123456789"

@@ -1,0 +1,51 @@
+"""JSON lines, one at a time; a last line that was cut is not taken for a record."""
+
+from decimal import Decimal
+from io import BytesIO
+
+import pytest
+
+from tidegate.producer.datastream import json_lines as module
+from tidegate.producer.datastream.errors import FileCutShort, FileDamaged
+from tidegate.producer.datastream.json_lines import json_lines
+
+
+def read(data):
+    return list(json_lines(BytesIO(data), "a.jsonl"))
+
+
+def test_records_have_the_numbers_of_their_lines():
+    assert read(b'{"a":1}\n\n{"a":2}\r\n{"a":3}') == [(1, {"a": 1}), (3, {"a": 2}), (4, {"a": 3})]
+    assert read(b"") == []
+
+
+def test_numbers_keep_all_their_digits():
+    ((_, found),) = read(b'{"a":12345678901234567890.123456789,"b":18446744073709551616}\n')
+    assert found == {"a": Decimal("12345678901234567890.123456789"), "b": 2**64}
+
+
+def test_a_file_cut_anywhere_in_a_line_is_noticed():
+    whole = '{"a":{"b":"é"}}\n'.encode() * 3
+    starts = [n * len(whole) // 3 for n in range(4)]
+    for end in range(len(whole)):
+        if end in starts or end + 1 in starts:
+            assert len(read(whole[:end])) == (end + 1) * 3 // len(whole)
+        else:
+            with pytest.raises(FileCutShort, match="record="):
+                read(whole[:end])
+
+
+@pytest.mark.parametrize(
+    "line", [b"[1]", b"1", b"null", b"{,}", b'{"a":NaN}', b"\xff\xfe{}", b"[" * 100_000]
+)
+def test_a_line_that_is_not_an_object_is_damage(line):
+    with pytest.raises(FileDamaged, match="record=2"):
+        read(b"{}\n" + line + b"\n")
+
+
+def test_a_line_without_end_is_read_no_further_than_its_limit(monkeypatch):
+    monkeypatch.setattr(module, "_LINE_BYTES_MAX", 100)
+    stream = BytesIO(b"x" * 10_000)
+    with pytest.raises(FileDamaged, match="more than 100 bytes"):
+        list(json_lines(stream, "a.jsonl"))
+    assert stream.tell() == 101

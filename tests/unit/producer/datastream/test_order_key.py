@@ -1,0 +1,151 @@
+"""Order keys sort, bytewise, as the documentation says that each source made its changes."""
+
+import random
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.datastream_files import SOURCES, backfill, history
+from tidegate.producer.datastream.errors import InvalidEvent, MissingSortKey
+from tidegate.producer.datastream.event import parse_event
+from tidegate.producer.datastream.metadata import metadata_of
+from tidegate.producer.datastream.order_key import BACKFILL_KEY, order_key
+from tidegate.producer.datastream.position import Position
+from tidegate.producer.datastream.read_methods import SourceKind, read_method_of
+
+HERE = Position("a.avro", 1)
+UINT32, UINT64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
+TIMES = st.integers(-(2**40), 2**50)
+FILES = st.integers(0, 2_000_000)
+LAST_OF_SIX_DIGITS = 999_999
+
+
+def key(source, method="", at=0, **fields):
+    name = "object_name" if source == "salesforce" else "table"
+    metadata = metadata_of(SourceKind(source), {name: "t", **fields}, HERE)
+    found = read_method_of(method or {"postgresql": "postgres-cdc-wal"}.get(source) or {
+        "mysql": "mysql-cdc-binlog", "oracle": "oracle-cdc-logminer",
+        "sqlserver": "sqlserver-cdc", "salesforce": "salesforce-cdc",
+    }[source])  # fmt: skip
+    return order_key(found, metadata, source_timestamp_us=at, position=HERE)
+
+
+def assert_same_order(left, right, keys):
+    one, other = keys
+    assert (one < other) == (left < right)
+    assert (one == other) == (left == right)
+
+
+@given(st.tuples(FILES, UINT64), st.tuples(FILES, UINT64), TIMES, TIMES)
+@example((LAST_OF_SIX_DIGITS, 0), (LAST_OF_SIX_DIGITS + 1, 0), 0, 0)
+@example((1, 500), (1, 900), 2_000, 0)
+def test_mysql_by_number_of_the_log_and_position_whatever_the_time(left, right, at, later):
+    keys = [
+        key("mysql", at=time, log_file=f"mysql-bin.{number:06d}", log_position=position)
+        for (number, position), time in ((left, at), (right, later))
+    ]
+    assert_same_order(left, right, keys)
+
+
+@given(st.tuples(UINT64, UINT64, UINT64, UINT64), st.tuples(UINT64, UINT64, UINT64, UINT64), TIMES)
+def test_oracle_by_record_set_and_sequence_whatever_scn_and_time(left, right, at):
+    keys = [
+        key("oracle", at=time, rs_id=f"0x{a:06x}.{b:08x}.{c:04x}", ssn=ssn, scn=scn)
+        for (a, b, c, ssn), time, scn in ((left, at, 9), (right, 0, 1))
+    ]
+    assert_same_order(left, right, keys)
+
+
+@given(st.tuples(TIMES, UINT64), st.tuples(TIMES, UINT64))
+def test_postgresql_by_time_and_lsn(left, right):
+    keys = [
+        key("postgresql", at=at, lsn=f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}")
+        for at, lsn in (left, right)
+    ]
+    assert_same_order(left, right, keys)
+
+
+@given(
+    st.tuples(TIMES, UINT32, UINT32, st.integers(0, 2**16 - 1)),
+    st.tuples(TIMES, UINT32, UINT32, st.integers(0, 2**16 - 1)),
+)
+def test_sql_server_by_time_and_lsn(left, right):
+    keys = [key("sqlserver", at=at, lsn=f"{a:x}:{b:x}:{c:x}") for at, a, b, c in (left, right)]
+    assert_same_order(left, right, keys)
+
+
+@given(TIMES, TIMES)
+def test_salesforce_by_time(left, right):
+    assert_same_order(left, right, [key("salesforce", at=at) for at in (left, right)])
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("seed", range(5))
+def test_a_history_is_put_in_order_and_rows_of_a_backfill_before_it(source, seed):
+    rng = random.Random(seed)
+    changes, rows = history(source, rng, 60), backfill(source, rng, 8)
+    shuffled = [*changes, *rows]
+    rng.shuffle(shuffled)
+    events = [parse_event(one, Position("f", n)) for n, one in enumerate(shuffled, 1)]
+    keyed = sorted(events, key=lambda one: one.order_key)
+
+    assert {one.order_key for one in keyed[: len(rows)]} == {BACKFILL_KEY}
+    assert {one.uuid for one in keyed[: len(rows)]} == {one["uuid"] for one in rows}
+    assert [one.uuid for one in keyed[len(rows) :]] == [one["uuid"] for one in changes]
+
+
+@given(TIMES)
+def test_rows_of_a_backfill_are_before_every_change_and_need_nothing(at):
+    change = key("salesforce", at=-(2**63))
+    for source in SourceKind:
+        assert key(source.value, f"{source.value}-backfill", at=at) == BACKFILL_KEY < change
+
+
+def test_a_supplementation_sorts_as_a_change_or_is_refused():
+    place = {"rs_id": "0x1.2.3", "ssn": 4}
+    assert key("oracle", "oracle-supplementation", **place) == key("oracle", **place)
+    with pytest.raises(MissingSortKey):
+        key("oracle", "oracle-supplementation")
+
+
+def test_the_bytes_are_those_of_the_description():
+    assert key("mysql", log_file="b.000014", log_position=3).hex() == (
+        "01" + "000000000000000e" + "0000000000000003"
+    )
+    assert key("sqlserver", at=1, lsn="25:728:3").hex() == (
+        "01" + "8000000000000001" + "00000025" + "00000728" + "0003"
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "fields", "name"),
+    [
+        ("mysql", {"log_position": 1}, "log_file"),
+        ("mysql", {"log_file": "", "log_position": 1}, "log_file"),
+        ("mysql", {"log_file": "b.1"}, "log_position"),
+        ("oracle", {"ssn": 1}, "rs_id"),
+        ("oracle", {"rs_id": "0x1.2.3"}, "ssn"),
+        ("postgresql", {}, "lsn"),
+        ("sqlserver", {}, "lsn"),
+    ],
+)
+def test_a_change_without_its_place_is_refused(source, fields, name):
+    with pytest.raises(MissingSortKey, match=rf"source_metadata\.{name}.*record=1"):
+        key(source, **fields)
+
+
+@pytest.mark.parametrize(
+    ("source", "fields"),
+    [
+        ("mysql", {"log_file": "x", "log_position": 1}),
+        ("mysql", {"log_file": "b.1", "log_position": -1}),
+        ("mysql", {"log_file": "b.1", "log_position": 2**64}),
+        ("oracle", {"rs_id": "1.2", "ssn": 1}),
+        ("postgresql", {"lsn": "x"}),
+        ("sqlserver", {"lsn": "16/CB002DB0"}),
+    ],
+)
+def test_a_place_in_another_notation_is_refused(source, fields):
+    with pytest.raises(InvalidEvent, match=r"notation|range"):
+        key(source, **fields)
