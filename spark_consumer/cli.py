@@ -6,7 +6,8 @@ import json
 import sys
 import time
 from contextlib import suppress
-from typing import Annotated, Any
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -20,8 +21,12 @@ from tidegate.spark_consumer.commands import adopt as adopt_command
 from tidegate.spark_consumer.commands import audit as audit_command
 from tidegate.spark_consumer.commands import run as run_command
 from tidegate.spark_consumer.commands import status as status_command
+from tidegate.spark_consumer.commands import status_table
 from tidegate.spark_consumer.commands import tail as tail_command
 from tidegate.spark_consumer.config import ConsumerConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["app", "main"]
 
@@ -87,7 +92,7 @@ def status(
     if as_json:
         sys.stdout.write(json.dumps(figures) + "\n")
         return
-    for table in status_command.tables_of(figures):
+    for table in status_table.tables_of(figures):
         Console().print(table)
 
 
@@ -106,7 +111,10 @@ def tail(
     ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON each.")] = False,
 ) -> None:
-    """Print changes in commit order as they are released, from an output on this machine."""
+    """Print changes in commit order as they are released, from an output on this machine.
+
+    On a terminal a line is cut at its width; --json, a pipe or a file has it whole.
+    """
     names = tuple(name.strip() for name in tables.split(",") if name.strip())
     changes = tail_command.tail(
         output,
@@ -115,10 +123,17 @@ def tail(
         follow=follow,
         tell=lambda line: typer.echo(line, err=True),
     )
-    text = tail_command.as_json if as_json else tail_command.as_text
+
+    def line(change: Mapping[str, Any]) -> str:
+        if as_json:
+            return tail_command.as_json(change)
+        # COLUMNS, the terminal's width, or none in a pipe.
+        width = get_terminal_size(fallback=(0, 0)).columns
+        return tail_command.fitted(tail_command.as_text(change), width)
+
     with suppress(KeyboardInterrupt):
         for change in changes:
-            sys.stdout.write(text(change) + "\n")
+            sys.stdout.write(line(change) + "\n")
             sys.stdout.flush()
 
 

@@ -14,9 +14,15 @@ CounterName: TypeAlias = Literal[
     "late_changes_total",
     "copies_total",
     "mismatches_total",
+    "batches_total",
+    "batch_phase_seconds_total",
+    "sink_releases_total",
+    "sink_changes_total",
+    "sink_seconds_total",
 ]
 GaugeName: TypeAlias = Literal[
     "watermark_seconds",
+    "watermark_lag_seconds",
     "waiting_changes",
     "waiting_segments",
     "waiting_snapshots",
@@ -25,10 +31,14 @@ GaugeName: TypeAlias = Literal[
     "finished_stream_partitions",
     "batch_seconds",
     "batch_input_rows",
+    "sink_release",
 ]
 
 METRICS: tuple[Metric, ...] = (
     Metric("watermark_seconds", "gauge", "Released up to this commit time (seconds since 1970)"),
+    Metric(
+        "watermark_lag_seconds", "gauge", "Age of that time, at the scrape; NaN before the first"
+    ),
     Metric("released_changes_total", "counter", "Changes released since this process started"),
     Metric("releases_total", "counter", "Releases written since this process started"),
     Metric("late_changes_total", "counter", "Changes set aside as late since this process started"),
@@ -40,8 +50,27 @@ METRICS: tuple[Metric, ...] = (
     Metric("mirror_releases_behind", "gauge", "Releases that the mirrors have yet to take"),
     Metric("accepted_gaps", "gauge", "Accepted gaps below the watermark: what the output lacks"),
     Metric("finished_stream_partitions", "gauge", "Completion markers read in this epoch"),
+    Metric("batches_total", "counter", "Batches ended since this process started"),
+    Metric(
+        "batch_phase_seconds_total",
+        "counter",
+        "Time of ended batches by phase: `load`, `plan`, `late`, `release` (a release is read and"
+        " counted), `sinks`, `manifest`, `pending`, `state`, …; `spark-…`: what Spark does around"
+        " a batch, by its own names",
+        ("phase",),
+    ),
     Metric("batch_seconds", "gauge", "Duration of the last batch"),
     Metric("batch_input_rows", "gauge", "Rows read by the last batch, progress rows included"),
+    Metric("sink_release", "gauge", "The newest release that a sink has; -1: none", ("sink",)),
+    Metric("sink_releases_total", "counter", "Releases that a sink took since start", ("sink",)),
+    Metric(
+        "sink_changes_total",
+        "counter",
+        "Changes of these releases; unknown for those that an earlier process wrote before a mirror"
+        " took them",
+        ("sink",),
+    ),
+    Metric("sink_seconds_total", "counter", "Time that a sink needed for them", ("sink",)),
 )
 
 ConsumerMetrics: TypeAlias = Metrics[CounterName, GaugeName]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import ConfigError
-from tidegate.schemas.instants import US_PER_SECOND
+from tidegate.spark_consumer.batch.batch_figures import BatchFigures, RecentFigures
 from tidegate.spark_consumer.batch.batch_log import BatchLog
+from tidegate.spark_consumer.batch.batch_metrics import BatchMetrics
 from tidegate.spark_consumer.batch.effect_loop import EffectLoop
+from tidegate.spark_consumer.batch.sink_work import SinkWork
+from tidegate.spark_consumer.batch.step_timer import StepTimer
 from tidegate.spark_consumer.errors import RunStopped
 from tidegate.spark_consumer.sinks.port import ClosingSink
 
@@ -33,7 +37,7 @@ class Batch:
     """Runs the effect loop of each batch, one at a time; logs and measures it.
 
     `failure` is the error that ended the last batch, if one did.  `finished` is called with each
-    new state.
+    new state.  `figures` has those of the last batches.
     """
 
     def __init__(
@@ -45,16 +49,24 @@ class Batch:
         log: FilteringBoundLogger,
         metrics: ConsumerMetrics,
         batch_log: BatchLog | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        resumes: State | None = None,
     ) -> None:
         """Wait for Spark's first call.
 
-        `rows_of` wraps the frame of a batch, `end_offsets` returns where its rows end.
+        `rows_of` wraps the frame of a batch, `end_offsets` returns where its rows end.  The metrics
+        begin with the state that the query `resumes`, if there is one.
         """
         self._parts = parts
         self._rows_of = rows_of
         self._end_offsets = end_offsets
         self._log = log
-        self._metrics = metrics
+        self._metrics = BatchMetrics(metrics)
+        self._sink_work = SinkWork()
+        self._monotonic = monotonic
+        self.figures = RecentFigures()
+        if resumes is not None:
+            self._metrics.resume(resumes)
         self._batch_log = batch_log or BatchLog(log)
         self._stopping = threading.Event()
         self._running = threading.Lock()
@@ -100,13 +112,16 @@ class Batch:
         self.finished(state)
 
     def _run(self, frame: DataFrame, batch: int) -> State:
+        timer = StepTimer(self._monotonic)
         with self._rows_of(frame) as rows:
             loop = EffectLoop(batch, rows, end_offsets=self._end_offsets(batch), parts=self._parts)
             last: LoopStep | None = None
             for step in loop.steps():
+                timer.begin(step.name)
                 if step != last:
                     self._log_step(step, loop, batch)
                 last = step
+            seconds = timer.end()
         if loop.plan.repeated_rows:
             self._log.info(
                 "changes that the adopted output has",
@@ -129,7 +144,14 @@ class Batch:
         self._batch_log.finished(
             loop.state, loop.plan, input_rows=loop.input_rows, copies=loop.copies
         )
-        self._measure(loop)
+        figures = BatchFigures.of(
+            loop,
+            seconds=seconds,
+            taken=self._sink_work.take(loop.plan, loop.release_rows),
+            now_us=self._parts.now_us(),
+        )
+        self._metrics.finished(figures)
+        self.figures.add(figures)
         return loop.state
 
     def _log_step(self, step: LoopStep, loop: EffectLoop, batch: int) -> None:
@@ -140,19 +162,3 @@ class Batch:
             self._log.warning(
                 "late changes", batch=batch, rows=plan.late_rows, watermark_us=plan.after_us
             )
-
-    def _measure(self, loop: EffectLoop) -> None:
-        metrics, state = self._metrics, loop.state
-        metrics.set("watermark_seconds", state.watermark_us / US_PER_SECOND)
-        metrics.set("waiting_changes", sum(segment.rows for segment in state.segments))
-        metrics.set("waiting_segments", len(state.segments))
-        metrics.set("mirror_releases_behind", state.next_release - 1 - state.mirrored)
-        metrics.set("accepted_gaps", len(state.gaps))
-        metrics.add("late_changes_total", loop.plan.late_rows)
-        metrics.add("copies_total", loop.copies)
-        metrics.add("mismatches_total", loop.recorded)
-        metrics.add("releases_total", len(loop.plan.releases))
-        metrics.add("released_changes_total", loop.released_rows)
-        if loop.frontier is not None:
-            metrics.set("waiting_snapshots", loop.frontier.snapshots_waiting)
-            metrics.set("finished_stream_partitions", loop.frontier.finished_tokens)

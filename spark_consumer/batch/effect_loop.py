@@ -117,6 +117,8 @@ class EffectLoop:
         self.input_rows = 0
         """Rows read, progress rows included; 0 in a replay that executes a stored plan."""
         self.released_rows = 0
+        self.release_rows: dict[int, int] = {}
+        """The changes of each release that was written, by its number."""
         self.copies = 0
         """Records that were left out of the releases because they repeat a change."""
         self.recorded = 0
@@ -303,6 +305,7 @@ class EffectLoop:
         self.mismatches += step.first_mismatches
         yield from self._as_writer(writing, step.bounds.number)
         self.released_rows += release.rows
+        self.release_rows[release.number] = release.rows
         self.copies += release.copies
         self._release = None
         self._opened.close()

@@ -113,7 +113,8 @@ class GateFiles:
         """Store the state before batch 0; raises CheckpointMismatch if there is one."""
         if not self._storage.create_json(ADOPTED_FILE, state.snapshot()):
             message = "the checkpoint has adopted an output already"
-            raise CheckpointMismatch(message)
+            hint = "Run with this checkpoint, or adopt into an empty one"
+            raise CheckpointMismatch(message, hint=hint)
 
     def release_max(self, sink: str = "") -> int:
         """Return the highest release that a state or plan names for a sink, -1 if none does.

@@ -18,6 +18,7 @@ __all__ = ["end_offsets", "parse_offset_log", "read_offsets"]
 
 _VERSION = "v1"
 _NOTHING_YET = "-"
+_HINT = "Restore the whole checkpoint of one moment, or adopt the output into a new one"
 
 
 def end_offsets(checkpoint: Storage, batch: int) -> dict[str, dict[int, int]]:
@@ -29,7 +30,7 @@ def end_offsets(checkpoint: Storage, batch: int) -> dict[str, dict[int, int]]:
     data = checkpoint.read(f"offsets/{batch}")
     if data is None:
         message = "Spark's offset log lacks the batch that Spark runs"
-        raise CheckpointMismatch(message, batch=batch, folder=checkpoint.root)
+        raise CheckpointMismatch(message, hint=_HINT, batch=batch, folder=checkpoint.root)
     return parse_offset_log(data.decode(), batch=batch)
 
 
@@ -47,7 +48,7 @@ def parse_offset_log(text: str, *, batch: int) -> dict[str, dict[int, int]]:
     version, _, *sources = text.splitlines()
     if version != _VERSION:
         message = "Spark's offset log has an unknown format"
-        raise CheckpointMismatch(message, batch=batch, version=version)
+        raise CheckpointMismatch(message, hint=_HINT, batch=batch, version=version)
     ends: dict[str, dict[int, int]] = {}
     for line in sources:
         if line == _NOTHING_YET:
@@ -55,6 +56,6 @@ def parse_offset_log(text: str, *, batch: int) -> dict[str, dict[int, int]]:
         for topic, offsets in json.loads(line).items():
             if topic in ends:
                 message = "two sources read the same topic"
-                raise CheckpointMismatch(message, batch=batch, topic=topic)
+                raise CheckpointMismatch(message, hint=_HINT, batch=batch, topic=topic)
             ends[topic] = {int(topic_partition): end for topic_partition, end in offsets.items()}
     return ends

@@ -77,4 +77,5 @@ def _answered(ask: Callable[[], _Answer]) -> _Answer:
         message = "Spark's session does not say how it reaches the bucket"
         # Hadoop's texts name providers, never keys.
         cause = str(error.java_exception.toString())
-        raise UnreachableError(message, cause=cause) from error
+        hint = "Check spark.hadoop.fs.s3a.* of the session: endpoint, region, credentials"
+        raise UnreachableError(message, hint=hint, cause=cause) from error

@@ -86,7 +86,8 @@ class S3Objects:
             else:
                 return True
         message = "the object store does not decide who may write an object"
-        raise UnreachableError(message, bucket=self._bucket, object=key)
+        hint = "Start again; if it stays so, ask the store's operator about If-None-Match"
+        raise UnreachableError(message, hint=hint, bucket=self._bucket, object=key)
 
     def _put(self, key: str, data: bytes, *, headers: Mapping[str, str], mark: str | None) -> None:
         request = self._request(key, len(data))

@@ -64,7 +64,6 @@ def tables_of(report: AuditReport) -> list[Table]:
 
 
 def _text(fields: Mapping[str, Any]) -> Text:
-    """Return lines that rich takes as they are: a token may hold its markup."""
-    return Text(
-        "\n".join(f"{name}: {value}" if name else str(value) for name, value in fields.items())
-    )
+    """Return lines that rich takes as they are: a token may hold its markup, and is cut."""
+    lines = (f"{name}: {value}" if name else str(value) for name, value in fields.items())
+    return Text("\n".join(lines), no_wrap=True, overflow="ellipsis")

@@ -12,9 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-from rich.text import Text
-
 from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.change_schema import excludes, unwatched_columns
 from tidegate.schemas.errors import ConfigError
@@ -31,17 +28,13 @@ from tidegate.spark_consumer.sinks.manifest import read_manifest
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tidegate.lineage.frontier import Frontier
     from tidegate.spark_consumer.core.batch_state import State
 
-__all__ = ["RELEASES_SHOWN", "status", "tables_of"]
-
+__all__ = ["RELEASES_SHOWN", "status"]
 
 RELEASES_SHOWN = 10
 """Of the newest ones."""
-
-_TITLES = {"slots": "slots, the slowest first", "last_releases": "last releases"}
-_WIDTH_MAX = 40
-"""Tokens are longer; `--json` has them whole."""
 
 
 def status(
@@ -50,15 +43,17 @@ def status(
     """Return the figures of a checkpoint's newest state, ready for JSON.
 
     `lag_s` are seconds of wall time that watermarks are behind.  `slots` are the stream's, each
-    with its slowest stream partition, the one furthest behind first.  `last_releases` is None if
-    the output is not on this machine.  Raises ConfigError for a checkpoint that is not on this
-    machine, cannot be read or is empty.
+    with its slowest stream partition, the one furthest behind first, and the worker that wrote the
+    slot's newest heartbeat.  `last_releases` is None if the output is not on this machine.
+
+    Raises ConfigError for a checkpoint that is not on this machine, cannot be read or is empty.
     """
     address = os.fspath(checkpoint)
     files = _folder(address)
     state = _newest_state(files, address)
     query, now_us = files.read_json(QUERY_FILE) or {}, round(now_s() * US_PER_SECOND)
     template = query.get(SETTING, TEMPLATE_DEFAULT)
+    state, frontier = _with_frontier(files, address, template, state)
     return {
         **_figures(state),
         "lag_s": _lag(state.watermark_us, now_us),
@@ -66,29 +61,47 @@ def status(
         "complete_from_us": complete_from_us(files),
         "left_out": _left_out(files, state),
         "output": query.get("output"),
-        "slots": _slots(files, state, template=template, now_us=now_us),
+        "slots": [] if frontier is None else _slots(frontier, now_us=now_us),
         "last_releases": _last_releases(query.get("output"), state),
     }
 
 
-def _slots(
-    files: LocalFolder, state: State, *, template: str, now_us: int
-) -> list[Mapping[str, Any]]:
+def _with_frontier(
+    files: LocalFolder, checkpoint: str, template: str, state: State
+) -> tuple[State, Frontier | None]:
+    """Return a state and its frontier; None where that cannot be read.
+
+    A run may have stored the next states meanwhile, and deleted what they do not need: then it is
+    the newest state of now.
+    """
+    tried: int | None = None
+    while True:
+        frontier = _frontier(files, state, template)
+        if frontier is not None or state.batch == tried:
+            return state, frontier
+        tried, state = state.batch, _newest_state(files, checkpoint)
+
+
+def _frontier(files: LocalFolder, state: State, template: str) -> Frontier | None:
     name = state.frontier
     index = None if name is None else files.read_json(frontier_file(name))
     if name is None or index is None:
-        return []
+        return None
     subscription = Subscription(TopicNames(state.prefix, template))
     log = FrontierLog.restore(name, index, files.read_json, subscription)
-    found = [] if log is None else log.frontier.slowest_of_slots()
+    return None if log is None else log.frontier
+
+
+def _slots(frontier: Frontier, *, now_us: int) -> list[Mapping[str, Any]]:
     return [
         {
             "slot": slot,
+            "worker": frontier.workers.get(slot),
             "slowest": slowest.token,
             "watermark": _time(slowest.watermark_us),
             "lag_s": _lag(slowest.watermark_us, now_us),
         }
-        for slot, slowest in found
+        for slot, slowest in frontier.slowest_of_slots()
     ]
 
 
@@ -125,7 +138,11 @@ def _lag(us: int, now_us: int) -> float | None:
 def _folder(checkpoint: str) -> LocalFolder:
     if "://" in checkpoint:
         message = "status reads checkpoints on this machine only"
-        raise ConfigError(message, hint="Look at its gate/states folder", checkpoint=checkpoint)
+        raise ConfigError(
+            message,
+            hint="Run it where the checkpoint is, or look at the run's metrics",
+            checkpoint=checkpoint,
+        )
     return LocalFolder(Path(checkpoint.removeprefix("file:")) / "gate")
 
 
@@ -137,9 +154,8 @@ def _newest_state(files: LocalFolder, checkpoint: str) -> State:
         raise ConfigError(message, hint="Check the address of the checkpoint") from error
     if state is None:
         message = "there is no state in this checkpoint"
-        raise ConfigError(
-            message, hint="Check the address of the checkpoint", checkpoint=checkpoint
-        )
+        hint = "Check --checkpoint; a run stores its first state at the end of its first batch"
+        raise ConfigError(message, hint=hint, checkpoint=checkpoint)
     return state
 
 
@@ -169,6 +185,7 @@ def _figures(state: State) -> Mapping[str, Any]:
         "waiting_segments": len(state.segments),
         "waiting_changes": sum(segment.rows for segment in state.segments),
         "late_changes": state.late_rows,
+        "copies": state.copies,
         "mismatches": state.mismatches,
         "gaps": [asdict(gap) for gap in state.gaps],
         "stream_has_ended": state.stream_has_ended,
@@ -184,34 +201,3 @@ def _mirror(state: State) -> Mapping[str, Any]:
         "releases_behind": state.next_release - 1 - state.mirrored,
         "merged_at": None if merged_at_us is None else _time(merged_at_us),
     }
-
-
-def tables_of(figures: Mapping[str, Any]) -> list[Table]:
-    """Return the figures for people, for a terminal of 80 columns or more."""
-    lists = ("slots", "last_releases")
-    table = Table("figure", "value")
-    for name, value in figures.items():
-        if name not in lists:
-            table.add_row(name, _text(value))
-    tables = [table]
-    for name in lists:
-        rows = figures[name]
-        if rows:
-            listed = Table(*rows[0], title=_TITLES[name])
-            for row in rows:
-                listed.add_row(*(_text(value) for value in row.values()))
-            tables.append(listed)
-    return tables
-
-
-def _text(value: Any) -> Text:
-    """Return text that rich takes as it is: a token may hold its markup."""
-    if isinstance(value, float):
-        return Text(f"{value:.1f}")
-    if isinstance(value, str) and len(value) > _WIDTH_MAX:
-        return Text(f"{value[: _WIDTH_MAX - 1]}…")
-    if isinstance(value, dict):
-        return Text("\n".join(f"{name}: {one}" for name, one in value.items()) or "none")
-    if isinstance(value, list):
-        return Text("\n".join(map(str, value)) or "none")
-    return Text("-" if value is None else str(value))

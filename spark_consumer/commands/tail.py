@@ -14,6 +14,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.text import Text
+
 from tidegate.program.extras import is_installed
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.json_files import LocalFolder
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
     from tidegate.spark_consumer.sinks.manifest import Manifest
 
-__all__ = ["as_json", "as_text", "tail"]
+__all__ = ["as_json", "as_text", "fitted", "tail"]
 
 _LOOK_EVERY_S = 0.5
 _BYTES_MAX = 256 * 1024**2
@@ -100,6 +102,14 @@ def as_text(change: Mapping[str, Any]) -> str:
     parts = [change["commit_timestamp"], change["table"], change["mod_type"]]
     parts += [json.dumps(one, ensure_ascii=False) for one in (key, values) if one]
     return "  ".join(parts)
+
+
+def fitted(line: str, width: int) -> str:
+    """Return a line cut to the cells of a terminal; 0: the line whole."""
+    text = Text(line)
+    if width > 0:
+        text.truncate(width, overflow="ellipsis")
+    return text.plain
 
 
 def _changes(

@@ -272,7 +272,9 @@ class BatchRun:
     def _look(self, log: FrontierLog | None) -> list[BatchEffect]:
         if log is None:
             message = "the frontier that the state or the plan names is not stored"
-            raise CheckpointMismatch(message, frontier=(self._stored or self._before).frontier)
+            hint = "Restore the whole checkpoint of one moment, or adopt the output into a new one"
+            name = (self._stored or self._before).frontier
+            raise CheckpointMismatch(message, hint=hint, frontier=name)
         self._log = log
         self._gate = Gate(
             self._before, log.frontier, limits=self._limits, code=self._code, sinks=self._sinks
@@ -390,6 +392,7 @@ class BatchRun:
             code=self._code,
             listed=listed,
             mismatches=self._judge.recorded + self._origins.recorded,
+            copies=self._account.copies,
             origins=origins,
             origins_file=origins_file,
         )

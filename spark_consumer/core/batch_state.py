@@ -205,6 +205,9 @@ class State:
     """All accepted gaps that begin at or below the watermark, by time."""
     begins: Mapping[str, int] = field(default_factory=dict)
     """The first release of each sink that joined later and does not have those before it."""
+    copies: int = 0
+    """Records that releases left out because they repeat a change, over all batches since this is
+    counted; not stored while there is none."""
 
     @classmethod
     def adopted(cls, *, prefix: str, query_id: str, proof: OutputProof, code: str) -> State:
@@ -287,6 +290,8 @@ class State:
         content["origins"] = self.origins.snapshot() if self.origins_file is None else None
         if self.adopts_through_us is None:
             del content["adopts_through_us"]
+        if not self.copies:
+            del content["copies"]
         return content
 
     @classmethod

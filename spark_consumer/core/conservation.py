@@ -106,6 +106,8 @@ class Balance:
         self._waiting_due = 0
         self._stored = NO_ROWS
         self._counted = 0
+        self.copies = 0
+        """Records of its releases that repeat a change."""
 
     def add_release(self, count: ReleaseCount) -> None:
         """Take the next release's figures, before it is written.
@@ -114,6 +116,7 @@ class Balance:
         """
         _require_equal_copies(count.conflict)
         self._counted += 1
+        self.copies += count.copies - count.rows
         self._due_rows += count.copies - count.waiting_due
         self._waiting_due += count.waiting_due
         fresh = self._plan.fresh

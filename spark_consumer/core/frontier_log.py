@@ -1,8 +1,8 @@
 """A frontier and the files that hold it: each batch writes what has changed since the one before.
 
 Its parts (see `part_log`) hold the items of `Frontier.items_since`.  The index of a batch names the
-parts that together are its frontier.  Names hold the number of the run that writes, so no two runs
-write to one file.
+parts that together are its frontier, and who owned the slots.  Names hold the number of the run
+that writes, so no two runs write to one file.
 """
 
 from __future__ import annotations
@@ -73,6 +73,8 @@ class FrontierLog:
                 log.frontier.apply(content["items"])
             log._mark = log.frontier.mark()
             log._parts = (*log._parts, Part(tuple(files), size, since))
+        workers = index.get("workers", {})  # an older program has stored none
+        log.frontier.workers = {int(slot): worker for slot, worker in workers.items()}
         log._stored = log._folders(name)
         return log
 
@@ -93,6 +95,7 @@ class FrontierLog:
             "format": FRONTIER_FORMAT,
             "code": code,
             "parts": [[part.files, part.size] for part in parts],
+            "workers": {str(slot): one for slot, one in sorted(self.frontier.workers.items())},
         }
         before, self._mark, self._parts = self._stored, mark, parts
         self._stored = self._folders(name)

@@ -218,6 +218,7 @@ class Gate:
         message = "the watermark moved backwards: the progress topic contradicts earlier records"
         raise ProtocolError(
             message,
+            hint="Find out who writes to the progress topic; then reset the stream",
             was_us=before_us,
             is_us=None if watermark is None else watermark.us,
             slowest=None if watermark is None else watermark.slowest,
@@ -358,9 +359,9 @@ class Gate:
             fixed = self._frontier.key_schema_id(topic.topic)
             if fixed is not None and set(topic.key_ids) - {fixed}:
                 message = "a data topic's key schema is not the one that the epoch started with"
-                raise ProtocolError(
-                    message, topic=topic.topic, key_schema_ids=topic.key_ids, fixed=fixed
-                )
+                hint = "Find out who writes to the topic; then reset the stream"
+                fields = {"topic": topic.topic, "key_schema_ids": topic.key_ids, "fixed": fixed}
+                raise ProtocolError(message, hint=hint, **fields)
             known = merged.get(topic.topic, TopicIds(topic.topic, (), ()))
             merged[topic.topic] = TopicIds(
                 topic.topic,
@@ -379,6 +380,7 @@ def after(
     code: str,
     listed: SegmentList = ALL_IN_THE_STATE,
     mismatches: int = 0,
+    copies: int = 0,
     origins: OriginLedger | None = None,
     origins_file: str | None = None,
 ) -> State:
@@ -386,9 +388,9 @@ def after(
 
     `written` holds the segments of the plan as they were written, by their planned names;
     `waiting_rows` is how many changes wait; `code` is the version of this program; `listed` is how
-    the waiting segments are stored; `mismatches` is how many the batch has recorded; `origins` is
-    what is followed of stream partitions, None if that has not changed, and `origins_file` the file
-    that holds it.
+    the waiting segments are stored; `mismatches` is how many the batch has recorded, `copies` how
+    many records it left out; `origins` is what is followed of stream partitions, None if that has
+    not changed, and `origins_file` the file that holds it.
     """
     waiting = waiting_segments(state, plan, written)
     kept = {segment.name for segment in waiting}
@@ -416,6 +418,7 @@ def after(
         mirror_release=_mirror_release(state, plan),
         mirror_merged_at_us=plan.decided_at_us if plan.merges else kept_us,
         mismatches=state.mismatches + mismatches,
+        copies=state.copies + copies,
         origins=state.origins if origins is None else origins,
         origins_file=origins_file,
         gaps=plan.gaps,

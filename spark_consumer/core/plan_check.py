@@ -134,7 +134,8 @@ def reads_of_step(step: Step, before: State) -> tuple[SegmentRead, ...]:
     unknown = sorted(set(names) - known.keys())
     if unknown:
         message = "the plan reads segments that the state does not name"
-        raise CheckpointMismatch(message, batch=before.batch + 1, segments=unknown)
+        hint = "Restore the whole checkpoint of one moment, or adopt the output into a new one"
+        raise CheckpointMismatch(message, hint=hint, batch=before.batch + 1, segments=unknown)
     segments = [known[name] for name in names]
     return reads_of(segments, after_us=after_us, through_us=through_us)
 

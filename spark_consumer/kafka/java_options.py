@@ -93,4 +93,5 @@ def _pem(options: Mapping[str, str], name: str) -> str | None:
         return Path(options[f"{name}.location"]).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:
         message = f"kafka_options: the file that {name}.location names cannot be read as PEM"
-        raise ConfigError(message, cause=type(error).__name__) from None
+        hint = "Name a file that this user may read, in PEM"
+        raise ConfigError(message, hint=hint, cause=type(error).__name__) from None

@@ -1,12 +1,18 @@
-"""A running query as Spark's own `StreamingQuery`, which knows the gate's errors and its lease."""
+"""A running query as Spark's own `StreamingQuery`, which knows the gate's errors and its lease.
+
+Its progress has the gate's figures among the observed metrics.  Spark's own `observe` cannot count
+them: it counts rows of a frame, and again each time that the frame is computed.
+"""
 
 from __future__ import annotations
 
+import json
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no types
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tidegate.schemas.errors import TidegateError
@@ -101,6 +107,29 @@ class TidegateQuery(StreamingQuery):
             super().processAllAvailable()
         except StreamingQueryException:
             self._raise_failure()
+
+    @property
+    def lastProgress(self) -> StreamingQueryProgress | None:  # noqa: N802 - Spark's name
+        """Return Spark's newest progress, with the gate's figures of its batch; None without one.
+
+        They are in `observedMetrics`, by the names `tidegate`, `tidegate_phase_seconds` and
+        `tidegate_sink_<sink>`.
+        """
+        progress = self._jsq.lastProgress()
+        return None if progress is None else self._with_figures(progress)
+
+    @property
+    def recentProgress(self) -> list[StreamingQueryProgress]:  # noqa: N802 - Spark's name
+        """Return the progress that Spark keeps, each with the gate's figures of its batch."""
+        return [self._with_figures(progress) for progress in self._jsq.recentProgress()]
+
+    def _with_figures(self, progress: Any) -> StreamingQueryProgress:
+        content = json.loads(progress.json())
+        figures = self._running.batch.figures.of(content["batchId"])
+        if figures is not None:
+            observed = content.get("observedMetrics", {})
+            content["observedMetrics"] = {**observed, **figures.observed()}
+        return StreamingQueryProgress.fromJson(content)
 
     def _raise_failure(self) -> None:
         failure = self.exception()

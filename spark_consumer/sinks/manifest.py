@@ -39,6 +39,8 @@ __all__ = [
     "write_manifest",
 ]
 
+_HINT = "Restore the output's _releases folder"
+
 MANIFEST_FOLDER = "_releases"
 _FIRST = f"{MANIFEST_FOLDER}/_first"
 """`first` is the oldest release with a manifest, `before` what it was: what is between is dropped.
@@ -104,7 +106,8 @@ class Manifest:
         }
         if len(found) > 1:
             message = "a manifest names mirrors of different releases"
-            raise SchemaError(message, release=self.release, mirrors=sorted(map(str, found)))
+            mirrors = sorted(map(str, found))
+            raise SchemaError(message, hint=_HINT, release=self.release, mirrors=mirrors)
         return next(iter(found), None)
 
     @classmethod
@@ -120,7 +123,8 @@ class Manifest:
             return cls(**{**content, "tables": tables, "first_mismatches": listed, "gaps": gaps})
         except (AttributeError, KeyError, TypeError) as error:
             message = "invalid release manifest"
-            raise SchemaError(message, release=content.get("release"), cause=str(error)) from error
+            fields = {"release": content.get("release"), "cause": str(error)}
+            raise SchemaError(message, hint=_HINT, **fields) from error
 
     def versions(self, sink: str) -> dict[str, int]:
         """Return the version of each table of a sink."""

@@ -114,7 +114,8 @@ def _stream(bodies: DataFrame) -> tuple[str, ...]:
     found = bodies.groupBy("epoch").agg(F.max(head).alias("filters")).limit(2).collect()
     if len(found) > 1:
         message = "the progress topic holds two epochs: the stream was reset under this prefix"
-        raise MixedEpochs(message, epochs=sorted(row["epoch"] for row in found))
+        hint = "Audit against the topics of the stream that the output was made of"
+        raise MixedEpochs(message, hint=hint, epochs=sorted(row["epoch"] for row in found))
     if not found or found[0]["filters"] is None:
         raise _no_stream()
     return tuple(found[0]["filters"])

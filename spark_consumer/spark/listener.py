@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["MetricsListener"]
 
+_WHOLE = frozenset({"addBatch", "triggerExecution"})
+"""The gate's own phases together, and all of both."""
+
 
 class MetricsListener(StreamingQueryListener):
-    """Sets the metrics for duration and size of the last batch."""
+    """Sets the metrics for duration and size of the last batch, and adds up Spark's own phases."""
 
     def __init__(self, metrics: ConsumerMetrics) -> None:
         """Take the metrics to set."""
@@ -33,9 +36,13 @@ class MetricsListener(StreamingQueryListener):
         """Nothing to measure."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """Set duration and size."""
+        """Set duration and size; add the time that Spark needed around the batch."""
         self._metrics.set("batch_seconds", event.progress.batchDuration / 1000)
         self._metrics.set("batch_input_rows", event.progress.numInputRows)
+        for name, duration_ms in event.progress.durationMs.items():
+            if name not in _WHOLE:
+                seconds = duration_ms / 1000
+                self._metrics.add("batch_phase_seconds_total", seconds, phase=f"spark-{name}")
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """Nothing to measure."""

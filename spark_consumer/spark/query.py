@@ -296,6 +296,7 @@ def _prepare(
         end_offsets=lambda batch: end_offsets(checkpoint, batch),
         log=log,
         metrics=metrics,
+        resumes=newest_state(gate),
     )
     rows = kafka_rows(
         spark,

@@ -43,11 +43,20 @@ def is_done(checkpoint):
         return False
     return found["watermark_us"] >= THROUGH_US and found["mirror"]["releases_behind"] == 0
 
+observed = {}
+
 def wait(query, checkpoint):
+    observed.clear()
     end = time.monotonic() + DEADLINE_S
     while not is_done(checkpoint):
         assert not query.awaitTermination(0.5), query.exception()
         assert time.monotonic() < end, tg.status(checkpoint)
+        observed.update({one.batchId: one.observedMetrics for one in query.recentProgress})
+    last = tg.status(checkpoint)["batch"]
+    while (query.lastProgress or {"batchId": -1})["batchId"] < last:
+        assert time.monotonic() < end, query.lastProgress
+        time.sleep(0.1)
+    observed.update({one.batchId: one.observedMetrics for one in query.recentProgress})
     query.stop()
     assert not query.isActive and query.exception() is None
 
@@ -70,6 +79,8 @@ print(json.dumps({
     "is_proved": report.is_proved,
     "changes": report.changes,
     "transactions": transactions,
+    "observed": [rows["tidegate"].released_changes for rows in observed.values()],
+    "taken": [rows["tidegate_sink_function"].changes for rows in observed.values()],
     "sinks": [tg.status(one)["sinks"] for one in ("/lake/_checkpoint", "/lake/alone/_checkpoint")],
 }))
 """
@@ -112,6 +123,7 @@ def test_the_printed_program_runs_and_its_output_is_read_and_proved(tmp_path):
     assert found["is_proved"]
     assert found["changes"] == sum(found["transactions"]) == VERSIONS * KEYS * 2
     assert found["transactions"] == [KEYS * 2] * VERSIONS
+    assert sum(found["observed"]) == sum(found["taken"]) == found["changes"]
     assert found["sinks"] == [["changelog", "mirror", "function"], ["function"]]
     releases = [line.split() for line in printed]
     assert sum(int(line[-1]) for line in releases) == VERSIONS * KEYS * 2

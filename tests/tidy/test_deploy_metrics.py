@@ -103,6 +103,7 @@ def test_what_the_docs_alarm_on_has_an_alert():
     by_hand = {
         "tidegate_producer_bytes_in_flight",
         "tidegate_consumer_batch_seconds",
+        "tidegate_consumer_batch_phase_seconds_total",
         "tidegate_producer_orphan_rounds_total",
         "tidegate_producer_parked_total",
     }

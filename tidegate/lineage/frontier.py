@@ -23,6 +23,9 @@ from tidegate.schemas.progress import (
     DataTopic,
     PartitionGap,
     ProgressRecord,
+    SlotChanges,
+    SlotProgress,
+    SlotWatermark,
     StreamStarted,
     TableAdded,
 )
@@ -86,6 +89,11 @@ class Frontier:
         self.epoch: str | None = None
         self._stream: _Stream | None = None
         self._slots: dict[int, SlotView] = {}
+        self.workers: dict[int, str] = {}
+        """Who wrote the newest heartbeat that was read of each slot; nothing is decided by it.
+
+        `items_since` leaves it out.
+        """
 
     @property
     def finished_tokens(self) -> int:
@@ -220,6 +228,9 @@ class Frontier:
         elif isinstance(row.record.body, TableAdded):
             self._add_topic(row.record.body.topic)
         view.fold(row.record.body, offset=row.offset)
+        # Other records of a slot come from other workers too: they announce, or accept gaps.
+        if isinstance(row.record.body, SlotProgress | SlotChanges | SlotWatermark):
+            self.workers[row.slot] = row.record.worker
 
     def _start(self, started: StreamStarted) -> None:
         """Take the stream from its first chunk, and the topics of each."""

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, ProcessCollecto
 from tidegate.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 __all__ = ["Metric", "Metrics"]
 
@@ -59,6 +59,11 @@ class Metrics(Generic[CounterName, GaugeName]):
         counter = self._counters[name]
         (counter.labels(**labels) if labels else counter).inc(amount)
 
-    def set(self, name: GaugeName, value: float) -> None:
-        """Set a gauge."""
-        self._gauges[name].set(value)
+    def set(self, name: GaugeName, value: float, **labels: str) -> None:
+        """Set a gauge; `labels` are exactly those of its definition."""
+        gauge = self._gauges[name]
+        (gauge.labels(**labels) if labels else gauge).set(value)
+
+    def follow(self, name: GaugeName, value: Callable[[], float]) -> None:
+        """Ask `value` for the gauge at each scrape, from any thread; `set` has no effect then."""
+        self._gauges[name].set_function(value)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import structlog
+from rich.cells import cell_len
 
 from tidegate.lineage.errors import ProtocolError
 from tidegate.schemas.change_schema import value_schema
@@ -14,6 +15,7 @@ from tidegate.schemas.errors import InvariantViolation
 from tidegate.schemas.tables import Column, ColumnType, TableSchema
 from tidegate.spark_consumer import cli
 from tidegate.spark_consumer.commands import run as run_command
+from tidegate.spark_consumer.commands import tail as tail_command
 from tidegate.spark_consumer.core.batch_state import Segment, State, TopicIds
 from tidegate.spark_consumer.spark.requirements import require_spark
 
@@ -215,3 +217,27 @@ def test_status_of_a_damaged_state_names_its_file(invoke, tmp_path, content):
     assert result.exit_code == (2 if content == b"null" else 1)
     (line,) = result.stderr.splitlines()
     assert ("no state" if content == b"null" else "states/5.json") in line
+
+
+CHANGE = {
+    "commit_timestamp": "2026-11-22T10:00:00.000001Z",
+    "table": "orders",
+    "mod_type": "INSERT",
+    "key": {"id": 5},
+    "new_values": {"id": 5, "text": "宽" * 100},
+}
+
+
+def test_tail_cuts_a_line_at_the_terminals_width_and_json_is_whole(invoke, monkeypatch):
+    monkeypatch.setattr(tail_command, "tail", lambda *_, **__: iter([CHANGE]))
+    monkeypatch.setenv("COLUMNS", "100")
+    (line,) = invoke("tail", "--output", "out").stdout.splitlines()
+    assert cell_len(line) in {99, 100}
+    assert line.endswith("…")
+    (line,) = invoke("tail", "--output", "out", "--json").stdout.splitlines()
+    assert json.loads(line) == CHANGE
+
+
+@pytest.mark.parametrize(("width", "shown"), [(0, "abcdef"), (6, "abcdef"), (5, "abcd…")])
+def test_a_line_is_cut_only_where_it_does_not_fit(width, shown):
+    assert tail_command.fitted("abcdef", width) == shown

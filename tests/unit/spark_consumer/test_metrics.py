@@ -1,4 +1,4 @@
-"""The consumer's metrics: a closed set without labels."""
+"""The consumer's metrics: a closed set, with labels that a stream cannot multiply."""
 
 from typing import get_args
 
@@ -12,8 +12,8 @@ def test_the_names_are_exactly_the_literals():
         assert sorted(names) == sorted(get_args(literal))
 
 
-def test_nothing_has_a_label():
-    assert all(not metric.labels for metric in METRICS)
+def test_labels_are_those_of_closed_sets():
+    assert {label for metric in METRICS for label in metric.labels} == {"sink", "phase"}
 
 
 def test_a_scrape_shows_the_programs_prefix():

@@ -1,10 +1,8 @@
 """What `status` reads of a checkpoint beside its state: slots, last releases, sinks."""
 
 import json
-from io import StringIO
 
 import pytest
-from rich.console import Console
 
 from tests.unit.spark_consumer.checkpoint.test_gate_files import SUBSCRIPTION
 from tidegate.lineage.frontier import Frontier, ProgressRow
@@ -16,7 +14,8 @@ from tidegate.schemas.progress import (
     StreamStarted,
     TokenSnapshot,
 )
-from tidegate.spark_consumer.commands.status import RELEASES_SHOWN, status, tables_of
+from tidegate.spark_consumer.commands import status as status_module
+from tidegate.spark_consumer.commands.status import RELEASES_SHOWN, status
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.files import QUERY_FILE, state_file
 from tidegate.spark_consumer.core.frontier_log import FrontierLog
@@ -48,7 +47,7 @@ def place(tmp_path):
         (1, SlotProgress(1, 1, 0, 2, (), (TokenSnapshot("b", 0, (), (), 4_000_000),))),
     ]
     rows = [
-        ProgressRow(slot, n, ProgressRecord("e", "w", body))
+        ProgressRow(slot, n, ProgressRecord("e", f"worker-{slot}", body))
         for n, (slot, body) in enumerate(bodies)
     ]
     frontier.fold(rows, reached={"bank-progress": {0: 9, 1: 9}})
@@ -57,7 +56,7 @@ def place(tmp_path):
         gate.write_json(file, content)
     state = State(
         prefix="bank", query_id="q", batch=3, watermark_us=4_000_000, next_release=12,
-        frontier="f/3", sinks=("changelog", "mirror", "mine"), begins={"mine": 7},
+        frontier="f/3", copies=5, sinks=("changelog", "mirror", "mine"), begins={"mine": 7},
     )  # fmt: skip
     gate.write_json(state_file(3), state.snapshot())
     gate.write_json(
@@ -75,6 +74,7 @@ def test_slots_are_listed_by_how_far_they_are_behind(place):
     assert [(one["slot"], one["slowest"], one["lag_s"]) for one in figures["slots"]] == [
         (1, "b", 6.0), (0, LONG, 5.0),
     ]  # fmt: skip
+    assert [one["worker"] for one in figures["slots"]] == ["worker-1", "worker-0"]
     assert figures["slots"][0]["watermark"] == "1970-01-01T00:00:04+00:00"
 
 
@@ -96,6 +96,10 @@ def test_an_output_that_is_elsewhere_has_unknown_releases(place):
     assert status(str(place / "check"))["last_releases"] is None
 
 
+def test_records_that_repeat_a_change_are_counted(place):
+    assert status(str(place / "check"))["copies"] == 5
+
+
 def test_sinks_are_listed_with_the_release_that_each_began_with(place):
     figures = status(str(place / "check"))
     assert figures["sinks"] == ["changelog", "mirror", "mine"]
@@ -108,12 +112,16 @@ def test_a_frontier_that_is_not_there_leaves_the_rest(place):
     assert status(str(place / "check"))["slots"] == []
 
 
-@pytest.mark.parametrize("width", [80, 100])
-def test_people_see_it_all_within_their_terminal(place, width):
-    console = Console(width=width, record=True, file=StringIO())
-    for table in tables_of(status(str(place / "check"), now_s=lambda: 10.0)):
-        console.print(table)
-    shown = console.export_text()
-    assert max(map(len, shown.splitlines())) <= width
-    for text in ("slots, the slowest first", "last releases", "ttt…", "mine: 7", "1970-01-01"):
-        assert text in shown
+def test_files_that_a_run_deletes_meanwhile_are_read_again_from_its_next_state(place, monkeypatch):
+    found, gate = status_module._frontier, place / "check" / "gate"
+
+    def run_beside(files, state, template):
+        if state.batch == 3:
+            stored = json.loads((gate / state_file(3)).read_text()) | {"batch": 4}
+            (gate / state_file(4)).write_text(json.dumps(stored))
+            return None
+        return found(files, state, template)
+
+    monkeypatch.setattr(status_module, "_frontier", run_beside)
+    figures = status(str(place / "check"))
+    assert (figures["batch"], len(figures["slots"])) == (4, 2)

@@ -92,6 +92,13 @@ def test_a_state_of_format_4_has_counted_no_mismatches():
     assert State.restore(stored) == STATE
 
 
+def test_a_state_stores_copies_only_where_there_are_some():
+    state = replace(STATE, copies=3)
+    assert State.restore(json.loads(json.dumps(state.snapshot()))) == state
+    assert "copies" not in STATE.snapshot()
+    assert State.restore(json.loads(json.dumps(STATE.snapshot()))).copies == 0
+
+
 LEDGER = OriginLedger(4, {"t": Followed(10)}, {(-5, "bank.a"): OriginSum(1, 2, 3)})
 
 

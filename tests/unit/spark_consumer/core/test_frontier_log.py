@@ -91,6 +91,18 @@ def test_what_is_loaded_is_what_was_stored_and_goes_on_alike(folder):
             folder.log = found
 
 
+def test_who_owns_the_slots_is_stored_and_an_index_without_it_is_read(folder):
+    folder.beat(1)
+    folder.store(1)
+    assert folder.load().frontier.workers == {0: "w"}
+    file = frontier_file(folder.names[-1])
+    index = json.loads(folder.files[file])
+    del index["workers"]  # as an older program stores it
+    folder.files[file] = json.dumps(index)
+    assert folder.load().frontier.workers == {}
+    assert items(folder.load()) == items(folder.log)
+
+
 def test_a_batch_writes_what_has_changed_and_seldom_more(folder):
     folder.beat(1, changed=TOPICS)
     folder.store(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from types import SimpleNamespace
 
@@ -9,7 +10,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tests.unit.spark_consumer.batch.test_batch_figures import figures
 from tidegate.schemas.errors import UnreachableError
+from tidegate.spark_consumer.batch.batch_figures import RecentFigures
 from tidegate.spark_consumer.errors import ChangesExpired, WriterReplaced
 from tidegate.spark_consumer.library.query import QueryFailed, TidegateQuery
 
@@ -197,3 +200,45 @@ def test_a_query_whose_checkpoint_was_taken_stops_and_says_so(running):
         query.awaitTermination()
     assert running.given_back.wait(30)
     assert running.steps == ["batch", "query"]
+
+
+PROGRESS = {
+    "id": "7a6f6a4e-7b1d-4b7a-9d5e-0d8a3a7f0c11",
+    "runId": "7a6f6a4e-7b1d-4b7a-9d5e-0d8a3a7f0c12",
+    "name": "tidegate-bank",
+    "timestamp": "2026-11-22T10:00:00.000Z",
+    "batchDuration": 900,
+    "stateOperators": [],
+    "sources": [],
+    "sink": {"description": "ForeachBatchSink", "numOutputRows": -1},
+}
+
+
+def test_progress_has_the_figures_of_its_batch_among_the_observed_metrics(running):
+    def progress(batch, **more):
+        return SimpleNamespace(json=lambda: json.dumps({**PROGRESS, "batchId": batch, **more}))
+
+    running.batch.figures = RecentFigures()
+    running.batch.figures.add(figures())
+    mine = {"observedMetrics": {"mine": {"rows": 5}}}
+    running.java.recentProgress = lambda: [progress(5, **mine), progress(6, **mine)]
+    running.java.lastProgress = lambda: progress(6)
+    query = started(running)
+
+    observed = query.lastProgress.observedMetrics
+    assert observed["tidegate"].watermark_seconds == 3.0
+    assert observed["tidegate_phase_seconds"].sinks == 3.0
+    assert observed["tidegate_sink_changelog"].release == 8
+    assert '"tidegate_sink_changelog"' in query.lastProgress.prettyJson
+    before, last = query.recentProgress
+    assert before.observedMetrics["mine"].rows == last.observedMetrics["mine"].rows == 5
+    assert "tidegate" not in before.observedMetrics
+    assert last.observedMetrics["tidegate"].copies == 2
+
+
+def test_there_is_no_progress_before_the_first_batch(running):
+    running.java.lastProgress = lambda: None
+    running.java.recentProgress = list
+    query = started(running)
+    assert query.lastProgress is None
+    assert query.recentProgress == []

@@ -617,3 +617,25 @@ def test_slots_are_listed_with_their_slowest_stream_partition_the_one_furthest_b
     frontier.fold(rows, reached={PROGRESS: dict.fromkeys(range(4), 1)})
     found = [(slot, one.token, one.watermark_us) for slot, one in frontier.slowest_of_slots()]
     assert found == [(2, "c", 5), (3, "d", 6), (0, "a", 9)]
+
+
+def test_the_worker_of_a_slot_wrote_its_newest_heartbeat():
+    child = ChildPartition("t", ("",), 0)
+    announced = PartitionAnnounced(child, "")
+    heartbeats = [SlotProgress(0, n, 0, 1, (), (TokenSnapshot("t", 0, (), (), n),)) for n in (1, 2)]
+    started = StreamStarted("s", "g", 0, None, "bank-fleet", 2, "id", (), (child,))
+    frontier = Frontier(SUBSCRIPTION)
+
+    def fold(slot, offset, worker, body):
+        rows = [ProgressRow(slot, offset, ProgressRecord("e", worker, body))]
+        frontier.fold(rows, reached={PROGRESS: {0: offset + 1, 1: offset + 1}})
+
+    fold(0, 0, "a", started)
+    fold(0, 1, "b", announced)
+    assert frontier.workers == {}
+    fold(0, 2, "a", heartbeats[0])
+    fold(0, 3, "b", announced)
+    assert frontier.workers == {0: "a"}
+    fold(0, 4, "b", heartbeats[1])
+    fold(0, 2, "a", heartbeats[0])  # read before
+    assert frontier.workers == {0: "b"}

@@ -11,6 +11,7 @@ DEFINITIONS = (
     Metric("boiled_total", "counter", "How often", ("pot",)),
     Metric("burnt_total", "counter", "How often it was too much"),
     Metric("heat", "gauge", "How much"),
+    Metric("level", "gauge", "How full", ("pot",)),
 )
 
 
@@ -25,10 +26,21 @@ def test_counters_are_added_to_and_gauges_set(metrics):
     metrics.add("burnt_total")
     metrics.set("heat", 5)
     metrics.set("heat", 4)
+    metrics.set("level", 7, pot="red")
     value = metrics.registry.get_sample_value
     assert value("kettle_boiled_total", {"pot": "red"}) == 4
     assert value("kettle_burnt_total") == 1
     assert value("kettle_heat") == 4
+    assert value("kettle_level", {"pot": "red"}) == 7
+
+
+def test_a_gauge_that_is_followed_is_asked_at_each_scrape(metrics):
+    heat = [5.0]
+    metrics.follow("heat", lambda: heat[-1])
+    value = metrics.registry.get_sample_value
+    assert value("kettle_heat") == 5
+    heat.append(6.0)
+    assert value("kettle_heat") == 6
 
 
 def test_names_and_meanings_are_those_of_the_definitions(metrics):
