@@ -55,8 +55,7 @@ def status(
     template = query.get(SETTING, TEMPLATE_DEFAULT)
     state, frontier = _with_frontier(files, address, template, state)
     return {
-        **_figures(state),
-        "lag_s": _lag(state.watermark_us, now_us),
+        **_figures(state, now_us=now_us),
         "topic_template": template,
         "complete_from_us": complete_from_us(files),
         "left_out": _left_out(files, state),
@@ -171,13 +170,14 @@ def _left_out(files: LocalFolder, state: State) -> Mapping[str, Any]:
     return found
 
 
-def _figures(state: State) -> Mapping[str, Any]:
+def _figures(state: State, *, now_us: int) -> Mapping[str, Any]:
     return {
         "prefix": state.prefix,
         "query_id": state.query_id,
         "batch": state.batch,
         "watermark_us": state.watermark_us,
         "watermark": _time(state.watermark_us),
+        "lag_s": _lag(state.watermark_us, now_us),
         "releases": state.next_release,
         "sinks": list(state.sinks),
         "begins": dict(state.begins),

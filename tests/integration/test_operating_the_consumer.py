@@ -28,9 +28,8 @@ DDL = [
     "CREATE CHANGE STREAM Feed FOR ALL",
 ]
 KEYS = 20
-SLOTS = 16
 COLUMNS = 100
-PATIENCE_S = 400
+PATIENCE_S = 600
 
 
 class Operator:
@@ -102,13 +101,14 @@ def test_what_is_printed_of_a_run_fits_and_says_the_same_everywhere(tmp_path):
                 *("tail", "--output", operator.output, "--releases", "100000", "--no-follow")
             )
             metrics = scrape(port)
-            audited = operator.types("audit")
         finally:
             faults = pipeline.stop()
-    assert faults == []
+        assert faults == []
+        audited = operator.types("audit")
 
     # Of each slot one line, with its worker and the begin of its slowest stream partition.
-    assert len([line for line in shown if re.match(r"│ +\d+ │ w1 +│ \S", line)]) == SLOTS
+    slots = [line for line in shown if re.match(r"│ \d+ +│ w1 +│ \S+… │ \S+Z │", line)]
+    assert len(slots) == len(figures["slots"]) > 0
     assert {one["worker"] for one in figures["slots"]} == {"w1"}
     assert [one["lag_s"] for one in figures["slots"]] == sorted(
         (one["lag_s"] for one in figures["slots"]), reverse=True
