@@ -271,10 +271,9 @@ class BatchRun:
 
     def _look(self, log: FrontierLog | None) -> list[BatchEffect]:
         if log is None:
-            message = "the frontier that the state or the plan names is not stored"
             hint = "Restore the whole checkpoint of one moment, or adopt the output into a new one"
             name = (self._stored or self._before).frontier
-            raise CheckpointMismatch(message, hint=hint, frontier=name)
+            raise CheckpointMismatch("the named frontier is not stored", hint=hint, frontier=name)
         self._log = log
         self._gate = Gate(
             self._before, log.frontier, limits=self._limits, code=self._code, sinks=self._sinks

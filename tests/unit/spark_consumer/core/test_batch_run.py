@@ -589,17 +589,6 @@ def test_where_the_change_stream_leaves_changes_out_nothing_is_asked():
     assert (written.transactions, stored.state.mismatches) == (ALL_WHOLE, 0)
 
 
-def test_what_repeats_a_change_is_counted_by_the_state_over_all_batches():
-    run = begin()
-    rows = ProgressRead((*opening(), beat(2, watermark_us=20, data=2)))
-    handle(run, BatchBegun(ends(3, 2)), PlanLoaded(None), rows, ChangesCounted(DUE))
-    *_, stored = run.handle(ReleaseCounted(ReleaseCount(rows=1, copies=2)))
-    assert stored.state.copies == 1
-    run.handle(StateStored())
-    nothing_new = replace(run.plan, releases=())
-    assert after(run.state, nothing_new, written={}, waiting_rows=0, code="1").copies == 1
-
-
 def test_a_recorded_mismatch_is_written_with_the_release_and_counted_by_the_state():
     run, _ = with_faults(records_mismatches=True)
     written, stored = run.handle(TopicsDescribed({DEAD_LETTER: None}))

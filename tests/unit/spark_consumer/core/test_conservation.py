@@ -1,12 +1,24 @@
 """What is read of segments, and what must agree."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.spark_consumer.core.test_batch_run import DUE, beat, begin, ends, handle, opening
+from tidegate.spark_consumer.core.batch_events import (
+    BatchBegun,
+    ChangesCounted,
+    PlanLoaded,
+    ProgressRead,
+    ReleaseCounted,
+    StateStored,
+)
 from tidegate.spark_consumer.core.batch_state import Segment
 from tidegate.spark_consumer.core.conservation import is_whole, reads_of, require_whole
-from tidegate.spark_consumer.core.row_sums import NO_ROWS, RowSum, SegmentRead
+from tidegate.spark_consumer.core.gate import after
+from tidegate.spark_consumer.core.row_sums import NO_ROWS, ReleaseCount, RowSum, SegmentRead
 from tidegate.spark_consumer.errors import SegmentDamaged
 
 TIMES_US = st.lists(st.integers(1, 60), min_size=1, max_size=40)
@@ -71,3 +83,14 @@ def test_the_damaged_segment_is_named(found):
     with pytest.raises(SegmentDamaged, match="segment='a/1'") as caught:
         require_whole([OLDER, READ], [RowSum(1, 1), found])
     assert "gate/segments" in caught.value.hint
+
+
+def test_what_repeats_a_change_is_counted_by_the_state_over_all_batches():
+    run = begin()
+    rows = ProgressRead((*opening(), beat(2, watermark_us=20, data=2)))
+    handle(run, BatchBegun(ends(3, 2)), PlanLoaded(None), rows, ChangesCounted(DUE))
+    *_, stored = run.handle(ReleaseCounted(ReleaseCount(rows=1, copies=2)))
+    assert stored.state.copies == 1
+    run.handle(StateStored())
+    nothing_new = replace(run.plan, releases=())
+    assert after(run.state, nothing_new, written={}, waiting_rows=0, code="1").copies == 1
