@@ -204,11 +204,19 @@ class ProducerConfig(StreamSettings):
             "as text it needs `progress_version` 2"
         ),
     )  # fmt: skip
-    envelope: Literal["tidegate", "flat"] = Field(
+    envelope: Literal["tidegate", "flat", "debezium", "datastream"] = Field(
         default="tidegate", description=(
-            "What a value is: a change with the row before and after it, or one flat row with "
-            "fields such as __op and __deleted behind its columns, as unwrapped Debezium records "
-            "have them. The Spark consumer reads no flat stream. Fixed when the stream begins"
+            "What a value is: a change with the row before and after it; one flat row with fields "
+            "such as __op and __deleted behind its columns, as unwrapped Debezium records have "
+            "them; what Debezium's connector for Spanner writes; or an event of Google's "
+            "Datastream. The Spark consumer reads `tidegate` alone. Fixed when the stream begins"
+        ),
+    )  # fmt: skip
+    value_format: Literal["avro", "json"] = Field(
+        default="avro", description=(
+            "How values are written: in Avro, framed, under schemas of the registry; or as JSON "
+            "text, with the envelopes `debezium` and `datastream`. Keys are in Avro in either "
+            "case. Fixed when the stream begins"
         ),
     )  # fmt: skip
     tombstones: bool = Field(
@@ -351,6 +359,11 @@ class ProducerConfig(StreamSettings):
             raise ValueError('poison: "park" needs progress_version 2, which records parked keys')
         if self.timestamps == "string" and self.progress_version == 1:
             raise ValueError('timestamps: "string" needs progress_version 2, which records it')
+        if self.value_format == "json" and self.envelope not in {"debezium", "datastream"}:
+            raise ValueError(
+                'value_format: "json" needs envelope "debezium" or "datastream"; this one is '
+                f'"{self.envelope}"'
+            )
         if self.transaction_timeout_ms <= self.commit_interval_ms:
             raise ValueError("transaction_timeout_ms: must be longer than commit_interval_ms")
         return self

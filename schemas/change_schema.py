@@ -3,7 +3,7 @@
 The key is a record of the primary key columns in primary key order.  It does not change during an
 epoch, because keys would move between topic partitions.  The value is the change record of
 `docs/protocol.md`: kind of change, row after and before, captured columns, Spanner's coordinates;
-or, in a stream whose envelope is flat, one row with these beside its columns.
+or the value of another envelope: one flat row (3.8), Debezium's (3.9) or Datastream's (3.10).
 Every column is nullable with default null, so that a schema with another column is
 BACKWARD-compatible.  Versions only grow: `merged_row` and `with_row` make a later one.
 
@@ -13,9 +13,16 @@ ignore: `watched` of a field of `Row` (false, or missing), and `excludes` of the
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
+from tidegate.schemas.avro_types import AVRO_NAME, avro_type, differ_in_timestamps, namespace_of
+from tidegate.schemas.datastream_schema import (
+    DATASTREAM_NAME,
+    PAYLOAD,
+    datastream_fields,
+    datastream_type,
+)
+from tidegate.schemas.debezium_schema import BEFORE, DEBEZIUM_NAME, debezium_fields, debezium_type
 from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.flat_schema import FLAT_FIELDS, FLAT_NAME, is_flat, reserved_names
 from tidegate.schemas.output_form import Envelope
@@ -24,7 +31,7 @@ from tidegate.schemas.progress import TimestampForm
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from tidegate.schemas.tables import ColumnType, TableSchema
+    from tidegate.schemas.tables import Column, TableSchema
 
 __all__ = [
     "ELSEWHERE",
@@ -34,6 +41,7 @@ __all__ = [
     "UNWATCHED_COLUMNS",
     "avro_type",
     "differ_in_timestamps",
+    "envelope_of",
     "excludes",
     "key_schema",
     "merged_row",
@@ -43,31 +51,6 @@ __all__ = [
     "with_row",
     "without",
 ]
-
-_AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_NOT_IN_NAMESPACE = re.compile(r"[^A-Za-z0-9_]")
-
-_AVRO_TYPES: dict[str, Any] = {
-    "INT64": "long",
-    "FLOAT32": "float",
-    "FLOAT64": "double",
-    "BOOL": "boolean",
-    "STRING": "string",
-    "BYTES": "bytes",
-    "PROTO": "bytes",
-    "ENUM": "long",
-    "NUMERIC": {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 9},
-    "DATE": {"type": "int", "logicalType": "date"},
-    "JSON": "string",
-    "UUID": {"type": "string", "logicalType": "uuid"},
-    "INTERVAL": "string",
-}
-
-_TIMESTAMP_TYPES: dict[TimestampForm, dict[str, Any]] = {
-    TimestampForm.MICROS: {"type": "long", "logicalType": "timestamp-micros"},
-    # No logical type of Avro's own: a reader that does not know it reads a string.
-    TimestampForm.STRING: {"type": "string", "logicalType": "timestamp-rfc3339"},
-}
 
 EXCLUSIONS = (
     "exclude_insert",
@@ -95,6 +78,22 @@ UNWATCHED_COLUMNS = "unwatched_columns"
 
 _UNWATCHED: Mapping[str, Any] = {"watched": False}
 
+_NEW_VALUES = "new_values"
+_NAMES = {
+    Envelope.TIDEGATE: "Change",
+    Envelope.FLAT: FLAT_NAME,
+    Envelope.DEBEZIUM: DEBEZIUM_NAME,
+    Envelope.DATASTREAM: DATASTREAM_NAME,
+}
+"""Of the records, by which readers know the envelope."""
+
+_ROWS = {
+    Envelope.TIDEGATE: _NEW_VALUES,
+    Envelope.DEBEZIUM: BEFORE,
+    Envelope.DATASTREAM: PAYLOAD,
+}
+"""The first field that holds a row; a flat value is one itself."""
+
 _SOURCE_SCHEMA: dict[str, Any] = {
     "type": "record",
     "name": "Source",
@@ -119,37 +118,6 @@ _SOURCE_SCHEMA: dict[str, Any] = {
 }
 
 
-def avro_type(column_type: ColumnType, timestamps: TimestampForm = TimestampForm.MICROS) -> Any:
-    """Return the Avro type of a column's values, without the null branch.
-
-    Raises SchemaError for a type that Tidegate does not support.
-    """
-    if column_type.code == "ARRAY" and column_type.element is not None:
-        return {"type": "array", "items": ["null", avro_type(column_type.element, timestamps)]}
-    if column_type.code == "TIMESTAMP":
-        return _TIMESTAMP_TYPES[timestamps]
-    if column_type.code == "NUMERIC" and column_type.annotation == "PG_NUMERIC":
-        return "string"
-    try:
-        return _AVRO_TYPES[column_type.code]
-    except KeyError as error:
-        message = "unsupported column type"
-        raise SchemaError(message, code=column_type.code) from error
-
-
-def differ_in_timestamps(one: Any, other: Any) -> bool:
-    """Whether two Avro types, or two lists of fields, differ in their `TimestampForm` alone."""
-    return bool(one != other and _with_micros(one) == _with_micros(other))
-
-
-def _with_micros(schema: Any) -> Any:
-    if schema == _TIMESTAMP_TYPES[TimestampForm.STRING]:
-        return _TIMESTAMP_TYPES[TimestampForm.MICROS]
-    if isinstance(schema, dict):
-        return {name: _with_micros(part) for name, part in schema.items()}
-    return [_with_micros(part) for part in schema] if isinstance(schema, list) else schema
-
-
 def key_schema(
     topic: str, table: TableSchema, timestamps: TimestampForm = TimestampForm.MICROS
 ) -> dict[str, Any]:
@@ -160,7 +128,7 @@ def key_schema(
     return {
         "type": "record",
         "name": "Key",
-        "namespace": _namespace(topic),
+        "namespace": namespace_of(topic),
         "fields": [
             {"name": _field(c.name, table), "type": ["null", avro_type(c.type, timestamps)]}
             for c in table.key_columns
@@ -174,43 +142,65 @@ def value_schema(
     timestamps: TimestampForm = TimestampForm.MICROS,
     envelope: Envelope = Envelope.TIDEGATE,
 ) -> dict[str, Any]:
-    """Return the schema of a topic's values: the change record.
+    """Return the schema of a topic's values, which its envelope decides.
 
     Raises SchemaError for a column that the envelope cannot have.
     """
     columns = [
         {
             "name": _field(c.name, table),
-            "type": ["null", avro_type(c.type, timestamps)],
+            "type": ["null", _column_type(c, timestamps, envelope)],
             "default": None,
             **({} if c.is_watched else _UNWATCHED),
         }
         for c in table.columns
     ]
-    left_out = {"excludes": sorted(table.excludes)} if table.excludes else {}
     if envelope is Envelope.FLAT:
         for name in reserved_names(c.name for c in table.columns):
             message = "envelope: a flat value cannot have a column whose name begins with __"
             raise SchemaError(message, hint=RESERVED_HINT, table=table.name, column=name)
-        named = {"type": "record", "name": FLAT_NAME, "namespace": _namespace(topic), **left_out}
-        return {**named, "fields": [*columns, *FLAT_FIELDS]}
+    fields = {
+        Envelope.TIDEGATE: _change_fields,
+        Envelope.FLAT: lambda columns, _: [*columns, *FLAT_FIELDS],
+        Envelope.DEBEZIUM: debezium_fields,
+        Envelope.DATASTREAM: datastream_fields,
+    }[envelope]
+    return {
+        "type": "record",
+        "name": _NAMES[envelope],
+        "namespace": namespace_of(topic),
+        **({"excludes": sorted(table.excludes)} if table.excludes else {}),
+        "fields": fields(columns, table.name),
+    }
+
+
+def _change_fields(columns: list[dict[str, Any]], _table: str) -> list[dict[str, Any]]:
+    """Return the fields of our own envelope."""
     row = {"type": "record", "name": "Row", "fields": columns}
     names = {"type": "array", "items": "string"}
     mod_types = {"type": "enum", "name": "ModType", "symbols": ["INSERT", "UPDATE", "DELETE"]}
-    return {
-        "type": "record",
-        "name": "Change",
-        "namespace": _namespace(topic),
-        **left_out,
-        "fields": [
-            {"name": "mod_type", "type": mod_types},
-            {"name": "new_values", "type": ["null", row], "default": None},
-            {"name": "old_values", "type": ["null", "Row"], "default": None},
-            {"name": "new_columns", "type": ["null", names], "default": None},
-            {"name": "old_columns", "type": ["null", names], "default": None},
-            {"name": "source", "type": _SOURCE_SCHEMA},
-        ],
-    }
+    return [
+        {"name": "mod_type", "type": mod_types},
+        {"name": _NEW_VALUES, "type": ["null", row], "default": None},
+        {"name": "old_values", "type": ["null", "Row"], "default": None},
+        {"name": "new_columns", "type": ["null", names], "default": None},
+        {"name": "old_columns", "type": ["null", names], "default": None},
+        {"name": "source", "type": _SOURCE_SCHEMA},
+    ]
+
+
+def _column_type(column: Column, timestamps: TimestampForm, envelope: Envelope) -> Any:
+    if envelope is Envelope.DEBEZIUM:
+        return debezium_type(column.type)
+    if envelope is Envelope.DATASTREAM:
+        return datastream_type(column.type, timestamps)
+    return avro_type(column.type, timestamps)
+
+
+def envelope_of(schema: Mapping[str, Any]) -> Envelope:
+    """Return the envelope of a value schema, which its record's name tells."""
+    found = (one for one, name in _NAMES.items() if schema.get("name") == name)
+    return next(found, Envelope.TIDEGATE)
 
 
 def row_fields(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -218,11 +208,13 @@ def row_fields(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     if is_flat(schema):
         own = {field["name"] for field in FLAT_FIELDS}
         return {f["name"]: f for f in schema["fields"] if f["name"] not in own}
+    place = _ROWS[envelope_of(schema)]
     try:
-        found = next(field for field in schema["fields"] if field["name"] == "new_values")
-        return {field["name"]: field for field in found["type"][1]["fields"]}
+        found = next(field for field in schema["fields"] if field["name"] == place)
+        record = found["type"][1] if isinstance(found["type"], list) else found["type"]
+        return {field["name"]: field for field in record["fields"]}
     except (KeyError, IndexError, TypeError, StopIteration) as error:
-        message = "a value schema has no row in new_values"
+        message = f"a value schema has no row in {place}"
         name = f"{schema.get('namespace', '')}.{schema.get('name', '')}"
         raise SchemaError(message, schema=name) from error
 
@@ -271,23 +263,25 @@ def with_row(schema: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]])
     """Return a value schema with these fields for its columns."""
     if is_flat(schema):
         return {**schema, "fields": [*fields.values(), *FLAT_FIELDS]}
+    place = _ROWS[envelope_of(schema)]
     changed = [
-        {**field, "type": ["null", {**field["type"][1], "fields": list(fields.values())}]}
-        if field["name"] == "new_values"
+        {**field, "type": _with_fields(field["type"], list(fields.values()))}
+        if field["name"] == place
         else field
         for field in schema["fields"]
     ]
     return {**schema, "fields": changed}
 
 
-def _namespace(topic: str) -> str:
-    """Return a topic's Avro namespace; each part begins with a letter or an underscore."""
-    parts = (_NOT_IN_NAMESPACE.sub("_", part) for part in topic.split("."))
-    return ".".join(part if _AVRO_NAME.fullmatch(part) else f"_{part}" for part in parts)
+def _with_fields(record: Any, fields: list[Mapping[str, Any]]) -> Any:
+    """Return the type of a row, nullable or not, with these fields."""
+    if isinstance(record, list):
+        return [record[0], {**record[1], "fields": fields}]
+    return {**record, "fields": fields}
 
 
 def _field(name: str, table: TableSchema) -> str:
-    if not _AVRO_NAME.fullmatch(name):
+    if not AVRO_NAME.fullmatch(name):
         message = "column name is not a valid Avro name"
         raise SchemaError(message, table=table.name, column=name)
     return name

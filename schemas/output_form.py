@@ -16,11 +16,12 @@ from tidegate.schemas.topic_template import SETTING as TEMPLATE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Envelope", "OutputForm", "left_out", "recorded_form"]
+__all__ = ["Envelope", "OutputForm", "ValueFormat", "left_out", "recorded_form"]
 
 _TOMBSTONES = f"{PRODUCER_FILTER}tombstones="
 _ENVELOPE = f"{PRODUCER_FILTER}envelope="
-_SETTINGS = (_TOMBSTONES, _ENVELOPE, f"{PRODUCER_FILTER}{TEMPLATE}=")
+_FORMAT = f"{PRODUCER_FILTER}value_format="
+_SETTINGS = (_TOMBSTONES, _ENVELOPE, _FORMAT, f"{PRODUCER_FILTER}{TEMPLATE}=")
 
 
 class Envelope(StrEnum):
@@ -30,6 +31,19 @@ class Envelope(StrEnum):
     """A change with its row before and after."""
     FLAT = "flat"
     """A row, with what is said of the change in fields behind its columns."""
+    DEBEZIUM = "debezium"
+    """What Debezium's connector for Spanner writes: before, after, source, op."""
+    DATASTREAM = "datastream"
+    """An event of Google's Datastream: metadata, and the row as its payload."""
+
+
+class ValueFormat(StrEnum):
+    """How a value is written."""
+
+    AVRO = "avro"
+    """Framed, under a schema of the registry."""
+    JSON = "json"
+    """One JSON object as text, without a frame; possible for events of other products."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +55,29 @@ class OutputForm:
 
     envelope: Envelope = Envelope.TIDEGATE
 
+    value_format: ValueFormat = ValueFormat.AVRO
+
     @property
     def described(self) -> tuple[str, ...]:
         """What `StreamStarted.filters` says of it; nothing for the defaults."""
         is_other = self.envelope is not Envelope.TIDEGATE
-        return (f"{_ENVELOPE}{self.envelope}",) * is_other + (f"{_TOMBSTONES}true",) * (
-            self.tombstones
+        is_json = self.value_format is ValueFormat.JSON
+        return (
+            (f"{_ENVELOPE}{self.envelope}",) * is_other
+            + (f"{_TOMBSTONES}true",) * self.tombstones
+            + (f"{_FORMAT}{self.value_format}",) * is_json
         )
 
     @classmethod
     def of(cls, filters: Iterable[str]) -> OutputForm:
-        """Return the form that `StreamStarted.filters` names."""
+        """Return the form that `StreamStarted.filters` names; a value that is unknown is left out.
+
+        What a reader must know of an unknown one is in `recorded_form`.
+        """
         named = set(filters)
-        is_flat = f"{_ENVELOPE}{Envelope.FLAT}" in named
-        return cls(f"{_TOMBSTONES}true" in named, Envelope.FLAT if is_flat else Envelope.TIDEGATE)
+        envelope = next((e for e in Envelope if f"{_ENVELOPE}{e}" in named), Envelope.TIDEGATE)
+        value_format = next((f for f in ValueFormat if f"{_FORMAT}{f}" in named), ValueFormat.AVRO)
+        return cls(f"{_TOMBSTONES}true" in named, envelope, value_format)
 
 
 def recorded_form(filters: Iterable[str]) -> Mapping[str, str]:
@@ -62,7 +85,11 @@ def recorded_form(filters: Iterable[str]) -> Mapping[str, str]:
 
     Values that this version does not know are there too, so that workers can compare them.
     """
-    found = {"envelope": str(Envelope.TIDEGATE), "tombstones": "false"}
+    found = {
+        "envelope": str(Envelope.TIDEGATE),
+        "tombstones": "false",
+        "value_format": str(ValueFormat.AVRO),
+    }
     for one in filters:
         for name in found:
             head = f"{PRODUCER_FILTER}{name}="

@@ -21,11 +21,11 @@ ConsumerError
 └── RunStopped              Spark started a batch while the run was stopping
 
 ConfigError
-├── FlatStream              the stream's values are flat, which no sink takes
 ├── FilteredMirror          the change stream leaves out what a mirror needs
 ├── ForeignChange           others have changed the rows of a table
 ├── ReleasesMissing         the ordered topic lacks releases that were written to it
-└── TableMissing            a table of the output was deleted, or is an older copy
+├── TableMissing            a table of the output was deleted, or is an older copy
+└── UnreadableEnvelope      the stream's values are made for other programs
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ __all__ = [
     "CountsMissing",
     "DataTopicChanged",
     "FilteredMirror",
-    "FlatStream",
     "ForeignChange",
     "NewerCheckpoint",
     "ReleaseUnconfirmed",
@@ -53,6 +52,7 @@ __all__ = [
     "TopicWriterReplaced",
     "TransactionIncomplete",
     "UnorderedChange",
+    "UnreadableEnvelope",
     "WriterReplaced",
 ]
 
@@ -138,10 +138,6 @@ class FilteredMirror(ConfigError):  # noqa: N818 - named after what was found
     """The change stream leaves out changes or columns: a mirror would not equal its table."""
 
 
-class FlatStream(ConfigError):  # noqa: N818 - named after what was found
-    """The stream's values are of the flat envelope, which holds less than the sinks need."""
-
-
 class ForeignChange(ConfigError):  # noqa: N818 - named after what was found
     """Others have changed the rows of a table of the output, or may have undone a release."""
 
@@ -152,3 +148,7 @@ class TableMissing(ConfigError):  # noqa: N818 - named after what was found
 
 class ReleasesMissing(ConfigError):  # noqa: N818 - named after what was found
     """The ordered topic, or its releases topic, lacks releases that were written to it."""
+
+
+class UnreadableEnvelope(ConfigError):  # noqa: N818 - named after what was found
+    """The stream's values are of another envelope than ours, which no sink takes."""

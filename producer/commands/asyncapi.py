@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["asyncapi"]
 
 _AVRO = "application/vnd.apache.avro+json;version=1.9.0"
+_JSON = "application/json"
+_JSON_SUMMARY = (
+    "JSON with the fields of this schema; docs/protocol.md, 3.9 and 3.10, has the types."
+)
 _BINDING = "0.5.0"
 _HEADERS = {
     "type": "object",
@@ -73,7 +77,12 @@ def asyncapi(config: ProducerConfig, topics: Sequence[StreamTopic]) -> dict[str,
             }
             for one in topics
         },
-        "components": {"messages": {ids[one.topic]: _message(one) for one in topics}},
+        "components": {
+            "messages": {
+                ids[one.topic]: _message(one, is_json=config.value_format == "json")
+                for one in topics
+            }
+        },
     }
 
 
@@ -115,18 +124,21 @@ def _channel(one: StreamTopic, name: str, *, tombstones: bool) -> dict[str, Any]
     }
 
 
-def _message(one: StreamTopic) -> dict[str, Any]:
+def _message(one: StreamTopic, *, is_json: bool) -> dict[str, Any]:
+    """Describe the messages of a topic; those of a data topic may be JSON without a schema id."""
     headers = {} if one.table is None else {"headers": _HEADERS}
+    is_json = is_json and one.table is not None
+    schema_id = {"schemaIdLocation": "payload", "schemaIdPayloadEncoding": "confluent"}
     return {
         "name": str(one.value.schema["name"]),
-        "contentType": "application/vnd.apache.avro",
+        "contentType": _JSON if is_json else "application/vnd.apache.avro",
+        **({"summary": _JSON_SUMMARY} if is_json else {}),
         **headers,
         "payload": {"schemaFormat": _AVRO, "schema": one.value.schema},
         "bindings": {
             "kafka": {
                 "key": {"schemaFormat": _AVRO, "schema": one.key.schema},
-                "schemaIdLocation": "payload",
-                "schemaIdPayloadEncoding": "confluent",
+                **({} if is_json else schema_id),
                 "bindingVersion": _BINDING,
             }
         },

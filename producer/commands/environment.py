@@ -36,7 +36,7 @@ from tidegate.program.stream_start import recorded_filters
 from tidegate.schemas.change_schema import RESERVED_HINT
 from tidegate.schemas.errors import ConfigError, SchemaError, UnreachableError
 from tidegate.schemas.flat_schema import reserved_names
-from tidegate.schemas.output_form import Envelope, OutputForm
+from tidegate.schemas.output_form import Envelope, OutputForm, ValueFormat
 from tidegate.schemas.progress import ProgressRecord, StreamStarted
 from tidegate.schemas.progress_decoder import ProgressDecoder
 from tidegate.schemas.topics import TopicNames
@@ -122,7 +122,11 @@ def filter_of(config: ProducerConfig) -> RecordFilter:
 
 def form_of_output(config: ProducerConfig) -> OutputForm:
     """Return the form in which the settings publish changes."""
-    return OutputForm(tombstones=config.tombstones, envelope=Envelope(config.envelope))
+    return OutputForm(
+        tombstones=config.tombstones,
+        envelope=Envelope(config.envelope),
+        value_format=ValueFormat(config.value_format),
+    )
 
 
 def fixed_settings(config: ProducerConfig) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from tidegate.producer.kafka.message_limits import KafkaMessageLimits
 from tidegate.producer.kafka.progress_follower import ProgressFollower
 from tidegate.producer.kafka.publisher import KafkaPublisher
 from tidegate.producer.kafka.topics import KafkaDataTopics
+from tidegate.producer.translation.event_writer import EventForm
 from tidegate.producer.translation.limited import LimitedTranslator
 from tidegate.producer.translation.parking import POISON
 from tidegate.producer.translation.refreshing import RefreshingTranslator
@@ -226,6 +227,14 @@ def make_registrar(config: ProducerConfig, found: Environment) -> TableRegistrar
         config.timestamp_form,
         record_filter=filter_of(config),
         envelope=form_of_output(config).envelope,
+        event_form=EventForm(
+            prefix=config.prefix,
+            project=config.project,
+            instance=config.instance,
+            database=config.database,
+            change_stream=config.change_stream,
+            value_format=form_of_output(config).value_format,
+        ),
     )
 
 

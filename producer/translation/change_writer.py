@@ -97,6 +97,8 @@ class ChangeWriter:
         }
         self._forms = {column.name: usual_form(column.type, timestamps) for column in table.columns}
         self._keys = [column.name for column in table.key_columns]
+        self._values = self._fields
+        """What writes the columns of a row, which other envelopes carry in another form."""
         self._accelerator = accelerator()
         self._compiled: dict[tuple[object, ...], Callable[..., tuple[bytes, bytes]]] = {}
 
@@ -172,14 +174,12 @@ class ChangeWriter:
         """Return a row with the captured columns and the key's, and the list of their names."""
         for name in captured:
             if name not in self._fields:
-                raise TableChanged(
-                    "a change holds an unknown column", table=self._table.name, column=name
-                )
+                raise self._unknown(name)
         pieces: Pieces = [PRESENT]
         names = []
         for name in self._row:
             if name in captured or name in self._keys:
-                pieces.append(self._piece(document if name in captured else "keys", name))
+                pieces.append(self._row_piece(document if name in captured else "keys", name))
                 names.append(name)
             else:
                 pieces.append(NULL)
@@ -187,6 +187,16 @@ class ChangeWriter:
 
     def _piece(self, document: str, column: str) -> _Piece:
         return _Piece(document, column, self._fields[column], self._forms[column])
+
+    def _row_piece(self, document: str, column: str) -> _Piece:
+        """Return a column's value in a row."""
+        if self._values is self._fields:
+            return self._piece(document, column)
+        return _Piece(document, column, self._values[column], "")
+
+    def _unknown(self, column: str) -> TableChanged:
+        message = "a change holds an unknown column"
+        return TableChanged(message, table=self._table.name, column=column)
 
     def _compile(
         self, key: Sequence[bytes | _Piece], value: Sequence[bytes | _Piece]
@@ -210,8 +220,9 @@ class ChangeWriter:
         for document in mod:
             if isinstance(document, UnreadableValues):
                 continue
+            writers = self._fields if document is mod.keys else self._values
             for name, value in document.items():
-                write = self._fields.get(name)
+                write = writers.get(name)
                 if write is None:
                     continue  # a column that does not exist has no value that does not fit
                 try:

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 from tidegate.producer.errors import IncompatibleChange
 from tidegate.schemas.change_schema import (
     differ_in_timestamps,
+    envelope_of,
     excludes,
     merged_row,
     row_fields,
     with_row,
 )
-from tidegate.schemas.flat_schema import is_flat
-from tidegate.schemas.output_form import Envelope
 from tidegate.schemas.tables import Column, TableSchema
 
 if TYPE_CHECKING:
@@ -88,13 +87,11 @@ def grown(
     them leaves out stays left out.  Raises IncompatibleChange for a column of another type than the
     field of its name, and for versions of another envelope.
     """
-    if any(is_flat(one) != is_flat(own) for one in versions):
-        setting, other = Envelope.TIDEGATE, Envelope.FLAT
-        if is_flat(own):
-            setting, other = other, setting
+    setting = envelope_of(own)
+    if others := sorted({envelope_of(one) for one in versions} - {setting}):
         message = (
             f"envelope: the setting is '{setting}', and the topic's registered value schemas have "
-            f"'{other}'"
+            f"'{others[0]}'"
         )
         raise IncompatibleChange(message, hint=OTHER_ENVELOPE_HINT, table=table)
     fields = merged_row((*reversed(versions), own))

@@ -32,6 +32,7 @@ from tidegate.schemas.registry import RegisteredSchema
 from tidegate.schemas.tables import TableSchema
 
 if TYPE_CHECKING:
+    from tidegate.producer.translation.event_writer import EventForm
     from tidegate.schemas.registry import SchemaRegistry
     from tidegate.schemas.topics import TopicNames
 
@@ -54,9 +55,14 @@ class TableRegistrar:
         *,
         record_filter: RecordFilter | None = None,
         envelope: Envelope = Envelope.TIDEGATE,
+        event_form: EventForm | None = None,
     ) -> None:
-        """Take what is left out, which the value schemas of all tables say, and their envelope."""
+        """Take what is left out, which the value schemas of all tables say, and their envelope.
+
+        `event_form` is for the encodings of events of other products.
+        """
         self._envelope = envelope
+        self._event_form = event_form
         self._filter = record_filter or RecordFilter()
         self._topics = topics
         self._registry = registry
@@ -105,6 +111,7 @@ class TableRegistrar:
             key=key,
             value=value,
             timestamps=self._timestamps,
+            event_form=self._event_form,
         )
 
     def _topic(self, table: str) -> str:
@@ -127,7 +134,7 @@ class TableRegistrar:
         # Nothing is written with this value schema, so it has no id.
         value = RegisteredSchema(0, value_schema(topic, keys, self._timestamps, self._envelope))
         key = self._register_key(topic, keys)
-        return TableEncoding(keys, topic, key, value, self._timestamps)
+        return TableEncoding(keys, topic, key, value, self._timestamps, self._event_form)
 
     def _register_key(self, topic: str, table: TableSchema) -> RegisteredSchema:
         """Return the registered version with the table's key, or register the first one."""

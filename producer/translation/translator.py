@@ -12,20 +12,23 @@ from tidegate.producer.errors import TableChanged
 from tidegate.producer.messages import ChangeMessage, PublishableRecord
 from tidegate.producer.translation.avro_fields import write_long
 from tidegate.producer.translation.change_writer import ChangeWriter
+from tidegate.producer.translation.datastream_writer import DatastreamWriter
+from tidegate.producer.translation.debezium_writer import DebeziumWriter
 from tidegate.producer.translation.flat_writer import FlatWriter
 from tidegate.producer.translation.source_writer import SourceWriter
-from tidegate.schemas.change_schema import avro_type
+from tidegate.schemas.change_schema import avro_type, envelope_of
 from tidegate.schemas.checksums import origin_of
 from tidegate.schemas.errors import SchemaError
-from tidegate.schemas.flat_schema import is_flat
 from tidegate.schemas.instants import NS_PER_US
 from tidegate.schemas.order_key import OrderKey, sequence_pair
+from tidegate.schemas.output_form import Envelope
 from tidegate.schemas.progress import TimestampForm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tidegate.producer.records import DataChangeRecord, RecordColumn
+    from tidegate.producer.translation.event_writer import EventForm, EventWriter
     from tidegate.schemas.registry import RegisteredSchema
     from tidegate.schemas.tables import ColumnType, TableSchema
 
@@ -34,6 +37,14 @@ __all__ = ["ChangePlace", "TableEncoding", "Translator"]
 _MODS = {"INSERT": b"I", "UPDATE": b"U", "DELETE": b"D"}
 _PLANS_MAX = 4096
 _ORIGINS_MAX = 65_536
+_WRITERS: dict[Envelope, type[ChangeWriter]] = {
+    Envelope.TIDEGATE: ChangeWriter,
+    Envelope.FLAT: FlatWriter,
+}
+_EVENT_WRITERS: dict[Envelope, type[EventWriter]] = {
+    Envelope.DEBEZIUM: DebeziumWriter,
+    Envelope.DATASTREAM: DatastreamWriter,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +60,27 @@ class TableEncoding:
     value: RegisteredSchema
     timestamps: TimestampForm = TimestampForm.MICROS
     """That of both schemas."""
+    event_form: EventForm | None = None
+    """What events of other products say of the stream; no other envelope needs it."""
     writer: ChangeWriter = field(init=False, repr=False, compare=False)
+    events: EventWriter | None = field(init=False, repr=False, compare=False)
+    """The writer, if values are events of another product."""
 
     def __post_init__(self) -> None:
         """Make the writer of these schemas."""
-        kind = FlatWriter if is_flat(self.value.schema) else ChangeWriter
-        writer = kind(self.table, key=self.key, value=self.value, timestamps=self.timestamps)
+        envelope, events = envelope_of(self.value.schema), None
+        if envelope in _EVENT_WRITERS:
+            events = _EVENT_WRITERS[envelope](
+                self.table,
+                key=self.key,
+                value=self.value,
+                timestamps=self.timestamps,
+                form=self.event_form,
+            )
+        writer = events or _WRITERS[envelope](
+            self.table, key=self.key, value=self.value, timestamps=self.timestamps
+        )
+        object.__setattr__(self, "events", events)
         object.__setattr__(self, "writer", writer)
 
     @property
@@ -175,9 +201,15 @@ class Translator:
             sequence_pair(record.record_sequence),
             mod_number=record.first_mod_number,
         ).encode_mods(len(record.mods))
+        origin = self._origins.get(token) or self._origin(token)
+        if encoding.events is not None:
+            written = encoding.events.write_events(record, token)
+            return tuple(
+                ChangeMessage(topic, key, value, order_key, mod_byte, origin)
+                for (key, value), order_key in zip(written, order_keys, strict=True)
+            )
         before = self._source.before_mod_number(record, commit_timestamp_us)
         after = self._source.after_mod_number(record, is_flat=encoding.is_flat)
-        origin = self._origins.get(token) or self._origin(token)
         messages: list[ChangeMessage] = []
         for mod_number, mod in enumerate(record.mods, record.first_mod_number):
             key, value = write(

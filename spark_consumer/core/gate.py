@@ -151,8 +151,9 @@ class Gate:
         """Take a portion of the batch's progress rows.
 
         Raises ProtocolError where the records contradict the protocol, CheckpointMismatch if the
-        end offsets are behind those of the batch before, FlatStream for a flat stream,
-        InvariantViolation for a row that a former portion should have held.
+        end offsets are behind those of the batch before, UnreadableEnvelope for a stream whose
+        values are made for other programs, InvariantViolation for a row that a former portion
+        should have held.
         """
         if self._end_offsets is None:
             _require_growth(self._state.end_offsets or {}, end_offsets)

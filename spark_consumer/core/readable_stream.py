@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidegate.schemas.output_form import Envelope, OutputForm
+from tidegate.schemas.output_form import Envelope, recorded_form
 from tidegate.schemas.progress import StreamStarted
-from tidegate.spark_consumer.errors import FlatStream
+from tidegate.spark_consumer.errors import UnreadableEnvelope
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,18 +17,23 @@ __all__ = ["require_readable"]
 
 
 def require_readable(rows: Iterable[ProgressRow]) -> None:
-    """Raise FlatStream if one of the progress rows opens a stream whose values are flat.
+    """Raise UnreadableEnvelope if one of the progress rows opens a stream of another envelope.
 
-    It is the first record of the root's slot, so nothing has been released before it is read.
+    One that this version does not know is another one, too.  The row is the first record of the
+    root's slot, so nothing has been released before it is read.
     """
     for row in rows:
         body = row.record.body
         if not isinstance(body, StreamStarted):
             continue
-        if OutputForm.of(body.filters).envelope is Envelope.FLAT:
-            message = "the stream's values are flat, and the Spark consumer cannot read them"
-            hint = (
-                'Run it on a stream with envelope = "tidegate", under another prefix; a flat '
-                "stream is for other programs"
+        envelope = recorded_form(body.filters)["envelope"]
+        if envelope != Envelope.TIDEGATE:
+            message = (
+                f"the stream's values have the envelope '{envelope}', and the Spark consumer "
+                "cannot read them"
             )
-            raise FlatStream(message, hint=hint, stream=body.stream)
+            hint = (
+                'Run it on a stream with envelope = "tidegate", under another prefix; this one is '
+                "for other programs"
+            )
+            raise UnreadableEnvelope(message, hint=hint, stream=body.stream, envelope=envelope)

@@ -27,7 +27,7 @@ LATER = "ALTER TABLE Orders ADD COLUMN Place STRING(40)"
 SETTING = {"TIDEGATE_PRODUCER_ENVELOPE": "flat"}
 PATIENCE_S = 240
 COLUMNS = ("Id", "Note", "Amount", "Place")
-CONSUMER_REFUSES = "the stream's values are flat, and the Spark consumer cannot read them"
+CONSUMER_REFUSES = "the stream's values have the envelope 'flat', and the Spark consumer cannot"
 
 
 def test_a_plain_deserializer_reads_rows_and_the_gate_refuses_them(tmp_path):

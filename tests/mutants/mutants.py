@@ -7,6 +7,7 @@ from tests.mutants.broken_counting import BROKEN_COUNTING
 from tests.mutants.broken_datastream import BROKEN_DATASTREAM
 from tests.mutants.broken_decoding import BROKEN_DECODING
 from tests.mutants.broken_figures import BROKEN_FIGURES
+from tests.mutants.broken_events import BROKEN_EVENTS
 from tests.mutants.broken_history import BROKEN_HISTORY
 from tests.mutants.broken_late_writes import BROKEN_LATE_WRITES
 from tests.mutants.broken_library import BROKEN_LIBRARY
@@ -26,6 +27,7 @@ MUTANTS = (
     *BROKEN_DECODING,
     *BROKEN_COUNTING,
     *BROKEN_FIGURES,
+    *BROKEN_EVENTS,
     *BROKEN_HISTORY,
     *BROKEN_LATE_WRITES,
     *BROKEN_LIBRARY,

@@ -38,6 +38,8 @@ EXAMPLES = {
     "control bodies",
     "drain",
     "finish",
+    "datastream",
+    "debezium",
     "flat",
     "growth",
     "names",

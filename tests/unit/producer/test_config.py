@@ -198,6 +198,15 @@ def test_timestamps_as_text_need_progress_records_that_hold_their_form():
     assert expected in faults(timestamps="string", progress_version=1)
 
 
+def test_json_needs_an_envelope_that_is_made_for_it():
+    assert load(envelope="debezium").value_format == "avro"
+    assert load(envelope="datastream", value_format="json").value_format == "json"
+    expected = 'value_format: "json" needs envelope "debezium" or "datastream"; this one is "flat"'
+    assert expected in faults(envelope="flat", value_format="json")
+    assert 'this one is "tidegate"' in faults(value_format="json")
+    assert "datastream" in faults(envelope="other")
+
+
 def test_parking_needs_progress_records_that_hold_parked_keys():
     assert load().poison == "stop"
     assert load(poison="park").poison == "park"

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.schemas.output_form import Envelope, OutputForm, left_out, recorded_form
+from tidegate.schemas.output_form import (
+    Envelope,
+    OutputForm,
+    ValueFormat,
+    left_out,
+    recorded_form,
+)
 
 FORMS = {
     OutputForm(): (),
@@ -13,6 +19,11 @@ FORMS = {
     OutputForm(tombstones=True, envelope=Envelope.FLAT): (
         "producer.envelope=flat",
         "producer.tombstones=true",
+    ),
+    OutputForm(envelope=Envelope.DEBEZIUM): ("producer.envelope=debezium",),
+    OutputForm(envelope=Envelope.DATASTREAM, value_format=ValueFormat.JSON): (
+        "producer.envelope=datastream",
+        "producer.value_format=json",
     ),
 }
 
@@ -40,8 +51,10 @@ def test_the_template_of_topic_names_leaves_nothing_out():
 
 
 def test_every_setting_of_the_form_is_known_with_its_value():
-    assert recorded_form(()) == {"envelope": "tidegate", "tombstones": "false"}
+    defaults = {"envelope": "tidegate", "tombstones": "false", "value_format": "avro"}
+    assert recorded_form(()) == defaults
     assert recorded_form(("producer.envelope=later", "producer.tombstones=true", "x")) == {
+        **defaults,
         "envelope": "later",
         "tombstones": "true",
     }

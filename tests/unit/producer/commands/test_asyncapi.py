@@ -70,6 +70,15 @@ def test_servers_are_named_without_secrets(options, protocol):
     assert "hidden-word" not in json.dumps(found)
 
 
+def test_json_values_have_no_schema_id():
+    found = document(envelope="datastream", value_format="json")["components"]["messages"]
+    items, progress = found["bank--shop--Items"], found["bank-progress"]
+    assert items["contentType"] == "application/json"
+    assert "schemaIdLocation" not in items["bindings"]["kafka"]
+    assert progress["contentType"] == "application/vnd.apache.avro"
+    assert progress["bindings"]["kafka"]["schemaIdLocation"] == "payload"
+
+
 def test_tombstones_and_flat_values_are_shown():
     flat = {"type": "record", "name": "FlatChange", "fields": list(FLAT_FIELDS)}
     topics = (StreamTopic("bank.T", "T", 6, KEY, RegisteredSchema(3, flat)), TOPICS[-1])

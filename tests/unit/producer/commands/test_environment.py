@@ -132,6 +132,11 @@ def test_another_form_of_timestamps_is_refused_before_anything_is_written(place)
     [
         ({"tombstones": True}, "tombstones: recorded 'false', now 'true'"),
         ({"envelope": "flat"}, "envelope: recorded 'tidegate', now 'flat'"),
+        ({"envelope": "debezium"}, "envelope: recorded 'tidegate', now 'debezium'"),
+        (
+            {"envelope": "datastream", "value_format": "json"},
+            "envelope: recorded 'tidegate', now 'datastream'; value_format: recorded 'avro'",
+        ),
     ],
 )
 def test_another_form_of_the_output_is_refused_before_anything_is_written(place, setting, now):

@@ -117,6 +117,8 @@ def filtered(*filters):
         (("producer.envelope=flat",), (), "envelope: recorded 'flat', now 'tidegate'"),
         ((), ("producer.envelope=flat",), "envelope: recorded 'tidegate', now 'flat'"),
         (("producer.envelope=later",), (), "envelope: recorded 'later', now 'tidegate'"),
+        (("producer.value_format=json",), (), "value_format: recorded 'json', now 'avro'"),
+        ((), ("producer.value_format=json",), "value_format: recorded 'avro', now 'json'"),
     ],
 )
 def test_another_filter_is_named(before, now, text):

@@ -1,6 +1,7 @@
 """The registration of tables under their topics' subjects."""
 
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
 
@@ -8,7 +9,7 @@ from tidegate.producer.errors import IncompatibleChange
 from tidegate.producer.record_filter import RecordFilter
 from tidegate.producer.translation.table_evolution import OTHER_ENVELOPE_HINT
 from tidegate.producer.translation.table_registrar import TableRegistrar
-from tidegate.schemas.change_schema import row_fields, unwatched_columns
+from tidegate.schemas.change_schema import envelope_of, row_fields, unwatched_columns
 from tidegate.schemas.errors import ConfigError, SchemaError
 from tidegate.schemas.output_form import Envelope
 from tidegate.schemas.registry import InMemorySchemaRegistry
@@ -109,38 +110,43 @@ def test_a_later_table_that_cannot_have_a_topic_stops_only_what_brings_it(regist
     assert not [one for one in registry.subjects if "progress" in one]
 
 
-def flat_registrar(registry, **options):
-    return TableRegistrar(TopicNames("bank"), registry, envelope=Envelope.FLAT, **options)
+def registrar_of(envelope, registry, **options):
+    return TableRegistrar(TopicNames("bank"), registry, envelope=envelope, **options)
 
 
-def test_flat_schemas_only_grow_over_all_workers(registry):
+@pytest.mark.parametrize("envelope", Envelope)
+def test_schemas_of_each_envelope_only_grow_over_all_workers(registry, envelope):
     text = ColumnType("STRING")
     new = TableSchema("t", (*TABLE.columns, Column("new", text, 3)))
     other = TableSchema("t", (*TABLE.columns, Column("other", text, 3)))
-    assert flat_registrar(registry).register(TABLE).is_flat
-    flat_registrar(registry).register(new)
-    both = flat_registrar(registry).register(other)
+    first = registrar_of(envelope, registry).register(TABLE)
+    assert envelope_of(first.value.schema) is envelope
+    assert first.is_flat is (envelope is Envelope.FLAT)
+    registrar_of(envelope, registry).register(new)
+    both = registrar_of(envelope, registry).register(other)
     assert [*row_fields(both.value.schema)] == ["id", "v", "new", "other"]
     assert [column.name for column in both.table.columns] == ["id", "v", "other"]
-    assert flat_registrar(registry).missing(TABLE) == []
-    assert flat_registrar(registry).register(TABLE).value == both.value
+    assert registrar_of(envelope, registry).missing(TABLE) == []
+    assert registrar_of(envelope, registry).register(TABLE).value == both.value
     with pytest.raises(IncompatibleChange, match="another type"):
-        flat_registrar(registry).register(
+        registrar_of(envelope, registry).register(
             TableSchema("t", (TABLE.columns[0], Column("v", text, 2)))
         )
 
 
-def test_flat_schemas_say_what_is_left_out(registry):
+@pytest.mark.parametrize("envelope", Envelope)
+def test_schemas_of_each_envelope_say_what_is_left_out(registry, envelope):
     chosen = RecordFilter(mod_types=("INSERT",), columns_left_out=("t.v",))
-    flat_registrar(registry).register(TABLE)
-    found = flat_registrar(registry, record_filter=chosen).register(chosen.narrowed_table(TABLE))
+    registrar_of(envelope, registry).register(TABLE)
+    found = registrar_of(envelope, registry, record_filter=chosen).register(
+        chosen.narrowed_table(TABLE)
+    )
     assert found.value.schema["excludes"] == ["exclude_delete", "exclude_update"]
     assert unwatched_columns([found.value.schema]) == {"v"}
 
 
-@pytest.mark.parametrize("first", Envelope)
-def test_the_other_envelope_is_refused_by_the_settings_name(registry, first):
-    (other,) = set(Envelope) - {first}
+@pytest.mark.parametrize(("first", "other"), permutations(Envelope, 2))
+def test_the_other_envelope_is_refused_by_the_settings_name(registry, first, other):
     names = TopicNames("bank")
     TableRegistrar(names, registry, envelope=first).register(TABLE)
     text = f"envelope: the setting is '{other}', and .* value schemas have '{first}'"
@@ -152,5 +158,5 @@ def test_the_other_envelope_is_refused_by_the_settings_name(registry, first):
 def test_a_column_without_a_place_is_refused_by_its_name(registry):
     wrong = TableSchema("t", (*TABLE.columns, Column("__op", ColumnType("STRING"), 3)))
     with pytest.raises(SchemaError, match="a flat value cannot have a column") as caught:
-        flat_registrar(registry).register(wrong)
+        registrar_of(Envelope.FLAT, registry).register(wrong)
     assert caught.value.fields["column"] == "__op"

@@ -51,7 +51,7 @@ from tidegate.spark_consumer.core.plan import (
     WriteRelease,
 )
 from tidegate.spark_consumer.core.release import Distribution
-from tidegate.spark_consumer.errors import CheckpointMismatch, FlatStream, UnorderedChange
+from tidegate.spark_consumer.errors import CheckpointMismatch, UnorderedChange, UnreadableEnvelope
 
 SUBSCRIPTION = Subscription(TopicNames("bank"))
 PROGRESS, DATA = "bank-progress", "bank.accounts"
@@ -111,7 +111,7 @@ def test_a_stream_that_a_sink_can_take_is_read(filters):
 def test_a_flat_stream_is_refused_before_anything_is_decided():
     first, *others = opening()
     body = replace(first.record.body, filters=("producer.envelope=flat",))
-    with pytest.raises(FlatStream, match="flat") as caught:
+    with pytest.raises(UnreadableEnvelope, match="flat") as caught:
         gate().take([row(0, body), *others], end_offsets=ends(2))
     assert 'envelope = "tidegate"' in caught.value.hint
 

@@ -1,0 +1,171 @@
+"""Column values as events of other products hold them: Debezium's in Avro, both products' in JSON.
+
+What is refused is what our own envelope refuses (`translation.values`), but for one thing: a
+TIMESTAMP that is carried as text may have nanoseconds.  Datastream's values in Avro are written as
+our own are.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tidegate.producer.translation.avro_fields import (
+    END_OF_ARRAY,
+    NULL,
+    PRESENT,
+    field_writer,
+    write_long,
+    write_text,
+)
+from tidegate.producer.translation.values import NUMERIC_SCALE, converter
+from tidegate.schemas.debezium_schema import is_text
+from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.output_form import Envelope
+from tidegate.schemas.progress import TimestampForm
+
+if TYPE_CHECKING:
+    from tidegate.producer.translation.avro_fields import FieldWriter
+    from tidegate.schemas.tables import ColumnType
+
+__all__ = ["JsonField", "debezium_field", "json_field"]
+
+JsonField: TypeAlias = Callable[[Any], str]
+"""From a JSON value, null included, to its text in an event; raises SchemaError if unfit."""
+
+_NULL_TEXT = "null"
+_UNIX_EPOCH_DAY = date(1970, 1, 1).toordinal()
+_SPECIAL = {math.inf: '"Infinity"', -math.inf: '"-Infinity"'}
+
+
+def debezium_field(column_type: ColumnType) -> FieldWriter:
+    """Return the writer of a nullable column of Debezium's rows in Avro.
+
+    Raises SchemaError for a type without one.
+    """
+    if column_type.code == "ARRAY" and column_type.element is not None:
+        return _array(column_type, debezium_field(column_type.element))
+    if not is_text(column_type):
+        return field_writer(column_type)
+    text = _plain_text(column_type)
+
+    def field(value: Any) -> bytes:
+        return NULL if value is None else PRESENT + write_text(text(value))
+
+    return field
+
+
+def json_field(column_type: ColumnType, envelope: Envelope) -> JsonField:
+    """Return what writes a column's values as JSON, in the events of `envelope`.
+
+    Raises SchemaError for a type without one.
+    """
+    if column_type.code == "ARRAY" and column_type.element is not None:
+        return _json_array(column_type, json_field(column_type.element, envelope))
+    write = _json_value(column_type, envelope)
+
+    def field(value: Any) -> str:
+        return _NULL_TEXT if value is None else write(value)
+
+    return field
+
+
+def _json_value(column_type: ColumnType, envelope: Envelope) -> JsonField:
+    convert = converter(column_type, TimestampForm.STRING)
+    code, is_debezium = column_type.code, envelope is Envelope.DEBEZIUM
+    if code in {"BYTES", "PROTO"}:
+        return lambda value: f'"{base64.b64encode(convert(value)).decode()}"'
+    if code in {"INT64", "ENUM"}:
+        return lambda value: str(convert(value))
+    if code in {"FLOAT32", "FLOAT64"}:
+        return lambda value: _number(convert(value))
+    if code == "BOOL":
+        return lambda value: "true" if convert(value) else "false"
+    if is_debezium and is_text(column_type):
+        text = _plain_text(column_type)
+        return lambda value: _quoted(text(value))
+    if code == "NUMERIC" and column_type.annotation != "PG_NUMERIC":
+        return lambda value: _decimal(convert(value))
+    if code == "DATE":
+        return lambda value: f'"{date.fromordinal(convert(value) + _UNIX_EPOCH_DAY).isoformat()}"'
+    if code == "JSON":
+        return lambda value: _nested(convert(value))
+    return lambda value: _quoted(convert(value))
+
+
+def _plain_text(column_type: ColumnType) -> Callable[[Any], str]:
+    """Return what gives a value as the text that Spanner's record holds, if it fits its type."""
+    convert = converter(column_type, TimestampForm.STRING)
+
+    def text(value: Any) -> str:
+        convert(value)
+        return value if isinstance(value, str) else str(value)
+
+    return text
+
+
+def _array(column_type: ColumnType, element: FieldWriter) -> FieldWriter:
+    refuse = converter(column_type)
+
+    def field(value: Any) -> bytes:
+        if value is None:
+            return NULL
+        if not isinstance(value, list):
+            refuse(value)
+        if not value:
+            return PRESENT + END_OF_ARRAY
+        items = b"".join([element(item) for item in value])
+        return b"".join((PRESENT, write_long(len(value)), items, END_OF_ARRAY))
+
+    return field
+
+
+def _json_array(column_type: ColumnType, element: JsonField) -> JsonField:
+    refuse = converter(column_type)
+
+    def field(value: Any) -> str:
+        if value is None:
+            return _NULL_TEXT
+        if not isinstance(value, list):
+            refuse(value)
+        return f"[{','.join([element(item) for item in value])}]"
+
+    return field
+
+
+# ---------------------------------------------------------------- JSON's values
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _number(number: float) -> str:
+    """FLOAT32 and FLOAT64: a number, or the text that Spanner has for NaN and infinities."""
+    return '"NaN"' if math.isnan(number) else _SPECIAL.get(number) or repr(number)
+
+
+def _decimal(unscaled: bytes) -> str:
+    """NUMERIC: a number with all its digits, without an exponent and trailing zeros."""
+    number = Decimal(int.from_bytes(unscaled, "big", signed=True)).scaleb(-NUMERIC_SCALE)
+    text = f"{number:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _nested(text: str) -> str:
+    """JSON: the document itself, as it was written."""
+    try:
+        # Numbers are only looked at: a document may have more digits than Python converts.
+        json.loads(text, parse_int=len, parse_float=len, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise SchemaError("a JSON column that holds no JSON", start=text[:80]) from error
+    return text
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(name)
