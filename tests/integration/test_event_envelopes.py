@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900
 
 DDL = [
     (
-        "CREATE TABLE Orders (Id INT64, Note STRING(40), Price NUMERIC, Doc JSON, At TIMESTAMP) "
+        "CREATE TABLE Orders (Id INT64, Note STRING(40), Price NUMERIC, Doc JSON, Seen TIMESTAMP) "
         "PRIMARY KEY (Id)"
     ),
     "CREATE CHANGE STREAM Feed FOR Orders OPTIONS (value_capture_type = 'NEW_ROW_AND_OLD_VALUES')",
@@ -94,7 +94,7 @@ def found(tmp_path_factory):
 
 
 def change(database):
-    columns = ("Id", "Note", "Price", "Doc", "At")
+    columns = ("Id", "Note", "Price", "Doc", "Seen")
     with database.batch() as batch:
         batch.insert("Orders", columns, [(1, "a", "19.90", '{"n":[1]}', AT)])
         batch.insert("Orders", ("Id", "Note"), [(2, None)])
@@ -169,7 +169,7 @@ def test_datastreams_events_hold_whole_rows(found):
     assert updated["payload"]["Note"] is None
     assert str(updated["payload"]["Price"]) == "19.900000000"
     assert updated["payload"]["Doc"] == '{"n":[1]}'
-    assert updated["payload"]["At"] == datetime(2023, 11, 14, 22, 13, 20, 123456, tzinfo=UTC)
+    assert updated["payload"]["Seen"] == datetime(2023, 11, 14, 22, 13, 20, 123456, tzinfo=UTC)
     assert updated["source_metadata"]["transaction_tag"] == "app=reprice"
     assert events[3]["payload"]["Place"] == "here"
     assert deleted["source_metadata"]["is_deleted"] is True
@@ -186,7 +186,7 @@ def test_another_fleet_gives_the_same_ids_in_another_format(found):
     assert len({event["uuid"] for event in in_avro}) == CHANGES
     assert in_json[2]["payload"]["Doc"] == {"n": [1]}
     assert in_json[2]["payload"]["Price"] == pytest.approx(19.9)
-    assert in_json[2]["payload"]["At"] == AT
+    assert in_json[2]["payload"]["Seen"] == AT
     assert in_json[0]["read_timestamp"].endswith("Z")
 
 
@@ -197,7 +197,7 @@ def test_debeziums_values_hold_both_rows(found):
     assert updated["before"]["Note"] == "a"
     assert updated["source"]["before_columns"] == ["Id", "Note"]
     assert updated["after"]["Price"] in {"19.9", "19.90"}
-    assert updated["after"]["At"] == AT
+    assert updated["after"]["Seen"] == AT
     assert deleted["after"] is None
     assert deleted["before"]["Id"] == 1
     assert events[3]["after"]["Place"] == "here"

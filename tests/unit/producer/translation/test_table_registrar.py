@@ -145,7 +145,7 @@ def test_schemas_of_each_envelope_say_what_is_left_out(registry, envelope):
     assert unwatched_columns([found.value.schema]) == {"v"}
 
 
-@pytest.mark.parametrize(("first", "other"), permutations(Envelope, 2))
+@pytest.mark.parametrize(("first", "other"), list(permutations(Envelope, 2)))
 def test_the_other_envelope_is_refused_by_the_settings_name(registry, first, other):
     names = TopicNames("bank")
     TableRegistrar(names, registry, envelope=first).register(TABLE)
