@@ -2,8 +2,8 @@
 
 An event is one or two rows and facts about the change.  Rows in Avro are compiled by shape, as in
 `change_writer`; the facts are one mapping for both formats, written under their part of the value
-schema.  Every event is a function of its change: no clock is in it, so a change that is read again
-has the same bytes.  Keys are those of every other envelope, in either format.
+schema.  Every event is a function of its change and these schemas: no clock is in it, so a change
+that is read again has the same bytes.  Keys are those of every other envelope, in either format.
 """
 
 from __future__ import annotations
