@@ -6,8 +6,8 @@ from tests.mutants.broken_backfills import BROKEN_BACKFILLS
 from tests.mutants.broken_counting import BROKEN_COUNTING
 from tests.mutants.broken_datastream import BROKEN_DATASTREAM
 from tests.mutants.broken_decoding import BROKEN_DECODING
-from tests.mutants.broken_figures import BROKEN_FIGURES
 from tests.mutants.broken_events import BROKEN_EVENTS
+from tests.mutants.broken_figures import BROKEN_FIGURES
 from tests.mutants.broken_history import BROKEN_HISTORY
 from tests.mutants.broken_late_writes import BROKEN_LATE_WRITES
 from tests.mutants.broken_library import BROKEN_LIBRARY
