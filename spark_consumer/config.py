@@ -20,7 +20,15 @@ from tidegate.schemas.change_schema import (
 
 __all__ = ["KAFKA_OPTIONS", "SINKS", "SPARK_PACKAGES", "ConsumerConfig"]
 
-SINKS = ("changelog", "mirror", "history", "parquet", "topic")
+SINKS = (
+    "changelog",
+    "mirror",
+    "history",
+    "parquet",
+    "topic",
+    "transactions",
+    "parquet_transactions",
+)
 """The sinks that settings name, in the order in which releases are written to them."""
 
 SPARK_PACKAGES = (
@@ -84,8 +92,8 @@ class ConsumerConfig(StreamSettings):
     sinks: str = Field(
         default="changelog,mirror",
         description="What releases are written to, comma-separated: changelog, mirror, history, "
-        "parquet, topic. One that is added later takes part from the next release on, a mirror or "
-        "history with all before; none can be taken away",
+        "parquet, topic, transactions, parquet_transactions. One that is added later takes part "
+        "from the next release on, a mirror or history with all before; none can be taken away",
     )
     ordered_topic: str = Field(
         default="",
@@ -93,10 +101,10 @@ class ConsumerConfig(StreamSettings):
         description="Topic of the sink topic, to which all changes are published in commit order; "
         "<topic>-releases is its second one",
     )
-    ordered_topic_order: Literal["total", "key"] = Field(
+    ordered_topic_order: Literal["total", "key", "transaction"] = Field(
         default="total",
         description="total: one topic partition, in commit order; key: any number of them, in "
-        "commit order for each key",
+        "commit order for each key; transaction: as total, with a record for each transaction",
     )
     ordered_topic_partitions: int = Field(
         default=1,
@@ -204,8 +212,10 @@ class ConsumerConfig(StreamSettings):
     @field_validator("ordered_topic_partitions")
     @classmethod
     def _require_one_in_total_order(cls, value: int, info: ValidationInfo) -> int:
-        if value > 1 and info.data.get("ordered_topic_order") == "total":
-            raise ValueError('a total order has one; set ordered_topic_order to "key" for more')
+        order = info.data.get("ordered_topic_order")
+        if value > 1 and order in ("total", "transaction"):
+            kind = "a total order" if order == "total" else "an order by transaction"
+            raise ValueError(f'{kind} has one; set ordered_topic_order to "key" for more')
         return value
 
     @property

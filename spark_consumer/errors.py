@@ -23,6 +23,7 @@ ConsumerError
 ConfigError
 ├── FilteredMirror          the change stream leaves out what a mirror needs
 ├── ForeignChange           others have changed the rows of a table
+├── RecordTooLarge          the ordered topic does not take a record of this size
 ├── ReleasesMissing         the ordered topic lacks releases that were written to it
 ├── TableMissing            a table of the output was deleted, or is an older copy
 └── UnreadableEnvelope      the stream's values are made for other programs
@@ -43,6 +44,7 @@ __all__ = [
     "FilteredMirror",
     "ForeignChange",
     "NewerCheckpoint",
+    "RecordTooLarge",
     "ReleaseUnconfirmed",
     "ReleasesMissing",
     "RunStopped",
@@ -144,6 +146,10 @@ class ForeignChange(ConfigError):  # noqa: N818 - named after what was found
 
 class TableMissing(ConfigError):  # noqa: N818 - named after what was found
     """A table of the output is not there any more, or lacks releases that a manifest names."""
+
+
+class RecordTooLarge(ConfigError):  # noqa: N818 - named after what was found
+    """A change, or a transaction as one record, is larger than the ordered topic takes."""
 
 
 class ReleasesMissing(ConfigError):  # noqa: N818 - named after what was found

@@ -23,6 +23,7 @@ from tidegate.spark_consumer.errors import (
 )
 from tidegate.spark_consumer.sinks.kafka.ordered_topic import OrderedTopicSink, TopicOrder
 from tidegate.spark_consumer.sinks.kafka.port import OutputTopic
+from tidegate.spark_consumer.sinks.kafka.transaction_record import TransactionRecord
 from tidegate.spark_consumer.sinks.port import Release, SourceRecord
 
 __all__ = [
@@ -103,6 +104,17 @@ def release(number, changes=None, **fields):
         "source_records": lambda: iter(changes),
     }
     return Release(**given | fields)
+
+
+def transactions(release):
+    """The changes of a release two by two, as transactions."""
+    changes = list(release.source_records())
+    return [
+        TransactionRecord(first.ordinal, len(pair), b"t%d" % n, b"".join(one.value for one in pair))
+        for n in range(0, len(changes), 2)
+        for pair in [changes[n : n + 2]]
+        for first in pair[:1]
+    ]
 
 
 def opened(topic, *, release_max=9, query_id=QUERY, **options):
@@ -210,6 +222,26 @@ def records_are_unchanged_and_in_order(stage):
         "accounts": (topic.topic, 0, 1),
         "ledger": (topic.topic, 0, 2),
     }
+
+
+def a_transaction_is_one_record(stage):
+    given = {"order": TopicOrder.BY_TRANSACTION, "transactions": transactions}
+    topic = stage.process()
+    sink = opened(topic, **given)
+    sink.write(release(0))
+    sink.write(release(1, []))
+    sink.write(release(0))
+    topic.close()
+    again = stage.process()
+    opened(again, release_max=1, **given).write(release(2))
+    again.close()
+    assert published(stage) == ["0/00/1", "0/2", "2/02/1", "2/2"]
+    ((_, _, headers), *_) = stage.records()[0]
+    assert {name: _bytes(value) for name, value in headers} == {
+        "release": b"0", "ordinal": b"0", "changes": b"2",
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match="of the output topic are transactions, not changes"):
+        opened(stage.process())
 
 
 def a_replay_publishes_nothing(stage):
@@ -452,6 +484,7 @@ def each_key_is_in_order_where_java_would_place_it(stage):
 
 CASES = (
     records_are_unchanged_and_in_order,
+    a_transaction_is_one_record,
     a_replay_publishes_nothing,
     a_release_without_changes_is_remembered,
     a_replaced_run_cannot_publish,

@@ -7,12 +7,15 @@
     tidegate.status(checkpoint)                       how far a query has come
     tidegate.SPARK_PACKAGES                           what a session of your own needs
     tidegate.QueryFailed                              what ends a query
+    tidegate.Sink, Release, TableVersion              the port of a sink of your own
+    tidegate.BatchSink, HandedBatch                   of one that takes batches as they are read
+    tidegate.changes_of, transactions_of              a release as one DataFrame
 
 This package is the only import root.  The folders at the top of the repository (`schemas`,
 `producer`, `spark_consumer`, `local_stack`) are its subpackages through relative links; importing
 them under their bare names is an error.  `import tidegate` imports no subpackage and needs no
-extra; the names above are imported from the consumer at their first use, and all but
-`SPARK_PACKAGES` and `status` need pyspark.
+extra; the names above are imported from the consumer at their first use, and need pyspark, but for
+`SPARK_PACKAGES`, `status` and the classes of the port.
 """
 
 from __future__ import annotations
@@ -30,26 +33,43 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.library.query import QueryFailed
     from tidegate.spark_consumer.library.session import session
     from tidegate.spark_consumer.sinks.delta.as_of import as_of
+    from tidegate.spark_consumer.sinks.handed_batch import BatchSink, HandedBatch
+    from tidegate.spark_consumer.sinks.port import Release, Sink, TableVersion
+    from tidegate.spark_consumer.sinks.released_frame import changes_of, transactions_of
 
 __all__ = [
     "SPARK_PACKAGES",
+    "BatchSink",
+    "HandedBatch",
     "QueryFailed",
+    "Release",
+    "Sink",
+    "TableVersion",
     "__version__",
     "as_of",
     "audit",
+    "changes_of",
     "session",
     "status",
     "stream",
+    "transactions_of",
 ]
 
 _HOMES = {
+    "BatchSink": "tidegate.spark_consumer.sinks.handed_batch",
+    "HandedBatch": "tidegate.spark_consumer.sinks.handed_batch",
     "QueryFailed": "tidegate.spark_consumer.library.query",
+    "Release": "tidegate.spark_consumer.sinks.port",
     "SPARK_PACKAGES": "tidegate.spark_consumer.config",
+    "Sink": "tidegate.spark_consumer.sinks.port",
+    "TableVersion": "tidegate.spark_consumer.sinks.port",
     "as_of": "tidegate.spark_consumer.sinks.delta.as_of",
     "audit": "tidegate.spark_consumer.library.audit",
+    "changes_of": "tidegate.spark_consumer.sinks.released_frame",
     "session": "tidegate.spark_consumer.library.session",
     "status": "tidegate.spark_consumer.commands.status",
     "stream": "tidegate.spark_consumer.library.builder",
+    "transactions_of": "tidegate.spark_consumer.sinks.released_frame",
 }
 
 

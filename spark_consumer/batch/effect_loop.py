@@ -45,6 +45,7 @@ from tidegate.spark_consumer.core.batch_events import (
 )
 from tidegate.spark_consumer.core.batch_run import BatchRun
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US
+from tidegate.spark_consumer.core.hand_over import HandOver, require_handed
 from tidegate.spark_consumer.core.plan import (
     CompactSegments,
     MergeMirror,
@@ -52,6 +53,7 @@ from tidegate.spark_consumer.core.plan import (
     StoreSegment,
     WriteRelease,
 )
+from tidegate.spark_consumer.sinks.handed_batch import BatchSink
 from tidegate.spark_consumer.sinks.manifest import drop_manifests
 from tidegate.spark_consumer.sinks.release_writer import (
     merge_mirrors,
@@ -110,6 +112,7 @@ class EffectLoop:
             if parts.complete_from_us is None
             else parts.complete_from_us,
             records_mismatches=parts.records_mismatches,
+            takers=tuple(sink.name for sink in parts.sinks if isinstance(sink, BatchSink)),
         )
         self._opened = ExitStack()
         self._release: Release | None = None
@@ -167,6 +170,9 @@ class EffectLoop:
                 return LateSetAside(self._rows.set_late_aside(self.plan))
             case CountRelease() | InspectSegments():
                 return (yield from self._count(effect))
+            case HandOver():
+                yield from self._hand_over(effect)
+                return None
             case WriteRelease():
                 yield from self._write_release(effect)
                 return None
@@ -285,6 +291,17 @@ class EffectLoop:
                 return SegmentsJoined(sums, read)
             case _:
                 assert_never(effect)
+
+    def _hand_over(self, effect: HandOver) -> Iterator[LoopStep]:
+        parts, plan = self._parts, self.plan
+        topics = parts.schemas.topics(plan.topics, parts.subscription)
+        with self._rows.handed_over(plan=plan, topics=topics) as batch:
+            require_handed(batch.rows, effect, batch=batch.number)
+            for sink in self._sinks(effect.sinks):
+                yield LoopStep(f"hand-over-{sink.name}")
+                parts.files.require_writer()
+                if isinstance(sink, BatchSink):
+                    sink.take(batch)
 
     def _write_release(self, step: WriteRelease) -> Iterator[LoopStep]:
         parts, release = self._parts, self._release

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
     from tidegate.spark_consumer.core.row_sums import ReleaseCount, RowSum, SegmentRead
     from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
+    from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
     from tidegate.spark_consumer.sinks.manifest import ManifestWriter
     from tidegate.spark_consumer.sinks.port import Release, Sink
 
@@ -100,6 +101,12 @@ class BatchRows(Protocol):
         Raises InvariantViolation if the rows are not those that the bounds promise, and
         SegmentDamaged if a segment cannot be read.
         """
+        ...
+
+    def handed_over(
+        self, *, plan: Plan, topics: Mapping[str, TopicSchemas]
+    ) -> AbstractContextManager[HandedBatch]:
+        """Return all data rows of the batch; its frames are valid within the block."""
         ...
 
 

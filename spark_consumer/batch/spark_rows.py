@@ -13,6 +13,7 @@ from tidegate.spark_consumer.batch.batch_stats import count_changes
 from tidegate.spark_consumer.batch.collected_batch import collect_batch, sum_of_changes
 from tidegate.spark_consumer.batch.collected_release import collected_release
 from tidegate.spark_consumer.batch.decoded_release import decoded_release
+from tidegate.spark_consumer.batch.handed_rows import handed_batch
 from tidegate.spark_consumer.batch.progress_rows import ROWS_TAKEN_WHOLE_MAX
 from tidegate.spark_consumer.batch.rows import (
     CHANGE_COLUMNS,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
     from tidegate.spark_consumer.core.row_sums import ReleaseCount, RowSum, SegmentRead
     from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
+    from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
     from tidegate.spark_consumer.sinks.port import Release
 
 __all__ = ["LateRows", "SparkRows"]
@@ -115,6 +117,15 @@ class SparkRows:
             batch=plan.batch,
             watermark_us=plan.after_us,
         )
+
+    @contextmanager
+    def handed_over(
+        self, *, plan: Plan, topics: Mapping[str, TopicSchemas]
+    ) -> Iterator[HandedBatch]:
+        """Return the batch's changes; one Spark job counts them."""
+        rows = self._persisted
+        with naming_undecodable(rows, topics, release=plan.batch):
+            yield handed_batch(rows, plan=plan, topics=topics)
 
     def store_segment(self, segment: Segment) -> tuple[RowSum, ...]:
         """Store the data rows within the segment's times."""

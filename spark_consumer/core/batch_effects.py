@@ -11,7 +11,7 @@ its list; the event beside it carries the answer:
     StoreSegment -> SegmentStored     CompactSegments -> SegmentsJoined
 
 A kill between any two effects is safe: the batch starts again and repeats them.  The effects of a
-plan stand in `plan`.
+plan stand in `plan`, and the one before them in `hand_over`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US
+from tidegate.spark_consumer.core.hand_over import HandOver
 from tidegate.spark_consumer.core.plan import (
     CompactSegments,
     MergeMirror,
@@ -191,6 +192,7 @@ BatchEffect: TypeAlias = (
     | StoreSchemas
     | StoreFrontier
     | StorePlan
+    | HandOver
     | SetLateAside
     | WriteRelease
     | MergeMirror

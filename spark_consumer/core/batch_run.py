@@ -3,7 +3,7 @@
     state N-1 -> files to delete -> plan N, if it is stored: execute it
                                  -> else frontier N-1 -> topics -> progress -> stats
                                  -> frontier N, plan N
-    plan N -> its steps -> state N
+    plan N -> hand over -> its steps -> state N
 
 Each release is counted before it is written, and each segment as it is written: what does not agree
 with the plan or the state ends the batch before the sink's commit (`conservation`), and so does a
@@ -67,6 +67,7 @@ from tidegate.spark_consumer.core.gate import (
     no_longer_needed,
     waiting_segments,
 )
+from tidegate.spark_consumer.core.hand_over import hand_over
 from tidegate.spark_consumer.core.kept_releases import first_kept
 from tidegate.spark_consumer.core.origin_account import OriginAccount
 from tidegate.spark_consumer.core.plan import (
@@ -87,7 +88,7 @@ from tidegate.spark_consumer.core.transactions import TransactionJudge
 from tidegate.spark_consumer.errors import ChangesNotConserved, CheckpointMismatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tidegate.lineage.frontier import EndOffsets, ProgressRow
     from tidegate.lineage.subscription import Subscription
@@ -116,17 +117,18 @@ class BatchRun:
         first: State | None = None,
         complete_from_us: int = BEFORE_EVERYTHING_US,
         records_mismatches: bool = False,
+        takers: Collection[str] = (),
     ) -> None:
         """Wait for `BatchBegun`.  `writer` is this run's number: it names the run's segments.
 
         `first` is the state before batch 0 where the checkpoint goes on with an adopted output.
         Changes up to `complete_from_us` may be missing.  `records_mismatches`: a release whose
-        transactions are not whole is written, and says so.
+        transactions are not whole is written, and says so.  `takers`: sinks that take batches.
         """
         invariant(batch >= 0, "batches are numbered from 0", batch=batch)
         self._batch = batch
         self._empty = State(prefix=prefix, query_id=query_id)
-        self._sinks = sinks
+        self._sinks, self._takers = sinks, takers
         self._first = first
         self._subscription = subscription
         self._limits = limits
@@ -333,7 +335,7 @@ class BatchRun:
         self._balance = Balance(self._before, plan)
         self._origins.begin(self._before, plan)
         self._steps = list(plan.steps)
-        return self._continue_plan()
+        return [*hand_over(plan, self._takers), *self._continue_plan()]
 
     def _continue_plan(self) -> list[BatchEffect]:
         """Return the effects up to the next one that has an answer."""
@@ -346,10 +348,8 @@ class BatchRun:
                     return [*effects, step]
                 case WriteRelease():
                     self._awaited = ReleaseCounted
-                    reads, gaps = (
-                        reads_of_step(step, self._before),
-                        self._executing.gaps_within(step.bounds),
-                    )
+                    reads = reads_of_step(step, self._before)
+                    gaps = self._executing.gaps_within(step.bounds)
                     count = CountRelease(step.bounds, reads, self._complete_from_us, gaps)
                     return [*effects, count]
                 case MergeMirror():

@@ -15,12 +15,17 @@ from tidegate.program.logs import log_to_stderr
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.commands.stream_check import require_stream
+from tidegate.spark_consumer.config import SINKS
 from tidegate.spark_consumer.core.cadence import CHANGELOG, HISTORY, MIRROR
+from tidegate.spark_consumer.library.own_sinks import named_sink, require_function
 from tidegate.spark_consumer.library.query import TidegateQuery
 from tidegate.spark_consumer.library.settings import load_settings, require_option
+from tidegate.spark_consumer.sinks.batch_function import BatchFunctionSink
+from tidegate.spark_consumer.sinks.delta.transactions_sink import TRANSACTIONS
 from tidegate.spark_consumer.sinks.function import FunctionSink
 from tidegate.spark_consumer.sinks.kafka.ordered_topic import SINK as TOPIC
 from tidegate.spark_consumer.sinks.parquet import PARQUET
+from tidegate.spark_consumer.sinks.parquet_transactions import PARQUET_TRANSACTIONS
 from tidegate.spark_consumer.spark.query import build_query
 from tidegate.spark_consumer.spark.requirements import require_session
 from tidegate.spark_consumer.spark.standby import require_turn
@@ -31,11 +36,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tidegate.spark_consumer.config import ConsumerConfig
+    from tidegate.spark_consumer.sinks.batch_function import BatchChanges
     from tidegate.spark_consumer.sinks.function import Mode, ReleasedChanges
+    from tidegate.spark_consumer.sinks.port import Sink
 
 __all__ = ["StreamBuilder", "stream"]
 
-_TABLE_SINKS = (CHANGELOG, MIRROR, HISTORY, PARQUET, TOPIC)
 _MS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000}
 _INTERVAL = re.compile(r"\s*(\d+)\s*(millisecond|second|minute|hour)s?\s*")
 
@@ -70,13 +76,13 @@ class StreamBuilder:
         self._options: dict[str, Any] = {"prefix": prefix}
         self._output: str | None = None
         self._sinks: list[str] = []
-        self._functions: dict[str, FunctionSink] = {}
+        self._own: dict[str, Sink] = {}
         self._name = ""
 
     def __repr__(self) -> str:
         """Name the options without their values: any of them may be a secret."""
         names = ", ".join(sorted(self._options.keys() - {"prefix"}))
-        outputs = ", ".join((*self._sinks, *self._functions)) or "none"
+        outputs = ", ".join((*self._sinks, *self._own)) or "none"
         return (
             f"<{type(self).__name__} prefix={self._options['prefix']!r}"
             f" output={self._output!r} outputs: {outputs}; options: {names}>"
@@ -117,13 +123,17 @@ class StreamBuilder:
         self._output = folder
         return self
 
-    def changelog(self, path: str | os.PathLike[str] | None = None) -> Self:
+    def changelog(
+        self, path: str | os.PathLike[str] | None = None, *, mode: Mode = "commit"
+    ) -> Self:
         """Append every change, in commit order, to `<output>/changelog/<table>`.
 
-        `path` ends in `/changelog`; without it, the folder is that of `output`.  Raises ConfigError
-        for another path, or one of another output.
+        With the mode `transaction` it is appended to one table `<output>/transactions`, with a row
+        for each transaction; both can be asked for, by two calls.  `path` ends in `/changelog`, or
+        in `/transactions`; without it, the folder is that of `output`.  Raises ConfigError for
+        another path, one of another output, or another mode.
         """
-        return self._add(CHANGELOG, path)
+        return self._add(_of_mode(mode, CHANGELOG, TRANSACTIONS), path)
 
     def mirror(
         self, path: str | os.PathLike[str] | None = None, *, history: str | None = None
@@ -142,20 +152,22 @@ class StreamBuilder:
             return self._add(MIRROR, path)
         return self._add(HISTORY, path, folders=(HISTORY, MIRROR))
 
-    def parquet(self, path: str | os.PathLike[str] | None = None) -> Self:
+    def parquet(self, path: str | os.PathLike[str] | None = None, *, mode: Mode = "commit") -> Self:
         """Write each release's changes as Parquet files, to `<output>/parquet/<table>/<release>`.
 
-        `path` ends in `/parquet`; without it, the folder is that of `output`.  Raises ConfigError
-        for another path, or one of another output.
+        With the mode `transaction` a row for each transaction is written, to
+        `<output>/parquet_transactions/<release>`; both can be asked for, by two calls.  `path` ends
+        in the folder's name; without it, the folder is that of `output`.  Raises ConfigError for
+        another path, one of another output, or another mode.
         """
-        return self._add(PARQUET, path)
+        return self._add(_of_mode(mode, PARQUET, PARQUET_TRANSACTIONS), path)
 
     def topic(self, name: str, *, order: str = "total", topic_partitions: int = 1) -> Self:
         """Publish every change to one Kafka topic, in commit order, each exactly once.
 
         With the order `key` it may have several topic partitions, and is in commit order for each
-        key.  It is created with `topic_partitions` if it is missing.  Values are checked by
-        `start`.
+        key.  With the order `transaction` it has one JSON record for each transaction.  It is
+        created with `topic_partitions` if it is missing.  Values are checked by `start`.
         """
         self._options |= {
             "ordered_topic": name,
@@ -185,18 +197,43 @@ class StreamBuilder:
 
         Raises ConfigError for what is no function, another mode, or a name that is in use.
         """
-        given: object = function
-        if not callable(given):
-            message = f"for_each_release: not a function: {type(given).__name__}"
-            raise ConfigError(message, hint="Give a function of (changes, release)")
-        if not name or name in _TABLE_SINKS or name in self._functions:
-            message = "for_each_release: the name is empty or in use"
-            hint = "Give each function a name of its own"
-            raise ConfigError(message, hint=hint, name=name)
-        self._functions[name] = FunctionSink(
-            function, spark=self._spark, name=name, mode=mode, with_empty=with_empty
+        require_function(function, "for_each_release")
+        return self._add_own(
+            FunctionSink(function, spark=self._spark, name=name, mode=mode, with_empty=with_empty),
+            "for_each_release",
         )
-        return self
+
+    def for_each_batch(
+        self, function: Callable[[DataFrame, BatchChanges], object], *, name: str = "batches"
+    ) -> Self:
+        """Call `function(changes, batch)` with the changes of each batch as soon as they are read.
+
+        This is the order mode `key`: it waits for no watermark.  The changes of each key come in
+        Kafka's order, those of a transaction maybe in several batches.  `changes` is one DataFrame
+        over all tables; `batch` has `number`, `query_id`, `rows`, `watermark`, `tables`, and
+        `table(name)` with typed columns.
+
+        After a kill it is called again with the batch that was interrupted: the same number and
+        rows.  `name` is kept in the checkpoint.  What the function raises ends the query.  It must
+        not stop the query: set a flag instead.
+
+        Raises ConfigError for what is no function, or a name that is in use.
+        """
+        require_function(function, "for_each_batch")
+        return self._add_own(BatchFunctionSink(function, name=name), "for_each_batch")
+
+    def sink(self, sink: Sink) -> Self:
+        """Write each release to a sink of your own, after the sinks that this builder names.
+
+        The contract is that of `tidegate.Sink`: `write` is called for one release at a time, in
+        ascending order, and after a kill again with the release that was interrupted, with the same
+        number and rows.  A release is published when `write` has returned.  One that is a
+        `tidegate.BatchSink` also takes each batch, before its changes are released.  The sink's
+        `name` is kept in the checkpoint.
+
+        Raises ConfigError for an object that lacks a part of the port, or a name that is in use.
+        """
+        return self._add_own(named_sink(sink), "sink")
 
     def trigger(
         self,
@@ -256,8 +293,16 @@ class StreamBuilder:
         require_stream(config)
         if not config.take_over:
             require_turn(Storage(self._spark, f"{config.checkpoint}/gate"))
-        sinks = tuple(self._functions.values())
+        sinks = tuple(self._own.values())
         return TidegateQuery(build_query(self._spark, config, sinks=sinks, query_name=name))
+
+    def _add_own(self, sink: Sink, method: str) -> Self:
+        if not sink.name or sink.name in SINKS or sink.name in self._own:
+            message = f"{method}: the name is empty or in use"
+            hint = "Give each function and each sink a name of its own"
+            raise ConfigError(message, hint=hint, name=sink.name)
+        self._own[sink.name] = sink
+        return self
 
     def _add(
         self,
@@ -284,7 +329,7 @@ class StreamBuilder:
         if "checkpoint" not in given:
             message = "checkpoint: is not set"
             raise ConfigError(message, hint='Give one: start(checkpoint="<folder>")')
-        if not self._sinks and not self._functions:
+        if not self._sinks and not self._own:
             message = "the query has no output"
             hint = "Call changelog(), mirror(), topic(…) or for_each_release(…) before start()"
             raise ConfigError(message, hint=hint)
@@ -299,3 +344,14 @@ class StreamBuilder:
         sinks = ",".join(self._sinks)
         config = load_settings({**given, "output": self._output, "sinks": sinks or CHANGELOG})
         return config if sinks else config.model_copy(update={"sinks": ""})
+
+
+def _of_mode(mode: str, by_change: str, by_transaction: str) -> str:
+    """Return the sink of an order mode; raises ConfigError for another mode."""
+    if mode == "commit":
+        return by_change
+    if mode == "transaction":
+        return by_transaction
+    message = f"{by_change}: unknown order mode"
+    hint = "Use commit or transaction; for_each_batch gets changes without waiting"
+    raise ConfigError(message, hint=hint, mode=mode)

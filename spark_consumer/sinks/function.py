@@ -80,7 +80,8 @@ class FunctionSink:
         """
         if mode not in ("commit", "transaction"):
             message = "unknown order mode of a function"
-            raise ConfigError(message, hint="Use commit or transaction", mode=mode)
+            hint = "Use commit or transaction; for_each_batch gets changes without waiting"
+            raise ConfigError(message, hint=hint, mode=mode)
         self._function = function
         self._spark = spark
         self._name = name

@@ -19,18 +19,18 @@ from tidegate.spark_consumer.sinks.delta.tables import for_each_table
 from tidegate.spark_consumer.sinks.port import TableVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from tidegate.spark_consumer.sinks.port import AnyTable, Release
 
-__all__ = ["PARQUET", "OutputFolder", "ParquetSink"]
+__all__ = ["PARQUET", "OutputFolder", "ParquetSink", "ReleaseFolders"]
 
 PARQUET = "parquet"
 """Name of the sink, and its folder in the output."""
 
-_BEGUN = f"{PARQUET}/_begun.json"
+_BEGUN = "_begun.json"
 _FILE = "part-00000.snappy.parquet"
 _DONE = "_SUCCESS"
 """Spark's: the last file of a folder, written when all others are there."""
@@ -64,20 +64,17 @@ class OutputFolder(Protocol):
         ...
 
 
-class ParquetSink:
-    """Writes the folders of a release; the output is as after one write however often it is."""
+class ReleaseFolders:
+    """The folders of a sink, and the file beside them that names the release begun last."""
 
-    name = PARQUET
-
-    def __init__(self, spark: SparkSession, output: OutputFolder, *, is_direct: bool) -> None:
-        """Take the output of the query, and whether small releases are written without Spark."""
-        self._spark = spark
+    def __init__(self, output: OutputFolder, *, folder: str) -> None:
+        """Take the output of the query, and the sink's folder in it."""
         self._output = output
-        self._is_direct = is_direct
+        self._begun = f"{folder}/{_BEGUN}"
 
     def open(self, *, query_id: str, release_max: int) -> None:
         """Refuse files of another query, or ahead of this one's checkpoint, with ConfigError."""
-        begun = self._output.read_json(_BEGUN)
+        begun = self._output.read_json(self._begun)
         if begun is None:
             return
         if begun["query_id"] != query_id:
@@ -89,18 +86,56 @@ class ParquetSink:
             hint = "Restore the checkpoint's newest state, or use a new output and checkpoint"
             raise ConfigError(message, hint=hint, found=begun["release"], expected=release_max)
 
+    def begin(self, release: Release) -> None:
+        """Name the release, before the first of its folders is written."""
+        begun = {"query_id": release.query_id, "release": release.number}
+        if self._output.read_json(self._begun) != begun:
+            self._output.write_json(self._begun, begun)
+
+    def write(self, path: str, rows: Callable[[], DataFrame]) -> None:
+        """Write a folder, unless all of it is there."""
+        if self._output.read(f"{path}/{_DONE}") is None:
+            rows().write.mode("overwrite").parquet(self._output.path(path))
+
+    def write_file(self, path: str, content: Callable[[], bytes]) -> None:
+        """Write a folder with one file, unless it is there."""
+        if self._output.read(f"{path}/{_DONE}") is None:
+            # Whatever a killed attempt has left, also one of Spark's, under another name.
+            self._output.delete([path])
+            self._output.write(f"{path}/{_FILE}", content())
+            self._output.write(f"{path}/{_DONE}", b"")
+
+
+class ParquetSink:
+    """Writes the folders of a release; the output is as after one write however often it is."""
+
+    name = PARQUET
+
+    def __init__(self, spark: SparkSession, output: OutputFolder, *, is_direct: bool) -> None:
+        """Take the output of the query, and whether small releases are written without Spark."""
+        self._spark = spark
+        self._is_direct = is_direct
+        self._folders = ReleaseFolders(output, folder=PARQUET)
+
+    def open(self, *, query_id: str, release_max: int) -> None:
+        """Refuse files of another query, or ahead of this one's checkpoint, with ConfigError."""
+        self._folders.open(query_id=query_id, release_max=release_max)
+
     def write(self, release: Release) -> Mapping[str, TableVersion]:
         """Write what is not there yet; a table without a change gets no folder.
 
         The versions that it returns are numbers of releases.
         """
         changed = [topic for topic, one in release.tables.items() if one.rows]
-        begun = {"query_id": release.query_id, "release": release.number}
-        if changed and self._output.read_json(_BEGUN) != begun:
-            self._output.write_json(_BEGUN, begun)
+        if changed:
+            self._folders.begin(release)
 
         def write(topic: str) -> None:
-            self._write_table(release.tables[topic], _path(release.tables[topic], release.number))
+            one, path = release.tables[topic], _path(release.tables[topic], release.number)
+            if self._is_direct and isinstance(one, CollectedTable):
+                self._folders.write_file(path, lambda: _encoded(one))
+            else:
+                self._folders.write(path, lambda: sorted_changes(one))
 
         for_each_table(self._spark, changed, write)
         return {
@@ -108,20 +143,13 @@ class ParquetSink:
             for one in map(release.tables.__getitem__, changed)
         }
 
-    def _write_table(self, one: AnyTable, path: str) -> None:
-        if self._output.read(f"{path}/{_DONE}") is not None:
-            return
-        if not self._is_direct or not isinstance(one, CollectedTable):
-            sorted_changes(one).write.mode("overwrite").parquet(self._output.path(path))
-            return
-        from tidegate.spark_consumer.sinks.parquet_file import (  # noqa: PLC0415 - optional
-            parquet_file,
-        )
 
-        # Whatever a killed attempt has left, also one of Spark's, under another name.
-        self._output.delete([path])
-        self._output.write(f"{path}/{_FILE}", parquet_file(one.changes, one.schema))
-        self._output.write(f"{path}/{_DONE}", b"")
+def _encoded(one: CollectedTable) -> bytes:
+    from tidegate.spark_consumer.sinks.parquet_file import (  # noqa: PLC0415 - optional
+        parquet_file,
+    )
+
+    return parquet_file(one.changes, one.schema)
 
 
 def _path(one: AnyTable, release: int) -> str:

@@ -53,7 +53,7 @@ def write_release(
     tables: dict[str, dict[str, TableVersion]] = {}
     for sink in sinks:
         yield f"sink-{sink.name}"
-        written = sink.write(release)
+        written = sink.write(release) or {}  # a program's own sink may return nothing
         if isinstance(sink, MergingSink):
             written = _standing_at(release.number, written)
         _add(tables, sink.name, written)

@@ -9,10 +9,19 @@ from tidegate.spark_consumer.core.cadence import CHANGELOG, HISTORY, MIRROR
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.history_sink import DeltaHistorySink
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.delta.transactions_sink import (
+    TRANSACTIONS,
+    DeltaTransactionsSink,
+)
 from tidegate.spark_consumer.sinks.kafka.kafka_topic import KafkaOutputTopic
 from tidegate.spark_consumer.sinks.kafka.ordered_topic import SINK as TOPIC
 from tidegate.spark_consumer.sinks.kafka.ordered_topic import OrderedTopicSink, TopicOrder
 from tidegate.spark_consumer.sinks.parquet import PARQUET, ParquetSink
+from tidegate.spark_consumer.sinks.parquet_transactions import (
+    PARQUET_TRANSACTIONS,
+    ParquetTransactionsSink,
+)
+from tidegate.spark_consumer.sinks.transaction_rows import transaction_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -63,6 +72,8 @@ def make_sinks(
             spark, output.root, direct=direct, accepted=config.accepted_exclusions
         ),
         PARQUET: lambda: ParquetSink(spark, output, is_direct=direct is not None),
+        TRANSACTIONS: lambda: DeltaTransactionsSink(spark, output.root),
+        PARQUET_TRANSACTIONS: lambda: ParquetTransactionsSink(output),
         TOPIC: lambda: OrderedTopicSink(
             KafkaOutputTopic(
                 config.ordered_topic,
@@ -74,6 +85,7 @@ def make_sinks(
             order=TopicOrder(config.ordered_topic_order),
             first_release=_first_release(TOPIC, state),
             require_writer=output.require_writer,
+            transactions=transaction_records,
         ),
     }
     return (*(makers[name]() for name in config.sink_names), *further)

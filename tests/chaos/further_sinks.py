@@ -14,12 +14,19 @@ from tests.chaos.committed_messages import committed_messages, topics_in
 from tests.simulation.history import Released
 from tidegate.schemas.topics import HEADER_ORDER
 
-__all__ = ["ORDERED_TOPIC", "SETTINGS", "compare_histories", "compare_keys", "compare_sinks"]
+__all__ = [
+    "ORDERED_TOPIC",
+    "SETTINGS",
+    "compare_histories",
+    "compare_keys",
+    "compare_sinks",
+    "compare_transactions",
+]
 
 ORDERED_TOPIC = "everything-in-order"
 
 SETTINGS = {
-    "TIDEGATE_CONSUMER_SINKS": "changelog,mirror,history,parquet,topic",
+    "TIDEGATE_CONSUMER_SINKS": "changelog,mirror,history,parquet,topic,transactions",
     "TIDEGATE_CONSUMER_ORDERED_TOPIC": ORDERED_TOPIC,
 }
 """Of a consumer that writes to all sinks."""
@@ -57,7 +64,25 @@ def compare_sinks(
         kept = [n for n in sorted(by_number) if n >= first]
         expected = [key for n in kept for key in by_number[n].order_keys]
         wrong[name] = compare_keys(keys, expected)
+    first = begins.get("transactions", 0)
+    sizes = {n: len(one.order_keys) for n, one in by_number.items() if n >= first}
+    wrong["transaction_rows"] = compare_transactions(_rows(output / "transactions"), sizes)
     return wrong
+
+
+def compare_transactions(rows: Iterable[Mapping[str, Any]], sizes: Mapping[int, int]) -> list[str]:
+    """Return the releases whose changes are not each in one row, by the number of their changes."""
+    found: dict[int, list[int]] = {number: [] for number in sizes}
+    for row in rows:
+        ordinals = [change["ordinal"] for change in row["changes"]]
+        found.setdefault(row["release"], []).extend(ordinals)
+        if ordinals != list(range(row["first_ordinal"], row["first_ordinal"] + len(ordinals))):
+            return [f"release {row['release']}: a transaction has changes {ordinals}"]
+    return [
+        f"release {number} has the changes {sorted(ordinals)} of {sizes.get(number, 0)}"
+        for number, ordinals in sorted(found.items())
+        if sorted(ordinals) != list(range(sizes.get(number, 0)))
+    ]
 
 
 def compare_keys(found: Sequence[bytes], expected: Sequence[bytes]) -> list[str]:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.chaos.further_sinks import compare_histories, compare_keys
+from tests.chaos.further_sinks import compare_histories, compare_keys, compare_transactions
 
 A, B, C = b"\x01", b"\x02", b"\x03"
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -43,3 +43,22 @@ def test_a_history_has_the_mirrors_rows_and_versions_of_some_duration():
     assert compare_histories([version(1, "a", 0)], mirror, table="t")
     assert compare_histories([*right, version(2, "c", 1)], mirror, table="t")
     assert compare_histories([*right, version(1, "b", 2)], mirror, table="t")
+
+
+def transaction(release, *ordinals):
+    changes = [{"ordinal": ordinal} for ordinal in ordinals]
+    return {"release": release, "first_ordinal": min(ordinals), "changes": changes}
+
+
+def test_each_change_of_a_release_is_in_one_transaction():
+    sizes = {3: 3, 4: 0}
+    right = [transaction(3, 2), transaction(3, 0, 1)]
+    assert compare_transactions(right, sizes) == []
+    for wrong in (
+        right[:1],
+        [*right, transaction(3, 2)],
+        [*right, transaction(4, 0)],
+        [*right, transaction(5, 0)],
+        [transaction(3, 2), transaction(3, 1, 0)],
+    ):
+        assert len(compare_transactions(wrong, sizes)) == 1

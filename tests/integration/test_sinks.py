@@ -30,7 +30,8 @@ DDL = [
 ]
 TOPIC = "everything-in-order"
 ALL = {
-    "TIDEGATE_CONSUMER_SINKS": "changelog,mirror,history,parquet,topic",
+    "TIDEGATE_CONSUMER_SINKS": "changelog,mirror,history,parquet,topic,transactions,"
+    "parquet_transactions",
     "TIDEGATE_CONSUMER_ORDERED_TOPIC": TOPIC,
 }
 PATIENCE_S = 240
@@ -116,7 +117,8 @@ def test_each_sink_is_exact_from_the_release_on_with_which_it_joins(tmp_path):
     assert faults == []
     figures = status(str(tmp_path / "checkpoint"))
     begun = figures["begins"]["topic"]
-    assert figures["begins"] == {"parquet": begun, "topic": begun}
+    joined = ("parquet", "topic", "transactions", "parquet_transactions")
+    assert figures["begins"] == dict.fromkeys(joined, begun)
     assert begun > 0
     output = tmp_path / "output"
     changes = rows_of(output, "changelog/Orders") + rows_of(output, "changelog/Lines")
@@ -138,6 +140,15 @@ def test_each_sink_is_exact_from_the_release_on_with_which_it_joins(tmp_path):
         for row in later
     ]
     assert parquet_keys(output) == sorted(row["order_key"] for row in later)
+
+    # Two transactions of two changes each, and one of one.
+    of_parquet = pyarrow.parquet.read_table(output / "parquet_transactions", partitioning=None)
+    for rows in (rows_of(output, "transactions"), of_parquet.to_pylist()):
+        found = sorted(rows, key=lambda row: (row["release"], row["first_ordinal"]))
+        assert [len(row["changes"]) for row in found] == [2, 2, 1]
+        assert [
+            (row["release"], change["ordinal"]) for row in found for change in row["changes"]
+        ] == [_place(row) for row in later]
 
 
 def parquet_keys(output):

@@ -13,6 +13,7 @@ from tests.mutants.broken_late_writes import BROKEN_LATE_WRITES
 from tests.mutants.broken_library import BROKEN_LIBRARY
 from tests.mutants.broken_names import BROKEN_NAMES
 from tests.mutants.broken_openings import BROKEN_OPENINGS
+from tests.mutants.broken_orders import BROKEN_ORDERS
 from tests.mutants.broken_positions import BROKEN_POSITIONS
 from tests.mutants.broken_publishing import BROKEN_PUBLISHING
 from tests.mutants.broken_topics import BROKEN_TOPICS
@@ -34,4 +35,5 @@ MUTANTS = (
     *BROKEN_NAMES,
     *BROKEN_TOPICS,
     *BROKEN_BACKFILLS,
+    *BROKEN_ORDERS,
 )

@@ -60,6 +60,8 @@ class Checkpoint:
     """Batch -> when its plan was decided, and the cadence of the mirrors by then."""
     late: dict[int, list[DataRow]] = field(default_factory=dict)
     """Batch -> its late rows."""
+    handed: dict[int, list[DataRow]] = field(default_factory=dict)
+    """Batch -> the rows that a sink took before their release."""
     runs: list[int] = field(default_factory=list)
     """The numbers that runs have taken."""
     dropped: dict[str, str] = field(default_factory=dict)

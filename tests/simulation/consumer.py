@@ -20,6 +20,7 @@ from tests.simulation.delta import ConcurrentCommit, SchemaMismatch
 from tests.simulation.gate_decoding import signed
 from tests.simulation.gate_rows import DataRow, MemoryRows, Registry
 from tests.simulation.gate_sinks import ChangelogModel, MirrorModel
+from tests.simulation.handed import HandedModel, require_handed
 from tests.simulation.history import Claim, MirrorSight
 from tests.simulation.object_store import StoreClient
 from tidegate.lineage.frontier import ProgressRow
@@ -171,11 +172,12 @@ class Consumer:
         checkpoint, disturbance = self._checkpoint, self._disturbance
         files = GateFiles(self._gate)
         identity = files.identify(self._world.names, output="output", new_id=lambda: "query")
-        sinks: tuple[ChangelogModel | MirrorModel, ...] = (
+        sinks: tuple[ChangelogModel | HandedModel | MirrorModel, ...] = (
             ChangelogModel(checkpoint.changelog, disturbance),
+            HandedModel(checkpoint.handed, disturbance),
             MirrorModel(checkpoint.mirror, disturbance, checkpoint.changelog),
         )
-        sinks = sinks if checkpoint.has_mirror else sinks[:1]
+        sinks = sinks if checkpoint.has_mirror else sinks[:2]
         for sink in sinks:
             sink.open(query_id=identity.query_id, release_max=files.release_max(sink.name))
         return Parts(
@@ -267,8 +269,9 @@ class Consumer:
         read = self._rows(begins, ends)
         if checkpoint.losses is not None:
             read = checkpoint.losses.read(read)
+        read = list(read)
         rows = MemoryRows(
-            list(read), list(self._progress(begins, ends)),
+            read, list(self._progress(begins, ends)),
             segments=self._checkpoint.segments, late=self._checkpoint.late,
             disturbance=self._disturbance,
             # Every third run lacks delta-rs, whatever the plan says.
@@ -281,6 +284,7 @@ class Consumer:
             if self._checkpoint.damage is not None:
                 self._checkpoint.damage.step(self._checkpoint.segments)
             yield
+        require_handed(checkpoint.handed, batch, read)
         if loop.frontier is not None:
             self._world.measure_frontier(loop.frontier)
             self._require_stored(loop.frontier, loop.state)

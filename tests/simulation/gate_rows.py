@@ -34,6 +34,7 @@ from tidegate.spark_consumer.core.row_sums import (
 )
 from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 from tidegate.spark_consumer.core.transactions import count_transactions
+from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
 from tidegate.spark_consumer.sinks.port import DecodedTable, Release
 
 __all__ = [
@@ -120,6 +121,20 @@ class MemoryRows:
         bound = first_key_after(plan.after_us)
         late = [row for row in self._rows if row.order_key < bound]
         return len(self._late.setdefault(plan.batch, late))
+
+    @contextmanager
+    def handed_over(
+        self, *, plan: Plan, topics: Mapping[str, TopicSchemas]
+    ) -> Iterator[HandedBatch]:
+        """The rows stand in place of the tables' frames, by topic."""
+        tables: Any = {topic: [row for row in self._rows if row.topic == topic] for topic in topics}
+        yield HandedBatch(
+            number=plan.batch,
+            query_id=plan.query_id,
+            watermark_us=plan.through_us,
+            rows=sum(map(len, tables.values())),
+            tables=tables,
+        )
 
     def store_segment(self, segment: Segment) -> tuple[RowSum, ...]:
         inside = rows_within(self._rows, segment.min_us - 1, segment.max_us)

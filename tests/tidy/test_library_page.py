@@ -86,8 +86,10 @@ def test_all_programs_run_in_order(notebook, capsys):
     assert [sink.name for sink in sinks] == ["function"]
     assert query_name == "tidegate-bank"
     assert {"tables", "report", "figures", "building"} <= names.keys()
-    for sink in (*sinks, *names["building"]._functions.values()):
+    *functions, own = names["building"]._own.values()
+    for sink in (*sinks, *functions):
         sink._function(create_autospec(DataFrame, instance=True), Release())
+    assert (own.name, [one.name for one in functions]) == ("json-lines", ["feed", "batches"])
     assert "True" in capsys.readouterr().out
 
 

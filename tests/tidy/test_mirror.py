@@ -48,6 +48,7 @@ ELSEWHERE = {
     "spark_consumer/core/batch_events.py": "only classes of fields: test_batch_run.py",
     "spark_consumer/batch/ports.py": "protocols without behaviour",
     "spark_consumer/errors.py": "only classes",
+    "spark_consumer/sinks/handed_batch.py": "a protocol without behaviour, and a class of fields",
     "spark_consumer/sinks/port.py": "protocols without behaviour, and classes of fields",
     "spark_consumer/sinks/kafka/port.py": "a protocol without behaviour, and a class of fields",
     "tidegate/lineage/errors.py": "only classes",

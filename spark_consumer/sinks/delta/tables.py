@@ -106,13 +106,17 @@ class SinkTables:
         self._logs = {}
         self._schemas = {}
         files = Storage(spark, self._output)
-        for name in files.names(self._folder):
+        for name in self.names(files):
             self.log(spark, name).refuse_beyond(release_max)
         newest = newest_manifest(files, watermark_us=sys.maxsize)
         if newest is None or newest.query_id != query_id:
             return
         for name, version in newest.versions(self._sink).items():
             self.log(spark, name).require_version(version, release=newest.release)
+
+    def names(self, files: Storage) -> Sequence[str]:
+        """Return the names of the tables that may be there."""
+        return files.names(self._folder)
 
     def path(self, table: str) -> str:
         """Return a table's path relative to the output."""

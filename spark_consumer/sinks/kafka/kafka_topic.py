@@ -18,8 +18,8 @@ from tidegate.program.bounded_call import CallHangs, call_bounded
 from tidegate.program.kafka_clients import make_client
 from tidegate.program.kafka_errors import is_denied, kafka_failure
 from tidegate.program.kafka_log import KafkaClientLog
-from tidegate.schemas.errors import ConfigError, InvariantViolation, UnreachableError
-from tidegate.spark_consumer.errors import ReleaseUnconfirmed, TopicWriterReplaced
+from tidegate.schemas.errors import InvariantViolation, UnreachableError
+from tidegate.spark_consumer.errors import RecordTooLarge, ReleaseUnconfirmed, TopicWriterReplaced
 from tidegate.spark_consumer.sinks.kafka.release_record import ReleaseRecord
 from tidegate.spark_consumer.sinks.kafka.topic_reader import TopicReader
 from tidegate.spark_consumer.sinks.kafka.topic_setup import TopicSetup
@@ -279,9 +279,9 @@ class KafkaOutputTopic:
         if failure.code() in _FOLLOWS:
             failure = reason
         if failure.code() in _TOO_LARGE:
-            message = "a change is larger than the output topic takes"
+            message = "a record is larger than the output topic takes"
             hint = f"Raise max.message.bytes of topic {self.topic} and start again"
-            return ConfigError(
+            return RecordTooLarge(
                 message, hint=hint, topic=self.topic, bytes=size, bytes_max=self._bytes_max
             )
         if is_denied(failure):

@@ -5,7 +5,8 @@ with the registry; headers say which change it is and where it came from (`docs/
 
 - Order: with `TOTAL` the topic has one topic partition, and its records are in commit order over
   all tables.  With `BY_KEY` it has any number, a record's place is the hash of its key as Kafka's
-  Java client has it, and each topic partition is in commit order.
+  Java client has it, and each topic partition is in commit order.  With `BY_TRANSACTION` it is as
+  with `TOTAL`, and a record is a whole transaction of Spanner, in JSON.
 - A release is one Kafka transaction, with a record in the releases topic that names it.  A release
   never ends within a commit timestamp, so a `read_committed` reader of a topic partition never sees
   a part of a Spanner transaction beside the absence of the rest.
@@ -34,17 +35,23 @@ from tidegate.spark_consumer.errors import (
     ReleaseUnconfirmed,
     TopicWriterReplaced,
 )
-from tidegate.spark_consumer.sinks.kafka.release_record import ReleaseRecord
+from tidegate.spark_consumer.sinks.kafka.release_record import (
+    CHANGES,
+    TRANSACTIONS,
+    ReleaseRecord,
+)
+from tidegate.spark_consumer.sinks.kafka.transaction_record import TransactionRecord
 from tidegate.spark_consumer.sinks.port import TableVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from tidegate.schemas.topics import TopicNames
     from tidegate.spark_consumer.sinks.kafka.port import Headers, OutputTopic, TopicFacts
     from tidegate.spark_consumer.sinks.port import Release, SourceRecord
 
 __all__ = [
+    "HEADER_CHANGES",
     "HEADER_ORDINAL",
     "HEADER_RELEASE",
     "HEADER_TOPIC",
@@ -65,6 +72,9 @@ HEADER_ORDINAL = "ordinal"
 HEADER_TOPIC = "topic"
 """The data topic that the record was read from."""
 
+HEADER_CHANGES = "changes"
+"""How many changes a transaction has, in decimal digits."""
+
 _ATTEMPTS = 3
 _ORIGIN_BYTES = 8
 _NOT_OUTPUT = ("-progress", "-dead-letter")
@@ -76,10 +86,11 @@ _LOST_CHECKPOINT = (
 
 
 class TopicOrder(Enum):
-    """What the order of the output topic's records is."""
+    """What the output topic's records are, and their order."""
 
     TOTAL = "total"
     BY_KEY = "key"
+    BY_TRANSACTION = "transaction"
 
 
 class OrderedTopicSink:
@@ -95,13 +106,15 @@ class OrderedTopicSink:
         order: TopicOrder = TopicOrder.TOTAL,
         first_release: int | None = 0,
         require_writer: Callable[[], None] = lambda: None,
+        transactions: Callable[[Release], Iterable[TransactionRecord]] = lambda _: (),
     ) -> None:
         """Take the topic; nothing is sent before `open`.
 
         `names` are the stream's topics.  `first_release` is the number of the first release that
         the topic gets, None if the sink joins with a later one.  `require_writer` raises if a
         younger run has taken the checkpoint; it is called before a producer is created, so that a
-        replaced run does not fence its successor.  Raises ConfigError for a topic of the stream
+        replaced run does not fence its successor.  `transactions` returns those of a release in
+        commit order, for the order by transaction.  Raises ConfigError for a topic of the stream
         itself.
         """
         self._topic = topic
@@ -109,6 +122,8 @@ class OrderedTopicSink:
         self._order = order
         self._first_release = first_release
         self._require_writer = require_writer
+        self._transactions = transactions
+        self._holds_what = TRANSACTIONS if order is TopicOrder.BY_TRANSACTION else CHANGES
         self._query_id = ""
         self._topic_id = ""
         self._topic_partitions = 0
@@ -246,9 +261,9 @@ class OrderedTopicSink:
         self._is_started = False
         try:
             topic.begin()
-            for number, key, value, headers in self._records(release):
+            for number, key, value, headers, changes in self._records(release):
                 topic.produce(number, key, value, headers)
-                rows += 1
+                rows += changes
             expected = sum(one.rows for one in release.tables.values())
             invariant(
                 rows == expected,
@@ -265,6 +280,7 @@ class OrderedTopicSink:
                 rows=rows,
                 topic_id=self._topic_id,
                 topic_partitions=self._topic_partitions,
+                holds=self._holds_what,
             )
             topic.produce_release(record)
             topic.flush()
@@ -274,29 +290,40 @@ class OrderedTopicSink:
             raise
         self._last, self._is_started = record, True
 
-    def _records(self, release: Release) -> Iterator[tuple[int, bytes, bytes, Headers]]:
-        """Yield topic partition, key, value and headers of each change, in commit order."""
+    def _records(self, release: Release) -> Iterator[tuple[int, bytes, bytes, Headers, int]]:
+        """Yield topic partition, key, value, headers and changes of each record in commit order."""
         count = self._topic_partitions
         release_digits = str(release.number).encode()
         last = -1
-        for one in release.source_records():
+        for one in self._source(release):
+            ordinal = one.first_ordinal if isinstance(one, TransactionRecord) else one.ordinal
             invariant(
-                one.ordinal > last,
+                ordinal > last,
                 "the records of a release are not in commit order",
                 release=release.number,
-                ordinal=one.ordinal,
+                ordinal=ordinal,
                 after=last,
             )
-            last = one.ordinal
-            number = 0 if count == 1 else topic_partition_of(one.key, count)
-            yield number, one.key, one.value, _headers(one, release_digits)
+            if isinstance(one, TransactionRecord):
+                last = ordinal + one.changes - 1
+                headers = _headers_of_transaction(one, release_digits)
+                yield 0, one.key, one.value, headers, one.changes
+            else:
+                last = ordinal
+                number = 0 if count == 1 else topic_partition_of(one.key, count)
+                yield number, one.key, one.value, _headers(one, release_digits), 1
+
+    def _source(self, release: Release) -> Iterable[SourceRecord | TransactionRecord]:
+        if self._order is TopicOrder.BY_TRANSACTION:
+            return self._transactions(release) if release.rows else ()
+        return release.source_records()
 
     def _require_output(self, facts: TopicFacts) -> None:
         topic = self._topic.topic
-        if self._order is TopicOrder.TOTAL and facts.topic_partitions != 1:
+        if self._order is not TopicOrder.BY_KEY and facts.topic_partitions != 1:
+            kind = "a total order" if self._order is TopicOrder.TOTAL else "an order by transaction"
             message = (
-                f"topic {topic} has {facts.topic_partitions} topic partitions, and a total order "
-                "needs one"
+                f"topic {topic} has {facts.topic_partitions} topic partitions, and {kind} needs one"
             )
             hint = "Name a topic with one topic partition, or set the order to 'key'"
             raise ConfigError(message, hint=hint)
@@ -333,6 +360,10 @@ class OrderedTopicSink:
                 query_of_topic=last.query_id,
                 query_id=self._query_id,
             )
+        if last.holds != self._holds_what:
+            message = f"the records of the output topic are {last.holds}, not {self._holds_what}"
+            hint = "Set ordered_topic_order to what the topic was begun with"
+            raise ConfigError(message, hint=hint, topic=topic)
         if last.topic_id != self._topic_id:
             message = "the output topic was deleted and re-created: it lacks its earlier releases"
             hint = "Begin with a new checkpoint, a new output and a new topic"
@@ -358,6 +389,14 @@ def _headers(one: SourceRecord, release: bytes) -> Headers:
         (HEADER_TOPIC, one.topic),
     )
     return headers
+
+
+def _headers_of_transaction(one: TransactionRecord, release: bytes) -> Headers:
+    return [
+        (HEADER_RELEASE, release),
+        (HEADER_ORDINAL, str(one.first_ordinal)),
+        (HEADER_CHANGES, str(one.changes)),
+    ]
 
 
 def _require_foreign(topic: str, names: TopicNames) -> None:

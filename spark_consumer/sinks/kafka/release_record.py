@@ -12,17 +12,19 @@ from typing import Any
 
 from tidegate.schemas.errors import ConfigError
 
-__all__ = ["FORMAT", "ReleaseRecord"]
+__all__ = ["CHANGES", "FORMAT", "TRANSACTIONS", "ReleaseRecord"]
 
 FORMAT = 1
 """Of the value; a program refuses others."""
+
+CHANGES, TRANSACTIONS = "changes", "transactions"
 
 _NOT_OURS = "the newest record of a releases topic is not one of Tidegate's"
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRecord:
-    """A release that the output topic has; `rows` are its records there."""
+    """A release that the output topic has; `rows` are its changes there."""
 
     query_id: str
     release: int
@@ -33,6 +35,8 @@ class ReleaseRecord:
     """Kafka's id of the output topic: one that is re-created has another."""
     topic_partitions: int
     """Of the output topic: another number would move keys."""
+    holds: str = CHANGES
+    """Whether a record of the output topic is a change (`changes`) or a transaction."""
 
     @property
     def key(self) -> bytes:
@@ -42,7 +46,10 @@ class ReleaseRecord:
     @property
     def value(self) -> bytes:
         """The record's value."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, separators=(",", ":")).encode()
+        content = {"format": FORMAT, **asdict(self)}
+        if self.holds == CHANGES:  # what the records of older programs are
+            del content["holds"]
+        return json.dumps(content, separators=(",", ":")).encode()
 
     @classmethod
     def parse(cls, value: bytes | None, *, topic: str) -> ReleaseRecord:
@@ -59,6 +66,7 @@ class ReleaseRecord:
                 f"a releases topic has format {found['format']!r}, this version knows {FORMAT}"
             )
             raise ConfigError(message, hint="Install a newer version of Tidegate", topic=topic)
+        found.setdefault("holds", CHANGES)
         content: dict[str, Any] = {name: found.get(name) for name, _ in _FIELDS}
         if any(type(content[name]) is not kind for name, kind in _FIELDS):
             raise ConfigError(_NOT_OURS, hint=hint, topic=topic)

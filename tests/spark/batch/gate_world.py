@@ -191,6 +191,7 @@ class GateWorld:
         self.records_mismatches = False
         self.released, self.late, self.cuts = {}, {}, []
         self.make_sink = lambda: RecordingSink(self.released)
+        self.further = ()
         self.log = Log()
 
     def start(self, on_effect=lambda: None, code="1", registry=None, gate=None):
@@ -213,7 +214,7 @@ class GateWorld:
         parts = Parts(
             files=GateFiles(gate),
             schemas=schemas,
-            sinks=(sink,),
+            sinks=(sink, *self.further),
             output=output,
             subscription=SUBSCRIPTION,
             query_id="q",

@@ -7,6 +7,7 @@ import pytest
 from tests.simulation.checkpoint import Checkpoint
 from tests.simulation.gate_rows import DataRow, MemoryRows, Registry
 from tests.simulation.gate_sinks import ChangelogModel, MirrorModel
+from tests.simulation.handed import HandedModel
 from tests.simulation.tables import KEY
 from tests.topics import Change, Topic
 from tidegate.lineage.frontier import ProgressRow
@@ -78,6 +79,7 @@ class Gate:
         writer = folder.take()
         made = (
             ChangelogModel(self.checkpoint.changelog, None),
+            HandedModel(self.checkpoint.handed, None),
             MirrorModel(self.checkpoint.mirror, None, self.checkpoint.changelog),
         )
         for sink in made:
@@ -293,3 +295,88 @@ def test_a_late_row_that_its_table_lacks_ends_the_batch_before_anything_is_relea
         names(loop)
     assert raised.value.fields["stored"] == 1
     assert gate.released() == [[10, 20]]
+
+
+WITH_HANDED = ("changelog", "handed", "mirror")
+
+
+def offsets(rows):
+    return [row.offset for row in rows]
+
+
+def test_a_batch_is_handed_over_before_its_release_with_what_waits_for_the_watermark():
+    gate = Gate()
+    for step in gate.loop(sinks=WITH_HANDED).steps():
+        if step.name == "release":
+            break
+    assert gate.released() == []
+    assert {n: offsets(rows) for n, rows in gate.checkpoint.handed.items()} == {0: [0, 1, 2, 3]}
+
+
+def test_a_batch_is_handed_over_once_more_after_a_kill_at_any_step():
+    count = len(names(Gate().loop(sinks=WITH_HANDED)))
+    for kill_at in range(count):
+        gate = Gate()
+        steps = gate.loop(sinks=WITH_HANDED).steps()
+        for _ in range(kill_at):
+            next(steps)
+        steps.close()
+        gate.checkpoint.handed.clear()  # what the killed run was handed counts for nothing
+        names(gate.loop(sinks=WITH_HANDED))
+        assert offsets(gate.checkpoint.handed[0]) == [0, 1, 2, 3], kill_at
+        assert gate.released() == [[10, 20]]
+
+
+def test_a_sink_that_joins_is_handed_the_batches_that_are_planned_with_it():
+    gate = Gate()
+    steps = gate.loop(sinks=("changelog",)).steps()
+    while next(steps).name != "release":
+        pass
+    steps.close()
+    names(gate.loop(sinks=WITH_HANDED[:2]))
+    assert gate.checkpoint.handed == {}
+    more = MemoryRows(
+        [row(4, 50)], (), segments=gate.checkpoint.segments, late=gate.checkpoint.late
+    )
+    loop = gate.loop(batch=1, rows=more, sinks=WITH_HANDED[:2])
+    loop._end_offsets = {PROGRESS: {0: 3}, DATA: {0: 5}}
+    names(loop)
+    assert {n: offsets(rows) for n, rows in gate.checkpoint.handed.items()} == {1: [4]}
+
+
+def test_a_batch_without_changes_is_not_handed_over():
+    gate = Gate()
+    names(gate.loop(sinks=WITH_HANDED))
+    assert "hand-over-handed" not in names(gate.loop(batch=1, rows=idle(gate), sinks=WITH_HANDED))
+
+
+def test_a_replaced_run_hands_nothing_over():
+    gate = Gate()
+    loop = gate.loop(sinks=WITH_HANDED)
+    replace_before = (
+        gate.checkpoint.gate(lambda _name, _content: None).take()
+        for one in loop.steps()
+        if one.name == "hand-over-handed"
+    )
+    with pytest.raises(WriterReplaced):
+        list(replace_before)
+    assert gate.checkpoint.handed == {}
+
+
+class LosesRows(MemoryRows):
+    """Rows of which a replay has fewer."""
+
+    def handed_over(self, *, plan, topics):
+        self._rows = self._rows[1:]
+        return super().handed_over(plan=plan, topics=topics)
+
+
+def test_rows_that_the_plan_counted_and_the_batch_lacks_end_it_before_the_hand_over():
+    gate = Gate()
+    rows = LosesRows(
+        gate.rows._rows, [progress(20)],
+        segments=gate.checkpoint.segments, late=gate.checkpoint.late,
+    )  # fmt: skip
+    with pytest.raises(ChangesNotConserved, match="planned=4, found=3"):
+        names(gate.loop(sinks=WITH_HANDED, rows=rows))
+    assert gate.checkpoint.handed == {}

@@ -11,6 +11,7 @@ import structlog
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.library import builder
 from tidegate.spark_consumer.library.builder import stream
+from tidegate.spark_consumer.sinks.handed_batch import BatchSink
 
 STREAM = {
     "bootstrap_servers": "127.0.0.1:1",
@@ -62,6 +63,19 @@ def spark(*active):
 
 def new(**options):
     return stream(spark(), **STREAM, **options)
+
+
+class Own:
+    """A sink of a program's own."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def open(self, *, query_id, release_max):
+        pass
+
+    def write(self, release):
+        pass
 
 
 def test_the_example_hands_over_what_it_says(started):
@@ -133,6 +147,16 @@ def test_one_folder_holds_all(started, build, output, sinks):
         (lambda b: b.for_each_release(print, name="history"), r"empty or in use.*'history'"),
         (lambda b: b.for_each_release(print).for_each_release(print), r"in use.*'function'"),
         (lambda b: b.for_each_release(print, mode="row"), r"unknown order mode"),
+        (lambda b: b.for_each_release(print, mode="key"), r"unknown order mode.*for_each_batch"),
+        (lambda b: b.changelog(mode="key"), r"changelog: unknown order mode.*for_each_batch"),
+        (lambda b: b.parquet(mode="key"), r"parquet: unknown order mode.*for_each_batch"),
+        (lambda b: b.changelog("/lake/changelog", mode="transaction"), r"end in /transactions"),
+        (lambda b: b.for_each_batch("print"), r"for_each_batch: not a function: str"),
+        (lambda b: b.for_each_batch(print).for_each_batch(print), r"in use.*'batches'"),
+        (lambda b: b.for_each_batch(print, name="topic"), r"empty or in use.*'topic'"),
+        (lambda b: b.sink(print), r"sink: builtin_function_or_method is not a sink"),
+        (lambda b: b.sink(Own("transactions")), r"sink: .*in use.*'transactions'"),
+        (lambda b: b.sink(Own("mine")).sink(Own("mine")), r"sink: .*in use.*'mine'"),
         (lambda b: b.trigger(processingTime="soon"), r"trigger: .*\"2 seconds\""),
         (lambda b: b.trigger(availableNow=True), r"trigger: .*--until caught-up"),
         (lambda b: b.trigger(processingTime="2 seconds", once=True), r"trigger: "),
@@ -224,3 +248,20 @@ def test_further_sinks_are_settings_of_the_query(started):
         new().output("/lake").topic("bank-ordered", topic_partitions=2).start(checkpoint="/check")
     with pytest.raises(ConfigError, match="empty or in use"):
         new().for_each_release(print, name="topic")
+
+
+def test_transactions_are_sinks_of_their_own_beside_the_changes(started):
+    building = (
+        new().changelog("/lake/changelog").changelog("/lake/transactions", mode="transaction")
+    )
+    building.parquet(mode="transaction").start("/check")
+    assert started.config.output == "/lake"
+    assert started.config.sink_names == ("changelog", "transactions", "parquet_transactions")
+
+
+def test_sinks_and_functions_of_a_program_are_written_to_in_the_order_of_their_calls(started):
+    building = new().output("/lake").sink(Own("mine")).for_each_batch(print)
+    building.for_each_release(print).start("/check")
+    assert [sink.name for sink in started.sinks] == ["mine", "batches", "function"]
+    assert [isinstance(sink, BatchSink) for sink in started.sinks] == [False, True, False]
+    assert started.config.sink_names == ()

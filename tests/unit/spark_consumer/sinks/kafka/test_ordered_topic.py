@@ -87,6 +87,40 @@ def test_a_release_with_other_bounds_is_refused():
         sink.write(release(0, through_us=7))
 
 
+BY_TRANSACTION = {"order": TopicOrder.BY_TRANSACTION, "transactions": contract.transactions}
+
+
+def test_a_topic_of_changes_gets_no_transactions():
+    stage = MemoryStage()
+    opened(stage.process()).write(release(0))
+    with pytest.raises(ConfigError, match="are changes, not transactions"):
+        opened(stage.process(), **BY_TRANSACTION)
+    assert published(stage) == values(0)
+
+
+@pytest.mark.parametrize(
+    ("change_transactions", "text"),
+    [
+        (lambda found: found[::-1], "commit order"),
+        (lambda found: found + found[-1:], "commit order"),
+        (lambda found: found[:-1], "as many"),
+    ],
+)
+def test_transactions_out_of_order_or_missing_are_refused(change_transactions, text):
+    stage = MemoryStage()
+    options = BY_TRANSACTION | {
+        "transactions": lambda release: change_transactions(contract.transactions(release))
+    }
+    with pytest.raises(InvariantViolation, match=text):
+        opened(stage.process(), **options).write(release(0))
+    assert published(stage) == []
+
+
+def test_transactions_need_one_topic_partition():
+    with pytest.raises(ConfigError, match="an order by transaction needs one"):
+        opened(MemoryStage(2).process(), **BY_TRANSACTION)
+
+
 def test_a_query_may_begin_with_a_later_release():
     stage = MemoryStage()
     sink = opened(stage.process(), first_release=5)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.sinks.kafka.release_record import ReleaseRecord
+from tidegate.spark_consumer.sinks.kafka.release_record import TRANSACTIONS, ReleaseRecord
 
 RECORD = ReleaseRecord(
     query_id="q", release=3, after_us=10, through_us=20, rows=5, topic_id="id", topic_partitions=1
@@ -24,6 +25,12 @@ def test_its_text_is_that_of_the_protocol():
         b'{"format":1,"query_id":"q","release":3,"after_us":10,"through_us":20,"rows":5,'
         b'"topic_id":"id","topic_partitions":1}'
     )
+
+
+def test_one_of_transactions_says_so():
+    record = replace(RECORD, holds=TRANSACTIONS)
+    assert record.value == RECORD.value[:-1] + b',"holds":"transactions"}'
+    assert ReleaseRecord.parse(record.value, topic="t") == record
 
 
 def test_a_field_of_a_later_program_is_left_out():
@@ -45,6 +52,7 @@ def test_a_field_of_a_later_program_is_left_out():
         RECORD.value.replace(b":3,", b':"3",'),
         RECORD.value.replace(b":3,", b":true,"),
         RECORD.value.replace(b'"query_id":"q"', b'"query_id":null'),
+        RECORD.value.replace(b"}", b',"holds":3}'),
     ],
 )
 def test_another_programs_record_is_refused(value):

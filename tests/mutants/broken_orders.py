@@ -1,0 +1,93 @@
+"""Parts that are broken on purpose: the order modes of sinks, and sinks of a program's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.mutants.mutant import UnitMutant
+from tidegate.spark_consumer.batch import effect_loop
+from tidegate.spark_consumer.core import batch_run
+from tidegate.spark_consumer.core import hand_over as hand_over_module
+from tidegate.spark_consumer.core.batch_run import BatchRun
+from tidegate.spark_consumer.core.hand_over import HandOver
+from tidegate.spark_consumer.library import builder
+from tidegate.spark_consumer.sinks import released_frame
+from tidegate.spark_consumer.sinks.kafka.ordered_topic import OrderedTopicSink
+from tidegate.spark_consumer.sinks.kafka.release_record import ReleaseRecord
+
+__all__ = ["BROKEN_ORDERS"]
+
+_LOOP = "tests/unit/spark_consumer/batch/test_effect_loop.py"
+_CORE = "tests/unit/spark_consumer/core/test_hand_over.py"
+_BUILDER = "tests/unit/spark_consumer/library/test_builder.py"
+_TABLE = "tests/spark/sinks/delta/test_transactions_sink.py"
+_TOPIC = "tests/unit/spark_consumer/sinks/kafka/test_ordered_topic.py"
+
+_execute, _rows = BatchRun._execute, hand_over_module._rows
+
+
+def _hands_over_new_plans_only(self: Any, plan: Any) -> Any:
+    if self._stored is not None:
+        self._takers = ()
+    return _execute(self, plan)
+
+
+def _to_all_takers(plan: Any, takers: Any) -> Any:
+    return (HandOver(tuple(takers), _rows(plan)),) if takers and _rows(plan) != 0 else ()
+
+
+def _due_only(plan: Any) -> int:
+    return int(plan.fresh.due_rows)
+
+
+def _accepts(_rows: int, _effect: Any, *, batch: int) -> None:
+    del batch
+
+
+def _backwards(left: Any, right: Any) -> Any:
+    return (right.getField("ordinal") - left.getField("ordinal")).cast("int")
+
+
+def _takes_any_topic(self: Any, last: ReleaseRecord | None) -> None:
+    if last is not None:
+        self._holds_what = last.holds
+
+
+BROKEN_ORDERS = (
+    UnitMutant(
+        "a batch that is not handed over again after a kill",
+        (f"{_LOOP}::test_a_batch_is_handed_over_once_more_after_a_kill_at_any_step",),
+        ((BatchRun, "_execute", _hands_over_new_plans_only),),
+    ),
+    UnitMutant(
+        "a sink that is handed a batch whose plan does not name it",
+        (f"{_CORE}::test_a_sink_that_the_plan_does_not_name_waits_for_the_next",
+         f"{_LOOP}::test_a_sink_that_joins_is_handed_the_batches_that_are_planned_with_it"),
+        ((hand_over_module, "hand_over", _to_all_takers), (batch_run, "hand_over", _to_all_takers)),
+    ),
+    UnitMutant(
+        "a batch of which only what is due is handed over",
+        (f"{_CORE}::test_all_changes_of_a_batch_are_handed_over_whether_they_wait_or_are_late",),
+        ((hand_over_module, "_rows", _due_only),),
+    ),
+    UnitMutant(
+        "a hand-over of fewer changes than the plan has counted",
+        (f"{_LOOP}::test_rows_that_the_plan_counted_and_the_batch_lacks_end_it_before_the_hand_over",),
+        ((effect_loop, "require_handed", _accepts),),
+    ),
+    UnitMutant(
+        "the changes of a transaction backwards",
+        (f"{_TABLE}::test_a_transaction_is_a_row_with_its_changes_in_order_over_all_tables",),
+        ((released_frame, "_by_ordinal", _backwards),),
+    ),
+    UnitMutant(
+        "transactions in an ordered topic that has changes",
+        (f"{_TOPIC}::test_a_topic_of_changes_gets_no_transactions",),
+        ((OrderedTopicSink, "_require_own", _takes_any_topic),),
+    ),
+    UnitMutant(
+        "a sink of a program that is not looked at",
+        (f"{_BUILDER}::test_what_cannot_be_used_is_refused_before_anything_is_created",),
+        ((builder, "named_sink", lambda sink: sink),),
+    ),
+)  # fmt: skip
