@@ -99,6 +99,6 @@ class BatchFunctionSink:
             changes = reduce(DataFrame.unionByName, frames)
             self._function(in_order(changes, rows=batch.rows, by=_PLACE), BatchChanges(batch))
 
-    def write(self, release: Release) -> Mapping[str, TableVersion]:
+    def write(self, release: Release) -> Mapping[str, TableVersion]:  # noqa: ARG002 - the port's
         """Do nothing: the release's changes were handed over with their batches."""
         return {}

@@ -68,11 +68,11 @@ class DeltaTransactionsSink:
 class _OneTable(SinkTables):
     """A sink's only table, under any name: manifests name it for each source table."""
 
-    def path(self, table: str) -> str:
+    def path(self, table: str) -> str:  # noqa: ARG002 - as the others' tables
         return TRANSACTIONS
 
-    def log(self, spark: SparkSession, table: str) -> CommitLog:
+    def log(self, spark: SparkSession, table: str) -> CommitLog:  # noqa: ARG002 - likewise
         return super().log(spark, TRANSACTIONS)
 
-    def names(self, files: Storage) -> Sequence[str]:
+    def names(self, files: Storage) -> Sequence[str]:  # noqa: ARG002 - it is not looked for
         return (TRANSACTIONS,)

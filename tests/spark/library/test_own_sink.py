@@ -82,9 +82,6 @@ def test_the_function_without_waiting_of_the_page_appends_each_batch_once(spark,
         frame = rows(spark, *keys).drop("ordinal")
         topics = {ACCOUNTS.topic: ACCOUNTS.topic_schemas()}
         sink.take(handed_batch(frame, plan=plan, topics=topics))
-    found = spark.read.format("delta").load(str(tmp_path / "feed")).selectExpr("batch", "key:id")
-    assert sorted((row[0], row[1].toPython()) for row in found.collect()) == [
-        (4, 1),
-        (4, 2),
-        (6, 3),
-    ]
+    found = spark.read.format("delta").load(str(tmp_path / "feed")).select("batch", "key")
+    appended = sorted((row.batch, row.key.toPython()["id"]) for row in found.collect())
+    assert appended == [(4, 1), (4, 2), (6, 3)]
