@@ -8,7 +8,7 @@ release that the table has, and Delta ignores a repeated one of the same query.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pyspark.sql.types import StructType
 
@@ -56,7 +56,7 @@ class DeltaTransactionsSink:
         commit = Commit(release.query_id, self.name, release.number, release.through_us)
         log = self._table.log(spark, TRANSACTIONS)
         if release.rows or not log.exists:
-            schema = StructType.fromDDL(TRANSACTION_FIELDS)
+            schema = cast("StructType", StructType.fromDDL(TRANSACTION_FIELDS))
             self._table.prepare(spark, TRANSACTIONS, schema=schema, commit=commit)
         if release.rows and log.written(commit) is None:
             rows = json_transactions_of(release, spark)
