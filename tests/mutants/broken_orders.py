@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from tests.mutants.mutant import UnitMutant
@@ -88,6 +89,6 @@ BROKEN_ORDERS = (
     UnitMutant(
         "a sink of a program that is not looked at",
         (f"{_BUILDER}::test_what_cannot_be_used_is_refused_before_anything_is_created",),
-        ((builder, "named_sink", lambda sink: sink),),
+        ((builder, "named_sink", lambda sink: SimpleNamespace(name=repr(sink))),),
     ),
 )  # fmt: skip
