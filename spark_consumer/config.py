@@ -11,12 +11,12 @@ from typing import ClassVar, Literal
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import SettingsConfigDict
 
-from tidegate.program.settings_stream import StreamSettings
 from tidegate.schemas.change_schema import (
     EXCLUSIONS,
     TRANSACTIONS_LEFT_OUT,
     UNWATCHED_COLUMNS,
 )
+from tidegate.spark_consumer.table_settings import TableSettings
 
 __all__ = ["KAFKA_OPTIONS", "SINKS", "SPARK_PACKAGES", "ConsumerConfig"]
 
@@ -72,7 +72,7 @@ KAFKA_OPTIONS = frozenset(
 """Closed: an option that only one of the two clients knows would be dropped in silence."""
 
 
-class ConsumerConfig(StreamSettings):
+class ConsumerConfig(TableSettings):
     """What a run of the consumer needs to know; make one with `load`."""
 
     model_config = SettingsConfigDict(env_prefix="TIDEGATE_CONSUMER_")

@@ -25,6 +25,7 @@ ConfigError
 ├── ForeignChange           others have changed the rows of a table
 ├── RecordTooLarge          the ordered topic does not take a record of this size
 ├── ReleasesMissing         the ordered topic lacks releases that were written to it
+├── ReleaseVacuumed         files of a release's tables were deleted
 ├── TableMissing            a table of the output was deleted, or is an older copy
 └── UnreadableEnvelope      the stream's values are made for other programs
 """
@@ -46,6 +47,7 @@ __all__ = [
     "NewerCheckpoint",
     "RecordTooLarge",
     "ReleaseUnconfirmed",
+    "ReleaseVacuumed",
     "ReleasesMissing",
     "RunStopped",
     "SegmentDamaged",
@@ -158,3 +160,7 @@ class ReleasesMissing(ConfigError):  # noqa: N818 - named after what was found
 
 class UnreadableEnvelope(ConfigError):  # noqa: N818 - named after what was found
     """The stream's values are of another envelope than ours, which no sink takes."""
+
+
+class ReleaseVacuumed(ConfigError):  # noqa: N818 - named after what was found
+    """A run has deleted files that the tables of a release need (`vacuum_retention_hours`)."""

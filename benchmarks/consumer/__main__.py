@@ -4,10 +4,12 @@
         [--waiting 10000 5000000]
     python -m benchmarks.consumer large [--changes 250000] [--batches 4] [--runs 5] [--tables 1 5]
     python -m benchmarks.consumer steady [--rates 100 1000] [--seconds 120] [--warm-up 60]
+    python -m benchmarks.consumer releases [--releases 2000] [--changes 10] [--files-min 32]
     python -m benchmarks.consumer start [--changes 500] [--runs 3]
     python -m benchmarks.consumer sinks [--small 500] [--large 100000] [--rounds 7]
 
-Each prints a line of JSON for what it measured.  All but `small` start a Kafka broker.
+Each prints a line of JSON for what it measured.  All but `small` and
+`releases` start a Kafka broker.
 """
 
 from __future__ import annotations
@@ -20,12 +22,13 @@ import sys
 import tempfile
 from typing import Any
 
-from benchmarks.consumer import large, sinks, small, start, steady
+from benchmarks.consumer import large, releases, sinks, small, start, steady
 
 _MEASURES = {
     "small": small.measure,
     "large": large.measure,
     "steady": steady.measure,
+    "releases": releases.measure,
     "start": start.measure,
     "sinks": sinks.measure,
 }
@@ -68,6 +71,11 @@ def _options(arguments: list[str]) -> Any:
     even.add_argument("--rates", type=int, nargs="+", default=[100, 1_000], help="changes a second")
     even.add_argument("--seconds", type=float, default=120.0, help="that are measured")
     even.add_argument("--warm-up", type=float, default=60.0, help="seconds before them")
+    tiny = chosen.add_parser("releases")
+    tiny.add_argument("--releases", type=int, default=2_000, help="into one changelog, each way")
+    tiny.add_argument("--changes", type=int, default=10, help="in each release")
+    tiny.add_argument("--files-min", type=int, default=32, help="as the setting compact_files_min")
+    tiny.add_argument("--target-bytes", type=int, default=32 * 1024**2)
     first = chosen.add_parser("start")
     first.add_argument("--changes", type=int, default=500, help="in the topics at each start")
     first.add_argument("--runs", type=int, default=3, help="of a new and a continued checkpoint")

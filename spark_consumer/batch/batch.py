@@ -51,11 +51,13 @@ class Batch:
         batch_log: BatchLog | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         resumes: State | None = None,
+        maintain: Callable[[], None] | None = None,
     ) -> None:
         """Wait for Spark's first call.
 
         `rows_of` wraps the frame of a batch, `end_offsets` returns where its rows end.  The metrics
-        begin with the state that the query `resumes`, if there is one.
+        begin with the state that the query `resumes`, if there is one.  `maintain` is called when a
+        batch is stored, before the next one can begin.
         """
         self._parts = parts
         self._rows_of = rows_of
@@ -68,6 +70,7 @@ class Batch:
         if resumes is not None:
             self._metrics.resume(resumes)
         self._batch_log = batch_log or BatchLog(log)
+        self._maintain = maintain
         self._stopping = threading.Event()
         self._running = threading.Lock()
         self._thread: int | None = None
@@ -103,6 +106,9 @@ class Batch:
             self._thread = threading.get_ident()
             try:
                 state = self._run(rows, batch)
+                if self._maintain is not None:
+                    self._log.debug("step", step="maintain", batch=batch)
+                    self._maintain()
             except BaseException as error:
                 # Spark passes a stack trace on as text; the caller of the query needs the error.
                 self.failure = error

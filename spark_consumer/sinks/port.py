@@ -53,6 +53,7 @@ __all__ = [
     "Release",
     "Sink",
     "SourceRecord",
+    "TableSink",
     "TableVersion",
 ]
 
@@ -230,6 +231,15 @@ class ClosingSink(Sink, Protocol):
 
     def close(self) -> None:
         """Release it; called when no further release is written, maybe twice."""
+        ...
+
+
+@runtime_checkable
+class TableSink(Sink, Protocol):
+    """A sink of Delta tables, which may be maintained between two batches."""
+
+    def heads(self) -> Mapping[str, int]:
+        """Return the newest version of each table that was read, by its path in the output."""
         ...
 
 

@@ -35,6 +35,7 @@ from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.core.cadence import Cadence
 from tidegate.spark_consumer.core.caught_up import CaughtUp
+from tidegate.spark_consumer.core.compaction import CompactionLimits
 from tidegate.spark_consumer.core.files import LISTED_FOLDERS, SEGMENTS
 from tidegate.spark_consumer.core.gate import Limits
 from tidegate.spark_consumer.core.late_writes import QueryRestarts
@@ -52,6 +53,7 @@ from tidegate.spark_consumer.kafka.topic_ids import LiveTopicIds
 from tidegate.spark_consumer.metrics import ConsumerMetrics, consumer_metrics
 from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
 from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
+from tidegate.spark_consumer.sinks.delta.maintenance import VacuumPolicy, find_maintenance
 from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER
 from tidegate.spark_consumer.spark.failures import name_failure, require_no_conflict
 from tidegate.spark_consumer.spark.listener import MetricsListener
@@ -290,6 +292,17 @@ def _prepare(
         complete_from_us=complete_from_us(gate),
         records_mismatches=config.on_mismatch == "record",
     )
+    maintain = find_maintenance(
+        output.root,
+        sinks,
+        manifests=output,
+        limits=CompactionLimits(config.compact_files_min, config.target_file_bytes),
+        vacuum=VacuumPolicy(
+            retention_hours=config.vacuum_retention_hours, interval_ms=config.vacuum_interval_ms
+        ),
+        require_writer=files.require_writer,
+        s3=output.s3_access(),
+    )
     batch = Batch(
         parts,
         rows_of=rows_of,
@@ -297,6 +310,7 @@ def _prepare(
         log=log,
         metrics=metrics,
         resumes=newest_state(gate),
+        maintain=maintain,
     )
     rows = kafka_rows(
         spark,

@@ -8,6 +8,7 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.core.cadence import CHANGELOG, HISTORY, MIRROR
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.history_sink import DeltaHistorySink
+from tidegate.spark_consumer.sinks.delta.layout import TableLayout
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 from tidegate.spark_consumer.sinks.delta.transactions_sink import (
     TRANSACTIONS,
@@ -22,6 +23,7 @@ from tidegate.spark_consumer.sinks.parquet_transactions import (
     ParquetTransactionsSink,
 )
 from tidegate.spark_consumer.sinks.transaction_rows import transaction_records
+from tidegate.spark_consumer.table_settings import column_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -63,13 +65,27 @@ def make_sinks(
     `output` is the folder of the tables, `direct` how small releases are written without Spark, and
     `state` the newest one of the query.
     """
+    plain = TableLayout(properties=config.table_properties)
+    mirrors = TableLayout(
+        properties=config.table_properties,
+        partition_by=_columns(config.mirror_partition_by),
+        cluster_by=_columns(config.mirror_cluster_by),
+    )
     makers: Mapping[str, Callable[[], Sink]] = {
-        CHANGELOG: lambda: DeltaChangelogSink(spark, output.root, direct=direct),
+        CHANGELOG: lambda: DeltaChangelogSink(spark, output.root, direct=direct, layout=plain),
         MIRROR: lambda: DeltaMirrorSink(
-            spark, output.root, direct=direct, accepted=config.accepted_exclusions
+            spark,
+            output.root,
+            direct=direct,
+            accepted=config.accepted_exclusions,
+            layout=mirrors,
         ),
         HISTORY: lambda: DeltaHistorySink(
-            spark, output.root, direct=direct, accepted=config.accepted_exclusions
+            spark,
+            output.root,
+            direct=direct,
+            accepted=config.accepted_exclusions,
+            layout=plain,
         ),
         PARQUET: lambda: ParquetSink(spark, output, is_direct=direct is not None),
         TRANSACTIONS: lambda: DeltaTransactionsSink(spark, output.root),
@@ -89,6 +105,10 @@ def make_sinks(
         ),
     }
     return (*(makers[name]() for name in config.sink_names), *further)
+
+
+def _columns(by_table: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    return {table: column_names(text) for table, text in by_table.items()}
 
 
 def _first_release(sink: str, state: State | None) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.broken_backfills import BROKEN_BACKFILLS
+from tests.mutants.broken_compaction import BROKEN_COMPACTION
 from tests.mutants.broken_counting import BROKEN_COUNTING
 from tests.mutants.broken_datastream import BROKEN_DATASTREAM
 from tests.mutants.broken_decoding import BROKEN_DECODING
@@ -26,6 +27,7 @@ MUTANTS = (
     *BROKEN_OPENINGS,
     *BROKEN_DATASTREAM,
     *BROKEN_DECODING,
+    *BROKEN_COMPACTION,
     *BROKEN_COUNTING,
     *BROKEN_FIGURES,
     *BROKEN_EVENTS,

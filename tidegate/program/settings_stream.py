@@ -18,7 +18,7 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.topic_template import TEMPLATE_DEFAULT
 from tidegate.schemas.topics import TopicNames
 
-__all__ = ["LogLevel", "StreamSettings"]
+__all__ = ["LogLevel", "StreamSettings", "flat_options"]
 
 _INSTEAD = {"url": "registry_url", "basic.auth.user.info": "registry_user_info"}
 """Options of the registry's client that have a setting of their own."""
@@ -100,7 +100,7 @@ class StreamSettings(Settings):
     @classmethod
     def _flatten(cls, value: object) -> object:
         """Take `sasl.password = …` without quotes, which TOML reads as a table, and numbers."""
-        return dict(_flat(value)) if isinstance(value, Mapping) else value
+        return dict(flat_options(value)) if isinstance(value, Mapping) else value
 
     @field_validator("kafka_options")
     @classmethod
@@ -143,12 +143,13 @@ class StreamSettings(Settings):
         return {**options, **({"basic.auth.user.info": user_info} if user_info else {})}
 
 
-def _flat(table: Mapping[str, Any], head: str = "") -> list[tuple[str, object]]:
+def flat_options(table: Mapping[str, Any], head: str = "") -> list[tuple[str, object]]:
+    """Return options by their dotted names; numbers and truth values as text."""
     found: list[tuple[str, object]] = []
     for name, value in table.items():
         match value:
             case Mapping():
-                found += _flat(value, f"{head}{name}.")
+                found += flat_options(value, f"{head}{name}.")
             case bool():
                 found.append((head + name, str(value).lower()))
             case int() | float():

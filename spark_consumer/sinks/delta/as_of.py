@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.classic_session import require_classic
+from tidegate.spark_consumer.errors import ReleaseVacuumed
 from tidegate.spark_consumer.sinks.manifest import (
     first_manifest,
     newest_manifest,
     read_manifest,
 )
+from tidegate.spark_consumer.sinks.vacuumed import first_kept_versions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from tidegate.spark_consumer.sinks.manifest import Manifest
 
     DataFrames = dict[str, DataFrame]
 else:
@@ -52,7 +56,8 @@ def as_of(
     The tables agree with each other: a transaction is in all of them or in none.  They stand at a
     release that ended at or before `time`, which may be an older one than the newest such release:
     the setting `mirror_interval_ms` says by how much.  Raises ConfigError for a time without a time
-    zone, for text that is no time, and if no release that is kept ended at or before `time`.
+    zone, for text that is no time, and if no release that is kept ended at or before `time`;
+    ReleaseVacuumed, a ConfigError, if a run has deleted files that the mirrors had then.
     """
     time_us = _microseconds(time)
     require_classic(spark)
@@ -61,6 +66,7 @@ def as_of(
     manifest = newest_manifest(files, watermark_us=time_us)
     if manifest is None:
         raise _without_release(files, output=address, time_us=time_us)
+    _require_whole(files, manifest, output=address, time_us=time_us)
     reader = spark.read.format("delta")
     return TablesAsOf(
         {
@@ -71,6 +77,29 @@ def as_of(
             if "mirror" in sinks
         }
     )
+
+
+def _require_whole(files: Storage, manifest: Manifest, *, output: str, time_us: int) -> None:
+    """Raise ReleaseVacuumed if a run has deleted files of the mirrors of a release."""
+    kept = first_kept_versions(files)
+    for table, sinks in manifest.tables.items():
+        mirror = sinks.get("mirror")
+        if mirror is not None and mirror.version < kept.get(mirror.path, 0):
+            message = "files of the mirrors at this time were deleted"
+            hint = (
+                "Use a later time; the setting vacuum_retention_hours says how long mirrors can be "
+                "read as they were"
+            )
+            raise ReleaseVacuumed(
+                message,
+                hint=hint,
+                output=output,
+                time_us=time_us,
+                release=manifest.release,
+                table=table,
+                version=mirror.version,
+                kept_from_version=kept[mirror.path],
+            )
 
 
 def _without_release(files: Storage, *, output: str, time_us: int) -> ConfigError:

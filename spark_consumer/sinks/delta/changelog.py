@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
+    from tidegate.spark_consumer.sinks.delta.layout import TableLayout
     from tidegate.spark_consumer.sinks.port import AnyTable, Release
 
 __all__ = ["DeltaChangelogSink", "sorted_changes"]
@@ -42,17 +43,31 @@ class DeltaChangelogSink:
     name = CHANGELOG
 
     def __init__(
-        self, spark: SparkSession, output: str, *, direct: DirectWay | None = None
+        self,
+        spark: SparkSession,
+        output: str,
+        *,
+        direct: DirectWay | None = None,
+        layout: TableLayout | None = None,
     ) -> None:
-        """Take the output's address, and how small releases are written without Spark."""
+        """Take the output's address, how small releases are written without Spark, and a layout."""
         self._spark = spark
         self._tables = SinkTables(
-            output, folder="changelog", sink=self.name, direct=direct, properties=_PROPERTIES
+            output,
+            folder="changelog",
+            sink=self.name,
+            direct=direct,
+            properties=_PROPERTIES,
+            layout=layout,
         )
 
     def open(self, *, query_id: str, release_max: int) -> None:
         """Refuse tables of another query, or ahead of this one's checkpoint, with ConfigError."""
         self._tables.open(self._spark, query_id=query_id, release_max=release_max)
+
+    def heads(self) -> Mapping[str, int]:
+        """Return the newest version of each table that was read, by its path in the output."""
+        return self._tables.heads()
 
     def write(self, release: Release) -> Mapping[str, TableVersion]:
         """Append what the tables lack; return every table's version at this release.

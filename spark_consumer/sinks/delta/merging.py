@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
     from tidegate.spark_consumer.sinks.delta.direct_table import DirectTable
     from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
+    from tidegate.spark_consumer.sinks.delta.layout import TableLayout
     from tidegate.spark_consumer.sinks.port import AnyTable, Merge, Release
 
 __all__ = ["DeltaMergingSink", "key_names", "key_struct"]
@@ -57,10 +58,12 @@ class DeltaMergingSink(ABC):
         *,
         direct: DirectWay | None = None,
         accepted: Iterable[str] = (),
+        layout: TableLayout | None = None,
     ) -> None:
         """Take the output's address, and how small releases are written without Spark.
 
-        `accepted` says what tables are written in spite of, as the setting `mirror_accepts`.
+        `accepted` says what tables are written in spite of, as the setting `mirror_accepts`;
+        `layout` is that of new tables.
         """
         self._spark = spark
         self._scope = MirrorScope(accepted, of=self.name)
@@ -70,6 +73,7 @@ class DeltaMergingSink(ABC):
             sink=self.name,
             direct=direct,
             partitioned_by=tuple(self.part),
+            layout=layout,
         )
         self._incomplete = IncompleteTables(
             output, name=self.incomplete, of=self.name, direct=direct
@@ -86,6 +90,10 @@ class DeltaMergingSink(ABC):
         for tables in (self._tables, self._incomplete):
             tables.open(self._spark, query_id=query_id, release_max=release_max)
         self._changelog.open(query_id=query_id)
+
+    def heads(self) -> Mapping[str, int]:
+        """Return the newest version of each table that was read, by its path in the output."""
+        return {**self._tables.heads(), **self._incomplete.heads()}
 
     def merge(self, merge: Merge) -> Mapping[str, TableVersion]:
         """Merge several releases as `write` does one; raises also ChangesNotConserved.

@@ -20,6 +20,7 @@ from tidegate.schemas.errors import SchemaError, invariant
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog
 from tidegate.spark_consumer.sinks.delta.history import DeltaHistory
+from tidegate.spark_consumer.sinks.delta.layout import TableLayout
 from tidegate.spark_consumer.sinks.manifest import newest_manifest
 
 if TYPE_CHECKING:
@@ -81,15 +82,18 @@ class SinkTables:
         direct: DirectWay | None = None,
         properties: Mapping[str, str] | None = None,
         partitioned_by: Sequence[str] = (),
+        layout: TableLayout | None = None,
     ) -> None:
         """Take the output's address (a path or a URI), the folder in it and the sink's name.
 
         With `direct`, small releases are written by delta-rs where it may.  New tables get
-        `properties` beside `TABLE_PROPERTIES`, and are partitioned by these columns.
+        `properties` beside `TABLE_PROPERTIES`, and are partitioned by these columns.  `layout` is
+        what the settings add to that.
         """
+        self._layout = layout or TableLayout()
         self.direct = direct
         self._partitioned_by = tuple(partitioned_by)
-        self._properties = {**TABLE_PROPERTIES, **(properties or {})}
+        self._properties = {**TABLE_PROPERTIES, **(properties or {}), **self._layout.properties}
         self._output = output.rstrip("/")
         self._folder = folder
         self._sink = sink
@@ -125,6 +129,11 @@ class SinkTables:
     def address(self, table: str) -> str:
         """Return a table's path as Spark takes it."""
         return f"{self._output}/{self.path(table)}"
+
+    def heads(self) -> dict[str, int]:
+        """Return the newest version of each table that was read, by its path in the output."""
+        logs = self._logs.items()
+        return {self.path(table): log.head for table, log in logs if log.exists}
 
     def columns(self, spark: SparkSession, table: str) -> tuple[str, ...]:
         """Return the names of a table's columns, none if it does not exist."""
@@ -186,24 +195,41 @@ class SinkTables:
         if self._schemas.get(table) == wanted:
             return
         log, address = self.log(spark, table), self.address(table)
-        if not log.exists and self.direct:
-            self.direct.create(
-                self.path(table),
-                schema=wanted,
-                properties=self._properties,
-                metadata=commit.preparation,
-                partitioned_by=self._partitioned_by,
-            )
-        elif not log.exists:
-            setting = {"spark.databricks.delta.commitInfo.userMetadata": commit.preparation}
-            with session_settings(spark, setting):
-                _create(spark, address, wanted, self._properties, self._partitioned_by)
+        if not log.exists:
+            self._create(spark, table, wanted, metadata=commit.preparation)
         elif _lacks(DeltaTable.forPath(spark, address).toDF().schema, wanted, table=table):
             nothing: DataFrame = spark.createDataFrame([], wanted)
             writer = nothing.write.format("delta").mode("append").option("mergeSchema", "true")
             writer.option("userMetadata", commit.preparation).save(address)
         log.follow()
         self._schemas[table] = wanted
+
+    def _create(
+        self, spark: SparkSession, table: str, schema: StructType, *, metadata: str
+    ) -> None:
+        """Create a table; raises ConfigError where its layout names what it does not have."""
+        clusters = self._layout.cluster_columns(table, schema)
+        partitions = (*self._partitioned_by, *self._layout.partition_columns(table, schema))
+        if self.direct and not clusters and not self._layout.has_features:
+            self.direct.create(
+                self.path(table),
+                schema=schema,
+                properties=self._properties,
+                metadata=metadata,
+                partitioned_by=partitions,
+            )
+            return
+        builder = DeltaTable.createIfNotExists(spark).location(self.address(table))
+        builder = builder.addColumns(schema)
+        if partitions:
+            builder = builder.partitionedBy(*partitions)
+        if clusters:
+            builder = builder.clusterBy(*clusters)
+        for name, value in self._properties.items():
+            builder = builder.property(name, value)
+        setting = {"spark.databricks.delta.commitInfo.userMetadata": metadata}
+        with session_settings(spark, setting):
+            builder.execute()
 
     def append_changes(
         self,
@@ -289,21 +315,6 @@ def _nullable(kind: DataType) -> DataType:
     if isinstance(kind, ArrayType):
         return ArrayType(_nullable(kind.elementType), containsNull=True)
     return kind
-
-
-def _create(
-    spark: SparkSession,
-    address: str,
-    schema: StructType,
-    properties: Mapping[str, str],
-    partitioned_by: Sequence[str],
-) -> None:
-    builder = DeltaTable.createIfNotExists(spark).location(address).addColumns(schema)
-    if partitioned_by:
-        builder = builder.partitionedBy(*partitioned_by)
-    for name, value in properties.items():
-        builder = builder.property(name, value)
-    builder.execute()
 
 
 def _lacks(have: StructType, want: StructType, *, table: str, above: str = "") -> bool:

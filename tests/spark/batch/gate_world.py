@@ -192,6 +192,7 @@ class GateWorld:
         self.released, self.late, self.cuts = {}, {}, []
         self.make_sink = lambda: RecordingSink(self.released)
         self.further = ()
+        self.maintain = None
         self.log = Log()
 
     def start(self, on_effect=lambda: None, code="1", registry=None, gate=None):
@@ -239,6 +240,7 @@ class GateWorld:
             end_offsets=lambda batch: self.cuts[batch].ends,
             log=structlog.get_logger(),
             metrics=consumer_metrics(),
+            maintain=self.maintain,
         )
 
     def cut(self):
