@@ -46,6 +46,10 @@ class IncompleteTables:
         """Check every existing table, as `SinkTables.open` does."""
         self._tables.open(spark, query_id=query_id, release_max=release_max)
 
+    def heads(self) -> dict[str, int]:
+        """Return the newest version of each table that was read, by its path in the output."""
+        return self._tables.heads()
+
     def append_rows(
         self, one: CollectedTable, changes: Sequence[Mapping[str, Any]], *, commit: Commit
     ) -> None:

@@ -8,6 +8,7 @@ bounded.  A failure never ends the run: the table is left as it is until later.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -134,7 +135,7 @@ class TableMaintenance:
         )
         budget = CompactionBudget(files=_FILES_PER_BATCH, bytes=self._limits.target_bytes)
         for path in due[:_LOOKS_PER_BATCH]:
-            if self._guarded(path, lambda table=path: self._compact_table(table, budget)):
+            if self._guarded(path, partial(self._compact_table, path, budget)):
                 self._looked_at[path] = heads[path]
 
     def _compact_table(self, path: str, budget: CompactionBudget) -> bool:

@@ -7,6 +7,8 @@ import pytest
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.config import SINKS, ConsumerConfig
 from tidegate.spark_consumer.core.batch_state import State
+from tidegate.spark_consumer.sinks.delta.layout import TableLayout
+from tidegate.spark_consumer.sinks.port import TableSink
 from tidegate.spark_consumer.spark.sink_factory import all_names, make_sinks
 
 
@@ -41,6 +43,35 @@ def test_each_sink_that_settings_name_is_made_under_its_name(sinks):
 def test_the_ordered_topic_lacks_nothing_from_the_release_on_with_which_it_joined(state, first):
     (sink,) = make_sinks(None, config("topic"), output=OUTPUT, direct=None, state=state)
     assert sink._first_release == first
+
+
+def test_each_sink_of_delta_tables_says_which_versions_it_has_read():
+    made = make_sinks(None, config(",".join(SINKS)), output=OUTPUT, direct=None)
+    with_tables = {sink.name: sink for sink in made if isinstance(sink, TableSink)}
+    assert set(with_tables) == {"changelog", "mirror", "history"}
+    for name, sink in with_tables.items():
+        assert sink.heads() == {}
+        sink._tables._logs["t"] = SimpleNamespace(exists=True, head=7)
+        sink._tables._logs["none"] = SimpleNamespace(exists=False, head=-1)
+        expected = {f"{name}/t": 7}
+        if name != "changelog":
+            sink._incomplete._tables._logs["t"] = SimpleNamespace(exists=True, head=1)
+            expected[sink._incomplete._tables.path("t")] = 1
+        assert sink.heads() == expected
+
+
+def test_layouts_are_those_of_new_mirrors_and_properties_those_of_all():
+    settings = config("changelog,mirror,history").model_copy(
+        update={
+            "table_properties": {"owner": "me"},
+            "mirror_partition_by": {"t": "a, b"},
+            "mirror_cluster_by": {"u": "c"},
+        }
+    )
+    made = make_sinks(None, settings, output=OUTPUT, direct=None)
+    layouts = {sink.name: sink._tables._layout for sink in made}
+    assert layouts["mirror"] == TableLayout({"owner": "me"}, {"t": ("a", "b")}, {"u": ("c",)})
+    assert layouts["changelog"] == layouts["history"] == TableLayout({"owner": "me"})
 
 
 def test_two_sinks_have_two_names():
