@@ -121,7 +121,7 @@ BROKEN_COMPACTION = (
         ((direct_files, "statistics", _without_bounds),),
     ),
     UnitMutant(
-        "files deleted before readers are told",
+        "files deleted before readers can know",
         (f"{_WORK}::test_vacuum_notes_what_it_keeps_before_it_deletes",),
         ((TableMaintenance, "_vacuum_table", _only_deletes),),
     ),

@@ -107,7 +107,11 @@ class DirectFiles(DirectTable):
         schema = plain_schema(self.schema, without=partition)
         rows = pyarrow.concat_tables([aligned(self._rows_of(file.path), schema) for file in run])
         listed = sum(file.rows or 0 for file in run)
-        invariant(rows.num_rows == listed, "a file has other rows than the log says", listed=listed)
+        invariant(
+            rows.num_rows == listed,
+            "a file has other rows than its table's log lists",
+            listed=listed,
+        )
         if order:
             rows = in_order(rows, order)
         folder, slash, _ = first.path.rpartition("/")

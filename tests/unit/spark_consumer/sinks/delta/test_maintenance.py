@@ -281,7 +281,7 @@ def test_there_is_none_where_nothing_is_to_do(tables, files_min, hours, sinks, e
     assert (found is not None) is expected
 
 
-def test_where_delta_rs_does_not_reach_the_output_the_log_says_so(tables, capsys):
+def test_where_delta_rs_does_not_reach_the_output_a_line_names_the_cause(tables, capsys):
     found = find_maintenance(
         "hdfs://host/out",
         [tables],
