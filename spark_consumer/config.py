@@ -6,6 +6,7 @@ replay follows its plan, also when the settings have changed since.
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar, Literal
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
@@ -72,6 +73,9 @@ KAFKA_OPTIONS = frozenset(
 """Closed: an option that only one of the two clients knows would be dropped in silence."""
 
 
+_SCHEMA = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
+
+
 class ConsumerConfig(TableSettings):
     """What a run of the consumer needs to know; make one with `load`."""
 
@@ -111,6 +115,12 @@ class ConsumerConfig(TableSettings):
         ge=1,
         validate_default=True,
         description="Topic partitions that the ordered topic is created with if it is missing",
+    )
+    catalog_schema: str = Field(
+        default="",
+        description="Schema of Spark's catalog, <schema> or <catalog>.<schema>, in which tables "
+        "are registered: mirrors in it, changelogs in <schema>_changelog, histories in "
+        "<schema>_history; empty: none",
     )
     checkpoint: str = Field(min_length=1, description="Folder of the state; one run at a time")
     changes_per_batch_max: int = Field(
@@ -197,6 +207,16 @@ class ConsumerConfig(TableSettings):
             raise ValueError(f"{', '.join(map(repr, unknown))}: not one of {', '.join(SINKS)}")
         if not wanted or len(set(wanted)) < len(wanted):
             raise ValueError(f"name each of {', '.join(SINKS)} once at most, and at least one")
+        return value
+
+    @field_validator("catalog_schema")
+    @classmethod
+    def _require_schema(cls, value: str) -> str:
+        if value and not _SCHEMA.fullmatch(value):
+            raise ValueError(
+                f"{value!r}: not the name of a schema; its parts have letters, digits and"
+                " underscores, with a dot between them"
+            )
         return value
 
     @field_validator("ordered_topic")

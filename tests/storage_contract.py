@@ -28,7 +28,15 @@ class StorageContract:
     def test_a_missing_file_reads_as_none(self, storage):
         assert storage.read_json("states/1.json") is None
         assert storage.names("states") == []
+        assert storage.written_ms("states/1.json") is None
         storage.delete(["states/1.json", "states"])
+
+    def test_a_file_says_when_it_was_written(self, storage):
+        for name in ("a", "b"):
+            storage.write_json(name, 1)
+        first, second = storage.written_ms("a"), storage.written_ms("b")
+        assert 0 < first <= second
+        assert storage.written_ms("a") == first
 
     def test_a_file_is_created_once(self, storage):
         assert storage.create_json("plans/1.json", 1)

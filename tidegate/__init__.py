@@ -3,6 +3,8 @@
     spark = tidegate.session()                        a local session with all that is needed
     tidegate.stream(spark, bootstrap_servers=…, …)    builds and starts a query
     tidegate.as_of(spark, output, time)               every table as it was at one moment
+    tidegate.releases(spark, output)                  what was released when, as a pandas frame
+    tidegate.plot_releases(releases)                  the same as a picture
     tidegate.audit(spark, output, …)                  proves an output complete
     tidegate.status(checkpoint)                       how far a query has come
     tidegate.SPARK_PACKAGES                           what a session of your own needs
@@ -15,7 +17,8 @@ This package is the only import root.  The folders at the top of the repository 
 `producer`, `spark_consumer`, `local_stack`) are its subpackages through relative links; importing
 them under their bare names is an error.  `import tidegate` imports no subpackage and needs no
 extra; the names above are imported from the consumer at their first use, and need pyspark, but for
-`SPARK_PACKAGES`, `status` and the classes of the port.
+`SPARK_PACKAGES`, `status`, `releases`, `plot_releases` and the classes of the port; `releases` and
+`plot_releases` need the extra `notebook`.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.library.builder import stream
     from tidegate.spark_consumer.library.query import QueryFailed
     from tidegate.spark_consumer.library.session import session
+    from tidegate.spark_consumer.notebook.release_figure import plot_releases
+    from tidegate.spark_consumer.notebook.releases import releases
     from tidegate.spark_consumer.sinks.delta.as_of import as_of
     from tidegate.spark_consumer.sinks.handed_batch import BatchSink, HandedBatch
     from tidegate.spark_consumer.sinks.port import Release, Sink, TableVersion
@@ -49,6 +54,8 @@ __all__ = [
     "as_of",
     "audit",
     "changes_of",
+    "plot_releases",
+    "releases",
     "session",
     "status",
     "stream",
@@ -66,6 +73,8 @@ _HOMES = {
     "as_of": "tidegate.spark_consumer.sinks.delta.as_of",
     "audit": "tidegate.spark_consumer.library.audit",
     "changes_of": "tidegate.spark_consumer.sinks.released_frame",
+    "plot_releases": "tidegate.spark_consumer.notebook.release_figure",
+    "releases": "tidegate.spark_consumer.notebook.releases",
     "session": "tidegate.spark_consumer.library.session",
     "status": "tidegate.spark_consumer.commands.status",
     "stream": "tidegate.spark_consumer.library.builder",

@@ -81,6 +81,11 @@ class LocalFolder:
         """Take the folder; it may be missing."""
         self._folder = folder
 
+    @property
+    def root(self) -> str:
+        """The folder's path."""
+        return str(self._folder)
+
     def read_json(self, name: str) -> dict[str, Any] | None:
         """Return a file's content, or None; raises OSError if it cannot be read."""
         path = self._folder / name
@@ -90,3 +95,8 @@ class LocalFolder:
         """Return the names of the files in a folder, without temporary ones."""
         path = self._folder / folder
         return sorted(one.name for one in path.glob("[!._]*")) if path.is_dir() else []
+
+    def written_ms(self, name: str) -> int | None:
+        """Return when a file was written last, in milliseconds since 1970; None without it."""
+        path = self._folder / name
+        return path.stat().st_mtime_ns // 1_000_000 if path.is_file() else None

@@ -38,6 +38,7 @@ _EXISTS = frozenset(
         "org.apache.hadoop.fs.FileAlreadyExistsException",
     }
 )
+_MISSING = "java.io.FileNotFoundException"
 
 
 class Storage:
@@ -136,6 +137,22 @@ class Storage:
             return sorted(name for name in found if not name.startswith((".", "_")))
 
         return self._call(names)
+
+    def written_ms(self, name: str) -> int | None:
+        """Return when a file was written last, in milliseconds since 1970; None without it.
+
+        By the file system's clock.
+        """
+
+        def find() -> int | None:
+            try:
+                return int(self._files.getFileStatus(self._path(name)).getModificationTime())
+            except Py4JJavaError as error:
+                if str(error.java_exception.getClass().getName()) == _MISSING:
+                    return None
+                raise
+
+        return self._call(find)
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete files, and folders with their content; missing ones are no error."""

@@ -19,10 +19,11 @@ from tidegate.schemas.instants import US_PER_SECOND
 from tidegate.schemas.topic_template import SETTING, TEMPLATE_DEFAULT
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.checkpoint.gate_files import complete_from_us, newest_state
-from tidegate.spark_consumer.checkpoint.json_files import LocalFolder
+from tidegate.spark_consumer.checkpoint.json_files import JsonFiles, LocalFolder
 from tidegate.spark_consumer.core.batch_state import BEFORE_EVERYTHING_US
 from tidegate.spark_consumer.core.files import QUERY_FILE, frontier_file, schema_file
 from tidegate.spark_consumer.core.frontier_log import FrontierLog
+from tidegate.spark_consumer.core.html_table import html_table
 from tidegate.spark_consumer.sinks.manifest import read_manifest
 
 if TYPE_CHECKING:
@@ -31,15 +32,38 @@ if TYPE_CHECKING:
     from tidegate.lineage.frontier import Frontier
     from tidegate.spark_consumer.core.batch_state import State
 
-__all__ = ["RELEASES_SHOWN", "status"]
+__all__ = ["RELEASES_SHOWN", "TITLES", "Figures", "read_status", "status"]
+
 
 RELEASES_SHOWN = 10
 """Of the newest ones."""
 
+TITLES = {
+    "slots": "slots, the slowest first",
+    "gaps": "accepted gaps",
+    "last_releases": "last releases",
+}
+"""Of figures that are tables of their own."""
+
+
+class Figures(dict[str, Any]):
+    """The figures of a checkpoint by name: a dict that a notebook shows as tables."""
+
+    def _repr_html_(self) -> str:
+        """Return the figures as tables in HTML, as IPython asks for it."""
+        figures = ((name, value) for name, value in self.items() if name not in TITLES)
+        tables = [html_table(("figure", "value"), figures)]
+        for name in TITLES:
+            rows = self.get(name)
+            if rows:
+                values = (row.values() for row in rows)
+                tables.append(html_table(tuple(rows[0]), values, title=TITLES[name]))
+        return "".join(tables)
+
 
 def status(
     checkpoint: str | os.PathLike[str], *, now_s: Callable[[], float] = time.time
-) -> Mapping[str, Any]:
+) -> Figures:
     """Return the figures of a checkpoint's newest state, ready for JSON.
 
     `lag_s` are seconds of wall time that watermarks are behind.  `slots` are the stream's, each
@@ -50,23 +74,40 @@ def status(
     """
     address = os.fspath(checkpoint)
     files = _folder(address)
-    state = _newest_state(files, address)
+    return read_status(files, _local_output, checkpoint=address, now_s=now_s)
+
+
+def read_status(
+    files: JsonFiles,
+    output_of: Callable[[str | None], JsonFiles | None],
+    *,
+    checkpoint: str,
+    now_s: Callable[[], float] = time.time,
+) -> Figures:
+    """Return the figures of a gate's folder, wherever it is.
+
+    `output_of` opens the output, from its address; where it returns None, `last_releases` is None.
+    Raises ConfigError, which names `checkpoint`, if there is no state or if it cannot be read.
+    """
+    state = _newest_state(files, checkpoint)
     query, now_us = files.read_json(QUERY_FILE) or {}, round(now_s() * US_PER_SECOND)
-    template = query.get(SETTING, TEMPLATE_DEFAULT)
-    state, frontier = _with_frontier(files, address, template, state)
-    return {
-        **_figures(state, now_us=now_us),
-        "topic_template": template,
-        "complete_from_us": complete_from_us(files),
-        "left_out": _left_out(files, state),
-        "output": query.get("output"),
-        "slots": [] if frontier is None else _slots(frontier, now_us=now_us),
-        "last_releases": _last_releases(query.get("output"), state),
-    }
+    template, output = query.get(SETTING, TEMPLATE_DEFAULT), output_of(query.get("output"))
+    state, frontier = _with_frontier(files, checkpoint, template, state)
+    return Figures(
+        {
+            **_figures(state, now_us=now_us),
+            "topic_template": template,
+            "complete_from_us": complete_from_us(files),
+            "left_out": _left_out(files, state),
+            "output": query.get("output"),
+            "slots": [] if frontier is None else _slots(frontier, now_us=now_us),
+            "last_releases": None if output is None else _last_releases(output, state),
+        }
+    )
 
 
 def _with_frontier(
-    files: LocalFolder, checkpoint: str, template: str, state: State
+    files: JsonFiles, checkpoint: str, template: str, state: State
 ) -> tuple[State, Frontier | None]:
     """Return a state and its frontier; None where that cannot be read.
 
@@ -81,7 +122,7 @@ def _with_frontier(
         tried, state = state.batch, _newest_state(files, checkpoint)
 
 
-def _frontier(files: LocalFolder, state: State, template: str) -> Frontier | None:
+def _frontier(files: JsonFiles, state: State, template: str) -> Frontier | None:
     name = state.frontier
     index = None if name is None else files.read_json(frontier_file(name))
     if name is None or index is None:
@@ -104,10 +145,13 @@ def _slots(frontier: Frontier, *, now_us: int) -> list[Mapping[str, Any]]:
     ]
 
 
-def _last_releases(output: str | None, state: State) -> list[Mapping[str, Any]] | None:
+def _local_output(output: str | None) -> LocalFolder | None:
     if output is None or not output.startswith(("/", "file:")):
         return None
-    files = LocalFolder(Path(output.removeprefix("file:")))
+    return LocalFolder(Path(output.removeprefix("file:")))
+
+
+def _last_releases(files: JsonFiles, state: State) -> list[Mapping[str, Any]]:
     first = max(state.next_release - RELEASES_SHOWN, 0)
     manifests = [read_manifest(files, number) for number in range(first, state.next_release)]
     return [
@@ -145,7 +189,7 @@ def _folder(checkpoint: str) -> LocalFolder:
     return LocalFolder(Path(checkpoint.removeprefix("file:")) / "gate")
 
 
-def _newest_state(files: LocalFolder, checkpoint: str) -> State:
+def _newest_state(files: JsonFiles, checkpoint: str) -> State:
     try:
         state = newest_state(files)
     except OSError as error:
@@ -158,7 +202,7 @@ def _newest_state(files: LocalFolder, checkpoint: str) -> State:
     return state
 
 
-def _left_out(files: LocalFolder, state: State) -> Mapping[str, Any]:
+def _left_out(files: JsonFiles, state: State) -> Mapping[str, Any]:
     """Return what the change stream leaves out, by topic, as far as changes have shown it."""
     found = {}
     for topic in state.topics:

@@ -12,17 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.schemas.instants import US_PER_SECOND
+from tidegate.spark_consumer.commands.status import TITLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["tables_of"]
 
-_TITLES = {
-    "slots": "slots, the slowest first",
-    "gaps": "accepted gaps",
-    "last_releases": "last releases",
-}
 _CUT = frozenset({"value", "slowest", "token"})
 """Columns that give way where a row is too wide; the others are cut only when that is not enough.
 
@@ -34,14 +30,14 @@ def tables_of(figures: Mapping[str, Any]) -> list[Table]:
     """Return what `status` returned: a table of figures, and one for each list that has rows."""
     table = _table("figure", "value")
     for name, value in figures.items():
-        if name not in _TITLES:
+        if name not in TITLES:
             table.add_row(_text(name), _text(value))
-    return [table, *(_listed(name, figures[name]) for name in _TITLES if figures[name])]
+    return [table, *(_listed(name, figures[name]) for name in TITLES if figures[name])]
 
 
 def _listed(name: str, rows: list[Mapping[str, Any]]) -> Table:
     readable = [_with_times(row) for row in rows]
-    listed = _table(*readable[0], title=_TITLES[name])
+    listed = _table(*readable[0], title=TITLES[name])
     for row in readable:
         listed.add_row(*(_text(value) for value in row.values()))
     return listed

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from tidegate.spark_consumer.core.html_table import html_table
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -156,6 +158,17 @@ class AuditReport:
             "mismatches": [one.content() for one in self.mismatches],
             "mismatches_not_listed": self.mismatches_not_listed,
         }
+
+    def _repr_html_(self) -> str:
+        """Return the report as tables in HTML, as IPython asks for it."""
+        title = "proved" if self.is_proved else "NOT proved: something contradicts the markers"
+        tables = [html_table(("figure", "value"), self.figures.items(), title=title)]
+        if self.mismatches:
+            rows = (one.content().items() for one in self.mismatches)
+            listed = ((f"{name}: {value}" for name, value in row) for row in rows)
+            lines = ((", ".join(line),) for line in listed)
+            tables.append(html_table(("mismatch",), lines))
+        return "".join(tables)
 
     @property
     def _all(self) -> tuple[Findings, ...]:

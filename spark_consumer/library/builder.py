@@ -235,6 +235,15 @@ class StreamBuilder:
         """
         return self._add_own(named_sink(sink), "sink")
 
+    def catalog(self, schema: str) -> Self:
+        """Register the tables in the session's catalog, in `<schema>` or `<catalog>.<schema>`.
+
+        A mirror is `<schema>.<table>`, a changelog `<schema>_changelog.<table>` and a history
+        `<schema>_history.<table>`; the schemas are created.  `start` raises ConfigError for a name
+        that another table has, and a table that comes later ends the query with it.
+        """
+        return self.option("catalog_schema", schema)
+
     def trigger(
         self,
         *,

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import threading
+from datetime import UTC, datetime
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # has no types
@@ -15,13 +17,25 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tidegate.schemas.errors import TidegateError
+from tidegate.schemas.errors import InvariantViolation, TidegateError
+from tidegate.spark_consumer.checkpoint.gate_files import newest_state
+from tidegate.spark_consumer.commands.status import read_status
 from tidegate.spark_consumer.errors import RunStopped
+from tidegate.spark_consumer.notebook.release_figure import plot_releases, require_plots
+from tidegate.spark_consumer.notebook.releases import LAST, releases_in
+from tidegate.spark_consumer.sinks.delta.as_of import microseconds
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+    from tidegate.spark_consumer.checkpoint.storage import Storage
+    from tidegate.spark_consumer.commands.status import Figures
     from tidegate.spark_consumer.spark.query import GateQuery
 
-__all__ = ["QueryFailed", "TidegateQuery"]
+__all__ = ["QueryFailed", "QueryStatus", "TidegateQuery"]
 
 _POLL_S = 1.0
 
@@ -38,6 +52,18 @@ class QueryFailed(StreamingQueryException):
         self.error = error
         self.retriable = isinstance(error, TidegateError) and error.retriable
         self.__cause__ = error
+
+
+class QueryStatus(dict[str, Any]):
+    """What Spark says of a query, as its own `status` does; called, what the checkpoint says."""
+
+    def __init__(self, found: Mapping[str, Any], figures: Callable[[], Figures]) -> None:
+        super().__init__(found)
+        self._figures = figures
+
+    def __call__(self) -> Figures:
+        """Return the figures of the checkpoint."""
+        return self._figures()
 
 
 class TidegateQuery(StreamingQuery):
@@ -72,6 +98,41 @@ class TidegateQuery(StreamingQuery):
         finally:
             self._ended.set()
             self._running.lease.stop()
+
+    @property
+    def status(self) -> QueryStatus:
+        """Spark's status of the query; `status()` returns the figures of the checkpoint.
+
+        They are those of `tidegate.status`, wherever the checkpoint is.  Before the end of the
+        first batch the call raises ConfigError.
+        """
+        return QueryStatus(super().status, self._figures)
+
+    def releases(self, last: int = LAST) -> DataFrame:
+        """Return the newest releases as a pandas frame, as `tidegate.releases` does."""
+        return releases_in(self._output, last=last)
+
+    def plot(self, last: int = LAST) -> Figure:
+        """Return a picture of the newest releases, as `tidegate.plot_releases` draws it."""
+        require_plots()
+        return plot_releases(self.releases(last))
+
+    def awaitRelease(  # noqa: N802 - as Spark's awaitTermination
+        self, time: datetime | int | str | None = None, timeout: float | None = None
+    ) -> bool:
+        """Wait until everything committed up to a time is in every output, in the mirrors too.
+
+        `time` is one that `tidegate.as_of` takes; now, by this machine's clock, unless it is given.
+        Returns whether it is: False after `timeout` seconds, or if the query was stopped before.
+        Raises what `exception` returns.
+        """
+        time_us = microseconds(datetime.now(UTC) if time is None else time)
+        end_s = None if timeout is None else monotonic() + timeout
+        while not self._is_released(time_us):
+            left_s = self._poll_s if end_s is None else min(self._poll_s, end_s - monotonic())
+            if left_s <= 0 or self.awaitTermination(left_s):  # type: ignore[arg-type]  # Spark takes parts of a second
+                return self._is_released(time_us)
+        return True
 
     def exception(self) -> StreamingQueryException | None:
         """Return what has ended the query: QueryFailed, or Spark's own; None while it runs.
@@ -130,6 +191,23 @@ class TidegateQuery(StreamingQuery):
             observed = content.get("observedMetrics", {})
             content["observedMetrics"] = {**observed, **figures.observed()}
         return StreamingQueryProgress.fromJson(content)
+
+    def _figures(self) -> Figures:
+        gate, output = self._running.gate, self._running.output
+        return read_status(gate, lambda _: output, checkpoint=gate.root)
+
+    @property
+    def _output(self) -> Storage:
+        if self._running.output is None:
+            message = "a query without an output was asked for its releases"
+            raise InvariantViolation(message)
+        return self._running.output
+
+    def _is_released(self, time_us: int) -> bool:
+        state = newest_state(self._running.gate)
+        if state is None or state.watermark_us < time_us:
+            return False
+        return state.mirrored == state.next_release - 1
 
     def _raise_failure(self) -> None:
         failure = self.exception()

@@ -34,6 +34,7 @@ __all__ = [
     "ManifestWriter",
     "drop_manifests",
     "first_manifest",
+    "manifest_name",
     "newest_manifest",
     "read_manifest",
     "write_manifest",
@@ -159,12 +160,12 @@ class Manifest:
 
 def write_manifest(files: ManifestWriter, manifest: Manifest) -> None:
     """Publish a release; writing it again replaces it by an equal one."""
-    files.write_json(_name(manifest.release), manifest.content())
+    files.write_json(manifest_name(manifest.release), manifest.content())
 
 
 def read_manifest(files: JsonFiles | ManifestWriter, release: int) -> Manifest | None:
     """Return a release's manifest, or None if it was not published."""
-    content = files.read_json(_name(release))
+    content = files.read_json(manifest_name(release))
     return None if content is None else Manifest.of(content)
 
 
@@ -178,7 +179,7 @@ def drop_manifests(files: ManifestWriter, *, before: int) -> None:
     if first > content["first"]:
         content = {"first": first, "before": content["first"]}
         files.write_json(_FIRST, content)
-    files.delete(_name(release) for release in range(content["before"], content["first"]))
+    files.delete(manifest_name(release) for release in range(content["before"], content["first"]))
 
 
 def first_manifest(files: JsonFiles) -> int:
@@ -217,7 +218,8 @@ def _search(files: JsonFiles, first: int, *, watermark_us: int) -> Manifest | No
     return read_manifest(files, numbers[due - 1]) if due else None
 
 
-def _name(release: int) -> str:
+def manifest_name(release: int) -> str:
+    """Return the name of a release's manifest in the output."""
     return f"{MANIFEST_FOLDER}/{release:012d}.json"
 
 

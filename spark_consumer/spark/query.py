@@ -103,6 +103,8 @@ class GateQuery:
     """Removes what measures the query."""
     require_kept: Callable[[], None] = lambda: None
     """Raises ChangesExpired if Kafka has removed what the query would have to read next."""
+    output: Storage | None = None
+    """The folder of the tables and manifests."""
 
     def stop(self) -> None:
         """Let the running batch finish, then stop; other runs may take the checkpoint at once."""
@@ -205,6 +207,7 @@ def build_query(
         reads,
         unlisten=lambda: spark.streams.removeListener(listener) if config.metrics_port else None,
         require_kept=lambda: require_kept(read_offsets(checkpoint) or {}, _kept(config)),
+        output=output,
     )
 
 

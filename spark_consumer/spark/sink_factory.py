@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.core.cadence import CHANGELOG, HISTORY, MIRROR
+from tidegate.spark_consumer.sinks.delta.catalog_names import SCHEMAS, CatalogNames
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.history_sink import DeltaHistorySink
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.delta.named_sink import named
 from tidegate.spark_consumer.sinks.delta.transactions_sink import (
     TRANSACTIONS,
     DeltaTransactionsSink,
@@ -104,7 +106,13 @@ def make_sinks(
             transactions=transaction_records,
         ),
     }
-    return (*(makers[name]() for name in config.sink_names), *further)
+    sinks = tuple(makers[name]() for name in config.sink_names)
+    if config.catalog_schema:
+        names = CatalogNames(spark, config.catalog_schema)
+        sinks = tuple(
+            named(sink, names, output=output) if sink.name in SCHEMAS else sink for sink in sinks
+        )
+    return (*sinks, *further)
 
 
 def _columns(by_table: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

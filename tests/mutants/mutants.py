@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.broken_backfills import BROKEN_BACKFILLS
+from tests.mutants.broken_catalog import BROKEN_CATALOG
 from tests.mutants.broken_compaction import BROKEN_COMPACTION
 from tests.mutants.broken_counting import BROKEN_COUNTING
 from tests.mutants.broken_datastream import BROKEN_DATASTREAM
@@ -35,6 +36,7 @@ MUTANTS = (
     *BROKEN_LATE_WRITES,
     *BROKEN_LIBRARY,
     *BROKEN_NAMES,
+    *BROKEN_CATALOG,
     *BROKEN_TOPICS,
     *BROKEN_BACKFILLS,
     *BROKEN_ORDERS,

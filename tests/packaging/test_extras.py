@@ -7,7 +7,10 @@ import sys
 
 import pytest
 
-EXTRAS = ("google", "grpc", "pyspark", "delta", "deltalake", "pandas", "pyarrow", "psutil")
+EXTRAS = (
+    *("google", "grpc", "pyspark", "delta", "deltalake", "matplotlib", "pandas", "pyarrow"),
+    "psutil",
+)
 
 SPARK_ROOMS = ("batch", "checkpoint", "library", "sinks", "spark")
 

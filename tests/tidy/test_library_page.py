@@ -11,6 +11,7 @@ import inspect
 import re
 from unittest.mock import create_autospec
 
+import pandas as pd
 import pytest
 import structlog
 from pyspark.sql import DataFrame, SparkSession
@@ -33,6 +34,7 @@ REPORT = AuditReport(
     release=3, through_us=40, complete_from_us=None, changes=7, late_changes=0,
     stream_partitions=NOTHING, transactions=NOTHING, releases=NOTHING, tables=NOTHING,
 )  # fmt: skip
+RELEASES = pd.DataFrame({"release": [0], "through": [pd.NaT], "lag_s": [1.5], "rows": [7]})
 
 
 class Release:
@@ -68,6 +70,7 @@ def notebook(monkeypatch):
         "session": spark,
         "as_of": TablesAsOf({"accounts": frame, "ledger": frame}),
         "audit": REPORT,
+        "releases": RELEASES,
         "status": {"watermark": None, "releases": 0, "waiting_changes": 0},
     }
     for name, value in returned.items():
@@ -76,7 +79,8 @@ def notebook(monkeypatch):
     return {"queries": queries}
 
 
-def test_all_programs_run_in_order(notebook, capsys):
+def test_all_programs_run_in_order(notebook, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     names = {}
     for program in PROGRAMS:
         exec(compile(program.content, f"docs/library.md:{program.line}", "exec"), names)
@@ -86,6 +90,8 @@ def test_all_programs_run_in_order(notebook, capsys):
     assert [sink.name for sink in sinks] == ["function"]
     assert query_name == "tidegate-bank"
     assert {"tables", "report", "figures", "building"} <= names.keys()
+    assert names["building"]._options["catalog_schema"] == "lake.bank"
+    assert (tmp_path / "releases.png").read_bytes().startswith(b"\x89PNG")
     *functions, own = names["building"]._own.values()
     for sink in (*sinks, *functions):
         sink._function(create_autospec(DataFrame, instance=True), Release())

@@ -13,6 +13,7 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.classic_session import require_classic
 from tidegate.spark_consumer.errors import ReleaseVacuumed
+from tidegate.spark_consumer.sinks.delta.catalog_place import output_of
 from tidegate.spark_consumer.sinks.manifest import (
     first_manifest,
     newest_manifest,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 else:
     DataFrames = dict
 
-__all__ = ["TablesAsOf", "as_of"]
+__all__ = ["TablesAsOf", "as_of", "microseconds"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WITH_ZONE = "with a time zone, such as 2026-11-22T10:00:00Z or datetime.now(UTC)"
@@ -52,6 +53,7 @@ def as_of(
 ) -> TablesAsOf:
     """Return each mirror, by table name, at its newest cut at or before a commit time.
 
+    `output` is a folder, or the schema that a query registered the tables in (`catalog_schema`).
     `time` is a datetime with a time zone, the same as text (ISO 8601), or microseconds since 1970.
     The tables agree with each other: a transaction is in all of them or in none.  They stand at a
     release that ended at or before `time`, which may be an older one than the newest such release:
@@ -59,9 +61,9 @@ def as_of(
     zone, for text that is no time, and if no release that is kept ended at or before `time`;
     ReleaseVacuumed, a ConfigError, if a run has deleted files that the mirrors had then.
     """
-    time_us = _microseconds(time)
+    time_us = microseconds(time)
     require_classic(spark)
-    address = os.fspath(output)
+    address = output_of(spark, os.fspath(output))
     files = Storage(spark, address)
     manifest = newest_manifest(files, watermark_us=time_us)
     if manifest is None:
@@ -116,7 +118,8 @@ def _without_release(files: Storage, *, output: str, time_us: int) -> ConfigErro
     return ConfigError(message, hint=hint, output=output, time_us=time_us)
 
 
-def _microseconds(time: datetime | int | str) -> int:
+def microseconds(time: datetime | int | str) -> int:
+    """Return a time as `as_of` takes it in microseconds since 1970; raises ConfigError."""
     if isinstance(time, int):
         return time
     found = _parsed(time) if isinstance(time, str) else time

@@ -135,3 +135,15 @@ def test_exclusions_that_mirrors_accept_are_options_of_a_change_stream():
         load(mirror_accepts="exclude_delete,exclude_everything")
     with pytest.raises(ConfigError, match=r"udc80"):
         load(mirror_accepts="\udc80")
+
+
+@pytest.mark.parametrize("schema", ["bank", "lake.bank", "unity.lake.bank_2"])
+def test_tables_are_registered_in_a_schema_or_none(schema):
+    assert load().catalog_schema == ""
+    assert load(catalog_schema=schema).catalog_schema == schema
+
+
+@pytest.mark.parametrize("schema", ["lake.", ".bank", "/lake", "my-bank", "a b", "`bank`"])
+def test_what_is_no_name_of_a_schema_is_refused(schema):
+    with pytest.raises(ConfigError, match=r"catalog_schema: .* not the name of a schema"):
+        load(catalog_schema=schema)

@@ -48,6 +48,15 @@ def test_the_status_of_a_checkpoint_needs_no_pyspark():
     assert "False" == run(code)
 
 
+def test_the_releases_of_an_output_need_neither_pyspark_nor_matplotlib():
+    code = (
+        "import sys, tidegate; tidegate.releases; tidegate.plot_releases;"
+        "print([n for n in ('pyspark', 'py4j', 'matplotlib', 'pandas') if n in sys.modules])"
+    )
+
+    assert "[]" == run(code)
+
+
 def test_from_import_works():
     assert "as_of" == run("from tidegate import as_of; print(as_of.__name__)")
 

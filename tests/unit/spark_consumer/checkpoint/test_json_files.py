@@ -1,5 +1,7 @@
 """Reading a folder on this machine."""
 
+import os
+
 import pytest
 
 from tidegate.spark_consumer.checkpoint.json_files import LocalFolder, decoded
@@ -20,6 +22,15 @@ def test_what_is_missing_reads_as_none_and_lists_as_empty(tmp_path):
     folder = LocalFolder(tmp_path / "nowhere")
     assert folder.read_json("states/1.json") is None
     assert folder.names("states") == []
+    assert folder.written_ms("states/1.json") is None
+
+
+def test_a_file_says_when_it_was_written(tmp_path):
+    (tmp_path / "1.json").write_text("{}")
+    os.utime(tmp_path / "1.json", ns=(0, 1_234_567_000))
+    folder = LocalFolder(tmp_path)
+    assert folder.written_ms("1.json") == 1_234
+    assert folder.root == str(tmp_path)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xcd\xfe"])

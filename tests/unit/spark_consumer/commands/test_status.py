@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.spark_consumer.checkpoint.test_gate_files import SUBSCRIPTION
 from tidegate.lineage.frontier import Frontier, ProgressRow
+from tidegate.schemas.errors import ConfigError
 from tidegate.schemas.progress import (
     ChildPartition,
     PartitionAnnounced,
@@ -14,8 +15,9 @@ from tidegate.schemas.progress import (
     StreamStarted,
     TokenSnapshot,
 )
+from tidegate.spark_consumer.checkpoint.json_files import LocalFolder
 from tidegate.spark_consumer.commands import status as status_module
-from tidegate.spark_consumer.commands.status import RELEASES_SHOWN, status
+from tidegate.spark_consumer.commands.status import RELEASES_SHOWN, read_status, status
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.files import QUERY_FILE, state_file
 from tidegate.spark_consumer.core.frontier_log import FrontierLog
@@ -125,3 +127,29 @@ def test_files_that_a_run_deletes_meanwhile_are_read_again_from_its_next_state(p
     monkeypatch.setattr(status_module, "_frontier", run_beside)
     figures = status(str(place / "check"))
     assert (figures["batch"], len(figures["slots"])) == (4, 2)
+
+
+def test_a_notebook_shows_the_same_figures_as_tables(place):
+    figures = status(str(place / "check"), now_s=lambda: 10.0)
+
+    assert json.loads(json.dumps(figures)) == figures
+    shown = figures._repr_html_()
+    assert shown.count("<table>") == 3
+    assert "<caption>last releases</caption>" in shown
+    assert "<td>watermark</td><td>1970-01-01T00:00:04+00:00</td>" in shown
+    # Without slots and releases there is one.
+    assert type(figures)({"releases": 0})._repr_html_().count("<table>") == 1
+
+
+def test_a_gate_elsewhere_is_read_with_its_output(place):
+    gate, output = LocalFolder(place / "check" / "gate"), LocalFolder(place / "out")
+    asked = []
+
+    found = read_status(
+        gate, lambda one: asked.append(one) or output, checkpoint="s3a://c", now_s=lambda: 10.0
+    )
+
+    assert found == status(str(place / "check"), now_s=lambda: 10.0)
+    assert asked == [str(place / "out")]
+    with pytest.raises(ConfigError, match=r"no state in this checkpoint.*s3a://c"):
+        read_status(output, lambda _: None, checkpoint="s3a://c")

@@ -44,3 +44,13 @@ def test_a_fault_of_any_comparison_is_no_proof_and_is_counted_if_it_is_not_liste
                 "found": {"found": 1},
             }
         ]
+
+
+def test_a_notebook_shows_whether_it_is_proved_and_what_is_not():
+    assert "<caption>proved</caption>" in report()._repr_html_()
+    one = Mismatch("release", {"release": 1}, Fault.NOT_DENSE, {"rows": 2}, {"found": 1})
+
+    shown = report(releases=Findings({Verdict.MISMATCHED: 1}, (one,), 1))._repr_html_()
+
+    assert "<caption>NOT proved" in shown
+    assert "what: release, release: 1, fault: ordinals are not 0, 1, 2, …" in shown

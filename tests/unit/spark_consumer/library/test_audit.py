@@ -20,8 +20,9 @@ STREAM = {
 
 @pytest.fixture
 def steps(monkeypatch):
-    found = []
+    found, places = [], {"lake.bank": "file:/lake"}
     monkeypatch.setattr(module, "require_session", lambda _: found.append("session"))
+    monkeypatch.setattr(module, "output_of", lambda _, place: places.get(place, place))
     monkeypatch.setattr(
         module, "require_stream",
         lambda _: found.append("stream") or SimpleNamespace(schema="schema of an id"),
@@ -42,6 +43,7 @@ def steps(monkeypatch):
         ("/lake", None, ("/lake", "/lake/_checkpoint")),
         ("s3a://lake/", None, ("s3a://lake/", "s3a://lake/_checkpoint")),
         (Path("/lake"), Path("/check"), ("/lake", "/check")),
+        ("lake.bank", None, ("file:/lake", "file:/lake/_checkpoint")),
     ],
 )
 def test_the_session_is_checked_then_the_stream_then_they_are_compared(

@@ -157,6 +157,9 @@ def test_one_folder_holds_all(started, build, output, sinks):
         (lambda b: b.sink(print), r"sink: builtin_function_or_method is not a sink"),
         (lambda b: b.sink(Own("transactions")), r"sink: .*in use.*'transactions'"),
         (lambda b: b.sink(Own("mine")).sink(Own("mine")), r"sink: .*in use.*'mine'"),
+        (lambda b: b.output("/lake").mirror().catalog("lake/bank").start("/check"),
+         r"catalog_schema: 'lake/bank': not the name of a schema"),
+        (lambda b: b.catalog(None), r"option catalog_schema: there is no value"),
         (lambda b: b.trigger(processingTime="soon"), r"trigger: .*\"2 seconds\""),
         (lambda b: b.trigger(availableNow=True), r"trigger: .*--until caught-up"),
         (lambda b: b.trigger(processingTime="2 seconds", once=True), r"trigger: "),
@@ -265,3 +268,8 @@ def test_sinks_and_functions_of_a_program_are_written_to_in_the_order_of_their_c
     assert [sink.name for sink in started.sinks] == ["mine", "batches", "function"]
     assert [isinstance(sink, BatchSink) for sink in started.sinks] == [False, True, False]
     assert started.config.sink_names == ()
+
+
+def test_tables_may_have_names_in_the_catalog(started):
+    new().output("/lake").mirror().catalog("lake.bank").start("/check")
+    assert started.config.catalog_schema == "lake.bank"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,10 +13,14 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.unit.spark_consumer.batch.test_batch_figures import figures
-from tidegate.schemas.errors import UnreachableError
+from tidegate.schemas.errors import ConfigError, UnreachableError
 from tidegate.spark_consumer.batch.batch_figures import RecentFigures
+from tidegate.spark_consumer.checkpoint.json_files import LocalFolder
+from tidegate.spark_consumer.core.batch_state import State
+from tidegate.spark_consumer.core.files import QUERY_FILE, state_file
 from tidegate.spark_consumer.errors import ChangesExpired, WriterReplaced
 from tidegate.spark_consumer.library.query import QueryFailed, TidegateQuery
+from tidegate.spark_consumer.sinks.manifest import Manifest, write_manifest
 
 EXPIRED = ChangesExpired("Kafka has removed records", hint="Start again", topic="bank.a")
 
@@ -30,6 +36,10 @@ class JavaQuery:
 
     def isActive(self):  # noqa: N802 - Spark's name
         return self.is_active
+
+    def status(self):
+        said = {"message": "Waiting", "isDataAvailable": False, "isTriggerActive": False}
+        return SimpleNamespace(json=lambda: json.dumps(said))
 
     def end(self, failure=None):
         self.is_active, self.failure = False, failure
@@ -69,6 +79,7 @@ class Running:
         )
         self.lease = SimpleNamespace(failure=None, stop=self.given_back.set)
         self.named = None
+        self.gate = self.output = None
 
     def failure(self):
         return self.named or self.batch.failure or self.query.exception()
@@ -242,3 +253,80 @@ def test_there_is_no_progress_before_the_first_batch(running):
     query = started(running)
     assert query.lastProgress is None
     assert query.recentProgress == []
+
+
+class Folder(LocalFolder):
+    """Also writes, as the gate does."""
+
+    def write_json(self, name, content):
+        path = Path(self.root, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
+
+
+@pytest.fixture
+def gate(running, tmp_path):
+    running.gate, running.output = Folder(tmp_path / "gate"), Folder(tmp_path / "out")
+    running.gate.write_json(QUERY_FILE, {"output": str(tmp_path / "out")})
+
+    def store(batch, watermark_us, *, releases, mirrored):
+        state = State("bank", "q", batch=batch, watermark_us=watermark_us)
+        state = replace(state, next_release=releases, mirror_release=mirrored)
+        running.gate.write_json(state_file(batch), state.snapshot())
+
+    return store
+
+
+def test_its_status_is_that_of_the_checkpoint(running, gate, tmp_path):
+    query = started(running)
+    with pytest.raises(ConfigError, match="no state in this checkpoint"):
+        query.status()
+    gate(0, 7, releases=1, mirrored=0)
+    write_manifest(running.output, Manifest(0, "q", 0, 0, 7, 3, {}))
+
+    found = query.status()
+
+    # As a property it is Spark's own.
+    assert query.status == StreamingQuery(running.java).status
+    assert query.status["message"] == "Waiting"
+    assert (found["watermark_us"], found["output"]) == (7, str(tmp_path / "out"))
+    assert [one["changes"] for one in found["last_releases"]] == [3]
+
+
+def test_its_releases_are_a_frame_and_a_picture(running, gate):
+    query = started(running)
+    for number in range(3):
+        write_manifest(running.output, Manifest(number, "q", number, 0, 7, number, {}))
+
+    assert query.releases(2)["rows"].tolist() == [1, 2]
+    (above, _) = query.plot().axes
+    assert above.get_lines()[0].get_xdata().tolist() == [0, 1, 2]
+
+
+def test_a_release_has_come_when_the_watermark_has_passed_and_the_mirrors_have_it(running, gate):
+    query = started(running)
+    assert query.awaitRelease(5, timeout=0.01) is False
+    gate(0, 4, releases=1, mirrored=0)
+    assert query.awaitRelease(5, timeout=0.01) is False
+    gate(1, 5, releases=2, mirrored=0)
+    assert query.awaitRelease(5, timeout=0.01) is False
+    gate(2, 5, releases=2, mirrored=1)
+    assert query.awaitRelease(5)
+    assert query.awaitRelease("1970-01-01T00:00:00.000005Z", timeout=0.01)
+    # Without a time it is now.
+    assert query.awaitRelease(timeout=0.01) is False
+
+
+def test_to_wait_for_a_release_ends_with_the_query(running, gate):
+    query = started(running)
+    query.stop()
+    assert query.awaitRelease(5) is False
+    gate(0, 5, releases=1, mirrored=0)
+    assert query.awaitRelease(5)
+
+
+def test_to_wait_for_a_release_raises_what_has_ended_the_query(running, gate):
+    query = started(running)
+    fail(running, EXPIRED)
+    with pytest.raises(QueryFailed, match="ChangesExpired"):
+        query.awaitRelease(5)

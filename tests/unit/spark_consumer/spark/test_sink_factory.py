@@ -8,14 +8,16 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.config import SINKS, ConsumerConfig
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
-from tidegate.spark_consumer.sinks.port import TableSink
+from tidegate.spark_consumer.sinks.delta.named_sink import NamedSink
+from tidegate.spark_consumer.sinks.port import MergingSink, TableSink
 from tidegate.spark_consumer.spark.sink_factory import all_names, make_sinks
 
 
-def config(sinks):
+def config(sinks, catalog_schema=""):
     return ConsumerConfig(
         bootstrap_servers="b", registry_url="http://r", prefix="bank", output="o", checkpoint="c",
         sinks=sinks, ordered_topic="bank-ordered" if "topic" in sinks else "",
+        catalog_schema=catalog_schema,
     )  # fmt: skip
 
 
@@ -77,3 +79,13 @@ def test_layouts_are_those_of_new_mirrors_and_properties_those_of_all():
 def test_two_sinks_have_two_names():
     with pytest.raises(ConfigError, match="same name"):
         all_names(config("mirror"), [SimpleNamespace(name="mirror")])
+
+
+def test_tables_of_delta_get_names_where_a_schema_is_set():
+    wanted = config(",".join(SINKS), catalog_schema="bank")
+    made = make_sinks(None, wanted, output=OUTPUT, direct=None, further=[OWN])
+    assert tuple(sink.name for sink in made) == all_names(wanted, [OWN])
+    given = {sink.name for sink in made if isinstance(sink, NamedSink)}
+    assert given == {"changelog", "mirror", "history"}
+    merging = {sink.name for sink in made if isinstance(sink, MergingSink)}
+    assert merging == {"mirror", "history"}
