@@ -118,9 +118,9 @@ class ConsumerConfig(TableSettings):
     )
     catalog_schema: str = Field(
         default="",
-        description="Schema of Spark's catalog, <schema> or <catalog>.<schema>, in which tables "
-        "are registered: mirrors in it, changelogs in <schema>_changelog, histories in "
-        "<schema>_history; empty: none",
+        description="Schema of Spark's catalog, such as lake.bank, in which tables get names: "
+        "mirrors in it, changelogs in lake.bank_changelog, histories in lake.bank_history; "
+        "empty: none",
     )
     checkpoint: str = Field(min_length=1, description="Folder of the state; one run at a time")
     changes_per_batch_max: int = Field(

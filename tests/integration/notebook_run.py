@@ -1,13 +1,8 @@
-"""Executes the notebook of docs/notebooks/ on a real stack; as a program it stores the outputs.
-
-python -m tests.integration.notebook_run FOLDER
-"""
+"""Executes the notebook of docs/notebooks/ on a real stack."""
 
 from __future__ import annotations
 
 import os
-import re
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,23 +23,14 @@ from tidegate.local_stack.parts.programs import Programs
 from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.local_stack.up import PREFIX, Sample
 
-__all__ = ["ACCOUNTS", "NOTEBOOK", "execute", "read_notebook", "shown_folder", "structure"]
+__all__ = ["ACCOUNTS", "execute"]
 
-NOTEBOOK = Path(__file__).resolve().parents[2] / "docs" / "notebooks" / "spanner_to_delta.ipynb"
 ACCOUNTS = 10
 """Of the sample bank, as many as `tidegate-local up` opens."""
 
+_NOTEBOOK = Path(__file__).resolve().parents[2] / "docs" / "notebooks" / "spanner_to_delta.ipynb"
 _CELL_S = 600
 _SESSION = "tg.session()"
-_SHOWN_FOLDER = "/srv/bank"
-"""What stands in the stored outputs for the folder that the notebook was executed in."""
-_HEAD = re.compile(r"<thead>.*?</thead>", re.DOTALL)
-_TEXT = re.compile(r"<t[hd][^>]*>(.*?)</t[hd]>", re.DOTALL)
-
-
-def read_notebook() -> Any:
-    """Return the notebook as it is stored."""
-    return nbformat.read(NOTEBOOK, as_version=4)
 
 
 def execute(folder: Path, *, last: str = "") -> tuple[Any, list[str]]:
@@ -86,7 +72,7 @@ def execute(folder: Path, *, last: str = "") -> tuple[Any, list[str]]:
 
 
 def _executed(folder: Path, environment: dict[str, str], *, last: str) -> Any:
-    notebook = read_notebook()
+    notebook = nbformat.read(_NOTEBOOK, as_version=4)
     first = next(cell for cell in notebook.cells if _SESSION in cell.source)
     source = first.source
     first.source = source.replace(_SESSION, _session_here(folder))
@@ -128,39 +114,3 @@ def _session_here(folder: Path) -> str:
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
     return f"tg.session(jars={jars!r}, master='local[2]', **{settings!r})"
-
-
-def structure(notebook: Any) -> list[Any]:
-    """Return what the outputs of each code cell are: kinds, forms, and the heads of tables."""
-    return [
-        [
-            (
-                output.output_type,
-                sorted(output.get("data", ())),
-                [_TEXT.findall(head) for head in _HEAD.findall(_html(output))],
-            )
-            for output in cell.outputs
-        ]
-        for cell in notebook.cells
-        if cell.cell_type == "code"
-    ]
-
-
-def _html(output: Any) -> str:
-    return "".join(output.get("data", {}).get("text/html", ""))
-
-
-def shown_folder(notebook: Any, folder: Path) -> Any:
-    """Return the notebook with another folder's name in its outputs: paths of no machine."""
-    text = nbformat.writes(notebook).replace(str(folder), _SHOWN_FOLDER)
-    return nbformat.reads(text, as_version=4)
-
-
-def main(folder: Path) -> None:
-    """Execute the notebook in a folder and store it with its outputs."""
-    notebook, _ = execute(folder)
-    nbformat.write(shown_folder(notebook, folder), NOTEBOOK)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""The notebook of docs/notebooks/ is executed: its figures are right, its outputs not stale."""
+"""The notebook of docs/notebooks/ is executed: its figures are those that were put in."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tests.integration.notebook_run import ACCOUNTS, execute, read_notebook, structure
+from tests.integration.notebook_run import ACCOUNTS, execute
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -34,7 +34,7 @@ print(json.dumps({
 
 
 @pytest.mark.timeout(1500)
-def test_the_notebook_shows_what_was_put_in_and_its_stored_outputs_are_of_today(tmp_path):
+def test_the_notebook_shows_what_was_put_in(tmp_path):
     notebook, faults = execute(tmp_path, last=LAST)
 
     *cells, last = [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -56,8 +56,10 @@ def test_the_notebook_shows_what_was_put_in_and_its_stored_outputs_are_of_today(
     assert not found["is_active"]
     assert faults == []
 
-    shown = [output.get("data", {}) for cell in cells for output in cell.outputs]
-    (picture,) = [data["image/png"] for data in shown if "image/png" in data]
+    outputs = [output for cell in cells for output in cell.outputs]
+    assert {output.output_type for output in outputs} == {"execute_result"}
+    forms = [output.data for output in outputs]
+    (picture,) = [data["image/png"] for data in forms if "image/png" in data]
     assert base64.b64decode(picture).startswith(b"\x89PNG")
-    notebook.cells.pop()
-    assert structure(notebook) == structure(read_notebook())
+    # The tables, the names, the changes, status, audit and the releases.
+    assert sum("<table" in data.get("text/html", "") for data in forms) == 6

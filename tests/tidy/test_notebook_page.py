@@ -1,6 +1,6 @@
-"""The stored notebook of docs/notebooks/: whole, executed in order, and of the public names.
+"""The stored notebook of docs/notebooks/: whole, without outputs, and of the public names.
 
-tests/integration/test_notebook.py executes it and compares its outputs with the stored ones.
+tests/integration/test_notebook.py executes it.
 """
 
 from __future__ import annotations
@@ -29,17 +29,11 @@ def test_there_is_one():
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
-def test_it_was_executed_once_from_the_first_cell_to_the_last(path):
-    notebook = nbformat.read(path, as_version=4)
-    nbformat.validate(notebook)
-    found = cells(path)
+def test_it_is_whole_and_stored_without_outputs(path):
+    nbformat.validate(nbformat.read(path, as_version=4))
 
-    assert [cell.execution_count for cell in found] == list(range(1, len(found) + 1))
-    kinds = {output.output_type for cell in found for output in cell.outputs}
-    assert kinds == {"execute_result"}
-    forms = [form for cell in found for output in cell.outputs for form in output.data]
-    assert forms.count("image/png") == 1
-    assert forms.count("text/html") >= 5
+    found = [(cell.execution_count, cell.outputs) for cell in cells(path)]
+    assert found == [(None, [])] * len(found)
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
