@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from tidegate.program.extras import Extra
@@ -43,8 +44,17 @@ def plot_releases(releases: DataFrame) -> Figure:
     if missing:
         message = f"plot_releases: the frame has no {', '.join(missing)}"
         raise ConfigError(message, hint="Give what tidegate.releases(spark, output) returns")
+
+    class ReleaseFigure(Figure):
+        """Shows itself in a notebook: only pyplot would teach IPython to show any figure."""
+
+        def _repr_png_(self) -> bytes:
+            stored = BytesIO()
+            self.savefig(stored, format="png")
+            return stored.getvalue()
+
     # Made without pyplot, which would keep it open and show it a second time.
-    figure = Figure(figsize=_SIZE_INCHES, layout="constrained")
+    figure = ReleaseFigure(figsize=_SIZE_INCHES, layout="constrained")
     FigureCanvasAgg(figure)
     above, below = figure.subplots(2, 1, sharex=True)
     _draw_lag(above, releases)

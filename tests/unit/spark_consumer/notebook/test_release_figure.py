@@ -6,6 +6,7 @@ import io
 
 import pandas as pd
 import pytest
+from IPython.core.formatters import DisplayFormatter
 from matplotlib.patches import StepPatch
 
 from tidegate.program import extras
@@ -53,6 +54,12 @@ def test_it_is_stored_as_a_png():
     plot_releases(frame(accounts=[3])).savefig(stored, format="png")
 
     assert stored.getvalue().startswith(b"\x89PNG")
+
+
+def test_a_notebook_shows_it_as_a_png():
+    shown, _ = DisplayFormatter().format(plot_releases(frame(accounts=[3])))
+
+    assert shown["image/png"].startswith(b"\x89PNG")
 
 
 def test_the_smaller_ones_of_many_tables_are_added_up():
