@@ -53,11 +53,11 @@ class Figures(dict[str, Any]):
         """Return the figures as tables in HTML, as IPython asks for it."""
         figures = ((name, value) for name, value in self.items() if name not in TITLES)
         tables = [html_table(("figure", "value"), figures)]
-        for name in TITLES:
+        for name, title in TITLES.items():
             rows = self.get(name)
             if rows:
                 values = (row.values() for row in rows)
-                tables.append(html_table(tuple(rows[0]), values, title=TITLES[name]))
+                tables.append(html_table(tuple(rows[0]), values, title=title))
         return "".join(tables)
 
 
