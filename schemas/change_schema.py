@@ -45,6 +45,7 @@ __all__ = [
     "excludes",
     "key_schema",
     "merged_row",
+    "record_names",
     "row_fields",
     "unwatched_columns",
     "value_schema",
@@ -278,6 +279,11 @@ def _with_fields(record: Any, fields: list[Mapping[str, Any]]) -> Any:
     if isinstance(record, list):
         return [record[0], {**record[1], "fields": fields}]
     return {**record, "fields": fields}
+
+
+def record_names(topic: str) -> dict[str, str]:
+    """Return the full names of the Avro records in a topic, of its `key` and of its `value`."""
+    return {"key": f"{namespace_of(topic)}.Key", "value": f"{namespace_of(topic)}.Change"}
 
 
 def _field(name: str, table: TableSchema) -> str:

@@ -4,6 +4,8 @@
     ├── ConfigError             a setting is wrong: the operator fixes it           exit 2
     ├── UnreachableError        a broker, registry or Spanner does not answer       exit 75
     ├── SchemaError             bytes or a schema do not match the contract         exit 1
+    │   ├── SchemaNotFound      the registry has no schema with an id               exit 1
+    │   └── UnreadableProgress  a record of a progress topic cannot be read         exit 2
     ├── ProducerError           the producer's branch (producer/errors.py)          exit 1
     ├── ConsumerError           the consumer's branch (spark_consumer/errors.py)    exit 1
     └── InvariantViolation      a bug in Tidegate                                   exit 70
@@ -24,8 +26,10 @@ __all__ = [
     "InvariantViolation",
     "ProducerError",
     "SchemaError",
+    "SchemaNotFound",
     "TidegateError",
     "UnreachableError",
+    "UnreadableProgress",
     "invariant",
 ]
 
@@ -104,6 +108,16 @@ class UnreachableError(TidegateError):
 
 class SchemaError(TidegateError):
     """Bytes, a schema or a column type do not match the contract."""
+
+
+class SchemaNotFound(SchemaError):  # noqa: N818 - named after what was found
+    """The registry has answered that it has no schema with this id."""
+
+
+class UnreadableProgress(SchemaError):  # noqa: N818 - named after what was found
+    """A record of a progress topic is of a newer version of Tidegate, or of another program."""
+
+    exit_code = ExitCode.USAGE
 
 
 class ProducerError(TidegateError):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import fastavro
 
-from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.errors import SchemaError, UnreadableProgress
 from tidegate.schemas.progress import PROGRESS_VERSION
 from tidegate.schemas.progress_codec import RECORD_SCHEMAS, decode_record
 from tidegate.schemas.wire_format import unframe
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["ProgressDecoder"]
 
 _Writer: TypeAlias = tuple[int, dict[str, Any] | None]
+
+
+_HINT = "Only Tidegate's workers may write to it: find the other writer, then reset the stream"
 
 
 class ProgressDecoder:
@@ -51,6 +54,18 @@ class ProgressDecoder:
         except SchemaError as error:
             fields: dict[str, Any] = {**error.fields, "schema_id": schema_id}
             raise SchemaError(error.message, hint=error.hint, **fields) from error
+
+    def decode_at(self, value: bytes, **place: object) -> ProgressRecord:
+        """Return the record that a value holds.
+
+        Raises UnreadableProgress, which names the place, where `decode` raises SchemaError.
+        """
+        try:
+            return self.decode(value)
+        except SchemaError as error:
+            message = f"the progress topic holds a record that cannot be read: {error.message}"
+            hint = error.hint or _HINT
+            raise UnreadableProgress(message, hint=hint, **{**place, **error.fields}) from error
 
     def _writer(self, schema_id: int) -> _Writer:
         """Return the version of an id's schema, and the schema, parsed, if it is of no version."""

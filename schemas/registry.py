@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tidegate.schemas.errors import SchemaError
+from tidegate.schemas.errors import SchemaError, SchemaNotFound
 
 __all__ = ["InMemorySchemaRegistry", "RegisteredSchema", "SchemaRegistry"]
 
@@ -43,7 +43,7 @@ class SchemaRegistry(Protocol):
         ...
 
     def schema(self, schema_id: int) -> dict[str, Any]:
-        """Return a schema by id; raises SchemaError for an unknown id."""
+        """Return a schema by id; raises SchemaNotFound for an unknown id."""
         ...
 
     def compatibility(self, subject: str) -> str | None:
@@ -88,13 +88,13 @@ class InMemorySchemaRegistry:
         )
 
     def schema(self, schema_id: int) -> dict[str, Any]:
-        """Return a schema by id; raises SchemaError for an unknown id."""
+        """Return a schema by id; raises SchemaNotFound for an unknown id."""
         for text, known in self._ids.items():
             if known == schema_id:
                 schema: dict[str, Any] = json.loads(text)
                 return schema
         message = "the registry has no schema with this id"
-        raise SchemaError(message, schema_id=schema_id)
+        raise SchemaNotFound(message, schema_id=schema_id)
 
     def compatibility(self, subject: str) -> str | None:
         """Return the level that was set."""

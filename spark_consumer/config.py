@@ -178,6 +178,14 @@ class ConsumerConfig(TableSettings):
         "TransactionIncomplete or StreamPartitionIncomplete before anything of the release is "
         "written; record: it is written, and its manifest, the log and status say so",
     )
+    on_bad_record: Literal["stop", "dead_letter"] = Field(
+        default="stop",
+        description="What follows where a record of a data topic is no change: it has no order "
+        "key, names a schema that is not one of its topic, or cannot be decoded. stop: the run "
+        "ends with UnorderedChange, UnknownSchema or UndecodableRecord; dead_letter: the record "
+        "goes to the table dead_letters of the output, with the reason. If it was a change, that "
+        "is missing, and on_mismatch says what follows",
+    )
     take_over: bool = Field(
         default=False,
         description="Take the checkpoint at once from a run that works on it, instead of standing "

@@ -28,13 +28,18 @@ ConfigError
 ├── ReleaseVacuumed         files of a release's tables were deleted
 ├── TableMissing            a table of the output was deleted, or is an older copy
 └── UnreadableEnvelope      the stream's values are made for other programs
+
+SchemaError
+└── UndecodableRecord       a record of a data topic cannot be read
+    └── UnknownSchema       it names a schema that is not one of its topic
 """
 
 from __future__ import annotations
 
-from tidegate.schemas.errors import ConfigError, ConsumerError
+from tidegate.schemas.errors import ConfigError, ConsumerError, ExitCode, SchemaError
 
 __all__ = [
+    "BAD_RECORD_HINT",
     "ChangesExpired",
     "ChangesNotConserved",
     "CheckpointConflict",
@@ -55,14 +60,35 @@ __all__ = [
     "TableMissing",
     "TopicWriterReplaced",
     "TransactionIncomplete",
+    "UndecodableRecord",
+    "UnknownSchema",
     "UnorderedChange",
     "UnreadableEnvelope",
     "WriterReplaced",
 ]
 
 
+BAD_RECORD_HINT = (
+    "Only Tidegate's workers may write to data topics: find the other writer of this record. "
+    'on_bad_record = "dead_letter" sets such records aside in the table dead_letters of the output'
+)
+"""What to do about a record of a data topic that is no change."""
+
+
 class UnorderedChange(ConsumerError):  # noqa: N818 - named after what was found
     """A record in a data topic has no order key in its first header: no worker wrote it."""
+
+    exit_code = ExitCode.USAGE
+
+
+class UndecodableRecord(SchemaError):  # noqa: N818 - named after what was found
+    """A record in a data topic does not hold what its schema says, or names no stream partition."""
+
+    exit_code = ExitCode.USAGE
+
+
+class UnknownSchema(UndecodableRecord):
+    """A record in a data topic names a schema that the registry lacks, or that of another topic."""
 
 
 class CheckpointMismatch(ConsumerError):  # noqa: N818 - named after what was found
@@ -76,13 +102,19 @@ class NewerCheckpoint(CheckpointMismatch):
 class ChangesExpired(ConsumerError):  # noqa: N818 - named after what happened
     """Retention, or somebody, has removed records from Kafka before the gate has read them."""
 
+    exit_code = ExitCode.USAGE
+
 
 class DataTopicChanged(ConsumerError):  # noqa: N818 - named after what was found
     """A topic is no longer the one that the stream began with: its records are gone."""
 
+    exit_code = ExitCode.USAGE
+
 
 class ConflictingCopies(ConsumerError):  # noqa: N818 - named after what was found
     """Two records have one order key and differ: one of them is not what was committed."""
+
+    exit_code = ExitCode.USAGE
 
 
 class SegmentDamaged(ConsumerError):  # noqa: N818 - named after what was found

@@ -14,6 +14,7 @@ from tidegate.spark_consumer.batch.batch_metrics import BatchMetrics
 from tidegate.spark_consumer.batch.effect_loop import EffectLoop
 from tidegate.spark_consumer.batch.sink_work import SinkWork
 from tidegate.spark_consumer.batch.step_timer import StepTimer
+from tidegate.spark_consumer.core.dead_letters import DEAD_LETTERS
 from tidegate.spark_consumer.errors import RunStopped
 from tidegate.spark_consumer.sinks.port import ClosingSink
 
@@ -134,6 +135,10 @@ class Batch:
                 batch=batch,
                 rows=loop.plan.repeated_rows,
                 adopted_through_us=loop.plan.after_us,
+            )
+        if loop.dead_letters:
+            self._log.warning(
+                "dead letters", batch=batch, rows=loop.dead_letters, table=DEAD_LETTERS
             )
         for mismatch in loop.mismatches:
             self._log.warning("mismatch recorded", batch=batch, **mismatch.content())

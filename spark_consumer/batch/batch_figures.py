@@ -61,6 +61,7 @@ class BatchFigures:
     phase_seconds: Mapping[str, float]
     """Seconds by phase; all writing to sinks is one."""
     sinks: Mapping[str, SinkFigures]
+    dead_letters: int = 0
 
     @classmethod
     def of(
@@ -97,6 +98,7 @@ class BatchFigures:
             finished_stream_partitions=None if frontier is None else frontier.finished_tokens,
             mirror_releases_behind=state.next_release - 1 - state.mirrored,
             accepted_gaps=len(state.gaps),
+            dead_letters=loop.dead_letters,
             phase_seconds=dict(phases),
             sinks={
                 sink: SinkFigures(stands_at, *taken[sink], seconds.get(f"{SINK_STEP}{sink}", 0.0))

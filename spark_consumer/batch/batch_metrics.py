@@ -59,6 +59,7 @@ class BatchMetrics:
         metrics.add("batches_total")
         metrics.add("late_changes_total", figures.late_changes)
         metrics.add("copies_total", figures.copies)
+        metrics.add("dead_letters_total", figures.dead_letters)
         metrics.add("mismatches_total", figures.mismatches)
         metrics.add("releases_total", figures.releases)
         metrics.add("released_changes_total", figures.released_changes)

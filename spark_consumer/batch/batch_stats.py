@@ -7,32 +7,67 @@ distribution comes as quantiles, by which the core cuts releases and segments.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.schemas.wire_format import HEADER_BYTES, unframe
 from tidegate.spark_consumer.batch.row_sums import read_sum, sum_of, with_hash
-from tidegate.spark_consumer.batch.rows import IS_PROGRESS, at_or_below, commit_us, within
+from tidegate.spark_consumer.batch.rows import (
+    IS_PROGRESS,
+    ORDER_KEY_BYTES_MIN,
+    at_or_below,
+    commit_us,
+    within,
+)
 from tidegate.spark_consumer.core.batch_state import TopicIds
 from tidegate.spark_consumer.core.batch_stats import BatchStats
 from tidegate.spark_consumer.core.release import NO_CHANGES, QUANTILES, Distribution
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["ORDER_KEY_BYTES_MIN", "count_changes", "topics_of"]
+__all__ = ["RecordFrame", "count_changes", "topics_of"]
 
-ORDER_KEY_BYTES_MIN = 29
-"""Timestamp, an empty transaction id with its zero byte, record sequence, mod number."""
+RecordFrame: TypeAlias = "tuple[str, bytes, bytes | None]"
+"""Topic, the key's header, the value's header or None for a record without a value."""
 
 _ACCURACY = 1_000
 
 
-def count_changes(rows: DataFrame, *, after_us: int, through_us: int) -> BatchStats:
-    """Count a batch's changes against the former and the new watermark."""
+def topics_of(
+    frames: Iterable[RecordFrame],
+) -> tuple[TopicIds, ...]:
+    """Return the schema ids by topic.
+
+    Raises SchemaError for bytes without Confluent's header.
+    """
+    keys: dict[str, set[int]] = defaultdict(set)
+    values: dict[str, set[int]] = defaultdict(set)
+    for topic, key, value in frames:
+        keys[topic].add(unframe(key)[0])
+        # A null value is a tombstone: it has no schema.
+        if value is not None:
+            values[topic].add(unframe(value)[0])
+    return tuple(
+        TopicIds(topic, tuple(sorted(keys[topic])), tuple(sorted(values[topic])))
+        for topic in sorted(keys)
+    )
+
+
+def count_changes(
+    rows: DataFrame,
+    *,
+    after_us: int,
+    through_us: int,
+    topics_of: Callable[[Iterable[RecordFrame]], tuple[TopicIds, ...]] = topics_of,
+) -> BatchStats:
+    """Count a batch's changes against the former and the new watermark.
+
+    `topics_of` returns the schema ids of records with an order key, each of which it gets once.
+    """
     changes = rows.where(~F.col(IS_PROGRESS))
     is_ordered = F.expr(f"coalesce(length(order_key) >= {ORDER_KEY_BYTES_MIN}, FALSE)")
     is_late = is_ordered & at_or_below(after_us)
@@ -48,7 +83,10 @@ def count_changes(rows: DataFrame, *, after_us: int, through_us: int) -> BatchSt
         "unordered": F.when(~is_ordered, place),
         "size": size,
         "commit_us": F.when(is_ordered, commit_us()),
-        "frame": F.struct("topic", _frame("key").alias("key"), _frame("value").alias("value")),
+        "frame": F.when(
+            is_ordered,
+            F.struct("topic", _frame("key").alias("key"), _frame("value").alias("value")),
+        ),
     }
     due, early = F.col("is_due"), F.col("is_early")
     counted = (
@@ -106,23 +144,3 @@ def _distribution(
     rows: int, quantiles_us: Sequence[int] | None, size_bytes: int | None
 ) -> Distribution:
     return Distribution(rows, tuple(quantiles_us), size_bytes) if quantiles_us else NO_CHANGES
-
-
-def topics_of(
-    frames: Iterable[tuple[str, bytes, bytes | None]],
-) -> tuple[TopicIds, ...]:
-    """Return the schema ids by topic, of (topic, key's header, value's header or None).
-
-    Raises SchemaError for bytes without Confluent's header.
-    """
-    keys: dict[str, set[int]] = defaultdict(set)
-    values: dict[str, set[int]] = defaultdict(set)
-    for topic, key, value in frames:
-        keys[topic].add(unframe(key)[0])
-        # A null value is a tombstone: it has no schema.
-        if value is not None:
-            values[topic].add(unframe(value)[0])
-    return tuple(
-        TopicIds(topic, tuple(sorted(keys[topic])), tuple(sorted(values[topic])))
-        for topic in sorted(keys)
-    )

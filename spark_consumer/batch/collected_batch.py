@@ -13,17 +13,24 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.schemas.order_key import TIMESTAMP_BYTES, first_key_after
 from tidegate.schemas.wire_format import HEADER_BYTES
-from tidegate.spark_consumer.batch.batch_stats import ORDER_KEY_BYTES_MIN, topics_of
+from tidegate.spark_consumer.batch.batch_stats import topics_of
 from tidegate.spark_consumer.batch.row_sums import HASH, with_hash
-from tidegate.spark_consumer.batch.rows import CHANGE_COLUMNS, IS_PROGRESS
+from tidegate.spark_consumer.batch.rows import (
+    CHANGE_COLUMNS,
+    IS_PROGRESS,
+    ORDER_KEY_BYTES_MIN,
+)
 from tidegate.spark_consumer.core.batch_stats import BatchStats
 from tidegate.spark_consumer.core.release import NO_CHANGES, QUANTILES, Distribution
 from tidegate.spark_consumer.core.row_sums import CHECKSUM_MODULUS, RowSum
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame
+
+    from tidegate.spark_consumer.batch.batch_stats import RecordFrame
+    from tidegate.spark_consumer.core.batch_state import TopicIds
 
 __all__ = ["CollectedBatch", "collect_batch", "sum_of_changes"]
 
@@ -40,10 +47,16 @@ class CollectedBatch:
     progress: Sequence[tuple[int, int, bytes | None]]
     changes: Sequence[Mapping[str, Any]]
 
-    def count(self, *, after_us: int, through_us: int) -> BatchStats:
+    def count(
+        self,
+        *,
+        after_us: int,
+        through_us: int,
+        topics_of: Callable[[Iterable[RecordFrame]], tuple[TopicIds, ...]] = topics_of,
+    ) -> BatchStats:
         """Count the changes against the former and the new watermark.
 
-        Raises SchemaError for bytes without Confluent's header.
+        `topics_of` returns the schema ids of records with an order key.
         """
         unordered = [one for one in self.changes if not _is_ordered(one)]
         places = [f"{one['topic']}/{one['topic_partition']}/{one['offset']}" for one in unordered]
@@ -59,7 +72,7 @@ class CollectedBatch:
             early_checksum=sum_of_changes(early).checksum,
             early_min_us=times_us[0] if times_us else None,
             early_max_us=times_us[-1] if times_us else None,
-            topics=topics_of(_frames(self.changes)),
+            topics=topics_of(_frames(ordered)),
             unordered_rows=len(unordered),
             unordered_at=min(places, default=""),
         )
@@ -67,7 +80,7 @@ class CollectedBatch:
     def due(self, *, after_us: int, through_us: int) -> list[Mapping[str, Any]]:
         """Return the changes with `after_us` < commit timestamp <= `through_us`."""
         low, high = first_key_after(after_us), first_key_after(through_us)
-        return [one for one in self.changes if low <= one["order_key"] < high]
+        return [one for one in self.changes if _is_ordered(one) and low <= one["order_key"] < high]
 
 
 def collect_batch(rows: DataFrame, *, change_bytes_max: int) -> CollectedBatch | None:
@@ -118,9 +131,7 @@ def _distribution(changes: Sequence[Mapping[str, Any]]) -> Distribution:
     return Distribution(len(changes), tuple(times_us[place] for place in places), size)
 
 
-def _frames(
-    changes: Iterable[Mapping[str, Any]],
-) -> Iterable[tuple[str, bytes, bytes | None]]:
+def _frames(changes: Iterable[Mapping[str, Any]]) -> Iterable[RecordFrame]:
     return {
         (
             one["topic"],

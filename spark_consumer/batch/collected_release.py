@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.order_key import OrderKey, first_key_after
+from tidegate.spark_consumer.batch.bad_records import NO_SCHEMA_OF_TOPIC
 from tidegate.spark_consumer.batch.release_order import numbered
 from tidegate.spark_consumer.core.origin_sums import sum_by_origin
 from tidegate.spark_consumer.core.row_sums import Conflict, ReleaseCount
+from tidegate.spark_consumer.errors import BAD_RECORD_HINT, UnknownSchema
 from tidegate.spark_consumer.sinks.collected_table import CollectedTable
 from tidegate.spark_consumer.sinks.decoding import decode_changes
 from tidegate.spark_consumer.sinks.port import Release, SourceRecord
@@ -40,9 +42,10 @@ def collected_release(
     The release is the one that `decoded_release` makes of the same records; `in_order` returns its
     frame, for sinks that need one.  If the count names a conflict, the tables hold no changes: such
     a release is not written.  Raises InvariantViolation if records lie outside the bounds,
-    SchemaError for bytes that do not fit their schema.
+    UndecodableRecord for bytes that do not fit their schema.
     """
     _require_bounds(records, bounds)
+    _require_topics(records, topics)
     of_change: dict[bytes, list[Mapping[str, Any]]] = {}
     for record in records:
         of_change.setdefault(bytes(record["order_key"]), []).append(record)
@@ -123,6 +126,21 @@ def _is_conflict(records: Sequence[Mapping[str, Any]]) -> bool:
         for record in records[1:]
         for column in ("topic", "key", "value", "mod")
     )
+
+
+def _require_topics(
+    records: Iterable[Mapping[str, Any]], topics: Mapping[str, TopicSchemas]
+) -> None:
+    for record in records:
+        if record["topic"] not in topics and record["value"] is not None:
+            topic, topic_partition, offset = _place(record)
+            raise UnknownSchema(
+                NO_SCHEMA_OF_TOPIC,
+                hint=BAD_RECORD_HINT,
+                topic=topic,
+                topic_partition=topic_partition,
+                offset=offset,
+            )
 
 
 def _require_bounds(records: Iterable[Mapping[str, Any]], bounds: ReleaseBounds) -> None:

@@ -11,11 +11,13 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.schemas.errors import invariant
 from tidegate.schemas.order_key import OrderKey
+from tidegate.spark_consumer.batch.bad_records import NO_SCHEMA_OF_TOPIC
 from tidegate.spark_consumer.batch.release_order import PLACE, SLICE, is_outside, numbered
 from tidegate.spark_consumer.batch.row_sums import HALF_BITS, high_half, low_half
 from tidegate.spark_consumer.core.origin_sums import NO_CHANGES_OF_ORIGIN, OriginSum
 from tidegate.spark_consumer.core.release import first_ordinals
 from tidegate.spark_consumer.core.row_sums import CHECKSUM_MODULUS, Conflict, ReleaseCount
+from tidegate.spark_consumer.errors import BAD_RECORD_HINT, UnknownSchema
 from tidegate.spark_consumer.sinks.decoding import decode_changes
 from tidegate.spark_consumer.sinks.port import DecodedTable, Release, SourceRecord
 
@@ -52,6 +54,7 @@ def decoded_release(
 
         kept = persisted(rows.frame)
         count = _counted(kept, bounds)
+        _require_topics(kept, count, topics)
         waiting, waiting_due = rows.waiting
         ordered = numbered(kept, count.first_ordinals, release=bounds.number)
         # Keeping decoded rows costs more than the decoding that a single sink does anyway.
@@ -163,6 +166,20 @@ def _counted(rows: DataFrame, bounds: ReleaseBounds) -> _Count:
         first_ordinals=first_ordinals(changes),
         origins=origins,
     )
+
+
+def _require_topics(rows: DataFrame, count: _Count, topics: Mapping[str, TopicSchemas]) -> None:
+    """Raise UnknownSchema for changes of a topic that the plan names no schema of."""
+    unknown = sorted(topic for topic, n in count.by_topic.items() if n and topic not in topics)
+    if unknown:
+        (found,) = rows.where((F.col("topic") == unknown[0]) & F.col("value").isNotNull()).take(1)
+        raise UnknownSchema(
+            NO_SCHEMA_OF_TOPIC,
+            hint=BAD_RECORD_HINT,
+            topic=found["topic"],
+            topic_partition=found["topic_partition"],
+            offset=found["offset"],
+        )
 
 
 def _first_conflict(rows: DataFrame, conflicts: int) -> Conflict:

@@ -31,6 +31,7 @@ from tidegate.spark_consumer.core.batch_effects import (
 from tidegate.spark_consumer.core.batch_events import (
     BatchBegun,
     ChangesCounted,
+    DeadLettersStored,
     FrontierLoaded,
     LateSetAside,
     PlanLoaded,
@@ -50,6 +51,7 @@ from tidegate.spark_consumer.core.plan import (
     CompactSegments,
     MergeMirror,
     SetLateAside,
+    StoreDeadLetters,
     StoreSegment,
     WriteRelease,
 )
@@ -128,6 +130,8 @@ class EffectLoop:
         """Mismatches of the batch's releases, which were written all the same."""
         self.mismatches: list[Mismatch] = []
         """The first of them, of each release."""
+        self.dead_letters = 0
+        """Records that were set aside because they are no changes."""
         self.frontier: Frontier | None = None
         """The frontier that the batch stored; None in a replay that executes a stored plan."""
 
@@ -163,11 +167,8 @@ class EffectLoop:
 
     def _execute(self, effect: BatchEffect) -> _Answered:
         match effect:
-            case SetLateAside():
-                yield LoopStep("late")
-                # Rows are written past the gate's files, which refuse a replaced run by themselves.
-                self._parts.files.require_writer()
-                return LateSetAside(self._rows.set_late_aside(self.plan))
+            case StoreDeadLetters() | SetLateAside():
+                return (yield from self._set_aside(effect))
             case CountRelease() | InspectSegments():
                 return (yield from self._count(effect))
             case HandOver():
@@ -217,6 +218,22 @@ class EffectLoop:
                 yield LoopStep("state")
                 self._parts.files.store_state(effect.state, effect.files)
                 return StateStored()
+            case _:
+                assert_never(effect)
+
+    def _set_aside(self, effect: StoreDeadLetters | SetLateAside) -> _Answered:
+        # Rows are written past the gate's files, which refuse a replaced run by themselves.
+        match effect:
+            case StoreDeadLetters():
+                yield LoopStep("dead-letters", effect.release)
+                self._parts.files.require_writer()
+                stored = self._rows.store_dead_letters(self.plan, effect.release)
+                self.dead_letters += stored
+                return DeadLettersStored(stored)
+            case SetLateAside():
+                yield LoopStep("late")
+                self._parts.files.require_writer()
+                return LateSetAside(self._rows.set_late_aside(self.plan))
             case _:
                 assert_never(effect)
 

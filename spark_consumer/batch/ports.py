@@ -54,7 +54,8 @@ class BatchRows(Protocol):
     def count_changes(self, *, after_us: int, through_us: int, offsets: int) -> BatchStats:
         """Count the data rows against the former and the new watermark.
 
-        `offsets` is how many offsets of all data topics the batch spans.
+        `offsets` is how many offsets of all data topics the batch spans.  Raises UndecodableRecord
+        for a record that names no schema of its topic, unless such records are set aside.
         """
         ...
 
@@ -62,6 +63,14 @@ class BatchRows(Protocol):
         """Append the data rows at or below `plan.after_us` to the table of late changes, once.
 
         Returns how many rows of the batch the table holds.
+        """
+        ...
+
+    def store_dead_letters(self, plan: Plan, release: int | None) -> int:
+        """Append records that are no changes to the table of dead letters, once.
+
+        Without a release those of the batch that have no order key, else those that `release` has
+        counted.  Returns how many of them the table holds.
         """
         ...
 
@@ -96,7 +105,8 @@ class BatchRows(Protocol):
         """Return a release's changes, decoded and counted; its frames are valid within the block.
 
         Transactions up to `complete_from_us` are not counted; those in one of the accepted `gaps`
-        may lack records.
+        may lack records.  Where records that cannot be decoded are set aside, they are counted and
+        are not in the release; otherwise the first of them ends the batch with UndecodableRecord.
 
         Raises InvariantViolation if the rows are not those that the bounds promise, and
         SegmentDamaged if a segment cannot be read.

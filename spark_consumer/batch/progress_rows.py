@@ -63,8 +63,8 @@ class ProgressReader:
     def read(self, rows: DataFrame, *, offsets: int) -> Iterator[list[ProgressRow]]:
         """Yield portions of the progress rows of a batch that spans so many of their offsets.
 
-        In each slot a portion goes on where the one before it ended.  Raises SchemaError for a row
-        that cannot be decoded.
+        In each slot a portion goes on where the one before it ended.  Raises UnreadableProgress for
+        a row that cannot be decoded.
         """
         progress = rows.where(IS_PROGRESS).select(*_PLACE, "key", "value")
         if offsets > ROWS_TAKEN_WHOLE_MAX:
@@ -82,7 +82,8 @@ class ProgressReader:
         portion: list[ProgressRow] = []
         size = 0
         for slot, offset, value in found:
-            portion.append(ProgressRow(slot, offset, self._decoder.decode(bytes(value))))
+            record = self._decoder.decode_at(bytes(value), slot=slot, offset=offset)
+            portion.append(ProgressRow(slot, offset, record))
             size += len(value)
             if size >= PORTION_BYTES:
                 yield portion

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 __all__ = [
     "CHANGE_COLUMNS",
     "CHANGE_SCHEMA",
+    "HEADERS",
+    "HEADER_TYPE",
     "IS_PROGRESS",
+    "ORDER_KEY_BYTES_MIN",
     "at_or_below",
     "commit_us",
     "kafka_columns",
@@ -50,6 +53,17 @@ CHANGE_SCHEMA = StructType(
 )
 """A change as the gate stores it: raw bytes, so that no new schema can break waiting changes."""
 
+HEADERS = "headers"
+"""Of a row without an order key, all its headers; null for all others."""
+
+HEADER_TYPE = "array<struct<key:string,value:binary>>"
+
+ORDER_KEY_BYTES_MIN = 29
+"""Timestamp, an empty transaction id with its zero byte, record sequence, mod number."""
+
+_AFTER_ALL_TIMES = first_key_after(253_402_300_799_999_999)
+"""Above the order key of every commit timestamp: those end with the year 9999."""
+
 _ORIGIN_BYTES = 8
 
 CHANGE_COLUMNS = tuple(CHANGE_SCHEMA.fieldNames())
@@ -58,11 +72,12 @@ CHANGE_COLUMNS = tuple(CHANGE_SCHEMA.fieldNames())
 def kafka_columns(frame: DataFrame, *, is_progress: bool) -> DataFrame:
     """Return rows of Spark's Kafka source (with headers) in the gate's columns.
 
-    `order_key` is null where the first header is not the order key, and `origin`, a signed number,
+    `order_key` is null where the first header is no order key, and `origin`, a signed number,
     where the third one does not name a stream partition: older programs wrote none.  Records of
     data topics without a value are left out: a tombstone is no change.
     """
     changes = frame if is_progress else frame.where(F.col("value").isNotNull())
+    order_key = _order_key()
     return changes.select(
         F.lit(is_progress).alias(IS_PROGRESS),
         "topic",
@@ -70,10 +85,18 @@ def kafka_columns(frame: DataFrame, *, is_progress: bool) -> DataFrame:
         "offset",
         "key",
         "value",
-        _header(0, HEADER_ORDER).alias("order_key"),
+        order_key.alias("order_key"),
         F.decode(_header(1, HEADER_MOD), "UTF-8").alias("mod"),
         _signed(_header(2, HEADER_ORIGIN)).alias("origin"),
+        F.when(F.lit(not is_progress) & order_key.isNull(), F.col(HEADERS)).alias(HEADERS),
     )
+
+
+def _order_key() -> Column:
+    """Return the header with the order key; null where what it holds cannot be one."""
+    found = _header(0, HEADER_ORDER)
+    is_key = (F.length(found) >= ORDER_KEY_BYTES_MIN) & (found < F.lit(bytearray(_AFTER_ALL_TIMES)))
+    return F.when(is_key, found)
 
 
 def within(*, after_us: int, through_us: int) -> Column:

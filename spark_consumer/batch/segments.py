@@ -37,7 +37,7 @@ from tidegate.spark_consumer.core.row_sums import NO_ROWS, RowSum
 from tidegate.spark_consumer.sinks.observed import observed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import Column, SparkSession
 
@@ -96,10 +96,27 @@ class SegmentFiles:
             sums = self._write(found.where(is_above), output)
         return sums, read_sum(observed(observation), "read")
 
-    def release(
+    def records(
         self, rows: DataFrame, bounds: ReleaseBounds, *, reads: Sequence[SegmentRead]
+    ) -> DataFrame:
+        """Return what lies within a release's bounds, with copies, in any order."""
+        inside = within(after_us=bounds.after_us, through_us=bounds.through_us)
+        frames = [
+            rows.where(~F.col(IS_PROGRESS)),
+            *(self._read(r, rows.sparkSession) for r in reads),
+        ]
+        found = [frame.where(inside).select(*CHANGE_COLUMNS) for frame in frames]
+        return reduce(DataFrame.unionByName, found)
+
+    def release(
+        self,
+        rows: DataFrame,
+        bounds: ReleaseBounds,
+        *,
+        reads: Sequence[SegmentRead],
+        chosen: Callable[[DataFrame], DataFrame] | None = None,
     ) -> ReleaseRows:
-        """Return a release's changes as `in_order` makes them."""
+        """Return a release's changes as `in_order` makes them; of all records those `chosen`."""
         inside = within(after_us=bounds.after_us, through_us=bounds.through_us)
         found = rows.where(~F.col(IS_PROGRESS) & inside).select(*CHANGE_COLUMNS)
         observation = None
@@ -107,6 +124,8 @@ class SegmentFiles:
             # In the session of the rows, which runs the job: only that one gets the counts.
             waiting, observation = self._observed(reads, is_due=inside, spark=rows.sparkSession)
             found = found.unionByName(waiting.where(inside).select(*CHANGE_COLUMNS))
+        if chosen is not None:
+            found = chosen(found)
         return ReleaseRows(in_order(found, bounds), observation)
 
     def collect(self, reads: Sequence[SegmentRead]) -> list[dict[str, Any]]:

@@ -7,9 +7,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark import StorageLevel
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
+from tidegate.schemas.errors import InvariantViolation
 from tidegate.schemas.order_key import first_key_after
-from tidegate.spark_consumer.batch.batch_stats import count_changes
+from tidegate.schemas.wire_format import HEADER_BYTES
+from tidegate.spark_consumer.batch.bad_records import (
+    as_dead_letters,
+    frame_of,
+    place_of,
+    readable_rows,
+    reasons_of,
+    unordered_rows,
+    unreadable_rows,
+    without,
+)
+from tidegate.spark_consumer.batch.batch_stats import count_changes, topics_of
 from tidegate.spark_consumer.batch.collected_batch import collect_batch, sum_of_changes
 from tidegate.spark_consumer.batch.collected_release import collected_release
 from tidegate.spark_consumer.batch.decoded_release import decoded_release
@@ -18,6 +31,7 @@ from tidegate.spark_consumer.batch.progress_rows import ROWS_TAKEN_WHOLE_MAX
 from tidegate.spark_consumer.batch.rows import (
     CHANGE_COLUMNS,
     IS_PROGRESS,
+    ORDER_KEY_BYTES_MIN,
     at_or_below,
     within,
 )
@@ -25,18 +39,21 @@ from tidegate.spark_consumer.batch.segments import COUNTED
 from tidegate.spark_consumer.batch.transaction_sums import count_collected, count_ordered
 from tidegate.spark_consumer.batch.undecodable import naming_undecodable
 from tidegate.spark_consumer.core.gate import Limits
+from tidegate.spark_consumer.errors import UndecodableRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
     from tidegate.lineage.frontier import ProgressRow
     from tidegate.schemas.progress import PartitionGap
+    from tidegate.spark_consumer.batch.bad_records import BadRecords
+    from tidegate.spark_consumer.batch.batch_stats import RecordFrame
     from tidegate.spark_consumer.batch.collected_batch import CollectedBatch
     from tidegate.spark_consumer.batch.progress_rows import ProgressReader
     from tidegate.spark_consumer.batch.segments import SegmentFiles
-    from tidegate.spark_consumer.core.batch_state import Segment
+    from tidegate.spark_consumer.core.batch_state import Segment, TopicIds
     from tidegate.spark_consumer.core.batch_stats import BatchStats
     from tidegate.spark_consumer.core.plan import Plan, ReleaseBounds
     from tidegate.spark_consumer.core.row_sums import ReleaseCount, RowSum, SegmentRead
@@ -70,8 +87,11 @@ class SparkRows:
         late: LateRows,
         collects: bool = False,
         limits: Limits | None = None,
+        bad: BadRecords | None = None,
     ) -> None:
         """Take the frame of a batch, with the gate's columns; reads nothing yet.
+
+        Without `bad`, schema ids are not looked up and no record is set aside.
 
         `collects` says whether small releases are collected, and batches that are as small by
         `limits`; otherwise Spark counts, makes and writes them too.
@@ -85,6 +105,8 @@ class SparkRows:
         self._batch: CollectedBatch | None = None
         self._is_left_to_spark = not collects
         self._kept: DataFrame | None = None
+        self._bad = bad
+        self._unreadable: DataFrame | None = None
 
     def close(self) -> None:
         """Free the memory that Spark keeps the rows in."""
@@ -105,8 +127,30 @@ class SparkRows:
     def count_changes(self, *, after_us: int, through_us: int, offsets: int) -> BatchStats:
         """Count the data rows: one Spark job, or none if they are collected."""
         if (batch := self._collected(offsets)) is not None:
-            return batch.count(after_us=after_us, through_us=through_us)
-        return count_changes(self._persisted, after_us=after_us, through_us=through_us)
+            stats = batch.count(after_us=after_us, through_us=through_us, topics_of=self._topics_of)
+        else:
+            stats = count_changes(
+                self._persisted,
+                after_us=after_us,
+                through_us=through_us,
+                topics_of=self._topics_of,
+            )
+        if not self._sets_aside:
+            return stats
+        return replace(stats, unordered_rows=0, unordered_at="", dead_letters=stats.unordered_rows)
+
+    def store_dead_letters(self, plan: Plan, release: int | None) -> int:
+        """Append what is no change to its table, in a Spark job; return how many it holds."""
+        if self._bad is None or (release is not None and self._unreadable is None):
+            message = "a plan sets records aside that were not found"
+            raise InvariantViolation(message, batch=plan.batch, release=release)
+        if release is None or self._unreadable is None:
+            rows = unordered_rows(self._frame)
+        else:
+            rows = as_dead_letters(self._unreadable)
+        return self._bad.table.write(
+            rows, query_id=plan.query_id, batch=plan.batch, release=release
+        )
 
     def set_late_aside(self, plan: Plan) -> int:
         """Append the late rows to their table; return how many it holds of the batch."""
@@ -161,10 +205,15 @@ class SparkRows:
                     )
                     found = count_collected(release, complete_from_us=complete_from_us, gaps=gaps)
                 else:
-                    rows = self._segments.release(self._persisted, bounds, reads=reads)
+                    bad = self._find_unreadable(bounds, reads, topics)
+                    chosen = (lambda found: readable_rows(found, topics)) if bad else None
+                    rows = self._segments.release(
+                        self._persisted, bounds, reads=reads, chosen=chosen
+                    )
                     release, count = opened.enter_context(
                         decoded_release(rows, bounds, plan=plan, topics=topics)
                     )
+                    count = replace(count, dead_letters=bad)
                     number = bounds.number
                     opened.enter_context(naming_undecodable(rows.frame, topics, release=number))
                     # Decoded again for the sinks: those rows are not kept, and this is one field
@@ -189,16 +238,82 @@ class SparkRows:
         low, high = first_key_after(bounds.after_us), first_key_after(bounds.through_us)
         stored = self._segments.collect(reads)
         waiting = [one for one in stored if low <= one["order_key"] < high]
-        release, count = collected_release(
-            [*self._due(bounds), *waiting],
-            bounds,
-            plan=plan,
-            topics=topics,
-            spark=self._frame.sparkSession,
-            in_order=lambda: self._segments.release(self._persisted, bounds, reads=reads).frame,
-        )
+        records = [*self._due(bounds), *waiting]
+
+        def make(
+            records: Sequence[Mapping[str, Any]],
+            chosen: Callable[[DataFrame], DataFrame] | None = None,
+        ) -> tuple[Release, ReleaseCount]:
+            return collected_release(
+                records,
+                bounds,
+                plan=plan,
+                topics=topics,
+                spark=self._frame.sparkSession,
+                in_order=lambda: (
+                    self._segments.release(
+                        self._persisted, bounds, reads=reads, chosen=chosen
+                    ).frame
+                ),
+            )
+
+        release, count = self._made_readable(records, topics, make)
         read = sum_of_changes(one for one in stored if one[COUNTED])
         return release, replace(count, waiting=read, waiting_due=len(waiting))
+
+    def _made_readable(
+        self,
+        records: Sequence[Mapping[str, Any]],
+        topics: Mapping[str, TopicSchemas],
+        make: Callable[..., tuple[Release, ReleaseCount]],
+    ) -> tuple[Release, ReleaseCount]:
+        """Make a small release, without what cannot be decoded where that is set aside."""
+        try:
+            made = make(records)
+            if not self._sets_aside or made[1].conflict is None:
+                return made
+        except UndecodableRecord:
+            if not self._sets_aside:
+                raise
+        # Only now: almost no release has such a record.
+        reasons = reasons_of(records, topics)
+        self._unreadable = frame_of(self._frame.sparkSession, records, reasons)
+        readable = [one for one in records if place_of(one) not in reasons]
+        release, count = make(readable, lambda found: without(found, reasons))
+        return release, replace(count, dead_letters=len(reasons))
+
+    def _find_unreadable(
+        self,
+        bounds: ReleaseBounds,
+        reads: Sequence[SegmentRead],
+        topics: Mapping[str, TopicSchemas],
+    ) -> int:
+        """Return how many records of a large release cannot be decoded: one Spark job."""
+        if not self._sets_aside:
+            return 0
+        records = self._segments.records(self._persisted, bounds, reads=reads)
+        self._unreadable = unreadable_rows(records, topics)
+        return self._unreadable.count()
+
+    @property
+    def _sets_aside(self) -> bool:
+        return self._bad is not None and self._bad.sets_aside
+
+    def _topics_of(self, frames: Iterable[RecordFrame]) -> tuple[TopicIds, ...]:
+        if self._bad is None:
+            return topics_of(frames)
+        return self._bad.ids.topics_of(frames, find=self._find)
+
+    def _find(self, topic: str, column: str, head: bytes) -> Mapping[str, int]:
+        """Return the place of a record, in a Spark job of its own: it ends the batch."""
+        begins = F.coalesce(F.substring(column, 1, HEADER_BYTES), F.lit(bytearray()))
+        found = self._persisted.where(
+            (F.col("topic") == topic)
+            & (begins == F.lit(bytearray(head)))
+            & (F.length("order_key") >= ORDER_KEY_BYTES_MIN)
+        )
+        row = found.orderBy("topic_partition", "offset").select("topic_partition", "offset").first()
+        return {} if row is None else row.asDict()
 
     def _due(self, bounds: ReleaseBounds) -> Sequence[Mapping[str, Any]]:
         """Return the batch's own changes of a release; a job where they are not collected."""

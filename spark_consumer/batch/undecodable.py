@@ -35,7 +35,7 @@ _COLUMNS = ("topic", "topic_partition", "offset", "order_key", "key", "value", "
 def naming_undecodable(
     rows: DataFrame, topics: Mapping[str, TopicSchemas], *, release: int
 ) -> Iterator[None]:
-    """Within the block, raise SchemaError with topic and offset where Spark cannot decode a record.
+    """Within the block, raise UndecodableRecord with its place where Spark cannot decode a record.
 
     `rows` are the release's, with every column of a record; they must be readable still.
     """

@@ -230,6 +230,7 @@ def _figures(state: State, *, now_us: int) -> Mapping[str, Any]:
         "waiting_changes": sum(segment.rows for segment in state.segments),
         "late_changes": state.late_rows,
         "copies": state.copies,
+        "dead_letters": state.dead_letters,
         "mismatches": state.mismatches,
         "gaps": [asdict(gap) for gap in state.gaps],
         "stream_has_ended": state.stream_has_ended,

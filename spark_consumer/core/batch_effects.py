@@ -7,7 +7,7 @@ its list; the event beside it carries the answer:
     ReadProgress -> ProgressRead      CountChanges -> ChangesCounted  StoreState -> StateStored
     DescribeTopics -> TopicsDescribed ReadMoreProgress -> ProgressRead
     CountRelease -> ReleaseCounted    InspectSegments -> SegmentsInspected
-    SetLateAside -> LateSetAside
+    SetLateAside -> LateSetAside      StoreDeadLetters -> DeadLettersStored
     StoreSegment -> SegmentStored     CompactSegments -> SegmentsJoined
 
 A kill between any two effects is safe: the batch starts again and repeats them.  The effects of a
@@ -25,6 +25,7 @@ from tidegate.spark_consumer.core.plan import (
     CompactSegments,
     MergeMirror,
     SetLateAside,
+    StoreDeadLetters,
     StoreSegment,
     WriteRelease,
 )
@@ -193,6 +194,7 @@ BatchEffect: TypeAlias = (
     | StoreFrontier
     | StorePlan
     | HandOver
+    | StoreDeadLetters
     | SetLateAside
     | WriteRelease
     | MergeMirror

@@ -22,6 +22,7 @@ __all__ = [
     "BatchBegun",
     "BatchEvent",
     "ChangesCounted",
+    "DeadLettersStored",
     "FrontierLoaded",
     "LateSetAside",
     "PlanLoaded",
@@ -116,6 +117,13 @@ class LateSetAside:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadLettersStored:
+    """How many records of the batch, or of the release, the table of dead letters holds now."""
+
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentsInspected:
     """What each read found; None where the segment cannot be read."""
 
@@ -152,6 +160,7 @@ BatchEvent: TypeAlias = (
     | ChangesCounted
     | ReleaseCounted
     | LateSetAside
+    | DeadLettersStored
     | SegmentsInspected
     | SegmentStored
     | SegmentsJoined

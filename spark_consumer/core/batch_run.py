@@ -6,9 +6,8 @@
     plan N -> hand over -> its steps -> state N
 
 Each release is counted before it is written, and each segment as it is written: what does not agree
-with the plan or the state ends the batch before the sink's commit (`conservation`), and so does a
-transaction that is not whole (`transactions`) or a stream partition that contradicts its marker
-(`origin_account`), unless mismatches are recorded.
+with the plan or the state ends the batch before the sink's commit (`conservation`), and so does
+what contradicts its own records or markers (`release_check`), unless mismatches are recorded.
 
 The plan is stored before the first effect that it names and the state after the last, so that a
 kill between any two effects leads to the same batch again.  A replay that finds a plan executes it
@@ -44,6 +43,7 @@ from tidegate.spark_consumer.core.batch_events import (
     BatchBegun,
     BatchEvent,
     ChangesCounted,
+    DeadLettersStored,
     FrontierLoaded,
     LateSetAside,
     PlanLoaded,
@@ -68,12 +68,12 @@ from tidegate.spark_consumer.core.gate import (
     waiting_segments,
 )
 from tidegate.spark_consumer.core.hand_over import hand_over
-from tidegate.spark_consumer.core.kept_releases import first_kept
-from tidegate.spark_consumer.core.origin_account import OriginAccount
+from tidegate.spark_consumer.core.kept_releases import first_kept_after
 from tidegate.spark_consumer.core.plan import (
     CompactSegments,
     MergeMirror,
     SetLateAside,
+    StoreDeadLetters,
     StoreSegment,
     WriteRelease,
 )
@@ -84,7 +84,7 @@ from tidegate.spark_consumer.core.plan_check import (
     require_state,
     topics_of_merge,
 )
-from tidegate.spark_consumer.core.transactions import TransactionJudge
+from tidegate.spark_consumer.core.release_check import ReleaseCheck
 from tidegate.spark_consumer.errors import ChangesNotConserved, CheckpointMismatch
 
 if TYPE_CHECKING:
@@ -135,8 +135,7 @@ class BatchRun:
         self._code = code
         self._writer = writer
         self._complete_from_us = complete_from_us
-        self._judge = TransactionJudge(records=records_mismatches)
-        self._origins = OriginAccount(complete_from_us, records=records_mismatches)
+        self._check = ReleaseCheck(complete_from_us, records=records_mismatches)
         self._awaited: type[BatchEvent] | None = BatchBegun
         self._end_offsets: EndOffsets = {}
         self._begun_us = 0
@@ -153,6 +152,7 @@ class BatchRun:
         self._steps: list[Step] = []
         self._written: dict[str, Segment] = {}
         self._inspected: tuple[SegmentRead, ...] = ()
+        self._counted: ReleaseCounted | None = None  # until its dead letters are stored
         self._following: State | None = None
 
     @property
@@ -173,11 +173,8 @@ class BatchRun:
     def handle(self, event: BatchEvent) -> list[BatchEffect]:
         """Take an event; return the next effects, in the order in which they must happen.
 
-        Raises CheckpointMismatch if what was loaded is not of this batch, ProtocolError (also
-        MixedEpochs) where the progress contradicts the protocol, UnorderedChange for a change
-        without order key, SegmentDamaged, ChangesNotConserved, TransactionIncomplete and
-        StreamPartitionIncomplete where changes are missing.
-        After an error this attempt is over; start a new one.
+        Raises the errors of `errors` and of the lineage for what was loaded or read and does not
+        fit.  After an error this attempt is over; start a new one.
         """
         invariant(
             self._awaited is not None and isinstance(event, self._awaited),
@@ -206,6 +203,8 @@ class BatchRun:
                 return self._fold(event.rows, is_last=event.is_last)
             case ChangesCounted():
                 return self._decide(event.stats)
+            case DeadLettersStored():
+                return self._add_dead_letters(event.rows)
             case LateSetAside():
                 self._account.add_late(event.rows)
                 self._steps.pop(0)
@@ -280,9 +279,8 @@ class BatchRun:
         self._gate = Gate(
             self._before, log.frontier, limits=self._limits, code=self._code, sinks=self._sinks
         )
-        if self._stored is not None:
-            return self._describe() or self._execute(self._stored)
-        return self._describe() or self._read_progress()
+        stored = self._stored
+        return self._describe() or (self._execute(stored) if stored else self._read_progress())
 
     def _describe(self) -> list[BatchEffect]:
         """Ask for the recorded data topics, once per batch and before anything is read of them.
@@ -333,7 +331,7 @@ class BatchRun:
     def _execute(self, plan: Plan) -> list[BatchEffect]:
         self._plan = plan
         self._balance = Balance(self._before, plan)
-        self._origins.begin(self._before, plan)
+        self._check.begin(self._before, plan)
         self._steps = list(plan.steps)
         return [*hand_over(plan, self._takers), *self._continue_plan()]
 
@@ -343,6 +341,9 @@ class BatchRun:
         while self._steps:
             step = self._steps[0]
             match step:
+                case StoreDeadLetters():
+                    self._awaited = DeadLettersStored
+                    return [*effects, step]
                 case SetLateAside():
                     self._awaited = LateSetAside
                     return [*effects, step]
@@ -378,7 +379,7 @@ class BatchRun:
             writer=self._writer,
             own_max=self._limits.state_segments_max,
         )
-        origins, origins_file, more = self._origins.close(
+        origins, origins_file, more = self._check.close(
             before,
             file=list_part(self._batch, len(files), writer=self._writer),
             own_max=self._limits.state_segments_max,
@@ -390,23 +391,41 @@ class BatchRun:
             waiting_rows=self._account.close(waiting),
             code=self._code,
             listed=listed,
-            mismatches=self._judge.recorded + self._origins.recorded,
+            mismatches=self._check.recorded,
             copies=self._account.copies,
             origins=origins,
             origins_file=origins_file,
+            dead_letters=self._check.dead_letters,
         )
         self._awaited = StateStored
         return StoreState(self._following, (*files, *more))
 
     def _check_release(self, event: ReleaseCounted) -> list[BatchEffect]:
         """Let a release be written if everything that it should hold was found."""
-        count = event.count
-        reads = reads_of_step(self._steps[0], self._before)
+        step, count = self._steps[0], event.count
+        reads = reads_of_step(step, self._before)
         if not is_whole(reads, count.waiting):
             return self._inspect(reads)
         self._account.add_release(count)
-        self._origins.take(count.origins)
-        if self._judge.take(count.transactions, leaves_out=event.leaves_out):
+        if count.dead_letters and isinstance(step, WriteRelease):
+            self._counted, self._awaited = event, DeadLettersStored
+            return [StoreDeadLetters(count.dead_letters, step.bounds.number)]
+        return self._judge_release(event)
+
+    def _add_dead_letters(self, stored: int) -> list[BatchEffect]:
+        """Go on with the release in hand, or with the plan, whose first step these were."""
+        event, self._counted = self._counted, None
+        expected = self._executing.dead_letters if event is None else event.count.dead_letters
+        self._account.add_dead_letters(expected, stored)
+        if event is not None:
+            self._check.dead_letters += stored
+            return self._judge_release(event)
+        self._steps.pop(0)
+        return self._continue_plan()
+
+    def _judge_release(self, event: ReleaseCounted) -> list[BatchEffect]:
+        """Let a release be written unless it contradicts what its records and markers state."""
+        if self._check.take(event):
             # Only now: no batch asks for what it does not need.
             self._awaited = TopicsDescribed
             return [DescribeTopics((self._subscription.names.dead_letter,))]
@@ -421,33 +440,17 @@ class BatchRun:
         """
         step = self._steps.pop(0)
         if isinstance(step, WriteRelease):
-            dead_letter = self._subscription.names.dead_letter
-            may_be_parked = (topic_ids or {}).get(dead_letter, "unknown") is not None
-            found = self._judge.settle(release=step.bounds.number, may_be_parked=may_be_parked)
-            origins = self._origins.settle(step.bounds)
-            gaps = self._executing.gaps_below(step.bounds.through_us)
-            step = replace(step, transactions=found, origins=origins, gaps=gaps)
-        return [step, *self._drop_manifests(step), *self._continue_plan()]
-
-    def _drop_manifests(self, step: Step) -> list[BatchEffect]:
-        """Return what is due after the batch's last release."""
-        releases = self._executing.releases
-        if not isinstance(step, WriteRelease) or step.bounds != releases[-1]:
-            return []
-        before = first_kept(
-            releases[0].number,
-            releases[-1].number,
-            mirrored=self._before.mirrored,
-            kept=self._limits.releases_kept,
-        )
-        return [] if before is None else [DropManifests(before)]
+            parked = (topic_ids or {}).get(self._subscription.names.dead_letter, "unknown")
+            step = self._check.settle(step, self._executing, may_be_parked=parked is not None)
+        mirrored, kept = self._before.mirrored, self._limits.releases_kept
+        before = first_kept_after(step, self._executing, mirrored=mirrored, kept=kept)
+        drop = () if before is None else (DropManifests(before),)
+        return [step, *drop, *self._continue_plan()]
 
     def _check_join(self, event: SegmentsJoined) -> list[BatchEffect]:
-        step = self._steps[0]
-        reads = reads_of_step(step, self._before)
-        if not is_whole(reads, event.read):
-            return self._inspect(reads)
-        return self._add_segment(event.sums)
+        reads = reads_of_step(self._steps[0], self._before)
+        is_read = is_whole(reads, event.read)
+        return self._add_segment(event.sums) if is_read else self._inspect(reads)
 
     def _add_segment(self, sums: Sequence[RowSum]) -> list[BatchEffect]:
         step = self._steps.pop(0)
@@ -469,8 +472,9 @@ class BatchRun:
         require_whole(self._inspected, found)
         message = "segments that are whole were not read as a whole"
         hint = "Nothing of this release was written; a restart repeats the batch"
-        names = [read.name for read in self._inspected]
-        raise ChangesNotConserved(message, hint=hint, batch=self._batch, segments=names)
+        raise ChangesNotConserved(
+            message, hint=hint, batch=self._batch, segments=[read.name for read in self._inspected]
+        )
 
     def _named(self, planned: Segment) -> Segment:
         return replace(planned, name=segment_name(planned.name, writer=self._writer))

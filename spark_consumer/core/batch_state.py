@@ -208,6 +208,8 @@ class State:
     copies: int = 0
     """Records that releases left out because they repeat a change, over all batches since this is
     counted; not stored while there is none."""
+    dead_letters: int = 0
+    """Records that were set aside because they are no changes, over all batches."""
 
     @classmethod
     def adopted(cls, *, prefix: str, query_id: str, proof: OutputProof, code: str) -> State:
@@ -292,6 +294,8 @@ class State:
             del content["adopts_through_us"]
         if not self.copies:
             del content["copies"]
+        if not self.dead_letters:
+            del content["dead_letters"]
         return content
 
     @classmethod

@@ -33,8 +33,11 @@ class BatchStats:
     """Rows without an order key in their first header."""
     unordered_at: str = ""
     """Topic, topic partition and offset of one of them."""
+    dead_letters: int = 0
+    """Rows that are to be set aside as dead letters instead: none of them is counted elsewhere."""
 
     @property
     def rows(self) -> int:
         """All data rows of the batch."""
-        return self.late_rows + self.due.rows + self.early.rows + self.unordered_rows
+        ordered = self.late_rows + self.due.rows + self.early.rows
+        return ordered + self.unordered_rows + self.dead_letters

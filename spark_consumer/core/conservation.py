@@ -1,6 +1,6 @@
 """Conservation: no change is lost between Kafka, the segments and the sinks.
 
-    read + waiting before = late + copies + released + waiting after
+    read + waiting before = dead letters + late + copies + released + waiting after
 
 Every segment is counted when it is written, in parts: rows and a checksum up to some commit
 timestamps.  A step that needs a range of it reads whole parts, and both are compared before
@@ -37,6 +37,7 @@ _CONFLICT_HINT = (
     "program that wrote the other one"
 )
 _LATE_HINT = "No release of the batch was written. Report it as a bug, with the table's history"
+_DEAD_LETTERS_HINT = "Nothing is lost: a restart repeats the batch. If it comes again, report it"
 _BUG_HINT = "Nothing of this release was written; a restart repeats the batch. Report it as a bug"
 
 
@@ -117,7 +118,7 @@ class Balance:
         _require_equal_copies(count.conflict)
         self._counted += 1
         self.copies += count.copies - count.rows
-        self._due_rows += count.copies - count.waiting_due
+        self._due_rows += count.copies + count.dead_letters - count.waiting_due
         self._waiting_due += count.waiting_due
         fresh = self._plan.fresh
         is_last = self._counted == len(self._plan.releases)
@@ -144,6 +145,18 @@ class Balance:
                 batch=self._plan.batch,
                 read=self._plan.late_rows,
                 stored=rows,
+            )
+
+    def add_dead_letters(self, expected: int, stored: int) -> None:
+        """Take what the table of dead letters holds of the batch, or of one of its releases."""
+        if stored != expected:
+            message = "the table of dead letters does not hold the records that were set aside"
+            raise ChangesNotConserved(
+                message,
+                hint=_DEAD_LETTERS_HINT,
+                batch=self._plan.batch,
+                read=expected,
+                stored=stored,
             )
 
     def add_segment(self, segment: Segment) -> None:

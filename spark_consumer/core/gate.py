@@ -45,7 +45,12 @@ from tidegate.spark_consumer.core.sink_set import (
     joining_mirrors,
     sinks_now,
 )
-from tidegate.spark_consumer.errors import CheckpointMismatch, DataTopicChanged, UnorderedChange
+from tidegate.spark_consumer.errors import (
+    BAD_RECORD_HINT,
+    CheckpointMismatch,
+    DataTopicChanged,
+    UnorderedChange,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -242,9 +247,8 @@ class Gate:
             raise InvariantViolation("decide() was called before take()")
         if stats.unordered_rows:
             message = "a data topic holds records without an order key"
-            hint = "Only Tidegate's workers may write to data topics: find the other writer"
             raise UnorderedChange(
-                message, hint=hint, rows=stats.unordered_rows, first=stats.unordered_at
+                message, hint=BAD_RECORD_HINT, rows=stats.unordered_rows, first=stats.unordered_at
             )
         batch = state.batch + 1
         is_adopting = state.adopts_through_us is not None
@@ -301,6 +305,7 @@ class Gate:
             decided_at_us=None if merges is None else now_us,
             news=self._news.news,
             gaps=tuple(gap for gap in self._frontier.gaps if gap.from_us <= self._through_us),
+            dead_letters=stats.dead_letters,
         )
 
     def _merges(
@@ -384,14 +389,16 @@ def after(
     copies: int = 0,
     origins: OriginLedger | None = None,
     origins_file: str | None = None,
+    dead_letters: int = 0,
 ) -> State:
     """Return the state that an executed plan leads to.
 
     `written` holds the segments of the plan as they were written, by their planned names;
     `waiting_rows` is how many changes wait; `code` is the version of this program; `listed` is how
     the waiting segments are stored; `mismatches` is how many the batch has recorded, `copies` how
-    many records it left out; `origins` is what is followed of stream partitions, None if that has
-    not changed, and `origins_file` the file that holds it.
+    many records it left out, and `dead_letters` how many its releases have set aside; `origins` is
+    what is followed of stream partitions, None if that has not changed, and `origins_file` the file
+    that holds it.
     """
     waiting = waiting_segments(state, plan, written)
     kept = {segment.name for segment in waiting}
@@ -423,6 +430,7 @@ def after(
         origins=state.origins if origins is None else origins,
         origins_file=origins_file,
         gaps=plan.gaps,
+        dead_letters=state.dead_letters + plan.dead_letters + dead_letters,
     )
     following = replace(
         following, dropped_lists=tuple(sorted(state.list_folders - following.list_folders))

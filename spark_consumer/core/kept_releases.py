@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["DROPPED_AT_ONCE", "first_kept"]
+from typing import TYPE_CHECKING
+
+from tidegate.spark_consumer.core.plan import WriteRelease
+
+if TYPE_CHECKING:
+    from tidegate.spark_consumer.core.plan import Plan, Step
+
+__all__ = ["DROPPED_AT_ONCE", "first_kept", "first_kept_after"]
 
 DROPPED_AT_ONCE = 1_000
 """Most manifests that a batch deletes, where a change of the setting leaves more to delete."""
@@ -23,3 +30,11 @@ def first_kept(first: int, last: int, *, mirrored: int, kept: int) -> int | None
     before, after = ((end - kept) // step * step for end in (first, last + 1))
     due = min(after, first, mirrored)
     return due if due > 0 and after > before else None
+
+
+def first_kept_after(step: Step, plan: Plan, *, mirrored: int, kept: int) -> int | None:
+    """Return what `first_kept` does for a batch whose last release this step is; else None."""
+    releases = plan.releases
+    if not isinstance(step, WriteRelease) or step.bounds != releases[-1]:
+        return None
+    return first_kept(releases[0].number, releases[-1].number, mirrored=mirrored, kept=kept)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidegate.spark_consumer.core.dead_letters import with_dead_letters
 from tidegate.spark_consumer.core.origin_ledger import NOTHING_FOLLOWED, OriginFaults
 from tidegate.spark_consumer.core.transactions import LISTED_MAX
 from tidegate.spark_consumer.errors import StreamPartitionIncomplete
@@ -60,19 +61,22 @@ class OriginAccount:
         """Take the sums of the next release."""
         self._released = released
 
-    def settle(self, bounds: ReleaseBounds) -> OriginFaults:
-        """Add that release, and compare what it ends; raises StreamPartitionIncomplete."""
+    def settle(self, bounds: ReleaseBounds, *, dead_letters: int = 0) -> OriginFaults:
+        """Add that release, and compare what it ends; raises StreamPartitionIncomplete.
+
+        `dead_letters` is how many records the query has set aside: the error names them.
+        """
         added = self._ledger.added(self._released, through_us=bounds.through_us)
         self._ledger, faults = added.settled(
             bounds.through_us, complete_from_us=self._complete_from_us
         )
         if faults and not self._records:
-            raise _incomplete(faults, release=bounds.number)
+            raise _incomplete(faults, release=bounds.number, dead_letters=dead_letters)
         self.recorded += len(faults)
         return OriginFaults(len(faults), faults[:LISTED_MAX])
 
     def close(
-        self, before: State, *, file: str, own_max: int
+        self, before: State, *, file: str, own_max: int, dead_letters: int = 0
     ) -> tuple[OriginLedger, str | None, tuple[StoredFile, ...]]:
         """Compare what has ended without a release; return what the state holds, and its file.
 
@@ -83,7 +87,7 @@ class OriginAccount:
             self._through_us, complete_from_us=self._complete_from_us, keeps_faulty=True
         )
         if faults and not self._records:
-            raise _incomplete(faults)
+            raise _incomplete(faults, dead_letters=dead_letters)
         ledger = ledger.within(ENTRIES_MAX)
         if ledger == before.origins:
             return ledger, before.origins_file, ()
@@ -94,14 +98,14 @@ class OriginAccount:
 
 
 def _incomplete(
-    faults: Sequence[Mismatch], *, release: int | None = None
+    faults: Sequence[Mismatch], *, release: int | None = None, dead_letters: int
 ) -> StreamPartitionIncomplete:
     """Return the error that names the first of the stream partitions."""
     first = faults[0]
     fields = {} if release is None else {"release": release}
     return StreamPartitionIncomplete(
         f"a stream partition is not as its completion marker states: {first.fault}",
-        hint=_HINT,
+        hint=with_dead_letters(_HINT, dead_letters),
         **first.subject,
         expected=dict(first.expected),
         found=dict(first.found),

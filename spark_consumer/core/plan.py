@@ -43,6 +43,7 @@ __all__ = [
     "ReleaseBounds",
     "SetLateAside",
     "Step",
+    "StoreDeadLetters",
     "StoreSegment",
     "WriteRelease",
 ]
@@ -117,6 +118,18 @@ class FreshRows:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreDeadLetters:
+    """Append records that are no changes to the table of dead letters.
+
+    Those of the batch that have no order key; with a release, those of the release that cannot be
+    decoded, which no plan knows before they are read.
+    """
+
+    rows: int
+    release: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SetLateAside:
     """Write the batch's changes at or below the former watermark to the side table."""
 
@@ -184,7 +197,9 @@ class CompactSegments:
     """What is read of each input; empty in a plan, which does not know the segments."""
 
 
-Step: TypeAlias = SetLateAside | WriteRelease | MergeMirror | StoreSegment | CompactSegments
+Step: TypeAlias = (
+    StoreDeadLetters | SetLateAside | WriteRelease | MergeMirror | StoreSegment | CompactSegments
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +248,8 @@ class Plan:
     """All accepted gaps that begin at or below `through_us`, by time."""
     joining: tuple[str, ...] = ()
     """Mirrors that take every release before the batch with the first of the merges."""
+    dead_letters: int = 0
+    """Records of the batch without an order key, where such are set aside."""
 
     @property
     def merged(self) -> tuple[int, ...]:
@@ -245,6 +262,8 @@ class Plan:
     def steps(self) -> tuple[Step, ...]:
         """The effects, in the order in which they must happen; storing state N follows them."""
         steps: list[Step] = []
+        if self.dead_letters:
+            steps.append(StoreDeadLetters(self.dead_letters))
         if self.late_rows:
             steps.append(SetLateAside(self.after_us, self.late_rows))
         steps += self._release_steps()
@@ -342,6 +361,8 @@ class Plan:
         if not self.repeated_rows and self.adopts_through_us is None:
             # An older program knows neither.
             del content["repeated_rows"], content["adopts_through_us"]
+        if not self.dead_letters:
+            del content["dead_letters"]
         return content
 
     @classmethod

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tidegate.schemas.instants import US_PER_MS
+from tidegate.schemas.instants import US_PER_MS, US_PER_SECOND
 from tidegate.spark_consumer.errors import ChangesExpired, DataTopicChanged
 
 if TYPE_CHECKING:
@@ -45,15 +46,30 @@ def complete_from_us(kept: Mapping[str, Mapping[int, FirstRecord]], *, now_us: i
     return max(cut, default=None)
 
 
-def require_kept(read: EndOffsets, kept: Mapping[str, Mapping[int, FirstRecord]]) -> None:
+def require_kept(
+    read: EndOffsets,
+    kept: Mapping[str, Mapping[int, FirstRecord]],
+    *,
+    watermark_us: int | None = None,
+) -> None:
     """Raise ChangesExpired for a topic partition that begins after what was read of it.
 
-    And DataTopicChanged for one that ends before it: offsets never fall.  `read` holds the next
-    offsets.
+    And DataTopicChanged for one that ends before it, since offsets never fall, or that is not there
+    any more.  `read` holds the next offsets.  Everything up to `watermark_us` was read; None: that
+    is not known.
     """
     for topic, offsets in sorted(read.items()):
         for topic_partition, following in sorted(offsets.items()):
             first = kept.get(topic, {}).get(topic_partition)
+            if first is None and following:
+                message = "a topic that was read is not there any more: it was deleted"
+                hint = (
+                    "Its changes are gone: reset the stream, and start with a new output. If the "
+                    "topic is there, allow this principal to describe it"
+                )
+                raise DataTopicChanged(
+                    message, hint=hint, topic=topic, topic_partition=topic_partition, read=following
+                )
             if first is not None and first.end is not None and first.end < following:
                 message = "a topic ends before what was read of it: it was deleted and re-created"
                 hint = "Its changes are gone: reset the stream, and start with a new output"
@@ -79,4 +95,20 @@ def require_kept(read: EndOffsets, kept: Mapping[str, Mapping[int, FirstRecord]]
                 topic_partition=topic_partition,
                 lost_from=following,
                 lost_through=first.offset - 1,
+                **_interval(first, watermark_us),
             )
+
+
+def _interval(first: FirstRecord, watermark_us: int | None) -> dict[str, str]:
+    """Return between which times the changes were committed whose records are gone.
+
+    Those up to the watermark were read, and a record is written after its change is committed.
+    """
+    begin_us = None if watermark_us is None or watermark_us < 0 else watermark_us
+    end_us = None if first.timestamp_ms is None else (first.timestamp_ms + 1) * US_PER_MS
+    bounds = {"committed_after": begin_us, "committed_before": end_us}
+    return {
+        name: datetime.fromtimestamp(us / US_PER_SECOND, UTC).isoformat()
+        for name, us in bounds.items()
+        if us is not None
+    }

@@ -74,3 +74,5 @@ class ReleaseCount:
     transactions: TransactionFaults = ALL_WHOLE
     origins: Mapping[Pair, OriginSum] = field(default_factory=dict)
     """Its changes, summed by where they come from."""
+    dead_letters: int = 0
+    """Records within its bounds that cannot be decoded, and are to be set aside: no changes."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from tidegate.spark_consumer.core.dead_letters import with_dead_letters
 from tidegate.spark_consumer.core.proof import Fault, Mismatch
 from tidegate.spark_consumer.errors import TransactionIncomplete
 
@@ -168,16 +169,23 @@ class TransactionJudge:
         self._faults = faults.without_lacking() if leaves_out else faults
         return bool(self._faults.lacking)
 
-    def settle(self, *, release: int, may_be_parked: bool = True) -> TransactionFaults:
-        """Return what the manifest says of the release; raise TransactionIncomplete if it ends."""
+    def settle(
+        self, *, release: int, may_be_parked: bool = True, dead_letters: int = 0
+    ) -> TransactionFaults:
+        """Return what the manifest says of the release; raise TransactionIncomplete if it ends.
+
+        `dead_letters` is how many records the query has set aside: the error names them.
+        """
         faults = self._faults.without_lacking() if may_be_parked else self._faults
         if faults.number and not self._records:
-            raise _incomplete(faults, release=release)
+            raise _incomplete(faults, release=release, dead_letters=dead_letters)
         self.recorded += faults.number
         return faults
 
 
-def _incomplete(faults: TransactionFaults, *, release: int) -> TransactionIncomplete:
+def _incomplete(
+    faults: TransactionFaults, *, release: int, dead_letters: int
+) -> TransactionIncomplete:
     """Return the error that names the first of the transactions."""
     first = faults.listed[0]
     message = (
@@ -187,7 +195,7 @@ def _incomplete(faults: TransactionFaults, *, release: int) -> TransactionIncomp
     )
     return TransactionIncomplete(
         message,
-        hint=_HINT,
+        hint=with_dead_letters(_HINT, dead_letters),
         transaction=first.server_transaction_id,
         commit_timestamp_us=first.commit_us,
         expected=first.most,

@@ -25,7 +25,15 @@ if TYPE_CHECKING:
 
     from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 
-__all__ = ["CHANGE_COLUMNS", "STATED_COLUMNS", "decode_changes", "decode_stated"]
+__all__ = [
+    "CHANGE_COLUMNS",
+    "STATED_COLUMNS",
+    "begins_with",
+    "body_of",
+    "decode_changes",
+    "decode_stated",
+    "writers_of",
+]
 
 CHANGE_COLUMNS = (
     "release",
@@ -116,9 +124,9 @@ def decode_stated(rows: DataFrame, topics: Iterable[TopicSchemas]) -> DataFrame:
     their schema, and for a schema id that no topic names.
     """
     branches = {
-        schema_id: _body("value", writer, _stated(schemas.reader_schema))
+        schema_id: body_of("value", writer, _stated(schemas.reader_schema))
         for schemas in topics
-        for schema_id, writer in _writers(schemas, schemas.reader_schema)
+        for schema_id, writer in writers_of(schemas, schemas.reader_schema)
     }
     what = "a value of a release has a schema id that the plan does not name: "
     stated = rows.where(F.col("value").isNotNull()).withColumn(
@@ -143,19 +151,26 @@ def _stated(reader: Mapping[str, Any]) -> Mapping[str, Any]:
 def _decoded(column: str, schemas: TopicSchemas, reader: Mapping[str, Any]) -> Column:
     """Return the Avro body of a framed column, each row read with its own writer's schema."""
     branches = {
-        schema_id: _body(column, writer, reader) for schema_id, writer in _writers(schemas, reader)
+        schema_id: body_of(column, writer, reader)
+        for schema_id, writer in writers_of(schemas, reader)
     }
     if not branches:  # no row was written yet: only the type is needed
-        no_value = F.expr("false"), _body(column, reader, reader)
+        no_value = F.expr("false"), body_of(column, reader, reader)
         return F.when(*no_value)
     what = f"a {column} of table {schemas.table} has a schema id that the plan does not name: "
     return _by_schema(column, branches, what)
 
 
-def _body(column: str, writer: Mapping[str, Any], reader: Mapping[str, Any]) -> Column:
+def body_of(
+    column: str,
+    writer: Mapping[str, Any],
+    reader: Mapping[str, Any],
+    *,
+    mode: Mapping[str, str] = _FAIL_FAST,
+) -> Column:
     """Return the Avro body of a framed column, written with one schema and read with another."""
     body = F.expr(f"substring({column}, {HEADER_BYTES + 1})")
-    return from_avro(body, json.dumps(writer), _FAIL_FAST | {"avroSchema": json.dumps(reader)})
+    return from_avro(body, json.dumps(writer), {**mode, "avroSchema": json.dumps(reader)})
 
 
 def _by_schema(column: str, branches: Mapping[int, Column], what: str) -> Column:
@@ -163,7 +178,7 @@ def _by_schema(column: str, branches: Mapping[int, Column], what: str) -> Column
     header = F.expr(f"hex(substring({column}, 1, {HEADER_BYTES}))")
     chosen = F.raise_error(F.concat(F.lit(what), header))
     for schema_id, value in branches.items():
-        chosen = F.when(_begins_with(column, schema_id), value).otherwise(chosen)
+        chosen = F.when(begins_with(column, schema_id), value).otherwise(chosen)
     return chosen
 
 
@@ -186,19 +201,19 @@ def _captured(side: str, schemas: TopicSchemas) -> Column:
     named = F.col(f"change.{side}_columns")
     values = F.col(f"change.{side}_values")
     newest = row_columns(schemas.reader_schema)
-    for schema_id, writer in _writers(schemas, schemas.reader_schema):
+    for schema_id, writer in writers_of(schemas, schemas.reader_schema):
         known = row_columns(writer)
         if unknown := [column for column in known if column not in newest]:
             message = "a writer schema has columns that the reader schema lacks"
             raise SchemaError(message, table=schemas.table, schema_id=schema_id, columns=unknown)
         if len(known) < len(newest):
-            older = _begins_with("value", schema_id) & named.isNull() & values.isNotNull()
+            older = begins_with("value", schema_id) & named.isNull() & values.isNotNull()
             spelled = F.array(*(F.lit(column) for column in known))
             named = F.when(older, spelled).otherwise(named)
     return named
 
 
-def _writers(
+def writers_of(
     schemas: TopicSchemas, reader: Mapping[str, Any]
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield the writer schemas of the reader's record; keys' and values' ids share one map."""
@@ -207,5 +222,6 @@ def _writers(
             yield schema_id, writer
 
 
-def _begins_with(column: str, schema_id: int) -> Column:
+def begins_with(column: str, schema_id: int) -> Column:
+    """Condition: a framed column names this schema id."""
     return F.expr(f"substring({column}, 1, {HEADER_BYTES})") == F.lit(frame_prefix(schema_id))

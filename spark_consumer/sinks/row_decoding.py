@@ -16,13 +16,14 @@ from tidegate.schemas.errors import SchemaError
 from tidegate.schemas.topics import HEADER_ORIGIN
 from tidegate.schemas.wire_format import HEADER_BYTES, unframe
 from tidegate.spark_consumer.core.topic_schemas import full_name, row_columns
+from tidegate.spark_consumer.errors import BAD_RECORD_HINT, UndecodableRecord, UnknownSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
 
-__all__ = ["decode_rows"]
+__all__ = ["decode_rows", "find_undecodable"]
 
 # What fastavro raises for bytes that are not of the schema: it has no error of its own for that.
 _NOT_OF_THE_SCHEMA = (
@@ -35,8 +36,6 @@ _NOT_OF_THE_SCHEMA = (
     ValueError,
 )
 
-_HINT = "Only Tidegate's workers may write to data topics: find the other writer of this record"
-
 
 def decode_rows(
     rows: Iterable[Mapping[str, Any]], schemas: TopicSchemas, *, release: int
@@ -44,14 +43,27 @@ def decode_rows(
     """Return a topic's changes as `CollectedTable` has them; rows without a value are left out.
 
     `rows` have the columns that `decoding.decode_changes` reads, and are all of one topic.  Raises
-    SchemaError for bytes that do not fit their schema, for a schema id that the plan does not name,
-    and for a change that names no stream partition.
+    UndecodableRecord for bytes that do not fit their schema, for a schema id that the plan does not
+    name, and for a change that names no stream partition.
     """
     with_value = [row for row in rows if row["value"] is not None]
     if not with_value:
         return []
     decoder = _Decoder(schemas, release)
     return [decoder.decoded(row) for row in with_value]
+
+
+def find_undecodable(
+    rows: Iterable[Mapping[str, Any]], schemas: TopicSchemas
+) -> Iterator[tuple[Mapping[str, Any], UndecodableRecord]]:
+    """Yield the rows of one topic that `decode_rows` refuses, each with its error."""
+    decoder = _Decoder(schemas, release=0)
+    for row in rows:
+        if row["value"] is not None:
+            try:
+                decoder.decoded({"ordinal": 0, **row})
+            except UndecodableRecord as error:
+                yield row, error
 
 
 class _Decoder:
@@ -110,8 +122,9 @@ class _Decoder:
             return int(row["origin"])
         if not token:
             message = "a change names no stream partition: its header is missing"
-            place = _place(row)
-            raise SchemaError(message, hint=_HINT, table=self._table, header=HEADER_ORIGIN, **place)
+            raise UndecodableRecord(
+                message, hint=BAD_RECORD_HINT, header=HEADER_ORIGIN, **_at(row, self._table)
+            )
         return int.from_bytes(origin_of(token), "big", signed=True)
 
 
@@ -134,27 +147,38 @@ class _Records:
 
     def read(self, row: Mapping[str, Any]) -> tuple[int, Any]:
         """Return the schema id and the record."""
-        framed = bytes(row[self._column])
-        schema_id, _ = unframe(framed)
+        framed = bytes(row[self._column] or b"")
+        schema_id = self._schema_id(framed, row)
         if schema_id not in self._parsed:
             message = f"a {self._column} has a schema id that the plan does not name"
-            place = _place(row)
-            raise SchemaError(message, hint=_HINT, table=self._table, schema_id=schema_id, **place)
+            raise UnknownSchema(
+                message, hint=BAD_RECORD_HINT, schema_id=schema_id, **_at(row, self._table)
+            )
         body = io.BytesIO(framed)
         body.seek(HEADER_BYTES)
         try:
             record = fastavro.schemaless_reader(body, self._parsed[schema_id], self._reader)
         except _NOT_OF_THE_SCHEMA as error:
             message = f"a {self._column} does not fit the schema that it names"
-            place = _place(row)
-            raise SchemaError(
-                message, hint=_HINT, table=self._table, schema_id=schema_id, **place
+            raise UndecodableRecord(
+                message, hint=BAD_RECORD_HINT, schema_id=schema_id, **_at(row, self._table)
             ) from error
         return schema_id, record
 
+    def _schema_id(self, framed: bytes, row: Mapping[str, Any]) -> int:
+        try:
+            schema_id, _ = unframe(framed)
+        except SchemaError as error:
+            message = f"a {self._column} does not begin with a schema id"
+            raise UndecodableRecord(
+                message, hint=BAD_RECORD_HINT, **error.fields, **_at(row, self._table)
+            ) from error
+        return schema_id
 
-def _place(row: Mapping[str, Any]) -> dict[str, int]:
-    return {"topic_partition": row["topic_partition"], "offset": row["offset"]}
+
+def _at(row: Mapping[str, Any], table: str) -> dict[str, Any]:
+    place = {name: row[name] for name in ("topic", "topic_partition", "offset")}
+    return {"table": table, **place}
 
 
 def _as_numbers(schema: Any) -> Any:

@@ -18,9 +18,11 @@ from tidegate.lineage.subscription import Subscription
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.schemas.errors import TidegateError
 from tidegate.schemas.instants import NS_PER_US, US_PER_MS
+from tidegate.spark_consumer.batch.bad_records import BadRecords
 from tidegate.spark_consumer.batch.batch import Batch
 from tidegate.spark_consumer.batch.ports import Parts
 from tidegate.spark_consumer.batch.progress_rows import ProgressReader
+from tidegate.spark_consumer.batch.schema_ids import SchemaIds
 from tidegate.spark_consumer.batch.segments import SegmentFiles
 from tidegate.spark_consumer.batch.source import kafka_rows
 from tidegate.spark_consumer.batch.spark_rows import SparkRows
@@ -51,6 +53,7 @@ from tidegate.spark_consumer.kafka.first_records import first_records
 from tidegate.spark_consumer.kafka.java_options import java_options
 from tidegate.spark_consumer.kafka.topic_ids import LiveTopicIds
 from tidegate.spark_consumer.metrics import ConsumerMetrics, consumer_metrics
+from tidegate.spark_consumer.sinks.delta.dead_letters import DeltaDeadLetters
 from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
 from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
 from tidegate.spark_consumer.sinks.delta.maintenance import VacuumPolicy, find_maintenance
@@ -206,7 +209,9 @@ def build_query(
         frontier,
         reads,
         unlisten=lambda: spark.streams.removeListener(listener) if config.metrics_port else None,
-        require_kept=lambda: require_kept(read_offsets(checkpoint) or {}, _kept(config)),
+        require_kept=lambda: require_kept(
+            read_offsets(checkpoint) or {}, _kept(config), watermark_us=_watermark_us(gate)
+        ),
         output=output,
     )
 
@@ -242,7 +247,7 @@ def _prepare(
     output.delete_unfinished([MANIFEST_FOLDER], written_before_ms=before_ms)
     identity = files.identify(config.topic_names, output=output.root)
     log = _log().bind(query_id=identity.query_id)
-    _begin(files, read_offsets(checkpoint), _kept(config), log)
+    _begin(files, read_offsets(checkpoint), _kept(config), log, watermark_us=_watermark_us(gate))
     direct = find_direct_way(
         output.root,
         rows_max=config.small_release_rows_max,
@@ -258,6 +263,12 @@ def _prepare(
     segments = SegmentFiles(spark, gate.path(SEGMENTS))
     progress = ProgressReader(schemas.schema)
     late = DeltaLateTable(output.root)
+    sets_aside = config.on_bad_record == "dead_letter"
+    bad = BadRecords(
+        ids=SchemaIds(schemas.schema, sets_aside=sets_aside),
+        table=DeltaDeadLetters(output.root),
+        sets_aside=sets_aside,
+    )
 
     limits = Limits(
         release_rows_max=config.release_rows_max,
@@ -277,6 +288,7 @@ def _prepare(
                 late=late,
                 collects=direct is not None,
                 limits=limits,
+                bad=bad,
             )
         )
 
@@ -334,10 +346,12 @@ def _begin(
     read: EndOffsets | None,
     kept: Mapping[str, Mapping[int, FirstRecord]],
     log: Any,
+    *,
+    watermark_us: int | None = None,
 ) -> None:
     """Note what is missing before the first batch; raise ChangesExpired for a later loss."""
     if read is not None:
-        require_kept(read, kept)
+        require_kept(read, kept, watermark_us=watermark_us)
         return
     begin_us = first_complete_us(kept, now_us=time.time_ns() // NS_PER_US)
     if (adopted := files.adopted()) is not None:  # what is missing before its end was noted then
@@ -352,6 +366,11 @@ def _begin(
     if begin_us is not None:
         cut = sorted(topic for topic, of in kept.items() if any(one.offset for one in of.values()))
         log.warning("the beginning is missing", complete_from_us=begin_us, topics=cut)
+
+
+def _watermark_us(gate: Storage) -> int | None:
+    state = newest_state(gate)
+    return None if state is None else state.watermark_us
 
 
 def _kept(config: ConsumerConfig) -> dict[str, dict[int, FirstRecord]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mutants.broken_backfills import BROKEN_BACKFILLS
+from tests.mutants.broken_bad_records import BROKEN_BAD_RECORDS
 from tests.mutants.broken_catalog import BROKEN_CATALOG
 from tests.mutants.broken_compaction import BROKEN_COMPACTION
 from tests.mutants.broken_counting import BROKEN_COUNTING
@@ -29,6 +30,7 @@ MUTANTS = (
     *BROKEN_DATASTREAM,
     *BROKEN_DECODING,
     *BROKEN_COMPACTION,
+    *BROKEN_BAD_RECORDS,
     *BROKEN_COUNTING,
     *BROKEN_FIGURES,
     *BROKEN_EVENTS,

@@ -13,7 +13,7 @@ from tidegate.spark_consumer.batch import effect_loop
 from tidegate.spark_consumer.checkpoint import writers
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
 from tidegate.spark_consumer.checkpoint.writers import Writers
-from tidegate.spark_consumer.core import batch_run
+from tidegate.spark_consumer.core import kept_releases
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.files import folder_of
 from tidegate.spark_consumer.core.segment_list import SegmentList
@@ -49,7 +49,7 @@ def _store_the_state_first(self: GateFiles, state: State, files: Any = ()) -> No
     _store_state(self, state, files)
 
 
-_first_kept = batch_run.first_kept
+_first_kept = kept_releases.first_kept
 
 
 def _one_too_many(*args: Any, **kwargs: Any) -> int | None:
@@ -107,12 +107,12 @@ BROKEN_CHECKPOINTS = (
     Mutant(
         "more manifests dropped than the setting says",
         "soundness",
-        ((batch_run, "first_kept", _one_too_many),),
+        ((kept_releases, "first_kept", _one_too_many),),
     ),
     Mutant(
         "a manifest dropped whose release the mirrors stand at",
         "soundness",
-        ((batch_run, "first_kept", _whatever_the_mirrors_need),),
+        ((kept_releases, "first_kept", _whatever_the_mirrors_need),),
     ),
     Mutant(
         "old manifests left behind",

@@ -13,7 +13,7 @@ from tests.simulation.gate_decoding import ChangeReader
 from tests.simulation.gate_sinks import Changes
 from tidegate.lineage.frontier import ProgressRow
 from tidegate.schemas.checksums import xxhash_64
-from tidegate.schemas.errors import UnreachableError, invariant
+from tidegate.schemas.errors import InvariantViolation, UnreachableError, invariant
 from tidegate.schemas.order_key import OrderKey, first_key_after
 from tidegate.schemas.progress import PartitionGap
 from tidegate.schemas.registry import SchemaRegistry
@@ -135,6 +135,10 @@ class MemoryRows:
             rows=sum(map(len, tables.values())),
             tables=tables,
         )
+
+    def store_dead_letters(self, plan: Plan, release: int | None) -> int:
+        message = "workers write nothing that would be a dead letter"
+        raise InvariantViolation(message, batch=plan.batch, release=release)
 
     def store_segment(self, segment: Segment) -> tuple[RowSum, ...]:
         inside = rows_within(self._rows, segment.min_us - 1, segment.max_us)

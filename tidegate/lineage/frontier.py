@@ -224,7 +224,7 @@ class Frontier:
             epochs = sorted((self.epoch, row.record.epoch))
             raise MixedEpochs(message, hint=hint, epochs=epochs, slot=row.slot, offset=row.offset)
         if isinstance(row.record.body, StreamStarted):
-            self._start(row.record.body)
+            self._start(row.record.body, row)
         elif isinstance(row.record.body, TableAdded):
             self._add_topic(row.record.body.topic)
         view.fold(row.record.body, offset=row.offset)
@@ -232,7 +232,7 @@ class Frontier:
         if isinstance(row.record.body, SlotProgress | SlotChanges | SlotWatermark):
             self.workers[row.slot] = row.record.worker
 
-    def _start(self, started: StreamStarted) -> None:
+    def _start(self, started: StreamStarted, row: ProgressRow) -> None:
         """Take the stream from its first chunk, and the topics of each."""
         if started.chunk == 0:  # other chunks have no filters
             self._subscription.require_stream(started)
@@ -240,7 +240,9 @@ class Frontier:
             self._stream = _Stream(started.stream, started.slots, started.end_ns, {}, {})
         elif started.stream != self._stream.name:
             message = "the progress topic holds records of two streams"
-            raise ProtocolError(message, streams=[self._stream.name, started.stream])
+            hint = "Find who writes to the topics of this prefix, and give each stream its own"
+            streams, slot, offset = [self._stream.name, started.stream], row.slot, row.offset
+            raise ProtocolError(message, hint=hint, streams=streams, slot=slot, offset=offset)
         for topic in started.topics:
             self._add_topic(topic)
 

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
-from tidegate.schemas.errors import ConfigError, SchemaError, TidegateError, UnreachableError
+from tidegate.schemas.errors import (
+    ConfigError,
+    SchemaError,
+    SchemaNotFound,
+    TidegateError,
+    UnreachableError,
+)
 from tidegate.schemas.registry import RegisteredSchema
 
 if TYPE_CHECKING:
@@ -182,6 +188,9 @@ class HttpSchemaRegistry:
         try:
             schema: dict[str, Any] = json.loads(self._client.get_schema(schema_id).schema_str or "")
         except Exception as error:
+            if isinstance(error, SchemaRegistryError) and error.http_status_code == _NOT_FOUND:
+                message = "the registry has no schema with this id"
+                raise SchemaNotFound(message, url=self._url, schema_id=schema_id) from error
             raise self._translate(error, schema_id=schema_id) from error
         return schema
 

@@ -38,8 +38,8 @@ def recorded_filters(
     """Return `StreamStarted.filters` of a progress topic that exists; None before it is recorded.
 
     Blocks for seconds; joins no group, and needs no right to one.  Raises ConfigError if Kafka
-    denies access, SchemaError for a record that cannot be decoded, and UnreachableError if the
-    topic cannot be read to its end.
+    denies access, UnreadableProgress for a record that cannot be decoded, and UnreachableError if
+    the topic cannot be read to its end.
     """
     decoder = ProgressDecoder(schema_of)
     give_up_at = time.monotonic() + _PATIENCE_S
@@ -62,7 +62,8 @@ def recorded_filters(
                     if error.code() == AT_END:
                         return None
                 elif value is not None:
-                    body = decoder.decode(value).body
+                    place = {"topic": topic, "slot": _ROOT_SLOT, "offset": message.offset()}
+                    body = decoder.decode_at(value, **place).body
                     if isinstance(body, StreamStarted) and body.chunk == 0:
                         return body.filters
     text = "the progress topic cannot be read to its end"

@@ -6,12 +6,11 @@ coordinates and the watermark that it missed; it is never dropped and never ente
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
-from tidegate.spark_consumer.sinks.delta.history import DeltaHistory
+from tidegate.spark_consumer.sinks.delta.side_table import append_once
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["DeltaLateTable"]
 
 _FOLDER = "late"
-_RECENT = 16
-"""Commits that are looked at first; others may have committed since."""
 
 
 class DeltaLateTable:
@@ -35,28 +32,16 @@ class DeltaLateTable:
 
         Returns how many rows the commit of the batch has added, by Delta's own count.
         """
-        ours = {"query_id": query_id, "sink": _FOLDER, "batch": batch}
-        metadata = json.dumps({"tidegate": ours})
-        (
+        late = (
             rows.withColumn("batch", F.lit(batch).cast("long"))
             .withColumn("watermark_us", F.lit(watermark_us).cast("long"))
             .coalesce(1)
             .sortWithinPartitions("order_key")
-            .write.format("delta")
-            .mode("append")
-            .option("delta.enableDeletionVectors", "false")
-            .option("mergeSchema", "true")  # an older program's table lacks later columns
-            .option("txnAppId", f"{query_id}/{_FOLDER}")
-            .option("txnVersion", batch)
-            .option("userMetadata", metadata)
-            .save(self._path)
         )
-        return _written(DeltaHistory(rows.sparkSession, self._path), metadata)
-
-
-def _written(history: DeltaHistory, metadata: str) -> int:
-    for limit in (_RECENT, None):
-        for commit in history.recent(limit):
-            if commit.user_metadata == metadata:
-                return int(commit.metrics.get("numOutputRows", "0"))
-    return 0
+        return append_once(
+            late,
+            self._path,
+            application=f"{query_id}/{_FOLDER}",
+            version=batch,
+            commit={"query_id": query_id, "sink": _FOLDER, "batch": batch},
+        )

@@ -17,6 +17,7 @@ from tests.spark.gate_rows import GATE_SCHEMA
 from tests.topics import Change, Topic
 from tidegate.lineage.subscription import Subscription
 from tidegate.schemas.checksums import CHECKSUM_MODULUS, xxhash_64
+from tidegate.schemas.errors import SchemaNotFound
 from tidegate.schemas.progress import (
     ChecksumKind,
     ChildPartition,
@@ -32,9 +33,12 @@ from tidegate.schemas.progress import (
 from tidegate.schemas.progress_codec import RECORD_SCHEMA, encode_key, encode_record
 from tidegate.schemas.topics import TopicNames
 from tidegate.schemas.wire_format import frame
+from tidegate.spark_consumer.batch.bad_records import BadRecords
 from tidegate.spark_consumer.batch.batch import Batch
 from tidegate.spark_consumer.batch.ports import Parts
 from tidegate.spark_consumer.batch.progress_rows import ProgressReader
+from tidegate.spark_consumer.batch.rows import HEADER_TYPE, HEADERS
+from tidegate.spark_consumer.batch.schema_ids import SchemaIds
 from tidegate.spark_consumer.batch.segments import SegmentFiles
 from tidegate.spark_consumer.batch.spark_rows import SparkRows
 from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
@@ -61,6 +65,8 @@ class Log:
     ends: dict = field(default_factory=dict)
     revision: int = 0
     sent: list = field(default_factory=list)
+    headers: dict = field(default_factory=dict)
+    """Of records without an order key, by topic and offset."""
 
     def __post_init__(self):
         columns = {"id": "INT64"}
@@ -79,6 +85,9 @@ class Log:
         schemas = {}
         for topic in self.topics.values():
             schemas |= topic.schemas | {topic.key_id: topic.key_schema}
+        if schema_id not in schemas:
+            message = "the registry has no schema with this id"
+            raise SchemaNotFound(message, schema_id=schema_id)
         return schemas[schema_id]
 
     def _next(self, topic):
@@ -132,6 +141,13 @@ class Log:
             self.rows.append((*row, bytearray(change.order_key), "I", change.origin))
             self.sent.append(self.rows[-1])
 
+    def foreign(self, value=b"{}", *, key=None, topic=ACCOUNTS, headers=(("trace", b"7"),)):
+        """Write what another program could, without an order key."""
+        offset = self._next(topic)
+        self.headers[topic, offset] = [(name, bytearray(content)) for name, content in headers]
+        key = None if key is None else bytearray(key)
+        self.rows.append((False, topic, 0, offset, key, bytearray(value), None, None, None))
+
     def cut(self):
         """Return the batch since the last cut."""
         rows, self.rows = self.rows, []
@@ -182,40 +198,70 @@ class RecordingLate:
         return len(found)
 
 
+class RecordingDeadLetters:
+    def __init__(self, kept):
+        self.kept = kept
+
+    def write(self, rows, *, query_id, batch, release):
+        names = ("topic", "topic_partition", "offset", "key", "value", "headers", "reason")
+        found = sorted(
+            tuple(_plain(row[name]) for name in names) for row in rows.select(*names).collect()
+        )
+        before = self.kept.setdefault(("batch", batch) if release is None else release, found)
+        assert before == found
+        return len(found)
+
+
+def _plain(value):
+    if isinstance(value, list):
+        return [(one["key"], bytes(one["value"])) for one in value]
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
 class GateWorld:
     """What survives a kill: folders, tables, and the batches that Spark would start again."""
 
     def __init__(self, spark, folder, **limits):
         self.spark, self.folder, self.limits = spark, folder, Limits(**limits)
         self.collects = True
-        self.records_mismatches = False
-        self.released, self.late, self.cuts = {}, {}, []
+        self.records_mismatches = self.sets_aside = False
+        self.released, self.late, self.dead_letters, self.cuts = {}, {}, {}, []
         self.make_sink = lambda: RecordingSink(self.released)
         self.further = ()
         self.maintain = None
+        self.make_sinks = lambda _output: (self.make_sink(),)
+        self.make_late = lambda _output: RecordingLate(self.late)
+        self.make_dead_letters = lambda _output: RecordingDeadLetters(self.dead_letters)
         self.log = Log()
 
     def start(self, on_effect=lambda: None, code="1", registry=None, gate=None):
         gate = gate or Storage(self.spark, str(self.folder / "gate"))
         writer = gate.writers.number or gate.take()
         output = Storage(self.spark, str(self.folder / "output"), guard=gate)
-        sink, late = self.make_sink(), RecordingLate(self.late)
+        sinks, late = self.make_sinks(output), self.make_late(output)
+        dead_letters = self.make_dead_letters(output)
         segments = SegmentFiles(self.spark, gate.path(SEGMENTS))
         for one, names in (
             (gate, ["write_json", "create_json", "delete"]),
             (output, ["write_json"]),
-            (sink, ["write"]),
+            *((sink, ["write"]) for sink in sinks),
             (late, ["write"]),
+            (dead_letters, ["write"]),
             (segments, ["store", "join"]),
         ):
             for name in names:
                 setattr(one, name, partial(_watched, getattr(one, name), on_effect))
         schemas = SchemaStore(gate, registry or self.log)
+        bad = BadRecords(
+            ids=SchemaIds(schemas.schema, sets_aside=self.sets_aside),
+            table=dead_letters,
+            sets_aside=self.sets_aside,
+        )
         progress = ProgressReader(schemas.schema)
         parts = Parts(
             files=GateFiles(gate),
             schemas=schemas,
-            sinks=(sink, *self.further),
+            sinks=(*sinks, *self.further),
             output=output,
             subscription=SUBSCRIPTION,
             query_id="q",
@@ -235,6 +281,7 @@ class GateWorld:
                     late=late,
                     collects=self.collects,
                     limits=self.limits,
+                    bad=bad,
                 )
             ),
             end_offsets=lambda batch: self.cuts[batch].ends,
@@ -248,7 +295,10 @@ class GateWorld:
         return len(self.cuts) - 1
 
     def ask(self, batch, number):
-        batch(self.spark.createDataFrame(self.cuts[number].rows, GATE_SCHEMA), number)
+        headers = self.log.headers
+        rows = [(*row, headers.get((row[1], row[3]))) for row in self.cuts[number].rows]
+        schema = f"{GATE_SCHEMA}, {HEADERS} {HEADER_TYPE}"
+        batch(self.spark.createDataFrame(rows, schema), number)
 
     def run(self, batch):
         states = []

@@ -8,7 +8,7 @@ import io
 import fastavro
 import pytest
 
-from tidegate.schemas.errors import SchemaError, UnreachableError
+from tidegate.schemas.errors import SchemaError, UnreachableError, UnreadableProgress
 from tidegate.schemas.progress import ChildPartition, PartitionAnnounced, ProgressRecord
 from tidegate.schemas.progress_codec import RECORD_SCHEMA, encode_record
 from tidegate.schemas.progress_decoder import ProgressDecoder
@@ -107,3 +107,14 @@ def test_an_id_that_could_not_be_asked_for_is_asked_for_again(registry):
 def test_anything_else_is_a_schema_error(registry, value):
     with pytest.raises(SchemaError):
         ProgressDecoder(registry.schema, own_ids=[OWN_ID]).decode(value)
+
+
+def test_a_place_is_named_with_what_to_do(registry):
+    decoder = ProgressDecoder(registry.schema, own_ids=[OWN_ID])
+
+    assert decoder.decode_at(frame(OWN_ID, encode_record(RECORD)), slot=3, offset=7) == RECORD
+    for value in (b"plain", frame(FOREIGN_ID, b"later"), frame(5, b"")):
+        with pytest.raises(UnreadableProgress, match="slot=3, offset=7") as caught:
+            decoder.decode_at(value, slot=3, offset=7)
+        assert caught.value.hint
+        assert caught.value.exit_code == 2

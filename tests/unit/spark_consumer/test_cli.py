@@ -110,7 +110,7 @@ def test_help_lists_every_setting_but_no_secret(invoke):
 @pytest.mark.parametrize(
     ("error", "code", "kind"),
     [
-        (ProtocolError("wrong"), 1, "error"),
+        (ProtocolError("wrong"), 2, "error"),
         (InvariantViolation("a bug"), 70, "broken invariant"),
     ],
 )

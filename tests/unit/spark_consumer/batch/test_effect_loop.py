@@ -1,5 +1,7 @@
 """The effect loop over rows, files and tables in memory."""
 
+from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -380,3 +382,56 @@ def test_rows_that_the_plan_counted_and_the_batch_lacks_end_it_before_the_hand_o
     with pytest.raises(ChangesNotConserved, match="planned=4, found=3"):
         names(gate.loop(sinks=WITH_HANDED, rows=rows))
     assert gate.checkpoint.handed == {}
+
+
+class WithDeadLetters(MemoryRows):
+    """Rows beside which two have no order key, and one of each release cannot be decoded."""
+
+    def __init__(self, *arguments, table, **named):
+        super().__init__(*arguments, **named)
+        self.table = table
+
+    def count_changes(self, **bounds):
+        stats = super().count_changes(**bounds)
+        due = replace(stats.due, rows=stats.due.rows + 1)
+        return replace(stats, dead_letters=2, due=due)
+
+    def store_dead_letters(self, plan, release):
+        rows = 2 if release is None else 1
+        return self.table.setdefault((plan.batch, release), rows)
+
+    @contextmanager
+    def release(self, bounds, **named):
+        with super().release(bounds, **named) as (release, count):
+            yield release, replace(count, dead_letters=1)
+
+
+def test_dead_letters_are_stored_before_what_follows_them_and_counted():
+    gate, table = Gate(10, 20), {}
+    rows = WithDeadLetters(
+        gate.rows._rows, [progress(20)],
+        segments=gate.checkpoint.segments, late=gate.checkpoint.late, table=table,
+    )  # fmt: skip
+    loop = gate.loop(rows=rows)
+    steps = [
+        (step.name, step.release) for step in loop.steps() if step.name not in ("load", "plan")
+    ]
+    assert steps[:3] == [("dead-letters", None), ("release", 0), ("dead-letters", 0)]
+    assert table == {(0, None): 2, (0, 0): 1}
+    assert (loop.dead_letters, loop.state.dead_letters) == (3, 3)
+    assert gate.released() == [[10, 20]]
+
+
+def test_a_replaced_run_stores_no_dead_letters():
+    gate, table = Gate(10, 20), {}
+    rows = WithDeadLetters(
+        gate.rows._rows, [progress(20)],
+        segments=gate.checkpoint.segments, late=gate.checkpoint.late, table=table,
+    )  # fmt: skip
+    loop = gate.loop(rows=rows)
+    steps = loop.steps()
+    assert "dead-letters" in (step.name for step in steps)
+    gate.checkpoint.gate(lambda _name, _content: None).take()
+    with pytest.raises(WriterReplaced):
+        next(steps)
+    assert table == {}

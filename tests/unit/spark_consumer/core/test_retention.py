@@ -32,7 +32,20 @@ def test_what_is_read_next_must_be_there():
         "topic_partition": 0,
         "lost_from": 1,
         "lost_through": 2,
+        "committed_before": "1970-01-01T00:00:06.001000+00:00",
     }
+    assert caught.value.exit_code == 2
+
+
+def test_the_time_that_is_lost_lies_between_the_watermark_and_the_first_record_that_is_left():
+    with pytest.raises(ChangesExpired) as caught:
+        require_kept({"bank.b": {0: 1}}, KEPT, watermark_us=5_500_000)
+    assert caught.value.fields["committed_after"] == "1970-01-01T00:00:05.500000+00:00"
+    assert caught.value.fields["committed_before"] == "1970-01-01T00:00:06.001000+00:00"
+    empty = {"bank.b": {0: FirstRecord(3, None)}}
+    with pytest.raises(ChangesExpired) as caught:
+        require_kept({"bank.b": {0: 1}}, empty, watermark_us=-1)
+    assert not {"committed_after", "committed_before"} & caught.value.fields.keys()
 
 
 def test_what_ends_before_what_was_read_is_another_topic():
@@ -41,3 +54,12 @@ def test_what_ends_before_what_was_read_is_another_topic():
     with pytest.raises(DataTopicChanged, match="deleted and re-created") as caught:
         require_kept({"bank.a": {0: 9, 1: 3}}, kept)
     assert caught.value.fields == {"topic": "bank.a", "topic_partition": 1, "read": 3, "end": 0}
+
+
+def test_what_was_read_and_is_not_there_any_more_was_deleted():
+    require_kept({"bank.gone": {0: 0}}, KEPT)
+    for read in ({"bank.gone": {0: 3}}, {"bank.b": {1: 3}}):
+        with pytest.raises(DataTopicChanged, match="deleted") as caught:
+            require_kept(read, KEPT)
+        assert caught.value.fields["read"] == 3
+        assert caught.value.exit_code == 2

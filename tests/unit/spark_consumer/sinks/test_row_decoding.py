@@ -6,8 +6,9 @@ import pytest
 
 from tests.topics import ROWS_SCHEMA, Change, Topic
 from tidegate.schemas.errors import SchemaError
+from tidegate.spark_consumer.errors import UndecodableRecord
 from tidegate.spark_consumer.sinks.decoding import CHANGE_COLUMNS
-from tidegate.spark_consumer.sinks.row_decoding import decode_rows
+from tidegate.spark_consumer.sinks.row_decoding import decode_rows, find_undecodable
 
 NAMES = [column.split()[0] for column in ROWS_SCHEMA.split(", ")]
 COLUMNS = {"id": "INT64", "a": "STRING(MAX)", "at": "TIMESTAMP", "u": "UUID"}
@@ -72,5 +73,14 @@ def test_bytes_that_do_not_fit_their_schema_are_named(topic, end):
 
 
 def test_a_value_without_confluents_header_is_refused(topic):
-    with pytest.raises(SchemaError, match="header"):
+    with pytest.raises(SchemaError, match=r"does not begin with a schema id.*offset=1"):
         decoded(topic, row(topic, Change("DELETE", {"id": 1}), value=b"\x01abc"))
+
+
+def test_the_rows_that_are_refused_are_found_and_no_other(topic):
+    good = row(topic, Change("INSERT", {"id": 1}, {"a": "x"}))
+    faulty = [good | {"offset": 2, "value": b"\x01abc"}, good | {"offset": 3, "origin": None}]
+    found = find_undecodable([good, *faulty, good | {"value": None}], topic.topic_schemas())
+    assert [(one["offset"], type(error)) for one, error in found] == [
+        (2, UndecodableRecord), (3, UndecodableRecord),
+    ]  # fmt: skip
