@@ -3,7 +3,7 @@
 Records without an order key are set aside with the batch that reads them.  All others are within
 the bounds of some release, and whether one can be decoded is found where it would be released: by
 Spark for a large release, in the driver for a small one.  So nothing that waits in a segment is in
-the way of a run that is told to set such records aside.
+the way of a run that sets such records aside.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def _append_each_time(*args: Any, application: str, **named: Any) -> int:
 class _AnyName:
     """Equal to every name."""
 
-    __hash__ = None  # type: ignore[assignment]  # nobody asks for it
+    __hash__ = None  # type: ignore[assignment]  # no set or dict holds it
 
     def __eq__(self, _other: object) -> bool:
         return True
