@@ -12,6 +12,9 @@ from tidegate.spark_consumer.batch.rows import CHANGE_COLUMNS, kafka_columns, wi
 
 pytestmark = pytest.mark.spark
 
+KEY = bytes(29)
+"""The shortest order key."""
+
 ORIGINS = {
     bytes(8): 0,
     b"\x7f" + b"\xff" * 7: 2**63 - 1,
@@ -29,23 +32,23 @@ def test_kafkas_rows_get_the_gates_columns(spark):
     headers = "array<struct<key:string,value:binary>>"
     kafka = spark.createDataFrame(
         [
-            ("t", 3, 9, b"k", b"v", [("order", b"\x01"), ("mod", b"U")]),
+            ("t", 3, 9, b"k", b"v", [("order", KEY), ("mod", b"U")]),
             *(
-                ("t", 3, 12, b"k", b"v", [("order", b"\x01"), ("mod", b"U"), ("origin", origin)])
+                ("t", 3, 12, b"k", b"v", [("order", KEY), ("mod", b"U"), ("origin", origin)])
                 for origin in ORIGINS
             ),
-            ("t", 3, 13, b"k", b"v", [("order", b"\x01"), ("mod", b"U"), ("redriven", bytes(8))]),
-            ("t", 3, 10, b"k", b"v", [("mod", b"U"), ("order", b"\x01")]),
+            ("t", 3, 13, b"k", b"v", [("order", KEY), ("mod", b"U"), ("redriven", bytes(8))]),
+            ("t", 3, 10, b"k", b"v", [("mod", b"U"), ("order", KEY)]),
             ("t", 3, 11, b"k", b"v", None),
         ],
         f"topic string, partition int, offset long, key binary, value binary, headers {headers}",
     )
     found = kafka_columns(kafka, is_progress=False)
-    assert found.columns == ["is_progress", *CHANGE_COLUMNS]
+    assert found.columns == ["is_progress", *CHANGE_COLUMNS, "headers"]
     assert [(row.order_key, row.mod, row.origin) for row in found.collect()] == [
-        (b"\x01", "U", None),
-        *((b"\x01", "U", number) for number in ORIGINS.values()),
-        (b"\x01", "U", None),
+        (KEY, "U", None),
+        *((KEY, "U", number) for number in ORIGINS.values()),
+        (KEY, "U", None),
         (None, None, None),
         (None, None, None),
     ]
@@ -54,7 +57,7 @@ def test_kafkas_rows_get_the_gates_columns(spark):
 @pytest.mark.parametrize("is_progress", [False, True])
 def test_a_record_without_a_value_is_a_row_of_the_progress_topic_only(spark, is_progress):
     headers = "array<struct<key:string,value:binary>>"
-    named = [("order", b"\x01"), ("mod", b"D")]
+    named = [("order", KEY), ("mod", b"D")]
     kafka = spark.createDataFrame(
         [("t", 3, 9, b"k", b"", named), ("t", 3, 10, b"k", None, None)],
         f"topic string, partition int, offset long, key binary, value binary, headers {headers}",
