@@ -431,19 +431,17 @@ class BatchRun:
             return [DescribeTopics((self._subscription.names.dead_letter,))]
         return self._write_release()
 
-    def _write_release(
-        self, topic_ids: Mapping[str, str | None] | None = None
-    ) -> list[BatchEffect]:
+    def _write_release(self, ids: Mapping[str, str | None] | None = None) -> list[BatchEffect]:
         """Write a release whose transactions are whole, or lack what may be parked.
 
         The topic of parked changes is there before the watermark passes one, or not answered for.
         """
         step = self._steps.pop(0)
         if isinstance(step, WriteRelease):
-            parked = (topic_ids or {}).get(self._subscription.names.dead_letter, "unknown")
+            parked = (ids or {}).get(self._subscription.names.dead_letter, "unknown")
             step = self._check.settle(step, self._executing, may_be_parked=parked is not None)
-        mirrored, kept = self._before.mirrored, self._limits.releases_kept
-        before = first_kept_after(step, self._executing, mirrored=mirrored, kept=kept)
+        kept, plan = self._limits.releases_kept, self._executing
+        before = first_kept_after(step, plan, mirrored=self._before.mirrored, kept=kept)
         drop = () if before is None else (DropManifests(before),)
         return [step, *drop, *self._continue_plan()]
 
@@ -464,8 +462,7 @@ class BatchRun:
         return self._continue_plan()
 
     def _inspect(self, reads: tuple[SegmentRead, ...]) -> list[BatchEffect]:
-        self._inspected = reads
-        self._awaited = SegmentsInspected
+        self._inspected, self._awaited = reads, SegmentsInspected
         return [InspectSegments(reads)]
 
     def _find_damage(self, found: Sequence[RowSum | None]) -> list[BatchEffect]:
@@ -498,7 +495,6 @@ class BatchRun:
         return self._gate
 
     @property
-    def _data_offsets(self) -> int:
-        """How many offsets of data topics the batch spans."""
+    def _data_offsets(self) -> int:  # how many the batch spans
         moved = self._before.moved_to(self._end_offsets)
         return sum(moved.values()) - moved.get(self._subscription.progress_topic, 0)

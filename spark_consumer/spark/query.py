@@ -194,10 +194,9 @@ def build_query(
             spark.streams.removeListener(listener)
         require_no_conflict(gate, error)
         raise
-    subscription = Subscription(config.topic_names)
 
     def frontier(name: str) -> Frontier | None:
-        log = GateFiles(gate).frontier(name, subscription)
+        log = GateFiles(gate).frontier(name, Subscription(config.topic_names))
         return None if log is None else log.frontier
 
     checkpoint = Storage(spark, f"{config.checkpoint}/spark", guard=gate)
@@ -269,7 +268,6 @@ def _prepare(
         table=DeltaDeadLetters(output.root),
         sets_aside=sets_aside,
     )
-
     limits = Limits(
         release_rows_max=config.release_rows_max,
         release_bytes_max=config.release_bytes_max,
