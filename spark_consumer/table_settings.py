@@ -88,6 +88,9 @@ class TableSettings(StreamSettings):
         ours = sorted(name for name in value if name in _OURS or name.startswith("tidegate."))
         if ours:
             raise ValueError(f"{', '.join(ours)}: set by Tidegate; leave them out")
+        others = sorted(name for name in value if not name.startswith("delta."))
+        if others:
+            raise ValueError(f"{', '.join(others)}: Delta's properties begin with delta.")
         return value
 
     @field_validator("mirror_partition_by", "mirror_cluster_by")

@@ -6,6 +6,7 @@ version in it reads no further; what others delete is not in it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,26 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.checkpoint.json_files import JsonFiles
     from tidegate.spark_consumer.sinks.manifest import ManifestWriter
 
-__all__ = ["VacuumedVersions", "first_kept_versions"]
+__all__ = ["KeptVersions", "VacuumedVersions", "kept_versions"]
 
 _FILE = "_releases/_vacuumed"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptVersions:
+    """The versions of a table that can be read."""
+
+    first: int
+    """That one and all later ones are whole."""
+    same_since: int
+    """All versions from here to `first` have the same rows: their files were only rewritten."""
+
+    def readable(self, version: int) -> int | None:
+        """Return a whole version with the rows of this one; None if there is none."""
+        if version >= self.first:
+            return version
+        return self.first if version >= self.same_since else None
 
 
 class VacuumedVersions:
@@ -37,11 +54,13 @@ class VacuumedVersions:
         at_us = (now - _EPOCH) // timedelta(microseconds=1)
         self._write({**self._content(), "at_us": at_us})
 
-    def note_table(self, path: str, version: int) -> None:
-        """Note the first version of a table that stays whole; it never becomes an older one."""
+    def note_table(self, path: str, kept: KeptVersions) -> None:
+        """Note which versions of a table stay whole; they never become older ones."""
         content = self._content()
         tables = dict(content.get("tables", {}))
-        tables[path] = max(version, tables.get(path, 0))
+        before = tables.get(path)
+        if before is None or before[0] < kept.first:
+            tables[path] = [kept.first, kept.same_since]
         self._write({**content, "tables": tables})
 
     def _content(self) -> dict[str, Any]:
@@ -54,7 +73,7 @@ class VacuumedVersions:
         self._known = content
 
 
-def first_kept_versions(files: JsonFiles) -> dict[str, int]:
-    """Return the first version that stays whole, by the table's path; only of vacuumed tables."""
-    tables: dict[str, int] = (files.read_json(_FILE) or {}).get("tables", {})
-    return tables
+def kept_versions(files: JsonFiles) -> dict[str, KeptVersions]:
+    """Return what can be read of each table, by its path; only of vacuumed tables."""
+    tables = (files.read_json(_FILE) or {}).get("tables", {})
+    return {path: KeptVersions(*kept) for path, kept in tables.items()}

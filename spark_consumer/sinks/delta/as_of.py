@@ -19,7 +19,7 @@ from tidegate.spark_consumer.sinks.manifest import (
     newest_manifest,
     read_manifest,
 )
-from tidegate.spark_consumer.sinks.vacuumed import first_kept_versions
+from tidegate.spark_consumer.sinks.vacuumed import kept_versions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,25 +68,31 @@ def as_of(
     manifest = newest_manifest(files, watermark_us=time_us)
     if manifest is None:
         raise _without_release(files, output=address, time_us=time_us)
-    _require_whole(files, manifest, output=address, time_us=time_us)
+    versions = _versions(files, manifest, output=address, time_us=time_us)
     reader = spark.read.format("delta")
     return TablesAsOf(
         {
-            table: reader.option("versionAsOf", sinks["mirror"].version).load(
-                files.path(sinks["mirror"].path)
-            )
-            for table, sinks in manifest.tables.items()
-            if "mirror" in sinks
+            table: reader.option("versionAsOf", version).load(files.path(path))
+            for table, (path, version) in versions.items()
         }
     )
 
 
-def _require_whole(files: Storage, manifest: Manifest, *, output: str, time_us: int) -> None:
-    """Raise ReleaseVacuumed if a run has deleted files of the mirrors of a release."""
-    kept = first_kept_versions(files)
+def _versions(
+    files: Storage, manifest: Manifest, *, output: str, time_us: int
+) -> dict[str, tuple[str, int]]:
+    """Return path and version of each mirror at a release.
+
+    Raises ReleaseVacuumed if a run has deleted files that one of them had then.
+    """
+    kept, found = kept_versions(files), {}
     for table, sinks in manifest.tables.items():
         mirror = sinks.get("mirror")
-        if mirror is not None and mirror.version < kept.get(mirror.path, 0):
+        if mirror is None:
+            continue
+        whole = kept.get(mirror.path)
+        version = mirror.version if whole is None else whole.readable(mirror.version)
+        if whole is not None and version is None:
             message = "files of the mirrors at this time were deleted"
             hint = (
                 "Use a later time; the setting vacuum_retention_hours says how long mirrors can be "
@@ -100,8 +106,10 @@ def _require_whole(files: Storage, manifest: Manifest, *, output: str, time_us: 
                 release=manifest.release,
                 table=table,
                 version=mirror.version,
-                kept_from_version=kept[mirror.path],
+                kept_from_version=whole.same_since,
             )
+        found[table] = mirror.path, mirror.version if version is None else version
+    return found
 
 
 def _without_release(files: Storage, *, output: str, time_us: int) -> ConfigError:

@@ -149,6 +149,15 @@ class DirectFiles(DirectTable):
         self._table.load_as_version(time)
         return self.version
 
+    def same_since(self) -> int:
+        """Return the first version with the rows of the loaded one: only rewrites followed it."""
+        version = self.version
+        for commit in self._table.history():
+            if commit.get("version") != version or commit.get("userMetadata") != COMPACTION:
+                break
+            version -= 1
+        return version
+
     def vacuum(self, *, retention_hours: int) -> int:
         """Delete files that no version of these last hours needs; return how many."""
         return len(

@@ -18,7 +18,7 @@ from tidegate.spark_consumer.core.compaction import CompactionBudget, choose_run
 from tidegate.spark_consumer.errors import WriterReplaced
 from tidegate.spark_consumer.sinks.delta.direct_place import OnlySpark, find_place
 from tidegate.spark_consumer.sinks.port import TableSink
-from tidegate.spark_consumer.sinks.vacuumed import VacuumedVersions
+from tidegate.spark_consumer.sinks.vacuumed import KeptVersions, VacuumedVersions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -178,10 +178,11 @@ class TableMaintenance:
 
     def _vacuum_table(self, path: str, now: datetime) -> bool:
         hours = self._vacuum.retention_hours
-        oldest = self._opened(path).load_version_at(now - timedelta(hours=hours) + _MARGIN)
+        table = self._opened(path)
+        oldest = table.load_version_at(now - timedelta(hours=hours) + _MARGIN)
         # First: a reader must not look for what is being deleted.
         self._require_writer()
-        self._vacuumed.note_table(path, oldest)
+        self._vacuumed.note_table(path, KeptVersions(oldest, table.same_since()))
         deleted = self._opened(path).vacuum(retention_hours=hours)
         _log.info("files deleted", table=path, files=deleted, kept_from_version=oldest)
         return True

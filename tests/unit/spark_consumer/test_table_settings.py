@@ -41,6 +41,7 @@ def test_by_default_small_files_are_rewritten_and_nothing_is_deleted():
             "table_properties: delta.appendOnly: ",
         ),
         ({"table_properties": {"tidegate.x": "1"}}, "table_properties: tidegate.x: "),
+        ({"table_properties": {"owner": "me"}}, "table_properties: owner: "),
         ({"table_properties": "x"}, "table_properties: must be a table"),
         ({"mirror_partition_by": {"a": " , "}}, "mirror_partition_by: a: name each column"),
         ({"mirror_cluster_by": {"a": "x,x"}}, "mirror_cluster_by: a: name each column"),

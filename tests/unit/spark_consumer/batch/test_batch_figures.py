@@ -28,6 +28,7 @@ def figures(state=STATE, **changes):
         "frontier": SimpleNamespace(snapshots_waiting=3, finished_tokens=7),
         "released_rows": 12,
         "copies": 2,
+        "dead_letters": 4,
         "recorded": 1,
         **changes,
     }

@@ -12,6 +12,8 @@ from tidegate.spark_consumer.sinks.delta.named_sink import NamedSink
 from tidegate.spark_consumer.sinks.port import MergingSink, TableSink
 from tidegate.spark_consumer.spark.sink_factory import all_names, make_sinks
 
+PROPERTIES = {"delta.logRetentionDuration": "interval 10 days"}
+
 
 def config(sinks, catalog_schema=""):
     return ConsumerConfig(
@@ -65,15 +67,15 @@ def test_each_sink_of_delta_tables_says_which_versions_it_has_read():
 def test_layouts_are_those_of_new_mirrors_and_properties_those_of_all():
     settings = config("changelog,mirror,history").model_copy(
         update={
-            "table_properties": {"owner": "me"},
+            "table_properties": PROPERTIES,
             "mirror_partition_by": {"t": "a, b"},
             "mirror_cluster_by": {"u": "c"},
         }
     )
     made = make_sinks(None, settings, output=OUTPUT, direct=None)
     layouts = {sink.name: sink._tables._layout for sink in made}
-    assert layouts["mirror"] == TableLayout({"owner": "me"}, {"t": ("a", "b")}, {"u": ("c",)})
-    assert layouts["changelog"] == layouts["history"] == TableLayout({"owner": "me"})
+    assert layouts["mirror"] == TableLayout(PROPERTIES, {"t": ("a", "b")}, {"u": ("c",)})
+    assert layouts["changelog"] == layouts["history"] == TableLayout(PROPERTIES)
 
 
 def test_two_sinks_have_two_names():

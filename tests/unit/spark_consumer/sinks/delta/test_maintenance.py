@@ -20,7 +20,7 @@ from tidegate.spark_consumer.sinks.delta.maintenance import (
     VacuumPolicy,
     find_maintenance,
 )
-from tidegate.spark_consumer.sinks.vacuumed import first_kept_versions
+from tidegate.spark_consumer.sinks.vacuumed import KeptVersions, kept_versions
 
 MIB = 1024**2
 NEVER = VacuumPolicy(retention_hours=0, interval_ms=60_000)
@@ -187,7 +187,7 @@ def test_a_replaced_run_changes_nothing_and_ends(tables):
     )
     with pytest.raises(WriterReplaced):
         nothing_to_compact()
-    assert first_kept_versions(files) == {}
+    assert kept_versions(files) == {}
 
 
 def test_what_fails_is_left_for_later_and_the_others_are_done(tables, capsys):
@@ -225,13 +225,13 @@ def test_vacuum_notes_what_it_keeps_before_it_deletes(tables, monkeypatch):
     monkeypatch.setattr(
         DirectFiles,
         "vacuum",
-        lambda self, **_: noted.append(first_kept_versions(manifests)) or 0,
+        lambda self, **_: noted.append(kept_versions(manifests)) or 0,
     )
     maintain = maintenance(
         tables, vacuum=DAILY, files_min=0, manifests=manifests, now=lambda: later
     )
     maintain()
-    assert noted == [{"changelog/a": 2}]
+    assert noted == [{"changelog/a": KeptVersions(2, 2)}]
 
 
 def test_one_table_is_vacuumed_at_a_time_and_each_once_in_a_round(tables, monkeypatch):
