@@ -67,6 +67,11 @@ class JvmParts:
         """The value of `spark.jars`: what Spark needs in addition to pyspark's jars."""
         return tuple(sorted((self.root / "spark").glob("*.jar")))
 
+    @property
+    def iceberg_jars(self) -> tuple[Path, ...]:
+        """What a session with Iceberg sinks needs in addition to `spark_jars`."""
+        return tuple(sorted((self.root / "iceberg").glob("*.jar")))
+
 
 def cache_dir(environ: Mapping[str, str] | None = None) -> Path:
     """Tidegate's folder in the user's cache; an empty HOME counts as unset."""

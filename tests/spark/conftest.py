@@ -16,6 +16,7 @@ _NEEDED = (
     "spark-avro",
     "delta-spark",
     "delta-storage",
+    "iceberg-spark-runtime",
 )
 
 
@@ -30,7 +31,7 @@ def spark_jars() -> list[str]:
         from tidegate.local_stack.parts.jvm_parts import fetched_jvm_parts
 
         parts = fetched_jvm_parts()
-        found = [] if parts is None else list(parts.spark_jars)
+        found = [] if parts is None else [*parts.spark_jars, *parts.iceberg_jars]
     return [str(jar) for jar in found if jar.name.startswith(_NEEDED)]
 
 

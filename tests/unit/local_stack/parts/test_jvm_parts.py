@@ -28,6 +28,7 @@ echo "downloading sample-1.0.jar ..."
 mkdir -p broker spark registry content
 echo broker > broker/kafka_2.13-4.1.1.jar
 echo spark > spark/delta.jar
+mkdir -p iceberg; echo iceberg > iceberg/runtime.jar
 echo runner > content/registry-app-runner.jar
 tar czf registry/registry-app-all.tar.gz -C content registry-app-runner.jar
 rm -r content
@@ -75,6 +76,7 @@ def test_a_fetched_set_is_whole(java, cache):
     assert parts == fetched_jvm_parts(cache)
     assert str(parts.root / "broker" / "*") == parts.broker_class_path
     assert ["delta.jar"] == [jar.name for jar in parts.spark_jars]
+    assert ["runtime.jar"] == [jar.name for jar in parts.iceberg_jars]
     assert "runner\n" == parts.registry_jar.read_text()
     assert not list(parts.root.rglob("*.tar.gz"))
 
@@ -169,6 +171,7 @@ def test_the_stamp_lists_every_file(java, cache):
     listed = json.loads((root / "stamp.json").read_text())
     assert {
         "broker/kafka_2.13-4.1.1.jar",
+        "iceberg/runtime.jar",
         "spark/delta.jar",
         "registry/registry-app-runner.jar",
     } == (set(listed))
