@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
     from tidegate.spark_consumer.sinks.port import AnyTable, Merge
 
-__all__ = ["ORDINALS", "ChangelogReader"]
+__all__ = ["ORDINALS", "ChangelogReader", "as_type"]
 
 ORDINALS = 2**36
 """More than the changes of a release: ordinals of later releases follow those of earlier ones."""
@@ -117,7 +117,7 @@ class ChangelogReader:
         inside = (F.col("release") > merge.after) & (F.col("release") <= merge.through)
         first = (F.col("release") - F.lit(merge.after + 1)) * F.lit(ORDINALS)
         changes = rows.where(inside).withColumn("ordinal", first + F.col("ordinal"))
-        return changes.select(*_fields(changes.schema, change_type(schemas)))
+        return as_type(changes, change_type(schemas))
 
     def _address(self, table: str) -> str:
         return f"{self._output}/{CHANGELOG}/{table}"
@@ -132,6 +132,11 @@ class ChangelogReader:
             log.load()
             self._logs[table] = log
         return self._logs[table]
+
+
+def as_type(rows: DataFrame, want: StructType) -> DataFrame:
+    """Return rows with the fields of another type, by name; one that they lack is null."""
+    return rows.select(*_fields(rows.schema, want))
 
 
 def _place(release: int, ordinal: int) -> int:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 from tidegate.spark_consumer.core.cadence import HISTORY
 from tidegate.spark_consumer.sinks.delta.changelog_reader import ORDINALS
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit
+from tidegate.spark_consumer.sinks.delta.fold import DELETE, PATCH
 from tidegate.spark_consumer.sinks.delta.tables import SinkTables
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
     from tidegate.spark_consumer.sinks.port import AnyTable
 
-__all__ = ["IncompleteTables", "free"]
+__all__ = ["IncompleteTables", "free", "lost_updates", "released"]
 
 _log = structlog.get_logger(__name__)
 
@@ -69,8 +70,7 @@ class IncompleteTables:
 
         One job computes the frame.
         """
-        in_order = changes.coalesce(1).sortWithinPartitions("ordinal")
-        rows = _as_released(in_order).localCheckpoint(eager=True)
+        rows = released(changes).localCheckpoint(eager=True)
         self._append(
             one,
             rows.count(),
@@ -93,6 +93,34 @@ class IncompleteTables:
                 log.warning("updates of rows that the history lacks", stored_in=side.path(table))
             else:
                 log.warning("updates of rows that the mirror lacks", stored_in=side.path(table))
+
+
+def lost_updates(changes: DataFrame, folded: DataFrame, known: DataFrame) -> DataFrame:
+    """Return the UPDATEs among changes that change no row; `folded` is the fold of the same.
+
+    `known` has a column `key` with each key of the mirror, before these changes or after them: a
+    fold never inserts a key that it only updates.
+    """
+    # Under names of their own: Spark takes columns that both sides of a join have for one.
+    base = (F.col("key").alias("of_key"), F.col("base_ordinal").alias("after_ordinal"))
+    patched = folded.where(F.col("action") == PATCH).select(*base).alias("p")
+    unknown = patched.join(known.alias("m"), F.expr("p.of_key <=> m.key"), "left_anti")
+    after_delete = folded.where((F.col("action") == DELETE) & F.col("updated_after_base"))
+    lost = unknown.unionByName(after_delete.select(*base)).alias("lost")
+    return (
+        changes.alias("c")
+        .where("c.mod_type = 'UPDATE'")
+        .join(
+            lost,
+            F.expr("c.key <=> lost.of_key and c.ordinal > coalesce(lost.after_ordinal, -1)"),
+            "left_semi",
+        )
+    )
+
+
+def released(changes: DataFrame) -> DataFrame:
+    """Return changes in commit order, in one task, with the ordinals of their own releases."""
+    return _as_released(changes.coalesce(1).sortWithinPartitions("ordinal"))
 
 
 def free(checkpointed: DataFrame) -> None:

@@ -18,15 +18,9 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.spark_consumer.core.cadence import MIRROR
 from tidegate.spark_consumer.sinks.delta.direct_merge import merge_folded, unmatched_updates
-from tidegate.spark_consumer.sinks.delta.fold import (
-    DELETE,
-    PATCH,
-    REPLACE,
-    captured_flag,
-    fold,
-    folded_value,
-)
-from tidegate.spark_consumer.sinks.delta.incomplete import free
+from tidegate.spark_consumer.sinks.delta.fold import DELETE, fold
+from tidegate.spark_consumer.sinks.delta.incomplete import free, lost_updates
+from tidegate.spark_consumer.sinks.delta.merge_clauses import merge_clauses
 from tidegate.spark_consumer.sinks.delta.merging import DeltaMergingSink, key_names, key_struct
 from tidegate.spark_consumer.sinks.delta.mirror_scope import mirror_columns, mirror_schema
 from tidegate.spark_consumer.sinks.delta.row_fold import FoldedRow, fold_rows
@@ -160,26 +154,12 @@ class DeltaMirrorSink(DeltaMergingSink):
         A release never inserts a key that it only updates, so the mirror after the release lacks
         exactly the keys that it lacked before.
         """
-        changes, schemas = one.frame, one.schemas
-        spark, table = one.spark, schemas.table
-        version = self._tables.log(spark, table).version_at(commit.release)
+        spark, schemas = one.spark, one.schemas
+        version = self._tables.log(spark, schemas.table).version_at(commit.release)
         mirror = spark.read.format("delta").option("versionAsOf", version)
-        known = mirror.load(self._tables.address(table)).select(key_struct(key_names(schemas)))
-        # Under names of their own: Spark takes columns that both sides of a join have for one.
-        base = (F.col("key").alias("of_key"), F.col("base_ordinal").alias("after_ordinal"))
-        patched = folded.where(F.col("action") == PATCH).select(*base).alias("p")
-        unknown = patched.join(known.alias("m"), F.expr("p.of_key <=> m.key"), "left_anti")
-        after_delete = folded.where((F.col("action") == DELETE) & F.col("updated_after_base"))
-        lost = unknown.unionByName(after_delete.select(*base)).alias("lost")
-        updates = (
-            changes.alias("c")
-            .where("c.mod_type = 'UPDATE'")
-            .join(
-                lost,
-                F.expr("c.key <=> lost.of_key and c.ordinal > coalesce(lost.after_ordinal, -1)"),
-                "left_semi",
-            )
-        )
+        known = mirror.load(self._tables.address(schemas.table))
+        keys = known.select(key_struct(key_names(schemas)))
+        updates = lost_updates(one.frame, folded, keys)
         self._incomplete.append_frame(one, updates, commit=commit)
 
 
@@ -195,25 +175,14 @@ def _merge(
     mirror: DeltaTable, folded: DataFrame, *, columns: Sequence[str], keys: Sequence[str]
 ) -> None:
     """Apply folded changes; keys are also equal where both are null."""
-    same_key = " AND ".join(f"t.`{key}` <=> s.key.`{key}`" for key in keys)
-    positions = {column: n for n, column in enumerate(columns)}
-    # A table of key columns only has nothing to patch, but a MERGE must assign something.
-    assigned = [column for column in columns if column not in keys] or list(keys)
-    changed: dict[str, str | Column] = {
-        f"`{column}`": F.expr(
-            f"CASE WHEN s.{captured_flag(positions[column])} "
-            f"THEN s.{folded_value(positions[column])} ELSE t.`{column}` END"
-        )
-        for column in assigned
-    }
-    inserted: dict[str, str | Column] = {
-        f"`{column}`": F.col(f"s.{folded_value(n)}") for column, n in positions.items()
-    }
+    clauses = merge_clauses(columns=columns, keys=keys)
+    changed: dict[str, str | Column] = {n: F.expr(v) for n, v in clauses.changed.items()}
+    inserted: dict[str, str | Column] = {n: F.expr(v) for n, v in clauses.inserted.items()}
     (
         mirror.alias("t")
-        .merge(folded.alias("s"), same_key)
-        .whenMatchedDelete(f"s.action = '{DELETE}'")
+        .merge(folded.alias("s"), clauses.same_key)
+        .whenMatchedDelete(clauses.is_deleted)
         .whenMatchedUpdate(set=changed)
-        .whenNotMatchedInsert(f"s.action = '{REPLACE}'", values=inserted)
+        .whenNotMatchedInsert(clauses.is_inserted, values=inserted)
         .execute()
     )

@@ -37,6 +37,7 @@ __all__ = [
     "SinkTables",
     "as_nullable",
     "for_each_table",
+    "lacks_columns",
     "session_settings",
 ]
 
@@ -197,7 +198,7 @@ class SinkTables:
         log, address = self.log(spark, table), self.address(table)
         if not log.exists:
             self._create(spark, table, wanted, metadata=commit.preparation)
-        elif _lacks(DeltaTable.forPath(spark, address).toDF().schema, wanted, table=table):
+        elif lacks_columns(DeltaTable.forPath(spark, address).toDF().schema, wanted, table=table):
             nothing: DataFrame = spark.createDataFrame([], wanted)
             writer = nothing.write.format("delta").mode("append").option("mergeSchema", "true")
             writer.option("userMetadata", commit.preparation).save(address)
@@ -317,7 +318,7 @@ def _nullable(kind: DataType) -> DataType:
     return kind
 
 
-def _lacks(have: StructType, want: StructType, *, table: str, above: str = "") -> bool:
+def lacks_columns(have: StructType, want: StructType, *, table: str, above: str = "") -> bool:
     """Return whether a field of `want` is missing in `have`; raises SchemaError on another type."""
     known = {field.name.lower(): field.dataType for field in have}
     missing = False
@@ -327,7 +328,7 @@ def _lacks(have: StructType, want: StructType, *, table: str, above: str = "") -
             missing = True
         elif isinstance(kind, StructType) and isinstance(field.dataType, StructType):
             inner = f"{above}{field.name}."
-            missing |= _lacks(kind, field.dataType, table=table, above=inner)
+            missing |= lacks_columns(kind, field.dataType, table=table, above=inner)
         elif _nullable(kind) != field.dataType:
             message = "a column changed its type, which a table does not allow"
             raise SchemaError(

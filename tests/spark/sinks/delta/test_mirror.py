@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.spark.sinks.plain_mirror import HISTORIES, PlainMirror
 from tidegate.schemas.errors import ConfigError, SchemaError
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
 
@@ -203,47 +204,6 @@ def test_settings_of_the_merge_do_not_stay_in_the_session(kit):
     assert session_settings_of(kit.spark) == before
 
 
-class Model:
-    """A table as a dictionary: the slow, obvious way."""
-
-    def __init__(self):
-        self.rows = {}
-        self.incomplete = []
-
-    def apply_release(self, history):
-        """Voids what a later whole change of the release makes void, as the sink does."""
-        last_whole = {}
-        for n, (mod, key, _) in enumerate(history):
-            if mod != "UPDATE":
-                last_whole[key] = n
-        for n, (mod, key, new) in enumerate(history):
-            if mod == "INSERT":
-                self.rows[key] = {"a": None, "b": None} | new
-            elif mod == "DELETE":
-                self.rows.pop(key, None)
-            elif key in self.rows:
-                self.rows[key] = self.rows[key] | new
-            elif n > last_whole.get(key, -1):
-                self.incomplete.append(key)
-
-
-VALUES = st.fixed_dictionaries(
-    {}, optional={"a": st.sampled_from([None, "x", "y"]), "b": st.sampled_from([None, 1, 2])}
-)
-WHOLE = st.fixed_dictionaries(
-    {"a": st.sampled_from([None, "x", "y"]), "b": st.sampled_from([None, 1, 2])}
-)
-STEP = st.one_of(
-    st.tuples(st.just("INSERT"), WHOLE),
-    st.tuples(st.just("UPDATE"), VALUES),
-    st.tuples(st.just("DELETE"), st.none()),
-)
-# Each key has its own history in each of three releases: one example tries dozens of histories.
-HISTORIES = st.lists(
-    st.tuples(*(st.lists(STEP, max_size=4) for _ in range(3))), min_size=20, max_size=60
-)
-
-
 @pytest.mark.slow
 @settings(
     max_examples=2,
@@ -259,7 +219,7 @@ HISTORIES = st.lists(
 def test_the_mirror_is_what_a_plain_model_says(kit, histories, number):
     table = f"t{number}_{len(list(Path(kit.output, 'mirror').glob('*')))}"
     topic = kit.Topic(table, {1: COLUMNS}, ["id"])
-    sink, model = opened(kit), Model()
+    sink, model = opened(kit), PlainMirror()
     for n in range(3):
         history = [(mod, key, new) for key, parts in enumerate(histories) for mod, new in parts[n]]
         written = sink.write(

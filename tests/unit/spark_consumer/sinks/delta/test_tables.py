@@ -34,13 +34,13 @@ def test_every_level_of_a_schema_becomes_nullable():
     ],
 )
 def test_missing_columns_are_found_at_every_level(have, want, is_missing):
-    assert tables._lacks(have, want, table="t") is is_missing
+    assert tables.lacks_columns(have, want, table="t") is is_missing
 
 
 def test_a_changed_type_is_named_with_its_path():
     have, want = schema(r=schema(a=LongType())), schema(r=schema(a=StringType()))
     with pytest.raises(SchemaError, match=r"column='r\.a'.*bigint.*string"):
-        tables._lacks(have, want, table="t")
+        tables.lacks_columns(have, want, table="t")
 
 
 def test_a_sink_that_was_not_opened_may_not_write():

@@ -1,0 +1,68 @@
+"""The clauses of a MERGE that applies folded changes, as SQL over `t` (table) and `s` (fold)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidegate.spark_consumer.sinks.delta.fold import (
+    DELETE,
+    REPLACE,
+    captured_flag,
+    folded_value,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["MergeClauses", "merge_clauses"]
+
+
+@dataclass(frozen=True, slots=True)
+class MergeClauses:
+    """Columns are quoted; `changed` and `inserted` are values by column."""
+
+    same_key: str
+    is_deleted: str
+    is_inserted: str
+    changed: Mapping[str, str]
+    inserted: Mapping[str, str]
+
+    def sql(self, table: str, source: str) -> str:
+        """Return the statement, for names that are quoted already."""
+        assigned = ", ".join(f"t.{column} = {value}" for column, value in self.changed.items())
+        return (
+            f"MERGE INTO {table} t USING {source} s ON {self.same_key} "  # noqa: S608 - quoted names
+            f"WHEN MATCHED AND {self.is_deleted} THEN DELETE "
+            f"WHEN MATCHED THEN UPDATE SET {assigned} "
+            f"WHEN NOT MATCHED AND {self.is_inserted} THEN INSERT ({', '.join(self.inserted)}) "
+            f"VALUES ({', '.join(self.inserted.values())})"
+        )
+
+
+def merge_clauses(
+    *, columns: Sequence[str], keys: Sequence[str], existing: Sequence[str] = ()
+) -> MergeClauses:
+    """Return the clauses for a fold of these columns; keys are also equal where both are null.
+
+    A column that `existing` names and the fold lacks becomes null in a row that is inserted.
+    """
+    folded = {column.lower() for column in columns}
+    others = [column for column in existing if column.lower() not in folded]
+    positions = {column: n for n, column in enumerate(columns)}
+    # A table of key columns only has nothing to patch, but a MERGE must assign something.
+    assigned = [column for column in columns if column not in keys] or list(keys)
+    return MergeClauses(
+        same_key=" AND ".join(f"t.`{key}` <=> s.key.`{key}`" for key in keys),
+        is_deleted=f"s.action = '{DELETE}'",
+        is_inserted=f"s.action = '{REPLACE}'",
+        changed={
+            f"`{column}`": f"CASE WHEN s.{captured_flag(positions[column])} "
+            f"THEN s.{folded_value(positions[column])} ELSE t.`{column}` END"
+            for column in assigned
+        },
+        inserted={
+            **{f"`{column}`": f"s.{folded_value(n)}" for column, n in positions.items()},
+            **{f"`{column}`": "NULL" for column in others},
+        },
+    )
