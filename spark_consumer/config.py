@@ -19,13 +19,15 @@ from tidegate.schemas.change_schema import (
 )
 from tidegate.spark_consumer.table_settings import TableSettings
 
-__all__ = ["KAFKA_OPTIONS", "SINKS", "SPARK_PACKAGES", "ConsumerConfig"]
+__all__ = ["ICEBERG_PACKAGES", "KAFKA_OPTIONS", "SINKS", "SPARK_PACKAGES", "ConsumerConfig"]
 
 SINKS = (
     "changelog",
     "mirror",
     "history",
     "parquet",
+    "iceberg_changelog",
+    "iceberg_mirror",
     "topic",
     "transactions",
     "parquet_transactions",
@@ -38,6 +40,11 @@ SPARK_PACKAGES = (
     "io.delta:delta-spark_4.0_2.13:4.4.0"
 )
 """Maven coordinates of the data sources that Spark 4.0 does not ship, known to work together."""
+
+ICEBERG_PACKAGES = "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.1"
+"""What the Iceberg sinks need beside them: 47 MB, which a session has only on request."""
+
+_ICEBERG = ("iceberg_changelog", "iceberg_mirror")
 
 KAFKA_OPTIONS = frozenset(
     {
@@ -96,7 +103,8 @@ class ConsumerConfig(TableSettings):
     sinks: str = Field(
         default="changelog,mirror",
         description="What releases are written to, comma-separated: changelog, mirror, history, "
-        "parquet, topic, transactions, parquet_transactions. One that is added later takes part "
+        "parquet, iceberg_changelog, iceberg_mirror, topic, transactions, parquet_transactions. One "
+        "that is added later takes part "
         "from the next release on, a mirror or history with all before; none can be taken away",
     )
     ordered_topic: str = Field(
@@ -121,6 +129,18 @@ class ConsumerConfig(TableSettings):
         description="Schema of Spark's catalog, such as lake.bank, in which tables get names: "
         "mirrors in it, changelogs in lake.bank_changelog, histories in lake.bank_history; "
         "empty: none",
+    )
+    iceberg_catalog: str = Field(
+        default="",
+        pattern=r"^\w*$",
+        description="Catalog of the session that holds the Iceberg tables, which "
+        "spark.sql.catalog.<name> configures; empty: a Hadoop catalog in <output>/iceberg",
+    )
+    iceberg_namespace: str = Field(
+        default="",
+        pattern=r"^[^`./]*(\.[^`./]+)*$",
+        description="Namespace of the Iceberg tables, to which _changelog, _mirror and _incomplete "
+        "are appended; empty: prefix, with an underscore for what is no letter or digit",
     )
     checkpoint: str = Field(min_length=1, description="Folder of the state; one run at a time")
     changes_per_batch_max: int = Field(
@@ -237,6 +257,13 @@ class ConsumerConfig(TableSettings):
             raise ValueError("a topic is published to by the sink topic only: add it to sinks")
         return value
 
+    @field_validator("iceberg_catalog", "iceberg_namespace")
+    @classmethod
+    def _require_iceberg(cls, value: str, info: ValidationInfo) -> str:
+        if value and not set(_ICEBERG) & set(_names(info.data.get("sinks", ""))):
+            raise ValueError(f"it is for the sinks {' and '.join(_ICEBERG)}: add one to sinks")
+        return value
+
     @field_validator("ordered_topic_partitions")
     @classmethod
     def _require_one_in_total_order(cls, value: int, info: ValidationInfo) -> int:
@@ -250,6 +277,19 @@ class ConsumerConfig(TableSettings):
     def sink_names(self) -> tuple[str, ...]:
         """What `sinks` names, in the order in which releases are written to them."""
         return tuple(name for name in SINKS if name in _names(self.sinks))
+
+    @property
+    def has_iceberg(self) -> bool:
+        """Whether `sinks` names a sink that needs `ICEBERG_PACKAGES`."""
+        return bool(set(_ICEBERG) & set(self.sink_names))
+
+    @property
+    def session_packages(self) -> str:
+        """`packages`, with those of the Iceberg sinks where these are asked for."""
+        artifact = ICEBERG_PACKAGES.split(":")[1].partition("_")[0]
+        if not self.packages or not self.has_iceberg or artifact in self.packages:
+            return self.packages
+        return f"{self.packages},{ICEBERG_PACKAGES}"
 
     @field_validator("mirror_accepts")
     @classmethod

@@ -17,6 +17,7 @@ ConsumerError
 ├── CheckpointConflict      a replaced run has written to this checkpoint late
 ├── WriterReplaced          a younger run has taken this checkpoint
 │   └── TopicWriterReplaced it publishes to the ordered topic
+├── CommitOvertaken         others have committed to an Iceberg table during each attempt to
 ├── ReleaseUnconfirmed      Kafka has not confirmed a release of the ordered topic
 └── RunStopped              Spark started a batch while the run was stopping
 
@@ -44,6 +45,7 @@ __all__ = [
     "ChangesNotConserved",
     "CheckpointConflict",
     "CheckpointMismatch",
+    "CommitOvertaken",
     "ConflictingCopies",
     "CountsMissing",
     "DataTopicChanged",
@@ -161,6 +163,15 @@ class ReleaseUnconfirmed(ConsumerError):  # noqa: N818 - named after what was fo
     """Kafka aborted the transaction of a release, or did not say whether it was committed.
 
     The next attempt reads what the topic holds before it publishes anything.
+    """
+
+    retriable = True
+
+
+class CommitOvertaken(ConsumerError):  # noqa: N818 - named after what happened
+    """Others have committed to an Iceberg table during each attempt to write a release to it.
+
+    Nothing of the release is in that table; the next attempt writes it.
     """
 
     retriable = True

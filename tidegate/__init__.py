@@ -8,6 +8,7 @@
     tidegate.audit(spark, output, …)                  proves an output complete
     tidegate.status(checkpoint)                       how far a query has come
     tidegate.SPARK_PACKAGES                           what a session of your own needs
+    tidegate.ICEBERG_PACKAGES                         what the Iceberg sinks need beside them
     tidegate.QueryFailed                              what ends a query
     tidegate.Sink, Release, TableVersion              the port of a sink of your own
     tidegate.BatchSink, HandedBatch                   of one that takes batches as they are read
@@ -17,7 +18,7 @@ This package is the only import root.  The folders at the top of the repository 
 `producer`, `spark_consumer`, `local_stack`) are its subpackages through relative links; importing
 them under their bare names is an error.  `import tidegate` imports no subpackage and needs no
 extra; the names above are imported from the consumer at their first use, and need pyspark, but for
-`SPARK_PACKAGES`, `status`, `releases`, `plot_releases` and the classes of the port; `releases` and
+the packages, `status`, `releases`, `plot_releases` and the classes of the port; `releases` and
 `plot_releases` need the extra `notebook`.
 """
 
@@ -30,7 +31,7 @@ from tidegate.version import __version__
 
 if TYPE_CHECKING:
     from tidegate.spark_consumer.commands.status import status
-    from tidegate.spark_consumer.config import SPARK_PACKAGES
+    from tidegate.spark_consumer.config import ICEBERG_PACKAGES, SPARK_PACKAGES
     from tidegate.spark_consumer.library.audit import audit
     from tidegate.spark_consumer.library.builder import stream
     from tidegate.spark_consumer.library.query import QueryFailed
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.sinks.released_frame import changes_of, transactions_of
 
 __all__ = [
+    "ICEBERG_PACKAGES",
     "SPARK_PACKAGES",
     "BatchSink",
     "HandedBatch",
@@ -65,6 +67,7 @@ __all__ = [
 _HOMES = {
     "BatchSink": "tidegate.spark_consumer.sinks.handed_batch",
     "HandedBatch": "tidegate.spark_consumer.sinks.handed_batch",
+    "ICEBERG_PACKAGES": "tidegate.spark_consumer.config",
     "QueryFailed": "tidegate.spark_consumer.library.query",
     "Release": "tidegate.spark_consumer.sinks.port",
     "SPARK_PACKAGES": "tidegate.spark_consumer.config",

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["CHANGELOG", "HISTORY", "MIRROR", "MIRRORS", "Cadence", "merges_due"]
+__all__ = [
+    "CHANGELOG",
+    "HISTORY",
+    "ICEBERG_CHANGELOG",
+    "ICEBERG_MIRROR",
+    "MIRROR",
+    "MIRRORS",
+    "Cadence",
+    "merges_due",
+]
 
 CHANGELOG = "changelog"
 """Name of the sink that keeps every release, from which the mirror takes those that it lacks."""
@@ -23,7 +32,13 @@ MIRROR = "mirror"
 HISTORY = "history"
 """Name of the sink that holds each row as it was at any time."""
 
-MIRRORS = (MIRROR, HISTORY)
+ICEBERG_CHANGELOG = "iceberg_changelog"
+"""Name of the sink that keeps every release in Iceberg tables; no mirror reads it."""
+
+ICEBERG_MIRROR = "iceberg_mirror"
+"""Name of the sink that holds each row as it was at the watermark, in Iceberg tables."""
+
+MIRRORS = (MIRROR, HISTORY, ICEBERG_MIRROR)
 """The sinks that may stand at an older release than the others: all of them at the same one."""
 
 

@@ -16,7 +16,13 @@ from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.commands.stream_check import require_stream
 from tidegate.spark_consumer.config import SINKS
-from tidegate.spark_consumer.core.cadence import CHANGELOG, HISTORY, MIRROR
+from tidegate.spark_consumer.core.cadence import (
+    CHANGELOG,
+    HISTORY,
+    ICEBERG_CHANGELOG,
+    ICEBERG_MIRROR,
+    MIRROR,
+)
 from tidegate.spark_consumer.library.own_sinks import named_sink, require_function
 from tidegate.spark_consumer.library.query import TidegateQuery
 from tidegate.spark_consumer.library.settings import load_settings, require_option
@@ -161,6 +167,31 @@ class StreamBuilder:
         another path, one of another output, or another mode.
         """
         return self._add(_of_mode(mode, PARQUET, PARQUET_TRANSACTIONS), path)
+
+    def iceberg(
+        self,
+        *,
+        changelog: bool = True,
+        mirror: bool = True,
+        catalog: str = "",
+        namespace: str = "",
+    ) -> Self:
+        """Keep Iceberg tables: every change, and each table as it was at the watermark.
+
+        `catalog` is one that the session has; without it, a Hadoop catalog in `<output>/iceberg`.
+        Tables are in `<namespace>_changelog` and `<namespace>_mirror`; without a namespace it is
+        the prefix.  Raises ConfigError if neither kind is asked for.
+        """
+        if not changelog and not mirror:
+            message = "iceberg: no table is asked for"
+            raise ConfigError(message, hint="Leave changelog=True or mirror=True")
+        if catalog:
+            self._options["iceberg_catalog"] = catalog
+        if namespace:
+            self._options["iceberg_namespace"] = namespace
+        for name in (ICEBERG_CHANGELOG,) * changelog + (ICEBERG_MIRROR,) * mirror:
+            self._add(name)
+        return self
 
     def topic(self, name: str, *, order: str = "total", topic_partitions: int = 1) -> Self:
         """Publish every change to one Kafka topic, in commit order, each exactly once.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.config import SPARK_PACKAGES
+from tidegate.spark_consumer.config import ICEBERG_PACKAGES, SPARK_PACKAGES
+from tidegate.spark_consumer.spark.iceberg_requirements import require_iceberg
 from tidegate.spark_consumer.spark.requirements import (
     is_submitted,
     require_session,
@@ -24,14 +25,16 @@ def session(
     packages: str = SPARK_PACKAGES,
     jars: str = "",
     master: str = "local[*]",
+    iceberg: bool = False,
     **settings: object,
 ) -> SparkSession:
     """Start a classic session on this machine, or return the one that runs.
 
     Spark fetches `packages` (Maven coordinates, comma-separated) into its cache at the first start;
     `jars` are used in place of them.  `settings` are Spark's own and replace what the session has:
-    `session(**{"spark.driver.memory": "4g"})`.  Under spark-submit, the submitter's master,
-    packages and jars are kept.
+    `session(**{"spark.driver.memory": "4g"})`.  With `iceberg` it has what the Iceberg sinks need:
+    `ICEBERG_PACKAGES` beside the packages, or among the jars.  Under spark-submit, the submitter's
+    master, packages and jars are kept.
 
     Raises ConfigError if pyspark, Delta's Python part or Java is missing, and for a session that
     runs already and lacks something; UnreachableError if Spark does not start.
@@ -48,6 +51,8 @@ def session(
         submitted_session,
     )
 
+    if iceberg:
+        packages = f"{packages},{ICEBERG_PACKAGES}"
     if is_submitted():
         spark = submitted_session(app_name=app_name, settings=own)
     else:
@@ -55,6 +60,8 @@ def session(
             master=master, packages=packages, jars=jars, app_name=app_name, settings=own
         )
     require_session(spark)
+    if iceberg:
+        require_iceberg(spark)
     return spark
 
 

@@ -59,6 +59,7 @@ from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
 from tidegate.spark_consumer.sinks.delta.maintenance import VacuumPolicy, find_maintenance
 from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER
 from tidegate.spark_consumer.spark.failures import name_failure, require_no_conflict
+from tidegate.spark_consumer.spark.iceberg_requirements import require_iceberg
 from tidegate.spark_consumer.spark.listener import MetricsListener
 from tidegate.spark_consumer.spark.redaction import hide_logins
 from tidegate.spark_consumer.spark.requirements import require_session
@@ -155,6 +156,8 @@ def build_query(
     checkpoint meanwhile: a second call goes on with what that has written.
     """
     require_session(spark)
+    if config.has_iceberg:
+        require_iceberg(spark, catalog=config.iceberg_catalog)
     hide_logins(spark)
     gate, output = _folders(spark, config)
     newest = newest_state(gate)

@@ -54,7 +54,7 @@ def session_of(config: ConsumerConfig) -> SparkSession:
         return submitted_session(app_name=app_name)
     return local_session(
         master=config.master,
-        packages=config.packages,
+        packages=config.session_packages,
         jars=config.jars,
         app_name=app_name,
         java_options=config.java_options,

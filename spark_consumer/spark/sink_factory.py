@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.core.cadence import CHANGELOG, HISTORY, MIRROR
+from tidegate.spark_consumer.core.cadence import (
+    CHANGELOG,
+    HISTORY,
+    ICEBERG_CHANGELOG,
+    ICEBERG_MIRROR,
+    MIRROR,
+)
 from tidegate.spark_consumer.sinks.delta.catalog_names import SCHEMAS, CatalogNames
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
 from tidegate.spark_consumer.sinks.delta.history_sink import DeltaHistorySink
@@ -16,6 +22,9 @@ from tidegate.spark_consumer.sinks.delta.transactions_sink import (
     TRANSACTIONS,
     DeltaTransactionsSink,
 )
+from tidegate.spark_consumer.sinks.iceberg.changelog import IcebergChangelogSink
+from tidegate.spark_consumer.sinks.iceberg.mirror import IcebergMirrorSink
+from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
 from tidegate.spark_consumer.sinks.kafka.kafka_topic import KafkaOutputTopic
 from tidegate.spark_consumer.sinks.kafka.ordered_topic import SINK as TOPIC
 from tidegate.spark_consumer.sinks.kafka.ordered_topic import OrderedTopicSink, TopicOrder
@@ -92,6 +101,16 @@ def make_sinks(
         PARQUET: lambda: ParquetSink(spark, output, is_direct=direct is not None),
         TRANSACTIONS: lambda: DeltaTransactionsSink(spark, output.root),
         PARQUET_TRANSACTIONS: lambda: ParquetTransactionsSink(output),
+        ICEBERG_CHANGELOG: lambda: IcebergChangelogSink(
+            spark, output.root, _iceberg_place(config, output)
+        ),
+        ICEBERG_MIRROR: lambda: IcebergMirrorSink(
+            spark,
+            output.root,
+            _iceberg_place(config, output),
+            direct=direct,
+            accepted=config.accepted_exclusions,
+        ),
         TOPIC: lambda: OrderedTopicSink(
             KafkaOutputTopic(
                 config.ordered_topic,
@@ -117,6 +136,15 @@ def make_sinks(
 
 def _columns(by_table: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     return {table: column_names(text) for table, text in by_table.items()}
+
+
+def _iceberg_place(config: ConsumerConfig, output: Storage) -> IcebergPlace:
+    return IcebergPlace.of(
+        output.root,
+        prefix=config.prefix,
+        catalog=config.iceberg_catalog,
+        namespace=config.iceberg_namespace,
+    )
 
 
 def _first_release(sink: str, state: State | None) -> int | None:

@@ -12,6 +12,7 @@ from tests.mutants.broken_decoding import BROKEN_DECODING
 from tests.mutants.broken_events import BROKEN_EVENTS
 from tests.mutants.broken_figures import BROKEN_FIGURES
 from tests.mutants.broken_history import BROKEN_HISTORY
+from tests.mutants.broken_iceberg import BROKEN_ICEBERG
 from tests.mutants.broken_late_writes import BROKEN_LATE_WRITES
 from tests.mutants.broken_library import BROKEN_LIBRARY
 from tests.mutants.broken_names import BROKEN_NAMES
@@ -35,6 +36,7 @@ MUTANTS = (
     *BROKEN_FIGURES,
     *BROKEN_EVENTS,
     *BROKEN_HISTORY,
+    *BROKEN_ICEBERG,
     *BROKEN_LATE_WRITES,
     *BROKEN_LIBRARY,
     *BROKEN_NAMES,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.classic_session import require_classic
+from tidegate.spark_consumer.core.cadence import ICEBERG_MIRROR, MIRROR
 from tidegate.spark_consumer.errors import ReleaseVacuumed
 from tidegate.spark_consumer.sinks.delta.catalog_place import output_of
 from tidegate.spark_consumer.sinks.manifest import (
@@ -32,6 +33,7 @@ else:
 
 __all__ = ["TablesAsOf", "as_of", "microseconds"]
 
+_SINKS = (MIRROR, ICEBERG_MIRROR)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WITH_ZONE = "with a time zone, such as 2026-11-22T10:00:00Z or datetime.now(UTC)"
 
@@ -49,7 +51,11 @@ class TablesAsOf(DataFrames):
 
 
 def as_of(
-    spark: SparkSession, output: str | os.PathLike[str], time: datetime | int | str
+    spark: SparkSession,
+    output: str | os.PathLike[str],
+    time: datetime | int | str,
+    *,
+    sink: str = MIRROR,
 ) -> TablesAsOf:
     """Return each mirror, by table name, at its newest cut at or before a commit time.
 
@@ -57,10 +63,14 @@ def as_of(
     `time` is a datetime with a time zone, the same as text (ISO 8601), or microseconds since 1970.
     The tables agree with each other: a transaction is in all of them or in none.  They stand at a
     release that ended at or before `time`, which may be an older one than the newest such release:
-    the setting `mirror_interval_ms` says by how much.  Raises ConfigError for a time without a time
-    zone, for text that is no time, and if no release that is kept ended at or before `time`;
-    ReleaseVacuumed, a ConfigError, if a run has deleted files that the mirrors had then.
+    the setting `mirror_interval_ms` says by how much.  `sink` is `mirror`, or `iceberg_mirror` for
+    the mirrors in Iceberg tables.  Raises ConfigError for a time without a time zone, for text that
+    is no time, and if no release that is kept ended at or before `time`; ReleaseVacuumed, a
+    ConfigError, if a run has deleted files that the mirrors had then.
     """
+    if sink not in _SINKS:
+        message = "sink: it keeps no rows as they were at a time"
+        raise ConfigError(message, hint=f"Use {' or '.join(_SINKS)}", sink=sink)
     time_us = microseconds(time)
     require_classic(spark)
     address = output_of(spark, os.fspath(output))
@@ -68,6 +78,8 @@ def as_of(
     manifest = newest_manifest(files, watermark_us=time_us)
     if manifest is None:
         raise _without_release(files, output=address, time_us=time_us)
+    if sink == ICEBERG_MIRROR:
+        return TablesAsOf(_of_iceberg(spark, files, manifest))
     versions = _versions(files, manifest, output=address, time_us=time_us)
     reader = spark.read.format("delta")
     return TablesAsOf(
@@ -76,6 +88,18 @@ def as_of(
             for table, (path, version) in versions.items()
         }
     )
+
+
+def _of_iceberg(spark: SparkSession, files: Storage, manifest: Manifest) -> dict[str, DataFrame]:
+    found = {}
+    for table, sinks in manifest.tables.items():
+        one = sinks.get(ICEBERG_MIRROR)
+        if one is not None:
+            reader = spark.read.format("iceberg").option("snapshot-id", one.version)
+            # A table of a catalog of the session's own is there under its name, which is quoted.
+            path = one.path if one.path.startswith("`") else files.path(one.path)
+            found[table] = reader.load(path)
+    return found
 
 
 def _versions(

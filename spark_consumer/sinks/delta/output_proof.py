@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.schemas.errors import ConfigError
 from tidegate.spark_consumer.core.batch_state import OutputProof
-from tidegate.spark_consumer.core.cadence import CHANGELOG, MIRRORS
+from tidegate.spark_consumer.core.cadence import CHANGELOG, HISTORY, MIRROR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -133,8 +133,8 @@ def _sinks_of(manifest: Manifest) -> tuple[str, ...]:
     return tuple(names)
 
 
-_PROVING = frozenset({CHANGELOG, *MIRRORS})
-"""Sinks whose tables have a history; any other one counts as a sink that joins then."""
+_PROVING = frozenset({CHANGELOG, MIRROR, HISTORY})
+"""Sinks of Delta, whose tables have a history; any other one counts as a sink that joins then."""
 
 
 def _unproven(message: str, **fields: Any) -> ConfigError:

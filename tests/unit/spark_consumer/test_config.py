@@ -5,7 +5,7 @@ import os
 import pytest
 
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.config import ConsumerConfig
+from tidegate.spark_consumer.config import ICEBERG_PACKAGES, SPARK_PACKAGES, ConsumerConfig
 
 NEEDED = {
     "bootstrap_servers": "127.0.0.1:9092",
@@ -107,7 +107,8 @@ def test_sinks_are_named_once_each_and_have_an_order_of_their_own():
     assert load(sinks=" mirror , changelog ").sink_names == ("changelog", "mirror")
     assert load(sinks="mirror").sink_names == ("mirror",)
     with pytest.raises(
-        ConfigError, match="'hive': not one of changelog, mirror, history, parquet, topic"
+        ConfigError,
+        match="'hive': not one of changelog, mirror, history, parquet, iceberg_changelog",
     ):
         load(sinks="changelog,hive")
     for text in ("", " , ", "mirror,mirror"):
@@ -125,6 +126,23 @@ def test_the_ordered_topic_and_its_sink_belong_together():
     assert load(**named, ordered_topic_order="key").ordered_topic_partitions == 3
     with pytest.raises(ConfigError, match=r"ordered_topic_partitions.*a total order has one"):
         load(**named)
+
+
+def test_iceberg_tables_have_a_place_of_their_own_and_bring_their_package():
+    config = load(sinks="iceberg_mirror", iceberg_catalog="lake", iceberg_namespace="raw.bank")
+    assert (config.iceberg_catalog, config.iceberg_namespace) == ("lake", "raw.bank")
+    assert config.has_iceberg
+    assert config.session_packages == f"{SPARK_PACKAGES},{ICEBERG_PACKAGES}"
+    assert load().session_packages == SPARK_PACKAGES
+    assert load(sinks="iceberg_mirror", packages="").session_packages == ""
+    own = "org.example:iceberg-spark-runtime-4.0_2.13:2.0.0"
+    assert load(sinks="iceberg_changelog", packages=own).session_packages == own
+    for name, value in (("iceberg_catalog", "lake"), ("iceberg_namespace", "bank")):
+        with pytest.raises(ConfigError, match=rf"{name}.*add one to sinks"):
+            load(**{name: value})
+    for name, value in (("iceberg_catalog", "a.b"), ("iceberg_namespace", "a..b")):
+        with pytest.raises(ConfigError, match=name):
+            load(sinks="iceberg_mirror", **{name: value})
 
 
 def test_exclusions_that_mirrors_accept_are_options_of_a_change_stream():

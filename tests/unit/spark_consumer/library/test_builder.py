@@ -122,6 +122,8 @@ def test_without_a_name_the_query_is_named_after_the_prefix(started):
         (lambda b: b.options(output="/lake", sinks="mirror, changelog"), "/lake",
          ("changelog", "mirror")),
         (lambda b: b.output("/lake").for_each_release(print), "/lake", ()),
+        (lambda b: b.output("/lake").iceberg(), "/lake", ("iceberg_changelog", "iceberg_mirror")),
+        (lambda b: b.output("/lake").iceberg(changelog=False), "/lake", ("iceberg_mirror",)),
     ],
 )  # fmt: skip
 def test_one_folder_holds_all(started, build, output, sinks):
@@ -138,6 +140,7 @@ def test_one_folder_holds_all(started, build, output, sinks):
         (lambda b: b.mirror(history="scd1"), r'unknown kind of history.*history="scd2"'),
         (lambda b: b.changelog("/lake/changelog").mirror("/pond/mirror"), r"one output.*/pond"),
         (lambda b: b.changelog("/lake/changelog").output("/pond"), r"one output.*/pond"),
+        (lambda b: b.iceberg(changelog=False, mirror=False), r"iceberg: no table is asked for"),
         (lambda b: b.option("colour", 1), r"option colour: unknown setting"),
         (lambda b: b.option("output", None), r"option output: there is no value"),
         (lambda b: b.options(jars="a.jar"), r"option jars: it has no effect"),
@@ -187,6 +190,14 @@ def test_what_cannot_be_used_is_refused_before_anything_is_created(started, buil
 def test_intervals_are_those_of_spark(started, text, ms):
     new().output("/lake").mirror().trigger(processingTime=text).start("/check")
     assert started.config.trigger_interval_ms == ms
+
+
+def test_iceberg_tables_are_in_a_catalog_and_a_namespace(started):
+    new().output("/lake").iceberg(catalog="glue", namespace="raw.bank").start("/check")
+    assert (started.config.iceberg_catalog, started.config.iceberg_namespace) == (
+        "glue",
+        "raw.bank",
+    )
 
 
 @pytest.mark.parametrize("path", ["/lake/history", "/lake/mirror"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.config import SPARK_PACKAGES
+from tidegate.spark_consumer.config import ICEBERG_PACKAGES, SPARK_PACKAGES
 from tidegate.spark_consumer.library import session as module
 from tidegate.spark_consumer.library.session import session
 from tidegate.spark_consumer.spark import session as sessions
@@ -21,6 +21,7 @@ def calls(monkeypatch):
 
     monkeypatch.setattr(module, "require_spark", note("check"))
     monkeypatch.setattr(module, "require_session", note("session check"))
+    monkeypatch.setattr(module, "require_iceberg", note("iceberg check"))
     monkeypatch.setattr(sessions, "local_session", note("local"))
     monkeypatch.setattr(sessions, "submitted_session", note("submitted"))
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
@@ -58,6 +59,12 @@ def test_settings_become_the_texts_that_spark_reads(calls):
         "spark.ui.enabled": "true",
         "spark.sql.shuffle.partitions": "8",
     }
+
+
+def test_with_iceberg_it_has_the_package_and_is_checked_for_it(calls):
+    assert session(iceberg=True) == "local"
+    assert calls[1][1]["packages"] == f"{SPARK_PACKAGES},{ICEBERG_PACKAGES}"
+    assert calls[-1] == ("iceberg check", "local", {})
 
 
 def test_under_spark_submit_the_submitters_master_and_packages_are_kept(calls, monkeypatch):

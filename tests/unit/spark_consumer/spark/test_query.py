@@ -11,6 +11,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from tidegate.program.health import Health
+from tidegate.spark_consumer.config import ConsumerConfig
 from tidegate.spark_consumer.core.batch_state import State
 from tidegate.spark_consumer.core.caught_up import CaughtUp
 from tidegate.spark_consumer.core.retention import FirstRecord
@@ -37,6 +38,29 @@ def ended(*, of_batch=None, of_query=None, of_gate=None):
         SimpleNamespace(failure=None),
         frontier=lambda _: None,
     )
+
+
+@pytest.mark.parametrize(
+    ("sinks", "asked"), [("changelog", []), ("changelog,iceberg_mirror", ["lake"])]
+)
+def test_a_session_needs_iceberg_only_where_a_sink_does(monkeypatch, sinks, asked):
+    class Reached(Exception):
+        pass
+
+    def reach(_):
+        raise Reached
+
+    found = []
+    monkeypatch.setattr(query, "require_session", lambda _: None)
+    monkeypatch.setattr(query, "require_iceberg", lambda _, *, catalog: found.append(catalog))
+    monkeypatch.setattr(query, "hide_logins", reach)
+    config = ConsumerConfig(
+        bootstrap_servers="b", registry_url="http://r", prefix="bank", output="o", checkpoint="c",
+        sinks=sinks, iceberg_catalog="lake" if asked else "",
+    )  # fmt: skip
+    with pytest.raises(Reached):
+        query.build_query(None, config)
+    assert found == asked
 
 
 @pytest.mark.parametrize("where", ["of_batch", "of_query"])

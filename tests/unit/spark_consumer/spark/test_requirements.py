@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tidegate.schemas.errors import ConfigError
-from tidegate.spark_consumer.config import SPARK_PACKAGES
+from tidegate.spark_consumer.config import ICEBERG_PACKAGES, SPARK_PACKAGES
 from tidegate.spark_consumer.sinks.delta.tables import DELTA_SESSION_SETTINGS
 from tidegate.spark_consumer.spark import requirements
 
@@ -138,7 +138,7 @@ def test_packages_are_the_same_wherever_they_are_named():
 
 def test_packages_are_those_that_the_local_stack_fetches():
     ivy = (REPOSITORY / "local_stack" / "parts" / "ivy.xml").read_text()
-    for package in SPARK_PACKAGES.split(","):
+    for package in (*SPARK_PACKAGES.split(","), ICEBERG_PACKAGES):
         organisation, name, revision = package.split(":")
         assert f'org="{organisation}" name="{name}" rev="{revision}"' in ivy
 

@@ -1,0 +1,1 @@
+"""Iceberg tables: a changelog, a mirror, and the incomplete rows beside it."""

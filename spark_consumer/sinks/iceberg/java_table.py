@@ -1,0 +1,231 @@
+"""One Iceberg table through Iceberg's Java API in the driver: no call here starts a Spark job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+from tidegate.schemas.errors import UnreachableError
+from tidegate.spark_consumer.sinks.iceberg.snapshot_log import IcebergSnapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
+
+__all__ = ["JavaCatalog", "JavaTable"]
+
+_Result = TypeVar("_Result")
+
+STAGED_AS = "wap.id"
+"""Iceberg's name, in a snapshot's summary, of what its writer called it before it was published."""
+
+_PUBLISHED_AS = "published-wap-id"
+"""The same in the copy of a snapshot that was published on top of others."""
+
+_RECENT = 64
+"""Among how many of the newest snapshots one is sought that was staged a moment ago."""
+
+_BYTES = "total-files-size"
+
+_OVERTAKEN = (
+    "CherrypickAncestorCommitException",
+    "CommitFailedException",
+    "DuplicateWAPCommitException",
+    "ValidationException",
+)
+"""What Iceberg raises where another commit came first; then nothing was published."""
+
+
+class JavaCatalog:
+    """One kind of tables of a place, as a session reaches them."""
+
+    def __init__(self, spark: SparkSession, place: IcebergPlace, kind: str) -> None:
+        """Take the session, which gets the place's catalog if it lacks it."""
+        place.register(spark)
+        self._jvm = cast("Any", spark._jvm)  # noqa: SLF001 - pyspark has no public way to Java's classes
+        self._session: Any = spark._jsparkSession  # noqa: SLF001 - likewise
+        self._catalog: Any = _called(
+            lambda: self._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergCatalog(
+                self._session, place.catalog
+            ),
+            place.catalog,
+        )
+        levels = place.levels(kind)
+        gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - likewise
+        names = gateway.new_array(self._jvm.String, len(levels))
+        for position, level in enumerate(levels):
+            names[position] = level
+        self._namespace: Any = self._jvm.org.apache.iceberg.catalog.Namespace.of(names)
+
+    def names(self) -> list[str]:
+        """Return the names of the tables; none if there is no such namespace."""
+
+        def names() -> list[str]:
+            try:
+                found = self._catalog.listTables(self._namespace)
+            except Py4JJavaError as error:
+                if _kind(error) == "NoSuchNamespaceException":
+                    return []
+                raise
+            return sorted(str(one.name()) for one in found)
+
+        return _called(names, str(self._namespace.toString()))
+
+    def table(self, name: str) -> JavaTable:
+        """Return a table, not read yet; it may not exist."""
+        identifier = self._jvm.org.apache.iceberg.catalog.TableIdentifier.of(self._namespace, name)
+        return JavaTable(self._jvm, self._catalog, identifier)
+
+
+class JavaTable:
+    """A `SnapshotTable` that can also be changed."""
+
+    def __init__(self, jvm: Any, catalog: Any, identifier: Any) -> None:
+        """Read nothing yet."""
+        self._jvm = jvm
+        self._catalog = catalog
+        self._identifier = identifier
+        self._table: Any = None
+
+    def load(self) -> bool:
+        """Read the table as it is now; return whether it exists."""
+
+        def load() -> bool:
+            try:
+                self._table = self._catalog.loadTable(self._identifier)
+                self._table.refresh()
+            except Py4JJavaError as error:
+                if _kind(error) in ("NoSuchTableException", "NoSuchNamespaceException"):
+                    return False
+                raise
+            return True
+
+        return self._call(load)
+
+    def properties(self) -> Mapping[str, str]:
+        """Return the table properties as they were read."""
+        return self._call(lambda: dict(self._table.properties()))
+
+    def current(self) -> IcebergSnapshot | None:
+        """Return the snapshot that readers see, as it was read."""
+        return self._call(lambda: _snapshot(self._table.currentSnapshot()))
+
+    def snapshot(self, number: int) -> IcebergSnapshot | None:
+        """Return a snapshot as it was read, None if it was removed."""
+        return self._call(lambda: _snapshot(self._table.snapshot(number)))
+
+    def bytes(self) -> int:
+        """Return the size of the table's files, by its newest snapshot."""
+
+        def size() -> int:
+            current = self._table.currentSnapshot()
+            return 0 if current is None else int(current.summary().get(_BYTES) or 0)
+
+        return self._call(size)
+
+    def staged(self, marker: str) -> int | None:
+        """Read the table; return the newest snapshot that was staged under this name, if any."""
+
+        def staged() -> int | None:
+            self._table.refresh()
+            snapshots = self._table.operations().current().snapshots()
+            count = len(snapshots)
+            for position in range(count - 1, max(count - _RECENT, 0) - 1, -1):
+                if snapshots[position].summary().get(STAGED_AS) == marker:
+                    return int(snapshots[position].snapshotId())
+            return None
+
+        return self._call(staged)
+
+    def commits(self) -> int:
+        """Return how many snapshots the table has ever had, as it was read."""
+        return self._call(lambda: int(self._table.operations().current().lastSequenceNumber()))
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Set table properties in one commit."""
+
+        def set_all() -> None:
+            update = self._table.updateProperties()
+            for name, value in properties.items():
+                update = update.set(name, value)
+            update.commit()
+
+        self._call(set_all)
+
+    def publish(self, snapshot: int | None, properties: Mapping[str, str], *, marker: str) -> bool:
+        """Make a staged snapshot the current one and set properties, in one commit.
+
+        None: an empty snapshot of that name is made instead.  Returns whether it was done; not
+        where the table has a snapshot of this name already, or another commit came first.
+        """
+
+        def publish() -> None:
+            transaction = self._table.newTransaction()
+            if snapshot is None:
+                transaction.newFastAppend().set(STAGED_AS, marker).commit()
+            else:
+                transaction.manageSnapshots().cherrypick(snapshot).commit()
+            update = transaction.updateProperties()
+            for name, value in properties.items():
+                update = update.set(name, value)
+            update.commit()
+            transaction.commitTransaction()
+
+        try:
+            publish()
+        except Py4JJavaError as error:
+            if _kind(error) in _OVERTAKEN:
+                return False
+            raise _failure(error, str(self._identifier.toString())) from error
+        return True
+
+    def widen(self, schema: StructType) -> None:
+        """Add the columns and fields that the table lacks, in one commit, as nullable ones."""
+
+        def widen() -> None:
+            kind = self._jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json())
+            wanted = self._jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(kind)
+            self._table.updateSchema().caseSensitive(False).unionByNameWith(wanted).commit()  # noqa: FBT003 - Java has no named arguments
+
+        self._call(widen)
+
+    def _call(self, action: Callable[[], _Result]) -> _Result:
+        return _called(action, str(self._identifier.toString()))
+
+
+def _snapshot(found: Any) -> IcebergSnapshot | None:
+    if found is None:
+        return None
+    summary = found.summary()
+    marker = summary.get(_PUBLISHED_AS) or summary.get(STAGED_AS)
+    parent = found.parentId()
+    return IcebergSnapshot(
+        int(found.snapshotId()),
+        None if parent is None else int(parent),
+        str(found.operation()),
+        None if marker is None else str(marker),
+    )
+
+
+def _kind(error: Py4JJavaError) -> str:
+    return str(error.java_exception.getClass().getSimpleName())
+
+
+def _called(action: Callable[[], _Result], name: str) -> _Result:
+    """Call into the JVM and translate its exceptions."""
+    try:
+        return action()
+    except Py4JJavaError as error:
+        raise _failure(error, name) from error
+
+
+def _failure(error: Py4JJavaError, name: str) -> UnreachableError:
+    message = "the Iceberg catalog rejected a request"
+    hint = "Check the catalog's settings in the session, and its permissions"
+    cause = str(error.java_exception.toString())
+    return UnreachableError(message, hint=hint, table=name, cause=cause)

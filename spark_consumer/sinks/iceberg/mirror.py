@@ -1,0 +1,213 @@
+"""Every source table as it was at the watermark, in Iceberg: one MERGE per table and release.
+
+Rows are those of the Delta mirror: folded per key and column, deletes removed, absent columns left
+as they are.  UPDATEs of rows that the mirror lacks go to a side table, before the MERGE: what the
+mirror lacks is seen only before it has the release, so a mirror that has it needs nothing more.
+Where the mirror takes several releases at once, they come from the Delta changelog.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import structlog
+from pyspark.sql import Observation
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+
+from tidegate.spark_consumer.core.cadence import ICEBERG_MIRROR, MIRROR
+from tidegate.spark_consumer.sinks.delta.changelog_reader import ChangelogReader, as_type
+from tidegate.spark_consumer.sinks.delta.commit_log import Commit
+from tidegate.spark_consumer.sinks.delta.fold import DELETE, PATCH, fold
+from tidegate.spark_consumer.sinks.delta.incomplete import free, lost_updates, released
+from tidegate.spark_consumer.sinks.delta.merge_clauses import merge_clauses
+from tidegate.spark_consumer.sinks.delta.merging import key_names, key_struct
+from tidegate.spark_consumer.sinks.delta.mirror_scope import (
+    MirrorScope,
+    left_out,
+    mirror_columns,
+    mirror_schema,
+)
+from tidegate.spark_consumer.sinks.delta.tables import for_each_table
+from tidegate.spark_consumer.sinks.iceberg.tables import IcebergTables
+from tidegate.spark_consumer.sinks.observed import observed
+from tidegate.spark_consumer.sinks.port import TableVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
+    from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
+    from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
+    from tidegate.spark_consumer.sinks.port import AnyTable, Merge, Release
+
+__all__ = ["IcebergMirrorSink"]
+
+KIND = "mirror"
+INCOMPLETE = "incomplete"
+
+_log = structlog.get_logger(__name__)
+
+
+class IcebergMirrorSink:
+    """Merges into `<namespace>_mirror.<table>`; a `MergingSink`."""
+
+    name = ICEBERG_MIRROR
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        output: str,
+        place: IcebergPlace,
+        *,
+        direct: DirectWay | None = None,
+        accepted: Iterable[str] = (),
+    ) -> None:
+        """Take the output's address, and where its Iceberg tables are.
+
+        `direct` is how small parts of the changelog are read without Spark, and `accepted` says
+        what tables are written in spite of, as the setting `mirror_accepts`.
+        """
+        self._spark = spark
+        self._scope = MirrorScope(accepted, of=MIRROR)
+        self._tables = IcebergTables(output, place, kind=KIND, sink=self.name)
+        self._incomplete = IcebergTables(output, place, kind=INCOMPLETE, sink=self.name)
+        self._changelog = ChangelogReader(spark, output, direct=direct)
+        self.incomplete_changes = 0
+        """How many changes went to the incomplete tables."""
+
+    def open(self, *, query_id: str, release_max: int) -> None:
+        """Refuse tables of another query, or ahead of this one's checkpoint, with ConfigError."""
+        self._tables.open(self._spark, query_id=query_id, release_max=release_max)
+        self._incomplete.open(
+            self._spark, query_id=query_id, release_max=release_max, in_manifests=False
+        )
+        self._changelog.open(query_id=query_id)
+
+    def merge(self, merge: Merge) -> Mapping[str, TableVersion]:
+        """Merge several releases as `write` does one; raises also ChangesNotConserved.
+
+        That is for a changelog that does not hold what was released.
+        """
+        return self.write(self._changelog.release(merge))
+
+    def versions(self, release: int, tables: Iterable[TopicSchemas]) -> Mapping[str, TableVersion]:
+        """Return the snapshot of each of the tables at a release, of those that it had by then."""
+        found = {}
+        for schemas in tables:
+            log = self._tables.log(self._spark, schemas.table)
+            version = log.find_version(release) if log.exists else None
+            if version is not None:
+                path = self._tables.path(schemas.table)
+                found[schemas.table] = TableVersion(path, version, left_out=left_out(schemas))
+        return found
+
+    def write(self, release: Release) -> Mapping[str, TableVersion]:
+        """Merge what the tables lack; return every table's snapshot at this release.
+
+        Raises SchemaError for a column whose type changed, and FilteredMirror if the change stream
+        leaves out what the tables need.
+        """
+        if not release.tables:
+            return {}
+        commit = Commit(release.query_id, self.name, release.number, release.through_us)
+        spark = next(iter(release.tables.values())).spark
+        for one in release.tables.values():
+            table = one.schemas.table
+            if one.rows or not self._tables.log(spark, table).exists:
+                self._scope.require(one.schemas, partial(self._tables.columns, spark, table))
+                self._tables.prepare(spark, table, schema=mirror_schema(one), commit=commit)
+        changed = [
+            one
+            for one in release.tables.values()
+            if one.rows and not self._tables.log(spark, one.schemas.table).has(commit)
+        ]
+        folds = {one.schemas.table: self._fold(one, commit=commit) for one in changed}
+        if changed:
+            self._merge_all(spark, changed, folds, commit=commit)
+        return {
+            one.schemas.table: TableVersion(
+                self._tables.path(one.schemas.table),
+                self._tables.log(spark, one.schemas.table).version_at(release.number),
+                left_out=left_out(one.schemas),
+            )
+            for one in release.tables.values()
+        }
+
+    def _merge_all(
+        self,
+        spark: SparkSession,
+        changed: list[AnyTable],
+        folds: Mapping[str, DataFrame],
+        *,
+        commit: Commit,
+    ) -> None:
+        files = max(
+            self._tables.files_of_merge(spark, one.schemas.table, rows=one.rows) for one in changed
+        )
+        by_table = {one.schemas.table: one for one in changed}
+        with self._tables.staging(spark, commit=commit, files=files):
+            for_each_table(
+                spark,
+                list(folds),
+                lambda table: self._merge(by_table[table], folds[table], commit=commit),
+            )
+        for folded in folds.values():
+            free(folded)
+
+    def _fold(self, one: AnyTable, *, commit: Commit) -> DataFrame:
+        """Fold one table's changes, and set those aside that change no row."""
+        seen = Observation()
+        action = F.col("action")
+        lost_perhaps = (action == PATCH) | ((action == DELETE) & F.col("updated_after_base"))
+        folded = (
+            fold(one.frame, mirror_columns(one.schemas))
+            .observe(seen, F.count_if(lost_perhaps).alias("lost_perhaps"))
+            .localCheckpoint(eager=True)
+        )
+        if observed(seen)["lost_perhaps"]:
+            self._set_aside(one, folded, commit=commit)
+        return folded
+
+    def _set_aside(self, one: AnyTable, folded: DataFrame, *, commit: Commit) -> None:
+        spark, schemas, side = one.spark, one.schemas, self._incomplete
+        mirror = spark.table(self._tables.identifier(schemas.table))
+        known = mirror.select(key_struct(key_names(schemas)))
+        rows = released(lost_updates(one.frame, folded, known)).localCheckpoint(eager=True)
+        count, name = rows.count(), side.identifier(schemas.table)
+        if count:
+            side.prepare(spark, schemas.table, schema=one.schema, commit=commit)
+
+            def stage() -> None:
+                as_type(rows, spark.table(name).schema).writeTo(name).append()
+
+            with side.staging(spark, commit=commit):
+                is_new = side.write(spark, schemas.table, stage, commit=commit)
+            if is_new:
+                self.incomplete_changes += count
+                log = _log.bind(table=schemas.table, release=commit.release, changes=count)
+                stored_in = side.path(schemas.table)
+                log.warning("updates of rows that the mirror lacks", stored_in=stored_in)
+        free(rows)
+
+    def _merge(self, one: AnyTable, folded: DataFrame, *, commit: Commit) -> None:
+        spark, table = one.spark, one.schemas.table
+        name = self._tables.identifier(table)
+        clauses = merge_clauses(
+            columns=mirror_columns(one.schemas),
+            keys=key_names(one.schemas),
+            existing=spark.table(name).columns,
+        )
+        view = f"tidegate_{uuid4().hex}"
+
+        def stage() -> None:
+            folded.createOrReplaceTempView(view)
+            try:
+                spark.sql(clauses.sql(name, view))
+            finally:
+                spark.catalog.dropTempView(view)
+
+        self._tables.write(spark, table, stage, commit=commit, may_change_nothing=True)
