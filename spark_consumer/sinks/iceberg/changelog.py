@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from tidegate.spark_consumer.core.cadence import ICEBERG_CHANGELOG
 from tidegate.spark_consumer.sinks.delta.changelog import sorted_changes
-from tidegate.spark_consumer.sinks.delta.changelog_reader import as_type
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 from tidegate.spark_consumer.sinks.delta.tables import for_each_table
 from tidegate.spark_consumer.sinks.iceberg.tables import IcebergTables
@@ -85,9 +84,8 @@ class IcebergChangelogSink:
 
     def _append(self, one: AnyTable, commit: Commit) -> None:
         spark, table = one.spark, one.schemas.table
-        name = self._tables.identifier(table)
 
         def stage() -> None:
-            as_type(sorted_changes(one), spark.table(name).schema).writeTo(name).append()
+            self._tables.stage_rows(sorted_changes(one), table, commit=commit)
 
         self._tables.write(spark, table, stage, commit=commit)

@@ -17,7 +17,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.spark_consumer.core.cadence import ICEBERG_MIRROR, MIRROR
-from tidegate.spark_consumer.sinks.delta.changelog_reader import ChangelogReader, as_type
+from tidegate.spark_consumer.sinks.delta.changelog_reader import ChangelogReader
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 from tidegate.spark_consumer.sinks.delta.fold import DELETE, PATCH, fold
 from tidegate.spark_consumer.sinks.delta.incomplete import free, lost_updates, released
@@ -177,12 +177,11 @@ class IcebergMirrorSink:
         mirror = spark.table(self._tables.identifier(schemas.table))
         known = mirror.select(key_struct(key_names(schemas)))
         rows = released(lost_updates(one.frame, folded, known)).localCheckpoint(eager=True)
-        count, name = rows.count(), side.identifier(schemas.table)
-        if count:
+        if count := rows.count():
             side.prepare(spark, schemas.table, schema=one.schema, commit=commit)
 
             def stage() -> None:
-                as_type(rows, spark.table(name).schema).writeTo(name).append()
+                side.stage_rows(rows, schemas.table, commit=commit)
 
             with side.staging(spark, commit=commit):
                 is_new = side.write(spark, schemas.table, stage, commit=commit)

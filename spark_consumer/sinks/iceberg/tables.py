@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tidegate.schemas.errors import invariant
 from tidegate.spark_consumer.checkpoint.storage import Storage
 from tidegate.spark_consumer.errors import CommitOvertaken
+from tidegate.spark_consumer.sinks.delta.changelog_reader import as_type
 from tidegate.spark_consumer.sinks.delta.tables import (
     as_nullable,
     lacks_columns,
@@ -32,7 +33,7 @@ from tidegate.spark_consumer.sinks.manifest import newest_manifest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from tidegate.spark_consumer.sinks.delta.commit_log import Commit
@@ -197,14 +198,19 @@ class IcebergTables:
 
         `files` is how many files a MERGE writes at most.
         """
-        settings = {
-            "spark.wap.id": commit.metadata,
-            "spark.sql.iceberg.snapshot-property.tidegate-release": str(commit.release),
-        }
+        settings = {"spark.wap.id": commit.metadata}
         if files is not None:
             settings["spark.sql.shuffle.partitions"] = str(files)
         with session_settings(spark, settings):
             yield
+
+    def stage_rows(self, rows: DataFrame, table: str, *, commit: Commit) -> None:
+        """Append rows within `staging`; columns that they lack are null."""
+        name = self.identifier(table)
+        fitting = as_type(rows, rows.sparkSession.table(name).schema)
+        # For readers; what we go by is the name.  A MERGE takes no options.
+        option = "snapshot-property.tidegate-release"
+        fitting.writeTo(name).option(option, str(commit.release)).append()
 
     def files_of_merge(self, spark: SparkSession, table: str, *, rows: int) -> int:
         """Return how many files a MERGE of `rows` changes writes at most, from the table's size."""

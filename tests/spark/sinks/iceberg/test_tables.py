@@ -40,7 +40,7 @@ class Writer:
             return self.tables.write(
                 self.spark,
                 "t",
-                self.frame(release).writeTo(self.name).append,
+                lambda: self.tables.stage_rows(self.frame(release), "t", commit=commit(release)),
                 commit=commit(release),
             )
 
