@@ -104,7 +104,8 @@ class ConsumerConfig(TableSettings):
         default="changelog,mirror",
         description="What releases are written to, comma-separated: changelog, mirror, history, "
         "parquet, iceberg_changelog, iceberg_mirror, topic, transactions, parquet_transactions. "
-        "One that is added later takes part from the next release on, a mirror or history with all before; none can be taken away",
+        "One that is added later takes part from the next release on, a mirror or history with "
+        "all before; none can be taken away",
     )
     ordered_topic: str = Field(
         default="",

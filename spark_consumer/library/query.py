@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from tidegate.spark_consumer.checkpoint.storage import Storage
     from tidegate.spark_consumer.commands.status import Figures
-    from tidegate.spark_consumer.spark.query import GateQuery
+    from tidegate.spark_consumer.spark.gate_query import GateQuery
 
 __all__ = ["QueryFailed", "QueryStatus", "TidegateQuery"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +58,8 @@ from tidegate.spark_consumer.sinks.delta.direct_way import find_direct_way
 from tidegate.spark_consumer.sinks.delta.late import DeltaLateTable
 from tidegate.spark_consumer.sinks.delta.maintenance import VacuumPolicy, find_maintenance
 from tidegate.spark_consumer.sinks.manifest import MANIFEST_FOLDER
-from tidegate.spark_consumer.spark.failures import name_failure, require_no_conflict
+from tidegate.spark_consumer.spark.failures import require_no_conflict
+from tidegate.spark_consumer.spark.gate_query import GateQuery
 from tidegate.spark_consumer.spark.iceberg_requirements import require_iceberg
 from tidegate.spark_consumer.spark.listener import MetricsListener
 from tidegate.spark_consumer.spark.redaction import hide_logins
@@ -83,53 +84,11 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.core.retention import FirstRecord
     from tidegate.spark_consumer.sinks.port import Sink
 
-__all__ = ["GateQuery", "build_query", "run"]
+__all__ = ["build_query", "run"]
 
 _POLL_SECONDS = 1.0
 _UNFINISHED_S = 3_600
 """After which a file that was not renamed is one of a write that was killed."""
-
-
-@dataclass(frozen=True, slots=True)
-class GateQuery:
-    """A running query."""
-
-    query: StreamingQuery
-    batch: Batch
-    gate: Storage
-    """The gate's folder: its `require_writer` says whether another run has taken the checkpoint."""
-    lease: LeaseKeeper
-    frontier: Callable[[str], Frontier | None]
-    """Loads a stored frontier by its name."""
-    reads: int = 0
-    """Changes that a batch reads at most; 0: any number."""
-    unlisten: Callable[[], None] = lambda: None
-    """Removes what measures the query."""
-    require_kept: Callable[[], None] = lambda: None
-    """Raises ChangesExpired if Kafka has removed what the query would have to read next."""
-    output: Storage | None = None
-    """The folder of the tables and manifests."""
-
-    def stop(self) -> None:
-        """Let the running batch finish, then stop; other runs may take the checkpoint at once."""
-        self.batch.stop()
-        self.query.stop()
-        self.batch.close()
-        self.lease.stop()
-
-    def failure(self) -> BaseException | None:
-        """Return the error that ended the query, by the name that says most; None without one."""
-        failure = self.batch.failure or self.query.exception()
-        if failure is None:
-            return None
-        return name_failure(failure, gate=self.gate, require_kept=self.require_kept)
-
-    def pause(self) -> None:
-        """Let the running batch finish, then stop; this run keeps the checkpoint."""
-        self.batch.stop()
-        self.query.stop()
-        self.batch.close()
-        self.unlisten()
 
 
 def build_query(

@@ -17,7 +17,8 @@ from tidegate.spark_consumer.core.caught_up import CaughtUp
 from tidegate.spark_consumer.core.retention import FirstRecord
 from tidegate.spark_consumer.errors import ChangesExpired, CheckpointConflict, WriterReplaced
 from tidegate.spark_consumer.spark import query
-from tidegate.spark_consumer.spark.query import GateQuery, _begin, _wait
+from tidegate.spark_consumer.spark.gate_query import GateQuery
+from tidegate.spark_consumer.spark.query import _begin, _wait
 
 CONFLICT = RuntimeError("two runs at once")
 REPLACED = WriterReplaced("another run has taken this folder")

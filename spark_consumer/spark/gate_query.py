@@ -1,0 +1,62 @@
+"""A running query with its gate: how it is stopped, and by what it has ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidegate.spark_consumer.spark.failures import name_failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from tidegate.lineage.frontier import Frontier
+    from tidegate.spark_consumer.batch.batch import Batch
+    from tidegate.spark_consumer.checkpoint.storage import Storage
+    from tidegate.spark_consumer.spark.standby import LeaseKeeper
+
+__all__ = ["GateQuery"]
+
+
+@dataclass(frozen=True, slots=True)
+class GateQuery:
+    """A running query."""
+
+    query: StreamingQuery
+    batch: Batch
+    gate: Storage
+    """The gate's folder: its `require_writer` says whether another run has taken the checkpoint."""
+    lease: LeaseKeeper
+    frontier: Callable[[str], Frontier | None]
+    """Loads a stored frontier by its name."""
+    reads: int = 0
+    """Changes that a batch reads at most; 0: any number."""
+    unlisten: Callable[[], None] = lambda: None
+    """Removes what measures the query."""
+    require_kept: Callable[[], None] = lambda: None
+    """Raises ChangesExpired if Kafka has removed what the query would have to read next."""
+    output: Storage | None = None
+    """The folder of the tables and manifests."""
+
+    def stop(self) -> None:
+        """Let the running batch finish, then stop; other runs may take the checkpoint at once."""
+        self.batch.stop()
+        self.query.stop()
+        self.batch.close()
+        self.lease.stop()
+
+    def failure(self) -> BaseException | None:
+        """Return the error that ended the query, by the name that says most; None without one."""
+        failure = self.batch.failure or self.query.exception()
+        if failure is None:
+            return None
+        return name_failure(failure, gate=self.gate, require_kept=self.require_kept)
+
+    def pause(self) -> None:
+        """Let the running batch finish, then stop; this run keeps the checkpoint."""
+        self.batch.stop()
+        self.query.stop()
+        self.batch.close()
+        self.unlisten()
