@@ -90,4 +90,4 @@ def test_tables_of_delta_get_names_where_a_schema_is_set():
     given = {sink.name for sink in made if isinstance(sink, NamedSink)}
     assert given == {"changelog", "mirror", "history"}
     merging = {sink.name for sink in made if isinstance(sink, MergingSink)}
-    assert merging == {"mirror", "history"}
+    assert merging == {"mirror", "history", "iceberg_mirror"}
