@@ -16,10 +16,8 @@ def resident_mib():
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 
-blocks, kept = [], []
-for _ in range(640):
-    blocks.append(b"x" * 100_000)
-    kept.append(b"x" * 1_000)  # between them, so that the heap cannot just end earlier
+blocks = [b"x" * 100_000 for _ in range(1_280)]
+kept = blocks[1::2]  # between the others and behind them, so that the heap cannot just end earlier
 held = resident_mib()
 blocks.clear()
 freed = resident_mib()
