@@ -174,7 +174,7 @@ class DirectFiles(DirectTable):
         return parquet.read_table(file, partitioning=None, coerce_int96_timestamp_unit="us")
 
     def _whole(self, path: str) -> str:
-        """Return a file's whole path, as its table's."""
+        """Return a file's whole path, as delta-rs lists it."""
         return f"{self._table.table_uri.removeprefix('file://').rstrip('/')}/{path}"
 
     def _write(self, path: str, rows: Any) -> int:
@@ -184,7 +184,7 @@ class DirectFiles(DirectTable):
             with files.open_output_stream(path) as stream:
                 parquet.write_table(rows, stream, store_schema=False)
             return int(files.get_file_info(path).size)
-        local = Path(self._whole(path))
+        local = Path(self._opened(self._whole(path)))
         with local.open("xb") as stream:
             parquet.write_table(rows, stream, store_schema=False)
             stream.flush()

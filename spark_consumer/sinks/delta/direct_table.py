@@ -8,6 +8,7 @@ transaction in it, and commits on top of that very version: what came in between
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
@@ -220,9 +221,12 @@ class DirectTable:
 
     def _opened(self, file: str) -> Any:
         """Return one of the files as pyarrow takes it."""
-        if not self._options:
-            return file
         root = self._table.table_uri
+        if not self._options:
+            # Of an address delta-rs encodes the table's part alone: a space is %20 in it.
+            encoded = root.removeprefix("file://")
+            is_inside = file.startswith(encoded)
+            return f"{unquote(encoded)}{file.removeprefix(encoded)}" if is_inside else file
         inside = file.removeprefix(root).lstrip("/")
         files = PyFileSystem(DeltaStorageHandler(root, self._options))
         return files.open_input_file(inside)

@@ -29,7 +29,7 @@ NOW_MS = 1_800_000_000_000
 @pytest.fixture
 def path(tmp_path):
     """A changelog of five releases with two rows each, and with Delta's bounds of the changelog."""
-    path = str(tmp_path / "t")
+    path = str(tmp_path / "a lake é+" / "t")
     bounded = {"delta.dataSkippingStatsColumns": "release,ordinal"}
     write_deltalake(path, COLUMNS.empty_table(), configuration=bounded)
     for release in range(5):
