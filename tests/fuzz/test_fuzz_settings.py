@@ -161,6 +161,7 @@ def test_any_variables(program, data):
 @example(ConsumerConfig, {"TIDEGATE_CONSUMER_KAFKA_OPTIONS": f'["{SECRET}"]'})
 @example(ConsumerConfig, {"TIDEGATE_CONSUMER_REGISTRY_URL": f"http://me:{SECRET}@host"})
 @example(ConsumerConfig, {"TIDEGATE_CONSUMER_REGISTRY_USER_INFO": SECRET, "TIDEGATE_CONSUMER_": ""})
+@example(ProducerConfig, {"TIDEGATE_PRODUCER_MOD_TYPES": "\udc80"})
 @given(
     PROGRAMS,
     st.dictionaries(

@@ -29,8 +29,8 @@ def _accepts(_log: Any) -> None:
     pass
 
 
-def _one_name(cls: Any, output: str, *, prefix: str, catalog: str = "", **_more: Any) -> Any:
-    return cls(catalog or "tidegate", prefix, f"{output}/iceberg")
+def _one_name(output: str, *, prefix: str, catalog: str = "", **_more: Any) -> Any:
+    return IcebergPlace(catalog or "tidegate", prefix, f"{output}/iceberg")
 
 
 def _at_once(*_known: Any, **_more: Any) -> Any:
@@ -75,7 +75,7 @@ BROKEN_ICEBERG = (
     UnitMutant(
         "one catalog for all outputs of a session",
         (f"{_PLACE}::test_two_outputs_of_a_session_have_two_catalogs",),
-        ((IcebergPlace, "of", classmethod(_one_name)),),
+        ((IcebergPlace, "of", _one_name),),
     ),
     UnitMutant(
         "a release appended at once",

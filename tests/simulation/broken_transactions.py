@@ -32,12 +32,16 @@ def _take_those_that_lack(
     return _take(self, replace(faults, others=0), leaves_out=leaves_out)
 
 
-def _settle_as_parked(self: TransactionJudge, *, release: int, may_be_parked: bool = True) -> Any:
-    return _settle(self, release=release, may_be_parked=True)
+def _settle_as_parked(
+    self: TransactionJudge, *, release: int, may_be_parked: bool = True, dead_letters: int = 0
+) -> Any:
+    return _settle(self, release=release, may_be_parked=True, dead_letters=dead_letters)
 
 
-def _settle_as_lost(self: TransactionJudge, *, release: int, may_be_parked: bool = True) -> Any:
-    return _settle(self, release=release, may_be_parked=False)
+def _settle_as_lost(
+    self: TransactionJudge, *, release: int, may_be_parked: bool = True, dead_letters: int = 0
+) -> Any:
+    return _settle(self, release=release, may_be_parked=False, dead_letters=dead_letters)
 
 
 def _count_mods(

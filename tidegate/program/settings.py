@@ -88,6 +88,8 @@ class Settings(BaseSettings):
             settings = cls(**known)
         except ValidationError as error:
             faults += [_fault(cls, entry) for entry in error.errors(include_input=False)]
+        except UnicodeEncodeError:  # a validator's text has quoted it
+            faults += [f"{name}: is not UTF-8" for name, one in known.items() if not _is_text(one)]
         except RecursionError:
             faults.append("config: tables are nested too deeply")
         else:
@@ -183,3 +185,12 @@ def _fault(settings: type[Settings], entry: Any) -> str:
 def _suggestion(name: str, known: Any) -> str:
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def _is_text(value: object) -> bool:
+    """Whether a value can be written; a variable may hold any bytes."""
+    try:
+        str(value).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
