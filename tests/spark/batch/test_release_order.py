@@ -94,7 +94,7 @@ def test_one_sort_makes_a_slice(rows, cuts, shuffles):
 
 
 def opened(frame, bounds):
-    known = {TOPIC.topic: TOPIC.topic_schemas()}
+    known = dict.fromkeys((TOPIC.topic, "bank.b"), TOPIC.topic_schemas())
     return decoded_release(ReleaseRows(frame, None), bounds, plan=PLAN, topics=known)
 
 
