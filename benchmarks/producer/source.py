@@ -160,7 +160,8 @@ class _Source:
             try:
                 message = await asyncio.wait_for(waiting.get(), heartbeat_s)
             except TimeoutError:
-                yield heartbeat_response(self._now_ns())
+                if waiting.empty():  # else a release has come since, which is behind that time
+                    yield heartbeat_response(self._now_ns())
                 continue
             if message is None:
                 return
