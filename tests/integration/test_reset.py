@@ -101,7 +101,7 @@ def test_it_begins_again(tmp_path):
             pipeline.wait(lambda: not gate.process.is_running, what="the gate to end",
                           deadline_s=PATIENCE_S)  # fmt: skip
             text = gate.spec.log.read_text()
-            assert (gate.process.exit_code, "Traceback" in text) == (1, False)
+            assert (gate.process.exit_code, "Traceback" in text) == (2, False)
             assert "re-created" in text
         finally:
             faults = pipeline.stop()
