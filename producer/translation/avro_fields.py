@@ -30,6 +30,7 @@ __all__ = [
     "NULL",
     "PRESENT",
     "FieldWriter",
+    "array_field",
     "field_writer",
     "usual_form",
     "write_boolean",
@@ -65,7 +66,7 @@ def field_writer(
 ) -> FieldWriter:
     """Return the writer of a nullable column; raises SchemaError for a type without one."""
     if column_type.code == "ARRAY" and column_type.element is not None:
-        return _array(column_type, field_writer(column_type.element, timestamps))
+        return array_field(column_type, field_writer(column_type.element, timestamps))
     common = _COMMON.get(column_type.code)
     general = _general(column_type, timestamps)
     if common is None or avro_type(column_type) != avro_type(type(column_type)(column_type.code)):
@@ -97,8 +98,8 @@ def _general(column_type: ColumnType, timestamps: TimestampForm) -> FieldWriter:
     return field
 
 
-def _array(column_type: ColumnType, element: FieldWriter) -> FieldWriter:
-    """One block, and the empty one that ends the array."""
+def array_field(column_type: ColumnType, element: FieldWriter) -> FieldWriter:
+    """Return what writes an array, or null: one block, and the empty one that ends it."""
     refuse = converter(column_type)
 
     def field(value: Any) -> bytes:

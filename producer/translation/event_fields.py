@@ -16,11 +16,10 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidegate.producer.translation.avro_fields import (
-    END_OF_ARRAY,
     NULL,
     PRESENT,
+    array_field,
     field_writer,
-    write_long,
     write_text,
 )
 from tidegate.producer.translation.values import NUMERIC_SCALE, converter
@@ -49,7 +48,7 @@ def debezium_field(column_type: ColumnType) -> FieldWriter:
     Raises SchemaError for a type without one.
     """
     if column_type.code == "ARRAY" and column_type.element is not None:
-        return _array(column_type, debezium_field(column_type.element))
+        return array_field(column_type, debezium_field(column_type.element))
     if not is_text(column_type):
         return field_writer(column_type)
     text = _plain_text(column_type)
@@ -107,22 +106,6 @@ def _plain_text(column_type: ColumnType) -> Callable[[Any], str]:
         return value if isinstance(value, str) else str(value)
 
     return text
-
-
-def _array(column_type: ColumnType, element: FieldWriter) -> FieldWriter:
-    refuse = converter(column_type)
-
-    def field(value: Any) -> bytes:
-        if value is None:
-            return NULL
-        if not isinstance(value, list):
-            refuse(value)
-        if not value:
-            return PRESENT + END_OF_ARRAY
-        items = b"".join([element(item) for item in value])
-        return b"".join((PRESENT, write_long(len(value)), items, END_OF_ARRAY))
-
-    return field
 
 
 def _json_array(column_type: ColumnType, element: JsonField) -> JsonField:
