@@ -104,7 +104,35 @@ def _name(thread: Path) -> str:
         return ""
 
 
-def pytest_configure() -> None:
+class ProgressFile:
+    """Writes which tests have begun, failed and ended, for a run that is ended from outside.
+
+    Beside the JUnit results, which pytest writes at its end only; `lanes` reads it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def _write(self, word: str, nodeid: str) -> None:
+        with self._path.open("a") as file:
+            file.write(f"{word} {nodeid}\n")
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._write("begun", nodeid)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._write("failed", report.nodeid)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self._write("ended", nodeid)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    results = config.getoption("xmlpath", None)
+    # In a run of several processes the first one hears of every test.
+    if results and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(ProgressFile(Path(f"{results}.progress")))
     # The developer's own settings must not change the outcome of a test.
     for name in list(os.environ):
         if name.startswith(("TIDEGATE_LOCAL_", "TIDEGATE_PRODUCER_", "TIDEGATE_CONSUMER_")):

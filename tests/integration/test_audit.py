@@ -31,7 +31,7 @@ DEADLINE_S = 240
 AUDIT_DEADLINE_S = 600
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(900)
 def test_markers_on_kafka_prove_the_changelogs_and_name_what_is_missing(tmp_path):
     with LocalStack(load_config(data_dir=tmp_path / "stack", seed=5)) as stack:
         name = DatabaseName(address=stack.spanner_address)

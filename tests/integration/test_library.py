@@ -86,7 +86,7 @@ print(json.dumps({
 """
 
 
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(900)
 def test_the_printed_program_runs_and_its_output_is_read_and_proved(tmp_path):
     with LocalStack(load_config(data_dir=tmp_path / "stack", seed=7)) as stack:
         name = DatabaseName(address=stack.spanner_address)

@@ -33,7 +33,7 @@ print(json.dumps({
 """
 
 
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(900)
 def test_the_notebook_shows_what_was_put_in(tmp_path):
     notebook, faults = execute(tmp_path, last=LAST)
 

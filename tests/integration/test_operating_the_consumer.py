@@ -20,7 +20,7 @@ from tidegate.local_stack.parts.ports import choose_ports
 from tidegate.local_stack.parts.programs import Programs
 from tidegate.local_stack.parts.stack import LocalStack
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
 
 DDL = [
     "CREATE TABLE Orders (Id INT64 NOT NULL, Text STRING(MAX)) PRIMARY KEY (Id)",

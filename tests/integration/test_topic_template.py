@@ -23,7 +23,7 @@ from tidegate.local_stack.parts.programs import Programs
 from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.program.kafka_clients import list_topics
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
 
 DDL = [
     "CREATE TABLE Orders (Id INT64, Amount INT64) PRIMARY KEY (Id)",

@@ -88,7 +88,7 @@ def publish_a_part_of_a_transaction(message, *, bootstrap_servers, registry_url)
     return other
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(900)
 def test_a_transaction_that_lacks_a_record_stops_the_run_and_is_recorded_on_demand(tmp_path):
     with LocalStack(load_config(data_dir=tmp_path / "stack", seed=5)) as stack:
         name = DatabaseName(address=stack.spanner_address)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,12 +99,12 @@ def test_a_program_that_failed_is_named(capsys):
 
 
 def test_a_test_that_hangs_ends_its_step_and_is_the_last_name_printed():
-    """A step of the real programs takes ten minutes; a merge's checks have ninety."""
+    """A step of the real programs takes twenty minutes; a merge's checks have ninety."""
     runs = Runs()
 
     lanes.run_lane("test-real", [], run=runs)
 
-    assert runs.limits_s == [1_800.0] * len(runs.commands)
+    assert runs.limits_s == [2_400.0] * len(runs.commands)
     assert all("-v" in command for command in runs.commands)
 
 
@@ -121,6 +122,30 @@ def test_a_pytest_that_ends_without_a_failed_test_has_failed_all_the_same():
     assert counts(lanes.run_lane("unit", [], run=lambda _command, _limit_s: 4)) == [
         ("unit", 0, 1, 0)
     ]
+
+
+def test_of_a_run_that_is_ended_the_tests_that_failed_and_hung_are_named(tmp_path, capsys):
+    (tmp_path / "test_three.py").write_text(
+        "import os\ndef test_a(): pass\ndef test_b(): assert 0\ndef test_c(): os._exit(134)\n"
+    )
+
+    def run(command, _limit_s):
+        results = next(one for one in command if one.startswith("--junitxml="))
+        options = ["-p", "tests.conftest", "-p", "no:randomly", results, str(tmp_path)]
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", *options],
+            cwd=lanes.ROOT,
+            capture_output=True,
+            check=False,
+        ).returncode
+
+    lanes.report(lanes.run_lane("unit", [], run=run))
+
+    shown = capsys.readouterr().out
+    failed = shown[shown.index("failed: 3") :].splitlines()
+    assert failed[1:3] == ["  unit", "      pytest ended with exit code 134"]
+    assert [line.rpartition("::")[2] for line in failed[3:7:2]] == ["test_b", "test_c"]
+    assert [line.strip() for line in failed[4:8:2]] == ["it failed: see above", "it did not end"]
 
 
 def test_a_step_may_select_nothing_only_if_options_were_given():
