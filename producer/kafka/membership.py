@@ -51,6 +51,9 @@ __all__ = ["KafkaMembership"]
 
 _BATCH_MAX = 500
 _OFFSET_BEGINNING = 0
+_MAX_POLL_INTERVAL_MS = 300_000
+_HEARTBEAT_MAX_MS = 2_000
+"""A member learns of a rebalance by its next heartbeat, however long its session may last."""
 _METADATA_MAGIC = b"CGMDv2:"
 _FATAL_ERRORS = (KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID)  # noqa: SLF001 - public constants
 _OUT_OF_RANGE = (
@@ -105,13 +108,15 @@ class KafkaMembership:
         self._topic_monitor = TopicMonitor(shared, progress=topic, data=data_topics)
         self._config = {
             "bootstrap.servers": bootstrap_servers,
+            # The client refuses less than its session; otherwise it is the client's default.
+            "max.poll.interval.ms": max(session_timeout_ms, _MAX_POLL_INTERVAL_MS),
             **(options or {}),
             "client.id": client_id,
             "group.id": group,
             # Static: a worker that comes back under its name gets its slots back at once.
             "group.instance.id": worker,
             "session.timeout.ms": session_timeout_ms,
-            "heartbeat.interval.ms": max(session_timeout_ms // 5, 200),
+            "heartbeat.interval.ms": min(max(session_timeout_ms // 5, 200), _HEARTBEAT_MAX_MS),
             "partition.assignment.strategy": "cooperative-sticky",
             "isolation.level": "read_committed",
             "enable.auto.commit": False,

@@ -195,6 +195,21 @@ class TestJoining:
         assert cluster.requests[0][1].metadata == member._config["client.id"]
         assert member._config["group.instance.id"] == "w"
 
+    @pytest.mark.parametrize(
+        ("session_ms", "heartbeat_ms"), [(6_000, 1_200), (10_000, 2_000), (1_800_000, 2_000)]
+    )
+    def test_a_long_session_does_not_delay_a_rebalance(self, cluster, session_ms, heartbeat_ms):
+        """A member hears that others came or left in the answer to a heartbeat.
+
+        A real client is made here: it refuses a session longer than its longest poll interval.
+        """
+        member = KafkaMembership(
+            bootstrap_servers="x", group="g", worker="w", topic="t",
+            session_timeout_ms=session_ms, listener=Listener(), decoder=decoder(),
+        )  # fmt: skip
+
+        assert member._config["heartbeat.interval.ms"] == heartbeat_ms
+
     def test_two_processes_of_one_name_differ(self, member):
         other = KafkaMembership(
             bootstrap_servers="x", group="g", worker="w", topic="t",
