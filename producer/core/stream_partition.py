@@ -167,6 +167,7 @@ class StreamPartition:
         self.heard.add(parent)
         self.parked = self.parked.inherit(parked_keys)
         self.published_parked = self.published_parked.inherit(parked_keys)
+        self._report_change()
         is_complete = self.heard.issuperset(self.child.parents)
         if self.state is PartitionState.CREATED and is_complete:
             self._move(PartitionChange.ANNOUNCED_BY_ALL)

@@ -9,9 +9,11 @@ import pytest
 from tests.unit.producer.core.conftest import SLOTS, START_US
 from tidegate.producer.core import events as on
 from tidegate.producer.core.lifecycle import PartitionState
+from tidegate.producer.core.partition_index import PartitionIndex
 from tidegate.producer.core.stream_partition import StreamPartition
 from tidegate.producer.errors import QueryInterrupted
 from tidegate.schemas.errors import InvariantViolation
+from tidegate.schemas.progress import ChildPartition
 from tidegate.schemas.topics import slot_of
 
 TOKENS = tuple(f"p{number}" for number in range(300))
@@ -117,3 +119,16 @@ class TestInvariants:
         bench.worker.check_invariants()
 
         assert bench.worker.states[PartitionState.RUNNING] == 1
+
+    def test_of_keys_that_one_of_several_parents_had_parked(self):
+        """The first parent creates the child and the last one starts it; another does neither."""
+        index = PartitionIndex(SLOTS)
+        parents = ("p1", "p2", "p3")
+        child = StreamPartition(ChildPartition("child", parents, START_US * 1_000))
+        child.report_changes(index.changed)
+        counts = []
+        for number, parent in enumerate(parents):
+            child.announce(parent, (number, number + 10))
+            counts.append(index.parked_keys)
+
+        assert counts == [2, 4, 6]
