@@ -32,7 +32,7 @@ from tidegate.schemas.order_key import OrderKey
 from tidegate.schemas.progress import SlotWatermark
 from tidegate.spark_consumer.batch.effect_loop import EffectLoop
 from tidegate.spark_consumer.batch.ports import Parts
-from tidegate.spark_consumer.checkpoint.gate_files import GateFiles
+from tidegate.spark_consumer.checkpoint.gate_files import GateFiles, newest_state
 from tidegate.spark_consumer.checkpoint.schema_store import SchemaStore
 from tidegate.spark_consumer.checkpoint.writers import Writers
 from tidegate.spark_consumer.core.files import PLANS
@@ -163,6 +163,9 @@ class Consumer:
         chance = 1.0 if world.is_healing else world.weather.mirror_joins
         if self.is_superseded or self._random.random() >= chance:
             return False
+        newest = newest_state(self._gate)
+        if newest is not None and newest.stream_has_ended:
+            return False  # no batch follows with which it could join, and it is refused
         world.tell("consumer", "fault", "a mirror joins")
         checkpoint.has_mirror = True
         return True
