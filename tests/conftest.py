@@ -130,7 +130,7 @@ class ProgressFile:
 
 def pytest_configure(config: pytest.Config) -> None:
     results = config.getoption("xmlpath", None)
-    # In a run of several processes the first one is told about every test.
+    # In a run of several processes the first one sees every test.
     if results and not hasattr(config, "workerinput"):
         config.pluginmanager.register(ProgressFile(Path(f"{results}.progress")))
     # The developer's own settings must not change the outcome of a test.
