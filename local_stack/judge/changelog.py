@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate.local_stack.judge.log import origin_number
 from tidegate.local_stack.judge.values import canonical_json
@@ -21,9 +21,43 @@ if TYPE_CHECKING:
     from tidegate.local_stack.judge.delta import ChangelogRow, ChangelogTable, ReleaseManifest
     from tidegate.local_stack.judge.log import LoggedChange, LoggedTransaction, Place
 
-__all__ = ["ChangelogFigures", "compare_changelog", "examples"]
+__all__ = [
+    "ChangeValues",
+    "ChangelogFigures",
+    "compare_changelog",
+    "examples",
+    "value_difference",
+]
 
 _EXAMPLES_MAX = 5
+
+
+class ChangeValues(Protocol):
+    """What any sink keeps of a change; null columns means all of them."""
+
+    @property
+    def mod_type(self) -> str:
+        """INSERT, UPDATE or DELETE."""
+
+    @property
+    def keys(self) -> Mapping[str, Any]:
+        """The key's columns, in canonical form as all values."""
+
+    @property
+    def new_values(self) -> Mapping[str, Any] | None:
+        """The row after the change, as far as captured."""
+
+    @property
+    def old_values(self) -> Mapping[str, Any] | None:
+        """The row before the change, as far as captured."""
+
+    @property
+    def new_columns(self) -> tuple[str, ...] | None:
+        """The columns that `new_values` has captured."""
+
+    @property
+    def old_columns(self) -> tuple[str, ...] | None:
+        """The columns that `old_values` has captured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,22 +157,7 @@ def _difference(
     types: Mapping[str, pa.DataType],
 ) -> str:
     """Return the first difference between a row and the log, or an empty text."""
-    keys = _typed(change.keys, types)
-    new = _typed(change.new_values, types)
-    old = _typed(change.old_values, types)
     checks: tuple[tuple[str, Any, Any], ...] = (
-        ("mod_type", change.mod_type, row.mod_type),
-        ("key", keys, dict(row.keys)),
-        (
-            "new_values",
-            None if change.mod_type == "DELETE" else keys | new,
-            _captured(row.new_values, row.new_columns, whole_row=change.mod_type == "INSERT"),
-        ),
-        (
-            "old_values",
-            keys | old if change.mod_type == "DELETE" or old else None,
-            _captured(row.old_values, row.old_columns, whole_row=False),
-        ),
         ("source's coordinates", change.place, row.source_place),
         ("transaction_tag", transaction.tag, row.tag),
         (
@@ -157,8 +176,42 @@ def _difference(
             row.origin in map(origin_number, transaction.stream_partition_tokens),
         ),
     )
+    return value_difference(row, change, types) or _first_difference(checks)
+
+
+def value_difference(
+    row: ChangeValues, change: LoggedChange, types: Mapping[str, pa.DataType]
+) -> str:
+    """Return the first difference in kind, key, values and columns, or an empty text.
+
+    `types` are those of the source table's columns.
+    """
+    keys = _typed(change.keys, types)
+    new = _typed(change.new_values, types)
+    old = _typed(change.old_values, types)
+    is_insert = change.mod_type == "INSERT"
+    new_values = _captured(row.new_values, row.new_columns, whole_row=is_insert)
+    return _first_difference(
+        (
+            ("mod_type", change.mod_type, row.mod_type),
+            ("key", keys, dict(row.keys)),
+            (
+                "new_values",
+                None if change.mod_type == "DELETE" else _without_nulls(keys | new, change),
+                _without_nulls(new_values, change),
+            ),
+            (
+                "old_values",
+                keys | old if change.mod_type == "DELETE" or old else None,
+                _captured(row.old_values, row.old_columns, whole_row=False),
+            ),
+        )
+    )
+
+
+def _first_difference(checks: Iterable[tuple[str, Any, Any]]) -> str:
     for what, expected, found in checks:
-        if _without_nulls(expected, what, change) != _without_nulls(found, what, change):
+        if expected != found:
             return f"{what} is {found!r}, committed was {expected!r}"
     return ""
 
@@ -181,9 +234,9 @@ def _captured(
     return {name: values[name] for name in columns if name in values}
 
 
-def _without_nulls(values: Any, what: str, change: LoggedChange) -> Any:
+def _without_nulls(values: dict[str, Any] | None, change: LoggedChange) -> dict[str, Any] | None:
     """Drop the NULLs of an INSERT: a column that it does not name is NULL."""
-    if what == "new_values" and change.mod_type == "INSERT" and isinstance(values, dict):
+    if values is not None and change.mod_type == "INSERT":
         return {name: value for name, value in values.items() if value is not None}
     return values
 

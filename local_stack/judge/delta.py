@@ -19,7 +19,7 @@ from tidegate.local_stack.judge.log import Place, record_sequence_numbers
 from tidegate.local_stack.judge.values import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 __all__ = [
@@ -29,6 +29,8 @@ __all__ = [
     "ManifestTable",
     "ReleaseManifest",
     "TableRows",
+    "changelog_table",
+    "delta_files",
     "read_delta",
     "table_rows",
 ]
@@ -126,18 +128,7 @@ class DeltaReader:
 
     def changelog(self, table: str) -> ChangelogTable:
         """Return every row of a changelog's newest version, in the order of its files."""
-        delta = DeltaTable(str(self.output / _CHANGELOG / table))
-        rows: list[ChangelogRow] = []
-        types: dict[str, pa.DataType] = {}
-        for uri in _plain_files(delta):
-            content = _read_file(uri)
-            types |= {
-                field.name: field.type
-                for column in ("key", "new_values")
-                for field in content.schema.field(column).type
-            }
-            rows.extend(_changelog_rows(table, content, file=uri))
-        return ChangelogTable(table=table, rows=tuple(rows), types=types)
+        return changelog_table(table, delta_files(self.output / _CHANGELOG / table))
 
     def commit_times_ms(self, table: str) -> dict[int, int]:
         """Return when each version of a changelog was committed, by its own Delta log."""
@@ -156,16 +147,38 @@ class DeltaReader:
         return int(read_delta(path).num_rows)
 
 
+def changelog_table(table: str, files: Iterable[tuple[str, pa.Table]]) -> ChangelogTable:
+    """Return a changelog of these files, each with its name and its rows in their order."""
+    rows: list[ChangelogRow] = []
+    types: dict[str, pa.DataType] = {}
+    for name, content in files:
+        types |= {
+            field.name: field.type
+            for column in ("key", "new_values")
+            for field in content.schema.field(column).type
+        }
+        rows.extend(_changelog_rows(table, content, file=name))
+    return ChangelogTable(table=table, rows=tuple(rows), types=types)
+
+
 def read_delta(path: Path, *, version: int | None = None) -> pa.Table:
     """Return a Delta table's rows at a version, or at its head; without any columns if it is empty.
 
-    Its files are read one by one: delta-rs's own way to Arrow leaves threads behind that abort the
+    Raises what `delta_files` raises.
+    """
+    parts = [content for _, content in delta_files(path, version=version)]
+    return pa.concat_tables(parts, promote_options="default") if parts else pa.table({})
+
+
+def delta_files(path: Path, *, version: int | None = None) -> list[tuple[str, pa.Table]]:
+    """Return each file of a Delta table at a version, or at its head, with its rows.
+
+    They are read one by one: delta-rs's own way to Arrow leaves threads behind that abort the
     interpreter when it ends, more often than not.  Raises ValueError for a table whose files alone
     do not say what its rows are.
     """
     delta = DeltaTable(str(path), version=version)
-    parts = [_read_file(uri) for uri in _plain_files(delta)]
-    return pa.concat_tables(parts, promote_options="default") if parts else pa.table({})
+    return [(uri, _read_file(uri)) for uri in _plain_files(delta)]
 
 
 def _read_file(uri: str) -> pa.Table:

@@ -95,6 +95,8 @@ class Programs:
     """Further environment variables of all programs."""
     secure: SecureListener | None = None
     """What the programs themselves use, while `bootstrap_servers` is for those who look on."""
+    has_iceberg: bool = False
+    """Whether the consumer's Spark has what its Iceberg sinks need."""
 
     @property
     def output(self) -> Path:
@@ -130,6 +132,9 @@ class Programs:
         """Return the consumer; needs a Java and the fetched JVM parts."""
         java = find_java()
         parts = fetched_jvm_parts()
+        jars = () if parts is None else parts.spark_jars
+        if parts is not None and self.has_iceberg:
+            jars += parts.iceberg_jars
         settings = {
             **self._kafka(),
             "REGISTRY_URL": self.registry_url,
@@ -137,7 +142,7 @@ class Programs:
             "OUTPUT": str(self.output),
             "CHECKPOINT": str(self.checkpoint),
             "LOG_LEVEL": self.log_level,
-            "JARS": ",".join(str(jar) for jar in parts.spark_jars) if parts else "",
+            "JARS": ",".join(map(str, jars)),
             "JAVA_OPTIONS": _QUICK_START,
         }
         return self._program(

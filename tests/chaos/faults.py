@@ -65,6 +65,12 @@ class _Habit:
     """Steps to hit it in; none: whatever it does."""
 
 
+_CONSUMER_STEPS = (
+    *CONSUMER_STEPS,
+    "sink-iceberg_changelog",
+    "sink-iceberg_mirror",
+    "sink-transactions",
+)
 _LONG_S = (_EXPIRED_AFTER_S, _EXPIRED_AFTER_S + 3.0)
 KINDS: dict[FaultKind, _Habit] = {
     "kill-worker": _Habit("workers", 8.0, steps=WORKER_STEPS),
@@ -72,9 +78,9 @@ KINDS: dict[FaultKind, _Habit] = {
     "stop-worker": _Habit("workers", 17.0, _LONG_S),
     "stop-worker-in-transaction": _Habit("workers", 17.0, _LONG_S, WORKER_STEPS[1:]),
     "replace-stopped-worker": _Habit("workers", 18.0, (4.0, 11.0), WORKER_STEPS),
-    "kill-consumer": _Habit("consumer", 35.0, steps=CONSUMER_STEPS),
+    "kill-consumer": _Habit("consumer", 35.0, steps=_CONSUMER_STEPS),
     "stop-consumer": _Habit("consumer", 12.0, (2.0, 9.0)),
-    "replace-stopped-consumer": _Habit("consumer", 50.0, steps=CONSUMER_STEPS[1:]),
+    "replace-stopped-consumer": _Habit("consumer", 50.0, steps=_CONSUMER_STEPS[1:]),
     "restart-broker": _Habit("broker", 20.0, (0.0, 2.0)),
     "crash-broker": _Habit("broker", 20.0, (0.0, 2.0)),
 }

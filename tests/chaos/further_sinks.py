@@ -8,10 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
-from deltalake import DeltaTable
 
+from tests.chaos.collect import Found
 from tests.chaos.committed_messages import committed_messages, topics_in
-from tests.simulation.history import Released
+from tests.chaos.iceberg_sinks import (
+    compare_cuts_of_mirror,
+    compare_iceberg_changelog,
+    iceberg_changelogs,
+    iceberg_cuts,
+)
+from tests.chaos.transaction_rows import compare_transactions
+from tidegate.local_stack.judge.delta import ReleaseManifest, delta_files
+from tidegate.local_stack.judge.log import LoggedTransaction
+from tidegate.local_stack.judge.source import SourceTable
 from tidegate.schemas.topics import HEADER_ORDER
 
 __all__ = [
@@ -20,13 +29,14 @@ __all__ = [
     "compare_histories",
     "compare_keys",
     "compare_sinks",
-    "compare_transactions",
+    "since",
 ]
 
 ORDERED_TOPIC = "everything-in-order"
 
 SETTINGS = {
-    "TIDEGATE_CONSUMER_SINKS": "changelog,mirror,history,parquet,topic,transactions",
+    "TIDEGATE_CONSUMER_SINKS": "changelog,mirror,history,parquet,iceberg_changelog,iceberg_mirror,"
+    "topic,transactions,parquet_transactions",
     "TIDEGATE_CONSUMER_ORDERED_TOPIC": ORDERED_TOPIC,
 }
 """Of a consumer that writes to all sinks."""
@@ -39,13 +49,16 @@ def compare_sinks(
     begins: Mapping[str, int],
     *,
     bootstrap_servers: str,
-    released: Iterable[Released],
+    found: Found,
+    transactions: Sequence[LoggedTransaction],
+    layout: Mapping[str, SourceTable],
 ) -> dict[str, list[str]]:
     """Return what is wrong, by sink, once everything is released and merged.
 
-    `begins` says from which release on a sink has them, 0 where it names none.
+    `begins` says from which release on a sink has them, 0 where it names none.  `found` is what the
+    changelog holds, which has checks of its own, and `transactions` is what was committed.
     """
-    by_number = {one.number: one for one in released}
+    released = {one.number: one.order_keys for one in found.history.released}
     wrong = {
         "history": [
             fault
@@ -55,34 +68,49 @@ def compare_sinks(
             )
         ]
     }
-    found = {
-        "ordered_topic": _keys_of_topic(bootstrap_servers),
-        "parquet": _keys_of_parquet(output),
+    keys = {"topic": _keys_of_topic(bootstrap_servers), "parquet": _keys_of_parquet(output)}
+    for name, held in keys.items():
+        first = begins.get(name, 0)
+        expected = [
+            key for number in sorted(released) if number >= first for key in released[number]
+        ]
+        wrong["ordered_topic" if name == "topic" else name] = compare_keys(held, expected)
+    types = {one.table: one.types for one in found.changelogs}
+    files = {
+        "transactions": _files(output / "transactions"),
+        "parquet_transactions": [
+            rows for _, rows in _parquet_folders(output, "parquet_transactions")
+        ],
     }
-    for name, keys in found.items():
-        first = begins.get(name.removeprefix("ordered_"), 0)
-        kept = [n for n in sorted(by_number) if n >= first]
-        expected = [key for n in kept for key in by_number[n].order_keys]
-        wrong[name] = compare_keys(keys, expected)
-    first = begins.get("transactions", 0)
-    sizes = {n: len(one.order_keys) for n, one in by_number.items() if n >= first}
-    wrong["transaction_rows"] = compare_transactions(_rows(output / "transactions"), sizes)
+    for name, contents in files.items():
+        releases, committed = since(begins.get(name, 0), found.manifests, transactions)
+        wrong[name] = compare_transactions(contents, committed, releases=releases, types=types)
+    releases, committed = since(begins.get("iceberg_changelog", 0), found.manifests, transactions)
+    wrong["iceberg_changelog"] = compare_iceberg_changelog(
+        iceberg_changelogs(output), committed, releases=releases
+    )
+    wrong["iceberg_mirror"] = compare_cuts_of_mirror(
+        iceberg_cuts(output),
+        transactions,
+        changelogs=found.changelogs,
+        layout=layout,
+        newest=found.manifests[-1] if found.manifests else None,
+    )
     return wrong
 
 
-def compare_transactions(rows: Iterable[Mapping[str, Any]], sizes: Mapping[int, int]) -> list[str]:
-    """Return the releases whose changes are not each in one row, by the number of their changes."""
-    found: dict[int, list[int]] = {number: [] for number in sizes}
-    for row in rows:
-        ordinals = [change["ordinal"] for change in row["changes"]]
-        found.setdefault(row["release"], []).extend(ordinals)
-        if ordinals != list(range(row["first_ordinal"], row["first_ordinal"] + len(ordinals))):
-            return [f"release {row['release']}: a transaction has changes {ordinals}"]
-    return [
-        f"release {number} has the changes {sorted(ordinals)} of {sizes.get(number, 0)}"
-        for number, ordinals in sorted(found.items())
-        if sorted(ordinals) != list(range(sizes.get(number, 0)))
-    ]
+def since(
+    first: int, manifests: Sequence[ReleaseManifest], transactions: Iterable[LoggedTransaction]
+) -> tuple[list[ReleaseManifest], list[LoggedTransaction]]:
+    """Return the releases from one on, and the transactions that were committed after it began.
+
+    No release ends inside a commit timestamp, so these are those of the releases.
+    """
+    kept = [one for one in manifests if one.number >= first]
+    if not kept:
+        return [], []
+    after_us = kept[0].after_us if first else -1
+    return kept, [one for one in transactions if one.commit_timestamp_us > after_us]
 
 
 def compare_keys(found: Sequence[bytes], expected: Sequence[bytes]) -> list[str]:
@@ -116,11 +144,15 @@ def compare_histories(
     return [*faults, *([f"{table}: {unlike} current rows are not the mirror's"] if unlike else [])]
 
 
-def _rows(table: Path) -> list[dict[str, Any]]:
+def _files(table: Path) -> list[list[dict[str, Any]]]:
+    """Return the rows of each file of a Delta table, none of a table that is not there."""
     if not (table / "_delta_log").is_dir():
         return []
-    rows: list[dict[str, Any]] = DeltaTable(table).to_pyarrow_table().to_pylist()
-    return rows
+    return [content.to_pylist() for _, content in delta_files(table)]
+
+
+def _rows(table: Path) -> list[dict[str, Any]]:
+    return [row for file in _files(table) for row in file]
 
 
 def _keys_of_topic(bootstrap_servers: str) -> list[bytes]:
@@ -135,14 +167,22 @@ def _keys_of_topic(bootstrap_servers: str) -> list[bytes]:
 def _keys_of_parquet(output: Path) -> list[bytes]:
     """Return the order keys of the folders that manifests name, by release and ordinal."""
     rows = [
-        (int(manifest.stem), row["ordinal"], row["order_key"])
-        for manifest in sorted((output / "_releases").glob("0*.json"))
-        for sinks in json.loads(manifest.read_bytes())["tables"].values()
-        if "parquet" in sinks
-        for row in pyarrow.parquet.read_table(
-            output / sinks["parquet"]["path"],
-            columns=["ordinal", "order_key"],
-            partitioning=None,
-        ).to_pylist()
+        (release, row["ordinal"], row["order_key"])
+        for release, content in _parquet_folders(output, "parquet")
+        for row in content
     ]
     return [key for _, _, key in sorted(rows)]
+
+
+def _parquet_folders(output: Path, sink: str) -> list[tuple[int, list[dict[str, Any]]]]:
+    """Return the folders that manifests name, each once, by release: their rows in order."""
+    named = {
+        (int(manifest.stem), sinks[sink]["path"])
+        for manifest in (output / "_releases").glob("0*.json")
+        for sinks in json.loads(manifest.read_bytes())["tables"].values()
+        if sink in sinks
+    }
+    return [
+        (release, pyarrow.parquet.read_table(output / path, partitioning=None).to_pylist())
+        for release, path in sorted(named)
+    ]

@@ -212,8 +212,9 @@ class _Run:
         was planned.
         """
         self._consumers += 1
-        sinks = SETTINGS if self._consumers > 1 else {}
-        programs = replace(self._programs, more={**self._programs.more, **_READS_LITTLE, **sinks})
+        joins = self._consumers > 1
+        more = {**self._programs.more, **_READS_LITTLE, **(SETTINGS if joins else {})}
+        programs = replace(self._programs, more=more, has_iceberg=joins)
         if self._consumers % 2 == 0:
             programs = replace(programs, more={**programs.more, _SMALL_RELEASE: "0"})
         return programs.consumer()
@@ -299,7 +300,9 @@ class _Run:
             self._programs.output,
             begins,
             bootstrap_servers=self._stack.bootstrap_servers,
-            released=history.released,
+            found=found,
+            transactions=transactions,
+            layout=bank_layout(),
         )
         for name, faults in compared.items():
             report.add(name, faults if self._consumers > 1 else [])

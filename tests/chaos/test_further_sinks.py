@@ -6,7 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.chaos.further_sinks import compare_histories, compare_keys, compare_transactions
+from tests.chaos.further_sinks import compare_histories, compare_keys, since
+from tidegate.local_stack.judge.delta import ReleaseManifest
+from tidegate.local_stack.judge.log import LoggedTransaction
 
 A, B, C = b"\x01", b"\x02", b"\x03"
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -45,20 +47,9 @@ def test_a_history_has_the_mirrors_rows_and_versions_of_some_duration():
     assert compare_histories([*right, version(1, "b", 2)], mirror, table="t")
 
 
-def transaction(release, *ordinals):
-    changes = [{"ordinal": ordinal} for ordinal in ordinals]
-    return {"release": release, "first_ordinal": min(ordinals), "changes": changes}
-
-
-def test_each_change_of_a_release_is_in_one_transaction():
-    sizes = {3: 3, 4: 0}
-    right = [transaction(3, 2), transaction(3, 0, 1)]
-    assert compare_transactions(right, sizes) == []
-    for wrong in (
-        right[:1],
-        [*right, transaction(3, 2)],
-        [*right, transaction(4, 0)],
-        [*right, transaction(5, 0)],
-        [transaction(3, 2), transaction(3, 1, 0)],
-    ):
-        assert len(compare_transactions(wrong, sizes)) == 1
+def test_what_a_sink_must_hold_begins_with_its_first_release():
+    releases = [ReleaseManifest(n, 10 * n, 10 * n + 10, 1, {}) for n in range(3)]
+    committed = [LoggedTransaction(us, "t", "", frozenset(), ()) for us in (5, 10, 11, 25)]
+    assert since(0, releases, committed) == (releases, committed)
+    assert since(1, releases, committed) == (releases[1:], committed[2:])
+    assert since(3, releases, committed) == ([], [])

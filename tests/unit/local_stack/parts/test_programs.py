@@ -96,6 +96,7 @@ def test_the_consumer_gets_java_and_jars(tmp_path: Path, monkeypatch: pytest.Mon
 
     class Parts:
         spark_jars = (Path("/a.jar"), Path("/b.jar"))
+        iceberg_jars = (Path("/c.jar"),)
 
     monkeypatch.setattr(module, "find_java", Java)
     monkeypatch.setattr(module, "fetched_jvm_parts", Parts)
@@ -106,6 +107,8 @@ def test_the_consumer_gets_java_and_jars(tmp_path: Path, monkeypatch: pytest.Mon
     assert environ["TIDEGATE_CONSUMER_JARS"] == "/a.jar,/b.jar"
     assert environ["TIDEGATE_CONSUMER_OUTPUT"] == str(programs.output)
     assert environ["TIDEGATE_CONSUMER_CHECKPOINT"] == str(programs.checkpoint)
+    more = replace(programs, has_iceberg=True).consumer().spec.environ or {}
+    assert more["TIDEGATE_CONSUMER_JARS"] == "/a.jar,/b.jar,/c.jar"
 
 
 def test_programs_log_in_while_others_look_on_without(tmp_path: Path):
