@@ -8,7 +8,6 @@ Where the mirror takes several releases at once, they come from the Delta change
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -17,32 +16,30 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
 from tidegate.spark_consumer.core.cadence import ICEBERG_MIRROR, MIRROR
-from tidegate.spark_consumer.sinks.delta.changelog_reader import ChangelogReader
-from tidegate.spark_consumer.sinks.delta.commit_log import Commit
 from tidegate.spark_consumer.sinks.delta.fold import DELETE, PATCH, fold
 from tidegate.spark_consumer.sinks.delta.incomplete import free, lost_updates, released
 from tidegate.spark_consumer.sinks.delta.merge_clauses import merge_clauses
 from tidegate.spark_consumer.sinks.delta.merging import key_names, key_struct
+from tidegate.spark_consumer.sinks.delta.merging_sink import TableMergingSink
 from tidegate.spark_consumer.sinks.delta.mirror_scope import (
     MirrorScope,
-    left_out,
     mirror_columns,
     mirror_schema,
 )
 from tidegate.spark_consumer.sinks.delta.tables import for_each_table
 from tidegate.spark_consumer.sinks.iceberg.tables import IcebergTables
 from tidegate.spark_consumer.sinks.observed import observed
-from tidegate.spark_consumer.sinks.port import TableVersion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
-    from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
+    from tidegate.spark_consumer.sinks.delta.commit_log import Commit
     from tidegate.spark_consumer.sinks.delta.direct_way import DirectWay
     from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
-    from tidegate.spark_consumer.sinks.port import AnyTable, Merge, Release
+    from tidegate.spark_consumer.sinks.port import AnyTable
 
 __all__ = ["IcebergMirrorSink"]
 
@@ -52,7 +49,7 @@ INCOMPLETE = "incomplete"
 _log = structlog.get_logger(__name__)
 
 
-class IcebergMirrorSink:
+class IcebergMirrorSink(TableMergingSink[IcebergTables, IcebergTables]):
     """Merges into `<namespace>_mirror.<table>`; a `MergingSink`."""
 
     name = ICEBERG_MIRROR
@@ -71,71 +68,31 @@ class IcebergMirrorSink:
         `direct` is how small parts of the changelog are read without Spark, and `accepted` says
         what tables are written in spite of, as the setting `mirror_accepts`.
         """
-        self._spark = spark
-        self._scope = MirrorScope(accepted, of=MIRROR)
-        self._tables = IcebergTables(output, place, kind=KIND, sink=self.name)
-        self._incomplete = IcebergTables(output, place, kind=INCOMPLETE, sink=self.name)
-        self._changelog = ChangelogReader(spark, output, direct=direct)
+        super().__init__(
+            spark,
+            output,
+            tables=IcebergTables(output, place, kind=KIND, sink=self.name),
+            incomplete=IcebergTables(
+                output, place, kind=INCOMPLETE, sink=self.name, in_manifests=False
+            ),
+            scope=MirrorScope(accepted, of=MIRROR),
+            direct=direct,
+        )
         self.incomplete_changes = 0
         """How many changes went to the incomplete tables."""
 
-    def open(self, *, query_id: str, release_max: int) -> None:
-        """Refuse tables of another query, or ahead of this one's checkpoint, with ConfigError."""
-        self._tables.open(self._spark, query_id=query_id, release_max=release_max)
-        self._incomplete.open(
-            self._spark, query_id=query_id, release_max=release_max, in_manifests=False
-        )
-        self._changelog.open(query_id=query_id)
+    def _schema(self, one: AnyTable) -> StructType:
+        return mirror_schema(one)
 
-    def merge(self, merge: Merge) -> Mapping[str, TableVersion]:
-        """Merge several releases as `write` does one; raises also ChangesNotConserved.
-
-        That is for a changelog that does not hold what was released.
-        """
-        return self.write(self._changelog.release(merge))
-
-    def versions(self, release: int, tables: Iterable[TopicSchemas]) -> Mapping[str, TableVersion]:
-        """Return the snapshot of each of the tables at a release, of those that it had by then."""
-        found = {}
-        for schemas in tables:
-            log = self._tables.log(self._spark, schemas.table)
-            version = log.find_version(release) if log.exists else None
-            if version is not None:
-                path = self._tables.path(schemas.table)
-                found[schemas.table] = TableVersion(path, version, left_out=left_out(schemas))
-        return found
-
-    def write(self, release: Release) -> Mapping[str, TableVersion]:
-        """Merge what the tables lack; return every table's snapshot at this release.
-
-        Raises SchemaError for a column whose type changed, and FilteredMirror if the change stream
-        leaves out what the tables need.
-        """
-        if not release.tables:
-            return {}
-        commit = Commit(release.query_id, self.name, release.number, release.through_us)
-        spark = next(iter(release.tables.values())).spark
-        for one in release.tables.values():
-            table = one.schemas.table
-            if one.rows or not self._tables.log(spark, table).exists:
-                self._scope.require(one.schemas, partial(self._tables.columns, spark, table))
-                self._tables.prepare(spark, table, schema=mirror_schema(one), commit=commit)
+    def _merge_changed(self, tables: Mapping[str, AnyTable], *, commit: Commit) -> None:
         changed = [
             one
-            for one in release.tables.values()
-            if one.rows and not self._tables.log(spark, one.schemas.table).has(commit)
+            for one in tables.values()
+            if not self._tables.log(one.spark, one.schemas.table).has(commit)
         ]
         folds = {one.schemas.table: self._fold(one, commit=commit) for one in changed}
         if changed:
-            self._merge_all(spark, changed, folds, commit=commit)
-        return {
-            one.schemas.table: TableVersion(
-                self._tables.path(one.schemas.table),
-                self._tables.log(spark, one.schemas.table).version_at(release.number),
-                left_out=left_out(one.schemas),
-            )
-            for one in release.tables.values()
-        }
+            self._merge_all(changed[0].spark, changed, folds, commit=commit)
 
     def _merge_all(
         self,

@@ -68,39 +68,34 @@ class IcebergTables:
         kind: str,
         sink: str,
         properties: Mapping[str, str] | None = None,
+        in_manifests: bool = True,
     ) -> None:
         """Take the output's address, the kind of the tables and the sink's name.
 
-        New tables get `properties` beside those of all tables.
+        New tables get `properties` beside those of all tables.  `in_manifests` says whether
+        manifests name these tables under the sink's name.
         """
         self._output = output.rstrip("/")
         self._place = place
         self._kind = kind
         self._sink = sink
+        self._in_manifests = in_manifests
         self._properties = {**_PROPERTIES, **(properties or {})}
         self._query_id = ""
         self._logs: dict[str, SnapshotLog] = {}
         self._schemas: dict[str, StructType] = {}
         self._catalogs: dict[str, JavaCatalog] = {}
 
-    def open(
-        self,
-        spark: SparkSession,
-        *,
-        query_id: str,
-        release_max: int,
-        in_manifests: bool = True,
-    ) -> None:
+    def open(self, spark: SparkSession, *, query_id: str, release_max: int) -> None:
         """Check every existing table; raises ConfigError for one of another query.
 
-        Raises TableMissing if one that the newest manifest names is not there as it was, where
-        manifests name these tables.
+        Raises TableMissing if one that the newest manifest names is not there as it was.
         """
         self._query_id = query_id
         self._logs, self._schemas, self._catalogs = {}, {}, {}
         for name in self._catalog(spark).names():
             self.log(spark, name).refuse_beyond(release_max)
-        if not in_manifests:
+        if not self._in_manifests:
             return
         newest = newest_manifest(Storage(spark, self._output), watermark_us=sys.maxsize)
         if newest is None or newest.query_id != query_id:
