@@ -7,9 +7,10 @@
     python -m benchmarks.consumer releases [--releases 2000] [--changes 10] [--files-min 32]
     python -m benchmarks.consumer start [--changes 500] [--runs 3]
     python -m benchmarks.consumer sinks [--small 500] [--large 100000] [--rounds 7]
+    python -m benchmarks.consumer iceberg [--changes 500] [--rounds 10] [--keys 20000]
 
-Each prints a line of JSON for what it measured.  All but `small` and
-`releases` start a Kafka broker.
+Each prints a line of JSON for what it measured.  All but `small`, `releases`
+and `iceberg` start a Kafka broker.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import sys
 import tempfile
 from typing import Any
 
-from benchmarks.consumer import large, releases, sinks, small, start, steady
+from benchmarks.consumer import iceberg, large, releases, sinks, small, start, steady
 
 _MEASURES = {
     "small": small.measure,
@@ -31,6 +32,7 @@ _MEASURES = {
     "releases": releases.measure,
     "start": start.measure,
     "sinks": sinks.measure,
+    "iceberg": iceberg.measure,
 }
 
 
@@ -83,6 +85,10 @@ def _options(arguments: list[str]) -> Any:
     every.add_argument("--small", type=int, default=500, help="changes of a small release")
     every.add_argument("--large", type=int, default=100_000, help="changes of a large one")
     every.add_argument("--rounds", type=int, default=7)
+    lake = chosen.add_parser("iceberg")
+    lake.add_argument("--changes", type=int, default=500, help="in each release, of one table")
+    lake.add_argument("--rounds", type=int, default=10)
+    lake.add_argument("--keys", type=int, default=20_000, help="rows that are there before")
     return parser.parse_args(arguments)
 
 

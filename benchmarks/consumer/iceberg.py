@@ -1,6 +1,6 @@
 """What a small release of one table costs in each Delta and Iceberg sink, in turns.
 
-    python -m benchmarks.consumer.iceberg [--changes 500] [--rounds 10] [--keys 20000]
+    python -m benchmarks.consumer iceberg [--changes 500] [--rounds 10] [--keys 20000]
 
 The first release inserts the keys; each round updates some of them, as a release in memory.  CPU
 seconds are those of this process and of its JVM, so that they say something on a busy machine too.
@@ -8,14 +8,10 @@ seconds are those of this process and of its JVM, so that they say something on 
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import statistics
 import sys
-import tempfile
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
@@ -34,6 +30,9 @@ from tidegate.spark_consumer.sinks.iceberg.place import IcebergPlace
 from tidegate.spark_consumer.sinks.port import Release
 from tidegate.spark_consumer.sinks.row_decoding import decode_rows
 from tidegate.spark_consumer.spark.session import local_session
+
+if TYPE_CHECKING:
+    import argparse
 
 _WARM_UP = 3
 _COLUMNS = {"id": "INT64", **{f"c{n}": "STRING(MAX)" for n in range(9)}}
@@ -72,26 +71,20 @@ class Releases:
         )  # fmt: skip
 
 
-def main(arguments: list[str]) -> None:
-    """Print a line of JSON for each sink."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--changes", type=int, default=500)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--keys", type=int, default=20_000)
-    options = parser.parse_args(arguments)
+def measure(options: argparse.Namespace, folder: str) -> list[dict[str, Any]]:
+    """Return a line for each sink."""
     parts = fetched_jvm_parts()
     if parts is None:
         sys.exit("Spark's jars are not fetched: ./dev setup")
     jars = ",".join(str(jar) for jar in (*parts.spark_jars, *parts.iceberg_jars))
     spark = local_session(master="local[2]", packages="", jars=jars, app_name="iceberg-benchmark")
-    with tempfile.TemporaryDirectory() as folder:
-        for line in _measure(spark, folder, options):
-            print(json.dumps(line))
-    print(json.dumps({"machine": {"cores": os.cpu_count(), "load": os.getloadavg()[1]}}))
-    spark.stop()
+    try:
+        return _measured(spark, folder, options)
+    finally:
+        spark.stop()
 
 
-def _measure(spark: Any, folder: str, options: Any) -> list[dict[str, Any]]:
+def _measured(spark: Any, folder: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     def output(name: str) -> str:
         return Storage(spark, f"{folder}/{name}").root
 
@@ -136,7 +129,3 @@ def _cpu_seconds() -> float:
     own = psutil.Process()
     times = [one.cpu_times() for one in (own, *own.children(recursive=True))]
     return sum(one.user + one.system for one in times)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
