@@ -23,6 +23,8 @@ import sys
 import tempfile
 from typing import Any
 
+import structlog
+
 from benchmarks.consumer import iceberg, large, releases, sinks, small, start, steady
 
 _MEASURES = {
@@ -93,4 +95,6 @@ def _options(arguments: list[str]) -> Any:
 
 
 if __name__ == "__main__":
+    # Standard output is for the figures.
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     main(sys.argv[1:])
