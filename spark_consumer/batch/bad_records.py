@@ -19,7 +19,7 @@ from tidegate.spark_consumer.batch.rows import (
     CHANGE_SCHEMA,
     HEADERS,
     IS_PROGRESS,
-    ORDER_KEY_BYTES_MIN,
+    has_order_key,
 )
 from tidegate.spark_consumer.sinks.readable import why_unreadable
 from tidegate.spark_consumer.sinks.row_decoding import find_undecodable
@@ -39,6 +39,7 @@ __all__ = [
     "Place",
     "as_dead_letters",
     "frame_of",
+    "is_readable",
     "place_of",
     "readable_rows",
     "reasons_of",
@@ -80,8 +81,7 @@ class BadRecords:
 
 def unordered_rows(rows: DataFrame) -> DataFrame:
     """Return the data rows of a batch that have no order key, as dead letters."""
-    is_ordered = F.expr(f"coalesce(length(order_key) >= {ORDER_KEY_BYTES_MIN}, FALSE)")
-    found = rows.where(~F.col(IS_PROGRESS) & ~is_ordered)
+    found = rows.where(~F.col(IS_PROGRESS) & ~has_order_key())
     return found.withColumn(_REASON, F.lit(_NO_ORDER_KEY))
 
 
@@ -92,7 +92,12 @@ def unreadable_rows(rows: DataFrame, topics: Mapping[str, TopicSchemas]) -> Data
 
 def readable_rows(rows: DataFrame, topics: Mapping[str, TopicSchemas]) -> DataFrame:
     """Return the other rows."""
-    return rows.where(_reason(topics).isNull())
+    return rows.where(is_readable(topics))
+
+
+def is_readable(topics: Mapping[str, TopicSchemas]) -> Column:
+    """Condition: these schemas can decode the row."""
+    return _reason(topics).isNull()
 
 
 def reasons_of(

@@ -15,9 +15,9 @@ from tidegate.schemas.wire_format import HEADER_BYTES, unframe
 from tidegate.spark_consumer.batch.row_sums import read_sum, sum_of, with_hash
 from tidegate.spark_consumer.batch.rows import (
     IS_PROGRESS,
-    ORDER_KEY_BYTES_MIN,
     at_or_below,
     commit_us,
+    has_order_key,
     within,
 )
 from tidegate.spark_consumer.core.batch_state import TopicIds
@@ -69,7 +69,7 @@ def count_changes(
     `topics_of` returns the schema ids of records with an order key, each of which it gets once.
     """
     changes = rows.where(~F.col(IS_PROGRESS))
-    is_ordered = F.expr(f"coalesce(length(order_key) >= {ORDER_KEY_BYTES_MIN}, FALSE)")
+    is_ordered = has_order_key()
     is_late = is_ordered & at_or_below(after_us)
     is_due = is_ordered & within(after_us=after_us, through_us=through_us)
     is_early = is_ordered & ~at_or_below(max(after_us, through_us))

@@ -313,7 +313,7 @@ class EffectLoop:
         parts, plan = self._parts, self.plan
         topics = parts.schemas.topics(plan.topics, parts.subscription)
         with self._rows.handed_over(plan=plan, topics=topics) as batch:
-            require_handed(batch.rows, effect, batch=batch.number)
+            require_handed(batch.rows + batch.left_out, effect, batch=batch.number)
             for sink in self._sinks(effect.sinks):
                 yield LoopStep(f"hand-over-{sink.name}")
                 parts.files.require_writer()

@@ -1,4 +1,8 @@
-"""The changes of a batch as sinks take them before a release: decoded, as Kafka has them."""
+"""The changes of a batch as sinks take them before a release: decoded, as Kafka has them.
+
+A record that is no change is not handed over.  It becomes a dead letter: at once where it has no
+order key, with its release where it cannot be decoded.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
 
+from tidegate.spark_consumer.batch.bad_records import is_readable
+from tidegate.spark_consumer.batch.rows import has_order_key
 from tidegate.spark_consumer.sinks.decoding import decode_changes
 from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
 from tidegate.spark_consumer.sinks.port import DecodedTable
@@ -13,7 +19,7 @@ from tidegate.spark_consumer.sinks.port import DecodedTable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from tidegate.spark_consumer.core.plan import Plan
     from tidegate.spark_consumer.core.topic_schemas import TopicSchemas
@@ -23,15 +29,24 @@ __all__ = ["handed_batch"]
 _OF_A_RELEASE = ("release", "ordinal")
 
 
-def handed_batch(rows: DataFrame, *, plan: Plan, topics: Mapping[str, TopicSchemas]) -> HandedBatch:
-    """Return all changes of a batch (the gate's columns), counted by topic in one Spark job."""
-    counts = {row["topic"]: row["rows"] for row in _counted(rows).collect()}
-    placed = rows.withColumns({name: F.lit(None).cast("long") for name in _OF_A_RELEASE})
+def handed_batch(
+    rows: DataFrame, *, plan: Plan, topics: Mapping[str, TopicSchemas], sets_aside: bool = False
+) -> HandedBatch:
+    """Return all changes of a batch (the gate's columns), counted by topic in one Spark job.
+
+    `sets_aside`: without those that cannot be decoded, which otherwise fail where they are read.
+    """
+    is_change = is_readable(topics) if sets_aside else F.lit(True)  # noqa: FBT003 - Spark's own
+    ordered = rows.where(has_order_key())
+    found = _counted(ordered, is_change).collect()
+    counts = {row["topic"]: row["changes"] for row in found}
+    changes = ordered.where(is_change)
+    placed = changes.withColumns({name: F.lit(None).cast("long") for name in _OF_A_RELEASE})
 
     def table(topic: str, schemas: TopicSchemas) -> DecodedTable:
         def decoded() -> DataFrame:
-            changes = decode_changes(placed, schemas, topic=topic).drop(*_OF_A_RELEASE)
-            return changes.select(F.lit(plan.batch).cast("long").alias("batch"), "*")
+            frame = decode_changes(placed, schemas, topic=topic).drop(*_OF_A_RELEASE)
+            return frame.select(F.lit(plan.batch).cast("long").alias("batch"), "*")
 
         return DecodedTable(rows.sparkSession, decoded, counts.get(topic, 0), schemas)
 
@@ -40,9 +55,11 @@ def handed_batch(rows: DataFrame, *, plan: Plan, topics: Mapping[str, TopicSchem
         query_id=plan.query_id,
         watermark_us=plan.through_us,
         rows=sum(counts.values()),
+        left_out=sum(row["rows"] for row in found) - sum(counts.values()),
         tables={topic: table(topic, schemas) for topic, schemas in topics.items()},
     )
 
 
-def _counted(rows: DataFrame) -> DataFrame:
-    return rows.groupBy("topic").agg(F.count("*").alias("rows"))
+def _counted(rows: DataFrame, is_change: Column) -> DataFrame:
+    changes = F.count_if(is_change).alias("changes")
+    return rows.groupBy("topic").agg(F.count("*").alias("rows"), changes)

@@ -32,6 +32,7 @@ __all__ = [
     "ORDER_KEY_BYTES_MIN",
     "at_or_below",
     "commit_us",
+    "has_order_key",
     "kafka_columns",
     "within",
 ]
@@ -97,6 +98,11 @@ def _order_key() -> Column:
     found = _header(0, HEADER_ORDER)
     is_key = (F.length(found) >= ORDER_KEY_BYTES_MIN) & (found < F.lit(bytearray(_AFTER_ALL_TIMES)))
     return F.when(is_key, found)
+
+
+def has_order_key() -> Column:
+    """Condition: the row is a change; a data row without an order key is another program's."""
+    return F.expr(f"coalesce(length(order_key) >= {ORDER_KEY_BYTES_MIN}, FALSE)")
 
 
 def within(*, after_us: int, through_us: int) -> Column:

@@ -169,7 +169,7 @@ class SparkRows:
         """Return the batch's changes; one Spark job counts them."""
         rows = self._persisted
         with naming_undecodable(rows, topics, release=plan.batch):
-            yield handed_batch(rows, plan=plan, topics=topics)
+            yield handed_batch(rows, plan=plan, topics=topics, sets_aside=self._sets_aside)
 
     def store_segment(self, segment: Segment) -> tuple[RowSum, ...]:
         """Store the data rows within the segment's times."""

@@ -26,7 +26,10 @@ class HandOver:
 
     sinks: tuple[str, ...]
     rows: int | None
-    """How many changes the plan has counted; None where it is an older program's."""
+    """How many changes the plan has counted; None where it is an older program's.
+
+    Those that cannot be decoded are among them: that is not known before they are decoded.
+    """
 
 
 def hand_over(plan: Plan, takers: Collection[str]) -> tuple[HandOver, ...]:

@@ -38,6 +38,8 @@ __all__ = ["BatchSink", "HandedBatch"]
 class HandedBatch:
     """All changes that a batch has read, `rows` of them.
 
+    `left_out` more cannot be decoded: they become dead letters with their release.
+
     `watermark_us` is the watermark that the batch leaves (microseconds since 1970): every change up
     to it has been handed over with this batch, but for those that an operator puts back.
 
@@ -51,6 +53,7 @@ class HandedBatch:
     watermark_us: int
     rows: int
     tables: Mapping[str, DecodedTable]
+    left_out: int = 0
 
 
 @runtime_checkable

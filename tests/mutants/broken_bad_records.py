@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+
 from tests.mutants.mutant import UnitMutant
 from tidegate.schemas.errors import SchemaError
-from tidegate.spark_consumer.batch import schema_ids
+from tidegate.spark_consumer.batch import handed_rows, schema_ids
 from tidegate.spark_consumer.core.release_check import ReleaseCheck
 from tidegate.spark_consumer.sinks.delta import dead_letters
 
@@ -15,6 +17,7 @@ __all__ = ["BROKEN_BAD_RECORDS"]
 
 _IDS = "tests/unit/spark_consumer/batch/test_schema_ids.py"
 _TABLE = "tests/spark/sinks/delta/test_dead_letters.py"
+_HANDED = "tests/spark/batch/test_handed_rows.py"
 _CHECK = "tests/unit/spark_consumer/core/test_release_check.py"
 
 _append_once = dead_letters.append_once
@@ -48,6 +51,10 @@ def _excuse(self: ReleaseCheck, step: Any, plan: Any, *, may_be_parked: bool) ->
     return _settle(self, step, plan, may_be_parked=may_be_parked)
 
 
+def _every_row(*_: Any) -> Any:
+    return F.lit(True)
+
+
 BROKEN_BAD_RECORDS = (
     UnitMutant(
         "a dead letter that is stored again when its batch is repeated",
@@ -63,6 +70,19 @@ BROKEN_BAD_RECORDS = (
         "a registry that fails taken for one that does not know a schema",
         (f"{_IDS}::test_a_registry_that_gives_no_answer_makes_no_record_a_dead_letter",),
         ((schema_ids, "SchemaNotFound", SchemaError),),
+    ),
+    *(
+        UnitMutant(
+            f"a batch that is handed over with records that {fault}",
+            (
+                f"{_HANDED}::test_records_that_are_no_changes_are_set_aside_and_the_others_handed_over",
+            ),
+            ((handed_rows, condition, _every_row),),
+        )
+        for fault, condition in (
+            ("have no order key", "has_order_key"),
+            ("cannot be decoded", "is_readable"),
+        )
     ),
     UnitMutant(
         "a release that dead letters excuse",

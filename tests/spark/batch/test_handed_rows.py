@@ -85,3 +85,31 @@ def test_a_record_that_cannot_be_decoded_is_named_and_ends_the_batch(spark, tmp_
     with pytest.raises(SchemaError, match="does not fit the schema") as caught:
         world.run(world.start())
     assert caught.value.fields["offset"] == 1
+
+
+@pytest.mark.parametrize("rows_max", [0, 1_000])
+def test_records_that_are_no_changes_are_set_aside_and_the_others_handed_over(
+    spark, tmp_path, rows_max
+):
+    world = GateWorld(
+        spark, tmp_path, small_release_rows_max=rows_max, small_release_bytes_max=1 << 20
+    )
+    world.sets_aside = world.records_mismatches = True
+    taker = Taker()
+    world.further = (taker,)
+    world.log.change(10)
+    world.log.foreign()
+    world.log.change(20)
+    broken = list(world.log.rows[-1])
+    broken[5] = broken[5][:9]
+    world.log.rows[-1] = tuple(broken)
+    world.log.change(30)
+    world.log.beat(50)
+    world.run(world.start())
+    assert taker.taken == [
+        (0, 50, {ACCOUNTS: 2}, [(ACCOUNTS, 0, 10, 0), (ACCOUNTS, 3, 30, 0)]),
+    ]
+    assert world.order_us(0) == [10, 30]
+    assert sorted(offset for rows in world.dead_letters.values() for _, _, offset, *_ in rows) == [
+        1, 2,
+    ]  # fmt: skip
