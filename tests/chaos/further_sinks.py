@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
+from deltalake import DeltaTable
 
 from tests.chaos.collect import Found
 from tests.chaos.committed_messages import committed_messages, topics_in
@@ -152,7 +153,11 @@ def _files(table: Path) -> list[list[dict[str, Any]]]:
 
 
 def _rows(table: Path) -> list[dict[str, Any]]:
-    return [row for file in _files(table) for row in file]
+    """Return the rows of a Delta table, which may have partition columns."""
+    if not (table / "_delta_log").is_dir():
+        return []
+    rows: list[dict[str, Any]] = DeltaTable(table).to_pyarrow_table().to_pylist()
+    return rows
 
 
 def _keys_of_topic(bootstrap_servers: str) -> list[bytes]:
