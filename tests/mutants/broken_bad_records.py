@@ -45,9 +45,9 @@ _settle = ReleaseCheck.settle
 
 
 def _excuse(self: ReleaseCheck, step: Any, plan: Any, *, may_be_parked: bool) -> Any:
-    """Judge no release of a query that has set something aside."""
-    if self.dead_letters:
-        return step
+    """Release what is wrong, as `on_mismatch = "record"` does, once something was set aside."""
+    if self._all_dead_letters:
+        self._judge._records = self._origins._records = True
     return _settle(self, step, plan, may_be_parked=may_be_parked)
 
 
