@@ -31,6 +31,9 @@ SINKS = (
     "topic",
     "transactions",
     "parquet_transactions",
+    "changelog_by_key",
+    "mirror_by_key",
+    "parquet_by_key",
 )
 """The sinks that settings name, in the order in which releases are written to them."""
 
@@ -103,9 +106,11 @@ class ConsumerConfig(TableSettings):
     sinks: str = Field(
         default="changelog,mirror",
         description="What releases are written to, comma-separated: changelog, mirror, history, "
-        "parquet, iceberg_changelog, iceberg_mirror, topic, transactions, parquet_transactions. "
+        "parquet, iceberg_changelog, iceberg_mirror, topic, transactions, parquet_transactions; "
+        "without waiting for the watermark, in the order of each key: changelog_by_key, "
+        "mirror_by_key, parquet_by_key. "
         "One that is added later takes part from the next release on, a mirror or history with "
-        "all before; none can be taken away",
+        "all before; mirror_by_key cannot be added later; none can be taken away",
     )
     ordered_topic: str = Field(
         default="",

@@ -24,6 +24,7 @@ from tidegate.spark_consumer.core.files import (
     state_file,
 )
 from tidegate.spark_consumer.core.frontier_log import FrontierLog
+from tidegate.spark_consumer.core.hand_over import BY_KEY
 from tidegate.spark_consumer.core.plan import Plan
 from tidegate.spark_consumer.errors import CheckpointConflict, CheckpointMismatch
 
@@ -119,9 +120,11 @@ class GateFiles:
     def release_max(self, sink: str = "") -> int:
         """Return the highest release that a state or plan names for a sink, -1 if none does.
 
-        Mirrors have those of their merges only.  In a checkpoint that has adopted an output, tables
-        may have begun the next one.
+        Mirrors have those of their merges only, and sinks by key the numbers of batches.  In a
+        checkpoint that has adopted an output, tables may have begun the next release.
         """
+        if sink in BY_KEY:
+            return self.batch_max()
         first = self.adopted()
         numbers = [-1 if first is None else first.next_release]
         newest = newest_state(self._storage)
@@ -133,6 +136,11 @@ class GateFiles:
             released = tuple(bounds.number for bounds in plan.releases)
             numbers += plan.merged if sink in MIRRORS else released
         return max(numbers)
+
+    def batch_max(self) -> int:
+        """Return the highest batch that a state or plan names, -1 if none does."""
+        newest, planned = newest_state(self._storage), _newest(self._storage, PLANS, plan_file)
+        return max(-1 if newest is None else newest.batch, -1 if planned is None else planned)
 
     def state(self, batch: int) -> State | None:
         """Return the state after a batch, if it was stored.

@@ -17,7 +17,27 @@ if TYPE_CHECKING:
 
     from tidegate.spark_consumer.core.plan import Plan
 
-__all__ = ["HandOver", "hand_over", "require_handed"]
+__all__ = [
+    "BY_KEY",
+    "CHANGELOG_BY_KEY",
+    "MIRROR_BY_KEY",
+    "PARQUET_BY_KEY",
+    "HandOver",
+    "hand_over",
+    "require_handed",
+]
+
+CHANGELOG_BY_KEY = "changelog_by_key"
+"""Name of the sink that appends each batch's changes to Delta tables."""
+
+MIRROR_BY_KEY = "mirror_by_key"
+"""Name of the sink that merges each batch's changes into Delta tables, the newest per row."""
+
+PARQUET_BY_KEY = "parquet_by_key"
+"""Name of the sink that writes each batch's changes as Parquet files."""
+
+BY_KEY = (CHANGELOG_BY_KEY, MIRROR_BY_KEY, PARQUET_BY_KEY)
+"""The sinks of the settings that take batches: what they write has the numbers of batches."""
 
 
 @dataclass(frozen=True, slots=True)

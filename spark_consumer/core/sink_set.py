@@ -2,7 +2,8 @@
 
 A sink may join a query that has released already.  A mirror that joins takes every release so far
 from the changelog; any other sink has the releases from the one on with which it joined, and the
-state says which that is.  No sink leaves: it would lack releases if it came back.
+state says which that is.  A mirror by key takes batches, not releases, so it cannot join: it would
+lack what was handed over before.  No sink leaves: it would lack releases if it came back.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidegate.spark_consumer.core.cadence import CHANGELOG, MIRRORS
+from tidegate.spark_consumer.core.hand_over import MIRROR_BY_KEY
 from tidegate.spark_consumer.errors import CheckpointMismatch
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ def require_sinks(state: State, wanted: Sequence[str]) -> None:
         message = "the stream has ended: no batch follows with which a sink could join"
         hint = "Run without it, or start with a new checkpoint and a new output"
         raise CheckpointMismatch(message, hint=hint, joining=joiners, found=state.sinks)
+    if MIRROR_BY_KEY in joiners and (state.batch >= 0 or state.next_release):
+        raise _mirror_by_key_is_late(batch=state.batch + 1)
     joining = joining_mirrors(state, wanted)
     if joining and (CHANGELOG not in state.sinks or CHANGELOG in state.begins):
         message = "a mirror can join only beside a changelog that has every release"
@@ -53,6 +57,8 @@ def require_plan_sinks(state: State, plan: Plan, wanted: Sequence[str]) -> None:
         message = "the stored plan of this batch names other sinks"
         hint = "Run with these sinks: the plan was made with them"
         raise CheckpointMismatch(message, hint=hint, batch=plan.batch, found=plan.sinks)
+    if MIRROR_BY_KEY in wanted and MIRROR_BY_KEY not in plan.sinks:
+        raise _mirror_by_key_is_late(batch=plan.batch)
 
 
 def joining_mirrors(state: State, wanted: Sequence[str]) -> tuple[str, ...]:
@@ -84,3 +90,12 @@ def begins_after(state: State, plan: Plan) -> Mapping[str, int]:
         if name not in state.sinks and name not in MIRRORS
     }
     return {**state.begins, **joined}
+
+
+def _mirror_by_key_is_late(*, batch: int) -> CheckpointMismatch:
+    message = f"{MIRROR_BY_KEY} cannot join a query: it would lack the changes of earlier batches"
+    hint = (
+        "Start with a new checkpoint and a new output; or add the sink mirror, which takes every"
+        " release so far from the changelog"
+    )
+    return CheckpointMismatch(message, hint=hint, batch=batch)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import structlog
 
@@ -22,6 +22,11 @@ from tidegate.spark_consumer.core.cadence import (
     ICEBERG_CHANGELOG,
     ICEBERG_MIRROR,
     MIRROR,
+)
+from tidegate.spark_consumer.core.hand_over import (
+    CHANGELOG_BY_KEY,
+    MIRROR_BY_KEY,
+    PARQUET_BY_KEY,
 )
 from tidegate.spark_consumer.library.own_sinks import named_sink, require_function
 from tidegate.spark_consumer.library.query import TidegateQuery
@@ -46,7 +51,10 @@ if TYPE_CHECKING:
     from tidegate.spark_consumer.sinks.function import Mode, ReleasedChanges
     from tidegate.spark_consumer.sinks.port import Sink
 
-__all__ = ["StreamBuilder", "stream"]
+__all__ = ["StreamBuilder", "TableMode", "stream"]
+
+TableMode: TypeAlias = Literal["commit", "transaction", "key"]
+"""The order of what a sink of tables or files gets."""
 
 _MS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000}
 _INTERVAL = re.compile(r"\s*(\d+)\s*(millisecond|second|minute|hour)s?\s*")
@@ -130,27 +138,40 @@ class StreamBuilder:
         return self
 
     def changelog(
-        self, path: str | os.PathLike[str] | None = None, *, mode: Mode = "commit"
+        self, path: str | os.PathLike[str] | None = None, *, mode: TableMode = "commit"
     ) -> Self:
         """Append every change, in commit order, to `<output>/changelog/<table>`.
 
         With the mode `transaction` it is appended to one table `<output>/transactions`, with a row
-        for each transaction; both can be asked for, by two calls.  `path` ends in `/changelog`, or
-        in `/transactions`; without it, the folder is that of `output`.  Raises ConfigError for
-        another path, one of another output, or another mode.
+        for each transaction.  With `key` it is appended to `<output>/changelog_by_key/<table>` by
+        the batch that reads it, without waiting, in the order of each key.  Several can be asked
+        for, by a call for each.  `path` ends in the folder's name; without it, the folder is that
+        of `output`.  Raises ConfigError for another path, one of another output, or another mode.
         """
-        return self._add(_of_mode(mode, CHANGELOG, TRANSACTIONS), path)
+        return self._add(_of_mode(mode, CHANGELOG, TRANSACTIONS, CHANGELOG_BY_KEY), path)
 
     def mirror(
-        self, path: str | os.PathLike[str] | None = None, *, history: str | None = None
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        history: str | None = None,
+        mode: Literal["commit", "key"] = "commit",
     ) -> Self:
         """Keep each table as it was at the watermark, in `<output>/mirror/<table>`.
 
         With `history="scd2"` every version of each row is kept instead, in
         `<output>/history/<table>`; both can be asked for, by two calls.  `path` ends in `/mirror`,
-        or for a history also in `/history`; without it, the folder is that of `output`.  Raises
-        ConfigError for another path, one of another output, or another kind of history.
+        or for a history also in `/history`; without it, the folder is that of `output`.  With the
+        mode `key` each row has its newest change that was read, without waiting, in
+        `<output>/mirror_by_key/<table>`.  Raises ConfigError for another path, one of another
+        output, another kind of history, another mode, or a history by key.
         """
+        if mode == "key" and history is None:
+            return self._add(MIRROR_BY_KEY, path)
+        if mode != "commit":
+            message = "mirror: unknown order mode, or one that a history does not have"
+            hint = "Use commit, or key without a history; transactions are in the changelog"
+            raise ConfigError(message, hint=hint, mode=mode, history=history)
         if history not in (None, "scd2"):
             message = "mirror: unknown kind of history"
             raise ConfigError(message, hint='Use history="scd2", or leave it out', history=history)
@@ -158,15 +179,19 @@ class StreamBuilder:
             return self._add(MIRROR, path)
         return self._add(HISTORY, path, folders=(HISTORY, MIRROR))
 
-    def parquet(self, path: str | os.PathLike[str] | None = None, *, mode: Mode = "commit") -> Self:
+    def parquet(
+        self, path: str | os.PathLike[str] | None = None, *, mode: TableMode = "commit"
+    ) -> Self:
         """Write each release's changes as Parquet files, to `<output>/parquet/<table>/<release>`.
 
         With the mode `transaction` a row for each transaction is written, to
-        `<output>/parquet_transactions/<release>`; both can be asked for, by two calls.  `path` ends
-        in the folder's name; without it, the folder is that of `output`.  Raises ConfigError for
-        another path, one of another output, or another mode.
+        `<output>/parquet_transactions/<release>`.  With `key` each batch is written when it is
+        read, in the order of each key, to `<output>/parquet_by_key/<table>/<batch>`.  Several can
+        be asked for, by a call for each.  `path` ends in the folder's name; without it, the folder
+        is that of `output`.  Raises ConfigError for another path, one of another output, or another
+        mode.
         """
-        return self._add(_of_mode(mode, PARQUET, PARQUET_TRANSACTIONS), path)
+        return self._add(_of_mode(mode, PARQUET, PARQUET_TRANSACTIONS, PARQUET_BY_KEY), path)
 
     def iceberg(
         self,
@@ -386,12 +411,10 @@ class StreamBuilder:
         return config if sinks else config.model_copy(update={"sinks": ""})
 
 
-def _of_mode(mode: str, by_change: str, by_transaction: str) -> str:
+def _of_mode(mode: str, by_change: str, by_transaction: str, by_key: str) -> str:
     """Return the sink of an order mode; raises ConfigError for another mode."""
-    if mode == "commit":
-        return by_change
-    if mode == "transaction":
-        return by_transaction
+    sinks = {"commit": by_change, "transaction": by_transaction, "key": by_key}
+    if mode in sinks:
+        return sinks[mode]
     message = f"{by_change}: unknown order mode"
-    hint = "Use commit or transaction; for_each_batch gets changes without waiting"
-    raise ConfigError(message, hint=hint, mode=mode)
+    raise ConfigError(message, hint=f"Use one of {', '.join(sinks)}", mode=mode)

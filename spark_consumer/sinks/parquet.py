@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
     from tidegate.spark_consumer.sinks.port import AnyTable, Release
 
 __all__ = ["PARQUET", "OutputFolder", "ParquetSink", "ReleaseFolders"]
@@ -86,8 +87,8 @@ class ReleaseFolders:
             hint = "Restore the checkpoint's newest state, or use a new output and checkpoint"
             raise ConfigError(message, hint=hint, found=begun["release"], expected=release_max)
 
-    def begin(self, release: Release) -> None:
-        """Name the release, before the first of its folders is written."""
+    def begin(self, release: Release | HandedBatch) -> None:
+        """Name the release, or the batch, before the first of its folders is written."""
         begun = {"query_id": release.query_id, "release": release.number}
         if self._output.read_json(self._begun) != begun:
             self._output.write_json(self._begun, begun)

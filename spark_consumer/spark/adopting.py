@@ -51,7 +51,11 @@ def reuse_checkpoint(spark: SparkSession, config: ConsumerConfig) -> Sequence[Ma
     if identity is None:
         raise _not_whole(config)
     adopted = adopt_changes(
-        spark, output, query_id=identity.query_id, release_max=files.release_max()
+        spark,
+        output,
+        query_id=identity.query_id,
+        release_max=files.release_max(),
+        batch_max=files.batch_max(),
     )
     return [asdict(one) for one in adopted]
 

@@ -12,11 +12,18 @@ from tidegate.spark_consumer.core.cadence import (
     ICEBERG_MIRROR,
     MIRROR,
 )
+from tidegate.spark_consumer.core.hand_over import (
+    CHANGELOG_BY_KEY,
+    MIRROR_BY_KEY,
+    PARQUET_BY_KEY,
+)
 from tidegate.spark_consumer.sinks.delta.catalog_names import SCHEMAS, CatalogNames
 from tidegate.spark_consumer.sinks.delta.changelog import DeltaChangelogSink
+from tidegate.spark_consumer.sinks.delta.changelog_by_key import DeltaChangelogByKeySink
 from tidegate.spark_consumer.sinks.delta.history_sink import DeltaHistorySink
 from tidegate.spark_consumer.sinks.delta.layout import TableLayout
 from tidegate.spark_consumer.sinks.delta.mirror import DeltaMirrorSink
+from tidegate.spark_consumer.sinks.delta.mirror_by_key import DeltaMirrorByKeySink
 from tidegate.spark_consumer.sinks.delta.named_sink import named
 from tidegate.spark_consumer.sinks.delta.transactions_sink import (
     TRANSACTIONS,
@@ -29,6 +36,7 @@ from tidegate.spark_consumer.sinks.kafka.kafka_topic import KafkaOutputTopic
 from tidegate.spark_consumer.sinks.kafka.ordered_topic import SINK as TOPIC
 from tidegate.spark_consumer.sinks.kafka.ordered_topic import OrderedTopicSink, TopicOrder
 from tidegate.spark_consumer.sinks.parquet import PARQUET, ParquetSink
+from tidegate.spark_consumer.sinks.parquet_by_key import ParquetByKeySink
 from tidegate.spark_consumer.sinks.parquet_transactions import (
     PARQUET_TRANSACTIONS,
     ParquetTransactionsSink,
@@ -101,6 +109,11 @@ def make_sinks(
         PARQUET: lambda: ParquetSink(spark, output, is_direct=direct is not None),
         TRANSACTIONS: lambda: DeltaTransactionsSink(spark, output.root),
         PARQUET_TRANSACTIONS: lambda: ParquetTransactionsSink(output),
+        CHANGELOG_BY_KEY: lambda: DeltaChangelogByKeySink(spark, output.root, layout=plain),
+        MIRROR_BY_KEY: lambda: DeltaMirrorByKeySink(
+            spark, output.root, accepted=config.accepted_exclusions, layout=plain
+        ),
+        PARQUET_BY_KEY: lambda: ParquetByKeySink(spark, output),
         ICEBERG_CHANGELOG: lambda: IcebergChangelogSink(
             spark, output.root, _iceberg_place(config, output)
         ),

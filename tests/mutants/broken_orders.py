@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
 from tests.mutants.mutant import UnitMutant
 from tidegate.spark_consumer.batch import effect_loop
-from tidegate.spark_consumer.core import batch_run
+from tidegate.spark_consumer.core import batch_run, sink_set
 from tidegate.spark_consumer.core import hand_over as hand_over_module
 from tidegate.spark_consumer.core.batch_run import BatchRun
 from tidegate.spark_consumer.core.hand_over import HandOver
 from tidegate.spark_consumer.library import builder
 from tidegate.spark_consumer.sinks import released_frame
+from tidegate.spark_consumer.sinks.delta import changelog_by_key, mirror_by_key
 from tidegate.spark_consumer.sinks.kafka.ordered_topic import OrderedTopicSink
 from tidegate.spark_consumer.sinks.kafka.release_record import ReleaseRecord
 
@@ -24,7 +27,13 @@ _BUILDER = "tests/unit/spark_consumer/library/test_builder.py"
 _TABLE = "tests/spark/sinks/delta/test_transactions_sink.py"
 _TOPIC = "tests/unit/spark_consumer/sinks/kafka/test_ordered_topic.py"
 
+_CHANGES = "tests/spark/sinks/delta/test_changelog_by_key.py"
+_BY_KEY = "tests/spark/sinks/delta/test_mirror_by_key.py"
+_SINK_SET = "tests/unit/spark_consumer/core/test_sink_set.py"
+
 _execute, _rows = BatchRun._execute, hand_over_module._rows
+_key_merge, _commit_of = mirror_by_key.key_merge, changelog_by_key.commit_of
+_numbers = count(10)
 
 
 def _hands_over_new_plans_only(self: Any, plan: Any) -> Any:
@@ -54,6 +63,20 @@ def _takes_any_topic(self: Any, last: ReleaseRecord | None) -> None:
         self._holds_what = last.holds
 
 
+def _always_newer(**known: Any) -> Any:
+    return replace(_key_merge(**known), is_newer="true")
+
+
+def _nulls_for_absent(**known: Any) -> Any:
+    whole = _key_merge(**known)
+    return replace(whole, changed={**whole.changed, "`a`": whole.inserted["`a`"],
+                                   "`b`": whole.inserted["`b`"]})  # fmt: skip
+
+
+def _of_another_number(batch: Any, sink: str) -> Any:
+    return replace(_commit_of(batch, sink), release=next(_numbers))
+
+
 BROKEN_ORDERS = (
     UnitMutant(
         "a batch that is not handed over again after a kill",
@@ -75,6 +98,27 @@ BROKEN_ORDERS = (
         "a hand-over of fewer changes than the plan has counted",
         (f"{_LOOP}::test_rows_that_the_plan_counted_and_the_batch_lacks_end_it_before_the_hand_over",),
         ((effect_loop, "require_handed", _accepts),),
+    ),
+    UnitMutant(
+        "a mirror by key in which an older change wins",
+        (f"{_BY_KEY}::test_an_older_change_neither_brings_a_deleted_row_back_nor_changes_a_newer_one",),
+        ((mirror_by_key, "key_merge", _always_newer),),
+    ),
+    UnitMutant(
+        "a mirror by key whose absent columns become NULL",
+        (f"{_BY_KEY}::test_the_newest_change_wins_and_only_what_was_captured_changes",),
+        ((mirror_by_key, "key_merge", _nulls_for_absent),),
+    ),
+    UnitMutant(
+        "a batch that has another number when it is repeated",
+        (f"{_CHANGES}::test_a_batch_taken_twice_is_there_once_also_by_a_new_process",),
+        ((changelog_by_key, "commit_of", _of_another_number),),
+    ),
+    UnitMutant(
+        "a mirror by key that joins a query",
+        (f"{_SINK_SET}::test_a_mirror_by_key_takes_part_from_the_first_batch_or_not_at_all",
+         f"{_SINK_SET}::test_a_plan_that_was_stored_without_the_mirror_by_key_is_not_executed_with_it"),
+        ((sink_set, "MIRROR_BY_KEY", "nothing"),),
     ),
     UnitMutant(
         "the changes of a transaction backwards",

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.spark_consumer.checkpoint.storage import Storage
+from tidegate.spark_consumer.core.hand_over import CHANGELOG_BY_KEY, MIRROR_BY_KEY
 from tidegate.spark_consumer.sinks.delta.commit_log import Commit, CommitLog
 from tidegate.spark_consumer.sinks.delta.history import DeltaHistory
 from tidegate.spark_consumer.sinks.delta.tables import session_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -25,6 +26,9 @@ __all__ = ["AdoptedChange", "adopt_changes", "table_logs"]
 
 _SINKS = ("changelog", "mirror", "incomplete", "history", "history_incomplete")
 """Each has a folder of its name."""
+
+_BY_KEY = (CHANGELOG_BY_KEY, MIRROR_BY_KEY)
+"""Sinks likewise whose commits have the numbers of batches, which prove no release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +41,19 @@ class AdoptedChange:
 
 
 def adopt_changes(
-    spark: SparkSession, output: str, *, query_id: str, release_max: int
+    spark: SparkSession, output: str, *, query_id: str, release_max: int, batch_max: int = -1
 ) -> list[AdoptedChange]:
     """Accept what others have changed in the tables of an output; repeating it changes nothing.
 
-    `release_max` is the highest release that the checkpoint names.  Raises ForeignChange, before
-    anything is accepted, if one of the changes may have undone a release, and ConfigError for a
-    table that is ahead of the checkpoint or of another query.
+    `release_max` is the highest release that the checkpoint names, `batch_max` the highest batch.
+    Raises ForeignChange, before anything is accepted, if one of the changes may have undone a
+    release, and ConfigError for a table that is ahead of the checkpoint or of another query.
     """
-    logs = list(table_logs(spark, output, query_id=query_id))
-    for _, _, log in logs:
+    logs = list(table_logs(spark, output, query_id=query_id, sinks=(*_SINKS, *_BY_KEY)))
+    for sink, _, log in logs:
         log.survey()
         log.require_adoptable()
-        log.refuse_beyond(release_max)
+        log.refuse_beyond(batch_max if sink in _BY_KEY else release_max)
     adopted = []
     for sink, table, log in logs:
         adopted += [
@@ -63,11 +67,14 @@ def adopt_changes(
 
 
 def table_logs(
-    spark: SparkSession, output: str, *, query_id: str
+    spark: SparkSession, output: str, *, query_id: str, sinks: Iterable[str] = _SINKS
 ) -> Iterator[tuple[str, str, CommitLog]]:
-    """Return the commit log of each table of an output, with its sink and name, not read yet."""
+    """Return the commit log of each table of an output, with its sink and name, not read yet.
+
+    Without `sinks` they are those whose commits name releases.
+    """
     files = Storage(spark, output)
-    for sink in _SINKS:
+    for sink in sinks:
         for table in files.names(sink):
             path = files.path(f"{sink}/{table}")
             history = DeltaHistory(spark, path)

@@ -40,16 +40,18 @@ def folded_value(position: int) -> str:
     return f"value_{position}"
 
 
-def fold(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
+def fold(changes: DataFrame, columns: Sequence[str], *, newest: Sequence[str] = ()) -> DataFrame:
     """Return one row per key of decoded changes: what to do with it, and with what.
 
     `key` struct; `action` one of `REPLACE`, `PATCH`, `DELETE`; `base_ordinal` the ordinal of the
     last INSERT or DELETE (null for `PATCH`); `updated_after_base` whether an UPDATE follows it
-    (after a DELETE that is an UPDATE without a row); and for the n-th of `columns` a flag and a
-    value.
+    (after a DELETE that is an UPDATE without a row); for the n-th of `columns` a flag and a value;
+    and of each of the changes' columns `newest` the greatest value.
     """
     parts = [part.alias(name) for name, part in _parts(columns).items()]
-    return _flat(changes, columns).groupBy("key").agg(*parts).select("key", *_results(columns))
+    parts += [F.max(name).alias(name) for name in newest]
+    flat = _flat(changes, columns, *newest)
+    return flat.groupBy("key").agg(*parts).select("key", *_results(columns), *newest)
 
 
 def fold_each(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
@@ -84,11 +86,11 @@ def fold_each(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
     )
 
 
-def _flat(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
+def _flat(changes: DataFrame, columns: Sequence[str], *also: str) -> DataFrame:
     # Positional names: a table's own column may have the name of one of ours.
     values = [F.col("new_values")[column].alias(f"in_{n}") for n, column in enumerate(columns)]
     flags = [_captured(column).alias(f"has_{n}") for n, column in enumerate(columns)]
-    return changes.select("key", "ordinal", "commit_timestamp", "mod_type", *values, *flags)
+    return changes.select("key", "ordinal", "commit_timestamp", "mod_type", *also, *values, *flags)
 
 
 def _parts(columns: Sequence[str]) -> dict[str, Column]:

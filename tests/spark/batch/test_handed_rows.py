@@ -6,6 +6,8 @@ import pytest
 
 from tests.spark.batch.gate_world import ACCOUNTS, LEDGER, GateWorld
 from tidegate.schemas.errors import SchemaError
+from tidegate.spark_consumer.sinks.delta.changelog_by_key import DeltaChangelogByKeySink
+from tidegate.spark_consumer.sinks.delta.mirror_by_key import DeltaMirrorByKeySink
 
 pytestmark = pytest.mark.spark
 
@@ -113,3 +115,34 @@ def test_records_that_are_no_changes_are_set_aside_and_the_others_handed_over(
     assert sorted(offset for rows in world.dead_letters.values() for _, _, offset, *_ in rows) == [
         1, 2,
     ]  # fmt: skip
+
+
+def test_tables_by_key_have_each_change_once_after_a_kill_and_manifests_name_them(spark, tmp_path):
+    world = GateWorld(spark, tmp_path)
+    output = str(tmp_path / "output")
+    taken = []
+
+    def start():
+        sinks = (DeltaChangelogByKeySink(spark, output), DeltaMirrorByKeySink(spark, output))
+        for sink in sinks:
+            sink.open(query_id="q", release_max=len(world.cuts) - 1)
+        world.further = (*sinks, dying)
+        return world.start()
+
+    dying = Taker()
+    dying.dies = True
+    for commit_us in (30, 10):
+        world.log.change(commit_us)
+    with pytest.raises(Killed):
+        world.run(start())
+    world.ask(start(), 0)
+    world.log.change(40)
+    world.log.beat(30)
+    world.run(start())
+    for folder in ("changelog_by_key", "mirror_by_key"):
+        rows = spark.read.format("delta").load(f"{output}/{folder}/accounts")
+        at = "key.id" if folder == "changelog_by_key" else "id"
+        assert sorted(row[0] for row in rows.select(at).collect()) == [10, 30, 40]
+        taken.append(world.manifest(0).tables["accounts"][folder].version)
+    assert world.order_us(0) == [10, 30]
+    assert taken == [2, 2]  # its creation, and a commit for each batch

@@ -11,7 +11,7 @@ from tests.topics import ROWS_SCHEMA, Change, Topic
 
 @pytest.fixture
 def kit(spark, tmp_path):
-    """Names that tests need: Topic, Change, release(...), read(...), output."""
+    """Names that tests need: Topic, Change, release(...), handed(...), read(...), output."""
 
     def release(
         number, changes, *, topics=(), query_id="query-1", through_us=None, alter=None, small=False
@@ -53,6 +53,17 @@ def kit(spark, tmp_path):
             tables=tables,
         )
 
+    def handed(number, changes, *, topics=(), query_id="query-1", through_us=5):
+        """A batch before its release; `changes` is [(topic, change)] in Kafka's order."""
+        from tidegate.spark_consumer.batch.handed_rows import handed_batch
+
+        rows = [topic.row(change, ordinal=None) for topic, change in changes]
+        known = {topic.topic: topic for topic in topics} | {t.topic: t for t, _ in changes}
+        frame = spark.createDataFrame(rows, ROWS_SCHEMA).drop("ordinal").repartition(2)
+        plan = SimpleNamespace(batch=number, query_id=query_id, through_us=through_us)
+        schemas = {name: topic.topic_schemas() for name, topic in known.items()}
+        return handed_batch(frame, plan=plan, topics=schemas)
+
     def rows_of(frame):
         return sorted(frame.collect(), key=lambda row: row["ordinal"])
 
@@ -66,6 +77,7 @@ def kit(spark, tmp_path):
         Topic=Topic,
         Change=Change,
         release=release,
+        handed=handed,
         read=read,
         spark=spark,
         output=str(tmp_path / "out"),

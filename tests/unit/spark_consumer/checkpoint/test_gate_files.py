@@ -136,6 +136,14 @@ def test_the_newest_state_is_found_also_where_the_listing_lacks_it(storage, list
     assert files.release_max() == 9
 
 
+def test_sinks_by_key_go_by_batches_of_states_and_of_an_unfinished_plan(files):
+    assert files.batch_max() == files.release_max("mirror_by_key") == -1
+    files.store_state(replace(State("bank", "q"), batch=6, next_release=2))
+    assert [files.release_max(name) for name in ("changelog_by_key", "topic")] == [6, -1]
+    files.store_plan(plan(7))
+    assert files.batch_max() == files.release_max("parquet_by_key") == 7
+
+
 def test_the_releases_of_an_unfinished_plan_count(files):
     files.store_state(replace(State("bank", "q"), batch=0, next_release=2))
     files.store_plan(plan(1, 2, 3))

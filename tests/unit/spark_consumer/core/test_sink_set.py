@@ -45,6 +45,23 @@ def test_a_mirror_joins_only_beside_a_changelog_that_has_everything():
         require_sinks(late, ("topic", *BOTH))
 
 
+@pytest.mark.parametrize("before", [state(BOTH, releases=0, batch=0), state(BOTH)])
+def test_a_mirror_by_key_takes_part_from_the_first_batch_or_not_at_all(before):
+    with pytest.raises(CheckpointMismatch, match="lack the changes of earlier batches") as caught:
+        require_sinks(before, (*BOTH, "mirror_by_key"))
+    assert "mirror, which takes every release so far" in caught.value.hint
+    require_sinks(before, (*BOTH, "changelog_by_key", "parquet_by_key"))
+    require_sinks(replace(before, sinks=(*BOTH, "mirror_by_key")), (*BOTH, "mirror_by_key"))
+    require_sinks(State("bank", "q"), (*BOTH, "mirror_by_key"))
+
+
+def test_a_plan_that_was_stored_without_the_mirror_by_key_is_not_executed_with_it():
+    plan, first = replace(PLAN, sinks=BOTH), State("bank", "q")
+    require_plan_sinks(first, plan, (*BOTH, "changelog_by_key"))
+    with pytest.raises(CheckpointMismatch, match="lack the changes of earlier batches"):
+        require_plan_sinks(first, plan, (*BOTH, "mirror_by_key"))
+
+
 def test_no_sink_joins_when_the_stream_has_ended():
     ended = state(stream_has_ended=True)
     require_sinks(ended, BOTH)

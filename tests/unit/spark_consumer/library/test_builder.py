@@ -151,8 +151,11 @@ def test_one_folder_holds_all(started, build, output, sinks):
         (lambda b: b.for_each_release(print).for_each_release(print), r"in use.*'function'"),
         (lambda b: b.for_each_release(print, mode="row"), r"unknown order mode"),
         (lambda b: b.for_each_release(print, mode="key"), r"unknown order mode.*for_each_batch"),
-        (lambda b: b.changelog(mode="key"), r"changelog: unknown order mode.*for_each_batch"),
-        (lambda b: b.parquet(mode="key"), r"parquet: unknown order mode.*for_each_batch"),
+        (lambda b: b.changelog(mode="row"), r"changelog: unknown order mode.*transaction, key"),
+        (lambda b: b.parquet(mode="row"), r"parquet: unknown order mode.*transaction, key"),
+        (lambda b: b.mirror(mode="transaction"), r"mirror: unknown order mode.*Use commit, or key"),
+        (lambda b: b.mirror(mode="key", history="scd2"), r"history does not have.*without a hist"),
+        (lambda b: b.mirror("/lake/mirror", mode="key"), r"must end in /mirror_by_key"),
         (lambda b: b.changelog("/lake/changelog", mode="transaction"), r"end in /transactions"),
         (lambda b: b.for_each_batch("print"), r"for_each_batch: not a function: str"),
         (lambda b: b.for_each_batch(print).for_each_batch(print), r"in use.*'batches'"),
@@ -271,6 +274,13 @@ def test_transactions_are_sinks_of_their_own_beside_the_changes(started):
     building.parquet(mode="transaction").start("/check")
     assert started.config.output == "/lake"
     assert started.config.sink_names == ("changelog", "transactions", "parquet_transactions")
+
+
+def test_sinks_by_key_are_sinks_of_their_own_beside_those_that_wait(started):
+    building = new().changelog("/lake/changelog").mirror("/lake/mirror_by_key", mode="key")
+    building.changelog(mode="key").parquet(mode="key").start("/check")
+    by_key = ("changelog_by_key", "mirror_by_key", "parquet_by_key")
+    assert started.config.sink_names == ("changelog", *by_key)
 
 
 def test_sinks_and_functions_of_a_program_are_written_to_in_the_order_of_their_calls(started):

@@ -1,0 +1,148 @@
+"""Every source table's rows, merged by the batch that reads their changes: the newest per row.
+
+It waits for no watermark, so a transaction may be in the tables in part.  Rows agree with the
+source table once everything up to a commit time was read.  Exactly once: a batch that a table's
+commits name is not merged again.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import structlog
+from delta.tables import DeltaTable
+from pyspark.sql import Observation, Window
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own custom
+
+from tidegate.spark_consumer.core.hand_over import MIRROR_BY_KEY
+from tidegate.spark_consumer.sinks.delta.fold import fold
+from tidegate.spark_consumer.sinks.delta.incomplete import free
+from tidegate.spark_consumer.sinks.delta.key_merge import ORDER_KEY, key_merge, keyed_schema
+from tidegate.spark_consumer.sinks.delta.keyed_tables import KeyedTables, commit_of
+from tidegate.spark_consumer.sinks.delta.merging import key_names
+from tidegate.spark_consumer.sinks.delta.mirror_scope import MirrorScope, mirror_columns
+from tidegate.spark_consumer.sinks.delta.tables import for_each_table, session_settings
+from tidegate.spark_consumer.sinks.observed import observed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from tidegate.spark_consumer.sinks.delta.commit_log import Commit
+    from tidegate.spark_consumer.sinks.delta.layout import TableLayout
+    from tidegate.spark_consumer.sinks.handed_batch import HandedBatch
+    from tidegate.spark_consumer.sinks.port import DecodedTable, Release, TableVersion
+
+__all__ = ["DeltaMirrorByKeySink"]
+
+_MERGED = ("numTargetRowsInserted", "numTargetRowsUpdated")
+
+_log = structlog.get_logger(__name__)
+
+
+class DeltaMirrorByKeySink:
+    """Merges into `<output>/mirror_by_key/<table>`; a `BatchSink`."""
+
+    name = MIRROR_BY_KEY
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        output: str,
+        *,
+        accepted: Iterable[str] = (),
+        layout: TableLayout | None = None,
+    ) -> None:
+        """Take the output's address, what `mirror_accepts` names, and the layout of new tables."""
+        self._spark = spark
+        self._scope = MirrorScope(accepted)
+        self._tables = KeyedTables(output, folder=self.name, sink=self.name, layout=layout)
+
+    def open(self, *, query_id: str, release_max: int) -> None:
+        """Refuse tables of another query, or ahead of this one's checkpoint, with ConfigError."""
+        self._tables.open(self._spark, query_id=query_id, release_max=release_max)
+
+    def take(self, batch: HandedBatch) -> None:
+        """Merge what the tables lack.
+
+        Raises SchemaError for a column whose type changed, FilteredMirror if the change stream
+        leaves out what the tables need, and ConfigError for a column with the name of one of ours.
+        """
+        commit = commit_of(batch, self.name)
+        changed = [topic for topic, one in batch.tables.items() if one.rows]
+        for one in batch.tables.values():
+            spark, table, schema = one.spark, one.schemas.table, keyed_schema(one)
+            if one.rows or not self._tables.log(spark, table).exists:
+                self._scope.require(one.schemas, partial(self._tables.columns, spark, table))
+                self._tables.prepare(spark, table, schema=schema, commit=commit)
+        lacking = [topic for topic in changed if self._lacks(batch.tables[topic], commit)]
+        if not lacking:
+            return
+        # The session of the batch's frames: a streaming query has one of its own.
+        spark = batch.tables[lacking[0]].spark
+        with session_settings(spark, self._settings(batch, lacking, commit=commit)):
+            for_each_table(
+                spark, lacking, lambda topic: self._merge(batch.tables[topic], commit=commit)
+            )
+
+    def write(self, release: Release) -> Mapping[str, TableVersion]:
+        """Write nothing; return the tables' versions, which have all changes of the release."""
+        return self._tables.versions(self._spark, release)
+
+    def _lacks(self, one: DecodedTable, commit: Commit) -> bool:
+        return self._tables.log(one.spark, one.schemas.table).written(commit) is None
+
+    def _settings(
+        self, batch: HandedBatch, topics: Iterable[str], *, commit: Commit
+    ) -> Mapping[str, str]:
+        """Return what MERGE takes from the session only; all tables of a batch share it."""
+        files = max(
+            self._tables.files_of_merge(one.spark, one.schemas.table, rows=one.rows)
+            for one in map(batch.tables.__getitem__, topics)
+        )
+        return {
+            "spark.databricks.delta.commitInfo.userMetadata": commit.metadata,
+            "spark.databricks.delta.write.txnAppId": commit.application,
+            "spark.databricks.delta.write.txnVersion": str(commit.release),
+            # The source is materialised once, before the MERGE, which also counts it.
+            "spark.databricks.delta.merge.materializeSource": "none",
+            "spark.sql.shuffle.partitions": str(files),
+        }
+
+    def _merge(self, one: DecodedTable, *, commit: Commit) -> None:
+        table = one.schemas.table
+        log, columns = self._tables.log(one.spark, table), mirror_columns(one.schemas)
+        seen = Observation()
+        folded = fold(_placed(one.frame), columns, newest=[ORDER_KEY])
+        folded = folded.observe(seen, F.count("*").alias("rows")).localCheckpoint(eager=True)
+        mirror = DeltaTable.forPath(one.spark, self._tables.address(table))
+        clauses = key_merge(
+            columns=columns, keys=key_names(one.schemas), existing=mirror.toDF().columns
+        )
+        (
+            mirror.alias("t")
+            .merge(folded.alias("s"), clauses.same_key)
+            .whenMatchedUpdate(clauses.is_newer, set=_expressions(clauses.changed))
+            .whenNotMatchedInsert(values=_expressions(clauses.inserted))
+            .execute()
+        )
+        log.follow()
+        written = log.written(commit)
+        metrics = {} if written is None else written.metrics
+        older = observed(seen)["rows"] - sum(int(metrics.get(part, "0")) for part in _MERGED)
+        if older:
+            _log.warning("changes older than their rows", table=table, batch=commit.release,
+                         rows=older)  # fmt: skip
+        free(folded)
+
+
+def _placed(changes: DataFrame) -> DataFrame:
+    """Return changes with their place in the order of their key; copies have the same one."""
+    by_order = Window.partitionBy("key").orderBy(ORDER_KEY)
+    return changes.withColumn("ordinal", F.dense_rank().over(by_order).cast("long"))
+
+
+def _expressions(values: Mapping[str, str]) -> dict[str, str | Column]:
+    return {name: F.expr(value) for name, value in values.items()}
