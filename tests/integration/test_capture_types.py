@@ -6,18 +6,13 @@ columns updated, another one set to NULL, and the row deleted.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 from google.cloud.spanner_v1 import KeySet
 
-from spanner_simulator import Simulator
-from tests.integration.test_postgresql import messages
-from tidegate.local_stack.config import load_config
+from tests.integration.shared_stack import now, open_shared_stack
+from tests.integration.topic_reading import read_published
+from tidegate.local_stack.demo.bank import Dialect
 from tidegate.local_stack.demo.pipeline import Pipeline
-from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.programs import Programs
-from tidegate.local_stack.parts.stack import LocalStack
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -35,46 +30,31 @@ CAPTURED = {
 PHASES = [*CAPTURED, "OLD_AND_NEW_VALUES"]
 CHANGES = 4
 DDL = {
-    "GOOGLE_STANDARD_SQL": [
+    Dialect.GOOGLESQL: [
         "CREATE TABLE Items (Id INT64, A INT64, B STRING(9), C STRING(9)) PRIMARY KEY (Id)",
         "CREATE CHANGE STREAM Feed FOR Items OPTIONS (value_capture_type = '{}')",
     ],
-    "POSTGRESQL": [
+    Dialect.POSTGRESQL: [
         'CREATE TABLE "Items" ("Id" bigint, "A" bigint, "B" text, "C" text, PRIMARY KEY ("Id"))',
         'CREATE CHANGE STREAM "Feed" FOR "Items" WITH (value_capture_type = \'{}\')',
     ],
 }
 ALTER = {
-    "GOOGLE_STANDARD_SQL": "ALTER CHANGE STREAM Feed SET OPTIONS (value_capture_type = '{}')",
-    "POSTGRESQL": "ALTER CHANGE STREAM \"Feed\" SET (value_capture_type = '{}')",
+    Dialect.GOOGLESQL: "ALTER CHANGE STREAM Feed SET OPTIONS (value_capture_type = '{}')",
+    Dialect.POSTGRESQL: "ALTER CHANGE STREAM \"Feed\" SET (value_capture_type = '{}')",
 }
 
 
 @pytest.fixture(scope="module", params=list(DDL))
-def published(request, tmp_path_factory):
+def published(request, kafka_and_registry, tmp_path_factory):
     """All messages of the table, by phase and in commit order."""
     folder = tmp_path_factory.mktemp("capture")
-    with (
-        LocalStack(load_config(data_dir=folder / "stack"), with_simulator=False) as stack,
-        Simulator(seed=5) as simulator,
-    ):
-        name = DatabaseName(simulator.grpc_address, "test-project", "test-instance", "items")
+    with open_shared_stack(kafka_and_registry, folder, stream_partitions=2) as stack:
         table, stream = DDL[request.param]
         ddl = [table, stream.format(PHASES[0])]
-        simulator.create_database(name.database, ddl=ddl, dialect=request.param)
-        database = simulator.client().instance(name.instance).database(name.database)
-        pipeline = Pipeline(
-            Programs(
-                folder=folder,
-                bootstrap_servers=stack.bootstrap_servers,
-                registry_url=stack.registry_url,
-                spanner_address=simulator.grpc_address,
-                database=name,
-                stream="Feed",
-                prefix="items",
-            )
-        )
-        pipeline.start_workers(1, start=datetime.now(UTC).isoformat().replace("+00:00", "Z"))
+        database = stack.create_database(ddl, dialect=request.param)
+        pipeline = Pipeline(stack.programs("Feed"))
+        pipeline.start_workers(1, start=now())
         for number, kind in enumerate(PHASES):
             if number:
                 database.update_ddl([ALTER[request.param].format(kind)]).result(timeout=60)
@@ -86,7 +66,7 @@ def published(request, tmp_path_factory):
             ):
                 with database.batch() as batch:
                     change(batch, number)
-        found = messages((stack, pipeline, database), "items.Items", count=CHANGES * len(PHASES))
+        found = read_published(stack, pipeline, stack.topic("Items"), count=CHANGES * len(PHASES))
         assert pipeline.stop() == []
     found.sort(key=lambda message: dict(message.headers())["order"])
     return [found[first : first + CHANGES] for first in range(0, len(found), CHANGES)]

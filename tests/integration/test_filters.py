@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from google.cloud.spanner_v1 import KeySet
 
 from tests.integration.producer_command import run_command
-from tests.integration.test_plain_subscriber import read_everything
+from tests.integration.topic_reading import read_everything
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank_database import commit_time_us, create_database
 from tidegate.local_stack.demo.pipeline import Pipeline

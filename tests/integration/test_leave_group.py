@@ -8,8 +8,7 @@ import sys
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tidegate.local_stack.config import load_config
-from tidegate.local_stack.parts.stack import LocalStack
+from tests.integration.shared_stack import new_prefix
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -34,13 +33,14 @@ def revoked(client, places):
     calls.append("revoked")
     client.incremental_unassign(places)
 
+topic = sys.argv[3]
 for number in range(int(sys.argv[2])):
-    group, calls = f"g{number}", []
+    group, calls = f"{topic}-{number}", []
     client = Consumer({
         **servers, "group.id": group, "group.instance.id": "w", "enable.auto.commit": False,
         "partition.assignment.strategy": "cooperative-sticky",
     })
-    client.subscribe(["slots"], on_assign=assigned, on_revoke=revoked, on_lost=revoked)
+    client.subscribe([topic], on_assign=assigned, on_revoke=revoked, on_lost=revoked)
     while not group_members(admin, group):
         time.sleep(0.1)
     time.sleep(0.5)  # the group's answer is here, and waits for a poll
@@ -49,20 +49,14 @@ for number in range(int(sys.argv[2])):
 """
 
 
-@pytest.fixture
-def servers(tmp_path):
-    config = load_config(data_dir=tmp_path)
-    with LocalStack(config, with_simulator=False) as stack:
-        admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap_servers})
-        for created in admin.create_topics([NewTopic("slots", 3, 1)]).values():
-            created.result(PATIENCE_S)
-        yield stack.kafka.bootstrap_servers
-
-
-def test_a_worker_that_is_stopped_while_slots_are_about_to_be_assigned_leaves(servers):
+def test_a_worker_that_is_stopped_while_slots_are_about_to_be_assigned_leaves(kafka_and_registry):
     """Closing the client hangs within the first rounds."""
+    servers, topic = kafka_and_registry.bootstrap_servers, new_prefix()
+    admin = AdminClient({"bootstrap.servers": servers})
+    for created in admin.create_topics([NewTopic(topic, 3, 1)]).values():
+        created.result(PATIENCE_S)
     ran = subprocess.run(
-        [sys.executable, "-c", LEAVING, servers, str(ROUNDS)],
+        [sys.executable, "-c", LEAVING, servers, str(ROUNDS), topic],
         check=False, capture_output=True, text=True, timeout=PATIENCE_S,
     )  # fmt: skip
 

@@ -6,7 +6,6 @@ with its values, and the changes of one key in commit order within its topic par
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -15,10 +14,8 @@ from typing import Any
 
 import pytest
 import xxhash
-from confluent_kafka import OFFSET_BEGINNING, DeserializingConsumer, TopicPartition
-from confluent_kafka.schema_registry import SchemaRegistryClient
-from confluent_kafka.schema_registry.avro import AvroDeserializer
 
+from tests.integration.topic_reading import read_everything
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank import ACCOUNTS, LEDGER, STREAM, Bank
 from tidegate.local_stack.demo.bank_database import (
@@ -41,37 +38,6 @@ TRANSFERS = 300
 SPLITS, MERGES = 3, 2
 DEADLINE_S = 60
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def read_everything(stack: LocalStack, topic: str, *, count: int) -> list[Any]:
-    """Read a topic from its beginning until `count` records are there, and what follows at once."""
-    registry = SchemaRegistryClient({"url": stack.registry_url})
-    consumer = DeserializingConsumer(
-        {
-            "bootstrap.servers": stack.bootstrap_servers,
-            "group.id": "somebody-else",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "key.deserializer": AvroDeserializer(registry),
-            "value.deserializer": AvroDeserializer(registry),
-        }
-    )
-    end = time.monotonic() + DEADLINE_S
-    # A topic that no worker has made yet is known without topic partitions.
-    while not (partitions := consumer.list_topics(topic, timeout=30).topics[topic].partitions):
-        assert time.monotonic() < end, f"there is no topic {topic}"
-        time.sleep(0.2)
-    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
-    messages: list[Any] = []
-    while time.monotonic() < end:
-        message = consumer.poll(2.0)
-        if message is not None:
-            messages.append(message)
-        elif len(messages) >= count:
-            break
-    consumer.close()
-    assert len(messages) >= count, f"{topic} gave {len(messages)} of {count} records"
-    return messages
 
 
 @pytest.fixture(scope="module")

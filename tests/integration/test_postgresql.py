@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
-from pathlib import Path
+from datetime import date
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
 from google.cloud.spanner_v1 import KeySet
 
-from spanner_simulator import Simulator
-from tests.integration.test_plain_subscriber import read_everything
-from tidegate.local_stack.config import load_config
+from tests.integration.shared_stack import SharedStack, now, open_shared_stack
+from tests.integration.topic_reading import read_published
+from tidegate.local_stack.demo.bank import Dialect
 from tidegate.local_stack.demo.pipeline import Pipeline
-from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.programs import Programs
 from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.producer.commands.check import check
 from tidegate.producer.config import ProducerConfig
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-PREFIX, STREAM = "pg", "Feed"
+STREAM = "Feed"
 DDL = [
     'CREATE SCHEMA "Sales"',
     """CREATE TABLE plain (
@@ -34,7 +30,6 @@ DDL = [
          "Region" varchar(9), "Id" bigint, PRIMARY KEY ("Id", "Region"))""",
     f'CREATE CHANGE STREAM "{STREAM}" FOR ALL',
 ]
-DEADLINE_S = 120
 UUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 COLUMNS = ("id", "flag", "small", "large", "n", "t", "y", "d", "j", "u", "l")
 MANY = "1" * 400 + "." + "2" * 300
@@ -47,38 +42,20 @@ ROWS: list[tuple[Any, ...]] = [
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalStack, Pipeline, Any]]:
-    folder: Path = tmp_path_factory.mktemp("postgresql")
-    with (
-        LocalStack(load_config(data_dir=folder / "stack"), with_simulator=False) as stack,
-        Simulator(seed=5) as simulator,
-    ):
-        name = DatabaseName(
-            address=simulator.grpc_address,
-            project="test-project",
-            instance="test-instance",
-            database="orders",
-        )
-        simulator.create_database(name.database, ddl=DDL, dialect="POSTGRESQL")
-        pipeline = Pipeline(
-            Programs(
-                folder=folder,
-                bootstrap_servers=stack.bootstrap_servers,
-                registry_url=stack.registry_url,
-                spanner_address=simulator.grpc_address,
-                database=name,
-                stream=STREAM,
-                prefix=PREFIX,
-            )
-        )
-        start = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-        database = simulator.client().instance(name.instance).database(name.database)
+def running(
+    kafka_and_registry: LocalStack, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[SharedStack, Pipeline, Any]]:
+    folder = tmp_path_factory.mktemp("postgresql")
+    with open_shared_stack(kafka_and_registry, folder, stream_partitions=2) as stack:
+        database = stack.create_database(DDL, dialect=Dialect.POSTGRESQL)
+        pipeline = Pipeline(stack.programs(STREAM))
+        start, name = now(), stack.database_name
         settings = {
             "bootstrap_servers": stack.bootstrap_servers,
             "registry_url": stack.registry_url,
             "project": name.project, "instance": name.instance, "database": name.database,
-            "change_stream": STREAM, "prefix": PREFIX,
-            "spanner_emulator_host": simulator.grpc_address,
+            "change_stream": STREAM, "prefix": stack.prefix,
+            "spanner_emulator_host": stack.spanner_address,
         }  # fmt: skip
         spanner, *_ = check(ProducerConfig.load(None, **settings))
         assert spanner.endswith("POSTGRESQL, watches Sales.Orders, plain")
@@ -86,7 +63,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalSta
         with database.batch() as batch:
             batch.insert("plain", COLUMNS, ROWS)
             batch.insert("Sales.Orders", ("Region", "Id"), [("eu", 7)])
-        simulator.split(name.database, STREAM, table="plain", key=["2"])
+        stack.simulator.split(name.path, STREAM, table="plain", key=["2"])
         with database.batch() as batch:
             batch.update("plain", ("id", "t"), [(1, None)])
             batch.delete("plain", KeySet(keys=[[3]]))
@@ -94,19 +71,13 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalSta
         assert pipeline.stop() == []
 
 
-def messages(running: tuple[LocalStack, Pipeline, Any], topic: str, *, count: int) -> list[Any]:
+def messages(running: tuple[SharedStack, Pipeline, Any], table: str, *, count: int) -> list[Any]:
     stack, pipeline, _ = running
-    admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
-    pipeline.wait(
-        lambda: topic in admin.list_topics(timeout=30).topics,
-        what=f"topic {topic}",
-        deadline_s=DEADLINE_S,
-    )
-    return read_everything(stack, topic, count=count)
+    return read_published(stack, pipeline, stack.topic(table), count=count)
 
 
 def test_every_type_arrives_as_the_contract_has_it(running):
-    found = messages(running, f"{PREFIX}.plain", count=5)
+    found = messages(running, "plain", count=5)
     assert len(found) == 5
     rows = {
         one.key()["id"]: one.value()["new_values"]
@@ -125,7 +96,7 @@ def test_every_type_arrives_as_the_contract_has_it(running):
 
 
 def test_updates_and_deletes_arrive_after_a_split(running):
-    found = messages(running, f"{PREFIX}.plain", count=5)
+    found = messages(running, "plain", count=5)
     (update,) = [one.value() for one in found if one.value()["mod_type"] == "UPDATE"]
     assert update["new_columns"] == ["id", "t"]
     assert (update["new_values"]["t"], update["old_values"]["t"]) == (None, "ä")
@@ -134,7 +105,7 @@ def test_updates_and_deletes_arrive_after_a_split(running):
 
 
 def test_a_table_in_a_named_schema_has_its_key_in_primary_key_order(running):
-    (order,) = messages(running, f"{PREFIX}.Sales.Orders", count=1)
+    (order,) = messages(running, "Sales.Orders", count=1)
     assert list(order.key().items()) == [("Id", 7), ("Region", "eu")]
 
 
@@ -144,5 +115,5 @@ def test_a_table_that_is_created_later_gets_its_topic(running):
     database.update_ddl([ddl]).result(timeout=60)
     with database.batch() as batch:
         batch.insert("Later", ("Id", "V"), [(UUID, "1.500")])
-    (change,) = messages(running, f"{PREFIX}.Later", count=1)
+    (change,) = messages(running, "Later", count=1)
     assert change.value()["new_values"]["V"] == "1.500"

@@ -8,9 +8,8 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.integration.shared_stack import new_prefix
 from tidegate.lineage.subscription import Subscription
-from tidegate.local_stack.config import load_config
-from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.schemas.topics import TopicNames
 from tidegate.spark_consumer.core.retention import complete_from_us, require_kept
 from tidegate.spark_consumer.errors import ChangesExpired
@@ -19,18 +18,17 @@ from tidegate.spark_consumer.kafka.topic_ids import LiveTopicIds
 
 pytestmark = pytest.mark.integration
 
-TOPIC, OTHER = "bank.accounts", "bank.ledger"
-SUBSCRIPTION = Subscription(TopicNames("bank"))
+PREFIX, ELSE = new_prefix(), new_prefix()
+TOPIC, OTHER, ANOTHER = f"{PREFIX}.accounts", f"{PREFIX}.ledger", f"{ELSE}.accounts"
+SUBSCRIPTION = Subscription(TopicNames(PREFIX))
 FIRST_MS = 1_700_000_000_000
 PATIENCE_S = 60
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory):
+def address(kafka_and_registry):
     """A real broker's address."""
-    config = load_config(data_dir=tmp_path_factory.mktemp("stack"))
-    with LocalStack(config, with_simulator=False) as stack:
-        yield stack.kafka.bootstrap_servers
+    return kafka_and_registry.bootstrap_servers
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +45,7 @@ def until(condition):
 
 
 def test_removed_records_are_seen_with_the_time_of_the_first_that_is_left(address, admin):
-    topics = [NewTopic(TOPIC, 2, 1), NewTopic("else.accounts", 1, 1)]
+    topics = [NewTopic(TOPIC, 2, 1), NewTopic(ANOTHER, 1, 1)]
     for future in admin.create_topics(topics).values():
         future.result()
     producer = Producer({"bootstrap.servers": address})
@@ -57,7 +55,7 @@ def test_removed_records_are_seen_with_the_time_of_the_first_that_is_left(addres
 
     whole = first_records(address, {}, SUBSCRIPTION)
     assert TOPIC in whole
-    assert "else.accounts" not in whole
+    assert ANOTHER not in whole
     assert set(whole[TOPIC]) == {0, 1}
     assert complete_from_us(whole, now_us=1) is None
     require_kept({TOPIC: {0: 0, 1: 0}}, whole)

@@ -8,8 +8,6 @@ from itertools import pairwise
 
 import pytest
 
-from tidegate.local_stack.config import load_config
-from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.producer.errors import IncompatibleChange
 from tidegate.producer.translation.subjects import register, require_backward
 from tidegate.producer.translation.table_registrar import TableRegistrar
@@ -26,11 +24,9 @@ INT64, STRING = ColumnType("INT64"), ColumnType("STRING")
 WORKERS = 4
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory):
-    config = load_config(data_dir=tmp_path_factory.mktemp("stack"))
-    with LocalStack(config, with_simulator=False) as stack:
-        yield stack.registry_url
+@pytest.fixture
+def url(kafka_and_registry):
+    return kafka_and_registry.registry_url
 
 
 @pytest.fixture

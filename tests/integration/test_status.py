@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 
 import pytest
 
-from spanner_simulator import Simulator
 from tests.integration.producer_command import run_command
-from tidegate.local_stack.config import load_config
-from tidegate.local_stack.demo.bank_database import create_database
+from tests.integration.shared_stack import now, open_shared_stack
 from tidegate.local_stack.demo.pipeline import Pipeline
-from tidegate.local_stack.parts.database_name import DatabaseName
 from tidegate.local_stack.parts.ports import choose_ports
-from tidegate.local_stack.parts.programs import Programs
-from tidegate.local_stack.parts.stack import LocalStack
 
 pytestmark = pytest.mark.integration
 
@@ -28,29 +22,17 @@ PATIENCE_S = 120
 
 
 @pytest.fixture
-def status(tmp_path):
+def status(kafka_and_registry, tmp_path):
     """Run `status` beside a running worker; return what it printed."""
-    config = load_config(data_dir=tmp_path / "stack")
-    with (
-        Simulator(seed=3, stream_partitions=STREAM_PARTITIONS) as simulator,
-        LocalStack(config, with_simulator=False) as stack,
-    ):
-        name = DatabaseName(address=simulator.grpc_address)
-        create_database(name, DDL)
+    opened = open_shared_stack(kafka_and_registry, tmp_path, stream_partitions=STREAM_PARTITIONS)
+    with opened as stack:
+        stack.create_database(DDL)
         port = choose_ports({"metrics": 0})["metrics"]
-        programs = Programs(
-            folder=tmp_path,
-            bootstrap_servers=stack.bootstrap_servers,
-            registry_url=stack.registry_url,
-            spanner_address=simulator.grpc_address,
-            database=name,
-            stream="Feed",
-            prefix="shown",
-            more={
-                "TIDEGATE_PRODUCER_OPEN_QUERIES_MAX": "1",
-                "TIDEGATE_PRODUCER_METRICS_PORT": str(port),
-                "TIDEGATE_PRODUCER_SLOTS": "4",
-            },
+        programs = stack.programs(
+            "Feed",
+            TIDEGATE_PRODUCER_OPEN_QUERIES_MAX="1",
+            TIDEGATE_PRODUCER_METRICS_PORT=str(port),
+            TIDEGATE_PRODUCER_SLOTS="4",
         )
         pipeline = Pipeline(programs)
 
@@ -58,9 +40,8 @@ def status(tmp_path):
             metrics = ("--metrics", f"127.0.0.1:{port}") if command == "status" else ()
             return run_command(programs, command, *metrics, *arguments, COLUMNS="400")
 
-        start = datetime.now(UTC).isoformat().replace("+00:00", "Z")
         try:
-            pipeline.start_workers(1, start=start)
+            pipeline.start_workers(1, start=now())
             pipeline.wait(
                 lambda: _is_reading(ended("--json")),
                 what="the worker to read one and queue the others", deadline_s=PATIENCE_S,

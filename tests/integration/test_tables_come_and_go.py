@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from tests.integration.test_plain_subscriber import read_everything
+from tests.integration.topic_reading import read_everything
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.demo.bank import ACCOUNTS, STREAM, Bank
 from tidegate.local_stack.demo.bank_database import create_bank_database, open_accounts

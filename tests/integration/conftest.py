@@ -1,0 +1,28 @@
+"""A Kafka broker and a schema registry that the tests of one process share.
+
+For tests that neither stop nor configure them, and that look at topics and groups by their names
+only.  All others start a `LocalStack` of their own.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.shared_stack import SharedStack, open_shared_stack
+from tidegate.local_stack.config import load_config
+from tidegate.local_stack.parts.stack import LocalStack
+
+
+@pytest.fixture(scope="session")
+def kafka_and_registry(tmp_path_factory):
+    """A stack without a simulator, for all tests of this process that use it."""
+    config = load_config(data_dir=tmp_path_factory.mktemp("shared"))
+    with LocalStack(config, with_simulator=False) as stack:
+        yield stack
+
+
+@pytest.fixture
+def shared_stack(kafka_and_registry, tmp_path) -> SharedStack:
+    """The shared broker and registry, with a simulator, a prefix and a folder of the test's own."""
+    with open_shared_stack(kafka_and_registry, tmp_path) as opened:
+        yield opened
