@@ -6,11 +6,18 @@ only.  All others start a `LocalStack` of their own.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from tests.integration.shared_stack import SharedStack, open_shared_stack
+from tests.integration.shared_stack import open_shared_stack
 from tidegate.local_stack.config import load_config
 from tidegate.local_stack.parts.stack import LocalStack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.integration.shared_stack import SharedStack
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +29,7 @@ def kafka_and_registry(tmp_path_factory):
 
 
 @pytest.fixture
-def shared_stack(kafka_and_registry, tmp_path) -> SharedStack:
+def shared_stack(kafka_and_registry, tmp_path) -> Iterator[SharedStack]:
     """The shared broker and registry, with a simulator, a prefix and a folder of the test's own."""
     with open_shared_stack(kafka_and_registry, tmp_path) as opened:
         yield opened

@@ -13,11 +13,9 @@ import fastavro
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from tidegate.local_stack.config import load_config
+from tests.integration.shared_stack import open_shared_stack
 from tidegate.local_stack.demo.bank_database import create_bank_database
 from tidegate.local_stack.demo.churn import SimulatorControl
-from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.schemas.progress import PartitionGap, SlotChanges, SlotProgress, StreamStarted
 from tidegate.schemas.progress_decoder import ProgressDecoder
@@ -25,8 +23,7 @@ from tidegate.schemas.wire_format import unframe
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
 
-PREFIX, TABLE, STREAM = "expired", "Things", "Feed"
-TOPIC, PROGRESS = f"{PREFIX}.{TABLE}", f"{PREFIX}-progress"
+TABLE, STREAM = "Things", "Feed"
 SLOTS = 4
 PATIENCE_S = 120
 DDL = [
@@ -38,12 +35,13 @@ DDL = [
 class Fleet:
     """One worker as a process, the commands beside it, and what is in Kafka."""
 
-    def __init__(self, stack, folder):
-        self.name = DatabaseName(address=stack.spanner_address)
+    def __init__(self, stack):
+        self.name = stack.database_name
         self.database = create_bank_database(self.name)
         self.database.update_ddl(DDL).result(timeout=PATIENCE_S)
         self.control = SimulatorControl(stack.control_address, self.name.path, STREAM)
-        self._stack, self._folder = stack, folder
+        self._stack, self._folder = stack, stack.folder
+        self.group = f"{stack.prefix}-fleet"
         self._registry = HttpSchemaRegistry(stack.registry_url, options={})
         self._decoder = ProgressDecoder(self._registry.schema)
         self._worker = None
@@ -56,7 +54,7 @@ class Fleet:
             "INSTANCE": self.name.instance,
             "DATABASE": self.name.database,
             "CHANGE_STREAM": STREAM,
-            "PREFIX": PREFIX,
+            "PREFIX": self._stack.prefix,
             "SLOTS": str(SLOTS),
             "TOPIC_PARTITIONS": "1",
             "SESSION_TIMEOUT_MS": "6000",
@@ -120,7 +118,7 @@ class Fleet:
     def published(self):
         """Return the versions in the data topic."""
         found = []
-        for message in self._read(TOPIC, 1):
+        for message in self._read(self._stack.topic(TABLE), 1):
             schema_id, body = unframe(message.value())
             schema = fastavro.parse_schema(self._registry.schema(schema_id))
             change = fastavro.schemaless_reader(io.BytesIO(body), schema, None)
@@ -130,7 +128,7 @@ class Fleet:
     def progress(self):
         """Return the progress records by slot, in the order of their offsets."""
         found = {slot: [] for slot in range(SLOTS)}
-        for message in self._read(PROGRESS, SLOTS):
+        for message in self._read(f"{self._stack.prefix}-progress", SLOTS):
             if message.value() is not None:
                 body = self._decoder.decode(message.value()).body
                 found[message.partition()].append(body)
@@ -180,9 +178,9 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet(tmp_path):
-    with LocalStack(load_config(data_dir=tmp_path / "stack", seed=3)) as stack:
-        made = Fleet(stack, tmp_path)
+def fleet(kafka_and_registry, tmp_path):
+    with open_shared_stack(kafka_and_registry, tmp_path, seed=3) as stack:
+        made = Fleet(stack)
         try:
             yield made
         finally:
@@ -222,7 +220,7 @@ def test_what_expired_unread_is_accepted_once_and_changes_go_on_behind_it(away):
     assert all("lost_from" in one["reason"] for one in report["partitions"])
     assert all(one["stopped_since"] is not None for one in report["partitions"])
     code, _, errors = fleet.accept("--all", "--yes")
-    assert (code, "workers run in group expired-fleet: w1" in errors) == (2, True), errors
+    assert (code, f"workers run in group {fleet.group}: w1" in errors) == (2, True), errors
     assert not fleet.gaps()
 
     # Accepted, once.

@@ -6,22 +6,17 @@ import itertools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from tests.integration.topic_reading import read_everything
-from tidegate.local_stack.config import load_config
+from tests.integration.shared_stack import SharedStack, now
+from tests.integration.topic_reading import read_published
 from tidegate.local_stack.demo.bank import ACCOUNTS, STREAM, Bank
 from tidegate.local_stack.demo.bank_database import create_bank_database, open_accounts
 from tidegate.local_stack.demo.pipeline import Pipeline
-from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.programs import Programs
-from tidegate.local_stack.parts.stack import LocalStack
 from tidegate.program.from_beginning import consume_from_beginning
 from tidegate.program.registry_http import HttpSchemaRegistry
 from tidegate.schemas.progress import DataTopic, TableAdded
@@ -30,8 +25,6 @@ from tidegate.schemas.progress_decoder import ProgressDecoder
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 BANK = Bank(accounts=3, seed=5)
-PREFIX = "tables"
-TOPIC = f"{PREFIX}.Later"
 DDL_TIMEOUT_S = 60
 DEADLINE_S = 120
 LATER = (
@@ -45,22 +38,10 @@ def insert(database: Any, *rows: tuple[str, int, str]) -> None:
         batch.insert("Later", columns=("Region", "Id", "V"), values=rows)
 
 
-def records(stack: LocalStack, pipeline: Pipeline, table: str, *, count: int) -> list[Any]:
-    """Wait for a table's topic, and return what is in it."""
-    topic = f"{PREFIX}.{table}"
-    admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
-    pipeline.wait(
-        lambda: topic in admin.list_topics(timeout=30).topics,
-        what=f"topic {topic}",
-        deadline_s=DEADLINE_S,
-    )
-    return read_everything(stack, topic, count=count)
-
-
-def later_rows(stack: LocalStack, pipeline: Pipeline, *, count: int) -> list[tuple[Any, Any, str]]:
+def later_rows(stack: SharedStack, pipeline: Pipeline, *, count: int) -> list[tuple[Any, Any, str]]:
     return sorted(
         (tuple(m.key().items()), m.value()["new_values"]["V"], m.headers()[1][1].decode())
-        for m in records(stack, pipeline, "Later", count=count)
+        for m in read_published(stack, pipeline, stack.topic("Later"), count=count)
     )
 
 
@@ -68,7 +49,7 @@ def later_rows(stack: LocalStack, pipeline: Pipeline, *, count: int) -> list[tup
 class Running:
     """Two workers on a stream FOR ALL, and what they run on."""
 
-    stack: LocalStack
+    stack: SharedStack
     database: Any
     pipeline: Pipeline
     start: str
@@ -78,38 +59,29 @@ class Running:
 
 
 @pytest.fixture
-def running(tmp_path: Path) -> Iterator[Running]:
-    with LocalStack(load_config(data_dir=tmp_path / "stack", seed=5)) as stack:
-        name = DatabaseName(address=stack.spanner_address)
-        database = create_bank_database(name)
-        pipeline = Pipeline(
-            Programs(
-                folder=tmp_path,
-                bootstrap_servers=stack.bootstrap_servers,
-                registry_url=stack.registry_url,
-                spanner_address=stack.spanner_address,
-                database=name,
-                stream=STREAM,
-                prefix=PREFIX,
-            )
-        )
-        start = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-        found = Running(stack, database, pipeline, start)
-        found.alter(f"ALTER CHANGE STREAM {STREAM} SET FOR ALL")
-        try:
-            pipeline.start_workers(2, start=start)
-            open_accounts(database, BANK)
-            records(stack, pipeline, ACCOUNTS, count=BANK.accounts)
-            yield found
-        finally:
-            pipeline.stop()
+def running(shared_stack: SharedStack) -> Iterator[Running]:
+    stack = shared_stack
+    database = create_bank_database(stack.database_name)
+    pipeline = Pipeline(stack.programs(STREAM))
+    found = Running(stack, database, pipeline, now())
+    found.alter(f"ALTER CHANGE STREAM {STREAM} SET FOR ALL")
+    try:
+        pipeline.start_workers(2, start=found.start)
+        open_accounts(database, BANK)
+        read_published(stack, pipeline, stack.topic(ACCOUNTS), count=BANK.accounts)
+        yield found
+    finally:
+        pipeline.stop()
 
 
-def recorded_tables(stack: LocalStack) -> list[DataTopic]:
+def recorded_tables(stack: SharedStack) -> list[DataTopic]:
     """Return the topics that slot 0 has a `TableAdded` for, in its order."""
     decoder = ProgressDecoder(HttpSchemaRegistry(stack.registry_url).schema)
     consumer = consume_from_beginning(
-        f"{PREFIX}-progress", [0], bootstrap_servers=stack.bootstrap_servers, client_group="test"
+        f"{stack.prefix}-progress",
+        [0],
+        bootstrap_servers=stack.bootstrap_servers,
+        client_group="test",
     )
     found = []
     while True:
@@ -126,13 +98,13 @@ def recorded_tables(stack: LocalStack) -> list[DataTopic]:
 
 
 def test_a_table_comes_and_goes(running: Running):
-    stack, pipeline = running.stack, running.pipeline
+    stack, pipeline, topic = running.stack, running.pipeline, running.stack.topic("Later")
     running.alter(LATER)
     insert(running.database, ("eu", 1, "one"))
     first = ((("Id", 1), ("Region", "eu")), "one", "I")
     assert later_rows(stack, pipeline, count=1) == [first]
     tables = recorded_tables(stack)
-    assert {topic.topic for topic in tables} == {TOPIC}
+    assert {one.topic for one in tables} == {topic}
     assert len(set(tables)) == 1
 
     assert pipeline.stop() == []
@@ -148,15 +120,15 @@ def test_a_table_comes_and_goes(running: Running):
 
 def test_a_later_topic_that_grows_stops_every_worker(running: Running):
     """Also the one that has read no change of the table, and whatever is inserted meanwhile."""
-    stack, pipeline = running.stack, running.pipeline
+    stack, pipeline, topic = running.stack, running.pipeline, running.stack.topic("Later")
     running.alter(LATER)
     insert(running.database, ("eu", 1, "one"))
     later_rows(stack, pipeline, count=1)
     (table,) = set(recorded_tables(stack))
 
     admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
-    more = NewPartitions(TOPIC, table.topic_partitions + 1)
-    admin.create_partitions([more])[TOPIC].result(DEADLINE_S)
+    more = NewPartitions(topic, table.topic_partitions + 1)
+    admin.create_partitions([more])[topic].result(DEADLINE_S)
     workers = list(pipeline.workers)
     give_up_at = time.monotonic() + DEADLINE_S
     for number in itertools.count(2):
@@ -168,14 +140,14 @@ def test_a_later_topic_that_grows_stops_every_worker(running: Running):
 
     assert [worker.process.exit_code for worker in workers] == [2, 2]
     for worker in workers:
-        grown = f"topic {TOPIC} had {table.topic_partitions} topic partitions"
+        grown = f"topic {topic} had {table.topic_partitions} topic partitions"
         tail = worker.process.log_tail(20)
         # One that meets the table only now compares the topic with what is recorded of it.
-        assert grown in tail or f"topic {TOPIC}: recorded is" in tail
+        assert grown in tail or f"topic {topic}: recorded is" in tail
     consumer = consume_from_beginning(
-        TOPIC, [table.topic_partitions],
+        topic, [table.topic_partitions],
         bootstrap_servers=stack.bootstrap_servers, client_group="test",
     )  # fmt: skip
-    grown_by = TopicPartition(TOPIC, table.topic_partitions)
+    grown_by = TopicPartition(topic, table.topic_partitions)
     assert consumer.get_watermark_offsets(grown_by, timeout=DEADLINE_S) == (0, 0)
     consumer.close()
