@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 
 import deltalake
 import pytest
@@ -11,13 +10,10 @@ from confluent_kafka.admin import AdminClient
 from google.cloud.spanner_v1 import KeySet
 
 from tests.integration.producer_command import run_command
+from tests.integration.shared_stack import now
 from tests.integration.topic_reading import read_everything
-from tidegate.local_stack.config import load_config
-from tidegate.local_stack.demo.bank_database import commit_time_us, create_database
+from tidegate.local_stack.demo.bank_database import commit_time_us
 from tidegate.local_stack.demo.pipeline import Pipeline
-from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.programs import Programs
-from tidegate.local_stack.parts.stack import LocalStack
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -40,59 +36,48 @@ def insert(batch, key):
     batch.insert("Orders", ("Id", "Email", "Amount"), [(key, f"{key}@example", key)])
 
 
-def test_it_is_left_out_everywhere(tmp_path):
-    with LocalStack(load_config(data_dir=tmp_path / "stack", seed=5)) as stack:
-        name = DatabaseName(address=stack.spanner_address)
-        database = create_database(name, DDL)
-        programs = Programs(
-            folder=tmp_path,
-            bootstrap_servers=stack.bootstrap_servers,
-            registry_url=stack.registry_url,
-            spanner_address=stack.spanner_address,
-            database=name,
-            stream="Feed",
-            prefix="kept",
-            more=SETTINGS,
-        )
+def test_it_is_left_out_everywhere(shared_stack, tmp_path):
+    database = shared_stack.create_database(DDL)
+    programs = shared_stack.programs("Feed", **SETTINGS)
 
-        def status():
-            done = run_command(programs, "status", "--json")
-            return json.loads(done.stdout) if done.returncode == 0 else {}
+    def status():
+        done = run_command(programs, "status", "--json")
+        return json.loads(done.stdout) if done.returncode == 0 else {}
 
-        def is_published():
-            # The DELETE is in no topic: the watermark alone shows that it was read.
-            return (status().get("watermark_us") or 0) >= commit_time_us(last.committed)
+    def is_published():
+        # The DELETE is in no topic: the watermark alone shows that it was read.
+        return (status().get("watermark_us") or 0) >= commit_time_us(last.committed)
 
-        pipeline = Pipeline(programs)
-        try:
-            pipeline.start_workers(1, start=datetime.now(UTC).isoformat().replace("+00:00", "Z"))
-            with database.batch() as batch:
-                insert(batch, 1)
-                batch.insert("Audit", ("Id", "Note"), [(1, "who")])
-            with database.batch(request_options={"transaction_tag": "app=backfill,job=7"}) as batch:
-                insert(batch, 2)
-                insert(batch, 3)
-            with database.batch() as batch:
-                batch.update("Orders", ("Id", "Amount"), [(1, 10)])
-            with database.batch() as last:
-                last.delete("Orders", KeySet(keys=[[1]]))
-            pipeline.wait(is_published, what="the last commit", deadline_s=PATIENCE_S)
-            found = read_everything(stack, "kept.Orders", count=2)
-            topics = topics_of(stack)
-            pipeline.start_consumer()
-            pipeline.wait_released(commit_time_us(last.committed), deadline_s=PATIENCE_S)
-        finally:
-            faults = pipeline.stop()
-        assert faults == []
-        changed = {**SETTINGS, "TIDEGATE_PRODUCER_TABLES_LEFT_OUT": ""}
-        other = refused(programs, changed)
+    pipeline = Pipeline(programs)
+    try:
+        pipeline.start_workers(1, start=now())
+        with database.batch() as batch:
+            insert(batch, 1)
+            batch.insert("Audit", ("Id", "Note"), [(1, "who")])
+        with database.batch(request_options={"transaction_tag": "app=backfill,job=7"}) as batch:
+            insert(batch, 2)
+            insert(batch, 3)
+        with database.batch() as batch:
+            batch.update("Orders", ("Id", "Amount"), [(1, 10)])
+        with database.batch() as last:
+            last.delete("Orders", KeySet(keys=[[1]]))
+        pipeline.wait(is_published, what="the last commit", deadline_s=PATIENCE_S)
+        found = read_everything(shared_stack, shared_stack.topic("Orders"), count=2)
+        topics = topics_of(shared_stack)
+        pipeline.start_consumer()
+        pipeline.wait_released(commit_time_us(last.committed), deadline_s=PATIENCE_S)
+    finally:
+        faults = pipeline.stop()
+    assert faults == []
+    changed = {**SETTINGS, "TIDEGATE_PRODUCER_TABLES_LEFT_OUT": ""}
+    other = refused(programs, changed)
 
     assert [message.value()["mod_type"] for message in found] == ["INSERT", "UPDATE"]
     assert [message.value()["new_values"] for message in found] == [
         {"Id": 1, "Amount": 1},
         {"Id": 1, "Amount": 10},
     ]
-    assert topics == {"kept.Orders"}
+    assert topics == {shared_stack.topic("Orders")}
     mirror = deltalake.DeltaTable(tmp_path / "output" / "mirror" / "Orders").to_pyarrow_table()
     assert mirror.to_pylist() == [{"Id": 1, "Amount": 10}]
     assert "recorded tables_left_out=Aud*, now without it" in other
@@ -100,7 +85,8 @@ def test_it_is_left_out_everywhere(tmp_path):
 
 def topics_of(stack):
     client = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
-    return {one for one in client.list_topics(timeout=30).topics if one.startswith("kept.")}
+    topics = client.list_topics(timeout=30).topics
+    return {one for one in topics if one.startswith(f"{stack.prefix}.")}
 
 
 def refused(programs, changed):

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-from datetime import UTC, datetime
 
 import pytest
 from google.cloud.spanner_v1 import KeySet
 
 from tests.integration.producer_command import run_command
+from tests.integration.shared_stack import now
 from tests.integration.topic_reading import read_everything
-from tidegate.local_stack.config import load_config
-from tidegate.local_stack.demo.bank_database import create_database
 from tidegate.local_stack.demo.pipeline import Pipeline
-from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.programs import Programs
-from tidegate.local_stack.parts.stack import LocalStack
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -30,41 +25,30 @@ COLUMNS = ("Id", "Note", "Amount", "Place")
 CONSUMER_REFUSES = "the stream's values have the envelope 'flat', and the Spark consumer cannot"
 
 
-def test_a_plain_deserializer_reads_rows_and_the_gate_refuses_them(tmp_path):
-    with LocalStack(load_config(data_dir=tmp_path / "stack", seed=5)) as stack:
-        name = DatabaseName(address=stack.spanner_address)
-        database = create_database(name, DDL)
-        programs = Programs(
-            folder=tmp_path,
-            bootstrap_servers=stack.bootstrap_servers,
-            registry_url=stack.registry_url,
-            spanner_address=stack.spanner_address,
-            database=name,
-            stream="Feed",
-            prefix="flat",
-            more=SETTING,
-        )
-        pipeline = Pipeline(programs)
-        try:
-            pipeline.start_workers(1, start=datetime.now(UTC).isoformat().replace("+00:00", "Z"))
-            with database.batch() as batch:
-                batch.insert("Orders", ("Id", "Note", "Amount"), [(1, None, 10), (2, "b", 20)])
-            with database.batch(request_options={"transaction_tag": "app=reprice"}) as batch:
-                batch.update("Orders", ("Id", "Amount"), [(1, 11)])
-            with database.batch() as batch:
-                batch.update("Orders", ("Id", "Note"), [(2, None)])
-            database.update_ddl([LATER]).result(PATIENCE_S)
-            with database.batch() as batch:
-                batch.insert("Orders", COLUMNS, [(3, "c", 30, "here")])
-            with database.batch() as batch:
-                batch.delete("Orders", KeySet(keys=[[2]]))
-            found = read_everything(stack, "flat.Orders", count=6)
-        finally:
-            faults = pipeline.stop()
-        assert faults == []
-        refused = consume(programs)
-        other = run_command(programs, "check", TIDEGATE_PRODUCER_ENVELOPE="tidegate")
-        shown = run_command(programs, "schemas", "show", "Orders")
+def test_a_plain_deserializer_reads_rows_and_the_gate_refuses_them(shared_stack, tmp_path):
+    database = shared_stack.create_database(DDL)
+    programs = shared_stack.programs("Feed", **SETTING)
+    pipeline = Pipeline(programs)
+    try:
+        pipeline.start_workers(1, start=now())
+        with database.batch() as batch:
+            batch.insert("Orders", ("Id", "Note", "Amount"), [(1, None, 10), (2, "b", 20)])
+        with database.batch(request_options={"transaction_tag": "app=reprice"}) as batch:
+            batch.update("Orders", ("Id", "Amount"), [(1, 11)])
+        with database.batch() as batch:
+            batch.update("Orders", ("Id", "Note"), [(2, None)])
+        database.update_ddl([LATER]).result(PATIENCE_S)
+        with database.batch() as batch:
+            batch.insert("Orders", COLUMNS, [(3, "c", 30, "here")])
+        with database.batch() as batch:
+            batch.delete("Orders", KeySet(keys=[[2]]))
+        found = read_everything(shared_stack, shared_stack.topic("Orders"), count=6)
+    finally:
+        faults = pipeline.stop()
+    assert faults == []
+    refused = consume(programs)
+    other = run_command(programs, "check", TIDEGATE_PRODUCER_ENVELOPE="tidegate")
+    shown = run_command(programs, "schemas", "show", "Orders")
 
     values = sorted((one.value() for one in found), key=place)
     rows = [

@@ -8,26 +8,21 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import deltalake
 import pytest
-from confluent_kafka.admin import AdminClient
 
-from tests.integration.topic_reading import read_everything
-from tidegate.local_stack.config import load_config
-from tidegate.local_stack.demo.bank_database import commit_time_us, create_database
+from tests.integration.shared_stack import now
+from tests.integration.topic_reading import read_published
+from tidegate.local_stack.demo.bank_database import commit_time_us
 from tidegate.local_stack.demo.pipeline import Pipeline
 from tidegate.local_stack.judge.log import fetch_commit_log, origin_number
-from tidegate.local_stack.parts.database_name import DatabaseName
-from tidegate.local_stack.parts.programs import Program, Programs
-from tidegate.local_stack.parts.stack import LocalStack
+from tidegate.local_stack.parts.programs import Program
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
-PREFIX, STREAM = "mixed", "Feed"
-TOPIC = f"{PREFIX}.Seen"
+STREAM = "Feed"
 DDL = [
     "CREATE TABLE Seen (Id INT64 NOT NULL, V INT64) PRIMARY KEY (Id)",
     f"CREATE CHANGE STREAM {STREAM} FOR Seen",
@@ -45,43 +40,30 @@ def older(worker: Program) -> Program:
 
 
 @pytest.mark.timeout(600)
-def test_both_forms_of_one_stream_partition_are_read_alike(tmp_path):
-    with LocalStack(load_config(data_dir=tmp_path / "stack", seed=5)) as stack:
-        name = DatabaseName(address=stack.spanner_address)
-        database = create_database(name, DDL)
-        start = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-        programs = Programs(
-            folder=tmp_path,
-            bootstrap_servers=stack.bootstrap_servers,
-            registry_url=stack.registry_url,
-            spanner_address=stack.spanner_address,
-            database=name,
-            stream=STREAM,
-            prefix=PREFIX,
-        )
-        pipeline = Pipeline(programs)
-        admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
-        of_today = programs.worker("w1", start=start)
-        try:
-            for version, worker in enumerate((of_today, older(of_today), of_today)):
-                pipeline.workers = [worker]
-                worker.start()
-                with database.batch() as batch:
-                    batch.insert_or_update("Seen", ("Id", "V"), [(key, version) for key in KEYS])
-                pipeline.wait(
-                    lambda: TOPIC in admin.list_topics(timeout=30).topics,
-                    what=f"topic {TOPIC}",
-                    deadline_s=DEADLINE_S,
-                )
-                messages = read_everything(stack, TOPIC, count=(version + 1) * len(KEYS))
-                if version < 2:
-                    assert worker.stop() == 0
-            pipeline.start_consumer()
-            pipeline.wait_released(commit_time_us(batch.committed), deadline_s=DEADLINE_S)
-        finally:
-            faults = pipeline.stop()
-        log = fetch_commit_log(stack.control_address, database=name.path, stream=STREAM)
-        assert faults == []
+def test_both_forms_of_one_stream_partition_are_read_alike(shared_stack, tmp_path):
+    database = shared_stack.create_database(DDL)
+    programs = shared_stack.programs(STREAM)
+    pipeline = Pipeline(programs)
+    topic = shared_stack.topic("Seen")
+    of_today = programs.worker("w1", start=now())
+    try:
+        for version, worker in enumerate((of_today, older(of_today), of_today)):
+            pipeline.workers = [worker]
+            worker.start()
+            with database.batch() as batch:
+                batch.insert_or_update("Seen", ("Id", "V"), [(key, version) for key in KEYS])
+            count = (version + 1) * len(KEYS)
+            messages = read_published(shared_stack, pipeline, topic, count=count)
+            if version < 2:
+                assert worker.stop() == 0
+        pipeline.start_consumer()
+        pipeline.wait_released(commit_time_us(batch.committed), deadline_s=DEADLINE_S)
+    finally:
+        faults = pipeline.stop()
+    log = fetch_commit_log(
+        shared_stack.control_address, database=shared_stack.database_name.path, stream=STREAM
+    )
+    assert faults == []
 
     of_transaction = {}
     for one in log:
